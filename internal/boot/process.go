@@ -1,0 +1,73 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+)
+
+// Exit codes of every program.
+const (
+	ExitOK      = 0
+	ExitFailure = 1 // it could not go on
+	ExitUsage   = 2 // a setting, a flag, or a namespace that other settings made
+)
+
+// UsageError marks an error that the person who starts the program can mend by
+// changing how it is started: the program exits with ExitUsage.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Main runs a program until SIGINT or SIGTERM cancels its context, prints the
+// error it ends with and exits. A second signal ends the process at once.
+func Main(program string, run func(ctx context.Context) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-ctx.Done()
+		stop() // from here on a signal has its default effect
+	}()
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
+	}
+	os.Exit(exitCode(err))
+}
+
+func exitCode(err error) int {
+	var setting *SettingError
+	var usage UsageError
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &setting), errors.As(err, &usage):
+		return ExitUsage
+	}
+	return ExitFailure
+}
+
+// version is set by the linker for releases: -X tallyroll/internal/boot.version=v1.2.3
+var version string
+
+// Version is the release, or the revision that the binary was built from.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return "development"
+}

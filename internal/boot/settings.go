@@ -1,0 +1,143 @@
+package boot
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// SettingError is a setting that cannot be used. Its text is one line that
+// names the variable, its value and what is allowed.
+type SettingError struct {
+	Key     string // the environment variable
+	Value   string // as it was given; empty for secrets
+	Allowed string // a phrase: "a duration from 1ms to 1m, such as 250ms"
+}
+
+func (e *SettingError) Error() string {
+	if e.Value == "" {
+		return fmt.Sprintf("%s: allowed is %s", e.Key, e.Allowed)
+	}
+	return fmt.Sprintf("%s=%q: allowed is %s", e.Key, e.Value, e.Allowed)
+}
+
+// validator is implemented by settings that check more than their types.
+type validator interface{ Validate() error }
+
+// Parse fills the struct that settings points to from the environment, by its
+// `env`, `envDefault` and `help` tags, then calls its Validate method where it
+// has one. The first unusable setting is returned as a *SettingError.
+func Parse(settings any) error {
+	if err := env.Parse(settings); err != nil {
+		return settingError(settings, err)
+	}
+	if v, ok := settings.(validator); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+// settingError turns the library's error into one about the first bad variable.
+func settingError(settings any, err error) error {
+	var aggregate env.AggregateError
+	if errors.As(err, &aggregate) && len(aggregate.Errors) > 0 {
+		err = aggregate.Errors[0]
+	}
+	var parse env.ParseError
+	if !errors.As(err, &parse) {
+		return err
+	}
+	for _, f := range fields(reflect.TypeOf(settings).Elem()) {
+		if f.name != parse.Name {
+			continue
+		}
+		out := &SettingError{Key: f.key, Allowed: allowed(parse)}
+		if !f.secret {
+			out.Value = os.Getenv(f.key)
+		}
+		return out
+	}
+	return err
+}
+
+// allowed says what a type takes. A type that parses itself says so in its own error.
+func allowed(parse env.ParseError) string {
+	if reflect.PointerTo(parse.Type).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return parse.Err.Error()
+	}
+	switch {
+	case parse.Type == reflect.TypeFor[time.Duration]():
+		return "a duration, such as 250ms, 10s or 48h"
+	case parse.Type.Kind() == reflect.Int || parse.Type.Kind() == reflect.Int64:
+		return "a whole number"
+	case parse.Type.Kind() == reflect.Bool:
+		return "true or false"
+	}
+	return "a " + parse.Type.String()
+}
+
+type field struct {
+	name, key, def, help string
+	secret               bool
+}
+
+// fields lists the tagged fields of a settings struct, embedded structs included.
+func fields(t reflect.Type) []field {
+	var out []field
+	for f := range t.Fields() {
+		key, _, _ := strings.Cut(f.Tag.Get("env"), ",")
+		switch {
+		case key != "":
+			out = append(out, field{
+				name: f.Name, key: key, def: f.Tag.Get("envDefault"), help: f.Tag.Get("help"),
+				secret: f.Tag.Get("secret") == "true",
+			})
+		case f.Type.Kind() == reflect.Struct:
+			out = append(out, fields(f.Type)...)
+		}
+	}
+	return out
+}
+
+// Usage prints every setting of the struct that settings points to: its
+// variable, its default and what it does.
+func Usage(w io.Writer, program, about string, settings any) {
+	fmt.Fprintf(w, "%s %s\n\nSettings are environment variables:\n\n", program, about)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range fields(reflect.TypeOf(settings).Elem()) {
+		def := f.def
+		if def == "" {
+			def = "(none)"
+		}
+		fmt.Fprintf(tw, "  %s\t%s\t%s\n", f.key, def, f.help)
+	}
+	_ = tw.Flush()
+	fmt.Fprintf(w, "\nFlags: --help prints this, --version the version.\n")
+}
+
+// Flags answers --help and --version and refuses anything else. It reports
+// whether the program should go on.
+func Flags(program, about string, settings any) (proceed bool) {
+	args := os.Args[1:]
+	switch {
+	case len(args) == 0:
+		return true
+	case slices.Contains([]string{"--help", "-help", "-h"}, args[0]):
+		Usage(os.Stdout, program, about, settings)
+	case slices.Contains([]string{"--version", "-version"}, args[0]):
+		fmt.Println(program, Version())
+	default:
+		fmt.Fprintf(os.Stderr, "%s: unknown argument %q: settings are environment variables, see %s --help\n", program, args[0], program)
+		os.Exit(ExitUsage)
+	}
+	return false
+}
