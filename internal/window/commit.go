@@ -1,0 +1,264 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrFenced says that another worker has moved the cursor: drop the batch and let the stream go.
+	ErrFenced = errors.New("fenced: another worker has moved the cursor")
+	// ErrRewound says that Redis is at an older commit than this writer's last:
+	// drop the batch and read the stream again from the cursor.
+	ErrRewound = errors.New("rewound: Redis has lost commits")
+)
+
+// The pause before a commit whose fate was unknown is looked at again.
+const (
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 2 * time.Second
+)
+
+// Writer commits one stream to one shard. It remembers the cursor that it wrote
+// last and refuses to go on from another one. It is not safe for concurrent use.
+type Writer struct {
+	store  *Store
+	layout Layout
+	stream string
+	shard  int
+	key    string // of the cursor
+
+	held     Cursor // what Redis last said, for compare-and-set
+	exists   bool   // whether the record existed then
+	expiries expiryMemory
+	prefixes map[tierEpoch]string
+
+	// OnRetry is told of each attempt whose fate is unknown, before the pause.
+	OnRetry func(error)
+}
+
+type tierEpoch struct {
+	tier  int
+	epoch int64
+}
+
+// Commit is what one commit did.
+type Commit struct {
+	Hits      int64         // counted
+	Commands  int           // in the transaction, without MULTI and EXEC
+	Attempts  int           // transactions tried; 0 where an earlier one had been applied
+	Conflicts int           // EXECs refused because the cursor was touched
+	Seconds   time.Duration // of the last attempt
+	// Failed is the first error of a single command inside an applied
+	// transaction (a key of the wrong type, an overflow): Redis does not roll
+	// back for those, so the cursor has moved and these hits are not in.
+	Failed error
+}
+
+// OpenWriter reads the cursor of a stream on a shard. The second result is
+// false where there is none yet.
+func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, shard int) (*Writer, error) {
+	w := &Writer{
+		store: s, layout: layout, stream: stream, shard: shard,
+		key:      s.keys.cursor(shard, stream),
+		prefixes: make(map[tierEpoch]string),
+		OnRetry:  func(error) {},
+	}
+	reply, err := s.client.HMGet(ctx, w.key, cursorFields...).Result()
+	if err == nil {
+		w.held, w.exists, err = parseCursor(reply)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read cursor %s: %w", w.key, err)
+	}
+	return w, nil
+}
+
+// Cursor is the cursor that Redis last held, and whether there was one.
+func (w *Writer) Cursor() (Cursor, bool) { return w.held, w.exists }
+
+// Commit adds the cells and moves the cursor to next, both or neither, and
+// returns when that is certain. It tries for as long as ctx lives. ErrFenced and
+// ErrRewound mean that nothing of this batch was added and that the writer is of
+// no more use.
+func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit, error) {
+	var out Commit
+	if cells.Hits() > 0 && w.exists && next.same(w.held) {
+		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, cells.Hits())
+	}
+	backoff := minBackoff
+	for {
+		err := w.attempt(ctx, cells, next, &out)
+		switch {
+		case err == nil:
+			w.held, w.exists = next, true
+			out.Hits = cells.Hits()
+			return out, nil
+		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound):
+			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
+		case errors.Is(err, redis.TxFailedErr):
+			out.Conflicts++
+			continue // the cursor was touched: read it again at once
+		}
+		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq, next.Seq, cells.Commands(), err))
+		select {
+		case <-ctx.Done():
+			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, ctx.Err())
+		case <-time.After(backoff):
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// attempt runs one transaction. nil means that the cursor is at next.
+func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Commit) error {
+	start := time.Now()
+	applied := false
+	err := w.store.client.Watch(ctx, func(tx *redis.Tx) error {
+		var cursor *redis.SliceCmd
+		var clock *redis.TimeCmd
+		if _, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
+			cursor = p.HMGet(ctx, w.key, cursorFields...)
+			clock = p.Time(ctx)
+			return nil
+		}); err != nil {
+			return err
+		}
+		found, exists, err := parseCursor(cursor.Val())
+		if err != nil {
+			return err
+		}
+		if out.Attempts > 0 && exists && found.same(next) {
+			applied = true // by the attempt before, whose reply was lost
+			return nil
+		}
+		if err := w.compare(found, exists); err != nil {
+			return err
+		}
+		out.Attempts++
+		if err := w.exec(ctx, tx, cells, next, clock.Val().Unix(), out); err != nil {
+			return err
+		}
+		applied = true
+		return nil
+	}, w.key)
+	out.Seconds = time.Since(start)
+	if err == nil && !applied {
+		// A client may come back without having run the function.
+		err = errors.New("the transaction was not run")
+	}
+	return err
+}
+
+// compare decides whether this writer may go on from the cursor in Redis.
+func (w *Writer) compare(found Cursor, exists bool) error {
+	switch {
+	case exists == w.exists && found.same(w.held):
+		return nil
+	case !exists, w.exists && found.Created == w.held.Created && found.Seq < w.held.Seq:
+		return ErrRewound
+	default:
+		return ErrFenced
+	}
+}
+
+// exec sends MULTI … EXEC. now is Redis's own clock in Unix seconds, so that a
+// worker's wrong clock can neither drop cells nor leave a hash without expiry.
+func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, next Cursor, now int64, out *Commit) error {
+	var trusted []hashExpiry // hashes whose expiry was taken to be set
+	var set []uint64         // expiries that this transaction sets
+	var clock *redis.TimeCmd
+	results, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		for _, c := range cells.counters {
+			for i, cell := range c.cells {
+				t := w.layout.Tiers[cell.tier]
+				epoch, field := t.place(cell.cell)
+				deadline := t.deadline(epoch, c.hash)
+				if deadline <= now {
+					continue // expired since the hit was stored
+				}
+				key := w.prefix(cell.tier, epoch) + c.name
+				p.HIncrBy(ctx, key, strconv.FormatInt(field, 10), cell.n)
+				if c.firstOfHash(t, i) {
+					id := hashID(c.hash, cell.tier, epoch)
+					// Only the hash of the current epoch (or one to come) can be trusted
+					// to live on until EXEC: it has a window to go.
+					if w.expiries.has(id) && epoch >= t.epochAt(now*1000) {
+						trusted = append(trusted, hashExpiry{key, deadline})
+					} else {
+						p.ExpireAt(ctx, key, time.Unix(deadline, 0))
+						set = append(set, id)
+					}
+				}
+			}
+		}
+		p.HSet(ctx, w.key, next.values()...)
+		clock = p.Time(ctx)
+		return nil
+	})
+	out.Commands = len(results) // with the two of the transaction left out by go-redis
+	if err == nil || clock.Err() == nil && !clock.Val().IsZero() {
+		// EXEC has run. An error now is one of a single command.
+		out.Failed = err
+		w.remember(set)
+		return w.healExpiries(ctx, tx, trusted, clock.Val().Unix())
+	}
+	return err
+}
+
+// firstOfHash reports whether no earlier cell of the counter is in the same hash.
+func (c *counterCells) firstOfHash(t Tier, i int) bool {
+	epoch, _ := t.place(c.cells[i].cell)
+	for _, earlier := range c.cells[:i] {
+		if earlier.tier == c.cells[i].tier {
+			if e, _ := t.place(earlier.cell); e == epoch {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+type hashExpiry struct {
+	key      string
+	deadline int64
+}
+
+// healExpiries mends what a very long stall before EXEC can do: a hash whose
+// expiry had been trusted passed its deadline, vanished, and was made anew
+// without one. EXPIREAT in the past deletes it.
+func (w *Writer) healExpiries(ctx context.Context, tx *redis.Tx, trusted []hashExpiry, execAt int64) error {
+	_, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, h := range trusted {
+			if h.deadline <= execAt {
+				p.ExpireAt(ctx, h.key, time.Unix(h.deadline, 0))
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+func (w *Writer) prefix(tier int, epoch int64) string {
+	k := tierEpoch{tier, epoch}
+	p, ok := w.prefixes[k]
+	if !ok {
+		if len(w.prefixes) > 1024 { // epochs pass; keep only the recent ones
+			clear(w.prefixes)
+		}
+		p = w.store.keys.cellsPrefix(w.shard, w.layout.Tiers[tier], epoch)
+		w.prefixes[k] = p
+	}
+	return p
+}
+
+func (w *Writer) remember(ids []uint64) {
+	for _, id := range ids {
+		w.expiries.add(id)
+	}
+}

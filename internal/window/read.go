@@ -1,0 +1,232 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Reader answers questions from Redis. It is safe for concurrent use.
+type Reader struct {
+	store *Store
+
+	mu      sync.Mutex
+	layout  string // the record as Redis keeps it
+	parsed  Layout
+	streams []string
+}
+
+// NewReader reads the namespace of a store.
+func NewReader(store *Store) *Reader { return &Reader{store: store} }
+
+// Question asks for the hits of one counter in a range; see Range.
+type Question struct {
+	Counter string
+	Range   Range
+}
+
+// Answer is a total, and what it rests on.
+type Answer struct {
+	Total
+	Tier     Tier
+	Complete bool // no hit of the range is known to be missing
+}
+
+// Answers are the answers to several questions at one moment.
+type Answers struct {
+	// AsOf is a moment in Unix milliseconds: every hit stored before it is in
+	// the answers. 0 where some stream has not been counted at all yet.
+	AsOf    int64
+	Answers []Answer
+}
+
+// QuestionError is a question that cannot be answered whatever Redis holds.
+type QuestionError struct {
+	Index int // of the question
+	Err   error
+}
+
+func (e *QuestionError) Error() string { return e.Err.Error() }
+func (e *QuestionError) Unwrap() error { return e.Err }
+
+// errStale says that the layout or the list of streams has changed since it was cached.
+var errStale = errors.New("layout or streams have changed")
+
+// Answer answers all questions in one pipelined round trip; now is in Unix
+// milliseconds. It returns ErrNoLayout before the first worker has started, a
+// *QuestionError for a bad question, and errors of Redis as they are.
+func (r *Reader) Answer(ctx context.Context, now int64, questions []Question) (Answers, error) {
+	for range 3 { // the second try has what the first one found to have changed
+		layout, record, streams, err := r.cached(ctx)
+		if err != nil {
+			return Answers{}, err
+		}
+		plans := make([]Plan, len(questions))
+		for i, q := range questions {
+			if plans[i], err = layout.Plan(r.store.keys.namespace, q.Counter, q.Range, now); err != nil {
+				return Answers{}, &QuestionError{i, err}
+			}
+		}
+		out, err := r.read(ctx, plans, record, streams)
+		if !errors.Is(err, errStale) {
+			return out, err
+		}
+	}
+	return Answers{}, errStale
+}
+
+// Layout is the namespace's layout, from Redis where it is not known yet.
+func (r *Reader) Layout(ctx context.Context) (Layout, error) {
+	layout, _, _, err := r.cached(ctx)
+	return layout, err
+}
+
+func (r *Reader) cached(ctx context.Context) (Layout, string, []string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.layout == "" {
+		var layout *redis.StringCmd
+		var streams *redis.StringSliceCmd
+		_, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			layout = p.Get(ctx, r.store.keys.layout())
+			streams = p.SMembers(ctx, r.store.keys.streams())
+			return nil
+		})
+		if errors.Is(err, redis.Nil) {
+			return Layout{}, "", nil, ErrNoLayout
+		}
+		if err != nil {
+			return Layout{}, "", nil, fmt.Errorf("read layout of %s: %w", r.store.keys.namespace, err)
+		}
+		parsed, err := decodeLayout(layout.Val())
+		if err != nil {
+			return Layout{}, "", nil, err
+		}
+		r.layout, r.parsed, r.streams = layout.Val(), parsed, streams.Val()
+		slices.Sort(r.streams)
+	}
+	return r.parsed, r.layout, r.streams, nil
+}
+
+func (r *Reader) forget() {
+	r.mu.Lock()
+	r.layout = ""
+	r.mu.Unlock()
+}
+
+// read sends the pipeline. Cursors come before the hashes: a commit between
+// them can then only make the counts newer than AsOf says.
+func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams []string) (Answers, error) {
+	var layout *redis.StringCmd
+	var members *redis.StringSliceCmd
+	cursors := make(map[int][]*redis.SliceCmd)
+	hashes := make(map[string]*redis.MapStringStringCmd)
+	_, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		layout = p.Get(ctx, r.store.keys.layout())
+		members = p.SMembers(ctx, r.store.keys.streams())
+		for _, plan := range plans {
+			if _, ok := cursors[plan.Shard]; ok {
+				continue
+			}
+			cursors[plan.Shard] = []*redis.SliceCmd{}
+			for _, stream := range streams {
+				cursors[plan.Shard] = append(cursors[plan.Shard], p.HMGet(ctx, r.store.keys.cursor(plan.Shard, stream), cursorFields...))
+			}
+		}
+		for _, plan := range plans {
+			for _, key := range plan.keys {
+				if _, ok := hashes[key]; !ok {
+					hashes[key] = p.HGetAll(ctx, key)
+				}
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, redis.Nil) {
+		r.forget()
+		return Answers{}, ErrNoLayout
+	}
+	if err != nil {
+		return Answers{}, fmt.Errorf("read %d hashes: %w", len(hashes), err)
+	}
+	now := members.Val()
+	slices.Sort(now)
+	if layout.Val() != record || !slices.Equal(now, streams) {
+		r.forget()
+		return Answers{}, errStale
+	}
+
+	byShard := make(map[int]progress, len(cursors))
+	out := Answers{Answers: make([]Answer, len(plans))}
+	for i, plan := range plans {
+		on, ok := byShard[plan.Shard]
+		if !ok {
+			if on, err = parseProgress(cursors[plan.Shard]); err != nil {
+				return Answers{}, err
+			}
+			byShard[plan.Shard] = on
+		}
+		cells := make([][]Cell, len(plan.keys))
+		for j, key := range plan.keys {
+			if cells[j], err = parseCells(key, hashes[key].Val()); err != nil {
+				return Answers{}, err
+			}
+		}
+		out.Answers[i] = Answer{Total: plan.sum(cells), Tier: plan.Tier, Complete: on.known && plan.Range.From >= on.completeSince}
+		if i == 0 || on.asOf < out.AsOf {
+			out.AsOf = on.asOf
+		}
+	}
+	return out, nil
+}
+
+// progress is what the cursors of a shard say together.
+type progress struct {
+	known         bool  // every listed stream has a cursor, and there is one
+	asOf          int64 // the earliest of the streams
+	completeSince int64 // the moment from which nothing is known to be missing
+}
+
+// parseProgress: counting began when the oldest stream was created; a younger
+// stream took nothing away from what was counted before it.
+func parseProgress(cmds []*redis.SliceCmd) (progress, error) {
+	var out progress
+	var began int64
+	for i, cmd := range cmds {
+		c, found, err := parseCursor(cmd.Val())
+		if err != nil {
+			return progress{}, err
+		}
+		if !found {
+			return progress{}, nil
+		}
+		if i == 0 || c.AsOf < out.asOf {
+			out.asOf = c.AsOf
+		}
+		if created := c.Created / 1e6; i == 0 || created < began {
+			began = created
+		}
+		out.completeSince = max(out.completeSince, c.IncompleteBefore)
+		out.known = true
+	}
+	out.completeSince = max(out.completeSince, began)
+	return out, nil
+}
+
+func parseCells(key string, hash map[string]string) ([]Cell, error) {
+	cells := make([]Cell, 0, len(hash))
+	for field, value := range hash {
+		f, errField := strconv.ParseInt(field, 10, 64)
+		n, errCount := strconv.ParseInt(value, 10, 64)
+		if err := errors.Join(errField, errCount); err != nil || n < 0 {
+			return nil, fmt.Errorf("hash %s: field %q with value %q is not a cell: something else writes to this namespace", key, field, value)
+		}
+		cells = append(cells, Cell{f, n})
+	}
+	return cells, nil
+}
