@@ -1,0 +1,179 @@
+package consume
+
+import (
+	"sync"
+
+	"tallyroll/internal/window"
+)
+
+// load is what one flush commits: coalesced hits, the rejects that must be
+// published first, and the place in the stream that it reaches.
+type load struct {
+	batch    *window.Batch
+	messages int
+	hits     int64
+	seq      uint64 // of the last message
+	stored   int64  // when the stream stored it, Unix nanoseconds
+
+	rejects     []rejectedHit
+	rejectBytes int
+
+	discarded        uint64 // messages that the stream dropped before they were read
+	incompleteBefore int64  // Unix milliseconds; see window.Cursor
+}
+
+func (l *load) reset() {
+	l.batch.Reset()
+	clear(l.rejects)
+	*l = load{batch: l.batch, rejects: l.rejects[:0], seq: l.seq, stored: l.stored}
+}
+
+// maxRejectBytes bounds the rejected bodies that wait in memory for their flush.
+const maxRejectBytes = 8 << 20
+
+// buffer is the two halves of a session: one fills while the other is
+// committed. Its memory is bounded by maxCommands per shard and half.
+type buffer struct {
+	layout      window.Layout
+	maxCommands int
+	applied     []uint64 // per shard: the sequence that had been applied when the session began
+	published   uint64   // the sequence up to which rejects had been published then
+
+	mu      sync.Mutex
+	room    sync.Cond // the filling half was taken, or the buffer was closed
+	filling *load
+	spare   *load // nil while it is being committed
+	waiting bool  // the reader waits for room
+	closed  bool
+	perHit  []int // scratch: hits of one message per shard
+
+	full chan struct{} // a flush is due before its time
+}
+
+func newBuffer(layout window.Layout, maxCommands int, applied []uint64) *buffer {
+	b := &buffer{
+		layout: layout, maxCommands: maxCommands, applied: applied,
+		filling: &load{batch: window.NewBatch(layout)},
+		spare:   &load{batch: window.NewBatch(layout)},
+		perHit:  make([]int, layout.Shards),
+		full:    make(chan struct{}, 1),
+	}
+	for _, seq := range applied {
+		b.published = max(b.published, seq)
+	}
+	b.room.L = &b.mu
+	return b
+}
+
+// message is what the reader found in one message.
+type message struct {
+	seq       uint64
+	stored    int64  // Unix nanoseconds
+	discarded uint64 // messages missing before this one
+	hits      []hit
+	rejects   []reject
+}
+
+// add puts a message into the filling half, waiting for room where it is full.
+// It reports false when the buffer was closed instead.
+func (b *buffer) add(stream string, m message, maxAheadMilli int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.closed && !b.fits(m) {
+		b.waiting = true
+		b.flushSoon()
+		b.room.Wait()
+	}
+	b.waiting = false
+	if b.closed {
+		return false
+	}
+	l := b.filling
+	storedMilli := m.stored / 1e6
+	for _, h := range m.hits {
+		if shard := b.layout.ShardOf(h.hash); m.seq > b.applied[shard] {
+			l.batch.Add(h.counter, h.hash, h.at, storedMilli, h.n)
+		}
+	}
+	if m.seq > b.published {
+		for _, r := range m.rejects {
+			l.rejects = append(l.rejects, newRejectedHit(stream, m.seq, r))
+			l.rejectBytes += len(r.body)
+		}
+	}
+	if m.discarded > 0 {
+		l.discarded += m.discarded
+		l.incompleteBefore = storedMilli + maxAheadMilli
+	}
+	l.messages++
+	l.seq, l.stored = m.seq, m.stored
+	return true
+}
+
+// fits reports whether a message can join the filling half without taking a
+// transaction over maxCommands. A message always fits into an empty half: its
+// hits are never split.
+func (b *buffer) fits(m message) bool {
+	l := b.filling
+	if l.messages == 0 {
+		return true
+	}
+	if l.rejectBytes > maxRejectBytes {
+		return false
+	}
+	perHit := b.layout.CommandsPerHit()
+	if len(m.hits) == 1 {
+		return l.batch.Shard(b.layout.ShardOf(m.hits[0].hash)).Commands()+perHit <= b.maxCommands
+	}
+	clear(b.perHit)
+	for _, h := range m.hits {
+		shard := b.layout.ShardOf(h.hash)
+		b.perHit[shard]++
+		if l.batch.Shard(shard).Commands()+b.perHit[shard]*perHit > b.maxCommands {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *buffer) flushSoon() {
+	select {
+	case b.full <- struct{}{}:
+	default:
+	}
+}
+
+// take swaps the halves and returns the one to commit.
+func (b *buffer) take() *load {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	taken := b.filling
+	b.filling, b.spare = b.spare, nil
+	b.filling.seq, b.filling.stored = taken.seq, taken.stored
+	b.room.Signal()
+	return taken
+}
+
+// give returns a committed half.
+func (b *buffer) give(l *load) {
+	l.reset()
+	b.mu.Lock()
+	b.spare = l
+	b.mu.Unlock()
+}
+
+// close wakes the reader and takes nothing more.
+func (b *buffer) close() {
+	b.mu.Lock()
+	b.closed = true
+	b.room.Broadcast()
+	b.mu.Unlock()
+}
+
+// place is the last message in memory, when it was stored (Unix nanoseconds),
+// and whether the reader waits for room.
+func (b *buffer) place() (seq uint64, stored int64, waiting bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.filling.seq, b.filling.stored, b.waiting
+}

@@ -1,0 +1,168 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/window"
+)
+
+// cursorEvery is how often every shard's cursor is moved, also with nothing to
+// add: it keeps as_of fresh and replays short.
+const cursorEvery = time.Second
+
+// shardWriter is a writer and where its shard stands.
+type shardWriter struct {
+	*window.Writer
+	position window.Cursor
+	changed  bool // by resume, not written yet
+	moved    time.Time
+}
+
+// flushLoop commits the buffer every flush interval, or sooner where it is
+// full. When ctx ends it stops the reading and commits what is left; when the
+// session fails (within ends alone) it drops it, for the next session to read again.
+func (s *session) flushLoop(ctx, within context.Context, reading jetstream.ConsumeContext) {
+	committing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(within, func() {
+		s.buffer.close() // no more is taken from here on
+		if ctx.Err() == nil {
+			cancel()
+			return
+		}
+		time.AfterFunc(shutdownCommit, cancel)
+	})
+	defer stop()
+
+	ticker := time.NewTicker(s.limits.flushInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.buffer.full:
+		case <-within.Done():
+			reading.Stop()
+			if ctx.Err() == nil {
+				return
+			}
+			if err := s.flush(committing, true); err != nil {
+				s.log.Error().Err(err).Msg("the last commit failed; the next worker reads these hits again")
+			}
+			return
+		}
+		if err := s.flush(committing, false); err != nil && ctx.Err() == nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+// flush commits the filling half: first the rejects, acknowledged by the
+// stream that keeps them, then each shard.
+func (s *session) flush(ctx context.Context, all bool) error {
+	l := s.buffer.take()
+	defer s.buffer.give(l)
+	if err := s.flushRejects(ctx, l); err != nil {
+		return err
+	}
+	now := time.Now()
+	next := s.target(l)
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(openConcurrency)
+	for shard, w := range s.writers {
+		cells := l.batch.Shard(shard)
+		target := w.advance(next)
+		due := target != w.position && (all || now.Sub(w.moved) >= cursorEvery)
+		if cells.Hits() == 0 && !due {
+			continue
+		}
+		group.Go(func() error { return s.commitShard(gctx, w, cells, target) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	s.outage.over()
+	s.metrics.messages.WithLabelValues(s.stream).Add(float64(l.messages))
+	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(l.discarded))
+	if l.discarded > 0 {
+		s.log.Warn().Uint64("discarded", l.discarded).Uint64("at", l.seq).Msg("messages were discarded before they were read")
+	}
+	return nil
+}
+
+// target is the cursor that a load reaches. as_of is the time of its last
+// message, or, at the end of the stream, the time at which that was the end.
+func (s *session) target(l *load) window.Cursor {
+	next := window.Cursor{
+		Created: s.info.created, Seq: l.seq, Stored: l.stored,
+		AsOf: l.stored / 1e6, IncompleteBefore: l.incompleteBefore,
+	}
+	if last, at := s.tail.get(); l.seq >= last {
+		next.AsOf = max(next.AsOf, at)
+	}
+	return next
+}
+
+// advance is the target for one shard, which may be further on in a replay.
+func (w *shardWriter) advance(next window.Cursor) window.Cursor {
+	if next.Seq < w.position.Seq {
+		return w.position
+	}
+	if next.Seq == w.position.Seq {
+		next.Stored = w.position.Stored
+	}
+	next.AsOf = max(next.AsOf, w.position.AsOf)
+	next.IncompleteBefore = max(next.IncompleteBefore, w.position.IncompleteBefore)
+	return next
+}
+
+func (s *session) commitShard(ctx context.Context, w *shardWriter, cells *window.Cells, target window.Cursor) error {
+	done, err := w.Commit(ctx, cells, target)
+	if done.Conflicts > 0 || errors.Is(err, window.ErrFenced) || errors.Is(err, window.ErrRewound) {
+		s.metrics.conflicts.WithLabelValues(s.stream).Inc()
+	}
+	if err != nil {
+		return err
+	}
+	w.position, w.moved = target, time.Now()
+	s.metrics.hits.WithLabelValues(s.stream).Add(float64(done.Hits))
+	s.metrics.commands.Add(float64(done.Commands))
+	s.metrics.commitSeconds.Observe(done.Seconds.Seconds())
+	s.metrics.commitCommands.Observe(float64(done.Commands))
+	s.metrics.commitHits.Observe(float64(done.Hits))
+	if done.Failed != nil {
+		s.metrics.lost.WithLabelValues(s.stream).Inc()
+		s.log.Error().Err(done.Failed).Uint64("at", target.Seq).Msg("a command failed inside an applied transaction: its hits are not counted; does something else write to this namespace?")
+	}
+	return nil
+}
+
+// flushRejects stores the load's rejects, trying for as long as ctx lives.
+func (s *session) flushRejects(ctx context.Context, l *load) error {
+	if len(l.rejects) == 0 {
+		return nil
+	}
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := publishRejects(attempt, s.js, l.rejects)
+		cancel()
+		if err == nil {
+			break
+		}
+		s.log.Warn().Err(err).Int("rejects", len(l.rejects)).Msg("rejects are not stored yet; counting waits")
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+	for _, r := range l.rejects {
+		s.metrics.rejects.WithLabelValues(s.stream, r.reason).Inc()
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package consume
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics are described in docs/metrics.md.
+type metrics struct {
+	messages, hits, discarded, conflicts, sessions, lost *prometheus.CounterVec // by stream
+	rejects                                              *prometheus.CounterVec // by stream and reason
+	commands                                             prometheus.Counter
+	commitSeconds                                        prometheus.Histogram
+	commitCommands, commitHits                           prometheus.Histogram
+	retries                                              prometheus.Counter
+	lagMessages, lagSeconds                              *prometheus.GaugeVec // by stream
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, []string{"stream"})
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help, Buckets: buckets})
+	}
+	commands := counter("commands_total", "Redis commands in applied transactions.")
+	retries := counter("commit_retries_total", "Commits whose fate was unknown and that were looked at again.")
+	m := &metrics{
+		messages:       counter("messages_total", "Messages read from the stream and committed.", "stream"),
+		hits:           counter("hits_total", "Hits added to cells (the sum of their n).", "stream"),
+		rejects:        counter("rejects_total", "Hits stored in HITS_REJECTED, by reason.", "stream", "reason"),
+		discarded:      counter("discarded_messages_total", "Messages that the stream discarded before they were read.", "stream"),
+		conflicts:      counter("cursor_conflicts_total", "Commits that found the cursor moved by another worker or by a loss in Redis.", "stream"),
+		sessions:       counter("sessions_total", "Times that the stream was taken or taken again.", "stream"),
+		lost:           counter("failed_commits_total", "Transactions in which a single command failed after the cursor had moved.", "stream"),
+		commands:       commands.WithLabelValues(),
+		retries:        retries.WithLabelValues(),
+		commitSeconds:  histogram("commit_seconds", "Seconds of one transaction, cursor check included.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
+		commitCommands: histogram("commit_commands", "Redis commands in one transaction.", prometheus.ExponentialBuckets(1, 2, 14)),
+		commitHits:     histogram("commit_hits", "Hits in one transaction.", prometheus.ExponentialBuckets(1, 4, 12)),
+		lagMessages:    gauge("lag_messages", "Messages in the stream after the last one read."),
+		lagSeconds:     gauge("lag_seconds", "Age of the oldest moment that is not known to be counted, in seconds."),
+	}
+	r.MustRegister(m.messages, m.hits, m.rejects, m.discarded, m.conflicts, m.sessions, m.lost, commands, retries,
+		m.commitSeconds, m.commitCommands, m.commitHits, m.lagMessages, m.lagSeconds)
+	return m
+}
+
+// start makes a stream's counters exist at zero, so that a rate sees the first step.
+func (m *metrics) start(stream string) {
+	for _, c := range []*prometheus.CounterVec{m.messages, m.hits, m.discarded, m.conflicts, m.lost} {
+		c.WithLabelValues(stream)
+	}
+	for _, reason := range reasons {
+		m.rejects.WithLabelValues(stream, reason)
+	}
+}
+
+// end removes a stream's gauges: a stream that is not ours has no lag here.
+func (m *metrics) end(stream string) {
+	m.lagMessages.DeleteLabelValues(stream)
+	m.lagSeconds.DeleteLabelValues(stream)
+}

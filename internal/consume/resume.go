@@ -1,0 +1,58 @@
+package consume
+
+import (
+	"tallyroll/internal/window"
+)
+
+// streamState is what a stream says of itself.
+type streamState struct {
+	created     int64  // Unix nanoseconds: its incarnation
+	first, last uint64 // sequences held; first is last+1 where it is empty
+	XX
+	at int64 // Unix milliseconds: what was stored before this moment is in last
+}
+
+// resumption is where a shard goes on in a stream, and why not from its cursor.
+type resumption struct {
+	cursor    window.Cursor // to go on from; written at once where changed
+	changed   bool
+	discarded uint64 // messages that will never be read
+	why       string // for the log; empty where nothing unusual was found
+}
+
+// resume decides where a shard goes on. rolledBack says that the stream no
+// longer holds, at the cursor's sequence, the message that was applied there;
+// afterTime is then the sequence of the last message stored no later than that one.
+func resume(c window.Cursor, exists bool, s streamState, rolledBack bool, afterTime uint64, maxAheadMilli int64) resumption {
+	r := resumption{cursor: c}
+	start := window.Cursor{Created: s.created, Seq: s.first - 1, AsOf: s.created / 1e6}
+	if s.first > 1 {
+		start.Stored = s.firstStored - 1 // the message before the first was stored earlier than it
+	}
+	unread := s.firstStored/1e6 + maxAheadMilli // hits dated before this may have been among the discarded
+	switch {
+	case !exists:
+		r.cursor, r.changed, r.discarded = start, true, s.first-1
+		if r.discarded > 0 {
+			r.cursor.IncompleteBefore = unread
+			r.why = "messages were discarded before counting began"
+		}
+	case c.Created != s.created:
+		r.cursor, r.changed, r.discarded = start, true, s.first-1
+		r.cursor.IncompleteBefore = max(s.created/1e6+maxAheadMilli, c.IncompleteBefore)
+		if r.discarded > 0 {
+			r.cursor.IncompleteBefore = unread
+		}
+		r.why = "the stream was made anew: counting it from its first message"
+	case rolledBack:
+		// Messages that were lost had been applied; those stored since are later than the cursor's.
+		r.cursor.Seq, r.changed = max(afterTime, start.Seq), true
+		r.why = "the stream was rolled back: going on after the time of the last message applied"
+	case s.first > c.Seq+1:
+		r.cursor.Seq, r.cursor.Stored, r.changed = start.Seq, start.Stored, true
+		r.cursor.IncompleteBefore = max(c.IncompleteBefore, unread)
+		r.discarded = s.first - 1 - c.Seq
+		r.why = "messages were discarded before they were read"
+	}
+	return r
+}

@@ -1,0 +1,123 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+)
+
+// Run is the worker: it connects, counts until ctx ends, commits what it has and
+// closes. Settings must have been validated.
+func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
+	log = log.With().Str("worker", settings.Worker).Logger()
+	listener, err := boot.Listen("INGEST_ADDR", settings.Addr)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	w := &worker{
+		settings: settings, layout: settings.layout, log: log,
+		metrics: newMetrics(registry),
+		open:    make(map[string]*atomic.Bool),
+		outage:  &outage{log: log},
+	}
+
+	// The status server outlives the work, so that /healthz answers while the last commit runs.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return boot.Serve(serving, listener, w.status(registry), "", "") })
+	group.Go(func() error {
+		defer stopServing()
+		return w.connectAndRun(gctx, listener)
+	})
+	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	log.Info().Msg("stopped")
+	return nil
+}
+
+func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error {
+	client := w.settings.Redis.Client()
+	defer client.Close()
+	if err := boot.WaitForRedis(ctx, client, w.log); err != nil {
+		return err
+	}
+	w.store = window.NewStore(client, w.settings.Redis.Namespace)
+	if err := w.store.EnsureLayout(ctx, w.layout); err != nil {
+		var mismatch *window.LayoutMismatchError
+		if errors.As(err, &mismatch) {
+			return boot.UsageError{Err: err}
+		}
+		return err
+	}
+
+	conn, err := w.settings.NATS.Connect(ctx, w.settings.Worker, w.log)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if w.js, err = jetstream.New(conn, jetstream.WithPublishAsyncTimeout(5*time.Second)); err != nil {
+		return err
+	}
+	if err := boot.WaitFor(ctx, w.log, "JetStream", func(ctx context.Context) error {
+		_, err := w.js.AccountInfo(ctx)
+		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+			return boot.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable JetStream for the account", conn.ConnectedUrlRedacted(), err)}
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := ensureRejected(ctx, w.js, w.settings.Replicas, w.settings.MaxAge); err != nil {
+		return err
+	}
+	w.log.Info().Str("version", boot.Version()).Str("nats", conn.ConnectedUrlRedacted()).Str("redis", w.settings.Redis.URL.Addr()).
+		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
+		Stringer("streams", w.settings.Streams).Str("status", listener.Addr().String()).Msg("started")
+	return w.run(ctx)
+}
+
+// status serves /healthz (the process), /readyz (every stream is being read and
+// both servers answer) and /metrics.
+func (w *worker) status(registry *prometheus.Registry) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprintln(rw, "ok") })
+	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
+		if why := w.notReady(); why != "" {
+			http.Error(rw, why, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(rw, "ready")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+func (w *worker) notReady() string {
+	switch {
+	case !w.ready():
+		return "not every stream is being read yet"
+	case w.js.Conn().Status() != nats.CONNECTED:
+		return "NATS does not answer"
+	case w.outage.lasts():
+		return "Redis does not answer"
+	}
+	return ""
+}
