@@ -8,8 +8,8 @@ import (
 type streamState struct {
 	created     int64  // Unix nanoseconds: its incarnation
 	first, last uint64 // sequences held; first is last+1 where it is empty
-	XX
-	at int64 // Unix milliseconds: what was stored before this moment is in last
+	firstStored int64  // of the first message, Unix nanoseconds; at where it is empty
+	at          int64  // Unix milliseconds: what was stored before this moment is in last
 }
 
 // resumption is where a shard goes on in a stream, and why not from its cursor.
