@@ -57,7 +57,7 @@ func settingError(settings any, err error) error {
 		return err
 	}
 	for _, f := range fields(reflect.TypeOf(settings).Elem()) {
-		if f.name != parse.Name {
+		if f.name != parse.Name || f.typ != parse.Type {
 			continue
 		}
 		out := &SettingError{Key: f.key, Allowed: allowed(parse)}
@@ -87,6 +87,7 @@ func allowed(parse env.ParseError) string {
 
 type field struct {
 	name, key, def, help string
+	typ                  reflect.Type
 	secret               bool
 }
 
@@ -98,7 +99,7 @@ func fields(t reflect.Type) []field {
 		switch {
 		case key != "":
 			out = append(out, field{
-				name: f.Name, key: key, def: f.Tag.Get("envDefault"), help: f.Tag.Get("help"),
+				name: f.Name, typ: f.Type, key: key, def: f.Tag.Get("envDefault"), help: f.Tag.Get("help"),
 				secret: f.Tag.Get("secret") == "true",
 			})
 		case f.Type.Kind() == reflect.Struct:
@@ -122,12 +123,27 @@ func Usage(w io.Writer, program, about string, settings any) {
 	}
 	_ = tw.Flush()
 	fmt.Fprintf(w, "\nFlags: --help prints this, --version the version.\n")
+	if addr, ok := addrField(settings); ok {
+		fmt.Fprintf(w, "--healthcheck asks the program at %s for /healthz: exit code 0 when it is well, 1 when not.\n", addr.key)
+	}
 }
 
-// Flags answers --help and --version and refuses anything else. It reports
-// whether the program should go on.
+// addrField is the setting of the address that the program answers HTTP on.
+func addrField(settings any) (field, bool) {
+	for _, f := range fields(reflect.TypeOf(settings).Elem()) {
+		if strings.HasSuffix(f.key, "_ADDR") {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+// Flags answers --help, --version and, for a program that serves HTTP,
+// --healthcheck, and refuses anything else. It reports whether the program
+// should go on.
 func Flags(program, about string, settings any) (proceed bool) {
 	args := os.Args[1:]
+	addr, serves := addrField(settings)
 	switch {
 	case len(args) == 0:
 		return true
@@ -135,6 +151,11 @@ func Flags(program, about string, settings any) (proceed bool) {
 		Usage(os.Stdout, program, about, settings)
 	case slices.Contains([]string{"--version", "-version"}, args[0]):
 		fmt.Println(program, Version())
+	case serves && slices.Contains([]string{"--healthcheck", "-healthcheck"}, args[0]):
+		if err := Healthcheck(addr.key, addr.def); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
+			os.Exit(ExitFailure)
+		}
 	default:
 		fmt.Fprintf(os.Stderr, "%s: unknown argument %q: settings are environment variables, see %s --help\n", program, args[0], program)
 		os.Exit(ExitUsage)

@@ -1,0 +1,51 @@
+package boot
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// healthTimeout bounds the question and the answer: it is shorter than what
+// container engines allow a check by default.
+const healthTimeout = 3 * time.Second
+
+// Healthcheck asks the program that runs beside this one, with the same
+// settings, for /healthz. An image from scratch has no other client to ask
+// with. addrKey is the variable of its address, def that variable's default.
+func Healthcheck(addrKey, def string) error {
+	addr := cmp.Or(os.Getenv(addrKey), def)
+	scheme := "http"
+	if os.Getenv(strings.TrimSuffix(addrKey, "_ADDR")+"_TLS_CERT") != "" {
+		scheme = "https"
+	}
+	dialer := &net.Dialer{}
+	client := &http.Client{
+		Timeout: healthTimeout,
+		Transport: &http.Transport{
+			// Whatever the URL says, dial the address that is listened on; for
+			// 0.0.0.0 or an empty host this is the local machine.
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return dialer.DialContext(ctx, network, addr)
+			},
+			// The certificate names the public host; who answers on our own
+			// address is not in doubt.
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		},
+	}
+	resp, err := client.Get(scheme + "://localhost/healthz")
+	if err != nil {
+		return fmt.Errorf("health of %s (%s): %w", addr, addrKey, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("health of %s (%s): %s", addr, addrKey, resp.Status)
+	}
+	return nil
+}

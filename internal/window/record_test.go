@@ -1,0 +1,60 @@
+package window
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestCursorRecordComesBack(t *testing.T) {
+	want := Cursor{Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, AsOf: 1763683200000, IncompleteBefore: 7}
+	v := want.values()
+	reply := []any{}
+	for i := range cursorFields {
+		if v[2*i] != cursorFields[i] {
+			t.Fatalf("field %d is written as %v and read as %s", i, v[2*i], cursorFields[i])
+		}
+		reply = append(reply, fmt.Sprint(v[2*i+1]))
+	}
+	if got, found, err := parseCursor(reply); err != nil || !found || got != want {
+		t.Errorf("%+v, %v, %v; want %+v", got, found, err, want)
+	}
+	if _, found, err := parseCursor(make([]any, len(cursorFields))); found || err != nil {
+		t.Errorf("a missing record: %v, %v", found, err)
+	}
+	if _, _, err := parseCursor([]any{"1", nil, "1", "1", "1"}); err == nil {
+		t.Error("half a record was taken")
+	}
+}
+
+func FuzzParseCursor(f *testing.F) {
+	f.Add("1", "2", "3", "4", "5", byte(0))
+	f.Add("", "-2", "x", "9999999999999999999", "1e3", byte(3))
+	f.Fuzz(func(t *testing.T, a, b, c, d, e string, missing byte) {
+		reply := []any{a, b, c, d, e}
+		for i := range reply {
+			if missing&(1<<i) != 0 {
+				reply[i] = nil
+			}
+		}
+		cursor, found, err := parseCursor(reply)
+		if err != nil && (found || cursor != Cursor{}) {
+			t.Fatalf("%v comes with %+v", err, cursor)
+		}
+	})
+}
+
+func FuzzDecodeLayout(f *testing.F) {
+	f.Add(`{"version":1,"tiers":"1s/1m,1m/1h","shards":16,"hash":"xxhash64"}`)
+	f.Add(`{"version":2}`)
+	f.Add(`[]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := decodeLayout(text)
+		if err != nil {
+			return
+		}
+		again, err := decodeLayout(encodeLayout(l))
+		if err != nil || again.Shards != l.Shards || again.Tiers.String() != l.Tiers.String() {
+			t.Fatalf("%q is read as %+v, which is read as %+v, %v", text, l, again, err)
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package deploy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+func TestRedisConfig(t *testing.T) {
+	r := stack.Redis(t, stack.RedisConfig(filepath.Join(root(t), "deploy/redis.conf")))
+	for setting, want := range map[string]string{
+		"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "save": "", "lazyfree-lazy-expire": "yes",
+	} {
+		got, err := r.Client().ConfigGet(context.Background(), setting).Result()
+		if err != nil || got[setting] != want {
+			t.Errorf("%s is %q (%v), want %q", setting, got[setting], err, want)
+		}
+	}
+}
+
+func TestNATSConfig(t *testing.T) {
+	monitor := stack.FreePort(t)
+	// /data is the container's volume; here the store is the test's own.
+	text, store := read(t, filepath.Join(root(t), "deploy/nats.conf")), t.TempDir()
+	here := strings.Replace(text, "store_dir: /data", fmt.Sprintf("store_dir: %q", store), 1)
+	if here == text {
+		t.Fatal("deploy/nats.conf does not keep its store in /data, the volume of compose.yml")
+	}
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(file, []byte(here), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := stack.NATSProcess(t, "--config", file, "--http_port", strconv.Itoa(monitor))
+	if got := n.Conn().MaxPayload(); got != 2<<20 {
+		t.Errorf("max_payload is %d, want 2 MiB", got)
+	}
+	base := fmt.Sprintf("http://127.0.0.1:%d", monitor)
+	status, body, err := stack.Do(http.MethodGet, base+"/jsz", nil)
+	var jsz struct {
+		Config struct {
+			MaxStorage   int64         `json:"max_storage"`
+			SyncInterval time.Duration `json:"sync_interval"`
+			SyncAlways   bool          `json:"sync_always"`
+		} `json:"config"`
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &jsz)
+	}
+	c := jsz.Config
+	if err != nil || status != http.StatusOK || c.MaxStorage != 20e9 && c.MaxStorage != 20<<30 || !c.SyncAlways && (c.SyncInterval <= 0 || c.SyncInterval > time.Second) {
+		t.Errorf("JetStream has %+v (%d %v), want 20 GB and a sync interval of a second or less", c, status, err)
+	}
+	if status, body, err = stack.Do(http.MethodGet, base+"/healthz", nil); err != nil || status != http.StatusOK {
+		t.Errorf("/healthz, which compose asks, answers %d %s %v", status, body, err)
+	}
+}
+
+func TestComposeFile(t *testing.T) {
+	compose := []string{"docker-compose"}
+	if _, err := tryIn("", "docker", "compose", "version"); err == nil {
+		compose = []string{"docker", "compose"}
+	} else if _, err := exec.LookPath("docker-compose"); err != nil {
+		t.Skip("NOT CHECKED: deploy/compose.yml, because neither `docker compose` nor docker-compose is installed")
+	}
+	args := append(compose[1:], "-f", "deploy/compose.yml", "config", "-q")
+	command(t, root(t), compose[0], args...)
+}

@@ -1,0 +1,71 @@
+// Package deploy_test checks what is in deploy/ as far as a machine can that
+// may load no images: the servers accept their configuration files, compose
+// accepts its file, and the image's last stage, filled with programs that the
+// Dockerfile's own build line made here, runs them as it should.
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// root is the repository's directory.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// tryIn runs a command in a directory and returns its standard output, and its
+// standard error within the error.
+func tryIn(dir, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), &commandError{strings.Join(cmd.Args, " "), err, stderr.String()}
+	}
+	return stdout.String(), nil
+}
+
+type commandError struct {
+	command string
+	err     error
+	stderr  string
+}
+
+func (e *commandError) Error() string { return e.command + ": " + e.err.Error() + "\n" + e.stderr }
+func (e *commandError) Unwrap() error { return e.err }
+
+func command(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	out, err := tryIn(dir, name, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,235 @@
+package deploy_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"tallyroll/tests/stack"
+)
+
+const version = "v0.0.0-test"
+
+// needEngine skips the test where there is no docker engine.
+func needEngine(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("docker"); err != nil {
+		t.Skip("NOT CHECKED: the container image, because there is no docker on the PATH")
+	}
+	if _, err := tryIn("", "docker", "info"); err != nil {
+		t.Skipf("NOT CHECKED: the container image, because the docker engine does not answer: %v", err)
+	}
+}
+
+// instructions are the lines of a Dockerfile: continued lines joined, comments left out.
+func instructions(text string) []string {
+	var out []string
+	var line strings.Builder
+	for l := range strings.Lines(text) {
+		l = strings.TrimSpace(l)
+		if l == "" || strings.HasPrefix(l, "#") {
+			continue
+		}
+		rest, more := strings.CutSuffix(l, "\\")
+		line.WriteString(rest)
+		if !more {
+			out = append(out, line.String())
+			line.Reset()
+		}
+	}
+	return out
+}
+
+// stages cuts the instructions at each FROM.
+func stages(all []string) [][]string {
+	var out [][]string
+	for _, in := range all {
+		if strings.HasPrefix(in, "FROM ") {
+			out = append(out, nil)
+		}
+		if len(out) > 0 {
+			out[len(out)-1] = append(out[len(out)-1], in)
+		}
+	}
+	return out
+}
+
+// lastStage fills dir with a build context for the Dockerfile's last stage
+// alone. What it copies from the build stage is made here by that stage's own
+// build line; local gives the place here of a path there.
+func lastStage(t *testing.T, dir string, stage []string, local func(string) string) {
+	t.Helper()
+	if stage[0] != "FROM scratch" {
+		t.Fatalf("the last stage begins with %q: this test needs one that loads no image", stage[0])
+	}
+	for i, in := range stage {
+		rest, ok := strings.CutPrefix(in, "COPY --from=build ")
+		if !ok {
+			continue
+		}
+		words := strings.Fields(rest)
+		line := "COPY"
+		for _, source := range words[:len(words)-1] {
+			name := path.Base(source)
+			b, err := os.ReadFile(local(source))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), b, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			line += " " + name
+		}
+		stage[i] = line + " " + words[len(words)-1]
+	}
+	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(strings.Join(stage, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// buildLine runs the Dockerfile's go build in the repository, its results in out.
+func buildLine(t *testing.T, stage []string, out string) {
+	t.Helper()
+	for _, in := range stage {
+		line, ok := strings.CutPrefix(in, "RUN ")
+		if !ok || !strings.Contains(line, "go build") {
+			continue
+		}
+		line = strings.ReplaceAll(line, "/out/", out+"/")
+		command(t, root(t), "sh", "-c", "VERSION="+version+"; "+line)
+		return
+	}
+	t.Fatal("the first stage of deploy/Dockerfile has no go build")
+}
+
+// certificates is a file of certificate authorities: this machine's where it
+// has one in the usual place, otherwise an empty one, since nothing here uses it.
+func certificates(t *testing.T) string {
+	t.Helper()
+	for _, file := range []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"} {
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	file := filepath.Join(t.TempDir(), "ca-certificates.crt")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// image builds an image from the context in dir, removed when the test ends.
+func image(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	name := "tallyroll-test-" + strings.ToLower(nuid.Next())
+	t.Cleanup(func() {
+		if _, err := tryIn("", "docker", "image", "rm", "--force", name); err != nil {
+			t.Logf("remove the image: %v", err)
+		}
+	})
+	command(t, dir, "docker", slices.Concat([]string{"build", "--force-rm", "--tag", name}, args, []string{"."})...)
+	return name
+}
+
+// locked are the rights that compose.yml leaves to the programs. None of the
+// checks here needs a network other than the container's own loopback.
+var locked = []string{"--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"}
+
+func TestImage(t *testing.T) {
+	needEngine(t)
+	parts := stages(instructions(read(t, filepath.Join(root(t), "deploy/Dockerfile"))))
+	if len(parts) != 2 {
+		t.Fatalf("deploy/Dockerfile has %d stages, want 2", len(parts))
+	}
+	out, dir := t.TempDir(), t.TempDir()
+	buildLine(t, parts[0], out)
+	lastStage(t, dir, parts[1], func(source string) string {
+		if strings.HasPrefix(source, "/out/") {
+			return filepath.Join(out, path.Base(source))
+		}
+		return certificates(t)
+	})
+	img := image(t, dir)
+
+	t.Run("user", func(t *testing.T) {
+		user := strings.TrimSpace(command(t, "", "docker", "inspect", "--format", "{{.Config.User}}", img))
+		if user != "65532:65532" {
+			t.Errorf("it runs as %q, want 65532:65532", user)
+		}
+	})
+	for _, program := range []string{"ingest", "query", "publish"} {
+		t.Run(program+" --version", func(t *testing.T) {
+			got := command(t, "", "docker", slices.Concat([]string{"run", "--rm"}, locked, []string{img, "/" + program, "--version"})...)
+			if want := program + " " + version + "\n"; got != want {
+				t.Errorf("printed %q, want %q", got, want)
+			}
+		})
+	}
+	for _, c := range []struct{ program, addr string }{{"ingest", "INGEST_ADDR=0.0.0.0:9090"}, {"query", "QUERY_ADDR=0.0.0.0:8080"}} {
+		t.Run(c.program+" --healthcheck", func(t *testing.T) { health(t, img, c.program, c.addr) })
+	}
+}
+
+// health runs a program that reaches neither NATS nor Redis: it is well but
+// not ready, its own check says so, and it ends when it is told to.
+func health(t *testing.T, img, program, addr string) {
+	name := img + "-" + program
+	t.Cleanup(func() {
+		if t.Failed() {
+			logs, err := tryIn("", "docker", "logs", name)
+			t.Logf("log of %s: %s %v", program, logs, err)
+		}
+		if _, err := tryIn("", "docker", "rm", "--force", name); err != nil {
+			t.Logf("remove the container: %v", err)
+		}
+	})
+	command(t, "", "docker", slices.Concat([]string{"run", "--detach", "--name", name, "--env", addr}, locked, []string{"--entrypoint", "/" + program, img})...)
+	stack.Eventually(t, 30*time.Second, program+" --healthcheck", func() (bool, string) {
+		_, err := tryIn("", "docker", "exec", name, "/"+program, "--healthcheck")
+		return err == nil, fmt.Sprint(err)
+	})
+	_, err := tryIn("", "docker", "exec", "--env", strings.Replace(addr, "0.0.0.0:", "127.0.0.1:1", 1), name, "/"+program, "--healthcheck")
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("where nobody listens the check ends with %v, want exit code 1", err)
+	}
+	command(t, "", "docker", "stop", "--time", "10", name)
+	if code := strings.TrimSpace(command(t, "", "docker", "inspect", "--format", "{{.State.ExitCode}}", name)); code != "0" {
+		t.Errorf("exit code %s after SIGTERM, want 0", code)
+	}
+}
+
+// TestContext sees that .dockerignore lets in what the build needs and nothing else.
+func TestContext(t *testing.T) {
+	needEngine(t)
+	file := filepath.Join(t.TempDir(), "Dockerfile")
+	if err := os.WriteFile(file, []byte("FROM scratch\nCOPY . /\nCMD [\"/none\"]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	img := image(t, root(t), "--file", file)
+	id := strings.TrimSpace(command(t, "", "docker", "create", img))
+	t.Cleanup(func() {
+		if _, err := tryIn("", "docker", "rm", "--force", id); err != nil {
+			t.Logf("remove the container: %v", err)
+		}
+	})
+	names := strings.Fields(command(t, "", "sh", "-c", "docker export "+id+" | tar -t"))
+	for _, want := range []string{"go.mod", "go.sum", "internal/boot/process.go", "cmd/ingest/main.go"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("the build would lack %s", want)
+		}
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, ".git/") || strings.HasPrefix(name, "tests/") {
+			t.Errorf("%s is sent to the build", name)
+		}
+	}
+}

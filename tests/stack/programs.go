@@ -1,0 +1,93 @@
+package stack
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// NoWait among the settings given to [Ingest] and [Query]: do not wait until
+// the program is ready. It is not passed on.
+const NoWait = "STACK_NO_WAIT=1"
+
+// Service is a running ingest or query.
+type Service struct {
+	*Process
+	scheme string
+}
+
+// Ingest builds and starts cmd/ingest against the given servers, either of
+// which may be nil. env are further settings, KEY=value; the last one holds.
+func Ingest(t testing.TB, nats, redis Endpoint, env ...string) *Service {
+	t.Helper()
+	return service(t, "ingest", "INGEST_ADDR", nats, redis, env)
+}
+
+// Query builds and starts cmd/query against a Redis, which may be nil. env are
+// further settings, KEY=value; the last one holds.
+func Query(t testing.TB, redis Endpoint, env ...string) *Service {
+	t.Helper()
+	return service(t, "query", "QUERY_ADDR", nil, redis, env)
+}
+
+func service(t testing.TB, name, addrKey string, nats, redis Endpoint, env []string) *Service {
+	t.Helper()
+	s := &Service{scheme: "http://"}
+	wait := !slices.Contains(env, NoWait)
+	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool { return e == NoWait })
+	if slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "QUERY_TLS_CERT=") && !strings.HasSuffix(e, "=") }) {
+		s.scheme = "https://"
+	}
+	var servers []string
+	if nats != nil {
+		servers = append(servers, "NATS_URL="+nats.URL())
+	}
+	if redis != nil {
+		servers = append(servers, "REDIS_URL="+redis.URL())
+	}
+	s.Process = newProcess(t, name, Build(t, name), func(port int) (args, all []string) {
+		return nil, slices.Concat([]string{addrKey + "=" + address(port)}, servers, env)
+	})
+	if wait {
+		s.ready = s.answers
+	}
+	s.Start()
+	return s
+}
+
+// URL is the address of the program's HTTP server, without a slash at the end.
+func (s *Service) URL() string { return s.scheme + s.Addr() }
+
+// WaitReady waits until /readyz answers 200, for a program started with [NoWait].
+func (s *Service) WaitReady() {
+	s.t.Helper()
+	r := s.running("wait for")
+	if err := poll(readyWithin, r.done, s.answers); err != nil {
+		s.t.Fatalf("waiting for %s to be ready: %v", s.name, err)
+	}
+}
+
+// probe asks programs whether they are ready; their certificates are the tests' own.
+var probe = &http.Client{
+	Timeout:   2 * time.Second,
+	Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+}
+
+func (s *Service) answers() (bool, string) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.URL()+"/readyz", nil)
+	if err != nil {
+		return false, err.Error()
+	}
+	resp, err := probe.Do(req)
+	if err != nil {
+		return false, err.Error()
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	return resp.StatusCode == http.StatusOK, resp.Status + ": " + string(body)
+}

@@ -1,0 +1,133 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/boot"
+)
+
+// Lines that go-redis writes to standard error by itself while a server is
+// away on purpose would hide the tests' own. The switch is a global of that
+// library without a lock, so it is set before there is any client.
+func init() { boot.QuietRedis() }
+
+// RedisServer is a redis-server process with an append-only file.
+type RedisServer struct {
+	*Process
+	client func() *redis.Client
+}
+
+// RedisOption changes how redis-server is started.
+type RedisOption func(*redisOptions)
+
+type redisOptions struct {
+	config string
+	args   []string
+}
+
+// RedisConfig starts redis-server with a configuration file in place of the
+// harness's own settings. Port, address and directory remain the harness's.
+func RedisConfig(path string) RedisOption {
+	return func(o *redisOptions) { o.config = path }
+}
+
+// RedisArgs are further arguments; of two for the same setting the last holds.
+func RedisArgs(args ...string) RedisOption {
+	return func(o *redisOptions) { o.args = append(o.args, args...) }
+}
+
+// Redis starts a redis-server from the PATH. Without one the test fails.
+func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatal("no redis-server on the PATH: `make test` installs it, or use your system's package (redis-server on Debian, redis on macOS)")
+	}
+	var o redisOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	dir := t.TempDir()
+	s := &RedisServer{}
+	s.Process = newProcess(t, "redis", path, func(port int) (args, env []string) {
+		if o.config != "" {
+			args = append(args, o.config)
+		}
+		args = append(args, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir)
+		if o.config == "" {
+			args = append(args, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction")
+		}
+		return append(args, o.args...), nil
+	})
+	s.client = sync.OnceValue(func() *redis.Client {
+		c := newRedisClient(s.Addr())
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	})
+	s.ready = s.answers
+	s.Start()
+	return s
+}
+
+// newRedisClient repeats nothing by itself: a test that counts must not count twice.
+func newRedisClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second,
+	})
+}
+
+var processID = regexp.MustCompile(`process_id:(\d+)`)
+
+// answers reports whether this very process serves the port and has its data loaded.
+func (s *RedisServer) answers() (bool, string) {
+	c := newRedisClient(s.Addr())
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := c.Ping(ctx).Err(); err != nil {
+		return false, err.Error()
+	}
+	info, err := c.Info(ctx, "server").Result()
+	if err != nil {
+		return false, err.Error()
+	}
+	id := processID.FindStringSubmatch(info)
+	if r := s.current(); id == nil || id[1] != strconv.Itoa(r.pid) {
+		return false, fmt.Sprintf("%s is served by %v, not by process %d", s.Addr(), id, r.pid)
+	}
+	return true, ""
+}
+
+// URL is the redis:// address of database 0.
+func (s *RedisServer) URL() string { return "redis://" + s.Addr() + "/0" }
+
+// Client is the test's own client, closed when the test ends. It repeats no command.
+func (s *RedisServer) Client() *redis.Client { return s.client() }
+
+// Scan lists the keys that match a pattern, in order, each once.
+func Scan(t testing.TB, client redis.UniversalClient, pattern string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var keys []string
+	it := client.Scan(ctx, 0, pattern, 1000).Iterator()
+	for it.Next(ctx) {
+		keys = append(keys, it.Val())
+	}
+	if err := it.Err(); err != nil {
+		t.Fatalf("scan %s: %v", pattern, err)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys) // SCAN may return a key twice while the table grows
+}
