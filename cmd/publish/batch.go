@@ -1,0 +1,91 @@
+package main
+
+import (
+	"sync"
+	"time"
+)
+
+// linger is the longest that a hit waits for others to share its message.
+const linger = 100 * time.Millisecond
+
+// message is a batch of hits on its way to the stream. Once submitted it
+// belongs to the publisher.
+type message struct {
+	id   uint64
+	hits int
+	body []byte // NDJSON
+
+	due     time.Time // when it is to be sent again
+	open    int       // sends that nothing has answered yet
+	sent    int       // sends in all
+	doubted time.Time // the first send that may have stored it; zero: none
+}
+
+var messages = sync.Pool{New: func() any { return new(message) }}
+
+func newMessage() *message {
+	m := messages.Get().(*message)
+	*m = message{body: m.body[:0]}
+	return m
+}
+
+// batcher collects hits into messages. It belongs to one goroutine.
+type batcher struct {
+	submit   func(*message) error // blocks while too much is unacknowledged
+	maxHits  int
+	maxBytes int
+
+	hits  int64 // taken in all
+	msg   *message
+	since time.Time // when the first hit of msg came
+}
+
+// add puts the hit into the message that is being filled, and submits it when
+// it is full.
+func (b *batcher) add(h hit) error {
+	if b.msg == nil {
+		b.begin()
+	}
+	body := b.msg.body
+	before := len(body)
+	if before > 0 {
+		body = append(body, '\n')
+	}
+	body = appendHit(body, h)
+	if len(body) > b.maxBytes && before > 0 {
+		b.msg.body = body[:before]
+		if err := b.flush(); err != nil {
+			return err
+		}
+		b.begin()
+		body = appendHit(b.msg.body, h)
+	}
+	b.msg.body = body
+	b.msg.hits++
+	b.hits++
+	if b.msg.hits >= b.maxHits {
+		return b.flush()
+	}
+	return nil
+}
+
+func (b *batcher) begin() {
+	b.msg = newMessage()
+	b.since = time.Now()
+}
+
+// flush submits what there is.
+func (b *batcher) flush() error {
+	if b.msg == nil || b.msg.hits == 0 {
+		return nil
+	}
+	m := b.msg
+	b.msg = nil
+	return b.submit(m)
+}
+
+// due is when the message that is being filled has to go; ok is false while
+// there is none.
+func (b *batcher) due() (t time.Time, ok bool) {
+	return b.since.Add(linger), b.msg != nil && b.msg.hits > 0
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Why a line of an access log is no hit.
+var (
+	errNoHost       = errors.New("no host at the start")
+	errNoTime       = errors.New("no time such as [17/May/2015:10:05:03 +0000]")
+	errNoRequest    = errors.New("no request in quotes")
+	errOpenRequest  = errors.New("the request's closing quote is missing")
+	errNoPath       = errors.New("the request has no path")
+	errNoMethod     = errors.New("the request has no method")
+	errNoStatus     = errors.New("no status of three digits after the request")
+	errUnknownField = errors.New("no such field")
+)
+
+// field is the part of an access log's line that names the counter.
+type field string
+
+// combinedParser parses the common and combined log formats:
+//
+//	host ident user [17/May/2015:10:05:03 +0000] "GET /path HTTP/1.1" 200 512 "referrer" "agent"
+//
+// What follows the status does not matter: servers cut long agents off, and
+// the request was served all the same. The counter's name is taken as it
+// stands in the log, escapes included, so that it can be searched for there.
+func combinedParser(key field) func(line []byte) (hit, error) {
+	return func(line []byte) (hit, error) {
+		host, rest, ok := bytes.Cut(line, space)
+		if !ok || len(host) == 0 {
+			return hit{}, errNoHost
+		}
+		ts, rest, err := cutTime(rest)
+		if err != nil {
+			return hit{}, err
+		}
+		request, rest, err := cutRequest(rest)
+		if err != nil {
+			return hit{}, err
+		}
+		status, err := cutStatus(rest)
+		if err != nil {
+			return hit{}, err
+		}
+		h := hit{n: 1, ts: ts}
+		switch key {
+		case "path":
+			h.key, err = requestPath(request)
+		case "method":
+			if h.key, _, ok = bytes.Cut(request, space); !ok {
+				err = errNoMethod
+			}
+		case "host":
+			h.key = host
+		case "status":
+			h.key = status
+		default:
+			err = errUnknownField
+		}
+		if err == nil {
+			h.key = shorten(h.key)
+			err = checkKey(h.key)
+		}
+		return h, err
+	}
+}
+
+// shorten makes a name that is too long for a counter fit: its beginning, an
+// ellipsis and the xxhash64 of the whole, so that two long paths stay two
+// counters. The request was served, and is counted, however long its path.
+func shorten(key []byte) []byte {
+	const ellipsis = "…"
+	if len(key) <= maxKey {
+		return key
+	}
+	cut := maxKey - len(ellipsis) - 16
+	for cut > 0 && !utf8.RuneStart(key[cut]) {
+		cut--
+	}
+	return fmt.Appendf(nil, "%s%s%016x", key[:cut], ellipsis, xxhash.Sum64(key))
+}
+
+var (
+	space = []byte{' '}
+	proto = []byte("HTTP/")
+)
+
+// cutTime finds the first bracketed time, because a user's name may itself
+// hold brackets, and returns it with what follows the bracket.
+func cutTime(line []byte) (ts int64, rest []byte, err error) {
+	for {
+		i := bytes.IndexByte(line, '[')
+		if i < 0 {
+			return 0, nil, errNoTime
+		}
+		line = line[i+1:]
+		if len(line) <= timeLen || line[timeLen] != ']' {
+			continue
+		}
+		if ts, ok := parseTime(line[:timeLen]); ok {
+			return ts, line[timeLen+1:], nil
+		}
+	}
+}
+
+const timeLen = len("17/May/2015:10:05:03 +0000")
+
+// parseTime reads a time of exactly timeLen bytes. time.Parse was measured at
+// four times as long (113 ns to 27 ns), more than all the rest of a line.
+func parseTime(s []byte) (unixMilli int64, ok bool) {
+	if s[2] != '/' || s[6] != '/' || s[11] != ':' || s[14] != ':' || s[17] != ':' || s[20] != ' ' {
+		return 0, false
+	}
+	day, ok1 := digits(s[0:2])
+	year, ok2 := digits(s[7:11])
+	hour, ok3 := digits(s[12:14])
+	minute, ok4 := digits(s[15:17])
+	second, ok5 := digits(s[18:20])
+	zoneHour, ok6 := digits(s[22:24])
+	zoneMinute, ok7 := digits(s[24:26])
+	month := monthOf(s[3:6])
+	if !(ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7) || month == 0 ||
+		hour > 23 || minute > 59 || second > 60 || zoneHour > 23 || zoneMinute > 59 {
+		return 0, false
+	}
+	zone := int64(zoneHour*60+zoneMinute) * 60
+	switch s[21] {
+	case '+':
+	case '-':
+		zone = -zone
+	default:
+		return 0, false
+	}
+	t := time.Date(year, month, day, hour, minute, 0, 0, time.UTC)
+	if t.Day() != day { // 31 April would be taken for 1 May
+		return 0, false
+	}
+	return (t.Unix() + int64(second) - zone) * 1000, true
+}
+
+func digits(s []byte) (n int, ok bool) {
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n, true
+}
+
+func monthOf(s []byte) time.Month {
+	switch string(s) {
+	case "Jan":
+		return time.January
+	case "Feb":
+		return time.February
+	case "Mar":
+		return time.March
+	case "Apr":
+		return time.April
+	case "May":
+		return time.May
+	case "Jun":
+		return time.June
+	case "Jul":
+		return time.July
+	case "Aug":
+		return time.August
+	case "Sep":
+		return time.September
+	case "Oct":
+		return time.October
+	case "Nov":
+		return time.November
+	case "Dec":
+		return time.December
+	}
+	return 0
+}
+
+// cutRequest returns what stands between the quotes, in which \" and \\ are
+// part of the request.
+func cutRequest(s []byte) (request, rest []byte, err error) {
+	s = bytes.TrimLeft(s, " ")
+	if len(s) == 0 || s[0] != '"' {
+		return nil, nil, errNoRequest
+	}
+	s = s[1:]
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return s[:i], s[i+1:], nil
+		}
+	}
+	return nil, nil, errOpenRequest
+}
+
+func cutStatus(s []byte) ([]byte, error) {
+	s = bytes.TrimLeft(s, " ")
+	if len(s) < 3 || (len(s) > 3 && s[3] != ' ') {
+		return nil, errNoStatus
+	}
+	if _, ok := digits(s[:3]); !ok {
+		return nil, errNoStatus
+	}
+	return s[:3], nil
+}
+
+// requestPath is the target between the method and the protocol. Clients
+// send targets with spaces in them; HTTP/0.9 sends no protocol.
+func requestPath(request []byte) ([]byte, error) {
+	_, target, ok := bytes.Cut(request, space)
+	if !ok {
+		return nil, errNoPath // "-" where the client sent nothing, or bytes that are no HTTP
+	}
+	if i := bytes.LastIndexByte(target, ' '); i >= 0 && bytes.HasPrefix(target[i+1:], proto) {
+		target = target[:i]
+	} else if bytes.HasPrefix(target, proto) {
+		return nil, errNoPath
+	}
+	target = bytes.Trim(target, " ")
+	if len(target) == 0 {
+		return nil, errNoPath
+	}
+	return target, nil
+}
+
+// parseField reads the value of --key.
+func parseField(s string) (field, error) {
+	switch s {
+	case "path", "host", "status", "method":
+		return field(s), nil
+	}
+	return "", fmt.Errorf("allowed is path, host, status or method")
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+const goodLine = `83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /images/a.png?x=1&y=2 HTTP/1.1" 200 203023 "http://example.com/" "Mozilla/5.0 (X11)"`
+
+func TestCombinedParser(t *testing.T) {
+	at := time.Date(2015, time.May, 17, 10, 5, 3, 0, time.UTC).UnixMilli()
+	head := `h - - [17/May/2015:10:05:03 +0000] `
+	cases := []struct {
+		name string
+		line string
+		key  field
+		want string
+		ts   int64
+		err  error
+	}{
+		{name: "combined", line: goodLine, want: "/images/a.png?x=1&y=2", ts: at},
+		{name: "common", line: head + `"GET / HTTP/1.0" 304 -`, want: "/", ts: at},
+		{name: "nothing after the status", line: head + `"GET / HTTP/1.0" 304`, want: "/", ts: at},
+		{name: "agent cut off", line: head + `"GET /a HTTP/1.1" 200 235 "-" "Mozilla/5.0 (compatible; Goo`, want: "/a", ts: at},
+		{name: "escaped quote", line: head + `"GET /a\"b\\ HTTP/1.1" 200 1`, want: `/a\"b\\`, ts: at},
+		{name: "spaces in the target", line: head + `"GET /a b c HTTP/1.1" 200 1`, want: "/a b c", ts: at},
+		{name: "no protocol", line: head + `"GET /old" 200 1`, want: "/old", ts: at},
+		{name: "user with brackets", line: `h - a [b] [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`, want: "/", ts: at},
+		{name: "zone east", line: `h - - [17/May/2015:12:35:03 +0230] "GET / HTTP/1.1" 200 1`, want: "/", ts: at},
+		{name: "zone west", line: `h - - [17/May/2015:02:05:03 -0800] "GET / HTTP/1.1" 200 1`, want: "/", ts: at},
+		{name: "leap second", line: `h - - [30/Jun/2015:23:59:60 +0000] "GET / HTTP/1.1" 200 1`, want: "/", ts: time.Date(2015, time.July, 1, 0, 0, 0, 0, time.UTC).UnixMilli()},
+		{name: "host", line: goodLine, key: "host", want: "83.149.9.216", ts: at},
+		{name: "status", line: goodLine, key: "status", want: "200", ts: at},
+		{name: "method", line: goodLine, key: "method", want: "GET", ts: at},
+		{name: "status of an empty request", line: head + `"-" 408 -`, key: "status", want: "408", ts: at},
+		{name: "UTF-8", line: head + `"GET /né HTTP/1.1" 200 1`, want: "/né", ts: at},
+
+		{name: "path of an empty request", line: head + `"-" 408 -`, err: errNoPath},
+		{name: "method of an empty request", line: head + `"-" 408 -`, key: "method", err: errNoMethod},
+		{name: "no path", line: head + `"GET HTTP/1.1" 400 -`, err: errNoPath},
+		{name: "one word", line: "word", err: errNoHost},
+		{name: "leading space", line: " " + goodLine, err: errNoHost},
+		{name: "no time", line: `h - - "GET / HTTP/1.1" 200 1`, err: errNoTime},
+		{name: "31 April", line: `h - - [31/Apr/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`, err: errNoTime},
+		{name: "month in words unknown", line: `h - - [17/Mai/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`, err: errNoTime},
+		{name: "hour 24", line: `h - - [17/May/2015:24:05:03 +0000] "GET / HTTP/1.1" 200 1`, err: errNoTime},
+		{name: "time cut off", line: `h - - [17/May/2015:10:05`, err: errNoTime},
+		{name: "no request", line: head + `GET / HTTP/1.1 200 1`, err: errNoRequest},
+		{name: "ends at the time", line: head, err: errNoRequest},
+		{name: "request not closed", line: head + `"GET / HTTP/1.1`, err: errOpenRequest},
+		{name: "request ends in a backslash", line: head + `"GET / HTTP/1.1\`, err: errOpenRequest},
+		{name: "no status", line: head + `"GET / HTTP/1.1"`, err: errNoStatus},
+		{name: "status of letters", line: head + `"GET / HTTP/1.1" abc 1`, err: errNoStatus},
+		{name: "status of four digits", line: head + `"GET / HTTP/1.1" 2000 1`, err: errNoStatus},
+		{name: "not UTF-8", line: head + "\"GET /\xff HTTP/1.1\" 200 1", err: errKeyUTF8},
+		{name: "control character", line: head + "\"GET /\x07 HTTP/1.1\" 200 1", err: errKeyControl},
+		{name: "C1 control character", line: head + "\"GET /\u0085 HTTP/1.1\" 200 1", err: errKeyControl},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if c.key == "" {
+				c.key = "path"
+			}
+			h, err := combinedParser(c.key)([]byte(c.line))
+			if c.err != nil {
+				if !errors.Is(err, c.err) {
+					t.Fatalf("error %v, want %v", err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(h.key) != c.want || h.ts != c.ts || h.n != 1 {
+				t.Fatalf("%q at %d, n %d; want %q at %d", h.key, h.ts, h.n, c.want, c.ts)
+			}
+		})
+	}
+}
+
+func TestCombinedLongPath(t *testing.T) {
+	parse := combinedParser("path")
+	seen := map[string]bool{}
+	for _, path := range []string{
+		"/" + strings.Repeat("a", maxKey-1), "/" + strings.Repeat("a", maxKey), "/" + strings.Repeat("a", maxKey+1),
+		"/" + strings.Repeat("ä", maxKey), "/x" + strings.Repeat("ä", maxKey),
+	} {
+		h, err := parse([]byte(`h - - [17/May/2015:10:05:03 +0000] "GET ` + path + ` HTTP/1.1" 200 1`))
+		if err != nil {
+			t.Errorf("path of %d bytes: %v", len(path), err)
+		}
+		if whole := string(h.key) == path; whole != (len(path) <= maxKey) {
+			t.Errorf("path of %d bytes is counted as %q", len(path), h.key)
+		}
+		if !strings.HasPrefix(string(h.key), path[:maxKey-32]) {
+			t.Errorf("path of %d bytes is counted as %q, which does not begin like it", len(path), h.key)
+		}
+		seen[string(h.key)] = true
+	}
+	if len(seen) != 5 {
+		t.Errorf("5 paths are %d counters", len(seen))
+	}
+}
+
+// The hand-written reader of times must agree with the standard library's.
+func TestParseTimeAgreesWithTimeParse(t *testing.T) {
+	const layout = "02/Jan/2006:15:04:05 -0700"
+	start := time.Date(1999, time.December, 28, 0, 0, 0, 0, time.UTC)
+	zones := []*time.Location{time.UTC, time.FixedZone("", 5*3600+45*60), time.FixedZone("", -9*3600-30*60)}
+	for i := range 5000 {
+		want := start.Add(time.Duration(i) * 37 * time.Hour).Add(time.Duration(i) * time.Second).In(zones[i%len(zones)])
+		text := want.Format(layout)
+		got, ok := parseTime([]byte(text))
+		if !ok || got != want.UnixMilli() {
+			t.Fatalf("%s: %d, %v; want %d", text, got, ok, want.UnixMilli())
+		}
+	}
+}
+
+func FuzzCombinedParser(f *testing.F) {
+	f.Add(goodLine)
+	f.Add(`h - - [17/May/2015:10:05:03 +0000] "GET /a\"b HTTP/1.1" 200`)
+	f.Add(`h - - [[17/May/2015:10:05:03 +0000] "-" 408`)
+	f.Add(`h [`)
+	f.Fuzz(func(t *testing.T, line string) {
+		for _, key := range []field{"path", "host", "status", "method"} {
+			h, err := combinedParser(key)([]byte(line))
+			if err != nil {
+				continue
+			}
+			if err := checkKey(h.key); err != nil {
+				t.Errorf("%s %q: %v", key, h.key, err)
+			}
+			if len(h.key) < maxKey-32 && !strings.Contains(line, string(h.key)) {
+				t.Errorf("%s %q does not stand in the line", key, h.key)
+			}
+			if h.n != 1 || h.ts == noTime {
+				t.Errorf("n %d, ts %d", h.n, h.ts)
+			}
+		}
+	})
+}
+
+func BenchmarkCombinedParser(b *testing.B) {
+	parse := combinedParser("path")
+	line := []byte(goodLine)
+	b.SetBytes(int64(len(line)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := parse(line); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"pgregory.net/rapid"
+)
+
+// However the input is chunked, the lines are those that strings.Split gives.
+func TestLineCutterAnyChunks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lines := rapid.SliceOf(rapid.StringOf(rapid.RuneFrom([]rune("ab é")))).Draw(t, "lines")
+		text := strings.Join(lines, "\n")
+		var got []string
+		cutter := &lineCutter{each: func(number int64, line []byte, long bool) error {
+			if long || number != int64(len(got)+1) {
+				t.Fatalf("line %d: long %v after %d lines", number, long, len(got))
+			}
+			got = append(got, string(line))
+			return nil
+		}}
+		for rest := text; rest != ""; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "chunk")
+			if err := cutter.cut([]byte(rest[:n])); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if err := cutter.finish(); err != nil {
+			t.Fatal(err)
+		}
+		want := strings.Split(text, "\n")
+		if want[len(want)-1] == "" {
+			want = want[:len(want)-1] // nothing follows the last line end
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	})
+}
+
+// feedLines runs input through a feeder and returns the names it takes.
+func feedLines(t *testing.T, in io.Reader, parse func([]byte) (hit, error)) (keys []string, bad badLines, err error) {
+	t.Helper()
+	batch := &batcher{maxHits: 3, maxBytes: 1 << 20, submit: func(m *message) error { return nil }}
+	f := newFeeder(t.Context(), batch, 0)
+	err = f.lines(in, parse, func(h hit) error {
+		keys = append(keys, string(h.key))
+		return f.take(h)
+	})
+	return keys, f.bad, err
+}
+
+func TestFeedLines(t *testing.T) {
+	long := strings.Repeat("x", 3*maxLine)
+	input := "a\r\n\n" + long + "\nb\n" + strings.Repeat("y", maxKey+1) + "\n\x01\nlast"
+	for name, in := range map[string]io.Reader{
+		"whole":    strings.NewReader(input),
+		"halves":   iotest.HalfReader(strings.NewReader(input)),
+		"data+EOF": iotest.DataErrReader(strings.NewReader(input)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys, bad, err := feedLines(t, in, parseName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := []string{"a", "b", "last"}; !slices.Equal(keys, want) {
+				t.Errorf("names %q, want %q", keys, want)
+			}
+			if bad.count != 3 || bad.first != 3 || !errors.Is(bad.reason, errLongLine) {
+				t.Errorf("bad lines %+v", bad)
+			}
+		})
+	}
+}
+
+func TestFeedLongestLine(t *testing.T) {
+	for _, end := range []string{"", "\n", "\r\n"} {
+		line := `{"key":"k","pad":"` + strings.Repeat("x", maxLine-20) + `"}`
+		if len(line) != maxLine {
+			t.Fatalf("the line has %d bytes", len(line))
+		}
+		keys, bad, err := feedLines(t, strings.NewReader(line+end), ndjsonParser())
+		if err != nil || len(keys) != 1 || bad.count != 0 {
+			t.Errorf("end %q: %d hits, bad %+v, %v", end, len(keys), bad, err)
+		}
+	}
+}
+
+func TestFeedReadError(t *testing.T) {
+	broken := errors.New("disk on fire")
+	keys, _, err := feedLines(t, io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(broken)), parseName)
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "after line 2") || len(keys) != 2 {
+		t.Fatalf("%q, %v", keys, err)
+	}
+}
+
+func TestFeedEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	in, out := io.Pipe()
+	defer out.Close()
+	batch := &batcher{maxHits: 10, maxBytes: 1 << 20, submit: func(*message) error {
+		cancel() // the batch of a pausing input has been submitted
+		return nil
+	}}
+	go out.Write([]byte("a\nb\n")) //nolint:errcheck // a pipe that the test reads
+	f := newFeeder(ctx, batch, 0)
+	if err := f.lines(in, parseName, f.take); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if batch.hits != 2 {
+		t.Fatalf("%d hits", batch.hits)
+	}
+}

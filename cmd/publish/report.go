@@ -1,0 +1,29 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// report is what a run has done.
+type report struct {
+	tally tally
+	took  time.Duration
+	bad   badLines
+	open  int64 // hits that were read and are not acknowledged
+}
+
+// String is the program's last line.
+func (r report) String() string {
+	seconds := r.took.Seconds()
+	rate := 0.0
+	if seconds > 0 {
+		rate = float64(r.tally.hits) / seconds
+	}
+	s := fmt.Sprintf("published %d hits in %d messages in %.2f s (%.0f hits/s); skipped %d bad lines",
+		r.tally.hits, r.tally.messages, seconds, rate, r.bad.count)
+	if r.bad.count > 0 {
+		s += fmt.Sprintf(" (first: line %d: %v)", r.bad.first, r.bad.reason)
+	}
+	return s
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+)
+
+// synthetic makes hits up: counters api-1 … api-N, drawn evenly or by Zipf's
+// law, at a steady rate. They carry no time of their own: the time stored counts.
+type synthetic struct {
+	counters int64
+	zipf     float64       // the exponent, above 1; 0 draws evenly
+	rate     float64       // hits a second; 0 is as fast as possible
+	duration time.Duration // 0 is without end
+	count    int64         // hits in all; 0 is without end
+	seed     uint64
+}
+
+// rateStep is how often hits are let out when there is a rate. They come in
+// small groups, because a timer for each hit ends at some thousand a second.
+const rateStep = 5 * time.Millisecond
+
+// checkEvery is how many hits are made without looking at the clock.
+const checkEvery = 64
+
+// run hands hits to take until the count or the duration is reached. Where
+// take or the stream is slower than the rate, it catches up afterwards: the
+// rate is that of the whole run.
+func (s synthetic) run(take func(hit) error, wait func(until time.Time) error) error {
+	draw := s.drawer()
+	start := time.Now()
+	limit := s.count
+	if limit == 0 {
+		limit = math.MaxInt64
+	}
+	key := []byte("api-")
+	for made := int64(0); made < limit; {
+		elapsed := time.Since(start)
+		over := s.duration > 0 && elapsed >= s.duration
+		if over {
+			elapsed = s.duration
+		}
+		target := limit
+		switch {
+		case s.rate > 0:
+			target = min(limit, int64(s.rate*elapsed.Seconds()))
+		case over:
+			return nil
+		default:
+			target = min(limit, made+checkEvery)
+		}
+		for ; made < target; made++ {
+			key = strconv.AppendInt(key[:len("api-")], draw(), 10)
+			if err := take(hit{key: key, n: 1, ts: noTime}); err != nil {
+				return err
+			}
+		}
+		if over {
+			return nil
+		}
+		if s.rate > 0 && made < limit {
+			if err := wait(s.next(start, elapsed, made)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// next is when there is something to do again: a step later, or later still
+// when the rate is so low that the next hit is further away, or the end.
+func (s synthetic) next(start time.Time, elapsed time.Duration, made int64) time.Time {
+	due := float64(made+1) / s.rate * float64(time.Second)
+	pause := max(elapsed+rateStep, time.Duration(min(due, float64(maxPause))))
+	if s.duration > 0 {
+		pause = min(pause, s.duration)
+	}
+	return start.Add(pause)
+}
+
+// drawer draws the numbers of counters, from 1.
+func (s synthetic) drawer() func() int64 {
+	random := rand.New(rand.NewPCG(s.seed, 0x74616c6c79726f6c))
+	if s.zipf == 0 {
+		return func() int64 { return 1 + random.Int64N(s.counters) }
+	}
+	z := rand.NewZipf(random, s.zipf, 1, uint64(s.counters-1))
+	return func() int64 { return 1 + int64(z.Uint64()) }
+}
+
+// total is how many hits there will be; 0 when that is not known.
+func (s synthetic) total() int64 {
+	byTime := int64(s.rate * s.duration.Seconds())
+	switch {
+	case byTime > 0 && s.count > 0:
+		return min(byTime, s.count)
+	case s.count > 0 && s.duration == 0:
+		return s.count
+	}
+	return byTime
+}

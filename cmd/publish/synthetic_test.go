@@ -1,0 +1,93 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func sleepUntil(t time.Time) error {
+	time.Sleep(time.Until(t))
+	return nil
+}
+
+func TestSyntheticRate(t *testing.T) {
+	cases := []struct {
+		name string
+		load synthetic
+		hits int
+		took time.Duration
+	}{
+		{"rate and duration", synthetic{counters: 10, rate: 1000, duration: 3 * time.Second}, 3000, 3 * time.Second},
+		{"slow rate", synthetic{counters: 10, rate: 0.5, duration: 10 * time.Second}, 5, 10 * time.Second},
+		{"count first", synthetic{counters: 10, rate: 1000, duration: time.Minute, count: 500}, 500, 500 * time.Millisecond},
+		{"count as fast as possible", synthetic{counters: 10, count: 1001}, 1001, 0},
+		{"Zipf", synthetic{counters: 10, zipf: 1.1, count: 1000}, 1000, 0},
+		{"one counter by Zipf", synthetic{counters: 1, zipf: 2, count: 10}, 10, 0},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				seen := map[string]int{}
+				hits := 0
+				err := c.load.run(func(h hit) error {
+					hits++
+					seen[string(h.key)]++
+					if h.ts != noTime || h.n != 1 {
+						t.Fatalf("%+v", h)
+					}
+					return nil
+				}, sleepUntil)
+				if err != nil || hits != c.hits {
+					t.Fatalf("%d hits, want %d: %v", hits, c.hits, err)
+				}
+				if took := time.Since(start); took != c.took {
+					t.Errorf("took %v, want %v", took, c.took)
+				}
+				for key := range seen {
+					n, err := strconv.ParseInt(key[len("api-"):], 10, 64)
+					if err != nil || n < 1 || n > c.load.counters {
+						t.Errorf("counter %q", key)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestSyntheticSeed(t *testing.T) {
+	draw := func(seed uint64) (keys []string) {
+		s := synthetic{counters: 1000, zipf: 1.1, count: 200, seed: seed}
+		if err := s.run(func(h hit) error { keys = append(keys, string(h.key)); return nil }, sleepUntil); err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	if !slices.Equal(draw(7), draw(7)) {
+		t.Error("the same seed drew other counters")
+	}
+	if slices.Equal(draw(7), draw(8)) {
+		t.Error("another seed drew the same counters")
+	}
+}
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pacer{speed: 10, wait: sleepUntil}
+		start := time.Now()
+		for _, step := range []struct {
+			ts   int64
+			want time.Duration
+		}{{50_000, 0}, {51_000, 100 * time.Millisecond}, {noTime, 100 * time.Millisecond}, {40_000, 100 * time.Millisecond}, {60_000, time.Second}} {
+			if err := p.pace(hit{ts: step.ts}); err != nil {
+				t.Fatal(err)
+			}
+			if got := time.Since(start); got != step.want {
+				t.Errorf("hit at %d let through after %v, want %v", step.ts, got, step.want)
+			}
+		}
+	})
+}
