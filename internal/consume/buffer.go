@@ -11,7 +11,6 @@ import (
 type load struct {
 	batch    *window.Batch
 	messages int
-	hits     int64
 	seq      uint64 // of the last message
 	stored   int64  // when the stream stored it, Unix nanoseconds
 
@@ -28,8 +27,12 @@ func (l *load) reset() {
 	*l = load{batch: l.batch, rejects: l.rejects[:0], seq: l.seq, stored: l.stored}
 }
 
-// maxRejectBytes bounds the rejected bodies that wait in memory for their flush.
-const maxRejectBytes = 8 << 20
+// maxRejectBytes bounds the rejects that wait in memory for their flush: bodies,
+// details, and rejectCost for the rest of each, so that a million tiny ones are bounded too.
+const (
+	maxRejectBytes = 8 << 20
+	rejectCost     = 256
+)
 
 // buffer is the two halves of a session: one fills while the other is
 // committed. Its memory is bounded by maxCommands per shard and half.
@@ -98,7 +101,7 @@ func (b *buffer) add(stream string, m message, maxAheadMilli int64) bool {
 	if m.seq > b.published {
 		for _, r := range m.rejects {
 			l.rejects = append(l.rejects, newRejectedHit(stream, m.seq, r))
-			l.rejectBytes += len(r.body)
+			l.rejectBytes += len(r.body) + len(r.detail) + rejectCost
 		}
 	}
 	if m.discarded > 0 {

@@ -15,6 +15,8 @@ import (
 // add: it keeps as_of fresh and replays short.
 const cursorEvery = time.Second
 
+const lastCommitFailed = "the last commit failed; the next worker reads these hits again"
+
 // shardWriter is a writer and where its shard stands.
 type shardWriter struct {
 	*window.Writer
@@ -51,11 +53,17 @@ func (s *session) flushLoop(ctx, within context.Context, reading jetstream.Consu
 				return
 			}
 			if err := s.flush(committing, true); err != nil {
-				s.log.Error().Err(err).Msg("the last commit failed; the next worker reads these hits again")
+				s.log.Error().Err(err).Msg(lastCommitFailed)
 			}
 			return
 		}
-		if err := s.flush(committing, false); err != nil && ctx.Err() == nil {
+		if err := s.flush(committing, false); err != nil {
+			// Also at shutdown nothing may follow: the failed load is dropped, and the
+			// cursor of a shard that did not get it must not pass it.
+			reading.Stop()
+			if ctx.Err() != nil {
+				s.log.Error().Err(err).Msg(lastCommitFailed)
+			}
 			s.fail(err)
 			return
 		}
@@ -132,7 +140,7 @@ func (s *session) commitShard(ctx context.Context, w *shardWriter, cells *window
 	w.position, w.moved = target, time.Now()
 	s.metrics.hits.WithLabelValues(s.stream).Add(float64(done.Hits))
 	s.metrics.commands.Add(float64(done.Commands))
-	s.metrics.commitSeconds.Observe(done.Seconds.Seconds())
+	s.metrics.commitSeconds.Observe(done.Took.Seconds())
 	s.metrics.commitCommands.Observe(float64(done.Commands))
 	s.metrics.commitHits.Observe(float64(done.Hits))
 	if done.Failed != nil {
@@ -147,14 +155,15 @@ func (s *session) flushRejects(ctx context.Context, l *load) error {
 	if len(l.rejects) == 0 {
 		return nil
 	}
-	for {
+	for left := l.rejects; ; {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := publishRejects(attempt, s.js, l.rejects)
+		stored, err := publishRejects(attempt, s.js, left)
 		cancel()
+		left = left[stored:]
 		if err == nil {
 			break
 		}
-		s.log.Warn().Err(err).Int("rejects", len(l.rejects)).Msg("rejects are not stored yet; counting waits")
+		s.log.Warn().Err(err).Int("rejects", len(left)).Msg("rejects are not stored yet; counting waits")
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -55,6 +55,7 @@ func (w *worker) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+			w.log.Info().Msg("stopping: committing what is in memory")
 			return nil
 		case <-ticker.C:
 		}

@@ -53,7 +53,7 @@ type Commit struct {
 	Commands  int           // in the transaction, without MULTI and EXEC
 	Attempts  int           // transactions tried; 0 where an earlier one had been applied
 	Conflicts int           // EXECs refused because the cursor was touched
-	Seconds   time.Duration // of the last attempt
+	Took      time.Duration // of the last attempt
 	// Failed is the first error of a single command inside an applied
 	// transaction (a key of the wrong type, an overflow): Redis does not roll
 	// back for those, so the cursor has moved and these hits are not in.
@@ -147,7 +147,7 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 		applied = true
 		return nil
 	}, w.key)
-	out.Seconds = time.Since(start)
+	out.Took = time.Since(start)
 	if err == nil && !applied {
 		// A client may come back without having run the function.
 		err = errors.New("the transaction was not run")

@@ -19,7 +19,7 @@ var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 // CheckNamespace refuses what would not be safe as the first part of a key.
 func CheckNamespace(ns string) error {
 	if !namespacePattern.MatchString(ns) {
-		return fmt.Errorf("1 to 64 letters, digits, and _ - .")
+		return fmt.Errorf("1 to 64 letters, digits, underscores, hyphens and dots")
 	}
 	return nil
 }

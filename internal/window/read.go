@@ -86,31 +86,37 @@ func (r *Reader) Layout(ctx context.Context) (Layout, error) {
 	return layout, err
 }
 
+// cached does not hold the lock while it asks Redis: the lock knows no
+// deadline, and a Redis that hangs would make each caller wait for all before it.
 func (r *Reader) cached(ctx context.Context) (Layout, string, []string, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.layout == "" {
-		var layout *redis.StringCmd
-		var streams *redis.StringSliceCmd
-		_, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			layout = p.Get(ctx, r.store.keys.layout())
-			streams = p.SMembers(ctx, r.store.keys.streams())
-			return nil
-		})
-		if errors.Is(err, redis.Nil) {
-			return Layout{}, "", nil, ErrNoLayout
-		}
-		if err != nil {
-			return Layout{}, "", nil, fmt.Errorf("read layout of %s: %w", r.store.keys.namespace, err)
-		}
-		parsed, err := decodeLayout(layout.Val())
-		if err != nil {
-			return Layout{}, "", nil, err
-		}
-		r.layout, r.parsed, r.streams = layout.Val(), parsed, streams.Val()
-		slices.Sort(r.streams)
+	record, known, listed := r.layout, r.parsed, r.streams
+	r.mu.Unlock()
+	if record != "" {
+		return known, record, listed, nil
 	}
-	return r.parsed, r.layout, r.streams, nil
+	var layout *redis.StringCmd
+	var streams *redis.StringSliceCmd
+	_, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		layout = p.Get(ctx, r.store.keys.layout())
+		streams = p.SMembers(ctx, r.store.keys.streams())
+		return nil
+	})
+	if errors.Is(err, redis.Nil) {
+		return Layout{}, "", nil, ErrNoLayout
+	}
+	if err != nil {
+		return Layout{}, "", nil, fmt.Errorf("read layout of %s: %w", r.store.keys.namespace, err)
+	}
+	record, listed = layout.Val(), streams.Val()
+	if known, err = decodeLayout(record); err != nil {
+		return Layout{}, "", nil, err
+	}
+	slices.Sort(listed)
+	r.mu.Lock()
+	r.layout, r.parsed, r.streams = record, known, listed
+	r.mu.Unlock()
+	return known, record, listed, nil
 }
 
 func (r *Reader) forget() {

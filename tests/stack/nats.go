@@ -20,10 +20,9 @@ type Endpoint interface{ URL() string }
 // NATSEmbedded is a NATS server with JetStream inside the test process: the
 // fastest to start. For kills and pauses take [NATSProcess].
 type NATSEmbedded struct {
-	t     testing.TB
-	opts  *server.Options
-	store string
-	srv   *server.Server
+	t    testing.TB
+	opts *server.Options
+	srv  *server.Server
 	clients
 }
 

@@ -27,20 +27,21 @@ func poll(timeout time.Duration, done <-chan struct{}, cond func() (bool, string
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	for {
-		ok, state := cond()
-		if ok {
+		if ok, _ := cond(); ok {
 			return nil
 		}
 		select {
 		case <-tick.C:
 			continue
 		case <-deadline.C:
-			if ok, state = cond(); ok {
+			ok, state := cond()
+			if ok {
 				return nil
 			}
 			return fmt.Errorf("not after %v; last state: %s", timeout, state)
 		case <-done:
-			if ok, state = cond(); ok {
+			ok, state := cond()
+			if ok {
 				return nil
 			}
 			return fmt.Errorf("the process ended; last state: %s", state)

@@ -1,0 +1,46 @@
+# Tallyroll. `make` or `make help` lists what can be made.
+GO ?= go
+PROGRAMS := ingest query publish
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test build lint vet staticcheck govulncheck fuzz redis clean
+
+help: ## list what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+run: redis ## everything in one process on loopback, with a small load; Ctrl-C ends it
+	@$(GO) build -o bin/dev ./cmd/dev
+	@exec bin/dev $(ARGS)
+
+test: redis ## all tests, with the race detector, on real NATS and Redis servers
+	$(GO) test -race -timeout 15m ./...
+
+build: ## the programs, static, into bin/
+	@for p in $(PROGRAMS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
+	@ls -l bin
+
+lint: vet staticcheck govulncheck ## vet, staticcheck and govulncheck
+
+vet: ## go vet and gofmt
+	$(GO) vet ./...
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these files"; exit 1; }
+
+staticcheck: ## staticcheck, from its module
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+govulncheck: ## known vulnerabilities; needs the vulnerability database
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+
+fuzz: ## every fuzz target for FUZZTIME (default 30s) each
+	@for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \
+	  for t in $$(grep -oE '^func Fuzz[A-Za-z0-9]+' $$f | cut -d' ' -f2); do \
+	    echo "== $$t in $$(dirname $$f)"; $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(or $(FUZZTIME),30s) $$(dirname $$f) || exit 1; \
+	  done; done
+
+# The tests need a real redis-server; make run can do without one.
+redis:
+	@command -v redis-server >/dev/null || { echo "redis-server is missing: installing it with the system's package manager"; sh tests/install-redis.sh; }
+
+clean: ## remove what was built
+	rm -rf bin

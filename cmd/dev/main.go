@@ -1,0 +1,193 @@
+// Dev is all of Tallyroll in one process, on loopback, for a first look and for
+// work on it: an embedded NATS server with JetStream, a Redis, one worker, the
+// query service and a small synthetic load.
+//
+//	load ─▶ NATS (embedded) ─▶ consume ─▶ Redis (redis-server, or a stand-in) ◀─ query ◀─ HTTP
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/consume"
+	"tallyroll/internal/query"
+)
+
+func main() {
+	var o options
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the query service and a small load.\n\n")
+		flag.PrintDefaults()
+		fmt.Fprint(flag.CommandLine.Output(), "\nThe variables of ingest and query (see their --help) are honoured, addresses and URLs excepted.\n")
+	}
+	flag.BoolVar(&o.noLoad, "no-load", false, "publish nothing by itself")
+	flag.StringVar(&o.dir, "dir", "", "keep the data in this `directory` (default: a temporary one, removed at the end)")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "dev: unknown argument %q, see dev --help\n", flag.Arg(0))
+		os.Exit(boot.ExitUsage)
+	}
+	boot.Main("dev", o.run)
+}
+
+type options struct {
+	noLoad bool
+	dir    string
+}
+
+// run starts the servers, then the programs; when ctx ends it stops them in the
+// opposite order: the last commit needs both servers.
+func (o options) run(ctx context.Context) (err error) {
+	boot.QuietRedis()
+	dir, cleanUp, err := o.directory()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cleanUp()) }()
+
+	redis, err := startRedis(ctx, filepath.Join(dir, "redis"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, redis.stop()) }()
+	nats, err := startNATS(filepath.Join(dir, "nats"))
+	if err != nil {
+		return err
+	}
+	defer stopNATS(nats)
+
+	settings := []string{
+		"NATS_URL=" + nats.ClientURL(),
+		"REDIS_URL=" + redis.url,
+		"INGEST_ADDR=" + address(9090),
+		"QUERY_ADDR=" + address(8080),
+		"INGEST_WORKER=dev",
+		"LOG_FORMAT=" + fromEnv("LOG_FORMAT", "console"),
+		"LOG_LEVEL=" + fromEnv("LOG_LEVEL", "warn"),
+	}
+	var ingest consume.Settings
+	var answers query.Settings
+	if err := errors.Join(boot.Parse(&ingest, settings...), boot.Parse(&answers, settings...)); err != nil {
+		return err
+	}
+	log := ingest.Log.New(os.Stderr)
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return consume.Run(ctx, ingest, log) })
+	group.Go(func() error { return query.Run(ctx, answers, log) })
+	group.Go(func() error {
+		if err := waitReady(ctx, log, ingest.Addr, answers.Addr); err != nil {
+			return ignoreCancelled(err)
+		}
+		o.greet(nats.ClientURL(), redis, ingest.Addr, answers.Addr, dir)
+		if o.noLoad {
+			return nil
+		}
+		return ignoreCancelled(load(ctx, nats.ClientURL()))
+	})
+	return group.Wait()
+}
+
+func ignoreCancelled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// directory is where the servers keep their data, and what to do with it at the end.
+func (o options) directory() (dir string, cleanUp func() error, err error) {
+	if o.dir != "" {
+		return o.dir, func() error { return nil }, os.MkdirAll(o.dir, 0o755)
+	}
+	dir, err = os.MkdirTemp("", "tallyroll-dev-")
+	return dir, func() error { return os.RemoveAll(dir) }, err
+}
+
+// address is the usual port on loopback, or a free one where that is taken.
+func address(port int) string {
+	for _, p := range []int{port, 0} {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) // whoever listens there says what is wrong
+}
+
+func fromEnv(key, def string) string {
+	if v := os.Getenv(key); v != "" {
+		return v
+	}
+	return def
+}
+
+// waitReady waits until the worker reads its stream and the query service answers.
+func waitReady(ctx context.Context, log zerolog.Logger, addrs ...string) error {
+	for _, addr := range addrs {
+		err := boot.WaitFor(ctx, log, "http://"+addr+"/readyz", func(ctx context.Context) error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
+			if err != nil {
+				return err
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s", resp.Status)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o options) greet(natsURL string, redis *redisServer, ingest, answers, dir string) {
+	data := "in memory and " + dir + ", removed at the end (--dir keeps it)"
+	if o.dir != "" {
+		data = "kept in " + dir
+	}
+	about := fmt.Sprintf("about %d hits a second on %d counters (--no-load: none)", loadPerSecond, len(loadCounters))
+	if o.noLoad {
+		about = "none (--no-load)"
+	}
+	fmt.Printf(`
+Tallyroll is up.
+  query    http://%[1]s/docs
+  metrics  http://%[1]s/metrics   http://%[2]s/metrics
+  NATS     %[3]s (embedded)
+  Redis    %[4]s (%[5]s)
+  data     %[6]s
+  load     %[7]s
+
+How many in the last minute, ask again and again:
+  curl 'http://%[1]s/v1/total?key=/home&window=1m'
+Three windows at once:
+  curl 'http://%[1]s/v1/total?key=/home&window=1m&window=24h&window=30d'
+Count a hit of your own:
+  echo my-counter | NATS_URL=%[3]s go run ./cmd/publish --format lines && sleep 1 && curl 'http://%[1]s/v1/total?key=my-counter&window=24h'
+
+Ctrl-C ends all of it.
+`, answers, ingest, natsURL, redis.url, redis.about, data, about)
+}
+
+// startTimeout bounds the start of each server.
+const startTimeout = 15 * time.Second

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/redis/go-redis/v9"
+)
+
+// startNATS runs an embedded server with JetStream.
+func startNATS(dir string) (*server.Server, error) {
+	_, port, err := splitAddress(address(4222))
+	if err != nil {
+		return nil, err
+	}
+	nats, err := server.NewServer(&server.Options{
+		ServerName: "tallyroll-dev",
+		Host:       "127.0.0.1", Port: port,
+		JetStream: true, StoreDir: dir,
+		NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("embedded NATS: %w", err)
+	}
+	nats.Start()
+	if !nats.ReadyForConnections(startTimeout) {
+		stopNATS(nats)
+		return nil, fmt.Errorf("embedded NATS on port %d with its data in %s is not ready after %s", port, dir, startTimeout)
+	}
+	return nats, nil
+}
+
+func stopNATS(nats *server.Server) {
+	nats.Shutdown()
+	nats.WaitForShutdown()
+}
+
+// redisServer is a Redis that this process has started.
+type redisServer struct {
+	url, about string
+	stop       func() error
+}
+
+// startRedis runs redis-server where it is installed, otherwise a stand-in
+// inside this process, which keeps nothing when it ends.
+func startRedis(ctx context.Context, dir string) (*redisServer, error) {
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		return startStandIn()
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	addr := address(6379)
+	_, port, err := splitAddress(addr)
+	if err != nil {
+		return nil, err
+	}
+	logFile := filepath.Join(dir, "redis.log")
+	cmd := exec.Command(program, "--bind", "127.0.0.1", "--port", fmt.Sprint(port), "--dir", dir, "--logfile", logFile,
+		"--appendonly", "yes", "--save", "", "--maxmemory-policy", "noeviction")
+	cmd.SysProcAttr = childAttributes()
+	ended, err := startChild(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	s := &redisServer{url: "redis://" + addr + "/0", about: program}
+	s.stop = func() error {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+			return nil
+		case <-time.After(startTimeout):
+			return errors.Join(fmt.Errorf("%s did not end within %s", program, startTimeout), cmd.Process.Kill())
+		}
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	defer client.Close()
+	bounded, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for client.Ping(bounded).Err() != nil {
+		select {
+		case <-ended:
+			return nil, fmt.Errorf("%s ended at once, see %s", program, logFile)
+		case <-bounded.Done():
+			return nil, errors.Join(fmt.Errorf("%s does not answer on %s, see %s", program, addr, logFile), s.stop())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return s, nil
+}
+
+// startChild starts a process that ends with this one, and closes ended when it
+// has. The kernel binds that to the thread that started it, so the thread waits too.
+func startChild(cmd *exec.Cmd) (ended chan struct{}, err error) {
+	started := make(chan error, 1)
+	ended = make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		close(ended)
+	}()
+	return ended, <-started
+}
+
+// startStandIn runs a Redis look-alike. Its keys expire only when it is told
+// that time has passed.
+func startStandIn() (*redisServer, error) {
+	m, err := miniredis.Run()
+	if err != nil {
+		return nil, fmt.Errorf("embedded Redis stand-in: %w", err)
+	}
+	ticker := time.NewTicker(time.Second)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				m.FastForward(time.Second)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return &redisServer{
+		url: "redis://" + m.Addr() + "/0", about: "embedded stand-in: no redis-server on the PATH; nothing of it is kept",
+		stop: func() error {
+			ticker.Stop()
+			close(done)
+			m.Close()
+			return nil
+		},
+	}, nil
+}
+
+func splitAddress(addr string) (host string, port int, err error) {
+	tcp, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		return "", 0, err
+	}
+	return tcp.IP.String(), tcp.Port, nil
+}

@@ -1,0 +1,148 @@
+package e2e_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// accessLog makes a log in the combined format: hits over four days, with the
+// disorder of real logs, and returns it with each path's times.
+func accessLog(lines int) (log string, end time.Time, hits map[string][]time.Time) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	end = time.Date(2015, time.May, 20, 21, 5, 59, 0, time.UTC)
+	hits = make(map[string][]time.Time)
+	var b strings.Builder
+	for i := range lines {
+		at := end.Add(-time.Duration((lines-1-i)*4*24*3600/lines) * time.Second)
+		if i < lines-1 { // the last one stays the last
+			at = at.Add(-time.Duration(rng.IntN(60)) * time.Second)
+		}
+		path := fmt.Sprintf("/page/%d?q=a,b", int(rng.ExpFloat64()*40))
+		hits[path] = append(hits[path], at)
+		fmt.Fprintf(&b, "10.0.0.%d - - [%s] \"GET %s HTTP/1.1\" 200 512 \"-\" \"Mozilla/5.0 (X11; \\\"quoted\\\")\"\n",
+			rng.IntN(255), at.Format("02/Jan/2006:15:04:05 -0700"), path)
+	}
+	return b.String(), end, hits
+}
+
+func TestAnAccessLogIsCountedExactly(t *testing.T) {
+	s := start(t)
+	const lines = 10_000
+	log, end, hits := accessLog(lines)
+	now := time.Now().Truncate(time.Second)
+	shift := now.Sub(end)
+
+	got := s.publish(strings.NewReader(log), "--format", "combined", "--rebase", now.Format(time.RFC3339))
+	if want := fmt.Sprintf("published %d hits", lines); !strings.HasPrefix(got, want) || !strings.Contains(got, "skipped 0 bad lines") {
+		t.Fatalf("publish ends with %q; want %q", got, want)
+	}
+	paths := make([]string, 0, len(hits))
+	for path := range hits {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	last := hits[paths[0]]
+	stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), paths[0], "30d", int64(len(last)))
+
+	answer := stack.PostTotal(t, s.query.URL(), paths, []string{"30d", "7d", "24h", "1h"})
+	for _, total := range answer.Totals {
+		var truth int64
+		for _, at := range hits[total.Key] {
+			if at = at.Add(shift); !at.Before(total.From) && at.Before(total.To) {
+				truth++
+			}
+		}
+		if truth < total.Lower || truth > total.Upper || total.Total < total.Lower || total.Total > total.Upper {
+			t.Errorf("%s over %s: %d..%d..%d does not hold %d", total.Key, total.Window, total.Lower, total.Total, total.Upper, truth)
+		}
+		if all := int64(len(hits[total.Key])); (total.Window == "30d" || total.Window == "7d") && (total.Total != all || total.Lower != all || total.Upper != all) {
+			t.Errorf("%s over %s: %d..%d..%d; want exactly %d, all hits of the log", total.Key, total.Window, total.Lower, total.Total, total.Upper, all)
+		}
+	}
+}
+
+func TestEveryWayToPublishCounts(t *testing.T) {
+	s := start(t)
+	conn := s.nats.Conn()
+	ndjson := strings.Repeat(`{"key":"lines"}`+"\n", 1000)
+	array := "[" + strings.TrimSuffix(strings.Repeat(`{"key":"array","n":2},`, 1000), ",") + "]"
+
+	began := time.Now()
+	for subject, body := range map[string]string{
+		"hits.core.empty":  "",
+		"hits.core.object": `{"n":3}`,
+		"hits.x":           ndjson,
+		"hits.y":           array,
+	} {
+		if err := conn.Publish(subject, []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	s.send("hits.js.empty", "")
+	s.send("hits.js.object", fmt.Sprintf(`{"key":"/cart","n":5,"ts":%q}`, time.Now().UTC().Format(time.RFC3339Nano)))
+	s.send("hits.z", ndjson)
+	s.send("hits.z", array)
+	for key, want := range map[string]int64{
+		"core.empty": 1, "core.object": 3, "js.empty": 1, "/cart": 5, "lines": 2000, "array": 4000,
+	} {
+		total := stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), key, "24h", want)
+		if total.Upper != want && total.Lower != want {
+			t.Errorf("%s: %+v", key, total)
+		}
+	}
+	t.Logf("all forms were counted %s after the first was published", time.Since(began).Round(time.Millisecond))
+}
+
+func TestAsOfMovesOnWithoutTraffic(t *testing.T) {
+	s := start(t)
+	s.send("hits.a", "")
+	stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), "a", "1m", 1)
+	since := time.Now()
+	stack.Eventually(t, 10*time.Second, "as_of to pass a moment after the last hit", func() (bool, string) {
+		_, asOf, err := stack.FetchTotal(s.query.URL(), "a", "1m")
+		return err == nil && asOf.After(since), fmt.Sprint(asOf, err)
+	})
+	// A counter never seen is 0, and just as fresh.
+	total, asOf, err := stack.FetchTotal(s.query.URL(), "never", "24h")
+	if err != nil || total.Total != 0 || asOf.Before(since) {
+		t.Errorf("a counter never seen: %+v as of %s, %v", total, asOf, err)
+	}
+}
+
+func TestAPastMomentIsAnswered(t *testing.T) {
+	s := start(t)
+	now := time.Now()
+	for _, ago := range []time.Duration{30 * time.Minute, 90 * time.Minute, 50 * time.Hour} {
+		s.send("hits.past", fmt.Sprintf(`{"ts":%d}`, now.Add(-ago).UnixMilli()))
+	}
+	stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), "past", "30d", 3)
+	for _, c := range []struct {
+		params url.Values
+		want   int64 // within the bounds
+	}{
+		{url.Values{"window": {"1h"}}, 1},
+		{url.Values{"window": {"1h"}, "at": {fmt.Sprint(now.Add(-time.Hour).UnixMilli())}}, 1},
+		{url.Values{"window": {"1h"}, "at": {now.Add(-3 * time.Hour).UTC().Format(time.RFC3339)}}, 0},
+		{url.Values{"from": {fmt.Sprint(now.Add(-60 * time.Hour).UnixMilli())}, "to": {fmt.Sprint(now.Add(-40 * time.Hour).UnixMilli())}}, 1},
+	} {
+		c.params.Set("key", "past")
+		answer, err := stack.FetchTotals(s.query.URL(), c.params)
+		if err != nil || len(answer.Totals) != 1 {
+			t.Errorf("%v: %+v, %v", c.params, answer, err)
+			continue
+		}
+		if got := answer.Totals[0]; got.Lower > c.want || got.Upper < c.want {
+			t.Errorf("%v: %+v does not hold %d", c.params, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+// Package e2e_test proves the main job from outside: it builds the programs,
+// starts real servers, publishes, kills, and asks.
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// system is the whole of Tallyroll on its own servers.
+type system struct {
+	t      *testing.T
+	redis  *stack.RedisServer
+	nats   *stack.NATSEmbedded
+	ingest *stack.Service
+	query  *stack.Service
+	js     jetstream.JetStream
+}
+
+func start(t *testing.T, ingestEnv ...string) *system {
+	t.Helper()
+	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATS(t)}
+	s.ingest = stack.Ingest(t, s.nats, s.redis, ingestEnv...)
+	s.query = stack.Query(t, s.redis)
+	s.js = s.nats.JetStream()
+	return s
+}
+
+// publish runs the publish program on an input and returns its last line.
+func (s *system) publish(stdin io.Reader, args ...string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, stack.Build(s.t, "publish"), args...)
+	cmd.Env = append(os.Environ(), "NATS_URL="+s.nats.URL())
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
+	if err := cmd.Run(); err != nil {
+		s.t.Fatalf("publish %v: %v\n%s%s", args, err, out.String(), errs.String())
+	}
+	return out.String()
+}
+
+// send publishes one message and waits until it is stored.
+func (s *system) send(subject, body string) *jetstream.PubAck {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	defer cancel()
+	ack, err := s.js.Publish(ctx, subject, []byte(body))
+	if err != nil {
+		s.t.Fatalf("publish to %s: %v", subject, err)
+	}
+	return ack
+}
+
+// rejects waits for n messages in HITS_REJECTED and returns them.
+func (s *system) rejects(n uint64) []*jetstream.RawStreamMsg {
+	s.t.Helper()
+	stream, err := s.js.Stream(s.t.Context(), "HITS_REJECTED")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	stack.Eventually(s.t, 10*time.Second, "rejects", func() (bool, string) {
+		info, err := stream.Info(s.t.Context())
+		if err != nil {
+			return false, err.Error()
+		}
+		return info.State.Msgs >= n, fmt.Sprintf("%d messages", info.State.Msgs)
+	})
+	var out []*jetstream.RawStreamMsg
+	for seq := range n {
+		msg, err := stream.GetMsg(s.t.Context(), seq+1)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		out = append(out, msg)
+	}
+	return out
+}

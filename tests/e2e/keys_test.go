@@ -1,0 +1,64 @@
+package e2e_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// A long life is simulated by the hits' own times: sixty days of them, each as
+// old as it may be and older.
+func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
+	s := start(t)
+	rng := rand.New(rand.NewPCG(3, 4))
+	now := time.Now()
+	const counters, hits = 20, 20_000
+	var b strings.Builder
+	for i := range hits {
+		age := time.Duration(float64(60*24*time.Hour) * rng.Float64() * rng.Float64() * rng.Float64())
+		fmt.Fprintf(&b, `{"key":"c%d","ts":%d}`+"\n", i%counters, now.Add(9*time.Second-age).UnixMilli())
+	}
+	s.publish(strings.NewReader(b.String()), "--format", "ndjson")
+	s.send("hits.last", "")
+	stack.EventuallyTotal(t, 20*time.Second, s.query.URL(), "last", "1h", 1)
+
+	client := s.redis.Client()
+	cells := regexp.MustCompile(`^tallyroll:\{\d+\}:h:(\w+):(-?\d+):(.+)$`)
+	alive := map[string]int{}
+	for _, key := range stack.Scan(t, client, "*") {
+		ttl, err := client.TTL(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := cells.FindStringSubmatch(key)
+		if m == nil {
+			if key != "tallyroll:layout" && key != "tallyroll:streams" && !strings.Contains(key, "}:cursor:HITS") {
+				t.Errorf("%s is none of ours", key)
+			}
+			continue
+		}
+		if ttl == -2 {
+			continue // expired since the scan
+		}
+		if ttl <= 0 {
+			t.Errorf("%s has no expiry (%v)", key, ttl)
+		}
+		if e := client.ObjectEncoding(t.Context(), key).Val(); e != "listpack" && e != "" {
+			t.Errorf("%s is kept as %s", key, e)
+		}
+		alive[m[3]+" "+m[1]]++
+	}
+	for name, n := range alive {
+		if n > 2 {
+			t.Errorf("%s has %d hashes", name, n)
+		}
+	}
+	if len(alive) < counters*3 {
+		t.Errorf("only %d counters and tiers were seen: %v", len(alive), alive)
+	}
+}

@@ -1,0 +1,95 @@
+package e2e_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// ends runs a program that is expected to end by itself.
+func ends(t *testing.T, name string, args []string, env ...string) (code int, output string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), stack.Build(t, name), args...)
+	cmd.Env = append(os.Environ(), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String()
+}
+
+func TestHelpNamesEverySetting(t *testing.T) {
+	for name, keys := range map[string][]string{
+		"ingest": {"NATS_URL", "NATS_CREDS", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN", "NATS_CA", "NATS_CERT", "NATS_KEY", "REDIS_URL",
+			"TALLYROLL_NAMESPACE", "TIERS", "SHARDS", "INGEST_STREAMS", "INGEST_SUBJECT", "INGEST_PARTITIONS", "INGEST_FLUSH_INTERVAL",
+			"INGEST_MAX_COMMANDS", "INGEST_MAX_AHEAD", "INGEST_MAX_HITS", "INGEST_REPLICAS", "INGEST_MAX_AGE", "INGEST_ADDR", "INGEST_WORKER", "LOG_LEVEL", "LOG_FORMAT"},
+		"query":   {"REDIS_URL", "TALLYROLL_NAMESPACE", "QUERY_ADDR", "QUERY_TOKENS", "QUERY_TLS_CERT", "QUERY_TLS_KEY", "QUERY_MAX_KEYS", "LOG_LEVEL", "LOG_FORMAT"},
+		"publish": {"NATS_URL"},
+	} {
+		code, out := ends(t, name, []string{"--help"})
+		for _, key := range keys {
+			if !strings.Contains(out, key+" ") {
+				t.Errorf("%s --help does not name %s", name, key)
+			}
+		}
+		if version, v := ends(t, name, []string{"--version"}); code != 0 || version != 0 || !strings.HasPrefix(v, name+" ") {
+			t.Errorf("%s --help ends with %d, --version with %d: %q", name, code, version, v)
+		}
+	}
+}
+
+func TestABadSettingIsOneClearLine(t *testing.T) {
+	for _, c := range []struct{ program, env, want string }{
+		{"ingest", "TIERS=1m/1h,1s/1m", "from fine to coarse"},
+		{"ingest", "SHARDS=0", "from 1 to"},
+		{"ingest", "SHARDS=many", "a whole number"},
+		{"ingest", "INGEST_FLUSH_INTERVAL=250", "a duration"},
+		{"ingest", "INGEST_MAX_COMMANDS=1", "from 8 to"},
+		{"ingest", "REDIS_URL=http://user:hunter2@localhost", "redis://"},
+		{"ingest", "INGEST_STREAMS=[", "globs"},
+		{"ingest", "LOG_LEVEL=loud", "debug, info, warn or error"},
+		{"ingest", "TALLYROLL_NAMESPACE={x}", "letters"},
+		{"ingest", "INGEST_ADDR=nowhere", "host:port"},
+		{"query", "QUERY_MAX_KEYS=0", "from 1"},
+		{"query", "QUERY_TLS_CERT=cert.pem", "QUERY_TLS_KEY"},
+	} {
+		key, _, _ := strings.Cut(c.env, "=")
+		code, out := ends(t, c.program, nil, c.env)
+		if code != 2 || !strings.HasPrefix(out, c.program+": "+key) || !strings.Contains(out, c.want) || strings.Count(out, "\n") != 1 || strings.Contains(out, "hunter2") {
+			t.Errorf("%s with %s ends with %d and %q; want code 2 and one line with %q", c.program, c.env, code, out, c.want)
+		}
+	}
+}
+
+func TestAnotherLayoutIsRefused(t *testing.T) {
+	s := start(t)
+	code, out := ends(t, "ingest", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "SHARDS=8", "INGEST_ADDR=127.0.0.1:0")
+	if code != 2 || !strings.Contains(out, "SHARDS=16") || !strings.Contains(out, "TALLYROLL_NAMESPACE") {
+		t.Errorf("ingest with another layout ends with %d and %q", code, out)
+	}
+}
+
+func TestASecondSignalEndsAtOnce(t *testing.T) {
+	s := start(t)
+	s.redis.Pause() // the last commit cannot end
+	s.send("hits.a", "")
+	s.ingest.Signal(syscall.SIGINT)
+	stack.Eventually(t, 5*time.Second, "the first signal to be taken", func() (bool, string) {
+		return strings.Contains(s.ingest.Logs(), "stopping"), s.ingest.Logs()
+	})
+	s.ingest.Signal(syscall.SIGINT)
+	if code := s.ingest.Wait(2 * time.Second); code != -1 {
+		t.Errorf("ingest ends with code %d; want a death by the signal", code)
+	}
+	s.redis.Resume()
+}
