@@ -35,10 +35,12 @@ type validator interface{ Validate() error }
 
 // Parse fills the struct that settings points to from the environment, by its
 // `env`, `envDefault` and `help` tags, then calls its Validate method where it
-// has one. The first unusable setting is returned as a *SettingError.
-func Parse(settings any) error {
-	if err := env.Parse(settings); err != nil {
-		return settingError(settings, err)
+// has one. The first unusable setting is returned as a *SettingError. Variables
+// given as KEY=value override the environment.
+func Parse(settings any, override ...string) error {
+	environment := env.ToMap(append(os.Environ(), override...))
+	if err := env.ParseWithOptions(settings, env.Options{Environment: environment}); err != nil {
+		return settingError(settings, err, environment)
 	}
 	if v, ok := settings.(validator); ok {
 		return v.Validate()
@@ -47,7 +49,7 @@ func Parse(settings any) error {
 }
 
 // settingError turns the library's error into one about the first bad variable.
-func settingError(settings any, err error) error {
+func settingError(settings any, err error, environment map[string]string) error {
 	var aggregate env.AggregateError
 	if errors.As(err, &aggregate) && len(aggregate.Errors) > 0 {
 		err = aggregate.Errors[0]
@@ -62,7 +64,7 @@ func settingError(settings any, err error) error {
 		}
 		out := &SettingError{Key: f.key, Allowed: allowed(parse)}
 		if !f.secret {
-			out.Value = os.Getenv(f.key)
+			out.Value = environment[f.key]
 		}
 		return out
 	}
