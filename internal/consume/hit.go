@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/go-faster/jx"
@@ -112,7 +113,10 @@ func (d *decoder) lines(body, trimmed []byte, subject string, stored int64) {
 // array reads the elements of a JSON array one by one, so that a bad one spoils no other.
 func (d *decoder) array(body, trimmed []byte, subject string, stored int64) {
 	rest := trimSpace(trimmed[1:])
-	if len(rest) > 0 && rest[0] == ']' && len(trimSpace(rest[1:])) == 0 {
+	if len(rest) > 0 && rest[0] == ']' {
+		if rest = trimSpace(rest[1:]); len(rest) > 0 {
+			d.refuse(0, rest, badJSON, "more follows the end of the array")
+		}
 		return
 	}
 	for item := 0; ; item++ {
@@ -155,7 +159,7 @@ func elementEnd(b []byte) int {
 			depth++
 		case depth == 0 && (c == ',' || c == ']'):
 			return i
-		case c == '}' || c == ']':
+		case depth > 0 && (c == '}' || c == ']'): // a stray brace spoils its own element only
 			depth--
 		}
 	}
@@ -199,7 +203,7 @@ func (d *decoder) item(item int, raw []byte, subject string, stored int64) {
 		d.refuse(item, raw, badJSON, "not a JSON object: "+err.Error())
 	case d.fields.reason != "":
 		d.refuse(item, raw, d.fields.reason, d.fields.detail)
-	case d.fields.hasKey && bytes.ContainsRune(d.fields.key, utf8.RuneError) && bytes.Contains(bytes.ToLower(raw), []byte(`\ud`)):
+	case d.fields.hasKey && bytes.ContainsRune(d.fields.key, utf8.RuneError) && halfSurrogate(raw):
 		d.refuse(item, raw, badKey, "key has half of a surrogate pair")
 	default:
 		d.accept(item, raw, d.fields, subject, stored)
@@ -322,6 +326,53 @@ func checkKey(key []byte) string {
 		return "key has a control character"
 	}
 	return ""
+}
+
+// halfSurrogate reports whether the key of an object that has been read has an
+// escape such as \ud83d without its other half, which decodes to U+FFFD: two
+// different keys would become the same. A U+FFFD that was written as such is a character like any other.
+func halfSurrogate(object []byte) (half bool) {
+	err := jx.DecodeBytes(object).ObjBytes(func(j *jx.Decoder, name []byte) error {
+		isKey := string(name) == "key"
+		raw, err := j.Raw()
+		if isKey {
+			half = halfEscaped(raw)
+		}
+		return err
+	})
+	return half || err != nil
+}
+
+func halfEscaped(quoted []byte) bool {
+	for i := 0; i < len(quoted); i++ {
+		if quoted[i] != '\\' {
+			continue
+		}
+		r := escapedRune(quoted[i:])
+		switch {
+		case !utf16.IsSurrogate(r):
+			i++ // past the escaped character, which may be a backslash
+		case utf16.DecodeRune(r, escapedRune(quoted[i+escapeLen:])) == utf8.RuneError:
+			return true
+		default:
+			i += 2*escapeLen - 1
+		}
+	}
+	return false
+}
+
+const escapeLen = len(`\u0000`)
+
+// escapedRune is the number of the escape that b begins with, or -1.
+func escapedRune(b []byte) rune {
+	if len(b) < escapeLen || b[0] != '\\' || b[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(b[2:escapeLen]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
 }
 
 var newline = []byte{'\n'}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -67,7 +68,7 @@ func (r rejectedHit) messages(maxPayload int64) []*nats.Msg {
 // headerText makes one printable line of a text.
 func headerText(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < 0x20 || r == 0x7f {
+		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
@@ -76,8 +77,9 @@ func headerText(s string) string {
 }
 
 // publishRejects stores the rejects and returns when all of them are
-// acknowledged. Stored again within rejectedWindow they are dropped by the server.
-func publishRejects(ctx context.Context, js jetstream.JetStream, rejects []rejectedHit) error {
+// acknowledged, or how many of them were. Stored again within rejectedWindow they
+// are dropped by the server.
+func publishRejects(ctx context.Context, js jetstream.JetStream, rejects []rejectedHit) (stored int, err error) {
 	const chunk = 500 // acknowledgements under way at once
 	maxPayload := js.Conn().MaxPayload()
 	for start := 0; start < len(rejects); start += chunk {
@@ -86,7 +88,7 @@ func publishRejects(ctx context.Context, js jetstream.JetStream, rejects []rejec
 			for _, m := range r.messages(maxPayload) {
 				ack, err := js.PublishMsgAsync(m)
 				if err != nil {
-					return fmt.Errorf("publish a reject of %s: %w", r.stream, err)
+					return start, fmt.Errorf("publish a reject of %s: %w", r.stream, err)
 				}
 				acks = append(acks, ack)
 			}
@@ -95,13 +97,13 @@ func publishRejects(ctx context.Context, js jetstream.JetStream, rejects []rejec
 			select {
 			case <-ack.Ok():
 			case err := <-ack.Err():
-				return fmt.Errorf("publish a reject: %w", err)
+				return start, fmt.Errorf("publish a reject: %w", err)
 			case <-ctx.Done():
-				return ctx.Err()
+				return start, ctx.Err()
 			}
 		}
 	}
-	return nil
+	return len(rejects), nil
 }
 
 // ensureRejected makes the stream of rejects where it is missing.

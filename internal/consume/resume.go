@@ -9,6 +9,7 @@ type streamState struct {
 	created     int64  // Unix nanoseconds: its incarnation
 	first, last uint64 // sequences held; first is last+1 where it is empty
 	firstStored int64  // of the first message, Unix nanoseconds; at where it is empty
+	lastStored  int64  // of the last message, held or not, Unix nanoseconds
 	at          int64  // Unix milliseconds: what was stored before this moment is in last
 }
 
@@ -41,7 +42,7 @@ func resume(c window.Cursor, exists bool, s streamState, rolledBack bool, afterT
 		r.cursor, r.changed, r.discarded = start, true, s.first-1
 		r.cursor.IncompleteBefore = max(s.created/1e6+maxAheadMilli, c.IncompleteBefore)
 		if r.discarded > 0 {
-			r.cursor.IncompleteBefore = unread
+			r.cursor.IncompleteBefore = max(r.cursor.IncompleteBefore, unread)
 		}
 		r.why = "the stream was made anew: counting it from its first message"
 	case rolledBack:

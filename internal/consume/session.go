@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -248,8 +249,40 @@ func (s *session) open(ctx context.Context, handle jetstream.Stream) (jetstream.
 	if err != nil {
 		return nil, fmt.Errorf("read %s from %d: %w", s.stream, s.last+1, err)
 	}
-	s.log.Info().Uint64("from", s.last+1).Uint64("last", s.info.last).Uint64("pending", consumer.CachedInfo().NumPending).Msg("stream taken")
+	pending := consumer.CachedInfo().NumPending
+	s.log.Info().Uint64("from", s.last+1).Uint64("last", s.info.last).Uint64("pending", pending).Msg("stream taken")
+	if pending == 0 && s.last < s.info.last {
+		return consumer, s.passDeletedTail(ctx)
+	}
 	return consumer, nil
+}
+
+// passDeletedTail goes on to the end of a stream whose last messages were
+// deleted: no delivery will ever show that gap, so as_of would stand still. That
+// a consumer has nothing pending is not enough, for it may live on a replica
+// that is behind; this request is answered by the stream's leader.
+func (s *session) passDeletedTail(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, s.last+1)
+	reply, err := s.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.stream, request)
+	if err != nil {
+		return fmt.Errorf("first message of %s after %d: %w", s.stream, s.last, err)
+	}
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return fmt.Errorf("first message of %s after %d: %w", s.stream, s.last, err)
+	}
+	if answer.Error == nil || answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+		return nil // there is one: it will be delivered
+	}
+	s.buffer.add(s.stream, message{
+		seq: s.info.last, stored: s.info.lastStored, discarded: s.info.last - s.last,
+	}, s.limits.maxAhead.Milliseconds())
+	s.last = s.info.last
+	return nil
 }
 
 // read handles one message, on the subscription's goroutine. Blocking here

@@ -31,6 +31,7 @@ func inspect(ctx context.Context, handle jetstream.Stream) (*jetstream.StreamInf
 		created: info.Created.UnixNano(),
 		first:   info.State.FirstSeq, last: info.State.LastSeq,
 		firstStored: info.State.FirstTime.UnixNano(),
+		lastStored:  info.State.LastTime.UnixNano(),
 		at:          at,
 	}
 	if info.State.Msgs == 0 {
@@ -47,8 +48,9 @@ func (s *session) watch(ctx context.Context, handle jetstream.Stream) {
 	var seen uint64
 	idle := 0
 	for {
-		_, state, err := inspect(ctx, handle)
+		// The place first: read afterwards it can be beyond the end that the state tells of.
 		place, stored, waiting := s.buffer.place()
+		_, state, err := inspect(ctx, handle)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			s.fail(err)

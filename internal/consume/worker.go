@@ -127,7 +127,7 @@ func (w *worker) create(ctx context.Context) ([]string, error) {
 		if !w.settings.Streams.match(name) {
 			return nil, fmt.Errorf("no stream matches INGEST_STREAMS=%s, and the new stream %s would not either", w.settings.Streams, name)
 		}
-		w.log.Info().Str("stream", name).Str("subject", subject).Dur("max_age", w.settings.MaxAge).Int("replicas", w.settings.Replicas).Msg("stream created")
+		w.log.Info().Str("stream", name).Str("subject", subject).Stringer("max_age", w.settings.MaxAge).Int("replicas", w.settings.Replicas).Msg("stream created")
 		names = append(names, name)
 	}
 	return names, nil
@@ -235,7 +235,7 @@ func (o *outage) over() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.since.IsZero() {
-		o.log.Info().Dur("after", time.Since(o.since)).Msg("Redis back")
+		o.log.Info().Stringer("after", time.Since(o.since).Round(time.Millisecond)).Msg("Redis back")
 		o.since = time.Time{}
 	}
 }

@@ -1,0 +1,228 @@
+package consume
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"tallyroll/internal/window"
+)
+
+// testHits are hits of counters c0, c1, … at the moment of storing.
+func testHits(counters ...int) []hit {
+	var hits []hit
+	for _, c := range counters {
+		name := fmt.Appendf(nil, "c%d", c)
+		hits = append(hits, hit{counter: name, hash: window.HashCounter(name), at: testStored, n: 1})
+	}
+	return hits
+}
+
+func testMessage(seq uint64, counters ...int) message {
+	return message{seq: seq, stored: testStored * 1e6, hits: testHits(counters...)}
+}
+
+// A reader and a committer share a buffer: what goes in comes out once.
+func TestBufferGivesEveryHitOnce(t *testing.T) {
+	const messages, maxCommands = 3000, 64
+	perHit := testLayout.CommandsPerHit()
+	b := newBuffer(testLayout, maxCommands, make([]uint64, testLayout.Shards))
+	sent := make([]int64, testLayout.Shards)
+	rejects := 0
+	history := make([][]hit, messages+1) // by sequence
+	random := rand.New(rand.NewPCG(1, 2))
+
+	var reader sync.WaitGroup
+	done := make(chan struct{})
+	reader.Go(func() {
+		defer close(done)
+		for seq := uint64(1); seq <= messages; seq++ {
+			m := testMessage(seq)
+			m.discarded = uint64(random.IntN(2))
+			for range random.IntN(4) * random.IntN(12) { // 0 to 33: some alone are more than maxCommands
+				m.hits = append(m.hits, testHits(random.IntN(200))...)
+			}
+			for i := range m.hits {
+				m.hits[i].n = 1 + random.Int64N(3)
+				sent[testLayout.ShardOf(m.hits[i].hash)] += m.hits[i].n
+			}
+			history[seq] = m.hits
+			if random.IntN(10) == 0 {
+				m.rejects = []reject{{badKey, "bad", 0, []byte("{}")}}
+				rejects++
+			}
+			if !b.add("HITS", m, 10_000) {
+				t.Error("the buffer says that it was closed")
+				return
+			}
+		}
+	})
+
+	var got struct {
+		hits               [4]int64
+		messages, rejects  int
+		seq, discarded     uint64
+		largest, unlimited int
+	}
+	take := func() {
+		l := b.take()
+		if l.seq < got.seq || l.messages > 0 && l.seq == got.seq {
+			t.Errorf("a load ends at %d after one that ended at %d", l.seq, got.seq)
+		}
+		before := got.seq
+		got.seq = l.seq
+		got.messages += l.messages
+		got.rejects += len(l.rejects)
+		got.discarded += l.discarded
+		if (l.incompleteBefore > 0) != (l.discarded > 0) || l.discarded > 0 && l.incompleteBefore != testStored+10_000 {
+			t.Errorf("%d discarded, incomplete before %d", l.discarded, l.incompleteBefore)
+		}
+		for shard := range got.hits {
+			cells := l.batch.Shard(shard)
+			got.hits[shard] += cells.Hits()
+			if cells.Commands() <= maxCommands {
+				got.largest = max(got.largest, cells.Commands())
+				continue
+			}
+			got.unlimited++
+			alone := window.NewBatch(testLayout)
+			for _, h := range history[before+1] {
+				alone.Add(h.counter, h.hash, h.at, testStored, h.n)
+			}
+			if cells.Commands() != alone.Shard(shard).Commands() {
+				t.Errorf("a transaction has %d commands, and the first message of its load alone %d", cells.Commands(), alone.Shard(shard).Commands())
+			}
+		}
+		b.give(l)
+	}
+	for reading := true; reading; {
+		select {
+		case <-b.full:
+			take()
+		case <-done:
+			reading = false
+		}
+	}
+	reader.Wait()
+	take()
+	take() // there is nothing left
+	if got.messages != messages || got.seq != messages || got.rejects != rejects || got.discarded == 0 {
+		t.Errorf("%d messages up to %d, %d rejects, %d discarded; want %d and %d rejects", got.messages, got.seq, got.rejects, got.discarded, messages, rejects)
+	}
+	if !slices.Equal(got.hits[:], sent) {
+		t.Errorf("hits by shard %v, want %v", got.hits, sent)
+	}
+	if got.largest < maxCommands-2*perHit {
+		t.Errorf("the largest transaction within the limit has %d commands; %d are allowed and should be used", got.largest, maxCommands)
+	}
+	if got.unlimited == 0 {
+		t.Error("no message alone was too large: the test does not test it")
+	}
+}
+
+func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		perHit := testLayout.CommandsPerHit()
+		b := newBuffer(testLayout, perHit, make([]uint64, testLayout.Shards)) // one new counter a shard and half
+		added := make(chan bool, 1)
+		add := func(seq uint64) {
+			added <- b.add("HITS", testMessage(seq, int(seq)*4, int(seq)*4+1, int(seq)*4+2, int(seq)*4+3), 0)
+		}
+		blocked := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			_, _, waiting := b.place()
+			if waiting != want || (len(added) == 0) != want {
+				t.Fatalf("waiting %v, %d returned; want waiting: %v", waiting, len(added), want)
+			}
+			if !want && !<-added {
+				t.Fatal("add reports a closed buffer")
+			}
+		}
+		go add(1)
+		blocked(false)
+		go add(2)
+		blocked(true)
+		<-b.full // it asks for a flush
+		first := b.take()
+		blocked(false)
+		go add(3)
+		blocked(true) // one half is being committed, the other is full
+		b.give(first)
+		blocked(true) // room is made by taking, not by giving
+		if second := b.take(); second.seq != 2 || second.messages != 1 {
+			t.Fatalf("the second load has %d messages up to %d", second.messages, second.seq)
+		}
+		blocked(false)
+		go add(4)
+		blocked(true)
+		b.close()
+		if <-added {
+			t.Error("add took a message after close")
+		}
+		if b.add("HITS", testMessage(5), 0) {
+			t.Error("add took a message after close")
+		}
+		if seq, _, _ := b.place(); seq != 3 {
+			t.Errorf("the place is %d, want 3", seq)
+		}
+	})
+}
+
+// A shard that is further on skips what it has; rejects that were published before the session are not again.
+func TestBufferSkipsWhatIsApplied(t *testing.T) {
+	m := testMessage(10, 0, 1, 2, 3, 4, 5, 6, 7)
+	m.rejects = []reject{{badKey, "bad", 0, []byte("{}")}}
+	perShard := make([]int64, testLayout.Shards)
+	for _, h := range m.hits {
+		perShard[testLayout.ShardOf(h.hash)]++
+	}
+	for _, test := range []struct {
+		applied []uint64
+		rejects int
+	}{
+		{[]uint64{9, 9, 9, 9}, 1},
+		{[]uint64{0, 9, 3, 9}, 1},
+		{[]uint64{10, 9, 9, 9}, 0},
+		{[]uint64{9, 11, 10, 0}, 0},
+		{[]uint64{10, 10, 10, 10}, 0},
+	} {
+		b := newBuffer(testLayout, 1000, test.applied)
+		if !b.add("HITS", m, 0) {
+			t.Fatal("not added")
+		}
+		l := b.take()
+		for shard, applied := range test.applied {
+			want := perShard[shard]
+			if applied >= 10 {
+				want = 0
+			}
+			if got := l.batch.Shard(shard).Hits(); got != want {
+				t.Errorf("applied %v: shard %d has %d hits, want %d", test.applied, shard, got, want)
+			}
+		}
+		if len(l.rejects) != test.rejects || l.seq != 10 || l.messages != 1 {
+			t.Errorf("applied %v: %d rejects, %d messages up to %d", test.applied, len(l.rejects), l.messages, l.seq)
+		}
+	}
+}
+
+// Rejects are bounded by the memory that they take, not by their bodies alone.
+func TestBufferBoundsRejects(t *testing.T) {
+	b := newBuffer(testLayout, 1000, make([]uint64, testLayout.Shards))
+	m := testMessage(1)
+	m.rejects = slices.Repeat([]reject{{badJSON, "", 0, nil}}, 10_000)
+	for ; b.fits(m); m.seq++ {
+		if m.seq > 100 {
+			t.Fatal("a million rejects without a body are taken at once")
+		}
+		b.add("HITS", m, 0)
+	}
+	b.give(b.take())
+	if !b.fits(m) {
+		t.Error("an empty half takes no message")
+	}
+}

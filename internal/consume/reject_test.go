@@ -1,0 +1,148 @@
+package consume
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+func TestRejectMessages(t *testing.T) {
+	r := newRejectedHit("HITS", 812, reject{badJSON, "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", 3, []byte("{\xff\x00\r\n")})
+	messages := r.messages(1 << 20)
+	if len(messages) != 1 {
+		t.Fatalf("%d messages", len(messages))
+	}
+	m := messages[0]
+	if m.Subject != "hits_rejected.HITS" || string(m.Data) != "{\xff\x00\r\n" {
+		t.Errorf("subject %q, body %q", m.Subject, m.Data)
+	}
+	for header, want := range map[string]string{
+		"Tallyroll-Reason": "bad_json", "Tallyroll-Stream": "HITS", "Tallyroll-Sequence": "812", "Tallyroll-Item": "3",
+		"Tallyroll-Detail": "not a JSON object:   X-Injected: 1  ?", "Nats-Msg-Id": "HITS:812:3", "Tallyroll-Part": "",
+	} {
+		if got := m.Header.Get(header); got != want {
+			t.Errorf("header %s is %q, want %q", header, got, want)
+		}
+	}
+}
+
+func TestHeaderText(t *testing.T) {
+	for _, text := range []string{"", "plain", "a\r\nb", "\x00\x1f\x7f\u0080\u009f", "\xff\xfe", strings.Repeat("é", 1000), strings.Repeat("\xff", 1000)} {
+		got := headerText(text)
+		if strings.ContainsFunc(got, unicode.IsControl) || strings.ToValidUTF8(got, "") != got || len(got) > 300+len("…") {
+			t.Errorf("headerText(%q) = %q", text, got)
+		}
+	}
+	if got := headerText("ts ü is late"); got != "ts ü is late" {
+		t.Errorf("changed without need: %q", got)
+	}
+}
+
+// The reject owns its bytes: the decoder's are gone with the next message.
+func TestRejectOwnsItsBody(t *testing.T) {
+	body := []byte("bad")
+	r := newRejectedHit("HITS", 1, reject{badJSON, "", 0, body})
+	copy(body, "xxx")
+	if string(r.body) != "bad" {
+		t.Errorf("body %q", r.body)
+	}
+}
+
+func TestRejectInParts(t *testing.T) {
+	const maxPayload = 16 << 10
+	for size, parts := range map[int]int{
+		0: 1, 1: 1, maxPayload - rejectOverhead: 1, maxPayload - rejectOverhead + 1: 2, maxPayload: 2, 3 * (maxPayload - rejectOverhead): 3,
+	} {
+		body := make([]byte, size)
+		for i := range body {
+			body[i] = byte(i * 7)
+		}
+		r := newRejectedHit("HITS", 9, reject{tooLarge, strings.Repeat("d", 1000), 0, body})
+		messages := r.messages(maxPayload)
+		if len(messages) != parts {
+			t.Errorf("%d bytes: %d parts, want %d", size, len(messages), parts)
+			continue
+		}
+		var joined []byte
+		ids := map[string]bool{}
+		for i, m := range messages {
+			joined = append(joined, m.Data...)
+			ids[m.Header.Get("Nats-Msg-Id")] = true
+			if m.Size() > maxPayload {
+				t.Errorf("%d bytes: part %d has %d bytes with its headers", size, i+1, m.Size())
+			}
+			if want := fmt.Sprintf("%d/%d", i+1, parts); parts > 1 && m.Header.Get("Tallyroll-Part") != want {
+				t.Errorf("part %q, want %q", m.Header.Get("Tallyroll-Part"), want)
+			}
+		}
+		if !bytes.Equal(joined, body) || len(ids) != parts || messages[0].Header.Get("Nats-Msg-Id") != "HITS:9:0" {
+			t.Errorf("%d bytes: the parts have %d bytes and ids %v", size, len(joined), ids)
+		}
+	}
+}
+
+func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
+	t.Helper()
+	handle, err := js.Stream(t.Context(), rejectedStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := handle.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State.Msgs
+}
+
+func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
+	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = 64 << 10 }).JetStream()
+	for range 2 { // the second finds the stream there
+		if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rejects := []rejectedHit{newRejectedHit("HITS", 1, reject{tooLarge, "large", 0, bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
+	for i := range 1200 {
+		rejects = append(rejects, newRejectedHit("HITS", uint64(2+i/3), reject{badKey, "bad", i % 3, []byte("{}")}))
+	}
+	for range 2 {
+		stored, err := publishRejects(t.Context(), js, rejects)
+		if err != nil || stored != len(rejects) {
+			t.Fatalf("%d stored: %v", stored, err)
+		}
+		if got := rejectsStored(t, js); got != 1202 {
+			t.Fatalf("%d messages stored, want 1202", got)
+		}
+	}
+	handle, err := js.Stream(t.Context(), rejectedStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := handle.GetMsg(t.Context(), 1202)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if msg.Subject != "hits_rejected.HITS" || msg.Header.Get("Nats-Msg-Id") != "HITS:401:2" || string(msg.Data) != "{}" {
+		t.Errorf("the last: %s %v %q", msg.Subject, msg.Header, msg.Data)
+	}
+}
+
+// Without a stream to take them, rejects are not taken for stored.
+func TestPublishRejectsNeedsTheStream(t *testing.T) {
+	js := stack.NATS(t).JetStream()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	stored, err := publishRejects(ctx, js, []rejectedHit{newRejectedHit("HITS", 1, reject{badKey, "bad", 0, nil})})
+	if err == nil || stored != 0 {
+		t.Errorf("%d stored, %v", stored, err)
+	}
+}

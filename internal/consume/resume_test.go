@@ -1,0 +1,117 @@
+package consume
+
+import (
+	"testing"
+
+	"tallyroll/internal/window"
+)
+
+func TestResume(t *testing.T) {
+	const (
+		ms      = int64(1e6) // in nanoseconds
+		created = 1_000_000 * ms
+		ahead   = 10_000
+	)
+	state := func(first, last uint64) streamState {
+		return streamState{created: created, first: first, last: last, firstStored: 2_000_000 * ms, at: 3_000_000}
+	}
+	cursor := window.Cursor{Created: created, Seq: 40, Stored: 1_500_000 * ms, AsOf: 1_500_123, IncompleteBefore: 7}
+	other := cursor
+	other.Created = 900_000 * ms
+	changed := func(c window.Cursor, by func(*window.Cursor)) window.Cursor { by(&c); return c }
+
+	for _, test := range []struct {
+		name       string
+		cursor     window.Cursor
+		exists     bool
+		state      streamState
+		rolledBack bool
+		afterTime  uint64
+
+		want      window.Cursor
+		changed   bool
+		discarded uint64
+		said      bool
+	}{
+		{
+			name: "no cursor, new stream", state: streamState{created: created, first: 1, firstStored: 3_000_000 * ms, at: 3_000_000},
+			want: window.Cursor{Created: created, AsOf: 1_000_000}, changed: true,
+		},
+		{
+			name: "no cursor, stream with all its messages", state: state(1, 50),
+			want: window.Cursor{Created: created, AsOf: 1_000_000}, changed: true,
+		},
+		{
+			name: "no cursor, first messages gone", state: state(31, 50),
+			want:    window.Cursor{Created: created, Seq: 30, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_010_000},
+			changed: true, discarded: 30, said: true,
+		},
+		{name: "same place", cursor: cursor, exists: true, state: state(1, 50), want: cursor},
+		{name: "at the end", cursor: cursor, exists: true, state: state(1, 40), want: cursor},
+		{name: "everything applied is gone, nothing more", cursor: cursor, exists: true, state: state(41, 40), want: cursor},
+		{name: "everything applied is gone, the next is there", cursor: cursor, exists: true, state: state(41, 50), want: cursor},
+		{
+			name: "one message discarded unread", cursor: cursor, exists: true, state: state(42, 50),
+			want: changed(cursor, func(c *window.Cursor) {
+				c.Seq, c.Stored, c.IncompleteBefore = 41, 2_000_000*ms-1, 2_010_000
+			}),
+			changed: true, discarded: 1, said: true,
+		},
+		{
+			name: "all discarded unread", cursor: cursor, exists: true, state: state(91, 90),
+			want: changed(cursor, func(c *window.Cursor) {
+				c.Seq, c.Stored, c.IncompleteBefore = 90, 2_000_000*ms-1, 2_010_000
+			}),
+			changed: true, discarded: 50, said: true,
+		},
+		{
+			name:   "incomplete until later already",
+			cursor: changed(cursor, func(c *window.Cursor) { c.IncompleteBefore = 9_000_000 }), exists: true, state: state(42, 50),
+			want: changed(cursor, func(c *window.Cursor) {
+				c.Seq, c.Stored, c.IncompleteBefore = 41, 2_000_000*ms-1, 9_000_000
+			}),
+			changed: true, discarded: 1, said: true,
+		},
+		{
+			name: "new incarnation, empty", cursor: other, exists: true, state: state(1, 0),
+			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_010_000}, changed: true, said: true,
+		},
+		{
+			name: "new incarnation that is longer than the cursor", cursor: other, exists: true, state: state(1, 99),
+			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_010_000}, changed: true, said: true,
+		},
+		{
+			name: "new incarnation, first messages gone", cursor: other, exists: true, state: state(6, 99),
+			want:    window.Cursor{Created: created, Seq: 5, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_010_000},
+			changed: true, discarded: 5, said: true,
+		},
+		{
+			name:   "new incarnation keeps what was incomplete",
+			cursor: changed(other, func(c *window.Cursor) { c.IncompleteBefore = 9_000_000 }), exists: true, state: state(6, 99),
+			want:    window.Cursor{Created: created, Seq: 5, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 9_000_000},
+			changed: true, discarded: 5, said: true,
+		},
+		{
+			name: "rolled back", cursor: cursor, exists: true, state: state(1, 35), rolledBack: true, afterTime: 33,
+			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), changed: true, said: true,
+		},
+		{
+			name: "rolled back and grown past the cursor", cursor: cursor, exists: true, state: state(1, 80), rolledBack: true, afterTime: 33,
+			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), changed: true, said: true,
+		},
+		{
+			name: "rolled back and its first messages gone", cursor: cursor, exists: true, state: state(36, 38), rolledBack: true, afterTime: 33,
+			want: changed(cursor, func(c *window.Cursor) { c.Seq = 35 }), changed: true, said: true,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := resume(test.cursor, test.exists, test.state, test.rolledBack, test.afterTime, ahead)
+			if r.cursor != test.want {
+				t.Errorf("cursor %+v\nwant   %+v", r.cursor, test.want)
+			}
+			if r.changed != test.changed || r.discarded != test.discarded || (r.why != "") != test.said {
+				t.Errorf("changed %v, discarded %d, why %q; want %v, %d, said: %v", r.changed, r.discarded, r.why, test.changed, test.discarded, test.said)
+			}
+		})
+	}
+}

@@ -1,0 +1,447 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// soon bounds every wait: long beside the slowest step (a stall is noticed after three seconds).
+const soon = 40 * time.Second
+
+// rig is a stream on a real NATS, and a namespace in a real Redis.
+type rig struct {
+	t      *testing.T
+	nats   *stack.NATSEmbedded
+	redis  *stack.RedisServer
+	js     jetstream.JetStream
+	store  *window.Store
+	reader *window.Reader
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, nats: stack.NATS(t), redis: stack.Redis(t)}
+	r.js = r.nats.JetStream()
+	r.store = window.NewStore(r.redis.Client(), "test")
+	r.reader = window.NewReader(r.store)
+	return r
+}
+
+func (r *rig) createStream(maxAge time.Duration) jetstream.Stream {
+	r.t.Helper()
+	handle, err := r.js.CreateStream(r.t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxAge: maxAge})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return handle
+}
+
+// publish publishes messages of one hit each, all of the counter c.
+func (r *rig) publish(messages int) {
+	r.t.Helper()
+	for range messages {
+		if _, err := r.js.PublishAsync("hits.c", nil); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	select {
+	case <-r.js.PublishAsyncComplete():
+	case <-time.After(soon):
+		r.t.Fatal("published messages are not acknowledged")
+	}
+}
+
+// running is a worker inside the test process.
+type running struct {
+	t    *testing.T
+	addr string
+	stop func()
+}
+
+func (r *rig) start(env ...string) *running {
+	r.t.Helper()
+	addr := fmt.Sprintf("127.0.0.1:%d", stack.FreePort(r.t))
+	settings := parse(r.t, append([]string{
+		"NATS_URL=" + r.nats.URL(), "REDIS_URL=" + r.redis.URL(), "TALLYROLL_NAMESPACE=test", "SHARDS=4",
+		"INGEST_FLUSH_INTERVAL=20ms", "INGEST_ADDR=" + addr,
+	}, env...)...)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, settings, zerolog.New(zerolog.NewTestWriter(r.t))) }()
+	w := &running{t: r.t, addr: addr}
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				r.t.Errorf("the worker ended with %v", err)
+			}
+		case <-time.After(soon):
+			r.t.Error("the worker does not stop")
+		}
+	})
+	r.t.Cleanup(w.stop)
+	return w
+}
+
+// metric is the value of a metric, summed over its labels.
+func (w *running) metric(name string) float64 {
+	w.t.Helper()
+	response, err := http.Get("http://" + w.addr + "/metrics")
+	if err != nil {
+		return -1 // not up yet
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sum := 0.0
+	for line := range strings.Lines(string(body)) {
+		if rest, ok := strings.CutPrefix(line, "tallyroll_ingest_"+name); ok && (rest[0] == ' ' || rest[0] == '{') {
+			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			sum += value
+		}
+	}
+	return sum
+}
+
+// answer is the total of c over the last 20 hours.
+func (r *rig) answer() (window.Answers, error) {
+	now := time.Now().UnixMilli()
+	return r.reader.Answer(r.t.Context(), now, []window.Question{{
+		Counter: "c", Range: window.Range{From: now - (20 * time.Hour).Milliseconds(), To: now},
+	}})
+}
+
+// settled waits until everything stored up to this call has been applied, and
+// checks that the total is want then.
+func (r *rig) settled(want int64) window.Answer {
+	r.t.Helper()
+	called := time.Now().UnixMilli()
+	var got window.Answers
+	stack.Eventually(r.t, soon, "as_of to pass what was published", func() (bool, string) {
+		var err error
+		got, err = r.answer()
+		return err == nil && got.AsOf > called, fmt.Sprintf("%+v %v, called at %d", got, err, called)
+	})
+	if total := got.Answers[0].Total; total.Total != want || total.Lower != want || total.Upper != want {
+		r.t.Fatalf("total %+v, want %d", total, want)
+	}
+	return got.Answers[0]
+}
+
+func (r *rig) cursor(shard int) window.Cursor {
+	r.t.Helper()
+	w, err := r.store.OpenWriter(r.t.Context(), testLayout, "HITS", shard)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c, _ := w.Cursor()
+	return c
+}
+
+func TestStreamMadeAnewUnderARunningWorker(t *testing.T) {
+	r := newRig(t)
+	r.createStream(0)
+	r.start()
+	r.publish(100)
+	r.settled(100)
+
+	if err := r.js.DeleteStream(t.Context(), "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	anew := r.createStream(0)
+	r.publish(150) // past the old cursor
+	r.settled(250)
+	created := anew.CachedInfo().Created
+	for shard := range testLayout.Shards {
+		c := r.cursor(shard)
+		if c.Created != created.UnixNano() || c.Seq != 150 || c.IncompleteBefore < created.UnixMilli() {
+			t.Errorf("shard %d: cursor %+v; the stream was created at %d", shard, c, created.UnixNano())
+		}
+	}
+}
+
+func TestStreamPurgedWhileTheWorkerIsStopped(t *testing.T) {
+	r := newRig(t)
+	handle := r.createStream(0)
+	w := r.start()
+	r.publish(10)
+	r.settled(10)
+	w.stop()
+
+	r.publish(20)
+	if err := handle.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	purged := time.Now().UnixMilli()
+	r.publish(5)
+	w = r.start()
+	if a := r.settled(15); a.Complete {
+		t.Error("the answer says that it is complete")
+	}
+	if got := w.metric("discarded_messages_total"); got != 20 {
+		t.Errorf("%v messages discarded, want 20", got)
+	}
+	for shard := range testLayout.Shards {
+		if c := r.cursor(shard); c.Seq != 35 || c.IncompleteBefore < purged {
+			t.Errorf("shard %d: cursor %+v; purged at %d", shard, c, purged)
+		}
+	}
+}
+
+func TestTwoWorkersFenceEachOther(t *testing.T) {
+	r := newRig(t)
+	r.createStream(0)
+	const hits = 5000
+	workers := []*running{r.start("INGEST_WORKER=a"), r.start("INGEST_WORKER=b")}
+	for _, w := range workers {
+		stack.Eventually(t, soon, "both workers to take the stream", func() (bool, string) {
+			n := w.metric("sessions_total")
+			return n >= 1, fmt.Sprint(n)
+		})
+	}
+	for range hits / 100 {
+		r.publish(100)
+	}
+	r.settled(hits)
+	conflicts, counted := 0.0, 0.0
+	for _, w := range workers {
+		conflicts += w.metric("cursor_conflicts_total")
+		counted += w.metric("hits_total")
+	}
+	if conflicts == 0 {
+		t.Error("the workers were never in each other's way: the test does not test it")
+	}
+	if counted != hits {
+		t.Errorf("the workers say that they have counted %v", counted)
+	}
+	for _, w := range workers {
+		w.stop()
+	}
+	if a, err := r.answer(); err != nil || a.Answers[0].Total.Total != hits {
+		t.Errorf("after both have stopped: %+v %v", a, err)
+	}
+}
+
+func TestMessagesDeletedInTheMiddle(t *testing.T) {
+	r := newRig(t)
+	handle := r.createStream(0)
+	r.publish(30)
+	for _, seq := range []uint64{10, 11, 20} {
+		if err := handle.DeleteMsg(t.Context(), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := r.start()
+	if a := r.settled(27); a.Complete {
+		t.Error("the answer says that it is complete")
+	}
+	if got := w.metric("discarded_messages_total"); got != 3 {
+		t.Errorf("%v messages discarded, want 3", got)
+	}
+}
+
+// The last messages of a stream are gone before they are read: nothing that is
+// delivered shows the gap, and as_of must not wait for it.
+func TestMessagesGoneAtTheEnd(t *testing.T) {
+	gone := func(handle jetstream.Stream, left uint64) {
+		stack.Eventually(t, soon, "messages to expire", func() (bool, string) {
+			info, err := handle.Info(t.Context())
+			return err == nil && info.State.Msgs == left, fmt.Sprintf("%+v %v", info, err)
+		})
+	}
+	t.Run("all expired", func(t *testing.T) {
+		r := newRig(t)
+		handle := r.createStream(time.Second)
+		r.publish(10)
+		gone(handle, 0)
+		w := r.start()
+		r.settled(0)
+		if got := w.metric("discarded_messages_total"); got != 10 {
+			t.Errorf("%v messages discarded, want 10", got)
+		}
+	})
+	t.Run("the last deleted", func(t *testing.T) {
+		r := newRig(t)
+		handle := r.createStream(0)
+		r.publish(10)
+		for _, seq := range []uint64{9, 10} {
+			if err := handle.DeleteMsg(t.Context(), seq); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gone(handle, 8)
+		w := r.start()
+		if a := r.settled(8); a.Complete {
+			t.Error("the answer says that it is complete")
+		}
+		r.publish(3)
+		r.settled(11)
+		if got := w.metric("discarded_messages_total"); got != 2 {
+			t.Errorf("%v messages discarded, want 2", got)
+		}
+	})
+	t.Run("all but the first deleted", func(t *testing.T) {
+		r := newRig(t)
+		handle := r.createStream(0)
+		r.publish(3)
+		w := r.start()
+		r.settled(3)
+		w.stop()
+		r.publish(2)
+		for _, seq := range []uint64{4, 5} {
+			if err := handle.DeleteMsg(t.Context(), seq); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w = r.start()
+		r.settled(3)
+		if sessions := w.metric("sessions_total"); sessions != 1 {
+			t.Errorf("%v sessions, want 1", sessions)
+		}
+	})
+}
+
+// busy is a stream to which messages come, and are read, while it is asked for its state.
+type busy struct {
+	jetstream.Stream
+	asked func() // after the state was taken
+	last  uint64
+}
+
+func (b *busy) Info(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	info := &jetstream.StreamInfo{
+		TimeStamp: time.Now(), Created: time.Unix(0, 1),
+		State: jetstream.StreamState{Msgs: b.last, FirstSeq: 1, LastSeq: b.last},
+	}
+	b.last++
+	b.asked()
+	return info, nil
+}
+
+// Messages that arrive while the watch looks at the stream are no roll-back.
+func TestWatchOfABusyStream(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := &session{
+		stream: "HITS", info: streamState{created: 1}, metrics: newMetrics(prometheus.NewRegistry()),
+		buffer: newBuffer(testLayout, 2000, make([]uint64, testLayout.Shards)),
+		fail:   func(err error) { t.Errorf("the watch ends the session: %v", err); cancel() },
+	}
+	s.buffer.add("HITS", testMessage(1), 0)
+	handle := &busy{last: 1}
+	handle.asked = func() {
+		s.buffer.add("HITS", testMessage(handle.last), 0)
+		if handle.last > 3 {
+			cancel()
+		}
+	}
+	synctest.Test(t, func(t *testing.T) { s.watch(ctx, handle) })
+	if last, _ := s.tail.get(); last < 3 {
+		t.Errorf("the watch has seen the end at %d", last)
+	}
+}
+
+// A producer's bad hits are found again beside the good ones' count.
+func TestRejectsAreStoredOnceAcrossWorkers(t *testing.T) {
+	r := newRig(t)
+	r.createStream(0)
+	for range 3 {
+		if _, err := r.js.Publish(t.Context(), "hits.c", []byte(`[{},{"n":0},{},{"key":""}]`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.start("INGEST_WORKER=a")
+	r.start("INGEST_WORKER=b")
+	r.settled(6)
+	if got := rejectsStored(t, r.js); got != 6 {
+		t.Errorf("%d rejects stored, want 6", got)
+	}
+}
+
+// noReading stands in for a subscription.
+type noReading struct{ jetstream.ConsumeContext }
+
+func (noReading) Stop() {}
+
+// When a flush fails while the worker shuts down, the load after it must not be
+// committed: the cursor would pass hits that were dropped.
+func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
+	r := &rig{t: t, redis: stack.Redis(t)}
+	r.store = window.NewStore(r.redis.Client(), "test")
+	layout := window.Layout{Tiers: testLayout.Tiers, Shards: 64} // many more than are committed at a time
+	ctx, shutdown := context.WithCancel(t.Context())
+	defer shutdown()
+	within, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	s := &session{
+		stream: "HITS", store: r.store, layout: layout,
+		limits:  limits{flushInterval: time.Millisecond, maxCommands: 2000},
+		metrics: newMetrics(prometheus.NewRegistry()), outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
+		info:   streamState{created: 1},
+		buffer: newBuffer(layout, 2000, make([]uint64, layout.Shards)),
+		fail:   fail,
+	}
+	every := testMessage(1)
+	for c, shards := 0, map[int]bool{}; len(shards) < layout.Shards; c++ {
+		h := testHits(c)[0]
+		shards[layout.ShardOf(h.hash)] = true
+		every.hits = append(every.hits, h)
+	}
+	later := every
+	later.seq = 2
+	second := sync.OnceFunc(func() {
+		s.buffer.add("HITS", later, 0)
+		shutdown()
+	})
+	for shard := range layout.Shards {
+		w, err := r.store.OpenWriter(ctx, layout, "HITS", shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.OnRetry = func(error) { second() } // the first flush is failing
+		s.writers = append(s.writers, &shardWriter{Writer: w})
+	}
+	// Another worker takes shard 0.
+	other, err := r.store.OpenWriter(ctx, layout, "HITS", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Commit(ctx, window.NewBatch(layout).Shard(0), window.Cursor{Created: 1, Seq: 7}); err != nil {
+		t.Fatal(err)
+	}
+
+	s.buffer.add("HITS", every, 0)
+	s.flushLoop(ctx, within, noReading{})
+	if ctx.Err() == nil {
+		t.Fatal("the flush did not fail on its way: the test does not test it")
+	}
+	for shard := range layout.Shards {
+		w, err := r.store.OpenWriter(t.Context(), layout, "HITS", shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, _ := w.Cursor(); c.Seq == 2 {
+			t.Errorf("shard %d: the cursor has passed a load that was dropped", shard)
+		}
+	}
+}
