@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/window"
@@ -28,7 +27,7 @@ type shardWriter struct {
 // flushLoop commits the buffer every flush interval, or sooner where it is
 // full. When ctx ends it stops the reading and commits what is left; when the
 // session fails (within ends alone) it drops it, for the next session to read again.
-func (s *session) flushLoop(ctx, within context.Context, reading jetstream.ConsumeContext) {
+func (s *session) flushLoop(ctx, within context.Context, reading reading) {
 	committing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(within, func() {
@@ -48,7 +47,7 @@ func (s *session) flushLoop(ctx, within context.Context, reading jetstream.Consu
 		case <-ticker.C:
 		case <-s.buffer.full:
 		case <-within.Done():
-			reading.Stop()
+			reading.stop()
 			if ctx.Err() == nil {
 				return
 			}
@@ -60,7 +59,7 @@ func (s *session) flushLoop(ctx, within context.Context, reading jetstream.Consu
 		if err := s.flush(committing, false); err != nil {
 			// Also at shutdown nothing may follow: the failed load is dropped, and the
 			// cursor of a shard that did not get it must not pass it.
-			reading.Stop()
+			reading.stop()
 			if ctx.Err() != nil {
 				s.log.Error().Err(err).Msg(lastCommitFailed)
 			}
@@ -157,7 +156,7 @@ func (s *session) flushRejects(ctx context.Context, l *load) error {
 	}
 	for left := l.rejects; ; {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		stored, err := publishRejects(attempt, s.js, left)
+		stored, err := s.source.reject(attempt, left)
 		cancel()
 		left = left[stored:]
 		if err == nil {

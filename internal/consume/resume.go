@@ -4,15 +4,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// streamState is what a stream says of itself.
-type streamState struct {
-	created     int64  // Unix nanoseconds: its incarnation
-	first, last uint64 // sequences held; first is last+1 where it is empty
-	firstStored int64  // of the first message, Unix nanoseconds; at where it is empty
-	lastStored  int64  // of the last message, held or not, Unix nanoseconds
-	at          int64  // Unix milliseconds: what was stored before this moment is in last
-}
-
 // resumption is where a shard goes on in a stream, and why not from its cursor.
 type resumption struct {
 	cursor    window.Cursor // to go on from; written at once where changed

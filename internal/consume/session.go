@@ -2,14 +2,11 @@ package consume
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -23,7 +20,6 @@ var (
 	errReconnect  = errors.New("NATS was reconnected")
 	errIncarnated = errors.New("the stream was made anew")
 	errRolledBack = errors.New("the stream was rolled back")
-	errConsumer   = errors.New("the consumer is gone")
 )
 
 // limits are the bounds that a session keeps.
@@ -35,12 +31,6 @@ type limits struct {
 }
 
 const (
-	pullMessages = 10_000   // measured better than 1,000 and 50,000
-	pullBytes    = 16 << 20 // bounds what is buffered of large messages
-	pullExpiry   = 30 * time.Second
-	heartbeat    = 5 * time.Second
-	// consumerIdle is how long the server keeps the consumer of a worker that died.
-	consumerIdle = 30 * time.Second
 	// shutdownCommit bounds the last commit.
 	shutdownCommit = 8 * time.Second
 	// openConcurrency is how many shards are read or committed at the same time.
@@ -50,7 +40,7 @@ const (
 // session is one attempt to keep a stream flowing.
 type session struct {
 	stream  string
-	js      jetstream.JetStream
+	source  source
 	store   *window.Store
 	layout  window.Layout
 	limits  limits
@@ -99,48 +89,29 @@ func (s *session) run(ctx context.Context, opened func()) error {
 	defer fail(nil)
 	s.fail = fail
 
-	handle, err := s.js.Stream(ctx, s.stream)
-	if err != nil {
-		return fmt.Errorf("find stream %s: %w", s.stream, err)
-	}
-	config, err := s.resume(ctx, handle)
-	if err != nil {
+	if err := s.resume(ctx); err != nil {
 		return err
 	}
-	s.subjects = newSubjects(config.Subjects)
+	s.subjects = newSubjects(s.info.subjects)
 	s.decode = newDecoder(s.layout, s.limits.maxAhead, s.limits.maxHits)
-
-	reconnected := s.js.Conn().StatusChanged(nats.CONNECTED)
-	defer s.js.Conn().RemoveStatusListener(reconnected)
-	consumer, err := s.open(ctx, handle)
+	reading, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	reading, err := consumer.Consume(s.read,
-		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, max(pullBytes, 2*int(s.js.Conn().MaxPayload()))),
-		jetstream.PullExpiry(pullExpiry),
-		jetstream.PullHeartbeat(heartbeat),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { fail(fmt.Errorf("%w: %w", errConsumer, err)) }),
-	)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", s.stream, err)
+	if err := reading.start(s.read, fail); err != nil {
+		return err
 	}
 	opened()
 
-	var rest sync.WaitGroup
-	rest.Go(func() { s.watch(within, handle) })
-	rest.Go(func() {
-		select {
-		case <-reconnected:
-			fail(errReconnect)
-		case <-within.Done():
-		}
-	})
+	var watching sync.WaitGroup
+	watching.Go(func() { s.watch(within) })
 	s.flushLoop(ctx, within, reading)
 	fail(nil)
-	reading.Stop()
-	rest.Wait()
-	s.release(handle, consumer)
+	reading.stop()
+	watching.Wait()
+	if err := reading.release(); err != nil {
+		s.log.Debug().Err(err).Msg("the consumer was left to expire")
+	}
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -149,17 +120,17 @@ func (s *session) run(ctx context.Context, opened func()) error {
 
 // resume reads all cursors, decides where each shard goes on, and writes what
 // has to change before anything is read.
-func (s *session) resume(ctx context.Context, handle jetstream.Stream) (jetstream.StreamConfig, error) {
-	info, state, err := inspect(ctx, handle)
+func (s *session) resume(ctx context.Context) error {
+	state, err := s.source.state(ctx)
 	if err != nil {
-		return jetstream.StreamConfig{}, err
+		return err
 	}
 	s.info = state
 	if err := s.store.EnsureLayout(ctx, s.layout); err != nil {
-		return info.Config, err
+		return err
 	}
 	if err := s.store.AddStream(ctx, s.stream); err != nil {
-		return info.Config, err
+		return err
 	}
 
 	s.writers = make([]*shardWriter, s.layout.Shards)
@@ -176,18 +147,18 @@ func (s *session) resume(ctx context.Context, handle jetstream.Stream) (jetstrea
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return info.Config, err
+		return err
 	}
 	s.outage.over()
 
 	applied := make([]uint64, s.layout.Shards)
-	history := newHistory(handle)
+	history := newHistory(s.source)
 	var discarded uint64
 	for shard, w := range s.writers {
 		c, exists := w.Cursor()
 		rolledBack, afterTime, err := history.check(ctx, c, exists, state)
 		if err != nil {
-			return info.Config, err
+			return err
 		}
 		r := resume(c, exists, state, rolledBack, afterTime, s.limits.maxAhead.Milliseconds())
 		w.position = r.cursor
@@ -203,7 +174,7 @@ func (s *session) resume(ctx context.Context, handle jetstream.Stream) (jetstrea
 	}
 	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(discarded))
 	s.buffer = newBuffer(s.layout, s.limits.maxCommands, applied)
-	return info.Config, s.take(ctx)
+	return s.take(ctx)
 }
 
 // take writes the cursors that resume has changed, so that readers of Redis and
@@ -224,10 +195,8 @@ func (s *session) take(ctx context.Context) error {
 	return group.Wait()
 }
 
-// open makes the consumer that reads from the smallest cursor. It is ephemeral
-// and unacknowledged: the position lives with the counts, and acknowledgements
-// cost two thirds of the speed.
-func (s *session) open(ctx context.Context, handle jetstream.Stream) (jetstream.Consumer, error) {
+// open begins at the smallest cursor.
+func (s *session) open(ctx context.Context) (reading, error) {
 	s.last = s.writers[0].position.Seq
 	stored := s.writers[0].position.Stored
 	for _, w := range s.writers {
@@ -237,46 +206,23 @@ func (s *session) open(ctx context.Context, handle jetstream.Stream) (jetstream.
 	}
 	s.expected = 1
 	s.buffer.filling.seq, s.buffer.filling.stored = s.last, stored
-	consumer, err := handle.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		Description:       "tallyroll ingest",
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       s.last + 1,
-		AckPolicy:         jetstream.AckNonePolicy,
-		InactiveThreshold: consumerIdle,
-		MemoryStorage:     true,
-		Replicas:          1,
-	})
+	reading, err := s.source.open(ctx, s.last+1)
 	if err != nil {
-		return nil, fmt.Errorf("read %s from %d: %w", s.stream, s.last+1, err)
+		return nil, err
 	}
-	pending := consumer.CachedInfo().NumPending
-	s.log.Info().Uint64("from", s.last+1).Uint64("last", s.info.last).Uint64("pending", pending).Msg("stream taken")
-	if pending == 0 && s.last < s.info.last {
-		return consumer, s.passDeletedTail(ctx)
+	s.log.Info().Uint64("from", s.last+1).Uint64("last", s.info.last).Uint64("pending", reading.pending()).Msg("stream taken")
+	if reading.pending() == 0 && s.last < s.info.last {
+		return reading, s.passDeletedTail(ctx)
 	}
-	return consumer, nil
+	return reading, nil
 }
 
 // passDeletedTail goes on to the end of a stream whose last messages were
-// deleted: no delivery will ever show that gap, so as_of would stand still. That
-// a consumer has nothing pending is not enough, for it may live on a replica
-// that is behind; this request is answered by the stream's leader.
+// deleted: no delivery will ever show that gap, so as_of would stand still.
 func (s *session) passDeletedTail(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, s.last+1)
-	reply, err := s.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.stream, request)
-	if err != nil {
-		return fmt.Errorf("first message of %s after %d: %w", s.stream, s.last, err)
-	}
-	var answer struct {
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return fmt.Errorf("first message of %s after %d: %w", s.stream, s.last, err)
-	}
-	if answer.Error == nil || answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
-		return nil // there is one: it will be delivered
+	holds, err := s.source.holdsAfter(ctx, s.last)
+	if err != nil || holds {
+		return err // where there is one it will be delivered
 	}
 	s.buffer.add(s.stream, message{
 		seq: s.info.last, stored: s.info.lastStored, discarded: s.info.last - s.last,
@@ -285,50 +231,25 @@ func (s *session) passDeletedTail(ctx context.Context) error {
 	return nil
 }
 
-// read handles one message, on the subscription's goroutine. Blocking here
-// stops the reading: the stream holds the rest.
-func (s *session) read(msg jetstream.Msg) {
-	meta, err := msg.Metadata()
-	if err != nil {
-		s.fail(fmt.Errorf("message of %s without metadata: %w", s.stream, err))
-		return
-	}
-	if meta.Sequence.Consumer != s.expected {
-		s.fail(fmt.Errorf("%w: delivery %d of %s came where %d was expected", errGap, meta.Sequence.Consumer, s.stream, s.expected))
+// read handles one message, on the reading's goroutine. Blocking here stops the
+// reading: the stream holds the rest.
+func (s *session) read(d delivery) {
+	if d.nth != s.expected {
+		s.fail(fmt.Errorf("%w: delivery %d of %s came where %d was expected", errGap, d.nth, s.stream, s.expected))
 		return
 	}
 	s.expected++
-	m := message{
-		seq:       meta.Sequence.Stream,
-		stored:    meta.Timestamp.UnixNano(),
-		discarded: meta.Sequence.Stream - s.last - 1,
-	}
+	m := message{seq: d.seq, stored: d.stored, discarded: d.seq - s.last - 1}
 	s.last = m.seq
-	if !isMarker(msg) {
-		s.decode.decode(s.subjects.counter(msg.Subject()), meta.Timestamp.UnixMilli(), msg.Data())
+	if !d.marker {
+		s.decode.decode(s.subjects.counter(d.subject), d.stored/1e6, d.data)
 		m.hits, m.rejects = s.decode.hits, s.decode.rejects
 	}
 	s.buffer.add(s.stream, m, s.limits.maxAhead.Milliseconds())
-}
-
-// isMarker tells the server's own note that a subject's messages were deleted
-// or expired from a message that a producer published.
-func isMarker(msg jetstream.Msg) bool {
-	h := msg.Headers()
-	return len(h) > 0 && h.Get("Nats-Marker-Reason") != ""
 }
 
 // lost says once that Redis does not answer.
 func (s *session) lost(err error) {
 	s.metrics.retries.Inc()
 	s.outage.begin(err)
-}
-
-// release deletes the consumer, so that the server need not wait for its silence.
-func (s *session) release(handle jetstream.Stream, consumer jetstream.Consumer) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := handle.DeleteConsumer(ctx, consumer.CachedInfo().Name); err != nil {
-		s.log.Debug().Err(err).Msg("the consumer was left to expire")
-	}
 }

@@ -323,19 +323,16 @@ func TestMessagesGoneAtTheEnd(t *testing.T) {
 
 // busy is a stream to which messages come, and are read, while it is asked for its state.
 type busy struct {
-	jetstream.Stream
+	source
 	asked func() // after the state was taken
 	last  uint64
 }
 
-func (b *busy) Info(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
-	info := &jetstream.StreamInfo{
-		TimeStamp: time.Now(), Created: time.Unix(0, 1),
-		State: jetstream.StreamState{Msgs: b.last, FirstSeq: 1, LastSeq: b.last},
-	}
+func (b *busy) state(context.Context) (streamState, error) {
+	state := streamState{created: 1, first: 1, last: b.last, at: time.Now().UnixMilli()}
 	b.last++
 	b.asked()
-	return info, nil
+	return state, nil
 }
 
 // Messages that arrive while the watch looks at the stream are no roll-back.
@@ -348,14 +345,15 @@ func TestWatchOfABusyStream(t *testing.T) {
 		fail:   func(err error) { t.Errorf("the watch ends the session: %v", err); cancel() },
 	}
 	s.buffer.add("HITS", testMessage(1), 0)
-	handle := &busy{last: 1}
-	handle.asked = func() {
-		s.buffer.add("HITS", testMessage(handle.last), 0)
-		if handle.last > 3 {
+	stream := &busy{last: 1}
+	s.source = stream
+	stream.asked = func() {
+		s.buffer.add("HITS", testMessage(stream.last), 0)
+		if stream.last > 3 {
 			cancel()
 		}
 	}
-	synctest.Test(t, func(t *testing.T) { s.watch(ctx, handle) })
+	synctest.Test(t, func(t *testing.T) { s.watch(ctx) })
 	if last, _ := s.tail.get(); last < 3 {
 		t.Errorf("the watch has seen the end at %d", last)
 	}
@@ -379,9 +377,9 @@ func TestRejectsAreStoredOnceAcrossWorkers(t *testing.T) {
 }
 
 // noReading stands in for a subscription.
-type noReading struct{ jetstream.ConsumeContext }
+type noReading struct{ reading }
 
-func (noReading) Stop() {}
+func (noReading) stop() {}
 
 // When a flush fails while the worker shuts down, the load after it must not be
 // committed: the cursor would pass hits that were dropped.

@@ -143,7 +143,7 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool) {
 		began := time.Now()
 		w.metrics.sessions.WithLabelValues(name).Inc()
 		s := &session{
-			stream: name, js: w.js, store: w.store, layout: w.layout,
+			stream: name, source: newJetStreamSource(w.js, name), store: w.store, layout: w.layout,
 			limits: w.settings.limits(), metrics: w.metrics, outage: w.outage, log: log,
 		}
 		err := s.run(ctx, func() { isOpen.Store(true) })
@@ -154,7 +154,7 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool) {
 			return
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, jetstream.ErrStreamNotFound):
+		case errors.Is(err, errNoStream):
 			log.Warn().Msg("the stream is gone")
 			return
 		case s.writers == nil || errors.Is(err, window.ErrFenced): // it never got going, or someone else has it

@@ -1,0 +1,59 @@
+package consume
+
+import (
+	"context"
+	"errors"
+)
+
+// source is what a session needs of a stream. jetstream.go has the real one;
+// the simulation has one that loses, repeats and forgets.
+type source interface {
+	// state is the stream as it is now, or errNoStream.
+	state(ctx context.Context) (streamState, error)
+	// storedAt is when a message was stored (Unix nanoseconds), 0 where the stream no longer holds it.
+	storedAt(ctx context.Context, seq uint64) (int64, error)
+	// lastUpTo is the last sequence that was stored no later than a moment (Unix nanoseconds).
+	lastUpTo(ctx context.Context, stored int64) (uint64, error)
+	// holdsAfter reports whether the stream holds any message after seq.
+	holdsAfter(ctx context.Context, seq uint64) (bool, error)
+	// open prepares to read from a sequence on.
+	open(ctx context.Context, from uint64) (reading, error)
+	// reject stores rejects, and says how many of them certainly are.
+	reject(ctx context.Context, rejects []rejectedHit) (stored int, err error)
+}
+
+// reading is one delivery of a stream's messages in order.
+type reading interface {
+	// pending is how many messages there were to read when it was opened.
+	pending() uint64
+	// start delivers messages, one after the other, on a goroutine of its own. It
+	// calls lost at most once, when deliveries can no longer be trusted.
+	start(deliver func(delivery), lost func(error)) error
+	// stop begins no further delivery.
+	stop()
+	// release frees what the server keeps for it.
+	release() error
+}
+
+// delivery is a message as it is delivered.
+type delivery struct {
+	subject string
+	data    []byte
+	marker  bool   // a note of the server's, not a message of a producer's
+	seq     uint64 // in the stream
+	nth     uint64 // of this reading, from 1
+	stored  int64  // Unix nanoseconds
+}
+
+// streamState is what a stream says of itself.
+type streamState struct {
+	subjects    []string
+	created     int64  // Unix nanoseconds: its incarnation
+	first, last uint64 // sequences held; first is last+1 where it is empty
+	firstStored int64  // of the first message, Unix nanoseconds; at where it is empty
+	lastStored  int64  // of the last message, held or not, Unix nanoseconds
+	at          int64  // Unix milliseconds: what was stored before this moment is in last
+}
+
+// errNoStream says that the stream does not exist (any more).
+var errNoStream = errors.New("the stream does not exist")
