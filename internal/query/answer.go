@@ -1,0 +1,58 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/window"
+)
+
+// answerTimeout is how long a request waits for Redis, which answers in
+// milliseconds when it is well. Whoever waits longer is better served by asking again.
+const answerTimeout = 2 * time.Second
+
+// statusClientGone is nginx's status for a client that did not wait. Nobody reads
+// it; in the metrics it keeps impatience apart from trouble with Redis.
+const statusClientGone = 499
+
+// reader is the part of window.Reader that answers totals.
+type reader interface {
+	Answer(ctx context.Context, now int64, questions []window.Question) (window.Answers, error)
+}
+
+// answer asks Redis, for at most answerTimeout. A *window.QuestionError comes
+// back as it is; every other error is one to return to the client.
+func (s *service) answer(ctx context.Context, now int64, questions []window.Question) (window.Answers, error) {
+	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	out, err := s.reader.Answer(bounded, now, questions)
+	var bad *window.QuestionError
+	if err == nil || errors.As(err, &bad) {
+		return out, err
+	}
+	return out, s.unavailable(ctx, err)
+}
+
+// unavailable is the 503 for an error of reading. The error itself may tell
+// about the network inside, so it goes to the log and not to the client.
+func (s *service) unavailable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return newProblem(statusClientGone, "the client is gone")
+	}
+	s.health.look()
+	detail := "Redis cannot answer now: ask again in a second"
+	switch {
+	case errors.Is(err, window.ErrNoLayout):
+		detail = err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		detail = "Redis did not answer within " + answerTimeout.String() + ": ask again in a second"
+	}
+	if s.health.notReady() == "" { // otherwise the log has said why
+		s.failures.Warn().Err(err).Msg("question not answered")
+	}
+	return huma.ErrorWithHeaders(newProblem(http.StatusServiceUnavailable, detail), http.Header{"Retry-After": {"1"}})
+}

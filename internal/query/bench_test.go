@@ -1,0 +1,42 @@
+package query
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// BenchmarkTotal asks a real Redis about counters with a hit in each minute of an hour.
+func BenchmarkTotal(b *testing.B) {
+	const counters = 1000
+	redis, now := stack.Redis(b), testNow()
+	keys := make([]string, counters)
+	var hits []hit
+	for i := range keys {
+		keys[i] = fmt.Sprintf("counter-%d", i)
+		for minute := range 60 {
+			hits = append(hits, hit{keys[i], now.Add(-time.Duration(minute) * time.Minute), 1})
+		}
+	}
+	seed(b, redis.Client(), now, hits...)
+	h := onRedis(b, redis.URL(), now).handler()
+	for _, n := range []int{1, 100, counters} {
+		for _, windows := range [][]string{{"59m"}, {"1m", "5m", "10m", "20m", "30m", "59m", "12h", "20h"}} {
+			body, err := json.Marshal(map[string]any{"keys": keys[:n], "windows": windows})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run(fmt.Sprintf("counters=%d/windows=%d", n, len(windows)), func(b *testing.B) {
+				for b.Loop() {
+					if resp := ask1(h, http.MethodPost, "/v1/total", string(body)); resp.StatusCode != http.StatusOK {
+						b.Fatal(resp.Status)
+					}
+				}
+			})
+		}
+	}
+}

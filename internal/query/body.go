@@ -1,0 +1,103 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxBody is the largest body of a request: 1000 counters with names of the
+// greatest length take half of it.
+const maxBody = 1 << 20
+
+// bufferBody reads the body whole and puts it back, or says why it cannot be
+// read: huma would call a body that breaks off an error of the server.
+// The type of the body is not asked for: all of them are JSON, and `curl -d`
+// calls everything a form.
+func bufferBody(w http.ResponseWriter, r *http.Request) *problem {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var large *http.MaxBytesError
+	var network net.Error
+	switch {
+	case errors.As(err, &large):
+		return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it is larger than %d bytes, which is the most that is allowed: ask in parts", maxBody))
+	case errors.As(err, &network) && network.Timeout():
+		return newProblem(http.StatusRequestTimeout, "body: it did not arrive in time")
+	case err != nil:
+		return newProblem(http.StatusBadRequest, "body: it broke off before its end")
+	case len(data) == 0:
+		return newProblem(http.StatusBadRequest, "body: it is empty: allowed is a JSON object")
+	case !utf8.Valid(data):
+		// The decoder would put U+FFFD in place of bad bytes and so ask about another counter.
+		return newProblem(http.StatusBadRequest, "body: it is not valid UTF-8: allowed is a JSON object in UTF-8")
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	r.Header.Del("Content-Type")
+	return nil
+}
+
+// decodeBody reads one JSON object without unknown fields. Its errors are
+// sentences for the asker.
+func decodeBody(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return bodyError(err, reflect.TypeOf(into).Elem())
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("body: something follows the JSON object: allowed is one object")
+	}
+	return nil
+}
+
+func bodyError(err error, t reflect.Type) error {
+	var syntax *json.SyntaxError
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("body: it is not JSON at byte %d (%w): allowed is an object with the fields %s", syntax.Offset, err, fieldNames(t))
+	case errors.As(err, &mismatch) && mismatch.Field == "":
+		return fmt.Errorf("body: its JSON is of the type %s: allowed is an object with the fields %s", mismatch.Value, fieldNames(t))
+	case errors.As(err, &mismatch):
+		return fmt.Errorf("%s: it has a value of the type %s: allowed is %s", mismatch.Field, mismatch.Value, typeName(mismatch.Type))
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return fmt.Errorf("body: its JSON ends early: allowed is an object with the fields %s", fieldNames(t))
+	}
+	// encoding/json has no type for this error.
+	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		if name, errQuote := strconv.Unquote(quoted); errQuote == nil {
+			return fmt.Errorf("unknown field %s: allowed are %s", excerpt(name), fieldNames(t))
+		}
+	}
+	return fmt.Errorf("body: %w: allowed is an object with the fields %s", err, fieldNames(t))
+}
+
+// fieldNames lists the JSON names of a struct's fields.
+func fieldNames(t reflect.Type) string {
+	var names []string
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func typeName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice:
+		return "an array"
+	case reflect.String:
+		return "a string"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	}
+	return "a number"
+}

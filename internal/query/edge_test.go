@@ -1,0 +1,150 @@
+package query
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/window"
+)
+
+const goodTarget = "/v1/total?key=a&window=1h"
+
+func TestTokens(t *testing.T) {
+	s, _ := onFake(t)
+	if err := s.tokens.UnmarshalText([]byte("first, second")); err != nil {
+		t.Fatal(err)
+	}
+	h := s.handler()
+	for _, header := range []string{"Bearer first", "bearer second", "BEARER  second"} {
+		answered(t, ask1(h, http.MethodGet, goodTarget, "", "Authorization", header))
+	}
+	for _, target := range []string{goodTarget, "/v1/total", "/v1/nothing", "/v1/", "/v1"} {
+		for _, header := range []string{"", "first", "Bearer", "Bearer ", "Bearer firs", "Bearer first,second", "Basic first", "Bearer third"} {
+			resp := ask1(h, http.MethodGet, target, "", "Authorization", header)
+			refused(t, resp, http.StatusUnauthorized)
+			if got := resp.Header.Get("WWW-Authenticate"); got != "Bearer" {
+				t.Errorf("WWW-Authenticate %q", got)
+			}
+		}
+	}
+	for _, target := range []string{"/healthz", "/metrics", "/openapi.json", "/docs"} {
+		if resp := ask1(h, http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: status %d", target, resp.StatusCode)
+		}
+	}
+	// Other ways to write the path lead nowhere without a token.
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for _, path := range []string{"//v1/total", "/x/../v1/total", "/./v1/total", "/%76%31/total", "/v1%2Ftotal"} {
+		resp, err := server.Client().Get(server.URL + path + "?key=a&window=1h")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			t.Errorf("%s: answered without a token", path)
+		}
+	}
+	for _, bad := range []string{"", ",", "a,", "a b", "ä"} {
+		if err := new(Tokens).UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("tokens %q were taken", bad)
+		}
+	}
+}
+
+type panicReader struct{}
+
+func (panicReader) Answer(context.Context, int64, []window.Question) (window.Answers, error) {
+	panic("broken")
+}
+
+func TestPanic(t *testing.T) {
+	var log bytes.Buffer
+	s, _ := onFake(t)
+	s.reader, s.log = panicReader{}, zerolog.New(&log)
+	h := s.handler()
+	refused(t, ask1(h, http.MethodGet, goodTarget, ""), http.StatusInternalServerError)
+	if text := log.String(); !strings.Contains(text, `"panic":"broken"`) || !strings.Contains(text, "panicReader") {
+		t.Errorf("log %s", text)
+	}
+	if resp := ask1(h, http.MethodGet, "/healthz", ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("afterwards: status %d", resp.StatusCode)
+	}
+}
+
+// deafWriter is a client that is gone.
+type deafWriter struct{ *httptest.ResponseRecorder }
+
+func (deafWriter) Write([]byte) (int, error) { return 0, errors.New("gone") }
+
+func TestClientGone(t *testing.T) {
+	var log bytes.Buffer
+	s, _ := onFake(t)
+	s.log = zerolog.New(&log).Level(zerolog.InfoLevel)
+	s.handler().ServeHTTP(deafWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, goodTarget, nil))
+	if log.Len() > 0 {
+		t.Errorf("log %s", &log)
+	}
+}
+
+func TestErrorsOfReading(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		detail string
+	}{
+		{window.ErrNoLayout, "start ingest"},
+		{context.DeadlineExceeded, "did not answer within 2s"},
+		{errors.New("dial tcp 10.1.2.3:6379: refused"), "Redis cannot answer now"},
+	} {
+		s, f := onFake(t)
+		f.err = c.err
+		resp := ask1(s.handler(), http.MethodGet, goodTarget, "")
+		p := refused(t, resp, http.StatusServiceUnavailable)
+		if resp.Header.Get("Retry-After") != "1" || !strings.Contains(p.Detail, c.detail) || strings.Contains(p.Detail, "10.1.2.3") {
+			t.Errorf("%v: Retry-After %q, detail %q", c.err, resp.Header.Get("Retry-After"), p.Detail)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	s, _ := onFake(t)
+	h := s.handler()
+	for _, target := range []string{goodTarget, goodTarget, "/v1/total", "/secret-1", "/secret-2"} {
+		ask1(h, http.MethodGet, target, "")
+	}
+	text := string(readAll(t, ask1(h, http.MethodGet, "/metrics", "")))
+	for _, want := range []string{
+		`tallyroll_query_request_seconds_count{code="200",route="GET /v1/total"} 2`,
+		`tallyroll_query_request_seconds_count{code="400",route="GET /v1/total"} 1`,
+		`tallyroll_query_request_seconds_count{code="404",route="other"} 2`,
+		"go_goroutines", "process_start_time_seconds",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("metrics have no %s", want)
+		}
+	}
+	if strings.Contains(text, "secret") {
+		t.Error("metrics have a raw path")
+	}
+}
+
+func TestHead(t *testing.T) {
+	s, _ := onFake(t)
+	server := httptest.NewServer(s.handler())
+	defer server.Close()
+	resp, err := server.Client().Head(server.URL + goodTarget)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}

@@ -1,0 +1,51 @@
+package query
+
+import (
+	"net/http"
+	"testing"
+)
+
+// Whatever the query string, the answer is one or a refusal that names the fault.
+func FuzzTotalQuery(f *testing.F) {
+	for _, seed := range []string{
+		"", "key=a&window=1h", "key=a,b&key=%E2%98%83&window=1m&window=1d", "key=a&window=1h&at=2026-11-21T10:00:00Z",
+		"key=a&from=1795250000000&to=1795255200000", "key=%zz&window=1h", "key=a;window=1h", "key&window", "key=&key=a&window=&window=1h",
+		"key=a&window=1h&at=-9223372036854775808", "key=a&window=99999999999999999999w", "a&key=1", "=&&=", "key=a&window=1h&windwo=2h",
+	} {
+		f.Add(seed)
+	}
+	s, _ := onFake(f)
+	h := s.handler()
+	f.Fuzz(func(t *testing.T, query string) {
+		resp := ask1(h, http.MethodGet, "/v1/total?"+query, "")
+		if resp.StatusCode == http.StatusOK {
+			answered(t, resp)
+			return
+		}
+		if p := refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge {
+			t.Errorf("status %d: %s", p.Status, p.Detail)
+		}
+	})
+}
+
+// The same for bodies.
+func FuzzTotalBody(f *testing.F) {
+	for _, seed := range []string{
+		`{"keys":["a"],"windows":["1h"]}`, `{"keys":["a"],"windows":["1h"],"at":1795255200000}`, `{"keys":["a"],"from":"2026-11-21T09:00:00Z"}`,
+		`{"keys":null}`, `{"keys":[{}]}`, `{"keys":["a"],"windows":["1h"],"at":"\ud800"}`, `[]`, `1`, `"`, `{"KEYS":["a"],"Windows":["1h"]}`, "\xff",
+	} {
+		f.Add(seed)
+	}
+	s, _ := onFake(f)
+	h := s.handler()
+	f.Fuzz(func(t *testing.T, body string) {
+		resp := ask1(h, http.MethodPost, "/v1/total", body)
+		if resp.StatusCode == http.StatusOK {
+			answered(t, resp)
+			return
+		}
+		if p := refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge {
+			t.Errorf("status %d: %s", p.Status, p.Detail)
+		}
+	})
+}

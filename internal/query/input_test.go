@@ -1,0 +1,163 @@
+package query
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestBadInput(t *testing.T) {
+	s, f := onFake(t)
+	s.maxKeys = 3
+	h := s.handler()
+	const get, post = http.MethodGet, http.MethodPost
+	tomorrow := url.QueryEscape(fakeNow.Add(24 * time.Hour).Format(time.RFC3339))
+	for _, c := range []struct {
+		name, method, target, body string
+		status                     int
+		detail                     string // part of it
+	}{
+		{"no counter", get, "/v1/total?window=1h", "", 400, "key: "},
+		{"counter without a name", get, "/v1/total?key=&window=1h", "", 400, "key: "},
+		{"one of the counters without a name", get, "/v1/total?key=a&key=&window=1h", "", 400, "key: "},
+		{"first counter without a name", get, "/v1/total?key=&key=a&window=1h", "", 400, "key: "},
+		{"counter without =", get, "/v1/total?key&window=1h", "", 400, "key: "},
+		{"long counter", get, "/v1/total?key=" + strings.Repeat("k", 513) + "&window=1h", "", 400, "key: a counter's name of 513 bytes"},
+		{"control character", get, "/v1/total?key=a%0Ab&window=1h", "", 400, `key: "a\nb"`},
+		{"control character of C1", get, "/v1/total?key=a%C2%85b&window=1h", "", 400, "key: "},
+		{"not UTF-8", get, "/v1/total?key=a%ffb&window=1h", "", 400, `key: "a\xffb"`},
+		{"broken escape", get, "/v1/total?key=a%zz&window=1h", "", 400, "%zz"},
+		{"semicolon", get, "/v1/total?key=a;window=1h", "", 400, "semicolon"},
+		{"too many counters", get, "/v1/total?key=a&key=b&key=c&key=d&window=1h", "", 413, "key: 4 counters in one request: at most 3"},
+		{"neither window nor range", get, "/v1/total?key=a", "", 400, "window: "},
+		{"empty window", get, "/v1/total?key=a&window=", "", 400, "window: "},
+		{"first window empty", get, "/v1/total?key=a&window=&window=1h", "", 400, "window: "},
+		{"window without unit", get, "/v1/total?key=a&window=24", "", 400, `window: "24"`},
+		{"window of nothing", get, "/v1/total?key=a&window=0s", "", 400, "window: "},
+		{"negative window", get, "/v1/total?key=a&window=-1h", "", 400, "window: "},
+		{"window of centuries", get, "/v1/total?key=a&window=999w", "", 400, "window: "},
+		{"long window", get, "/v1/total?key=a&window=" + strings.Repeat("9", 5000) + "s", "", 400, "window: "},
+		{"windows in a list", get, "/v1/total?key=a&window=1h,2h", "", 400, "window: "},
+		{"too many windows", get, "/v1/total?key=a" + strings.Repeat("&window=1h", 9), "", 400, "window: 9 windows"},
+		{"window and from", get, "/v1/total?key=a&window=1h&from=1", "", 400, "from: "},
+		{"window and to", get, "/v1/total?key=a&window=1h&to=1", "", 400, "to: "},
+		{"to alone", get, "/v1/total?key=a&to=1", "", 400, "from: "},
+		{"at and from", get, "/v1/total?key=a&from=1&at=2", "", 400, "at: "},
+		{"at in words", get, "/v1/total?key=a&window=1h&at=yesterday", "", 400, `at: "yesterday"`},
+		{"empty at", get, "/v1/total?key=a&window=1h&at=", "", 400, "at: "},
+		{"two ats", get, "/v1/total?key=a&window=1h&at=1&at=2", "", 400, "at: it is given 2 times"},
+		{"at ahead", get, "/v1/total?key=a&window=1h&at=" + tomorrow, "", 400, "at: "},
+		{"at before 1970", get, "/v1/total?key=a&window=1h&at=-1", "", 400, "at: "},
+		{"at of no int64", get, "/v1/total?key=a&window=1h&at=99999999999999999999", "", 400, "at: "},
+		{"at of the least int64", get, "/v1/total?key=a&window=1h&at=-9223372036854775808", "", 400, "at: "},
+		{"at with a fraction", get, "/v1/total?key=a&window=1h&at=1795255200000.5", "", 400, "at: "},
+		{"at without zone", get, "/v1/total?key=a&window=1h&at=2026-11-21T10:00:00", "", 400, "at: "},
+		{"from in words", get, "/v1/total?key=a&from=x", "", 400, `from: "x"`},
+		{"to in words", get, "/v1/total?key=a&from=1&to=x", "", 400, `to: "x"`},
+		{"empty from", get, "/v1/total?key=a&from=", "", 400, "from: "},
+		{"from after to", get, "/v1/total?key=a&from=1000&to=1000", "", 400, "from: "},
+		{"to ahead", get, "/v1/total?key=a&from=1000&to=" + tomorrow, "", 400, "to: "},
+		{"from after now", get, "/v1/total?key=a&from=" + tomorrow, "", 400, "from: "},
+		{"beyond reach", get, "/v1/total?key=a&window=1h&at=1000", "", 400, "window: 1h: the question reaches back"},
+		{"mistyped parameter", get, "/v1/total?key=a&windwo=1h", "", 400, `"windwo": allowed are at, from, key, to, window`},
+		{"parameter in capitals", get, "/v1/total?key=a&window=1h&At=1", "", 400, `"At"`},
+		{"parameter without a name", get, "/v1/total?key=a&window=1h&=1", "", 400, `unknown parameter ""`},
+
+		{"parameters for a body", post, "/v1/total?key=a", `{"keys":["a"],"windows":["1h"]}`, 400, `"key": POST /v1/total takes none`},
+		{"no body", post, "/v1/total", "", 400, "body: it is empty"},
+		{"no JSON", post, "/v1/total", "key=a&window=1h", 400, "body: it is not JSON at byte 1"},
+		{"JSON that ends early", post, "/v1/total", `{"keys":["a"]`, 400, "body: "},
+		{"a list", post, "/v1/total", `["a"]`, 400, "body: its JSON is of the type array"},
+		{"null", post, "/v1/total", `null`, 400, "keys: "},
+		{"two objects", post, "/v1/total", `{"keys":["a"],"windows":["1h"]}{}`, 400, "body: "},
+		{"mistyped field", post, "/v1/total", `{"keys":["a"],"window":["1h"]}`, 400, `"window": allowed are keys, windows, at, from, to`},
+		{"no counters", post, "/v1/total", `{"windows":["1h"]}`, 400, "keys: "},
+		{"empty list of counters", post, "/v1/total", `{"keys":[],"windows":["1h"]}`, 400, "keys: "},
+		{"counters as text", post, "/v1/total", `{"keys":"a","windows":["1h"]}`, 400, "keys: it has a value of the type string: allowed is an array"},
+		{"a number as a counter", post, "/v1/total", `{"keys":[1],"windows":["1h"]}`, 400, "keys"},
+		{"null as a counter", post, "/v1/total", `{"keys":[null],"windows":["1h"]}`, 400, "keys: "},
+		{"control character in a body", post, "/v1/total", `{"keys":["a\u0000"],"windows":["1h"]}`, 400, "keys: "},
+		{"not UTF-8 in a body", post, "/v1/total", "{\"keys\":[\"a\xff\"],\"windows\":[\"1h\"]}", 400, "body: it is not valid UTF-8"},
+		{"too many counters in a body", post, "/v1/total", `{"keys":["a","b","c","d"],"windows":["1h"]}`, 413, "keys: 4 counters"},
+		{"no windows", post, "/v1/total", `{"keys":["a"]}`, 400, "windows: "},
+		{"empty list of windows", post, "/v1/total", `{"keys":["a"],"windows":[]}`, 400, "windows: "},
+		{"bad window in a body", post, "/v1/total", `{"keys":["a"],"windows":["1x"]}`, 400, `windows: "1x"`},
+		{"fraction as a time", post, "/v1/total", `{"keys":["a"],"windows":["1h"],"at":1.5}`, 400, `at: "1.5"`},
+		{"object as a time", post, "/v1/total", `{"keys":["a"],"windows":["1h"],"at":{}}`, 400, `at: "{}"`},
+		{"empty time", post, "/v1/total", `{"keys":["a"],"windows":["1h"],"at":""}`, 400, "at: "},
+		{"large body", post, "/v1/total", `{"keys":["` + strings.Repeat("a", maxBody) + `"]}`, 413, "body: it is larger than 1048576 bytes"},
+
+		{"unknown path", get, "/v1/totals", "", 404, `"/v1/totals"`},
+		{"unknown path beside the API", get, "/nothing", "", 404, `"/nothing"`},
+		{"path with a slash at the end", get, "/v1/total/", "", 404, `"/v1/total/"`},
+		{"unknown method", "DELETE", "/v1/total", "", 405, "GET, HEAD, POST"},
+		{"method of another route", post, "/healthz", "", 405, "GET, HEAD"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f.asked = nil
+			p := refused(t, ask1(h, c.method, c.target, c.body, "Content-Type", "application/json"), c.status)
+			if !strings.Contains(p.Detail, c.detail) {
+				t.Errorf("detail %q, want %q in it", p.Detail, c.detail)
+			}
+			if len(p.Detail) > 500 {
+				t.Errorf("detail of %d bytes", len(p.Detail))
+			}
+			if f.asked != nil && c.name != "beyond reach" {
+				t.Errorf("it asked %v", f.asked)
+			}
+		})
+	}
+}
+
+// A body of the greatest size is read; one that breaks off is the client's fault.
+func TestBodyEdges(t *testing.T) {
+	s, _ := onFake(t)
+	body := `{"keys":["a"],"windows":["1h"]}`
+	body += strings.Repeat(" ", maxBody-len(body))
+	answered(t, ask1(s.handler(), http.MethodPost, "/v1/total", body))
+
+	for _, c := range []struct {
+		err    error
+		status int
+	}{{io.ErrUnexpectedEOF, http.StatusBadRequest}, {timeout{}, http.StatusRequestTimeout}} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/total", io.MultiReader(strings.NewReader("{"), broken{c.err}))
+		w := httptest.NewRecorder()
+		s.handler().ServeHTTP(w, r)
+		refused(t, w.Result(), c.status)
+	}
+}
+
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }
+
+type timeout struct{}
+
+func (timeout) Error() string   { return "timeout" }
+func (timeout) Timeout() bool   { return true }
+func (timeout) Temporary() bool { return true }
+
+func TestMoment(t *testing.T) {
+	for text, want := range map[moment]int64{
+		"0": 0, "1795255200000": 1795255200000,
+		"2026-11-21T10:00:00Z": 1795255200000, "2026-11-21T10:00:00.25Z": 1795255200250,
+		"2026-11-21T11:00:00+01:00": 1795255200000, "2026-11-21T11:00:00 01:00": 1795255200000,
+		"9999-12-31T23:59:59.999Z": latestMoment,
+	} {
+		if got, err := text.milli("at"); got != want || err != nil {
+			t.Errorf("%s: %d %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []moment{"", " ", "1e12", "+ 1", "1969-12-31T23:59:59Z", "2026-13-01T00:00:00Z", "253402300800000", "01:00", " 01:00"} {
+		_, err := text.milli("from")
+		var input *inputError
+		if !errors.As(err, &input) || input.param != "from" || input.status != http.StatusBadRequest {
+			t.Errorf("%q: %v, want a bad request about from", text, err)
+		}
+	}
+}

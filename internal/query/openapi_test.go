@@ -1,0 +1,194 @@
+package query
+
+import (
+	"encoding/json"
+	"html"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// document is the part of an OpenAPI document that the test looks at.
+type document struct {
+	OpenAPI string
+	Info    struct{ Title, Description string }
+	Paths   map[string]map[string]struct {
+		OperationID, Summary, Description string
+		Security                          []map[string][]string
+		Parameters                        []struct {
+			Name, Description string
+			Required          bool
+			Schema            schema
+		}
+		RequestBody *struct{ Content map[string]media }
+		Responses   map[string]struct {
+			Description string
+			Content     map[string]media
+		}
+	}
+	Components struct{ Schemas map[string]schema }
+}
+
+type media struct {
+	Schema  schema
+	Example any
+}
+
+type schema struct {
+	Ref         string `json:"$ref"`
+	Type        any
+	Description string
+	Examples    []any
+	Properties  map[string]schema
+	Items       *schema
+	OneOf       []schema
+}
+
+func TestOpenAPI(t *testing.T) {
+	for _, tokens := range []string{"", "secret"} {
+		s, _ := onFake(t)
+		if tokens != "" {
+			if err := s.tokens.UnmarshalText([]byte(tokens)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var doc document
+		data := readAll(t, ask1(s.handler(), http.MethodGet, "/openapi.json", ""))
+		if err := json.Unmarshal(data, &doc); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(doc.OpenAPI, "3.1.") || doc.Info.Title == "" || doc.Info.Description == "" {
+			t.Errorf("OpenAPI %s, %+v", doc.OpenAPI, doc.Info)
+		}
+		for _, want := range []string{"/v1/total", "/healthz", "/readyz", "/metrics"} {
+			if doc.Paths[want] == nil {
+				t.Errorf("%s is missing", want)
+			}
+		}
+		for path, item := range doc.Paths {
+			for method, op := range item {
+				at := method + " " + path
+				if op.OperationID == "" || op.Summary == "" || op.Description == "" {
+					t.Errorf("%s is not described", at)
+				}
+				for _, p := range op.Parameters {
+					if p.Description == "" || len(p.Schema.Examples) == 0 {
+						t.Errorf("%s: parameter %s has no description or example", at, p.Name)
+					}
+				}
+				if op.RequestBody != nil && op.RequestBody.Content["application/json"].Example == nil {
+					t.Errorf("%s: the body has no example", at)
+				}
+				for status, r := range op.Responses {
+					if r.Description == "" {
+						t.Errorf("%s: %s is not described", at, status)
+					}
+					for contentType, m := range r.Content {
+						if m.Example == nil {
+							t.Errorf("%s: %s as %s has no example", at, status, contentType)
+						}
+					}
+				}
+				if underV1(path) {
+					for _, status := range []string{"200", "400", "413", "503"} {
+						if _, ok := op.Responses[status]; !ok {
+							t.Errorf("%s: %s is missing", at, status)
+						}
+					}
+					_, unauthorized := op.Responses["401"]
+					if (tokens != "") != unauthorized || (tokens != "") != (len(op.Security) > 0) {
+						t.Errorf("%s: with tokens %q: 401 %v, security %v", at, tokens, unauthorized, op.Security)
+					}
+				}
+				for _, never := range []string{"422", "500", "default"} {
+					if _, ok := op.Responses[never]; ok {
+						t.Errorf("%s: %s is described and never sent", at, never)
+					}
+				}
+			}
+		}
+		for name, s := range doc.Components.Schemas {
+			for field, p := range s.Properties {
+				if p.Description == "" {
+					t.Errorf("%s.%s has no description", name, field)
+				}
+				if len(p.Examples) == 0 && (p.Items == nil || p.Items.Ref == "") {
+					t.Errorf("%s.%s has no example", name, field)
+				}
+				if types, ok := p.Type.([]any); ok && slices.Contains(types, any("null")) {
+					t.Errorf("%s.%s may be null", name, field)
+				}
+			}
+		}
+	}
+}
+
+// What the documentation shows can be sent, and is answered.
+func TestDocumentedRequests(t *testing.T) {
+	s, _ := onFake(t)
+	watched(t, s)
+	h := s.handler()
+	eventuallyReady(t, h, http.StatusOK)
+	api := humago.New(http.NewServeMux(), apiConfig(false))
+	s.registerTotal(api)
+	describeStatus(api.OpenAPI())
+	tried := 0
+	for path, item := range api.OpenAPI().Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post} {
+			if op == nil {
+				continue
+			}
+			try, ok := op.Metadata[tryoutKey].(tryouts)
+			if !ok {
+				t.Errorf("%s %s has nothing to try", op.Method, path)
+				continue
+			}
+			for _, target := range try(fakeNow) {
+				body := ""
+				if op.RequestBody != nil {
+					body = compact(op.RequestBody.Content["application/json"].Example)
+				}
+				if resp := ask1(h, op.Method, target, body); resp.StatusCode != http.StatusOK {
+					t.Errorf("%s %s: status %d: %s", op.Method, target, resp.StatusCode, readAll(t, resp))
+				}
+				tried++
+			}
+		}
+	}
+	if tried < 8 {
+		t.Errorf("only %d requests were tried", tried)
+	}
+}
+
+var fromElsewhere = regexp.MustCompile(`(?i)<script|<link|<img|<iframe|src=|@import|url\(|href="(https?:)?//`)
+
+func TestDocs(t *testing.T) {
+	s, _ := onFake(t)
+	h := s.handler()
+	resp := ask1(h, http.MethodGet, "/docs", "")
+	page := string(readAll(t, resp))
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Fatalf("status %d, type %s", resp.StatusCode, resp.Header.Get("Content-Type"))
+	}
+	if found := fromElsewhere.FindString(page); found != "" {
+		t.Errorf("the page has %q", found)
+	}
+	if policy := resp.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") {
+		t.Errorf("policy %q", policy)
+	}
+	text := html.UnescapeString(page)
+	for _, want := range []string{
+		"GET /v1/total", "POST /v1/total", "as_of", "totals[].lower", "prefers-color-scheme", "required",
+		"curl -sS 'http://tallyroll.test/v1/total?key=api-1&window=24h'",
+		`-d '{"keys":["api-1","/cart"],"windows":["1h","24h"]}' http://tallyroll.test/v1/total`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+}

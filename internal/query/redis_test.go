@@ -1,0 +1,196 @@
+package query
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/tests/stack"
+)
+
+// patience is what an asker may have to wait for a refusal.
+const patience = 3 * time.Second
+
+// refusedInTime asks while Redis cannot answer.
+func refusedInTime(t *testing.T, h http.Handler) problem {
+	t.Helper()
+	start := time.Now()
+	resp := ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
+	p := refused(t, resp, http.StatusServiceUnavailable)
+	if took := time.Since(start); took > patience {
+		t.Errorf("refused after %v, want within %v", took, patience)
+	}
+	if got := resp.Header.Get("Retry-After"); got != "1" {
+		t.Errorf("Retry-After %q", got)
+	}
+	return p
+}
+
+// eventuallyReady waits for a status of /readyz.
+func eventuallyReady(t *testing.T, h http.Handler, status int) {
+	t.Helper()
+	stack.Eventually(t, 10*time.Second, fmt.Sprintf("/readyz to answer %d", status), func() (bool, string) {
+		resp := ask1(h, http.MethodGet, "/readyz", "")
+		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, readAll(t, resp))
+	})
+}
+
+func TestRedisGoesAndComes(t *testing.T) {
+	redis, now := stack.Redis(t), testNow()
+	s := onRedis(t, redis.URL(), now)
+	watched(t, s)
+	h := s.handler()
+
+	eventuallyReady(t, h, http.StatusServiceUnavailable)
+	if p := refusedInTime(t, h); !strings.Contains(p.Detail, "start ingest") {
+		t.Errorf("without a layout: %q", p.Detail)
+	}
+	seed(t, redis.Client(), now, hit{"a", now.Add(-time.Minute), 3})
+	eventuallyReady(t, h, http.StatusOK)
+	want := answered(t, ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
+	if want.Total != 3 {
+		t.Fatalf("total %+v", want)
+	}
+	back := func(t *testing.T) {
+		t.Helper()
+		eventuallyReady(t, h, http.StatusOK)
+		stack.Eventually(t, 10*time.Second, "an answer", func() (bool, string) {
+			resp := ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
+			return resp.StatusCode == http.StatusOK, resp.Status
+		})
+		if got := answered(t, ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]; got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	t.Run("stopped", func(t *testing.T) {
+		redis.Stop()
+		refusedInTime(t, h)
+		eventuallyReady(t, h, http.StatusServiceUnavailable)
+		redis.Start()
+		back(t)
+	})
+	t.Run("hanging", func(t *testing.T) {
+		redis.Pause()
+		refusedInTime(t, h)
+		eventuallyReady(t, h, http.StatusServiceUnavailable)
+		redis.Resume()
+		back(t)
+	})
+	if resp := ask1(h, http.MethodGet, "/healthz", ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("/healthz: %d", resp.StatusCode)
+	}
+}
+
+// With a Redis that hangs from the start, many who ask at once are all refused
+// in time: none waits for another.
+func TestManyAskersOfAHangingRedis(t *testing.T) {
+	redis := stack.Redis(t)
+	h := onRedis(t, redis.URL(), testNow()).handler()
+	redis.Pause()
+	defer redis.Resume()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			start := time.Now()
+			resp := ask1(h, http.MethodGet, goodTarget, "")
+			if took := time.Since(start); resp.StatusCode != http.StatusServiceUnavailable || took > patience {
+				t.Errorf("status %d after %v", resp.StatusCode, took)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestNoRedis(t *testing.T) {
+	s := onRedis(t, fmt.Sprintf("redis://127.0.0.1:%d/0", stack.FreePort(t)), testNow())
+	watched(t, s)
+	h := s.handler()
+	refusedInTime(t, h)
+	eventuallyReady(t, h, http.StatusServiceUnavailable)
+}
+
+// logLines is a log that may be read while it is written.
+type logLines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *logLines) count(message string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), `"message":"`+message+`"`)
+}
+
+func TestRun(t *testing.T) {
+	redis := stack.Redis(t)
+	redis.Stop()
+	port := stack.FreePort(t)
+	t.Setenv("REDIS_URL", redis.URL())
+	t.Setenv("TALLYROLL_NAMESPACE", namespace)
+	t.Setenv("QUERY_ADDR", fmt.Sprintf("127.0.0.1:%d", port))
+	t.Setenv("QUERY_TOKENS", "secret")
+	var settings Settings
+	if err := boot.Parse(&settings); err != nil {
+		t.Fatal(err)
+	}
+	var log logLines
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, settings, zerolog.New(&log)) }()
+	base := "http://" + settings.Addr
+	status := func(path string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer secret")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.Status
+	}
+	wait := func(path, want string) {
+		t.Helper()
+		stack.Eventually(t, 10*time.Second, path+" to answer "+want, func() (bool, string) {
+			got := status(path)
+			return got == want, got
+		})
+	}
+	wait("/healthz", "200 OK")
+	wait("/v1/total?key=a&window=1m", "503 Service Unavailable")
+	redis.Start()
+	seed(t, redis.Client(), time.Now(), hit{"a", time.Now(), 1})
+	wait("/readyz", "200 OK")
+	wait("/v1/total?key=a&window=1m", "200 OK")
+	redis.Stop()
+	wait("/readyz", "503 Service Unavailable")
+	redis.Start()
+	wait("/readyz", "200 OK")
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	for message, want := range map[string]int{"started": 1, "Redis lost": 2, "Redis back": 2, "stopped": 1} {
+		if got := log.count(message); got != want {
+			t.Errorf("%q is in the log %d times, want %d:\n%s", message, got, want, log.buf.String())
+		}
+	}
+}

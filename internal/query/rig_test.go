@@ -1,0 +1,188 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+)
+
+const namespace = "test"
+
+// testNow is half way through the running minute, so that a window of whole
+// minutes cuts a cell of a minute in two. It is near the real time because Redis
+// expires cells by its own clock.
+func testNow() time.Time { return time.Now().UTC().Truncate(time.Minute).Add(30 * time.Second) }
+
+func testLayout(t testing.TB) window.Layout {
+	t.Helper()
+	tiers, err := window.ParseTiers("1m/1h,1h/1d", window.DefaultMaxCells)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return window.Layout{Tiers: tiers, Shards: 4}
+}
+
+// hit is n hits of a counter at a moment.
+type hit struct {
+	key string
+	at  time.Time
+	n   int64
+}
+
+// seed counts hits as a worker would, and says that the stream is counted up to asOf.
+func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hit) {
+	t.Helper()
+	ctx, layout, store := t.Context(), testLayout(t), window.NewStore(client, namespace)
+	if err := store.EnsureLayout(ctx, layout); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.AddStream(ctx, "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	batch := window.NewBatch(layout)
+	for _, h := range hits {
+		batch.Add([]byte(h.key), window.HashCounter([]byte(h.key)), h.at.UnixMilli(), asOf.UnixMilli(), h.n)
+	}
+	cursor := window.Cursor{
+		Created: asOf.Add(-12 * time.Hour).UnixNano(), Seq: 1, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli(),
+	}
+	for shard := range layout.Shards {
+		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// onRedis is a service that reads a Redis; its clock stands at now.
+func onRedis(t testing.TB, url string, now time.Time) *service {
+	t.Helper()
+	var u boot.RedisURL
+	if err := u.UnmarshalText([]byte(url)); err != nil {
+		t.Fatal(err)
+	}
+	client := boot.Redis{URL: u, Namespace: namespace}.Client()
+	t.Cleanup(func() { _ = client.Close() })
+	store := window.NewStore(client, namespace)
+	s := newService(window.NewReader(store), newHealth(store.Layout, zerolog.Nop()), 1000, Tokens{}, zerolog.Nop())
+	s.now = func() time.Time { return now }
+	return s
+}
+
+// watched runs the service's health until the test ends.
+func watched(t testing.TB, s *service) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.health.run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// fakeReader answers without Redis, and checks questions as the real one does.
+type fakeReader struct {
+	layout window.Layout
+	err    error
+	asked  []window.Question
+}
+
+func (f *fakeReader) Answer(_ context.Context, now int64, questions []window.Question) (window.Answers, error) {
+	f.asked = questions
+	if f.err != nil {
+		return window.Answers{}, f.err
+	}
+	out := window.Answers{AsOf: now, Answers: make([]window.Answer, len(questions))}
+	for i, q := range questions {
+		plan, err := f.layout.Plan(namespace, q.Counter, q.Range, now)
+		if err != nil {
+			return window.Answers{}, &window.QuestionError{Index: i, Err: err}
+		}
+		out.Answers[i] = window.Answer{Tier: plan.Tier, Complete: true}
+	}
+	return out, nil
+}
+
+// fakeNow is when the documented examples were asked.
+var fakeNow = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+func onFake(t testing.TB) (*service, *fakeReader) {
+	t.Helper()
+	f := &fakeReader{layout: testLayout(t)}
+	known := func(context.Context) (window.Layout, error) { return f.layout, nil }
+	s := newService(f, newHealth(known, zerolog.Nop()), 1000, Tokens{}, zerolog.Nop())
+	s.now = func() time.Time { return fakeNow }
+	return s, f
+}
+
+func ask1(h http.Handler, method, target, body string, headers ...string) *http.Response {
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, "http://tallyroll.test/", reader)
+	// Requests arrive with any bytes in their query; NewRequest would panic at some.
+	path, query, _ := strings.Cut(target, "?")
+	r.URL.Path, r.URL.RawQuery, r.RequestURI = path, query, target
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+// answered decodes an answer that must have status 200.
+func answered(t testing.TB, resp *http.Response) totalAnswer {
+	t.Helper()
+	data := readAll(t, resp)
+	var out totalAnswer
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %d: %s", resp.StatusCode, data)
+	}
+	if err := json.Unmarshal(data, &out); err != nil {
+		t.Fatalf("answer %s: %v", data, err)
+	}
+	return out
+}
+
+// refused decodes a problem with the given status.
+func refused(t testing.TB, resp *http.Response, status int) problem {
+	t.Helper()
+	data := readAll(t, resp)
+	if resp.StatusCode != status || resp.Header.Get("Content-Type") != problemType {
+		t.Fatalf("status %d %s, want %d %s: %s", resp.StatusCode, resp.Header.Get("Content-Type"), status, problemType, data)
+	}
+	var out problem
+	if err := json.Unmarshal(data, &out); err != nil {
+		t.Fatalf("problem %s: %v", data, err)
+	}
+	if out.Status != status || out.Title != http.StatusText(status) || out.Detail == "" {
+		t.Errorf("problem %+v, want status, title and detail of a %d", out, status)
+	}
+	return out
+}
+
+func readAll(t testing.TB, resp *http.Response) []byte {
+	t.Helper()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

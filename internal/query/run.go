@@ -1,0 +1,43 @@
+package query
+
+import (
+	"context"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+)
+
+// Run is the service: it listens at once, whether Redis answers or not, and
+// answers until ctx ends. Requests under way are finished before the connections to
+// Redis are closed. Settings must have been validated.
+func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
+	listener, err := boot.Listen("QUERY_ADDR", settings.Addr)
+	if err != nil {
+		return err
+	}
+	client := settings.Redis.Client()
+	defer client.Close()
+	store := window.NewStore(client, settings.Redis.Namespace)
+	health := newHealth(store.Layout, log)
+	s := newService(window.NewReader(store), health, settings.MaxKeys, settings.Tokens, log)
+	handler := s.handler()
+
+	scheme := "http"
+	if settings.TLSCert != "" {
+		scheme = "https"
+	}
+	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
+		Bool("tokens", settings.Tokens.required()).Str("url", scheme+"://"+listener.Addr().String()).Msg("started")
+
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return health.run(gctx) })
+	group.Go(func() error { return boot.Serve(gctx, listener, handler, settings.TLSCert, settings.TLSKey) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	log.Info().Msg("stopped")
+	return nil
+}

@@ -1,0 +1,52 @@
+package query
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strconv"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+)
+
+// Settings of the service; INTERFACE is their tags, which --help prints.
+type Settings struct {
+	Redis boot.Redis
+	Log   boot.Log
+
+	Addr    string `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
+	Tokens  Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; where set, every /v1 call needs one"`
+	TLSCert string `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY"`
+	TLSKey  string `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
+	MaxKeys int    `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads for every window that is asked about"`
+}
+
+// maxMaxKeys bounds QUERY_MAX_KEYS: Redis executes the reads of a request one
+// after the other, and the answer is held in memory.
+const maxMaxKeys = 100_000
+
+// Validate checks what the types do not.
+func (s *Settings) Validate() error {
+	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
+		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
+	}
+	if _, _, err := net.SplitHostPort(s.Addr); err != nil {
+		return &boot.SettingError{Key: "QUERY_ADDR", Value: s.Addr, Allowed: "host:port"}
+	}
+	if s.MaxKeys < 1 || s.MaxKeys > maxMaxKeys {
+		return &boot.SettingError{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
+	}
+	switch {
+	case s.TLSCert == "" && s.TLSKey == "":
+	case s.TLSKey == "":
+		return &boot.SettingError{Key: "QUERY_TLS_CERT", Value: s.TLSCert, Allowed: "a PEM file together with QUERY_TLS_KEY"}
+	case s.TLSCert == "":
+		return &boot.SettingError{Key: "QUERY_TLS_KEY", Value: s.TLSKey, Allowed: "a PEM file together with QUERY_TLS_CERT"}
+	default:
+		if _, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey); err != nil {
+			return &boot.SettingError{Key: "QUERY_TLS_CERT", Value: s.TLSCert, Allowed: fmt.Sprintf("a PEM certificate that belongs to the key in QUERY_TLS_KEY (%v)", err)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package query
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"tallyroll/internal/boot"
+)
+
+func TestSettings(t *testing.T) {
+	nothing := filepath.Join(t.TempDir(), "none.pem")
+	if err := os.WriteFile(nothing, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		key  string // of the setting that is refused
+	}{
+		{"defaults", nil, ""},
+		{"tokens", map[string]string{"QUERY_TOKENS": "a,b"}, ""},
+		{"an empty token", map[string]string{"QUERY_TOKENS": "a,,b"}, "QUERY_TOKENS"},
+		{"blank tokens", map[string]string{"QUERY_TOKENS": " "}, "QUERY_TOKENS"},
+		{"no port", map[string]string{"QUERY_ADDR": "localhost"}, "QUERY_ADDR"},
+		{"no counters", map[string]string{"QUERY_MAX_KEYS": "0"}, "QUERY_MAX_KEYS"},
+		{"too many counters", map[string]string{"QUERY_MAX_KEYS": "1000000"}, "QUERY_MAX_KEYS"},
+		{"namespace", map[string]string{"TALLYROLL_NAMESPACE": "a b"}, "TALLYROLL_NAMESPACE"},
+		{"certificate without key", map[string]string{"QUERY_TLS_CERT": nothing}, "QUERY_TLS_CERT"},
+		{"key without certificate", map[string]string{"QUERY_TLS_KEY": nothing}, "QUERY_TLS_KEY"},
+		{"no certificate", map[string]string{"QUERY_TLS_CERT": nothing, "QUERY_TLS_KEY": nothing}, "QUERY_TLS_CERT"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for key, value := range c.env {
+				t.Setenv(key, value)
+			}
+			var s Settings
+			err := boot.Parse(&s)
+			var setting *boot.SettingError
+			switch {
+			case c.key == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case c.key != "" && (!errors.As(err, &setting) || setting.Key != c.key):
+				t.Errorf("got %v, want an error about %s", err, c.key)
+			case c.key == "QUERY_TOKENS" && setting.Value != "":
+				t.Errorf("the error shows the secret: %v", err)
+			case c.key == "" && s.MaxKeys != 1000:
+				t.Errorf("%d counters", s.MaxKeys)
+			}
+		})
+	}
+}
