@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net"
 	"os"
@@ -8,13 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 )
 
-// Settings of the worker; INTERFACE is their tags, which --help prints.
+// Settings of the worker; --help prints their tags.
 type Settings struct {
 	NATS  boot.NATS
 	Redis boot.Redis
@@ -86,7 +85,7 @@ func (s *Settings) Validate() error {
 		if err != nil {
 			host = "worker"
 		}
-		s.Worker = host + "-" + uuid.NewString()[:8]
+		s.Worker = host + "-" + strings.ToLower(rand.Text()[:8])
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -11,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nuid"
 
 	"tallyroll/tests/stack"
 )
@@ -130,7 +129,7 @@ func certificates(t *testing.T) string {
 // image builds an image from the context in dir, removed when the test ends.
 func image(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	name := "tallyroll-test-" + strings.ToLower(nuid.Next())
+	name := "tallyroll-test-" + strings.ToLower(rand.Text())
 	t.Cleanup(func() {
 		if _, err := tryIn("", "docker", "image", "rm", "--force", name); err != nil {
 			t.Logf("remove the image: %v", err)

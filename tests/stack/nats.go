@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +12,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 )
 
 // Endpoint is something that others reach by a URL.
@@ -31,7 +31,7 @@ type NATSEmbedded struct {
 func NATS(t testing.TB, opts ...func(*server.Options)) *NATSEmbedded {
 	t.Helper()
 	n := &NATSEmbedded{t: t, opts: &server.Options{
-		ServerName: "test-" + nuid.Next(),
+		ServerName: "test-" + rand.Text(),
 		Host:       "127.0.0.1",
 		Port:       FreePort(t), // rather than a port of the kernel's choice: see FreePort on starting again
 		JetStream:  true,
@@ -99,7 +99,7 @@ type NATSProc struct {
 // a configuration file (--config), JetStream and its store are that file's.
 func NATSProcess(t testing.TB, args ...string) *NATSProc {
 	t.Helper()
-	store, name := t.TempDir(), "test-"+nuid.Next()
+	store, name := t.TempDir(), "test-"+rand.Text()
 	n := &NATSProc{}
 	n.Process = newProcess(t, "nats-server", NATSServer(t), func(port int) ([]string, []string) {
 		all := []string{"--addr", "127.0.0.1", "--port", strconv.Itoa(port), "--name", name}
