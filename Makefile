@@ -15,6 +15,7 @@ run: redis ## everything in one process on loopback, with a small load; Ctrl-C e
 
 test: redis ## all tests, with the race detector, on real NATS and Redis servers
 	$(GO) test -race -timeout 15m ./...
+	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
 
 build: ## the programs, static, into bin/
 	@for p in $(PROGRAMS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
