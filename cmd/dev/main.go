@@ -86,9 +86,13 @@ func (o options) run(ctx context.Context) (err error) {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return consume.Run(ctx, ingest, log) })
-	group.Go(func() error { return query.Run(ctx, answers, log) })
 	group.Go(func() error {
-		if err := waitReady(ctx, log, ingest.Addr, answers.Addr); err != nil {
+		// The worker writes the layout that the query service reads.
+		if err := waitReady(ctx, ingest.Addr); err != nil {
+			return ignoreCancelled(err)
+		}
+		group.Go(func() error { return query.Run(ctx, answers, log) })
+		if err := waitReady(ctx, answers.Addr); err != nil {
 			return ignoreCancelled(err)
 		}
 		o.greet(nats.ClientURL(), redis, ingest.Addr, answers.Addr, dir)
@@ -135,29 +139,23 @@ func fromEnv(key, def string) string {
 	return def
 }
 
-// waitReady waits until the worker reads its stream and the query service answers.
-func waitReady(ctx context.Context, log zerolog.Logger, addrs ...string) error {
-	for _, addr := range addrs {
-		err := boot.WaitFor(ctx, log, "http://"+addr+"/readyz", func(ctx context.Context) error {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
-			if err != nil {
-				return err
-			}
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				return err
-			}
-			defer resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				return fmt.Errorf("%s", resp.Status)
-			}
-			return nil
-		})
+// waitReady waits until a program's /readyz is content.
+func waitReady(ctx context.Context, addr string) error {
+	return boot.WaitFor(ctx, zerolog.Nop(), addr, func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
 		if err != nil {
 			return err
 		}
-	}
-	return nil
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
 }
 
 func (o options) greet(natsURL string, redis *redisServer, ingest, answers, dir string) {
@@ -179,11 +177,11 @@ Tallyroll is up.
   load     %[7]s
 
 How many in the last minute, ask again and again:
-  curl 'http://%[1]s/v1/total?key=/home&window=1m'
+  curl -s 'http://%[1]s/v1/total?key=/home&window=1m'
 Three windows at once:
-  curl 'http://%[1]s/v1/total?key=/home&window=1m&window=24h&window=30d'
+  curl -s 'http://%[1]s/v1/total?key=/home&window=1m&window=24h&window=30d'
 Count a hit of your own:
-  echo my-counter | NATS_URL=%[3]s go run ./cmd/publish --format lines && sleep 1 && curl 'http://%[1]s/v1/total?key=my-counter&window=24h'
+  echo my-counter | NATS_URL=%[3]s go run ./cmd/publish --format lines && sleep 1 && curl -s 'http://%[1]s/v1/total?key=my-counter&window=24h'
 
 Ctrl-C ends all of it.
 `, answers, ingest, natsURL, redis.url, redis.about, data, about)
