@@ -238,6 +238,10 @@ func (s *session) read(d delivery) {
 		s.fail(fmt.Errorf("%w: delivery %d of %s came where %d was expected", errGap, d.nth, s.stream, s.expected))
 		return
 	}
+	if d.seq <= s.last {
+		s.fail(fmt.Errorf("%w: message %d of %s came after %d", errGap, d.seq, s.stream, s.last))
+		return
+	}
 	s.expected++
 	m := message{seq: d.seq, stored: d.stored, discarded: d.seq - s.last - 1}
 	s.last = m.seq
