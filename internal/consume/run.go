@@ -60,6 +60,9 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 	w.store = window.NewStore(client, w.settings.Redis.Namespace)
+	if err := w.checkRedis(ctx); err != nil {
+		return err
+	}
 	if err := w.store.EnsureLayout(ctx, w.layout); err != nil {
 		var mismatch *window.LayoutMismatchError
 		if errors.As(err, &mismatch) {
@@ -92,6 +95,24 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
 		Stringer("streams", w.settings.Streams).Str("status", listener.Addr().String()).Msg("started")
 	return w.run(ctx)
+}
+
+// checkRedis refuses a Redis whose settings break the promise, and says what else
+// people should know of them.
+func (w *worker) checkRedis(ctx context.Context) error {
+	warnings, err := w.store.CheckServer(ctx)
+	for _, warning := range warnings {
+		w.log.Warn().Msg(warning)
+	}
+	var eviction *window.EvictionError
+	if !errors.As(err, &eviction) {
+		return err
+	}
+	if !w.settings.AllowEviction {
+		return boot.UsageError{Err: err}
+	}
+	w.log.Warn().Msg(err.Error())
+	return nil
 }
 
 // status serves /healthz (the process), /readyz (every stream is being read and

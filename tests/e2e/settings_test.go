@@ -32,7 +32,7 @@ func TestHelpNamesEverySetting(t *testing.T) {
 	for name, keys := range map[string][]string{
 		"ingest": {"NATS_URL", "NATS_CREDS", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN", "NATS_CA", "NATS_CERT", "NATS_KEY", "REDIS_URL",
 			"TALLYROLL_NAMESPACE", "TIERS", "SHARDS", "INGEST_STREAMS", "INGEST_SUBJECT", "INGEST_PARTITIONS", "INGEST_FLUSH_INTERVAL",
-			"INGEST_MAX_COMMANDS", "INGEST_MAX_AHEAD", "INGEST_MAX_HITS", "INGEST_REPLICAS", "INGEST_MAX_AGE", "INGEST_ADDR", "INGEST_WORKER", "LOG_LEVEL", "LOG_FORMAT"},
+			"INGEST_MAX_COMMANDS", "INGEST_MAX_AHEAD", "INGEST_MAX_HITS", "INGEST_REPLICAS", "INGEST_MAX_AGE", "INGEST_ADDR", "INGEST_WORKER", "INGEST_ALLOW_EVICTION", "LOG_LEVEL", "LOG_FORMAT"},
 		"query":   {"REDIS_URL", "TALLYROLL_NAMESPACE", "QUERY_ADDR", "QUERY_TOKENS", "QUERY_TLS_CERT", "QUERY_TLS_KEY", "QUERY_MAX_KEYS", "LOG_LEVEL", "LOG_FORMAT"},
 		"publish": {"NATS_URL"},
 	} {
@@ -76,6 +76,19 @@ func TestAnotherLayoutIsRefused(t *testing.T) {
 	code, out := ends(t, "ingest", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "SHARDS=8", "INGEST_ADDR=127.0.0.1:0")
 	if code != 2 || !strings.Contains(out, "SHARDS=16") || !strings.Contains(out, "TALLYROLL_NAMESPACE") {
 		t.Errorf("ingest with another layout ends with %d and %q", code, out)
+	}
+}
+
+func TestARedisThatEvictsIsRefused(t *testing.T) {
+	redis := stack.Redis(t, stack.RedisArgs("--maxmemory-policy", "allkeys-lru"))
+	nats := stack.NATS(t)
+	code, out := ends(t, "ingest", nil, "NATS_URL="+nats.URL(), "REDIS_URL="+redis.URL(), "INGEST_ADDR=127.0.0.1:0")
+	if code != 2 || !strings.Contains(out, "INGEST_ALLOW_EVICTION") {
+		t.Errorf("ingest on a Redis that evicts ends with %d and %q", code, out)
+	}
+	allowed := stack.Ingest(t, nats, redis, "INGEST_ALLOW_EVICTION=true")
+	if !strings.Contains(allowed.Logs(), "allkeys-lru") {
+		t.Errorf("the risk is not logged: %s", allowed.Logs())
 	}
 }
 
