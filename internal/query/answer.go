@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -48,7 +49,7 @@ func (s *service) unavailable(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, window.ErrNoLayout):
 		detail = err.Error()
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
 		detail = "Redis did not answer within " + answerTimeout.String() + ": ask again in a second"
 	}
 	if s.health.notReady() == "" { // otherwise the log has said why

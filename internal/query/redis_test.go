@@ -63,11 +63,12 @@ func TestRedisGoesAndComes(t *testing.T) {
 	back := func(t *testing.T) {
 		t.Helper()
 		eventuallyReady(t, h, http.StatusOK)
+		var resp *http.Response
 		stack.Eventually(t, 10*time.Second, "an answer", func() (bool, string) {
-			resp := ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
+			resp = ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
 			return resp.StatusCode == http.StatusOK, resp.Status
 		})
-		if got := answered(t, ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]; got != want {
+		if got := answered(t, resp).Totals[0]; got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
@@ -80,7 +81,9 @@ func TestRedisGoesAndComes(t *testing.T) {
 	})
 	t.Run("hanging", func(t *testing.T) {
 		redis.Pause()
-		refusedInTime(t, h)
+		if p := refusedInTime(t, h); !strings.Contains(p.Detail, "did not answer within") {
+			t.Errorf("detail %q", p.Detail)
+		}
 		eventuallyReady(t, h, http.StatusServiceUnavailable)
 		redis.Resume()
 		back(t)
@@ -174,16 +177,27 @@ func TestRun(t *testing.T) {
 			return got == want, got
 		})
 	}
+	// Redis may come back only when its loss has been seen, or there is none to log.
+	logged := func(message string, n int) {
+		t.Helper()
+		stack.Eventually(t, 10*time.Second, fmt.Sprintf("%q to be logged %d times", message, n), func() (bool, string) {
+			got := log.count(message)
+			return got == n, fmt.Sprint(got)
+		})
+	}
 	wait("/healthz", "200 OK")
 	wait("/v1/total?key=a&window=1m", "503 Service Unavailable")
+	logged("Redis lost", 1)
 	redis.Start()
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now(), 1})
 	wait("/readyz", "200 OK")
 	wait("/v1/total?key=a&window=1m", "200 OK")
 	redis.Stop()
 	wait("/readyz", "503 Service Unavailable")
+	logged("Redis lost", 2)
 	redis.Start()
 	wait("/readyz", "200 OK")
+	logged("Redis back", 2)
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("Run: %v", err)
