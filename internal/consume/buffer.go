@@ -100,7 +100,7 @@ func (b *buffer) add(stream string, m message, maxAheadMilli int64) bool {
 	}
 	if m.seq > b.published {
 		for _, r := range m.rejects {
-			l.rejects = append(l.rejects, newRejectedHit(stream, m.seq, r))
+			l.rejects = append(l.rejects, newRejectedHit(stream, m.seq, m.stored, r))
 			l.rejectBytes += len(r.body) + len(r.detail) + rejectCost
 		}
 	}

@@ -27,13 +27,17 @@ const (
 type rejectedHit struct {
 	stream string
 	seq    uint64
+	stored int64 // the message, Unix nanoseconds
 	reject
 }
 
-func newRejectedHit(stream string, seq uint64, r reject) rejectedHit {
+func newRejectedHit(stream string, seq uint64, stored int64, r reject) rejectedHit {
 	r.body = bytes.Clone(r.body)
-	return rejectedHit{stream, seq, r}
+	return rejectedHit{stream, seq, stored, r}
 }
+
+// storedHeader says when the message of a reject was stored.
+const storedHeader = "Tallyroll-Stored"
 
 // rejectOverhead is more than the headers of a reject take of a message's largest size.
 const rejectOverhead = 4 << 10
@@ -52,6 +56,7 @@ func (r rejectedHit) messages(maxPayload int64) []*nats.Msg {
 		m.Header.Set("Tallyroll-Stream", r.stream)
 		m.Header.Set("Tallyroll-Sequence", strconv.FormatUint(r.seq, 10))
 		m.Header.Set("Tallyroll-Item", strconv.Itoa(r.item))
+		m.Header.Set(storedHeader, time.Unix(0, r.stored).UTC().Format(time.RFC3339Nano))
 		id := fmt.Sprintf("%s:%d:%d", r.stream, r.seq, r.item)
 		if parts > 1 {
 			m.Header.Set("Tallyroll-Part", fmt.Sprintf("%d/%d", i+1, parts))
@@ -95,7 +100,13 @@ func publishRejects(ctx context.Context, js jetstream.JetStream, rejects []rejec
 		}
 		for _, ack := range acks {
 			select {
-			case <-ack.Ok():
+			case got := <-ack.Ok():
+				if !got.Duplicate {
+					continue
+				}
+				if err := storeNamesake(ctx, js, ack.Msg(), got.Sequence); err != nil {
+					return start, err
+				}
 			case err := <-ack.Err():
 				return start, fmt.Errorf("publish a reject: %w", err)
 			case <-ctx.Done():
@@ -104,6 +115,38 @@ func publishRejects(ctx context.Context, js jetstream.JetStream, rejects []rejec
 		}
 	}
 	return len(rejects), nil
+}
+
+// storeNamesake looks at a reject that the server has dropped as a duplicate of
+// the message at seq. Mostly it is one. But a stream that was made anew or rolled
+// back numbers its messages again, and then it is another message's reject: it
+// is stored under an id of its own.
+func storeNamesake(ctx context.Context, js jetstream.JetStream, m *nats.Msg, seq uint64) error {
+	handle, err := js.Stream(ctx, rejectedStream)
+	if err != nil {
+		return fmt.Errorf("find stream %s: %w", rejectedStream, err)
+	}
+	have, err := handle.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil // it was there and has been removed since
+	}
+	if err != nil {
+		return fmt.Errorf("message %d of %s: %w", seq, rejectedStream, err)
+	}
+	stored := m.Header.Get(storedHeader)
+	if have.Header.Get(storedHeader) == stored {
+		return nil
+	}
+	again := nats.NewMsg(m.Subject)
+	again.Data = m.Data
+	for name, values := range m.Header {
+		again.Header[name] = values
+	}
+	again.Header.Set(jetstream.MsgIDHeader, m.Header.Get(jetstream.MsgIDHeader)+"@"+stored)
+	if _, err := js.PublishMsg(ctx, again); err != nil {
+		return fmt.Errorf("publish a reject: %w", err)
+	}
+	return nil
 }
 
 // ensureRejected makes the stream of rejects where it is missing.

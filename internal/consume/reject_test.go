@@ -16,7 +16,7 @@ import (
 )
 
 func TestRejectMessages(t *testing.T) {
-	r := newRejectedHit("HITS", 812, reject{badJSON, "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", 3, []byte("{\xff\x00\r\n")})
+	r := newRejectedHit("HITS", 812, 1, reject{badJSON, "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", 3, []byte("{\xff\x00\r\n")})
 	messages := r.messages(1 << 20)
 	if len(messages) != 1 {
 		t.Fatalf("%d messages", len(messages))
@@ -50,7 +50,7 @@ func TestHeaderText(t *testing.T) {
 // The reject owns its bytes: the decoder's are gone with the next message.
 func TestRejectOwnsItsBody(t *testing.T) {
 	body := []byte("bad")
-	r := newRejectedHit("HITS", 1, reject{badJSON, "", 0, body})
+	r := newRejectedHit("HITS", 1, 1, reject{badJSON, "", 0, body})
 	copy(body, "xxx")
 	if string(r.body) != "bad" {
 		t.Errorf("body %q", r.body)
@@ -66,7 +66,7 @@ func TestRejectInParts(t *testing.T) {
 		for i := range body {
 			body[i] = byte(i * 7)
 		}
-		r := newRejectedHit("HITS", 9, reject{tooLarge, strings.Repeat("d", 1000), 0, body})
+		r := newRejectedHit("HITS", 9, 1, reject{tooLarge, strings.Repeat("d", 1000), 0, body})
 		messages := r.messages(maxPayload)
 		if len(messages) != parts {
 			t.Errorf("%d bytes: %d parts, want %d", size, len(messages), parts)
@@ -110,9 +110,9 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rejects := []rejectedHit{newRejectedHit("HITS", 1, reject{tooLarge, "large", 0, bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
+	rejects := []rejectedHit{newRejectedHit("HITS", 1, 1, reject{tooLarge, "large", 0, bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
 	for i := range 1200 {
-		rejects = append(rejects, newRejectedHit("HITS", uint64(2+i/3), reject{badKey, "bad", i % 3, []byte("{}")}))
+		rejects = append(rejects, newRejectedHit("HITS", uint64(2+i/3), 1, reject{badKey, "bad", i % 3, []byte("{}")}))
 	}
 	for range 2 {
 		stored, err := publishRejects(t.Context(), js, rejects)
@@ -141,8 +141,29 @@ func TestPublishRejectsNeedsTheStream(t *testing.T) {
 	js := stack.NATS(t).JetStream()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	stored, err := publishRejects(ctx, js, []rejectedHit{newRejectedHit("HITS", 1, reject{badKey, "bad", 0, nil})})
+	stored, err := publishRejects(ctx, js, []rejectedHit{newRejectedHit("HITS", 1, 1, reject{badKey, "bad", 0, nil})})
 	if err == nil || stored != 0 {
 		t.Errorf("%d stored, %v", stored, err)
+	}
+}
+
+// A stream that was made anew numbers its messages again: its rejects are not
+// duplicates of the old ones.
+func TestRejectsOfAnotherIncarnationAreStored(t *testing.T) {
+	js := stack.NATS(t).JetStream()
+	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		stored int64
+		want   uint64 // messages in the end
+	}{{1, 1}, {1, 1}, {2, 2}, {2, 2}, {1, 2}} {
+		rejects := []rejectedHit{newRejectedHit("HITS", 7, c.stored, reject{badKey, "bad", 0, []byte("{}")})}
+		if stored, err := publishRejects(t.Context(), js, rejects); err != nil || stored != 1 {
+			t.Fatalf("%d stored: %v", stored, err)
+		}
+		if got := rejectsStored(t, js); got != c.want {
+			t.Errorf("after the reject of the message stored at %d: %d messages, want %d", c.stored, got, c.want)
+		}
 	}
 }
