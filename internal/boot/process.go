@@ -13,8 +13,9 @@ import (
 // Exit codes of every program.
 const (
 	ExitOK      = 0
-	ExitFailure = 1 // it could not go on
-	ExitUsage   = 2 // a setting, a flag, or a namespace that other settings made
+	ExitFailure = 1   // it could not go on
+	ExitUsage   = 2   // a setting, a flag, or a namespace that other settings made
+	ExitAtOnce  = 130 // a second signal did not let it finish
 )
 
 // UsageError marks an error that the person who starts the program can mend by
@@ -27,13 +28,17 @@ func (e UsageError) Unwrap() error { return e.Err }
 // Main runs a program until SIGINT or SIGTERM cancels its context, prints the
 // error it ends with and exits. A second signal ends the process at once.
 func Main(program string, run func(ctx context.Context) error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2) // both have a place: none is missed
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-ctx.Done()
-		stop() // from here on a signal has its default effect
+		<-signals
+		cancel()
+		<-signals
+		fmt.Fprintf(os.Stderr, "%s: a second signal: ended at once\n", program)
+		os.Exit(ExitAtOnce)
 	}()
 	err := run(ctx)
-	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
 	}

@@ -49,16 +49,19 @@ func (u RedisURL) Addr() string { return u.options.Addr }
 // the caller, who knows whether that is safe.
 const ioTimeout = 5 * time.Second
 
-// Client is a client that never repeats a command by itself: go-redis resends
-// after a lost reply, and a resent HINCRBY counts twice.
-func (r Redis) Client() *redis.Client {
+// Client is a client with these Options.
+func (r Redis) Client() *redis.Client { return redis.NewClient(r.Options()) }
+
+// Options are those of a client that never repeats a command by itself: go-redis
+// resends after a lost reply, and a resent HINCRBY counts twice.
+func (r Redis) Options() *redis.Options {
 	o := *r.URL.options
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true // otherwise a deadline does not bound socket reads
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = ioTimeout, ioTimeout, ioTimeout
 	o.ReadBufferSize, o.WriteBufferSize = 128<<10, 128<<10 // transactions of 2000 commands in few system calls
 	o.ClientName = "tallyroll"
-	return redis.NewClient(&o)
+	return &o
 }
 
 // WaitForRedis waits until Redis answers; refused credentials are an error at once.
