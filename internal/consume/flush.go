@@ -14,6 +14,10 @@ import (
 // add: it keeps as_of fresh and replays short.
 const cursorEvery = time.Second
 
+// registerEvery is how often the layout and the stream's name are written again:
+// Redis can lose them and keep the cursors, or lose all before there are any, and no cursor tells of it.
+const registerEvery = 10 * time.Second
+
 const lastCommitFailed = "the last commit failed; the next worker reads these hits again"
 
 // shardWriter is a writer and where its shard stands.
@@ -85,6 +89,8 @@ func (s *session) flush(ctx context.Context, all bool) error {
 		cells := l.batch.Shard(shard)
 		target := w.advance(next)
 		due := target != w.position && (all || now.Sub(w.moved) >= cursorEvery)
+		// The next load does not know of what was discarded before this one.
+		due = due || target.IncompleteBefore != w.position.IncompleteBefore
 		if cells.Hits() == 0 && !due {
 			continue
 		}
@@ -92,6 +98,11 @@ func (s *session) flush(ctx context.Context, all bool) error {
 	}
 	if err := group.Wait(); err != nil {
 		return err
+	}
+	if now.Sub(s.registered) >= registerEvery {
+		if err := s.register(ctx); err != nil {
+			return err
+		}
 	}
 	s.outage.over()
 	s.metrics.messages.WithLabelValues(s.stream).Add(float64(l.messages))
@@ -109,9 +120,7 @@ func (s *session) target(l *load) window.Cursor {
 		Created: s.info.created, Seq: l.seq, Stored: l.stored,
 		AsOf: l.stored / 1e6, IncompleteBefore: l.incompleteBefore,
 	}
-	if last, at := s.tail.get(); l.seq >= last {
-		next.AsOf = max(next.AsOf, at)
-	}
+	next.AsOf = max(next.AsOf, s.tail.reached(l.seq, l.stored))
 	return next
 }
 

@@ -52,6 +52,8 @@ type session struct {
 	writers []*shardWriter
 	buffer  *buffer
 
+	registered time.Time // when register was last tried
+
 	// Of the reader's goroutine alone.
 	decode   *decoder
 	subjects subjects
@@ -64,21 +66,28 @@ type session struct {
 
 // tail is what the watch last learnt of the stream's end.
 type tail struct {
-	mu   sync.Mutex
-	last uint64
-	at   int64 // Unix milliseconds
+	mu     sync.Mutex
+	last   uint64
+	stored int64 // of that message, Unix nanoseconds
+	at     int64 // Unix milliseconds: when it was the end
 }
 
-func (t *tail) set(last uint64, at int64) {
+func (t *tail) set(state streamState) {
 	t.mu.Lock()
-	t.last, t.at = last, at
+	t.last, t.stored, t.at = state.last, state.endStored(), state.at
 	t.mu.Unlock()
 }
 
-func (t *tail) get() (last uint64, at int64) {
+// reached returns the moment at which a message was the stream's end, 0 where it
+// was not. A later message with a number that has been read already is one of a
+// stream that was rolled back, so the number alone does not tell.
+func (t *tail) reached(seq uint64, stored int64) (at int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.last, t.at
+	if seq < t.last || stored < t.stored {
+		return 0
+	}
+	return t.at
 }
 
 // run keeps the stream flowing until ctx ends (nil) or something asks for a new
@@ -101,6 +110,11 @@ func (s *session) run(ctx context.Context, opened func()) error {
 	if err := reading.start(s.read, fail); err != nil {
 		return err
 	}
+	if err := s.verify(ctx); err != nil {
+		s.buffer.close()
+		reading.stop()
+		return errors.Join(err, reading.release())
+	}
 	opened()
 
 	var watching sync.WaitGroup
@@ -121,18 +135,6 @@ func (s *session) run(ctx context.Context, opened func()) error {
 // resume reads all cursors, decides where each shard goes on, and writes what
 // has to change before anything is read.
 func (s *session) resume(ctx context.Context) error {
-	state, err := s.source.state(ctx)
-	if err != nil {
-		return err
-	}
-	s.info = state
-	if err := s.store.EnsureLayout(ctx, s.layout); err != nil {
-		return err
-	}
-	if err := s.store.AddStream(ctx, s.stream); err != nil {
-		return err
-	}
-
 	s.writers = make([]*shardWriter, s.layout.Shards)
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(openConcurrency)
@@ -147,6 +149,16 @@ func (s *session) resume(ctx context.Context) error {
 		})
 	}
 	if err := group.Wait(); err != nil {
+		return err
+	}
+	// The state after the cursors: an older one could be of the stream before the
+	// one that a cursor tells of, and would set it back.
+	state, err := s.source.state(ctx)
+	if err != nil {
+		return err
+	}
+	s.info = state
+	if err := s.register(ctx); err != nil {
 		return err
 	}
 	s.outage.over()
@@ -195,6 +207,16 @@ func (s *session) take(ctx context.Context) error {
 	return group.Wait()
 }
 
+// register writes what readers find the cursors by.
+func (s *session) register(ctx context.Context) error {
+	err := s.store.EnsureLayout(ctx, s.layout)
+	if err == nil {
+		err = s.store.AddStream(ctx, s.stream)
+	}
+	s.registered = time.Now()
+	return err
+}
+
 // open begins at the smallest cursor.
 func (s *session) open(ctx context.Context) (reading, error) {
 	s.last = s.writers[0].position.Seq
@@ -203,6 +225,10 @@ func (s *session) open(ctx context.Context) (reading, error) {
 		if w.position.Seq < s.last {
 			s.last, stored = w.position.Seq, w.position.Stored
 		}
+	}
+	if s.last == s.info.last {
+		// What was stored last is applied or gone, also where that is another message than the cursor's.
+		stored = max(stored, s.info.endStored())
 	}
 	s.expected = 1
 	s.buffer.filling.seq, s.buffer.filling.stored = s.last, stored
@@ -215,6 +241,30 @@ func (s *session) open(ctx context.Context) (reading, error) {
 		return reading, s.passDeletedTail(ctx)
 	}
 	return reading, nil
+}
+
+// verify looks, before anything is committed, whether the stream that is being
+// read is still the one that resume has judged. A later change ends the reading;
+// one between the two would go unseen, and cursors would name another stream's messages.
+func (s *session) verify(ctx context.Context) error {
+	state, err := s.source.state(ctx)
+	if err != nil {
+		return err
+	}
+	if state.created != s.info.created {
+		return errIncarnated
+	}
+	history := newHistory(s.source)
+	for _, w := range s.writers {
+		rolledBack, _, err := history.check(ctx, w.position, true, state)
+		if err != nil {
+			return err
+		}
+		if rolledBack {
+			return errRolledBack
+		}
+	}
+	return nil
 }
 
 // passDeletedTail goes on to the end of a stream whose last messages were

@@ -354,7 +354,7 @@ func TestWatchOfABusyStream(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) { s.watch(ctx) })
-	if last, _ := s.tail.get(); last < 3 {
+	if last := s.tail.last; last < 3 {
 		t.Errorf("the watch has seen the end at %d", last)
 	}
 }

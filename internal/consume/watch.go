@@ -37,8 +37,11 @@ func (s *session) watch(ctx context.Context) {
 		case state.last < place:
 			s.fail(fmt.Errorf("%w: it ends at %d, and %d had been read", errRolledBack, state.last, place))
 			return
+		case state.last == place && state.endStored() > stored:
+			s.fail(fmt.Errorf("%w: message %d is another one than had been read", errRolledBack, place))
+			return
 		default:
-			s.tail.set(state.last, state.at)
+			s.tail.set(state)
 			s.observeLag(place, stored, state)
 			if place < state.last && place == seen && !waiting {
 				idle++
@@ -56,6 +59,15 @@ func (s *session) watch(ctx context.Context) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// endStored is when the last message was stored, 0 where the stream is empty: a
+// purge sets that time to its own.
+func (s streamState) endStored() int64 {
+	if s.first > s.last {
+		return 0
+	}
+	return s.lastStored
 }
 
 func (s *session) observeLag(place uint64, stored int64, state streamState) {
@@ -90,12 +102,13 @@ func (h *history) check(ctx context.Context, c window.Cursor, exists bool, s str
 			return false, 0, nil // nothing to compare
 		}
 		stored, err := h.storedAt(ctx, c.Seq)
-		if err != nil || stored == 0 || stored == c.Stored {
+		if err != nil || stored == c.Stored {
 			return false, 0, err
 		}
+		// Another message, or (0) a deleted one, which may have been another.
 	}
 	afterTime, err = h.lastUpTo(ctx, c.Stored)
-	return true, afterTime, err
+	return afterTime < c.Seq, afterTime, err
 }
 
 func (h *history) storedAt(ctx context.Context, seq uint64) (stored int64, err error) {

@@ -48,7 +48,7 @@ func (w *worker) run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := w.discover(ctx); err != nil && ctx.Err() == nil {
-			if !w.ready() {
+			if !w.hasLooked() {
 				return err // at start: say what is wrong instead of waiting in silence
 			}
 			w.log.Warn().Err(err).Msg("streams could not be listed")
@@ -82,7 +82,7 @@ func (w *worker) discover(ctx context.Context) error {
 		isOpen := new(atomic.Bool)
 		w.open[name] = isOpen
 		w.running.Go(func() {
-			w.keep(ctx, name, isOpen)
+			w.keep(ctx, name, isOpen, func() source { return newJetStreamSource(w.js, name) })
 			w.mu.Lock()
 			delete(w.open, name)
 			w.mu.Unlock()
@@ -133,8 +133,8 @@ func (w *worker) create(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// keep runs one session after another until ctx ends or the stream is gone.
-func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool) {
+// keep runs one session after another, each with a new source, until ctx ends or the stream is gone.
+func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, newSource func() source) {
 	log := w.log.With().Str("stream", name).Logger()
 	w.metrics.start(name)
 	defer w.metrics.end(name)
@@ -143,7 +143,7 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool) {
 		began := time.Now()
 		w.metrics.sessions.WithLabelValues(name).Inc()
 		s := &session{
-			stream: name, source: newJetStreamSource(w.js, name), store: w.store, layout: w.layout,
+			stream: name, source: newSource(), store: w.store, layout: w.layout,
 			limits: w.settings.limits(), metrics: w.metrics, outage: w.outage, log: log,
 		}
 		err := s.run(ctx, func() { isOpen.Store(true) })
@@ -170,6 +170,12 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool) {
 		case <-time.After(pause + rand.N(pause+time.Millisecond)):
 		}
 	}
+}
+
+func (w *worker) hasLooked() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.looked
 }
 
 // ready reports whether streams have been found and every one is being read.

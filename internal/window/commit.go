@@ -88,7 +88,7 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held, w.exists }
 // no more use.
 func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit, error) {
 	var out Commit
-	if cells.Hits() > 0 && w.exists && next.same(w.held) {
+	if cells.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq {
 		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, cells.Hits())
 	}
 	backoff := minBackoff
@@ -140,6 +140,9 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 		if err := w.compare(found, exists); err != nil {
 			return err
 		}
+		if exists {
+			next.AsOf = max(next.AsOf, found.AsOf) // another idle worker may know more
+		}
 		out.Attempts++
 		if err := w.exec(ctx, tx, cells, next, clock.Val().Unix(), out); err != nil {
 			return err
@@ -170,8 +173,7 @@ func (w *Writer) compare(found Cursor, exists bool) error {
 // exec sends MULTI … EXEC. now is Redis's own clock in Unix seconds, so that a
 // worker's wrong clock can neither drop cells nor leave a hash without expiry.
 func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, next Cursor, now int64, out *Commit) error {
-	var trusted []hashExpiry // hashes whose expiry was taken to be set
-	var set []uint64         // expiries that this transaction sets
+	var trusted, set []hashExpiry // hashes whose expiry is taken to be set, and is set here
 	var clock *redis.TimeCmd
 	results, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		for _, c := range cells.counters {
@@ -186,16 +188,19 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, next Curs
 				p.HIncrBy(ctx, key, strconv.FormatInt(field, 10), cell.n)
 				if c.firstOfHash(t, i) {
 					id := hashID(c.hash, cell.tier, epoch)
-					// Only the hash of the current epoch (or one to come) can be trusted
-					// to live on until EXEC: it has a window to go.
-					if w.expiries.has(id) && epoch >= t.epochAt(now*1000) {
-						trusted = append(trusted, hashExpiry{key, deadline})
+					h := hashExpiry{key, id, deadline}
+					if w.expiries.has(id) && deadline-now >= trustSeconds {
+						trusted = append(trusted, h)
 					} else {
-						p.ExpireAt(ctx, key, time.Unix(deadline, 0))
-						set = append(set, id)
+						set = append(set, h)
 					}
 				}
 			}
+		}
+		// After all increments: past its deadline EXPIREAT deletes the hash, and an
+		// increment behind it would make it anew without an expiry.
+		for _, h := range set {
+			p.ExpireAt(ctx, h.key, time.Unix(h.deadline, 0))
 		}
 		p.HSet(ctx, w.key, next.values()...)
 		clock = p.Time(ctx)
@@ -226,8 +231,14 @@ func (c *counterCells) firstOfHash(t Tier, i int) bool {
 
 type hashExpiry struct {
 	key      string
+	id       uint64 // see hashID
 	deadline int64
 }
+
+// trustSeconds is how long a hash must have to live for its expiry to be taken
+// as set: longer than an EXEC can be on its way when the worker that sent it has
+// died and cannot mend what it does.
+const trustSeconds = 60
 
 // healExpiries mends what a very long stall before EXEC can do: a hash whose
 // expiry had been trusted passed its deadline, vanished, and was made anew
@@ -257,8 +268,8 @@ func (w *Writer) prefix(tier int, epoch int64) string {
 	return p
 }
 
-func (w *Writer) remember(ids []uint64) {
-	for _, id := range ids {
-		w.expiries.add(id)
+func (w *Writer) remember(set []hashExpiry) {
+	for _, h := range set {
+		w.expiries.add(h.id)
 	}
 }

@@ -23,8 +23,14 @@ type Cursor struct {
 	IncompleteBefore int64
 }
 
-// same reports whether two cursors are at the same place of the same stream.
-func (c Cursor) same(o Cursor) bool { return c.Created == o.Created && c.Seq == o.Seq }
+// same reports whether two cursors come from the same commits. The place alone
+// does not tell: after a loss another worker can arrive at it over messages that
+// were discarded meanwhile, and then neither its hashes nor its promises are this
+// one's. as_of does not count: idle workers may each move it.
+func (c Cursor) same(o Cursor) bool {
+	c.AsOf = o.AsOf
+	return c == o
+}
 
 var cursorFields = []string{"created", "seq", "stored", "as_of", "incomplete_before"}
 

@@ -1,0 +1,459 @@
+package consume
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"pgregory.net/rapid"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+)
+
+var simLog = flag.Bool("simulation.log", false, "print what the workers log in a schedule that fails")
+
+// TestSimulation runs the production code against models of Redis and of a
+// stream, in virtual time, through drawn schedules of faults. Whatever happens,
+// every message that the stream still holds is counted exactly once, and no
+// answer claims more than is so.
+func TestSimulation(t *testing.T) {
+	boot.QuietRedis()
+	schedules, failed := 0, false
+	began := time.Now()
+	rapid.Check(t, func(rt *rapid.T) {
+		plan := drawPlan(rt)
+		tries := 1
+		if failed {
+			tries = 8 // the pauses between sessions are random: a failure may need several runs to come back
+		}
+		for range tries {
+			schedules++
+			var lines bytes.Buffer
+			log := zerolog.Nop()
+			if *simLog {
+				log = zerolog.New(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"}).With().Timestamp().Logger()
+			}
+			if problem := plan.run(t, log); problem != "" {
+				failed = true
+				rt.Fatalf("%s\n%s%s", problem, plan, lines.String())
+			}
+		}
+	})
+	took := time.Since(began)
+	t.Logf("%d schedules in %s (%.0f a second), no miscount", schedules, took.Round(simMS), float64(schedules)/took.Seconds())
+}
+
+// run runs a schedule and says what went wrong, or nothing.
+func (p simPlan) run(t *testing.T, log zerolog.Logger) (problem string) {
+	synctest.Test(t, func(*testing.T) {
+		w := newSimWorld(p, log)
+		problem = w.run()
+		w.close()
+	})
+	return problem
+}
+
+const (
+	simNamespace = "sim"
+	simName      = "HITS"
+)
+
+// simMetrics are shared: making them takes longer than a schedule.
+var simMetrics = newMetrics(prometheus.NewRegistry())
+
+// simWorld is a schedule that runs.
+type simWorld struct {
+	plan     simPlan
+	log      zerolog.Logger
+	settings Settings
+	options  *redis.Options
+	single   []window.Layout // of each tier alone
+	redis    *simRedis
+	stream   *simStream
+	messages []*simMessage
+	slots    [3]*simProcess
+	asker    *redis.Client // of the reader
+	reader   *window.Reader
+	running  sync.WaitGroup
+	stored   int64 // of the last message, Unix nanoseconds
+
+	forgotten bool // Redis has forgotten commits, or never knew a stream that is gone
+}
+
+// simProcess is a worker's process.
+type simProcess struct {
+	dead   atomic.Bool
+	stop   context.CancelFunc
+	mu     sync.Mutex
+	frozen chan struct{} // nil while it runs
+}
+
+// wait stands still with the process: nothing that reaches out gets past it.
+func (p *simProcess) wait() {
+	for {
+		p.mu.Lock()
+		frozen := p.frozen
+		p.mu.Unlock()
+		if frozen == nil {
+			return
+		}
+		<-frozen
+	}
+}
+
+func (p *simProcess) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen == nil {
+		p.frozen = make(chan struct{})
+	}
+}
+
+func (p *simProcess) thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen != nil {
+		close(p.frozen)
+		p.frozen = nil
+	}
+}
+
+func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
+	time.Sleep(p.offset)
+	tiers, err := window.ParseTiers(p.tiers, window.DefaultMaxCells)
+	if err != nil {
+		panic(err)
+	}
+	w := &simWorld{plan: p, log: log, redis: newSimRedis(), stream: newSimStream()}
+	w.redis.latency = p.latency
+	w.settings = Settings{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxAhead: p.maxAhead, MaxHits: 100}
+	w.settings.layout = window.Layout{Tiers: tiers, Shards: p.shards}
+	for i := range tiers {
+		w.single = append(w.single, window.Layout{Tiers: tiers[i : i+1], Shards: 1})
+	}
+	if err := w.settings.Redis.URL.UnmarshalText([]byte("redis://simulated:6379")); err != nil {
+		panic(err)
+	}
+	w.asker = w.redis.client(w.settings.Redis.Options(), &simProcess{})
+	w.reader = window.NewReader(window.NewStore(w.asker, simNamespace))
+	for slot := range p.workers {
+		w.start(slot)
+	}
+	return w
+}
+
+// start starts a worker's process where none runs.
+func (w *simWorld) start(slot int) {
+	if w.slots[slot] != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &simProcess{stop: cancel}
+	w.slots[slot] = p
+	client := w.redis.client(w.settings.Redis.Options(), p)
+	log := w.log.With().Int("worker", slot).Logger()
+	worker := &worker{
+		settings: w.settings, layout: w.settings.layout, store: window.NewStore(client, simNamespace),
+		metrics: simMetrics, log: log, outage: &outage{log: log},
+	}
+	w.running.Go(func() {
+		defer client.Close()
+		for ctx.Err() == nil {
+			worker.keep(ctx, simName, new(atomic.Bool), func() source { return &simSource{w.stream, p} })
+			select {
+			case <-ctx.Done():
+			case <-time.After(discoverEvery):
+			}
+		}
+	})
+}
+
+// end stops a worker's process, gracefully or not.
+func (w *simWorld) end(slot int, crash, inFlight bool) {
+	p := w.slots[slot]
+	if p == nil {
+		return
+	}
+	w.slots[slot] = nil
+	if crash {
+		p.dead.Store(true)
+		w.redis.mu.Lock()
+		for c := range w.redis.conns {
+			if c.process == p {
+				if c.wake(); !inFlight {
+					c.cut()
+				}
+			}
+		}
+		w.redis.mu.Unlock()
+	}
+	p.thaw()
+	p.stop()
+}
+
+// run plays the events, heals everything, and waits until all is counted.
+func (w *simWorld) run() string {
+	for i, e := range w.plan.events {
+		time.Sleep(e.after)
+		w.apply(e)
+		if problem := w.check(false); problem != "" {
+			return fmt.Sprintf("after event %d: %s", i+1, problem)
+		}
+	}
+	w.heal()
+	healed := simNow()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * simMS) {
+		if problem := w.check(false); problem != "" {
+			return "after healing: " + problem
+		}
+		if w.asOf() > healed {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Sprintf("as_of has not passed the end of the faults two minutes later: cursors %v", w.cursors())
+		}
+	}
+	if problem := w.check(true); problem != "" {
+		return "at the end: " + problem
+	}
+	problem := w.ask(healed)
+	if problem != "" && w.forgotten { // the layout, or the stream's place in the list
+		time.Sleep(registerEvery + 2*time.Second)
+		problem = w.ask(healed)
+	}
+	if problem != "" {
+		return "at the end: " + problem
+	}
+	w.end(0, false, false)
+	w.running.Wait()
+	if problem := w.check(true); problem != "" {
+		return "after the last commit: " + problem
+	}
+	return ""
+}
+
+// heal ends all faults and all workers but one.
+func (w *simWorld) heal() {
+	w.redis.mu.Lock()
+	w.redis.away, w.redis.slowShard = false, ""
+	clear(w.redis.execFault)
+	w.redis.mu.Unlock()
+	w.stream.mu.Lock()
+	w.stream.stateFails, w.stream.rejectFails, w.stream.rejectMute = false, false, false
+	if w.stream.away {
+		w.stream.away = false
+		w.stream.dropReadings(0)
+	}
+	w.stream.mu.Unlock()
+	for slot, p := range w.slots {
+		if p != nil {
+			p.thaw()
+		}
+		if slot > 0 {
+			w.end(slot, false, false)
+		}
+	}
+	w.start(0)
+}
+
+func (w *simWorld) close() {
+	for slot := range w.slots {
+		w.end(slot, true, false)
+	}
+	w.heal()
+	w.end(0, true, false)
+	w.running.Wait()
+	w.asker.Close()
+	time.Sleep(20 * time.Second) // what waits for a moment that has become meaningless
+}
+
+// apply lets one event happen.
+func (w *simWorld) apply(e simEvent) {
+	p := w.slots[e.worker]
+	later := func(f func()) { time.AfterFunc(e.d, f) }
+	onStream := func(f func()) {
+		w.stream.mu.Lock()
+		defer w.stream.mu.Unlock()
+		f()
+	}
+	onRedis := func(f func()) {
+		w.redis.mu.Lock()
+		defer w.redis.mu.Unlock()
+		f()
+	}
+	onReadings := func(f func(*simReading)) {
+		onStream(func() {
+			for r := range w.stream.readings {
+				if r.source.process == p {
+					f(r)
+				}
+			}
+		})
+	}
+	switch e.kind {
+	case "publish":
+		for range e.messages() {
+			w.publish(e.n)
+		}
+	case "wait":
+		time.Sleep(e.d)
+	case "pause":
+		if p != nil {
+			p.freeze()
+			later(p.thaw)
+		}
+	case "crash", "crash, its requests arrive":
+		w.end(e.worker, true, e.kind != "crash")
+	case "stop":
+		w.end(e.worker, false, false)
+	case "start":
+		w.start(e.worker)
+	case "cut before", "lost reply", "late reply", "late request":
+		if p != nil {
+			onRedis(func() { w.redis.execFault[p] = simExecFault{e.kind, e.d} })
+		}
+	case "cut":
+		onRedis(func() { w.redis.cutAll(nil) })
+	case "redis away":
+		onRedis(func() {
+			w.redis.away = true
+			w.redis.cutAll(nil)
+		})
+		later(func() { onRedis(func() { w.redis.away = false }) })
+	case "roll back":
+		w.forgotten = true
+		w.redis.rollBack(e.n + 1)
+	case "flush", "flush and cut":
+		w.forgotten = true
+		w.redis.flushAll(e.kind != "flush")
+	case "slow shard":
+		onRedis(func() { w.redis.slowShard, w.redis.slowBy = fmt.Sprintf("{%d}", e.worker), e.d })
+		later(func() { onRedis(func() { w.redis.slowShard = "" }) })
+	case "gap":
+		onReadings((*simReading).gap)
+	case "repeat", "repeat, reset":
+		if e.n < len(w.stream.held) {
+			onReadings(func(r *simReading) { r.repeat(w.stream.held[e.n], e.kind != "repeat") })
+		}
+	case "lost":
+		onReadings(func(r *simReading) {
+			delete(w.stream.readings, r)
+			go r.lose(errReconnect)
+		})
+	case "state fails":
+		onStream(func() { w.stream.stateFails = true })
+		later(func() { onStream(func() { w.stream.stateFails = false }) })
+	case "nats away":
+		onStream(func() { w.stream.away = true })
+		later(func() {
+			onStream(func() {
+				w.stream.away = false
+				w.stream.dropReadings(0)
+			})
+		})
+	case "discard":
+		w.stream.discard(e.n + 1)
+	case "delete tail":
+		w.stream.deleteTail(e.n/4 + 1)
+	case "stream rolled back":
+		w.stream.rollBack(e.n+1, e.d)
+	case "stream made anew":
+		w.forgotten = w.forgotten || slices.Contains(w.cursors(), 0)
+		w.stream.anew(w.tick(), e.d)
+	case "rejects fail":
+		onStream(func() { w.stream.rejectFails = true })
+		later(func() { onStream(func() { w.stream.rejectFails = false }) })
+	case "rejects unacknowledged":
+		onStream(func() { w.stream.rejectMute = true })
+		later(func() { onStream(func() { w.stream.rejectMute = false }) })
+	default:
+		panic(e.kind)
+	}
+}
+
+// simHit is a hit that is to be counted, and where.
+type simHit struct {
+	counter string
+	hash    uint64
+	shard   int
+	at, n   int64
+	cells   []simCell
+	shared  bool
+}
+
+type simCell struct {
+	tier       int
+	key, field string
+}
+
+// simAges are how long before its message a hit was made, in milliseconds.
+var simAges = []int64{0, 0, 0, 700, 3_000, 9_000, 0, 14_000, -900, 40_000, 100_000, 500_000}
+
+// publish stores a message of 1 to 4 hits; form chooses among what they can be like.
+func (w *simWorld) publish(form int) {
+	id := len(w.messages)
+	stored := w.tick()
+	m := &simMessage{id: id, stored: stored}
+	var items []string
+	for k := range 1 + (form+id)%4 {
+		hit := simHit{counter: fmt.Sprintf("m%d.%d", id, k), n: int64(1 + (id+k)%5)}
+		hit.at = stored/1e6 - simAges[(form*5+id*3+k)%len(simAges)]
+		if k == 2 || form == 3 {
+			hit.counter, hit.shared = fmt.Sprintf("shared%d", id%2), true
+		}
+		hit.hash = window.HashCounter([]byte(hit.counter))
+		hit.shard = w.settings.layout.ShardOf(hit.hash)
+		bad := form%5 == 4 && k == 0 // a bad count
+		item := fmt.Sprintf(`{"key":%q,"n":%d,"ts":%d,"id":"%d.%d"}`, hit.counter, hit.n, hit.at, id, k)
+		if bad {
+			item = strings.Replace(item, `"n":`, `"n":-`, 1)
+		}
+		items = append(items, item)
+		if bad || hit.at > stored/1e6+w.plan.maxAhead.Milliseconds() || !w.settings.layout.Holds(hit.hash, hit.at, stored/1e6) {
+			m.bad = append(m.bad, k)
+			continue
+		}
+		for i, t := range w.settings.layout.Tiers {
+			if w.single[i].Holds(hit.hash, hit.at, stored/1e6) {
+				hit.cells = append(hit.cells, simPlace(hit, i, t))
+			}
+		}
+		m.hits = append(m.hits, hit)
+	}
+	m.data = []byte("[" + strings.Join(items, ",") + "]")
+	m.items = items
+	w.messages = append(w.messages, m)
+	w.stream.store(m)
+}
+
+// tick is the stream's clock in Unix nanoseconds: no two moments are the same.
+func (w *simWorld) tick() int64 {
+	w.stored = max(time.Now().UnixNano(), w.stored+1)
+	return w.stored
+}
+
+// simPlace is the documented place of a hit: epoch = ⌊t/2W⌋, field = ⌊t/c⌋ mod (2W/c).
+func simPlace(h simHit, tier int, t window.Tier) simCell {
+	cell, window := t.Cell.Milliseconds(), t.Window.Milliseconds()
+	return simCell{
+		tier:  tier,
+		key:   fmt.Sprintf("%s:{%d}:h:%ds:%d:%s", simNamespace, h.shard, cell/1000, h.at/(2*window), h.counter),
+		field: fmt.Sprint(h.at / cell % (2 * window / cell)),
+	}
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,179 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"tallyroll/internal/window"
+)
+
+// asOf is the earliest as_of of all shards; 0 where one has no cursor.
+func (w *simWorld) asOf() int64 {
+	earliest := int64(0)
+	for shard, at := range w.cursors() {
+		if shard == 0 || at < earliest {
+			earliest = at
+		}
+	}
+	return earliest
+}
+
+// cursors are the as_of of each shard.
+func (w *simWorld) cursors() []int64 {
+	w.redis.mu.Lock()
+	defer w.redis.mu.Unlock()
+	return w.cursorsLocked()
+}
+
+func (w *simWorld) cursorsLocked() []int64 {
+	out := make([]int64, w.plan.shards)
+	for shard := range out {
+		key := simNamespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + simName
+		value, _ := w.redis.get(key).value("as_of")
+		out[shard], _ = strconv.ParseInt(value, 10, 64)
+	}
+	return out
+}
+
+type simBounds struct{ lower, upper int64 }
+
+// check compares the data with what was published: each message is counted at
+// most once, and once where it has to be: at the end (all), or where as_of says so.
+func (w *simWorld) check(all bool) string {
+	w.redis.mu.Lock()
+	defer w.redis.mu.Unlock()
+	now := simNow()
+	asOf := w.cursorsLocked()
+	shared := map[simCell]simBounds{}
+	for _, m := range w.messages {
+		for _, h := range m.hits {
+			due := m.fate == simHeld && (all || m.stored/1e6 < asOf[h.shard])
+			for _, c := range h.cells {
+				if !w.single[c.tier].Holds(h.hash, h.at, now) {
+					continue // past its deadline
+				}
+				if h.shared {
+					b := shared[c]
+					if b.upper += h.n; due {
+						b.lower += h.n
+					}
+					shared[c] = b
+					continue
+				}
+				have := w.count(c)
+				if have == h.n || have == 0 && !due {
+					continue
+				}
+				return fmt.Sprintf("%s: %s of shard %d has %d in field %s of %s, want %d (all %v, as_of of the shard is %dms after the message, fate %d)",
+					m, h.counter, h.shard, have, c.field, c.key, h.n, all, asOf[h.shard]-m.stored/1e6, m.fate)
+			}
+		}
+	}
+	for c, b := range shared {
+		if have := w.count(c); have < b.lower || have > b.upper {
+			return fmt.Sprintf("field %s of %s has %d, want %d to %d (all %v)", c.field, c.key, have, b.lower, b.upper, all)
+		}
+	}
+	if problem := w.checkHashes(); problem != "" {
+		return problem
+	}
+	return w.checkRejects(all)
+}
+
+func (w *simWorld) count(c simCell) int64 {
+	value, _ := w.redis.get(c.key).value(c.field)
+	n, _ := strconv.ParseInt(value, 10, 64)
+	return n
+}
+
+// checkHashes: each hash of cells has an expiry, and a counter has at most two in a tier.
+func (w *simWorld) checkHashes() string {
+	alive := map[string]int{}
+	for key := range w.redis.keys {
+		before, rest, cells := strings.Cut(key, ":h:")
+		if !cells {
+			continue
+		}
+		e := w.redis.get(key)
+		if e == nil {
+			continue
+		}
+		if e.expires == 0 {
+			return key + " has no expiry"
+		}
+		cell, rest, _ := strings.Cut(rest, ":")
+		_, counter, _ := strings.Cut(rest, ":")
+		name := before + cell + counter
+		if alive[name]++; alive[name] > 2 {
+			return fmt.Sprintf("%s has %d hashes in the tier of %s cells", counter, alive[name], cell)
+		}
+	}
+	return ""
+}
+
+// checkRejects: each rejected item is stored once, at the end at the latest.
+func (w *simWorld) checkRejects(all bool) string {
+	w.stream.mu.Lock()
+	defer w.stream.mu.Unlock()
+	for _, m := range w.messages {
+		due := m.fate == simHeld && all
+		for _, k := range m.bad {
+			if have := w.stream.rejected["body "+m.items[k]]; have > 1 || have == 0 && due {
+				return fmt.Sprintf("%s: the reject %s is stored %d times", m, m.items[k], have)
+			}
+		}
+	}
+	return ""
+}
+
+// ask lets the production reader answer about hits that are missing because
+// they were discarded: it must not call such an answer complete.
+func (w *simWorld) ask(healed int64) string {
+	w.redis.mu.Lock()
+	now := simNow()
+	var questions []window.Question
+	var hits []simHit
+	longest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1].Window.Milliseconds()
+	for _, m := range w.messages {
+		for _, h := range m.hits {
+			if m.fate != simDiscarded || h.shared || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 {
+				continue
+			}
+			hits = append(hits, h)
+			questions = append(questions, window.Question{Counter: h.counter, Range: window.Range{From: h.at - 1, To: now}})
+		}
+	}
+	w.redis.mu.Unlock()
+	for shard := range w.plan.shards { // one on each shard, for as_of
+		for i := 0; ; i++ {
+			counter := "any" + strconv.Itoa(i)
+			if w.settings.layout.ShardOf(window.HashCounter([]byte(counter))) == shard {
+				questions = append(questions, window.Question{Counter: counter, Range: window.Range{From: now - 1000, To: now}})
+				break
+			}
+		}
+	}
+	answers, err := w.reader.Answer(context.Background(), now, questions)
+	if err != nil {
+		return "the reader: " + err.Error()
+	}
+	if answers.AsOf <= healed {
+		return fmt.Sprintf("the reader's as_of is %d, want more than %d", answers.AsOf, healed)
+	}
+	for i, h := range hits {
+		if a := answers.Answers[i]; a.Complete && a.Upper < h.n {
+			return fmt.Sprintf("%s was discarded unread, and the answer from before it is called complete: %+v", h.counter, a)
+		}
+	}
+	return ""
+}
+
+// unknowable reports whether nothing is left that tells of a discarded hit: its
+// number is one that had been applied before the stream was rolled back; or its
+// stream was replaced when no cursor knew of it, or Redis forgot, and it was
+// dated after the new stream's beginning.
+func (w *simWorld) unknowable(m *simMessage, h simHit) bool {
+	return m.again || w.forgotten && m.stored < w.stream.created && h.at >= w.stream.created/1e6
+}

@@ -1,0 +1,122 @@
+package consume
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// simPlan is a schedule: everything that is drawn, before anything runs.
+type simPlan struct {
+	tiers       string
+	shards      int
+	maxCommands int
+	flush       time.Duration
+	maxAhead    time.Duration
+	latency     time.Duration
+	offset      time.Duration // of the beginning, in the tiers' epochs
+	workers     int
+	events      []simEvent
+}
+
+// simEvent is one line of a schedule. What worker, n and d mean depends on the kind.
+type simEvent struct {
+	after  time.Duration
+	kind   string
+	worker int
+	n      int
+	d      time.Duration
+}
+
+// simKinds are the kinds of events and how often each is drawn.
+var simKinds = weighted(map[string]int{
+	"publish": 24, "pause": 4, "crash": 3, "crash, its requests arrive": 2, "stop": 2, "start": 4,
+	"cut before": 2, "lost reply": 3, "late reply": 2, "late request": 3, "cut": 2, "redis away": 2,
+	"roll back": 3, "flush": 1, "flush and cut": 1, "slow shard": 2,
+	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
+	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream made anew": 1,
+	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
+})
+
+func weighted(kinds map[string]int) (out []string) {
+	for _, kind := range sortedKeys(kinds) {
+		for range kinds[kind] {
+			out = append(out, kind)
+		}
+	}
+	// The simplest comes first: shrinking goes there.
+	at := 0
+	for i, kind := range out {
+		if kind == "publish" {
+			out[at], out[i] = out[i], out[at]
+			at++
+		}
+	}
+	return out
+}
+
+const simMS = time.Millisecond
+
+var simEvents = rapid.Custom(func(t *rapid.T) simEvent {
+	return simEvent{
+		kind:   rapid.SampledFrom(simKinds).Draw(t, "kind"),
+		after:  rapid.SampledFrom([]time.Duration{0, simMS, 7 * simMS, 40 * simMS, 150 * simMS, 400 * simMS, 1100 * simMS}).Draw(t, "after"),
+		worker: rapid.IntRange(0, 2).Draw(t, "worker"),
+		n:      rapid.IntRange(0, 15).Draw(t, "n"),
+		d:      rapid.SampledFrom([]time.Duration{5 * simMS, 100 * simMS, 700 * simMS, 2500 * simMS, 5500 * simMS, 9 * time.Second}).Draw(t, "d"),
+	}
+})
+
+func drawPlan(t *rapid.T) simPlan {
+	return simPlan{
+		tiers:       rapid.SampledFrom([]string{"1s/4s,4s/60s", "1s/4s", "1s/6s,3s/12s", "2s/60s"}).Draw(t, "tiers"),
+		shards:      rapid.IntRange(2, 4).Draw(t, "shards"),
+		maxCommands: rapid.IntRange(8, 40).Draw(t, "maxCommands"),
+		flush:       rapid.SampledFrom([]time.Duration{50 * simMS, 10 * simMS, 250 * simMS, 900 * simMS}).Draw(t, "flush"),
+		maxAhead:    rapid.SampledFrom([]time.Duration{time.Second, 0}).Draw(t, "maxAhead"),
+		latency:     rapid.SampledFrom([]time.Duration{0, simMS, 20 * simMS}).Draw(t, "latency"),
+		offset:      time.Duration(rapid.IntRange(0, 240).Draw(t, "offset")) * 500 * simMS,
+		workers:     rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "workers"),
+		events:      rapid.SliceOfN(simEvents, 5, 40).Draw(t, "events"),
+	}
+}
+
+func (p simPlan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "tiers %s, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers\n",
+		p.tiers, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers)
+	at := p.offset
+	for _, e := range p.events {
+		at += e.after
+		fmt.Fprintf(&b, "  %8.3fs  %s\n", at.Seconds(), e)
+	}
+	return b.String()
+}
+
+func (e simEvent) String() string {
+	switch e.kind {
+	case "publish":
+		return fmt.Sprintf("publish %d messages of form %d", e.messages(), e.n)
+	case "cut", "flush", "flush and cut":
+		return e.kind
+	case "wait", "redis away", "state fails", "nats away", "rejects fail", "rejects unacknowledged":
+		return fmt.Sprintf("%s for %s", e.kind, e.d)
+	case "stop", "start", "lost", "gap", "cut before", "lost reply":
+		return fmt.Sprintf("%s, worker %d", e.kind, e.worker)
+	case "roll back", "discard", "delete tail":
+		return fmt.Sprintf("%s by %d", e.kind, e.n+1)
+	case "stream rolled back":
+		return fmt.Sprintf("%s by %d, noticed after %s", e.kind, e.n+1, e.d)
+	case "stream made anew":
+		return fmt.Sprintf("%s, noticed after %s", e.kind, e.d)
+	case "slow shard":
+		return fmt.Sprintf("slow shard %d by %s", e.worker, e.d)
+	case "repeat", "repeat, reset":
+		return fmt.Sprintf("%s, worker %d, message %d", e.kind, e.worker, e.n)
+	}
+	return fmt.Sprintf("%s, worker %d, %s", e.kind, e.worker, e.d)
+}
+
+func (e simEvent) messages() int { return 1 + e.worker*2 }

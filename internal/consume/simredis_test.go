@@ -1,0 +1,585 @@
+package consume
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// simRedis is a model of one Redis server: the commands that the program uses,
+// WATCH, expiry by the virtual clock, and a history that it can fall back in.
+// Requests are executed where they are written, so a round trip starts no goroutine.
+type simRedis struct {
+	mu       sync.Mutex
+	keys     map[string]*simEntry
+	versions map[string]uint64 // of keys, for WATCH
+	undo     []simUndo
+	commits  []int // for each change of the data: how long undo was before it
+	conns    map[*simConn]bool
+	latency  time.Duration // of a request and of its reply, each
+
+	// Faults.
+	away      bool
+	slowShard string // a hash tag such as {1}; empty for none
+	slowBy    time.Duration
+	execFault map[*simProcess]simExecFault // of the process's next transaction that adds hits
+}
+
+// simEntry is a value. It is never changed in place, so that undo can keep it.
+type simEntry struct {
+	text    string
+	fields  []simField // of a hash, or the members of a set
+	expires int64      // Unix milliseconds; 0 for never
+}
+
+type simField struct{ name, value string }
+
+type simUndo struct {
+	key string
+	was *simEntry // nil where there was none
+}
+
+type simExecFault struct {
+	kind  string // cut before, lost reply, late reply, late request
+	delay time.Duration
+}
+
+func newSimRedis() *simRedis {
+	return &simRedis{
+		keys: map[string]*simEntry{}, versions: map[string]uint64{}, conns: map[*simConn]bool{},
+		execFault: map[*simProcess]simExecFault{},
+	}
+}
+
+// client is a production client that dials the model on behalf of a process.
+func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
+	options.Protocol, options.DisableIdentity = 2, true
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	options.ReadBufferSize, options.WriteBufferSize = 4<<10, 4<<10 // made anew for every schedule
+	options.DialerRetries = 1                                      // each waits 100 ms
+	options.Dialer = func(_ context.Context, _, _ string) (net.Conn, error) {
+		p.wait()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.away || p.dead.Load() {
+			return nil, errors.New("simulated: connection refused")
+		}
+		c := &simConn{redis: r, process: p, readable: make(chan struct{}, 1)}
+		r.conns[c] = true
+		return c, nil
+	}
+	return redis.NewClient(options)
+}
+
+func simNow() int64 { return time.Now().UnixMilli() }
+
+func (r *simRedis) get(key string) *simEntry {
+	e := r.keys[key]
+	if e != nil && e.expires != 0 && simNow() >= e.expires {
+		r.put(key, nil)
+		return nil
+	}
+	return e
+}
+
+// put sets or (nil) deletes a key.
+func (r *simRedis) put(key string, e *simEntry) {
+	was := r.keys[key]
+	if was == nil && e == nil {
+		return
+	}
+	r.undo = append(r.undo, simUndo{key, was})
+	r.versions[key]++
+	if e == nil {
+		delete(r.keys, key)
+	} else {
+		r.keys[key] = e
+	}
+}
+
+// rollBack makes the data what it was n changes ago and cuts all connections:
+// a server that lost its last writes has been started again.
+func (r *simRedis) rollBack(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n = min(n, len(r.commits))
+	if n == 0 {
+		return
+	}
+	mark := r.commits[len(r.commits)-n]
+	for len(r.undo) > mark {
+		last := r.undo[len(r.undo)-1]
+		r.undo = r.undo[:len(r.undo)-1]
+		r.versions[last.key]++
+		if last.was == nil {
+			delete(r.keys, last.key)
+		} else {
+			r.keys[last.key] = last.was
+		}
+	}
+	r.commits = r.commits[:len(r.commits)-n]
+	r.cutAll(nil)
+}
+
+func (r *simRedis) flushAll(cut bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.commits = append(r.commits, len(r.undo))
+	for _, key := range sortedKeys(r.keys) {
+		r.put(key, nil)
+	}
+	if cut {
+		r.cutAll(nil)
+	}
+}
+
+// cutAll cuts the connections of a process, or (nil) all. Requests on the way are lost.
+func (r *simRedis) cutAll(p *simProcess) {
+	for c := range r.conns {
+		if p == nil || c.process == p {
+			c.cut()
+		}
+	}
+}
+
+// simConn is a connection to the model.
+type simConn struct {
+	redis   *simRedis
+	process *simProcess
+
+	// Under redis.mu.
+	in       []byte    // written, of a command that is not complete yet
+	arriving [][]byte  // on the way to the server
+	arrives  time.Time // when the last of them does
+	blocked  bool      // the server has not got beyond a late request
+	out      []simReply
+	outAt    time.Time
+	closed   bool // by the client
+	broken   bool // by the server
+	deadline time.Time
+	multi    bool
+	queued   [][]string
+	watched  map[string]uint64
+	readable chan struct{}
+}
+
+type simReply struct {
+	at   time.Time
+	data []byte
+}
+
+func (c *simConn) cut() {
+	c.broken, c.arriving, c.in = true, nil, nil
+	delete(c.redis.conns, c)
+	c.wake()
+}
+
+func (c *simConn) wake() {
+	select {
+	case c.readable <- struct{}{}:
+	default:
+	}
+}
+
+func (c *simConn) Write(b []byte) (int, error) {
+	c.process.wait()
+	r := c.redis
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.closed {
+		return 0, net.ErrClosed
+	}
+	if c.broken || c.process.dead.Load() {
+		return 0, io.ErrClosedPipe
+	}
+	delay := r.latency
+	if r.slowShard != "" && bytes.Contains(b, []byte(r.slowShard)) {
+		delay += r.slowBy
+	}
+	if delay == 0 && len(c.arriving) == 0 && !c.blocked {
+		c.arrive(b)
+		return len(b), nil
+	}
+	c.arriving = append(c.arriving, bytes.Clone(b))
+	if at := time.Now().Add(delay); at.After(c.arrives) {
+		c.arrives = at
+	}
+	time.AfterFunc(time.Until(c.arrives), c.next)
+	return len(b), nil
+}
+
+// next lets the oldest request arrive.
+func (c *simConn) next() {
+	c.redis.mu.Lock()
+	defer c.redis.mu.Unlock()
+	if len(c.arriving) > 0 && !c.blocked {
+		b := c.arriving[0]
+		c.arriving = c.arriving[1:]
+		c.arrive(b)
+	}
+}
+
+func (c *simConn) arrive(b []byte) {
+	c.in = append(c.in, b...)
+	for !c.broken && !c.blocked {
+		args, rest := parseCommand(c.in)
+		if args == nil {
+			return
+		}
+		c.in = rest
+		c.command(args)
+	}
+}
+
+func (c *simConn) command(args []string) {
+	r := c.redis
+	if strings.EqualFold(args[0], "exec") && c.counts() {
+		fault, ok := r.execFault[c.process]
+		delete(r.execFault, c.process)
+		switch {
+		case !ok:
+		case fault.kind == "cut before":
+			c.cut()
+			return
+		case fault.kind == "late request":
+			c.blocked = true
+			time.AfterFunc(fault.delay, func() {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if c.blocked = false; !c.broken {
+					c.reply(c.do(args), 0)
+					late := bytes.Join(c.arriving, nil)
+					c.arriving = nil
+					c.arrive(late)
+				}
+			})
+			return
+		case fault.kind == "late reply":
+			c.reply(c.do(args), fault.delay)
+			return
+		default: // lost reply
+			c.do(args)
+			c.cut()
+			return
+		}
+	}
+	c.reply(c.do(args), 0)
+}
+
+// counts reports whether the transaction adds hits.
+func (c *simConn) counts() bool {
+	return slices.ContainsFunc(c.queued, func(q []string) bool { return strings.EqualFold(q[0], "hincrby") })
+}
+
+func (c *simConn) reply(data string, delay time.Duration) {
+	if at := time.Now().Add(delay + c.redis.latency); at.After(c.outAt) {
+		c.outAt = at
+	}
+	c.out = append(c.out, simReply{c.outAt, []byte(data)})
+	c.wake()
+}
+
+func (c *simConn) Read(b []byte) (int, error) {
+	for {
+		c.process.wait()
+		c.redis.mu.Lock()
+		now := time.Now()
+		wait := time.Duration(-1)
+		switch {
+		case c.closed:
+			c.redis.mu.Unlock()
+			return 0, net.ErrClosed
+		case len(c.out) > 0 && !c.out[0].at.After(now):
+			n := 0
+			for len(c.out) > 0 && !c.out[0].at.After(now) && n < len(b) {
+				moved := copy(b[n:], c.out[0].data)
+				n += moved
+				if c.out[0].data = c.out[0].data[moved:]; len(c.out[0].data) == 0 {
+					c.out = c.out[1:]
+				}
+			}
+			c.redis.mu.Unlock()
+			return n, nil
+		case c.broken || c.process.dead.Load():
+			c.redis.mu.Unlock()
+			return 0, io.EOF
+		case !c.deadline.IsZero() && !c.deadline.After(now):
+			c.redis.mu.Unlock()
+			return 0, os.ErrDeadlineExceeded
+		case len(c.out) > 0:
+			wait = c.out[0].at.Sub(now)
+		}
+		if left := c.deadline.Sub(now); !c.deadline.IsZero() && (wait < 0 || left < wait) {
+			wait = left
+		}
+		c.redis.mu.Unlock()
+		if wait < 0 {
+			<-c.readable
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-c.readable:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// Close leaves what is on the way on its way: the server reads it before it
+// sees the end of the connection.
+func (c *simConn) Close() error {
+	c.redis.mu.Lock()
+	defer c.redis.mu.Unlock()
+	c.closed = true
+	if len(c.arriving) == 0 && !c.blocked {
+		delete(c.redis.conns, c)
+	}
+	c.wake()
+	return nil
+}
+
+func (c *simConn) SetReadDeadline(t time.Time) error {
+	c.redis.mu.Lock()
+	defer c.redis.mu.Unlock()
+	c.deadline = t
+	return nil
+}
+
+func (c *simConn) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
+func (c *simConn) SetWriteDeadline(time.Time) error { return nil } // writes never wait
+func (c *simConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (c *simConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+
+// parseCommand takes one command off; nil where it is not complete.
+func parseCommand(b []byte) (args []string, rest []byte) {
+	number := func(kind byte) (int, bool) {
+		line, after, ok := bytes.Cut(b, []byte("\r\n"))
+		if !ok {
+			return 0, false
+		}
+		if line[0] != kind {
+			panic(fmt.Sprintf("simulated Redis: %q where %c was expected", line, kind))
+		}
+		n, err := strconv.Atoi(string(line[1:]))
+		if err != nil {
+			panic(err)
+		}
+		b = after
+		return n, true
+	}
+	count, ok := number('*')
+	if !ok {
+		return nil, nil
+	}
+	args = make([]string, count)
+	for i := range args {
+		size, ok := number('$')
+		if !ok || len(b) < size+2 {
+			return nil, nil
+		}
+		args[i], b = string(b[:size]), b[size+2:]
+	}
+	return args, b
+}
+
+func bulk(s string) string { return "$" + strconv.Itoa(len(s)) + "\r\n" + s + "\r\n" }
+
+func integerReply(n int64) string { return ":" + strconv.FormatInt(n, 10) + "\r\n" }
+
+const (
+	okReply   = "+OK\r\n"
+	nilReply  = "$-1\r\n"
+	queuedOne = "+QUEUED\r\n"
+)
+
+// do executes a command of a connection.
+func (c *simConn) do(args []string) string {
+	r := c.redis
+	name := strings.ToLower(args[0])
+	switch name {
+	case "watch":
+		for _, key := range args[1:] {
+			if c.watched == nil {
+				c.watched = map[string]uint64{}
+			}
+			if _, ok := c.watched[key]; !ok {
+				c.watched[key] = r.versions[key]
+			}
+		}
+		return okReply
+	case "unwatch":
+		c.watched = nil
+		return okReply
+	case "multi":
+		c.multi = true
+		return okReply
+	case "discard":
+		c.multi, c.queued, c.watched = false, nil, nil
+		return okReply
+	case "exec":
+		queued, watched := c.queued, c.watched
+		c.multi, c.queued, c.watched = false, nil, nil
+		for key, version := range watched {
+			if r.versions[key] != version {
+				return "*-1\r\n"
+			}
+		}
+		mark := len(r.undo)
+		out := []byte("*" + strconv.Itoa(len(queued)) + "\r\n")
+		for _, q := range queued {
+			out = append(out, r.run(q)...)
+		}
+		r.committed(mark)
+		return string(out)
+	}
+	if c.multi {
+		c.queued = append(c.queued, args)
+		return queuedOne
+	}
+	mark := len(r.undo)
+	out := r.run(args)
+	r.committed(mark)
+	return out
+}
+
+func (r *simRedis) committed(mark int) {
+	if len(r.undo) > mark {
+		r.commits = append(r.commits, mark)
+	}
+}
+
+// run executes a command on the data.
+func (r *simRedis) run(args []string) string {
+	var e *simEntry
+	if len(args) > 1 {
+		e = r.get(args[1])
+	}
+	var changed simEntry // a copy, to be put
+	if e != nil {
+		changed = simEntry{e.text, slices.Clone(e.fields), e.expires}
+	}
+	switch strings.ToLower(args[0]) {
+	case "ping":
+		return "+PONG\r\n"
+	case "client":
+		return okReply
+	case "time":
+		now := time.Now()
+		return "*2\r\n" + bulk(strconv.FormatInt(now.Unix(), 10)) + bulk(strconv.Itoa(now.Nanosecond()/1000))
+	case "get":
+		if e == nil {
+			return nilReply
+		}
+		return bulk(e.text)
+	case "set", "setnx":
+		nx := strings.EqualFold(args[0], "setnx") || len(args) == 4 && strings.EqualFold(args[3], "nx")
+		if !nx {
+			panic(fmt.Sprintf("simulated Redis: %q", args))
+		}
+		if e == nil {
+			r.put(args[1], &simEntry{text: args[2]})
+		}
+		if strings.EqualFold(args[0], "set") && e != nil {
+			return nilReply
+		}
+		if strings.EqualFold(args[0], "set") {
+			return okReply
+		}
+		return integerReply(int64(map[bool]int{true: 1}[e == nil]))
+	case "sadd", "hset":
+		added := int64(0)
+		step := map[bool]int{true: 1, false: 2}[strings.EqualFold(args[0], "sadd")]
+		for i := 2; i < len(args); i += step {
+			if changed.set(args[i], args[i+step-1]) {
+				added++
+			}
+		}
+		if step == 2 || added > 0 {
+			r.put(args[1], &changed)
+		}
+		return integerReply(added)
+	case "smembers":
+		out := "*" + strconv.Itoa(len(changed.fields)) + "\r\n"
+		for _, f := range changed.fields {
+			out += bulk(f.name)
+		}
+		return out
+	case "hmget":
+		out := "*" + strconv.Itoa(len(args)-2) + "\r\n"
+		for _, field := range args[2:] {
+			if value, ok := e.value(field); ok {
+				out += bulk(value)
+			} else {
+				out += nilReply
+			}
+		}
+		return out
+	case "hgetall":
+		out := "*" + strconv.Itoa(2*len(changed.fields)) + "\r\n"
+		for _, f := range changed.fields {
+			out += bulk(f.name) + bulk(f.value)
+		}
+		return out
+	case "hincrby":
+		value, _ := e.value(args[2])
+		have, _ := strconv.ParseInt(value, 10, 64)
+		by, err := strconv.ParseInt(args[3], 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		changed.set(args[2], strconv.FormatInt(have+by, 10))
+		r.put(args[1], &changed)
+		return integerReply(have + by)
+	case "expireat":
+		at, err := strconv.ParseInt(args[2], 10, 64)
+		switch {
+		case err != nil:
+			panic(err)
+		case e == nil:
+			return integerReply(0)
+		case at*1000 <= simNow():
+			r.put(args[1], nil)
+		default:
+			changed.expires = at * 1000
+			r.put(args[1], &changed)
+		}
+		return integerReply(1)
+	}
+	return "-ERR unknown command '" + args[0] + "'\r\n"
+}
+
+func (e *simEntry) value(field string) (string, bool) {
+	if e != nil {
+		for _, f := range e.fields {
+			if f.name == field {
+				return f.value, true
+			}
+		}
+	}
+	return "", false
+}
+
+// set sets a field of an entry that is not put yet, and reports whether it is new.
+func (e *simEntry) set(field, value string) bool {
+	for i := range e.fields {
+		if e.fields[i].name == field {
+			e.fields[i].value = value
+			return false
+		}
+	}
+	e.fields = append(e.fields, simField{field, value})
+	return true
+}
