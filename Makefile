@@ -4,7 +4,7 @@ PROGRAMS := ingest query publish
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build lint vet staticcheck govulncheck fuzz redis clean
+.PHONY: help run test build lint vet staticcheck govulncheck fuzz faults soak simulate redis clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,15 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	  for t in $$(grep -oE '^func Fuzz[A-Za-z0-9]+' $$f | cut -d' ' -f2); do \
 	    echo "== $$t in $$(dirname $$f)"; $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(or $(FUZZTIME),30s) $$(dirname $$f) || exit 1; \
 	  done; done
+
+faults: redis ## the fault tests of tests/faults, many rounds of each
+	FAULTS=full $(GO) test -v -count=1 -timeout 60m ./tests/faults
+
+soak: redis ## all faults mixed for SOAK (default 30m)
+	SOAK=$(or $(SOAK),30m) $(GO) test -v -count=1 -timeout 0 -run '^TestSoak$$' ./tests/faults
+
+simulate: ## N random fault schedules against the production code (N=100000)
+	$(GO) test ./internal/consume -run '^TestSimulation$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -v
 
 # The tests need a real redis-server; make run can do without one.
 redis:

@@ -24,6 +24,7 @@ func init() { boot.QuietRedis() }
 // RedisServer is a redis-server process with an append-only file.
 type RedisServer struct {
 	*Process
+	dir    string
 	client func() *redis.Client
 }
 
@@ -58,7 +59,7 @@ func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 		opt(&o)
 	}
 	dir := t.TempDir()
-	s := &RedisServer{}
+	s := &RedisServer{dir: dir}
 	s.Process = newProcess(t, "redis", path, func(port int) (args, env []string) {
 		if o.config != "" {
 			args = append(args, o.config)
@@ -111,6 +112,9 @@ func (s *RedisServer) answers() (bool, string) {
 
 // URL is the redis:// address of database 0.
 func (s *RedisServer) URL() string { return "redis://" + s.Addr() + "/0" }
+
+// Dir is where it keeps its data: the append-only file is in appendonlydir there.
+func (s *RedisServer) Dir() string { return s.dir }
 
 // Client is the test's own client, closed when the test ends. It repeats no command.
 func (s *RedisServer) Client() *redis.Client { return s.client() }

@@ -1,0 +1,163 @@
+// Package faults_test breaks the real parts while hits are published, and then
+// compares every counter with what the stream had acknowledged: to the last hit.
+//
+// The default selection is short. FAULTS=full takes more rounds and adds what is
+// slow (`make faults`); SOAK=30m mixes all faults for that long (`make soak`).
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// recovery bounds every wait for counting to go on.
+const recovery = 60 * time.Second
+
+// full reports whether the long selection was asked for.
+func full() bool { return os.Getenv("FAULTS") == "full" }
+
+// rounds is how many faults a test makes.
+func rounds(short, long int) int {
+	if full() {
+		return long
+	}
+	return short
+}
+
+// system is the whole of Tallyroll, each part a process of its own.
+type system struct {
+	t       *testing.T
+	began   time.Time
+	redis   *stack.RedisServer
+	nats    *stack.NATSProc
+	query   *stack.Service
+	workers []*stack.Service
+	js      jetstream.JetStream
+}
+
+// servers starts all but a worker, and makes the stream.
+func servers(t *testing.T) *system {
+	t.Helper()
+	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
+	s.query = stack.Query(t, s.redis, stack.NoWait) // not ready before the first worker
+	s.js = s.nats.JetStream()
+	s.createStream()
+	s.began = time.Now()
+	return s
+}
+
+// start starts everything, with one worker.
+func start(t *testing.T, env ...string) *system {
+	t.Helper()
+	s := servers(t)
+	s.worker(s.redis, env...)
+	return s
+}
+
+// worker starts another worker, which reaches Redis at the given address.
+func (s *system) worker(redis stack.Endpoint, env ...string) *stack.Service {
+	s.t.Helper()
+	w := stack.Ingest(s.t, s.nats, redis, env...)
+	s.workers = append(s.workers, w)
+	return w
+}
+
+func (s *system) createStream() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: "HITS", Subjects: []string{"hits.>"}, Duplicates: 10 * time.Minute, // longer than any outage of these tests
+	}); err != nil {
+		s.t.Fatalf("create HITS: %v", err)
+	}
+}
+
+// moment lets a random time pass, up to most: the fault comes when it comes.
+func moment(most time.Duration) { time.Sleep(rand.N(most)) }
+
+// progress waits until hits stored after now are counted on every shard, and says how long that took.
+func (s *system) progress(l *load) time.Duration {
+	s.t.Helper()
+	return s.countedUpTo(l, time.Now())
+}
+
+// countedUpTo waits until every hit stored before a moment is counted.
+func (s *system) countedUpTo(l *load, at time.Time) time.Duration {
+	s.t.Helper()
+	began := time.Now()
+	stack.Eventually(s.t, recovery, "as_of to pass "+at.Format(time.StampMilli), func() (bool, string) {
+		answer, err := s.ask(l.names())
+		if err != nil {
+			return false, err.Error()
+		}
+		return answer.AsOf.After(at), "as_of " + answer.AsOf.Format(time.StampMilli)
+	})
+	return time.Since(began)
+}
+
+// settled waits until everything stored is counted, by as_of alone, and then
+// demands the exact totals. A marker hit later they must still be the same.
+func (s *system) settled(l *load, faults int) {
+	s.t.Helper()
+	l.finish()
+	marker := "marker-" + l.prefix
+	for _, when := range []string{"when as_of had passed the last hit", "after the marker"} {
+		s.countedUpTo(l, time.Now())
+		s.compare(l, when)
+		if s.t.Failed() {
+			break
+		}
+		if when != "after the marker" {
+			l.publish(s.t.Context(), message{subject: "hits." + marker, id: "marker", hits: map[string]int64{marker: 1}})
+		}
+	}
+	published, counted := l.sum(), s.counted(l)
+	s.t.Logf("published %d, counted %d, faults %d, took %v (%d messages, %d published again)",
+		published, counted, faults, time.Since(s.began).Round(10*time.Millisecond), l.messages.Load(), l.repeats.Load())
+}
+
+// compare fails the test where a counter is not exactly what was published.
+func (s *system) compare(l *load, when string) {
+	s.t.Helper()
+	truth := l.published()
+	answer, err := s.ask(l.names())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var wrong []string
+	for _, got := range answer.Totals {
+		if want := truth[got.Key]; got.Total != want || got.Lower != want || got.Upper != want {
+			wrong = append(wrong, fmt.Sprintf("%s: published %d, counted %d (%d to %d)", got.Key, want, got.Total, got.Lower, got.Upper))
+		}
+	}
+	if len(wrong) > 0 {
+		slices.Sort(wrong)
+		s.t.Errorf("%s %d of %d counters are wrong; published %d, counted %d:\n%s", when, len(wrong), len(truth), l.sum(), s.counted(l),
+			strings.Join(wrong[:min(len(wrong), 10)], "\n"))
+	}
+}
+
+func (s *system) counted(l *load) (sum int64) {
+	s.t.Helper()
+	answer, err := s.ask(l.names())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, total := range answer.Totals {
+		sum += total.Total
+	}
+	return sum
+}

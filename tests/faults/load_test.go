@@ -1,0 +1,224 @@
+package faults_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+const (
+	publishers = 4
+	counters   = 300
+	batch      = 20 // most hits of one message
+)
+
+// load publishes hits in the background and knows what was acknowledged. A
+// message whose acknowledgement is unknown is published again under the same
+// Nats-Msg-Id until there is one, so nothing is stored that is not known.
+type load struct {
+	t      *testing.T
+	js     jetstream.JetStream
+	prefix string // of the counters' names, and of message ids
+	single bool   // one hit a message
+
+	messages, repeats atomic.Int64
+	ids               atomic.Int64
+	running           sync.WaitGroup
+	stop              context.CancelFunc
+
+	mu    sync.Mutex
+	truth map[string]int64
+}
+
+// message is one message and what it counts.
+type message struct {
+	subject, id string
+	body        []byte
+	hits        map[string]int64
+}
+
+// newLoad publishes nothing by itself.
+func newLoad(s *system, prefix string, single bool) *load {
+	js, err := jetstream.New(s.nats.Conn(nats.ReconnectBufSize(-1))) // fail at once while there is no server
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	l := &load{t: s.t, js: js, prefix: prefix, single: single, stop: func() {}, truth: map[string]int64{}}
+	for i := range counters {
+		l.truth[l.counter(i)] = 0
+	}
+	return l
+}
+
+// startLoad publishes messages at the given rate until finish: at 1,000 a second
+// and half of them batches, about 10,000 hits a second.
+func startLoad(s *system, prefix string, single bool, perSecond int) *load {
+	l := newLoad(s, prefix, single)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	l.stop = cancel
+	for range publishers {
+		l.running.Go(func() {
+			tick := time.NewTicker(time.Second * publishers / time.Duration(perSecond))
+			defer tick.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+					l.publish(s.t.Context(), l.random()) // to its end, also when ctx is over
+				}
+			}
+		})
+	}
+	s.t.Cleanup(func() { cancel(); l.running.Wait() })
+	return l
+}
+
+// finish stops publishing and returns when every message begun is acknowledged.
+func (l *load) finish() {
+	l.t.Helper()
+	l.stop()
+	l.running.Wait()
+	if l.t.Failed() {
+		l.t.FailNow() // a message was not acknowledged: the truth is not known
+	}
+}
+
+// burst publishes n messages as fast as they are acknowledged.
+func (l *load) burst(n int, next func() message) {
+	l.t.Helper()
+	var left atomic.Int64
+	left.Store(int64(n))
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				l.publish(l.t.Context(), next())
+			}
+		})
+	}
+	wg.Wait()
+	if l.t.Failed() {
+		l.t.FailNow()
+	}
+}
+
+func (l *load) counter(i int) string { return fmt.Sprintf("%s-%d", l.prefix, i) }
+
+func (l *load) random() message {
+	if l.single || rand.IntN(2) == 0 {
+		name := l.counter(rand.IntN(counters))
+		return message{subject: "hits." + name, hits: map[string]int64{name: 1}}
+	}
+	return l.batch(1 + rand.IntN(batch))
+}
+
+// batch is a message of several hits, as lines or as an array.
+func (l *load) batch(size int) message {
+	m := message{subject: "hits.batch", hits: make(map[string]int64, size)}
+	lines := make([]string, size)
+	for i := range lines {
+		// Some counters are hit much more often than others.
+		name, n := l.counter(min(int(rand.ExpFloat64()*counters/8), counters-1)), int64(1)
+		lines[i] = fmt.Sprintf(`{"key":%q}`, name)
+		if rand.IntN(4) == 0 {
+			n = 1 + rand.Int64N(5)
+			lines[i] = fmt.Sprintf(`{"key":%q,"n":%d}`, name, n)
+		}
+		m.hits[name] += n
+	}
+	if m.body = []byte(strings.Join(lines, "\n")); rand.IntN(2) == 0 {
+		m.body = []byte("[" + strings.Join(lines, ",") + "]")
+	}
+	return m
+}
+
+// plain is a message of exactly size hits.
+func (l *load) plain(size int) message {
+	m := message{subject: "hits.batch", hits: make(map[string]int64, size)}
+	for range size {
+		name := l.counter(rand.IntN(counters))
+		m.body = fmt.Appendf(m.body, "{\"key\":%q}\n", name)
+		m.hits[name]++
+	}
+	return m
+}
+
+// publish returns when the message is stored, and then counts it as published.
+func (l *load) publish(ctx context.Context, m message) {
+	ctx, cancel := context.WithTimeout(ctx, 2*recovery)
+	defer cancel()
+	if m.id == "" {
+		m.id = fmt.Sprintf("%s:%d", l.prefix, l.ids.Add(1))
+	}
+	for {
+		once, done := context.WithTimeout(ctx, time.Second)
+		_, err := l.js.PublishMsg(once, &nats.Msg{Subject: m.subject, Data: m.body}, jetstream.WithMsgID(m.id))
+		done()
+		if err == nil {
+			break
+		}
+		l.repeats.Add(1)
+		select {
+		case <-ctx.Done():
+			l.t.Errorf("message %s is not acknowledged: %v", m.id, err)
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	l.messages.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, n := range m.hits {
+		l.truth[name] += n
+	}
+}
+
+// published is what each counter must have.
+func (l *load) published() map[string]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.truth)
+}
+
+func (l *load) names() []string { return slices.Sorted(maps.Keys(l.published())) }
+
+func (l *load) sum() (n int64) {
+	for _, v := range l.published() {
+		n += v
+	}
+	return n
+}
+
+// ask asks for the totals of the counters over the last day.
+func (s *system) ask(keys []string) (stack.Answer, error) {
+	var answer stack.Answer
+	status, body, err := stack.Do(http.MethodPost, s.query.URL()+"/v1/total", map[string]any{"keys": keys, "windows": []string{"24h"}})
+	if err != nil {
+		return answer, err
+	}
+	if status != http.StatusOK {
+		return answer, fmt.Errorf("status %d: %s", status, body)
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return answer, err
+	}
+	if len(answer.Totals) != len(keys) {
+		return answer, fmt.Errorf("%d totals for %d counters", len(answer.Totals), len(keys))
+	}
+	return answer, nil
+}

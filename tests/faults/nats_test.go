@@ -1,0 +1,173 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+func TestNATSKilled(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	l := startLoad(s, "c", false, 1000)
+	n := rounds(3, 30)
+	for range n {
+		s.progress(l)
+		moment(400 * time.Millisecond)
+		s.nats.Kill()
+		s.nats.Start()
+	}
+	s.settled(l, n)
+}
+
+func TestNATSAwayForAWhile(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	l := startLoad(s, "c", false, 1000)
+	s.progress(l)
+	s.nats.Kill()
+	time.Sleep(time.Duration(rounds(3, 30)) * time.Second) // the outage
+	s.nats.Start()
+	s.settled(l, 1)
+}
+
+func TestBothServersDown(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	l := startLoad(s, "c", false, 1000)
+	servers := []interface{ Start() }{s.redis, s.nats}
+	n := rounds(2, 12)
+	for i := range n {
+		s.progress(l)
+		moment(300 * time.Millisecond)
+		s.redis.Kill()
+		s.nats.Kill()
+		servers[i%2].Start()
+		moment(time.Second)
+		servers[(i+1)%2].Start()
+	}
+	s.settled(l, n)
+}
+
+// stream is the handle of the stream as it is now.
+func (s *system) stream(ctx context.Context) jetstream.Stream {
+	s.t.Helper()
+	stream, err := s.js.Stream(ctx, "HITS")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return stream
+}
+
+// Messages are purged that nobody had read: they are counted as discarded, and
+// answers about their time say that they are incomplete.
+func TestStreamPurged(t *testing.T) {
+	t.Parallel()
+	s := start(t, "INGEST_MAX_COMMANDS=100") // so that a worker without Redis soon reads no more
+	ctx, cancel := context.WithTimeout(t.Context(), 5*recovery)
+	defer cancel()
+	l := newLoad(s, "c", true)
+	n := rounds(1, 5)
+	for range n {
+		s.redis.Pause()
+		l.burst(25_000, l.random) // more than a worker holds: it has asked for 10,000
+		if err := s.stream(ctx).Purge(ctx); err != nil {
+			t.Fatal(err)
+		}
+		s.redis.Resume()
+		l.burst(100, l.random)
+		s.progress(l)
+	}
+	counted, discarded := s.counted(l), s.metric(s.workers[0], `tallyroll_ingest_discarded_messages_total{stream="HITS"}`)
+	if counted+discarded != l.sum() || discarded == 0 {
+		t.Errorf("published %d; want the %d counted and the %d discarded to be that, and some of each", l.sum(), counted, discarded)
+	}
+	params := url.Values{"key": {l.counter(0)}, "from": {s.began.Format(time.RFC3339Nano)}}
+	answer, err := stack.FetchTotals(s.query.URL(), params)
+	if err != nil || answer.Totals[0].Complete {
+		t.Errorf("a window with discarded hits: %+v %v; want it not to be complete", answer, err)
+	}
+	t.Logf("published %d, counted %d, discarded %d, faults %d, took %v", l.sum(), counted, discarded, n, time.Since(s.began).Round(10*time.Millisecond))
+
+	after := startLoad(s, "after", false, 1000) // and counting is exact again
+	s.progress(after)
+	s.settled(after, n)
+}
+
+// metric is the value of one metric, which must be there.
+func (s *system) metric(w *stack.Service, name string) (value int64) {
+	s.t.Helper()
+	resp, err := http.Get(w.URL() + "/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var f float64
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			if _, err := fmt.Sscan(rest, &f); err != nil {
+				s.t.Fatalf("%s: %v", line, err)
+			}
+			return int64(f)
+		}
+	}
+	s.t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// A stream made anew counts from its first message, exactly; what the old one
+// held counts at most once.
+func TestStreamMadeAnew(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*recovery)
+	defer cancel()
+	n := rounds(3, 20)
+	var old []*load
+	for i := range n {
+		l := startLoad(s, fmt.Sprintf("old%d", i), false, 1000)
+		if i%2 == 0 {
+			s.progress(l)
+		}
+		moment(500 * time.Millisecond)
+		l.finish()
+		old = append(old, l)
+		if err := s.js.DeleteStream(ctx, "HITS"); err != nil {
+			t.Fatal(err)
+		}
+		if i%3 == 2 { // not at once: the worker has time to see it gone
+			moment(3 * time.Second)
+		}
+		s.createStream()
+	}
+	l := startLoad(s, "new", false, 1000)
+	s.progress(l)
+	moment(500 * time.Millisecond)
+	s.settled(l, n)
+	for _, l := range old {
+		truth := l.published()
+		answer, err := s.ask(l.names())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range answer.Totals {
+			if got.Total > truth[got.Key] {
+				t.Errorf("%s of a stream that is gone: published %d, counted %d", got.Key, truth[got.Key], got.Total)
+			}
+		}
+		t.Logf("%s: published %d, counted %d", l.prefix, l.sum(), s.counted(l))
+	}
+}

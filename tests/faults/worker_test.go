@@ -1,0 +1,94 @@
+package faults_test
+
+import (
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+func TestWorkerKilled(t *testing.T) {
+	t.Parallel()
+	s := start(t, stack.NoWait) // kills come while it starts, too
+	l := startLoad(s, "c", false, 1000)
+	n := rounds(10, 100)
+	for i := range n {
+		if i%2 == 0 {
+			s.progress(l)
+		}
+		moment(500 * time.Millisecond)
+		s.workers[0].Kill()
+		s.workers[0].Start()
+	}
+	s.settled(l, n)
+}
+
+// There is no fleet: two workers read the same stream and fence each other.
+func TestWorkerPausedWhileAnotherTakesOver(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.worker(s.redis)
+	l := startLoad(s, "c", false, 1000)
+	n := rounds(4, 40)
+	for i := range n {
+		zombie := s.workers[i%2]
+		moment(500 * time.Millisecond)
+		zombie.Pause()
+		s.progress(l)
+		zombie.Resume()
+	}
+	s.settled(l, n)
+}
+
+func TestTimeToCountAgain(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		standby bool
+	}{{"restarted at once", false}, {"another standing by", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := start(t)
+			if c.standby {
+				s.worker(s.redis)
+			}
+			l := startLoad(s, "c", false, 500)
+			n := rounds(1, 10)
+			var sum, worst time.Duration
+			for range n {
+				s.progress(l)
+				moment(500 * time.Millisecond)
+				dead := time.Now()
+				s.workers[0].Kill()
+				if !c.standby {
+					s.workers[0].Start()
+				}
+				s.countedUpTo(l, dead)
+				took := time.Since(dead)
+				sum, worst = sum+took, max(worst, took)
+				if c.standby {
+					s.workers[0].Start()
+				}
+			}
+			t.Logf("from the death to hits stored after it counted on every shard: mean %v, worst %v of %d",
+				(sum / time.Duration(n)).Round(time.Millisecond), worst.Round(time.Millisecond), n)
+			s.settled(l, n)
+		})
+	}
+}
+
+func TestReplaySpeed(t *testing.T) {
+	if !full() {
+		t.Skip("a measurement, with FAULTS=full only")
+	}
+	s := start(t)
+	l := newLoad(s, "c", false)
+	const hits = 1_000_000
+	l.burst(hits/batch, func() message { return l.plain(batch) })
+	s.progress(l)
+	began := time.Now()
+	s.flushAll()
+	s.countedUpTo(l, began)
+	took := time.Since(began)
+	t.Logf("replayed %d hits in %v: %.0f hits/s", l.sum(), took.Round(time.Millisecond), float64(l.sum())/took.Seconds())
+	s.settled(l, 1)
+}
