@@ -135,15 +135,15 @@ func (s *session) run(ctx context.Context, opened func()) error {
 // resume reads all cursors, decides where each shard goes on, and writes what
 // has to change before anything is read.
 func (s *session) resume(ctx context.Context) error {
-	s.writers = make([]*shardWriter, s.layout.Shards)
+	writers := make([]*shardWriter, s.layout.Shards)
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(openConcurrency)
-	for shard := range s.writers {
+	for shard := range writers {
 		group.Go(func() error {
 			w, err := s.store.OpenWriter(gctx, s.layout, s.stream, shard)
 			if err == nil {
 				w.OnRetry = s.lost
-				s.writers[shard] = &shardWriter{Writer: w}
+				writers[shard] = &shardWriter{Writer: w}
 			}
 			return err
 		})
@@ -161,6 +161,7 @@ func (s *session) resume(ctx context.Context) error {
 	if err := s.register(ctx); err != nil {
 		return err
 	}
+	s.writers = writers
 	s.outage.over()
 
 	applied := make([]uint64, s.layout.Shards)
@@ -186,7 +187,11 @@ func (s *session) resume(ctx context.Context) error {
 	}
 	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(discarded))
 	s.buffer = newBuffer(s.layout, s.limits.maxCommands, applied)
-	return s.take(ctx)
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	// Once more: what was lost between the first time and the cursors, no cursor tells of.
+	return s.register(ctx)
 }
 
 // take writes the cursors that resume has changed, so that readers of Redis and
@@ -235,6 +240,13 @@ func (s *session) open(ctx context.Context) (reading, error) {
 	reading, err := s.source.open(ctx, s.last+1)
 	if err != nil {
 		return nil, err
+	}
+	// Made anew since resume looked, the stream would deliver messages that the
+	// cursors do not speak of.
+	if state, err := s.source.state(ctx); err != nil {
+		return nil, err
+	} else if state.created != s.info.created {
+		return nil, errIncarnated
 	}
 	s.log.Info().Uint64("from", s.last+1).Uint64("last", s.info.last).Uint64("pending", reading.pending()).Msg("stream taken")
 	if reading.pending() == 0 && s.last < s.info.last {

@@ -54,7 +54,7 @@ func TestSimulation(t *testing.T) {
 		}
 	})
 	took := time.Since(began)
-	t.Logf("%d schedules in %s (%.0f a second), no miscount", schedules, took.Round(simMS), float64(schedules)/took.Seconds())
+	t.Logf("%d schedules in %s (%.0f a second), no miscount", schedules, took.Round(simTick), float64(schedules)/took.Seconds())
 }
 
 // run runs a schedule and says what went wrong, or nothing.
@@ -80,7 +80,6 @@ type simWorld struct {
 	plan     simPlan
 	log      zerolog.Logger
 	settings Settings
-	options  *redis.Options
 	single   []window.Layout // of each tier alone
 	redis    *simRedis
 	stream   *simStream
@@ -216,7 +215,7 @@ func (w *simWorld) run() string {
 	}
 	w.heal()
 	healed := simNow()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * simMS) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * simTick) {
 		if problem := w.check(false); problem != "" {
 			return "after healing: " + problem
 		}

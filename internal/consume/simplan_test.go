@@ -57,15 +57,15 @@ func weighted(kinds map[string]int) (out []string) {
 	return out
 }
 
-const simMS = time.Millisecond
+const simTick = time.Millisecond
 
 var simEvents = rapid.Custom(func(t *rapid.T) simEvent {
 	return simEvent{
 		kind:   rapid.SampledFrom(simKinds).Draw(t, "kind"),
-		after:  rapid.SampledFrom([]time.Duration{0, simMS, 7 * simMS, 40 * simMS, 150 * simMS, 400 * simMS, 1100 * simMS}).Draw(t, "after"),
+		after:  rapid.SampledFrom([]time.Duration{0, simTick, 7 * simTick, 40 * simTick, 150 * simTick, 400 * simTick, 1100 * simTick}).Draw(t, "after"),
 		worker: rapid.IntRange(0, 2).Draw(t, "worker"),
 		n:      rapid.IntRange(0, 15).Draw(t, "n"),
-		d:      rapid.SampledFrom([]time.Duration{5 * simMS, 100 * simMS, 700 * simMS, 2500 * simMS, 5500 * simMS, 9 * time.Second}).Draw(t, "d"),
+		d:      rapid.SampledFrom([]time.Duration{5 * simTick, 100 * simTick, 700 * simTick, 2500 * simTick, 5500 * simTick, 9 * time.Second}).Draw(t, "d"),
 	}
 })
 
@@ -74,10 +74,10 @@ func drawPlan(t *rapid.T) simPlan {
 		tiers:       rapid.SampledFrom([]string{"1s/4s,4s/60s", "1s/4s", "1s/6s,3s/12s", "2s/60s"}).Draw(t, "tiers"),
 		shards:      rapid.IntRange(2, 4).Draw(t, "shards"),
 		maxCommands: rapid.IntRange(8, 40).Draw(t, "maxCommands"),
-		flush:       rapid.SampledFrom([]time.Duration{50 * simMS, 10 * simMS, 250 * simMS, 900 * simMS}).Draw(t, "flush"),
+		flush:       rapid.SampledFrom([]time.Duration{50 * simTick, 10 * simTick, 250 * simTick, 900 * simTick}).Draw(t, "flush"),
 		maxAhead:    rapid.SampledFrom([]time.Duration{time.Second, 0}).Draw(t, "maxAhead"),
-		latency:     rapid.SampledFrom([]time.Duration{0, simMS, 20 * simMS}).Draw(t, "latency"),
-		offset:      time.Duration(rapid.IntRange(0, 240).Draw(t, "offset")) * 500 * simMS,
+		latency:     rapid.SampledFrom([]time.Duration{0, simTick, 20 * simTick}).Draw(t, "latency"),
+		offset:      time.Duration(rapid.IntRange(0, 240).Draw(t, "offset")) * 500 * simTick,
 		workers:     rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "workers"),
 		events:      rapid.SliceOfN(simEvents, 5, 40).Draw(t, "events"),
 	}
