@@ -80,12 +80,6 @@ func (r *Reader) Answer(ctx context.Context, now int64, questions []Question) (A
 	return Answers{}, errStale
 }
 
-// Layout is the namespace's layout, from Redis where it is not known yet.
-func (r *Reader) Layout(ctx context.Context) (Layout, error) {
-	layout, _, _, err := r.cached(ctx)
-	return layout, err
-}
-
 // cached does not hold the lock while it asks Redis: the lock knows no
 // deadline, and a Redis that hangs would make each caller wait for all before it.
 func (r *Reader) cached(ctx context.Context) (Layout, string, []string, error) {
