@@ -16,6 +16,9 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Fatalf("SOAK: %v", err)
 	}
+	// go test's own limit does not know how long SOAK is.
+	hung := time.AfterFunc(lasts+15*time.Minute, func() { panic("the soak hangs") })
+	defer hung.Stop()
 	s := servers(t)
 	p := startProxy(t, s.redis.Addr(), nil)
 	for range 2 {
