@@ -73,8 +73,10 @@ type message struct {
 	seq       uint64
 	stored    int64  // Unix nanoseconds
 	discarded uint64 // messages missing before this one
-	hits      []hit
-	rejects   []reject
+	// discardedBefore is a moment by which those had been stored, Unix milliseconds.
+	discardedBefore int64
+	hits            []hit
+	rejects         []reject
 }
 
 // add puts a message into the filling half, waiting for room where it is full.
@@ -106,7 +108,7 @@ func (b *buffer) add(stream string, m message, maxAheadMilli int64) bool {
 	}
 	if m.discarded > 0 {
 		l.discarded += m.discarded
-		l.incompleteBefore = storedMilli + maxAheadMilli
+		l.incompleteBefore = m.discardedBefore + maxAheadMilli
 	}
 	l.messages++
 	l.seq, l.stored = m.seq, m.stored

@@ -42,6 +42,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 		for seq := uint64(1); seq <= messages; seq++ {
 			m := testMessage(seq)
 			m.discarded = uint64(random.IntN(2))
+			m.discardedBefore = testStored
 			for range random.IntN(4) * random.IntN(12) { // 0 to 33: some alone are more than maxCommands
 				m.hits = append(m.hits, testHits(random.IntN(200))...)
 			}

@@ -59,6 +59,7 @@ type session struct {
 	subjects subjects
 	last     uint64 // stream sequence of the last message
 	expected uint64 // consumer sequence of the next one
+	lost     bool   // a delivery was not understood: none after it is
 
 	tail tail
 	fail context.CancelCauseFunc
@@ -143,7 +144,7 @@ func (s *session) resume(ctx context.Context) error {
 		group.Go(func() error {
 			w, err := s.store.OpenWriter(gctx, s.layout, s.stream, shard)
 			if err == nil {
-				w.OnRetry = s.lost
+				w.OnRetry = s.redisLost
 				writers[shard] = &shardWriter{Writer: w}
 			}
 			return err
@@ -280,8 +281,9 @@ func (s *session) passDeletedTail(ctx context.Context) error {
 	if err != nil || holds {
 		return err // where there is one it will be delivered
 	}
+	// When they were stored nobody knows any more, but before now.
 	s.buffer.add(s.stream, message{
-		seq: s.info.last, stored: s.info.lastStored, discarded: s.info.last - s.last,
+		seq: s.info.last, stored: s.info.lastStored, discarded: s.info.last - s.last, discardedBefore: s.info.at,
 	}, s.limits.maxAhead.Milliseconds())
 	s.last = s.info.last
 	return nil
@@ -290,16 +292,20 @@ func (s *session) passDeletedTail(ctx context.Context) error {
 // read handles one message, on the reading's goroutine. Blocking here stops the
 // reading: the stream holds the rest.
 func (s *session) read(d delivery) {
-	if d.nth != s.expected {
+	switch {
+	case s.lost: // a flush may still be on its way: nothing behind the loss may join it, whatever its number
+		return
+	case d.nth != s.expected:
+		s.lost = true
 		s.fail(fmt.Errorf("%w: delivery %d of %s came where %d was expected", errGap, d.nth, s.stream, s.expected))
 		return
-	}
-	if d.seq <= s.last {
+	case d.seq <= s.last:
+		s.lost = true
 		s.fail(fmt.Errorf("%w: message %d of %s came after %d", errGap, d.seq, s.stream, s.last))
 		return
 	}
 	s.expected++
-	m := message{seq: d.seq, stored: d.stored, discarded: d.seq - s.last - 1}
+	m := message{seq: d.seq, stored: d.stored, discarded: d.seq - s.last - 1, discardedBefore: d.stored / 1e6}
 	s.last = m.seq
 	if !d.marker {
 		s.decode.decode(s.subjects.counter(d.subject), d.stored/1e6, d.data)
@@ -308,8 +314,8 @@ func (s *session) read(d delivery) {
 	s.buffer.add(s.stream, m, s.limits.maxAhead.Milliseconds())
 }
 
-// lost says once that Redis does not answer.
-func (s *session) lost(err error) {
+// redisLost says once that Redis does not answer.
+func (s *session) redisLost(err error) {
 	s.metrics.retries.Inc()
 	s.outage.begin(err)
 }

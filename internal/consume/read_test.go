@@ -1,0 +1,50 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// A consumer that begins anew counts its deliveries from 1 again: sooner or later
+// one has the number that was expected, and its message must not be taken.
+func TestNothingBehindALossIsRead(t *testing.T) {
+	layout := testLayout
+	within, fail := context.WithCancelCause(t.Context())
+	s := &session{
+		stream: "HITS", layout: layout, decode: newDecoder(layout, 0, 10), subjects: newSubjects([]string{"hits.>"}),
+		buffer: newBuffer(layout, 100, make([]uint64, layout.Shards)), expected: 1, fail: fail,
+	}
+	for _, d := range []delivery{{seq: 1, nth: 1}, {seq: 2, nth: 2}, {seq: 3, nth: 1}, {seq: 4, nth: 2}, {seq: 5, nth: 3}} {
+		d.subject, d.stored = "hits.c", testStored*1e6
+		s.read(d)
+	}
+	if err := context.Cause(within); !errors.Is(err, errGap) {
+		t.Errorf("the session ends with %v, want %v", err, errGap)
+	}
+	if seq, _, _ := s.buffer.place(); seq != 2 {
+		t.Errorf("message %d is in memory, want none behind 2", seq)
+	}
+}
+
+// When deleted messages had been stored nobody knows: after the last that is
+// held, and before the stream was asked.
+func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
+	layout := testLayout
+	s := &session{
+		stream: "HITS", layout: layout, source: emptied{}, last: 3,
+		info:   streamState{first: 1, last: 5, lastStored: 1000 * 1e6, at: 9000},
+		buffer: newBuffer(layout, 100, make([]uint64, layout.Shards)),
+	}
+	if err := s.passDeletedTail(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.buffer.take(); got.seq != 5 || got.discarded != 2 || got.incompleteBefore != 9000 {
+		t.Errorf("at %d with %d discarded, incomplete before %d; want 5, 2, 9000", got.seq, got.discarded, got.incompleteBefore)
+	}
+}
+
+// emptied holds no message after any.
+type emptied struct{ source }
+
+func (emptied) holdsAfter(context.Context, uint64) (bool, error) { return false, nil }
