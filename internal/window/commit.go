@@ -119,7 +119,7 @@ func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit,
 func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Commit) error {
 	start := time.Now()
 	applied := false
-	err := w.store.client.Watch(ctx, func(tx *redis.Tx) error {
+	err := w.store.watch(ctx, w.key, func(tx *redis.Tx) error {
 		var cursor *redis.SliceCmd
 		var clock *redis.TimeCmd
 		if _, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -149,10 +149,9 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 		}
 		applied = true
 		return nil
-	}, w.key)
+	})
 	out.Took = time.Since(start)
 	if err == nil && !applied {
-		// A client may come back without having run the function.
 		err = errors.New("the transaction was not run")
 	}
 	return err
