@@ -23,7 +23,17 @@ const ioTimeout = 5 * time.Second
 
 // Client is a client with these Options: of one server, of a cluster, or of
 // the master that Sentinels name.
-func (r Redis) Client() redis.UniversalClient { return redis.NewUniversalClient(r.Options()) }
+func (r Redis) Client() redis.UniversalClient {
+	o := r.Options()
+	if !o.IsClusterMode {
+		return redis.NewUniversalClient(o)
+	}
+	// By itself the client asks who is master only when a node redirects it: one
+	// that is dead does not, and for a minute nobody would ask for its successor.
+	c := o.Cluster()
+	c.ClusterStateReloadInterval = time.Second
+	return redis.NewClusterClient(c)
+}
 
 // Options are those of a client that never repeats a command by itself: go-redis
 // resends after a lost reply, and a resent HINCRBY counts twice. A client of a
