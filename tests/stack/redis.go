@@ -119,17 +119,29 @@ func (s *RedisServer) Dir() string { return s.dir }
 // Client is the test's own client, closed when the test ends. It repeats no command.
 func (s *RedisServer) Client() *redis.Client { return s.client() }
 
-// Scan lists the keys that match a pattern, in order, each once.
+// Scan lists the keys that match a pattern, of a cluster those of all masters, in order, each once.
 func Scan(t testing.TB, client redis.UniversalClient, pattern string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+	var mu sync.Mutex
 	var keys []string
-	it := client.Scan(ctx, 0, pattern, 1000).Iterator()
-	for it.Next(ctx) {
-		keys = append(keys, it.Val())
+	scan := func(ctx context.Context, server redis.Cmdable) error {
+		it := server.Scan(ctx, 0, pattern, 1000).Iterator()
+		for it.Next(ctx) {
+			mu.Lock()
+			keys = append(keys, it.Val())
+			mu.Unlock()
+		}
+		return it.Err()
 	}
-	if err := it.Err(); err != nil {
+	var err error
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
+	} else {
+		err = scan(ctx, client)
+	}
+	if err != nil {
 		t.Fatalf("scan %s: %v", pattern, err)
 	}
 	slices.Sort(keys)

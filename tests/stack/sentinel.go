@@ -86,6 +86,20 @@ func (s *RedisSentinels) Master() *RedisServer {
 	return master
 }
 
+// FailOver asks the Sentinels to make a replica master while the old one lives,
+// and returns when they have.
+func (s *RedisSentinels) FailOver() {
+	s.t.Helper()
+	old := s.Master()
+	if err := s.Sentinels[0].Client().Do(s.t.Context(), "sentinel", "failover", masterName).Err(); err != nil {
+		s.t.Fatalf("sentinel failover: %v", err)
+	}
+	Eventually(s.t, settleWithin, "another master", func() (bool, string) {
+		now, state := s.master()
+		return now != nil && now != old && state == "", state
+	})
+}
+
 func (s *RedisSentinels) master() (agreed *RedisServer, not string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
