@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,8 +25,9 @@ func init() { boot.QuietRedis() }
 // RedisServer is a redis-server process with an append-only file.
 type RedisServer struct {
 	*Process
-	dir    string
-	client func() *redis.Client
+	dir     string
+	tlsPort int
+	client  func() *redis.Client
 }
 
 // RedisOption changes how redis-server is started.
@@ -34,6 +36,7 @@ type RedisOption func(*redisOptions)
 type redisOptions struct {
 	config string
 	args   []string
+	tls    *Certificate
 }
 
 // RedisConfig starts redis-server with a configuration file in place of the
@@ -60,6 +63,10 @@ func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 	}
 	dir := t.TempDir()
 	s := &RedisServer{dir: dir}
+	if o.tls != nil {
+		s.tlsPort = FreePort(t)
+		o.args = append(o.args, o.tls.args(s.tlsPort)...)
+	}
 	s.Process = newProcess(t, "redis", path, func(port int) (args, env []string) {
 		if o.config != "" {
 			args = append(args, o.config)
@@ -108,6 +115,23 @@ func (s *RedisServer) answers() (bool, string) {
 		return false, fmt.Sprintf("%s is served by %v, not by process %d", s.Addr(), id, r.pid)
 	}
 	return true, ""
+}
+
+// CutReplicas ends replication until the server is started again: a replica
+// keeps what it has, and is refused what comes.
+func (s *RedisServer) CutReplicas() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, command := range []string{"acl setuser default -psync -sync", "client kill type replica"} {
+		var args []any
+		for word := range strings.FieldsSeq(command) {
+			args = append(args, word)
+		}
+		if err := s.Client().Do(ctx, args...).Err(); err != nil {
+			s.t.Fatalf("%s: %v", command, err)
+		}
+	}
 }
 
 // URL is the redis:// address of database 0.
