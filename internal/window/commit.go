@@ -111,6 +111,7 @@ func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit,
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, ctx.Err())
 		case <-time.After(backoff):
 		}
+		w.store.findMasters(ctx)
 		backoff = min(2*backoff, maxBackoff)
 	}
 }
@@ -152,6 +153,7 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 	})
 	out.Took = time.Since(start)
 	if err == nil && !applied {
+		// A client may come back without having run the function.
 		err = errors.New("the transaction was not run")
 	}
 	return err

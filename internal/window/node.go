@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -16,30 +17,41 @@ import (
 // what counts, or must be read in order, goes to that node's own client: the
 // cluster's client follows redirects and repeats, command by command.
 
-// watch runs fn in a WATCH of one key on the server that holds it. It runs fn
-// at most once and repeats nothing; nil does not mean that fn was run.
+// watch runs fn in a WATCH of one key on the server that holds it, at most once.
+// It repeats nothing and follows no redirect.
 func (s *Store) watch(ctx context.Context, key string, fn func(*redis.Tx) error) error {
 	if s.cluster == nil {
 		return s.client.Watch(ctx, fn, key)
 	}
 	node, err := s.cluster.MasterForKey(ctx, key)
-	if err == nil {
-		err = node.Watch(ctx, fn, key)
+	if err != nil {
+		return err
 	}
-	if err != nil && !errors.Is(err, redis.TxFailedErr) {
-		s.cluster.ReloadState(ctx) // the slot may have moved, or its master died
-	}
-	return err
+	return node.Watch(ctx, fn, key)
 }
 
-// readInOrder sends the commands that both functions queue. What first reads of
-// a shard is never newer than what then reads of it. Both may be called again,
-// after which only the commands of the last call have replies.
+// findMasters asks a cluster which node is master of what, for at most a second:
+// after a failure the slot may have moved, or its master may have died.
+func (s *Store) findMasters(ctx context.Context) {
+	if s.cluster == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	// This asks before it calls anything; ReloadState would come back before it has
+	// asked, and the next attempt would go to where the last one went.
+	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+}
+
+// readInOrder sends the commands that both functions queue, each with its key as
+// first argument. What first reads of a shard is never newer than what then reads
+// of it. Both may be called again, after which only the commands of the last call
+// have replies.
 //
-// The commands of a node go over one connection, all nodes are asked at once,
-// and no redirect is followed: of a slot that moves, a redirected cursor would
-// be read after the counts that it tells of. So a slot on its way costs a second
-// round trip, in which everything is read one after the other.
+// The commands of a node go over one connection, so to one process with one
+// history, and all nodes are asked at once. No redirect is followed: of a slot
+// that moves, a redirected cursor would be read after the counts that it tells
+// of. Where one is on its way all is read again in two steps, with redirects.
 func (s *Store) readInOrder(ctx context.Context, first, then func(redis.Pipeliner)) error {
 	if s.cluster == nil {
 		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
