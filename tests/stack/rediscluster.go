@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -130,18 +131,16 @@ func (c *RedisCluster) ok() (bool, string) {
 		if err != nil || !strings.Contains(info, "cluster_state:ok") {
 			return false, fmt.Sprintf("%s: %v %s", node.Addr(), err, info)
 		}
-		ranges, err := node.Client().ClusterSlots(ctx).Result()
+		ranges, err := c.ranges(ctx, node)
 		if err != nil {
 			return false, err.Error()
 		}
-		slices.SortFunc(ranges, func(a, b redis.ClusterSlot) int { return a.Start - b.Start })
 		view := ""
 		for _, r := range ranges {
-			master := c.at(r.Nodes[0].Addr)
-			if master == nil || !master.Running() {
-				return false, fmt.Sprintf("%s: slots %d-%d are still at %s", node.Addr(), r.Start, r.End, r.Nodes[0].Addr)
+			if r.master == nil || !r.master.Running() {
+				return false, fmt.Sprintf("%s: slots %d-%d are still at a node that is gone", node.Addr(), r.Start, r.End)
 			}
-			view += fmt.Sprintf("%d-%d at %s; ", r.Start, r.End, r.Nodes[0].Addr)
+			view += fmt.Sprintf("%d-%d at %s; ", r.Start, r.End, r.master.Addr())
 		}
 		if agreed == "" {
 			agreed = view
@@ -168,10 +167,38 @@ func (s *RedisServer) replicates(ctx context.Context) (bool, string) {
 	return true, ""
 }
 
-// at is the node with an address.
-func (c *RedisCluster) at(addr string) *RedisServer {
+// slotRange is a range of slots and who has it.
+type slotRange struct {
+	redis.SlotRange
+	master *RedisServer
+}
+
+// ranges are all slots as one node sees them, in order.
+func (c *RedisCluster) ranges(ctx context.Context, node *RedisServer) ([]slotRange, error) {
+	shards, err := node.Client().ClusterShards(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("shards as %s sees them: %w", node.Addr(), err)
+	}
+	var out []slotRange
+	for _, shard := range shards {
+		var master *RedisServer
+		for _, member := range shard.Nodes {
+			if member.Role == "master" {
+				master = c.at(member.Port)
+			}
+		}
+		for _, slots := range shard.Slots {
+			out = append(out, slotRange{slots, master})
+		}
+	}
+	slices.SortFunc(out, func(a, b slotRange) int { return cmp.Compare(a.Start, b.Start) })
+	return out, nil
+}
+
+// at is the node on a port.
+func (c *RedisCluster) at(port int64) *RedisServer {
 	for _, node := range c.Nodes {
-		if node.Addr() == addr {
+		if int64(node.Port()) == port {
 			return node
 		}
 	}
@@ -192,13 +219,13 @@ func (c *RedisCluster) MasterOf(key string) *RedisServer {
 		if err != nil {
 			c.t.Fatalf("slot of %s: %v", key, err)
 		}
-		ranges, err := node.Client().ClusterSlots(ctx).Result()
+		ranges, err := c.ranges(ctx, node)
 		if err != nil {
-			c.t.Fatalf("slots: %v", err)
+			c.t.Fatal(err)
 		}
 		for _, r := range ranges {
-			if int64(r.Start) <= slot && slot <= int64(r.End) {
-				return c.at(r.Nodes[0].Addr)
+			if r.Start <= slot && slot <= r.End {
+				return r.master
 			}
 		}
 	}
@@ -217,64 +244,4 @@ func (c *RedisCluster) Other(key string) *RedisServer {
 	}
 	c.t.Fatalf("no other master than %s", is.Addr())
 	return nil
-}
-
-// SlotMove is a slot on its way from one master to another: as redis-cli moves
-// it, in steps, so that a test decides when.
-type SlotMove struct {
-	c        *RedisCluster
-	from, to *RedisServer
-	slot     int64
-}
-
-// MoveSlot begins to move the slot of a key to another master. No key has moved yet.
-func (c *RedisCluster) MoveSlot(key string, to *RedisServer) *SlotMove {
-	c.t.Helper()
-	m := &SlotMove{c: c, from: c.MasterOf(key), to: to}
-	m.slot = m.from.Client().ClusterKeySlot(c.t.Context(), key).Val()
-	m.do(to, "cluster", "setslot", m.slot, "importing", c.id(c.t.Context(), m.from))
-	m.do(m.from, "cluster", "setslot", m.slot, "migrating", c.id(c.t.Context(), to))
-	return m
-}
-
-func (m *SlotMove) do(node *RedisServer, args ...any) {
-	m.c.t.Helper()
-	if err := node.Client().Do(m.c.t.Context(), args...).Err(); err != nil {
-		m.c.t.Fatalf("%v: %v", args, err)
-	}
-}
-
-// Keys moves the given keys of the slot.
-func (m *SlotMove) Keys(keys ...string) {
-	m.c.t.Helper()
-	args := []any{"migrate", "127.0.0.1", m.to.Port(), "", 0, 5000, "keys"}
-	for _, key := range keys {
-		args = append(args, key)
-	}
-	m.do(m.from, args...)
-}
-
-// Some moves up to n keys, as many as it can, and says how many were there to move.
-func (m *SlotMove) Some(n int) int {
-	m.c.t.Helper()
-	keys, err := m.from.Client().ClusterGetKeysInSlot(m.c.t.Context(), int(m.slot), n).Result()
-	if err != nil {
-		m.c.t.Fatalf("keys of slot %d: %v", m.slot, err)
-	}
-	if len(keys) > 0 {
-		m.Keys(keys...)
-	}
-	return len(keys)
-}
-
-// Finish moves what is left, gives the slot to its new master and waits until
-// all nodes know.
-func (m *SlotMove) Finish() {
-	m.c.t.Helper()
-	for m.Some(100) > 0 {
-	}
-	id := m.c.id(m.c.t.Context(), m.to)
-	m.do(m.to, "cluster", "setslot", m.slot, "node", id) // first, or nobody would have it for a moment
-	m.do(m.from, "cluster", "setslot", m.slot, "node", id)
-	m.c.WaitOK()
 }
