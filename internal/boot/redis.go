@@ -3,7 +3,6 @@ package boot
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -14,65 +13,81 @@ import (
 
 // Redis settings.
 type Redis struct {
-	URL       RedisURL `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379/0" secret:"true" help:"Redis: redis://[user:password@]host:port/db, or rediss:// for TLS"`
+	URL       RedisURL `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379/0" secret:"true" help:"Redis: redis://[user:password@]host:port/db; a cluster: redis+cluster://host:port?addr=host:port; Sentinels: redis+sentinel://host:port/db?master_name=NAME&addr=host:port (their own credentials: sentinel_username, sentinel_password); rediss://, rediss+cluster://, rediss+sentinel:// for TLS"`
 	Namespace string   `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"first part of every Redis key: letters, digits, and _ - . (1 to 64)"`
 }
-
-// RedisURL is the address of a Redis server.
-type RedisURL struct{ options *redis.Options }
-
-// UnmarshalText reads a redis:// or rediss:// URL.
-func (u *RedisURL) UnmarshalText(text []byte) error {
-	options, err := redis.ParseURL(string(text))
-	if err != nil {
-		// The library's errors can quote the URL and with it a password.
-		return fmt.Errorf("redis://[user:password@]host:port/db or rediss://…%s", hint(string(text)))
-	}
-	u.options = options
-	return nil
-}
-
-func hint(text string) string {
-	if scheme, _, ok := strings.Cut(text, "://"); ok && scheme != "redis" && scheme != "rediss" {
-		return fmt.Sprintf(" (not %s://)", scheme)
-	}
-	if u, err := url.Parse(text); err == nil && u.Host == "" {
-		return " (it names no host)"
-	}
-	return ""
-}
-
-// Addr is the server's address, without credentials.
-func (u RedisURL) Addr() string { return u.options.Addr }
 
 // ioTimeout bounds one exchange with Redis; what it stops is tried again by
 // the caller, who knows whether that is safe.
 const ioTimeout = 5 * time.Second
 
-// Client is a client with these Options.
-func (r Redis) Client() *redis.Client { return redis.NewClient(r.Options()) }
+// Client is a client with these Options: of one server, of a cluster, or of
+// the master that Sentinels name.
+func (r Redis) Client() redis.UniversalClient {
+	o := r.Options()
+	if !o.IsClusterMode {
+		return redis.NewUniversalClient(o)
+	}
+	// By itself the client asks who is master only when a node redirects it: one
+	// that is dead does not, and for a minute nobody would ask for its successor.
+	c := o.Cluster()
+	c.ClusterStateReloadInterval = time.Second
+	return redis.NewClusterClient(c)
+}
 
 // Options are those of a client that never repeats a command by itself: go-redis
-// resends after a lost reply, and a resent HINCRBY counts twice.
-func (r Redis) Options() *redis.Options {
+// resends after a lost reply, and a resent HINCRBY counts twice. A client of a
+// cluster does follow redirects, and repeats what failed on the way: it may be
+// given reads and writes that can be repeated. The clients of its nodes do not.
+func (r Redis) Options() *redis.UniversalOptions {
 	o := *r.URL.options
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true // otherwise a deadline does not bound socket reads
+	o.DialerRetries = 1            // of 5 s each where a machine is gone: the caller tries again, by then perhaps at another
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = ioTimeout, ioTimeout, ioTimeout
 	o.ReadBufferSize, o.WriteBufferSize = 128<<10, 128<<10 // transactions of 2000 commands in few system calls
 	o.ClientName = "tallyroll"
 	return &o
 }
 
-// WaitForRedis waits until Redis answers; refused credentials are an error at once.
+// WaitForRedis waits until Redis answers, of a cluster every master. Refused
+// credentials, and a server of another kind than REDIS_URL says, are errors at once.
 func WaitForRedis(ctx context.Context, client redis.UniversalClient, log zerolog.Logger) error {
 	return WaitFor(ctx, log, "Redis", func(ctx context.Context) error {
-		err := client.Ping(ctx).Err()
-		if redis.IsAuthError(err) || redis.IsPermissionError(err) {
+		err := answers(ctx, client)
+		switch {
+		case err == nil:
+		case redis.IsAuthError(err), redis.IsPermissionError(err):
 			return UsageError{fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL", err)}
+		case strings.Contains(err.Error(), "cluster support disabled"):
+			return UsageError{fmt.Errorf("Redis is not a cluster: %w: write redis:// in REDIS_URL", err)}
 		}
 		return err
 	})
+}
+
+func answers(ctx context.Context, client redis.UniversalClient) error {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			info, err := node.ClusterInfo(ctx).Result()
+			if err == nil && !strings.Contains(info, "cluster_state:ok") {
+				err = fmt.Errorf("%s says that the cluster is not ok", node.Options().Addr)
+			}
+			return err
+		})
+	}
+	if err := client.Ping(ctx).Err(); err != nil {
+		return err
+	}
+	// Both would answer PING and refuse most of what follows. A server that does not tell is taken at its word.
+	info := client.Info(ctx, "server").Val()
+	switch {
+	case strings.Contains(info, "redis_mode:cluster"):
+		return UsageError{fmt.Errorf("Redis is a node of a cluster: write redis+cluster:// in REDIS_URL")}
+	case strings.Contains(info, "redis_mode:sentinel"):
+		return UsageError{fmt.Errorf("Redis is a Sentinel: write redis+sentinel://…?master_name=NAME in REDIS_URL")}
+	}
+	return nil
 }
 
 // QuietRedis stops go-redis from writing lines of its own to standard error:

@@ -147,7 +147,7 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	if err := w.settings.Redis.URL.UnmarshalText([]byte("redis://simulated:6379")); err != nil {
 		panic(err)
 	}
-	w.asker = w.redis.client(w.settings.Redis.Options(), &simProcess{})
+	w.asker = w.redis.client(w.settings.Redis.Options().Simple(), &simProcess{})
 	w.reader = window.NewReader(window.NewStore(w.asker, simNamespace))
 	for slot := range p.workers {
 		w.start(slot)
@@ -163,7 +163,7 @@ func (w *simWorld) start(slot int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &simProcess{stop: cancel}
 	w.slots[slot] = p
-	client := w.redis.client(w.settings.Redis.Options(), p)
+	client := w.redis.client(w.settings.Redis.Options().Simple(), p)
 	log := w.log.With().Int("worker", slot).Logger()
 	worker := &worker{
 		settings: w.settings, layout: w.settings.layout, store: window.NewStore(client, simNamespace),

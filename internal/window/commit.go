@@ -111,6 +111,7 @@ func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit,
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, ctx.Err())
 		case <-time.After(backoff):
 		}
+		w.store.findMasters(ctx)
 		backoff = min(2*backoff, maxBackoff)
 	}
 }
@@ -119,7 +120,7 @@ func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit,
 func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Commit) error {
 	start := time.Now()
 	applied := false
-	err := w.store.client.Watch(ctx, func(tx *redis.Tx) error {
+	err := w.store.watch(ctx, w.key, func(tx *redis.Tx) error {
 		var cursor *redis.SliceCmd
 		var clock *redis.TimeCmd
 		if _, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -149,7 +150,7 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 		}
 		applied = true
 		return nil
-	}, w.key)
+	})
 	out.Took = time.Since(start)
 	if err == nil && !applied {
 		// A client may come back without having run the function.

@@ -8,83 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
 
-func TestMain(m *testing.M) { stack.Main(m) }
-
-var layout = func() window.Layout {
-	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d", window.DefaultMaxCells)
-	if err != nil {
-		panic(err)
-	}
-	return window.Layout{Tiers: tiers, Shards: 4}
-}()
-
-// rig is a namespace in a real Redis with one stream, and the hits committed to it.
-type rig struct {
-	t      *testing.T
-	server *stack.RedisServer
-	client *redis.Client
-	store  *window.Store
-	reader *window.Reader
-}
-
-func newRig(t *testing.T) *rig {
-	server := stack.Redis(t)
-	client := server.Client()
-	store := window.NewStore(client, "test")
-	ctx := t.Context()
-	if err := store.EnsureLayout(ctx, layout); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.AddStream(ctx, "HITS"); err != nil {
-		t.Fatal(err)
-	}
-	return &rig{t, server, client, store, window.NewReader(store)}
-}
-
-// writers opens a writer for every shard.
-func (r *rig) writers() []*window.Writer {
-	r.t.Helper()
-	out := make([]*window.Writer, layout.Shards)
-	for i := range out {
-		w, err := r.store.OpenWriter(r.t.Context(), layout, "HITS", i)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		out[i] = w
-	}
-	return out
-}
-
-func batchOf(counter string, at, n int64) (*window.Batch, int) {
-	b := window.NewBatch(layout)
-	hash := window.HashCounter([]byte(counter))
-	b.Add([]byte(counter), hash, at, at, n)
-	return b, layout.ShardOf(hash)
-}
-
-func cursorAt(seq uint64, at time.Time) window.Cursor {
-	return window.Cursor{Created: 1, Seq: seq, Stored: at.UnixNano(), AsOf: at.UnixMilli()}
-}
-
-func (r *rig) total(counter string, w time.Duration, now time.Time) window.Answer {
-	r.t.Helper()
-	out, err := r.reader.Answer(r.t.Context(), now.UnixMilli(), []window.Question{{
-		Counter: counter, Range: window.Range{From: now.Add(-w).UnixMilli(), To: now.UnixMilli()},
-	}})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return out.Answers[0]
-}
-
-func TestACommitCountsInEveryTier(t *testing.T) {
-	r := newRig(t)
+func aCommitCountsInEveryTier(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 3)
 	got, err := r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))
@@ -101,6 +29,20 @@ func TestACommitCountsInEveryTier(t *testing.T) {
 		if err != nil || ttl <= 0 {
 			t.Errorf("%s expires in %v, %v", key, ttl, err)
 		}
+	}
+}
+
+func hashesAreListpacks(t *testing.T, r *rig) {
+	now := time.Now()
+	b, shard := batchOf("a", now.UnixMilli(), 3)
+	if _, err := r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
+		t.Fatal(err)
+	}
+	keys := stack.Scan(t, r.client, "test:*:h:*")
+	if len(keys) != len(layout.Tiers) {
+		t.Errorf("%d hashes, want one a tier", len(keys))
+	}
+	for _, key := range keys {
 		encoding, err := r.client.ObjectEncoding(t.Context(), key).Result()
 		if err != nil || encoding != "listpack" {
 			t.Errorf("%s is kept as %s, %v", key, encoding, err)
@@ -108,8 +50,7 @@ func TestACommitCountsInEveryTier(t *testing.T) {
 	}
 }
 
-func TestExpiryGoesOutOnceForAHashInUse(t *testing.T) {
-	r := newRig(t)
+func expiryGoesOutOnceForAHashInUse(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	w := r.writers()[shard]
@@ -131,8 +72,7 @@ func TestExpiryGoesOutOnceForAHashInUse(t *testing.T) {
 	}
 }
 
-func TestAnotherWorkersCursorFences(t *testing.T) {
-	r := newRig(t)
+func anotherWorkersCursorFences(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	old, young := r.writers()[shard], r.writers()[shard]
@@ -147,15 +87,15 @@ func TestAnotherWorkersCursorFences(t *testing.T) {
 	}
 }
 
-func TestALossInRedisRewinds(t *testing.T) {
+func aLossInRedisRewinds(t *testing.T, r *rig) {
 	for name, lose := range map[string]func(*rig, int) error{
-		"all": func(r *rig, _ int) error { return r.client.FlushAll(r.t.Context()).Err() },
+		"all": func(r *rig, _ int) error { return r.flushAll(r.t.Context()) },
 		"the last commit": func(r *rig, shard int) error {
-			return r.client.HSet(r.t.Context(), fmt.Sprintf("test:{%d}:cursor:HITS", shard), "seq", 1).Err()
+			return r.client.HSet(r.t.Context(), cursorKey(shard), "seq", 1).Err()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newRig(t, r.backend)
 			now := time.Now()
 			b, shard := batchOf("a", now.UnixMilli(), 1)
 			w := r.writers()[shard]
@@ -174,14 +114,13 @@ func TestALossInRedisRewinds(t *testing.T) {
 	}
 }
 
-func TestACommitOutlastsRedis(t *testing.T) {
-	r := newRig(t)
+func aCommitOutlastsRedis(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 7)
 	w := r.writers()[shard]
 	lost := make(chan error, 100)
 	w.OnRetry = func(err error) { lost <- err }
-	r.server.Stop()
+	r.stop(cursorKey(shard))
 	done := make(chan error, 1)
 	go func() {
 		_, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))
@@ -190,7 +129,7 @@ func TestACommitOutlastsRedis(t *testing.T) {
 	if err := <-lost; !strings.Contains(err.Error(), "shard") {
 		t.Errorf("the retry's error names no shard: %v", err)
 	}
-	r.server.Start()
+	r.start(cursorKey(shard))
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -199,11 +138,11 @@ func TestACommitOutlastsRedis(t *testing.T) {
 	}
 }
 
-func TestCommitGivesUpWithItsContext(t *testing.T) {
-	r := newRig(t)
+func commitGivesUpWithItsContext(t *testing.T, r *rig) {
 	b, shard := batchOf("a", time.Now().UnixMilli(), 1)
 	w := r.writers()[shard]
-	r.server.Stop()
+	r.stop(cursorKey(shard))
+	defer r.start(cursorKey(shard))
 	ctx, cancel := context.WithCancel(t.Context())
 	w.OnRetry = func(error) { cancel() }
 	if _, err := w.Commit(ctx, b.Shard(shard), cursorAt(1, time.Now())); !errors.Is(err, context.Canceled) {
@@ -211,8 +150,7 @@ func TestCommitGivesUpWithItsContext(t *testing.T) {
 	}
 }
 
-func TestWhatHasExpiredIsSkipped(t *testing.T) {
-	r := newRig(t)
+func whatHasExpiredIsSkipped(t *testing.T, r *rig) {
 	now := time.Now()
 	old := now.Add(-3 * time.Hour) // stored then, committed now: the two finest tiers have expired
 	b, shard := batchOf("a", old.UnixMilli(), 1)
@@ -230,8 +168,7 @@ func TestWhatHasExpiredIsSkipped(t *testing.T) {
 	}
 }
 
-func TestACommandThatFailsIsReported(t *testing.T) {
-	r := newRig(t)
+func aCommandThatFailsIsReported(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	w := r.writers()[shard]
@@ -252,8 +189,7 @@ func TestACommandThatFailsIsReported(t *testing.T) {
 	}
 }
 
-func TestLayoutIsFixed(t *testing.T) {
-	r := newRig(t)
+func layoutIsFixed(t *testing.T, r *rig) {
 	if err := r.store.EnsureLayout(t.Context(), layout); err != nil {
 		t.Errorf("the same layout again: %v", err)
 	}
@@ -265,8 +201,7 @@ func TestLayoutIsFixed(t *testing.T) {
 	}
 }
 
-func TestAnswersFollowTheNamespace(t *testing.T) {
-	r := newRig(t)
+func answersFollowTheNamespace(t *testing.T, r *rig) {
 	now := time.Now()
 	ask := func() (window.Answers, error) {
 		return r.reader.Answer(t.Context(), now.UnixMilli(), []window.Question{{Counter: "a", Range: window.Range{From: now.UnixMilli() - 60_000, To: now.UnixMilli()}}})
@@ -290,7 +225,7 @@ func TestAnswersFollowTheNamespace(t *testing.T) {
 	if a, err := ask(); err != nil || a.AsOf != 0 || a.Answers[0].Complete {
 		t.Errorf("with a new stream: %+v, %v", a, err)
 	}
-	if err := r.client.FlushAll(t.Context()).Err(); err != nil {
+	if err := r.flushAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ask(); !errors.Is(err, window.ErrNoLayout) {
@@ -306,8 +241,32 @@ func TestAnswersFollowTheNamespace(t *testing.T) {
 	}
 }
 
-func TestCompleteComparesWithWhatIsMissing(t *testing.T) {
-	r := newRig(t)
+func oneAnswerFromAllShards(t *testing.T, r *rig) {
+	now := time.Now()
+	all := window.NewBatch(layout)
+	var questions []window.Question
+	for i := range 100 {
+		name := fmt.Sprintf("c%d", i)
+		all.Add([]byte(name), window.HashCounter([]byte(name)), now.UnixMilli(), now.UnixMilli(), int64(i+1))
+		questions = append(questions, window.Question{Counter: name, Range: window.Range{From: now.UnixMilli() - 60_000, To: now.UnixMilli() + 1000}})
+	}
+	for shard, w := range r.writers() {
+		if _, err := w.Commit(t.Context(), all.Shard(shard), cursorAt(1, now.Add(time.Duration(shard)*time.Second))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := r.reader.Answer(t.Context(), now.UnixMilli()+1000, questions)
+	if err != nil || got.AsOf != now.UnixMilli() {
+		t.Fatalf("as of %d, %v; want the earliest of the shards, %d", got.AsOf, err, now.UnixMilli())
+	}
+	for i, a := range got.Answers {
+		if a.Lower != int64(i+1) || a.Upper != int64(i+1) {
+			t.Errorf("c%d has %+v, want %d", i, a.Total, i+1)
+		}
+	}
+}
+
+func completeComparesWithWhatIsMissing(t *testing.T, r *rig) {
 	now := time.Now()
 	began := now.Add(-30 * time.Minute)
 	missing := now.Add(-10 * time.Minute)

@@ -126,9 +126,10 @@ func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams 
 	var members *redis.StringSliceCmd
 	cursors := make(map[int][]*redis.SliceCmd)
 	hashes := make(map[string]*redis.MapStringStringCmd)
-	_, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := r.store.readInOrder(ctx, func(p redis.Pipeliner) {
 		layout = p.Get(ctx, r.store.keys.layout())
 		members = p.SMembers(ctx, r.store.keys.streams())
+		clear(cursors)
 		for _, plan := range plans {
 			if _, ok := cursors[plan.Shard]; ok {
 				continue
@@ -138,6 +139,8 @@ func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams 
 				cursors[plan.Shard] = append(cursors[plan.Shard], p.HMGet(ctx, r.store.keys.cursor(plan.Shard, stream), cursorFields...))
 			}
 		}
+	}, func(p redis.Pipeliner) {
+		clear(hashes)
 		for _, plan := range plans {
 			for _, key := range plan.keys {
 				if _, ok := hashes[key]; !ok {
@@ -145,7 +148,6 @@ func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams 
 				}
 			}
 		}
-		return nil
 	})
 	if errors.Is(err, redis.Nil) {
 		r.forget()

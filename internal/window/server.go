@@ -11,37 +11,55 @@ import (
 
 // EvictionError is a Redis that may throw any key away when its memory is full:
 // a cursor that vanishes makes hits count again, and counts vanish unseen.
-type EvictionError struct{ Policy string }
-
-func (e *EvictionError) Error() string {
-	return fmt.Sprintf("Redis has maxmemory-policy %s: it may throw away cursors and counts when its memory is full, and totals would be wrong without a word: set noeviction, or INGEST_ALLOW_EVICTION=true to run that risk", e.Policy)
+type EvictionError struct {
+	Server string // which, for people
+	Policy string
 }
 
-// CheckServer looks at the settings of Redis that the promises of this package
-// rest on. It returns what people should know, one sentence each, and an
-// *EvictionError where they cannot be kept at all. A Redis that does not tell
-// its settings is taken as it is, with a sentence that says so.
+func (e *EvictionError) Error() string {
+	return fmt.Sprintf("%s has maxmemory-policy %s: it may throw away cursors and counts when its memory is full, and totals would be wrong without a word: set noeviction, or INGEST_ALLOW_EVICTION=true to run that risk", e.Server, e.Policy)
+}
+
+// CheckServer looks at the settings of Redis, of every master of a cluster, that
+// the promises of this package rest on. It returns what people should know, one
+// sentence each, and an *EvictionError where they cannot be kept at all. A Redis
+// that does not tell its settings is taken as it is, with a sentence that says so.
 func (s *Store) CheckServer(ctx context.Context) (warnings []string, err error) {
+	servers, err := s.masters(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find the masters of the cluster: %w", err)
+	}
+	for _, server := range servers {
+		more, serverErr := server.check(ctx)
+		warnings = append(warnings, more...)
+		if err == nil {
+			err = serverErr
+		}
+	}
+	return warnings, err
+}
+
+func (s server) check(ctx context.Context) (warnings []string, err error) {
 	settings := make(map[string]string)
 	for _, name := range []string{"maxmemory-policy", "appendonly", "save"} {
-		got, err := s.client.ConfigGet(ctx, name).Result()
+		got, err := s.ConfigGet(ctx, name).Result()
 		if err != nil {
 			var refused redis.Error
 			if errors.As(err, &refused) { // NOPERM, or a service that has no such command
-				return []string{fmt.Sprintf("Redis does not tell its settings (%v): make sure that maxmemory-policy is noeviction and that it persists", err)}, nil
+				return []string{fmt.Sprintf("%s does not tell its settings (%v): make sure that maxmemory-policy is noeviction and that it persists", s.name, err)}, nil
 			}
-			return nil, fmt.Errorf("read settings of Redis: %w", err)
+			return nil, fmt.Errorf("read settings of %s: %w", s.name, err)
 		}
 		settings[name] = got[name]
 	}
 	switch policy := settings["maxmemory-policy"]; {
 	case strings.HasPrefix(policy, "allkeys-"):
-		err = &EvictionError{policy}
+		err = &EvictionError{s.name, policy}
 	case strings.HasPrefix(policy, "volatile-"):
-		warnings = append(warnings, fmt.Sprintf("Redis has maxmemory-policy %s: counts that expire may be thrown away when its memory is full, and totals would be too low: set noeviction", policy))
+		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: counts that expire may be thrown away when its memory is full, and totals would be too low: set noeviction", s.name, policy))
 	}
 	if settings["appendonly"] == "no" && settings["save"] == "" {
-		warnings = append(warnings, "Redis persists nothing: after a restart all is counted again from what the streams still hold, and older hits are gone: set appendonly yes")
+		warnings = append(warnings, s.name+" persists nothing: after a restart all is counted again from what the streams still hold, and older hits are gone: set appendonly yes")
 	}
 	return warnings, err
 }

@@ -12,14 +12,17 @@ import (
 
 // Store is a namespace in Redis.
 type Store struct {
-	client redis.UniversalClient
-	keys   keys
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // the same client; nil where it is not one of a cluster
+	keys    keys
 }
 
 // NewStore is the namespace ns on a client that must not retry commands by
-// itself (a repeated HINCRBY counts twice).
+// itself (a repeated HINCRBY counts twice); of a cluster's client that holds for
+// the clients of its nodes, and reads come from masters alone.
 func NewStore(client redis.UniversalClient, ns string) *Store {
-	return &Store{client: client, keys: keys{ns}}
+	cluster, _ := client.(*redis.ClusterClient)
+	return &Store{client: client, cluster: cluster, keys: keys{ns}}
 }
 
 // ErrNoLayout is the answer of a namespace that no worker has written to yet.

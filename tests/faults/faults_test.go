@@ -40,18 +40,27 @@ func rounds(short, long int) int {
 type system struct {
 	t       *testing.T
 	began   time.Time
-	redis   *stack.RedisServer
+	redis   *stack.RedisServer // nil where Redis is not one server
 	nats    *stack.NATSProc
 	query   *stack.Service
 	workers []*stack.Service
 	js      jetstream.JetStream
 }
 
-// servers starts all but a worker, and makes the stream.
+// servers starts all but a worker, with one Redis server, and makes the stream.
 func servers(t *testing.T) *system {
 	t.Helper()
-	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
-	s.query = stack.Query(t, s.redis, stack.NoWait) // not ready before the first worker
+	redis := stack.Redis(t)
+	s := serversWith(t, redis)
+	s.redis = redis
+	return s
+}
+
+// serversWith is servers with a Redis of any kind.
+func serversWith(t *testing.T, redis stack.Endpoint) *system {
+	t.Helper()
+	s := &system{t: t, nats: stack.NATSProcess(t)}
+	s.query = stack.Query(t, redis, stack.NoWait) // not ready before the first worker
 	s.js = s.nats.JetStream()
 	s.createStream()
 	s.began = time.Now()

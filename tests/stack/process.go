@@ -182,6 +182,12 @@ func (p *Process) running(to string) *run {
 	return r
 }
 
+// Running reports whether the process is there, paused or not.
+func (p *Process) Running() bool {
+	r := p.current()
+	return r != nil && !r.gone()
+}
+
 // Port is the TCP port on 127.0.0.1.
 func (p *Process) Port() int {
 	p.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,8 +25,9 @@ func init() { boot.QuietRedis() }
 // RedisServer is a redis-server process with an append-only file.
 type RedisServer struct {
 	*Process
-	dir    string
-	client func() *redis.Client
+	dir     string
+	tlsPort int
+	client  func() *redis.Client
 }
 
 // RedisOption changes how redis-server is started.
@@ -34,6 +36,7 @@ type RedisOption func(*redisOptions)
 type redisOptions struct {
 	config string
 	args   []string
+	tls    *Certificate
 }
 
 // RedisConfig starts redis-server with a configuration file in place of the
@@ -60,6 +63,10 @@ func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 	}
 	dir := t.TempDir()
 	s := &RedisServer{dir: dir}
+	if o.tls != nil {
+		s.tlsPort = FreePort(t)
+		o.args = append(o.args, o.tls.args(s.tlsPort)...)
+	}
 	s.Process = newProcess(t, "redis", path, func(port int) (args, env []string) {
 		if o.config != "" {
 			args = append(args, o.config)
@@ -110,6 +117,23 @@ func (s *RedisServer) answers() (bool, string) {
 	return true, ""
 }
 
+// CutReplicas ends replication until the server is started again: a replica
+// keeps what it has, and is refused what comes.
+func (s *RedisServer) CutReplicas() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, command := range []string{"acl setuser default -psync -sync", "client kill type replica"} {
+		var args []any
+		for word := range strings.FieldsSeq(command) {
+			args = append(args, word)
+		}
+		if err := s.Client().Do(ctx, args...).Err(); err != nil {
+			s.t.Fatalf("%s: %v", command, err)
+		}
+	}
+}
+
 // URL is the redis:// address of database 0.
 func (s *RedisServer) URL() string { return "redis://" + s.Addr() + "/0" }
 
@@ -119,17 +143,29 @@ func (s *RedisServer) Dir() string { return s.dir }
 // Client is the test's own client, closed when the test ends. It repeats no command.
 func (s *RedisServer) Client() *redis.Client { return s.client() }
 
-// Scan lists the keys that match a pattern, in order, each once.
+// Scan lists the keys that match a pattern, of a cluster those of all masters, in order, each once.
 func Scan(t testing.TB, client redis.UniversalClient, pattern string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+	var mu sync.Mutex
 	var keys []string
-	it := client.Scan(ctx, 0, pattern, 1000).Iterator()
-	for it.Next(ctx) {
-		keys = append(keys, it.Val())
+	scan := func(ctx context.Context, server redis.Cmdable) error {
+		it := server.Scan(ctx, 0, pattern, 1000).Iterator()
+		for it.Next(ctx) {
+			mu.Lock()
+			keys = append(keys, it.Val())
+			mu.Unlock()
+		}
+		return it.Err()
 	}
-	if err := it.Err(); err != nil {
+	var err error
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
+	} else {
+		err = scan(ctx, client)
+	}
+	if err != nil {
 		t.Fatalf("scan %s: %v", pattern, err)
 	}
 	slices.Sort(keys)

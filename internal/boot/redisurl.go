@@ -1,0 +1,112 @@
+package boot
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// RedisURL says where Redis is, and of which kind: one server, a cluster, or
+// servers that Sentinels watch over.
+type RedisURL struct{ options *redis.UniversalOptions }
+
+const redisForms = "redis://[user:password@]host:port/db, " +
+	"redis+cluster://[user:password@]host:port?addr=host:port, or " +
+	"redis+sentinel://[user:password@]host:port/db?master_name=NAME&addr=host:port" +
+	"&sentinel_username=…&sentinel_password=…; rediss… in place of redis… for TLS"
+
+// UnmarshalText reads a URL in one of redisForms. No error quotes what could hold a password.
+func (u *RedisURL) UnmarshalText(text []byte) error {
+	options, err := parseRedisURL(string(text))
+	if err != nil {
+		return fmt.Errorf("%s (%w)", redisForms, err)
+	}
+	u.options = options
+	return nil
+}
+
+// Addr is the address, or addresses, without credentials.
+func (u RedisURL) Addr() string { return strings.Join(u.options.Addrs, ",") }
+
+// redisKind is what differs between the kinds of URL.
+type redisKind struct {
+	port   string   // where the URL names none
+	params []string // that it takes
+	db     bool     // whether it takes the number of a database
+}
+
+var redisKinds = map[string]redisKind{
+	"":         {port: "6379", db: true},
+	"cluster":  {port: "6379", params: []string{"addr"}},
+	"sentinel": {port: "26379", params: []string{"addr", "master_name", "sentinel_username", "sentinel_password"}, db: true},
+}
+
+// parseRedisURL reads all forms in one way. The library has a parser for each
+// that differ in whose password the URL holds, and take options that would
+// break what this program promises, such as reading from replicas.
+func parseRedisURL(text string) (*redis.UniversalOptions, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("this is not a URL") // err quotes it
+	}
+	base, kindName, _ := strings.Cut(u.Scheme, "+")
+	kind, ok := redisKinds[kindName]
+	if !ok || base != "redis" && base != "rediss" || strings.HasSuffix(u.Scheme, "+") {
+		return nil, fmt.Errorf("not %s://", u.Scheme)
+	}
+	host := u.Hostname()
+	if host == "" {
+		return nil, fmt.Errorf("it names no host")
+	}
+	port := u.Port()
+	if port == "" {
+		port = kind.port
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, fmt.Errorf("what follows the ? cannot be read")
+	}
+	for name := range query {
+		if !slices.Contains(kind.params, name) {
+			return nil, fmt.Errorf("%s:// takes no parameter %q", u.Scheme, name)
+		}
+	}
+	o := &redis.UniversalOptions{
+		Addrs:            []string{net.JoinHostPort(host, port)},
+		Username:         u.User.Username(),
+		IsClusterMode:    kindName == "cluster",
+		MasterName:       query.Get("master_name"),
+		SentinelUsername: query.Get("sentinel_username"),
+		SentinelPassword: query.Get("sentinel_password"),
+	}
+	o.Password, _ = u.User.Password()
+	for _, addr := range query["addr"] {
+		if h, p, err := net.SplitHostPort(addr); err != nil || h == "" || p == "" {
+			return nil, fmt.Errorf("addr %q is not host:port", addr)
+		}
+		o.Addrs = append(o.Addrs, addr)
+	}
+	if kindName == "sentinel" && o.MasterName == "" {
+		return nil, fmt.Errorf("it has no master_name")
+	}
+	if db := strings.Trim(u.Path, "/"); db != "" {
+		if o.DB, err = strconv.Atoi(db); err != nil || o.DB < 0 {
+			return nil, fmt.Errorf("the database is a whole number")
+		}
+		if !kind.db && o.DB != 0 {
+			return nil, fmt.Errorf("a cluster has database 0 only")
+		}
+	}
+	if base == "rediss" {
+		// A cluster or a Sentinel names its servers by address: every certificate
+		// is held against the name that was written here.
+		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+	}
+	return o, nil
+}

@@ -1,0 +1,109 @@
+package window_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// What only a cluster does to a shard: its slot moves, and with it, one after
+// the other, its keys.
+func TestSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := stack.Cluster(t, 0)
+	b := &backend{client: clientOf(t, cluster.URL())}
+
+	for name, half := range map[string]func(cursor string, hashes []string) []string{
+		"the cursor first": func(cursor string, _ []string) []string { return []string{cursor} },
+		"the cursor last":  func(_ string, hashes []string) []string { return hashes },
+		"one hash first":   func(_ string, hashes []string) []string { return hashes[:1] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, b)
+			now := time.Now()
+			batch, shard := batchOf("a", now.UnixMilli(), 1)
+			w := r.writers()[shard]
+			if _, err := w.Commit(t.Context(), batch.Shard(shard), cursorAt(1, now)); err != nil {
+				t.Fatal(err)
+			}
+			move := cluster.MoveSlot(cursorKey(shard), cluster.Other(cursorKey(shard)))
+			move.Keys(half(cursorKey(shard), stack.Scan(t, b.client, "test:*:h:*"))...)
+			for _, w := range []time.Duration{time.Minute, time.Hour} {
+				if a := r.total("a", w, now.Add(time.Second)); a.Upper != 1 || !a.Complete {
+					t.Errorf("with a part of the keys moved: %+v, want 1", a)
+				}
+			}
+
+			// A commit waits until they have all moved, and then counts once.
+			failed := make(chan error, 1000)
+			w.OnRetry = func(err error) { failed <- err }
+			done := make(chan error, 1)
+			go func() {
+				_, err := w.Commit(t.Context(), batch.Shard(shard), cursorAt(2, now))
+				done <- err
+			}()
+			t.Logf("refused: %v", <-failed)
+			<-failed
+			move.Finish()
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 2 {
+				t.Errorf("counted %+v; want 2", a)
+			}
+		})
+	}
+
+	// A cursor that is redirected must not be read after counts that are not.
+	t.Run("the cursor is read first", func(t *testing.T) {
+		r := newRig(t, b)
+		now := time.Now()
+		batch, shard := batchOf("a", now.UnixMilli(), 1)
+		if _, err := r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursorAt(1, now)); err != nil {
+			t.Fatal(err)
+		}
+		hash := stack.Scan(t, b.client, "test:*:h:*")[0]
+		move := cluster.MoveSlot(cursorKey(shard), cluster.Other(cursorKey(shard)))
+		move.Keys(cursorKey(shard))
+		var cursor *redis.StringCmd
+		var counts *redis.MapStringStringCmd
+		known := false
+		if err := window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
+			cursor = p.HGet(t.Context(), cursorKey(shard), "seq")
+		}, func(p redis.Pipeliner) {
+			known = cursor.Val() != ""
+			counts = p.HGetAll(t.Context(), hash)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !known || cursor.Val() != "1" || len(counts.Val()) != 1 {
+			t.Errorf("cursor %q, known before the counts %v were asked for: %v", cursor.Val(), counts.Val(), known)
+		}
+		move.Finish()
+	})
+
+	t.Run("the clients of the nodes repeat nothing", func(t *testing.T) {
+		node, err := b.client.(*redis.ClusterClient).MasterForKey(t.Context(), cursorKey(0))
+		if err != nil || node.Options().MaxRetries != 0 {
+			t.Errorf("%d retries, %v", node.Options().MaxRetries, err)
+		}
+	})
+
+	t.Run("the settings of every master are looked at", func(t *testing.T) {
+		node := cluster.Nodes[1]
+		if err := node.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := newRig(t, b).store.CheckServer(t.Context())
+		var eviction *window.EvictionError
+		if !errors.As(err, &eviction) || !strings.Contains(err.Error(), node.Addr()) {
+			t.Errorf("%v; want it to name %s", err, node.Addr())
+		}
+	})
+}

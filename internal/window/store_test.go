@@ -1,0 +1,188 @@
+package window_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// One suite for every kind of Redis.
+var cases = []struct {
+	name string
+	test func(*testing.T, *rig)
+}{
+	{"a commit counts in every tier", aCommitCountsInEveryTier},
+	{"hashes are listpacks", hashesAreListpacks},
+	{"expiry goes out once for a hash in use", expiryGoesOutOnceForAHashInUse},
+	{"another workers cursor fences", anotherWorkersCursorFences},
+	{"a loss in redis rewinds", aLossInRedisRewinds},
+	{"a commit outlasts redis", aCommitOutlastsRedis},
+	{"commit gives up with its context", commitGivesUpWithItsContext},
+	{"what has expired is skipped", whatHasExpiredIsSkipped},
+	{"a command that fails is reported", aCommandThatFailsIsReported},
+	{"layout is fixed", layoutIsFixed},
+	{"answers follow the namespace", answersFollowTheNamespace},
+	{"one answer from all shards", oneAnswerFromAllShards},
+	{"complete compares with what is missing", completeComparesWithWhatIsMissing},
+}
+
+func TestStore(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) *backend{
+		"one server": startServer, "cluster": startCluster, "stand-in": startStandIn,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := start(t)
+			for _, c := range cases {
+				t.Run(c.name, func(t *testing.T) {
+					if why, ok := b.cannot[c.name]; ok {
+						t.Skip("the stand-in cannot: " + why)
+					}
+					c.test(t, newRig(t, b))
+				})
+			}
+		})
+	}
+}
+
+// backend is a Redis that the cases use one after the other, through the
+// programs' own client.
+type backend struct {
+	client      redis.UniversalClient
+	stop, start func(key string)  // the server that holds the key
+	cannot      map[string]string // cases, and why not
+}
+
+func startServer(t *testing.T) *backend {
+	server := stack.Redis(t)
+	return &backend{
+		client: clientOf(t, server.URL()),
+		stop:   func(string) { server.Stop() },
+		start:  func(string) { server.Start() },
+	}
+}
+
+func startCluster(t *testing.T) *backend {
+	cluster := stack.Cluster(t, 0)
+	var stopped *stack.RedisServer
+	return &backend{
+		client: clientOf(t, cluster.URL()),
+		stop:   func(key string) { stopped = cluster.MasterOf(key); stopped.Stop() },
+		start:  func(string) { stopped.Start(); cluster.WaitOK() },
+	}
+}
+
+// startStandIn is what cmd/dev runs where there is no redis-server.
+func startStandIn(t *testing.T) *backend {
+	server := miniredis.RunT(t)
+	return &backend{
+		client: clientOf(t, "redis://"+server.Addr()),
+		stop:   func(string) { server.Close() },
+		start: func(string) {
+			if err := server.Restart(); err != nil {
+				t.Error(err)
+			}
+		},
+		cannot: map[string]string{"hashes are listpacks": "OBJECT ENCODING is unknown to it"},
+	}
+}
+
+// flushAll empties every server.
+func (b *backend) flushAll(ctx context.Context) error {
+	if cluster, ok := b.client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.FlushAll(ctx).Err() })
+	}
+	return b.client.FlushAll(ctx).Err()
+}
+
+// clientOf is a client as the programs make it.
+func clientOf(t *testing.T, url string) redis.UniversalClient {
+	t.Helper()
+	var settings boot.Redis
+	if err := settings.URL.UnmarshalText([]byte(url)); err != nil {
+		t.Fatal(err)
+	}
+	client := settings.Client()
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+var layout = func() window.Layout {
+	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d", window.DefaultMaxCells)
+	if err != nil {
+		panic(err)
+	}
+	return window.Layout{Tiers: tiers, Shards: 4}
+}()
+
+// rig is an empty Redis with a namespace of one stream.
+type rig struct {
+	*backend
+	t      *testing.T
+	store  *window.Store
+	reader *window.Reader
+}
+
+func newRig(t *testing.T, b *backend) *rig {
+	t.Helper()
+	ctx := t.Context()
+	if err := b.flushAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	store := window.NewStore(b.client, "test")
+	if err := store.EnsureLayout(ctx, layout); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.AddStream(ctx, "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	return &rig{b, t, store, window.NewReader(store)}
+}
+
+func cursorKey(shard int) string { return fmt.Sprintf("test:{%d}:cursor:HITS", shard) }
+
+// writers opens a writer for every shard.
+func (r *rig) writers() []*window.Writer {
+	r.t.Helper()
+	out := make([]*window.Writer, layout.Shards)
+	for i := range out {
+		w, err := r.store.OpenWriter(r.t.Context(), layout, "HITS", i)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		out[i] = w
+	}
+	return out
+}
+
+func batchOf(counter string, at, n int64) (*window.Batch, int) {
+	b := window.NewBatch(layout)
+	hash := window.HashCounter([]byte(counter))
+	b.Add([]byte(counter), hash, at, at, n)
+	return b, layout.ShardOf(hash)
+}
+
+func cursorAt(seq uint64, at time.Time) window.Cursor {
+	return window.Cursor{Created: 1, Seq: seq, Stored: at.UnixNano(), AsOf: at.UnixMilli()}
+}
+
+func (r *rig) total(counter string, w time.Duration, now time.Time) window.Answer {
+	r.t.Helper()
+	out, err := r.reader.Answer(r.t.Context(), now.UnixMilli(), []window.Question{{
+		Counter: counter, Range: window.Range{From: now.Add(-w).UnixMilli(), To: now.UnixMilli()},
+	}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out.Answers[0]
+}

@@ -1,0 +1,97 @@
+package e2e_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// leastRights is what docs/delivery.md says that a Redis user needs.
+func leastRights(t *testing.T) string {
+	t.Helper()
+	doc, err := os.ReadFile("../../docs/delivery.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(doc)) {
+		if strings.HasPrefix(line, "resetchannels ~tallyroll:*") {
+			return line
+		}
+	}
+	t.Fatal("docs/delivery.md does not say what a user needs")
+	return ""
+}
+
+// redisAt is a Redis that is reached at a URL.
+type redisAt string
+
+func (r redisAt) URL() string { return string(r) }
+
+// restrict makes a user who has no other rights.
+func restrict(t *testing.T, servers ...*stack.RedisServer) {
+	t.Helper()
+	args := []any{"acl", "setuser", "counter", "on", ">s3cret"}
+	for word := range strings.FieldsSeq(leastRights(t)) {
+		args = append(args, word)
+	}
+	for _, server := range servers {
+		if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTLSAndAUserOfFewRights(t *testing.T) {
+	for name, start := range map[string]func(*testing.T, stack.RedisOption) string{
+		"one server": func(t *testing.T, tls stack.RedisOption) string {
+			server := stack.Redis(t, tls)
+			restrict(t, server)
+			return "rediss://counter:s3cret@" + server.TLSAddr() + "/0"
+		},
+		"cluster": func(t *testing.T, tls stack.RedisOption) string {
+			cluster := stack.Cluster(t, 0, tls)
+			restrict(t, cluster.Nodes...)
+			return "rediss+cluster://counter:s3cret@" + cluster.Nodes[0].TLSAddr() + "?addr=" + cluster.Nodes[1].TLSAddr()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			certificate := stack.NewCertificate(t)
+			trust := "SSL_CERT_FILE=" + certificate.CertFile
+			redis := redisAt(start(t, stack.RedisTLS(certificate)))
+			s := &system{t: t, nats: stack.NATS(t)}
+			s.ingest = stack.Ingest(t, s.nats, redis, trust)
+			s.query = stack.Query(t, redis, trust)
+			s.js = s.nats.JetStream()
+			for _, counter := range []string{"a", "b", "c", "d", "e"} { // on several shards
+				s.send("hits."+counter, "")
+				stack.EventuallyTotal(t, 30*time.Second, s.query.URL(), counter, "1h", 1)
+			}
+			if logs := s.ingest.Logs(); strings.Contains(logs, "NOPERM") || strings.Contains(logs, "s3cret") {
+				t.Errorf("a right is missing, or the password is in the log: %s", logs)
+			}
+
+			code, out := ends(t, "ingest", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+strings.Replace(string(redis), "s3cret", "wr0ng", 1), trust, "INGEST_ADDR=127.0.0.1:0")
+			if code != 2 || !strings.Contains(out, "REDIS_URL") || strings.Contains(out, "wr0ng") {
+				t.Errorf("with another password ingest ends with %d and %q", code, out)
+			}
+		})
+	}
+}
+
+func TestAnotherKindOfRedisThanTheURLSays(t *testing.T) {
+	nats := stack.NATS(t)
+	one, cluster, sentinels := stack.Redis(t), stack.Cluster(t, 0), stack.Sentinels(t, 1)
+	for url, want := range map[string]string{
+		"redis+cluster://" + one.Addr():            "redis://",
+		"redis://" + cluster.Nodes[0].Addr():       "redis+cluster://",
+		"redis://" + sentinels.Sentinels[0].Addr(): "redis+sentinel://",
+	} {
+		code, out := ends(t, "ingest", nil, "NATS_URL="+nats.URL(), "REDIS_URL="+url, "INGEST_ADDR=127.0.0.1:0")
+		if code != 2 || !strings.Contains(out, "write "+want) {
+			t.Errorf("ingest with %s ends with %d and %q; want code 2 and %s", url, code, out, want)
+		}
+	}
+}

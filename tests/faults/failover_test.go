@@ -1,0 +1,148 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// A master that is gone, or that stands still and then goes on where it was, as
+// a machine cut off from the others does: what it applies then is thrown away.
+func TestClusterMasterLost(t *testing.T) {
+	t.Parallel()
+	cluster := stack.Cluster(t, 1)
+	s := serversWith(t, cluster)
+	s.worker(cluster)
+	l := startLoad(s, "c", false, 500)
+	n := rounds(2, 20)
+	for i := range n {
+		s.progress(l)
+		moment(400 * time.Millisecond)
+		s.lose(l, i, cluster.MasterOf(shardKey(i)))
+	}
+	s.settled(l, n)
+}
+
+func TestSentinelMasterLost(t *testing.T) {
+	t.Parallel()
+	sentinels := stack.Sentinels(t, 1)
+	s := serversWith(t, sentinels)
+	s.worker(sentinels)
+	l := startLoad(s, "c", false, 500)
+	n := rounds(1, 20)
+	for i := range n {
+		s.progress(l)
+		moment(400 * time.Millisecond)
+		s.lose(l, i, sentinels.Master())
+	}
+	s.settled(l, n)
+}
+
+// lose takes a master away until all is counted without it, and lets it come
+// back: killed in the even rounds, paused in the odd ones.
+func (s *system) lose(l *load, round int, master *stack.RedisServer) {
+	s.t.Helper()
+	stalled := s.stall(l)
+	how, back := "killed", master.Start
+	if round%2 == 0 {
+		master.Kill()
+	} else {
+		how, back = "paused", master.Resume
+		master.Pause()
+	}
+	s.progress(l)
+	s.t.Logf("a master %s: as_of stood for at most %v", how, stalled().Round(10*time.Millisecond))
+	back()
+}
+
+// A master is cut off from its replica and goes on acknowledging commits. Then it
+// dies, and the replica that lacks them is made master: they are counted again.
+func TestReplicaBehindIsPromoted(t *testing.T) {
+	t.Parallel()
+	cluster := stack.Cluster(t, 1)
+	s := serversWith(t, cluster)
+	w := s.worker(cluster)
+	l := startLoad(s, "c", false, 500)
+	n := rounds(1, 10)
+	for i := range n {
+		s.progress(l)
+		master := cluster.MasterOf(shardKey(i))
+		master.CutReplicas()
+		moment(400 * time.Millisecond)
+		s.progress(l)
+		before, rewound := s.counted(l), strings.Count(w.Logs(), "rewound")
+		stalled := s.stall(l)
+		master.Kill()
+		s.progress(l)
+		t.Logf("went back from %d hits; as_of stood for at most %v", before, stalled().Round(10*time.Millisecond))
+		if strings.Count(w.Logs(), "rewound") == rewound {
+			t.Error("the worker went on as if nothing had been lost: the replica was not behind")
+		}
+		master.Start()
+	}
+	s.settled(l, n)
+}
+
+// Slots move to other masters, key by key, while their shards are counted on.
+func TestSlotsMoved(t *testing.T) {
+	t.Parallel()
+	cluster := stack.Cluster(t, 0)
+	s := serversWith(t, cluster)
+	s.worker(cluster)
+	l := startLoad(s, "c", false, 500)
+	n := rounds(4, 64)
+	var worst time.Duration
+	keys := 0
+	for i := range n {
+		s.progress(l)
+		stalled := s.stall(l)
+		move := cluster.MoveSlot(shardKey(i), cluster.Other(shardKey(i)))
+		for moved := 1; moved > 0; keys += moved {
+			moment(30 * time.Millisecond)
+			moved = move.Some(10)
+		}
+		move.Finish()
+		s.progress(l)
+		worst = max(worst, stalled())
+	}
+	t.Logf("%d slots with %d keys moved, each in steps of 10: as_of stood for at most %v", n, keys, worst.Round(10*time.Millisecond))
+	s.settled(l, n)
+}
+
+// shardKey is a key in the slot of one of the 16 shards.
+func shardKey(i int) string { return fmt.Sprintf("{%d}", i%16) }
+
+// stall watches how old the answers' as_of becomes, while there are answers and
+// while there are none; the function that it returns ends that and says the oldest.
+func (s *system) stall(l *load) func() time.Duration {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	last, oldest := time.Now(), time.Duration(0)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			answer, err := s.ask(l.names())
+			oldest = max(oldest, time.Since(last))
+			if err == nil {
+				last = answer.AsOf
+				oldest = max(oldest, time.Since(last))
+			}
+		}
+	})
+	return func() time.Duration {
+		cancel()
+		watching.Wait()
+		return oldest
+	}
+}

@@ -1,0 +1,67 @@
+package stack
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// Certificate is a certificate for 127.0.0.1 that signs itself, as PEM files.
+type Certificate struct{ CertFile, KeyFile string }
+
+// NewCertificate makes one that holds for a day.
+func NewCertificate(t testing.TB) Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA:        true, BasicConstraintsValid: true, // it is its own authority
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // nodes of a cluster are clients too
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	c := Certificate{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+	for file, block := range map[string]*pem.Block{c.CertFile: {Type: "CERTIFICATE", Bytes: cert}, c.KeyFile: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// RedisTLS makes the server listen for TLS too, on [RedisServer.TLSAddr], and the
+// nodes of a cluster talk to each other in it. Clients need no certificate.
+func RedisTLS(c Certificate) RedisOption {
+	return func(o *redisOptions) { o.tls = &c }
+}
+
+func (c *Certificate) args(port int) []string {
+	return []string{"--tls-port", strconv.Itoa(port), "--tls-cert-file", c.CertFile, "--tls-key-file", c.KeyFile,
+		"--tls-ca-cert-file", c.CertFile, "--tls-auth-clients", "no", "--tls-cluster", "yes"}
+}
+
+// TLSAddr is host:port of a server started with [RedisTLS].
+func (s *RedisServer) TLSAddr() string { return address(s.tlsPort) }
