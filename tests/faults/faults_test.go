@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/tests/stack"
@@ -41,21 +42,49 @@ type system struct {
 	t       *testing.T
 	began   time.Time
 	redis   *stack.RedisServer
+	broker  broker // nats or cluster
 	nats    *stack.NATSProc
+	cluster *stack.NATSProcs
 	query   *stack.Service
 	workers []*stack.Service
 	js      jetstream.JetStream
+
+	replicas int // of the stream
 }
 
-// servers starts all but a worker, and makes the stream.
+// broker is one NATS server or a cluster.
+type broker interface {
+	stack.Endpoint
+	Conn(...nats.Option) *nats.Conn
+	JetStream() jetstream.JetStream
+}
+
+// servers starts all but a worker, with one NATS server, and makes the stream.
 func servers(t *testing.T) *system {
 	t.Helper()
-	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
-	s.query = stack.Query(t, s.redis, stack.NoWait) // not ready before the first worker
-	s.js = s.nats.JetStream()
+	s := &system{t: t, nats: stack.NATSProcess(t)}
+	s.broker = s.nats
+	s.serve(1)
+	return s
+}
+
+// clusterServers is servers with a cluster of NATS.
+func clusterServers(t *testing.T) *system {
+	t.Helper()
+	s := &system{t: t, cluster: stack.NATSCluster(t)}
+	s.broker = s.cluster
+	s.serve(stack.NATSServers)
+	return s
+}
+
+// serve starts what every system has, and makes the stream.
+func (s *system) serve(replicas int) {
+	s.t.Helper()
+	s.redis, s.replicas = stack.Redis(s.t), replicas
+	s.query = stack.Query(s.t, s.redis, stack.NoWait) // not ready before the first worker
+	s.js = s.broker.JetStream()
 	s.createStream()
 	s.began = time.Now()
-	return s
 }
 
 // start starts everything, with one worker.
@@ -69,7 +98,7 @@ func start(t *testing.T, env ...string) *system {
 // worker starts another worker, which reaches Redis at the given address.
 func (s *system) worker(redis stack.Endpoint, env ...string) *stack.Service {
 	s.t.Helper()
-	w := stack.Ingest(s.t, s.nats, redis, env...)
+	w := stack.Ingest(s.t, s.broker, redis, env...)
 	s.workers = append(s.workers, w)
 	return w
 }
@@ -79,7 +108,7 @@ func (s *system) createStream() {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: "HITS", Subjects: []string{"hits.>"}, Duplicates: 10 * time.Minute, // longer than any outage of these tests
+		Name: "HITS", Subjects: []string{"hits.>"}, Replicas: s.replicas, Duplicates: 10 * time.Minute, // longer than any outage of these tests
 	}); err != nil {
 		s.t.Fatalf("create HITS: %v", err)
 	}
