@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
 )
 
 const (
@@ -103,6 +107,33 @@ func (j *jetStreamSource) next(ctx context.Context, from uint64) (uint64, int64,
 		return 0, 0, nil
 	}
 	return 0, 0, j.failed(what, answer.Error)
+}
+
+// noPeers is the server's code for "no suitable peers for placement": servers that are still to come may be them.
+const noPeers jetstream.ErrorCode = 10005
+
+// transient tells what a cluster answers, or does not, while it elects leaders or
+// has too few servers, from errors that waiting cannot mend.
+func transient(err error) bool {
+	var answer *jetstream.APIError
+	if errors.As(err, &answer) {
+		return answer.Code == http.StatusServiceUnavailable || answer.ErrorCode == noPeers
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
+}
+
+// awaitLeader calls try until it does not fail for a reason that passes, saying what it waits for.
+func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
+	err := boot.WaitFor(ctx, log, "a leader of JetStream and enough servers", func(ctx context.Context) error {
+		if failed = try(ctx); transient(failed) {
+			return failed
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return failed
 }
 
 func (j *jetStreamSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {

@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -105,7 +106,7 @@ func (w *witness) honest() {
 			longest = max(longest, answer.AsOf.Sub(w.answers[i-1].AsOf))
 		}
 	}
-	w.t.Logf("%d answers, %d of their totals claim too much; as_of stood still for %s at most", len(w.answers), wrong, longest.Round(time.Millisecond))
+	w.t.Logf("%d answers, %d of their totals claim too much; as_of moved by %s at once at most", len(w.answers), wrong, longest.Round(time.Millisecond))
 }
 
 // broken breaks something, waits until hits that were stored afterwards are
@@ -155,14 +156,19 @@ func TestClusterStepDown(t *testing.T) {
 	w.honest()
 }
 
-// A leader that was paused wakes and does not know that another was elected.
+// A leader that was paused wakes and does not know that another was elected. The
+// worker may be connected to it; then it has to leave it, which nothing tells it.
 func TestClusterLeaderPaused(t *testing.T) {
 	t.Parallel()
 	s, l, w := startCluster(t)
 	n := rounds(1, 6)
-	for range n {
+	for i := range n {
 		paused := s.cluster.Leader(s.js, "HITS")
-		s.broken(l, "the stream's leader paused", s.cluster.Servers[paused].Pause)
+		if i%2 == 1 {
+			paused = s.cluster.Of(workerName)
+		}
+		t.Logf("the worker is connected to server %d, %d leads", s.cluster.Of(workerName), s.cluster.Leader(s.js, "HITS"))
+		s.broken(l, fmt.Sprintf("server %d paused", paused), s.cluster.Servers[paused].Pause)
 		s.broken(l, "woken", s.cluster.Servers[paused].Resume)
 		s.cluster.WaitCurrent()
 		s.progress(l)
@@ -226,4 +232,28 @@ func TestClusterKilled(t *testing.T) {
 	}
 	s.settled(l, n)
 	w.honest()
+}
+
+// A worker may be there before the cluster's other servers: it waits for enough
+// of them to keep the replicas that it asks for.
+func TestClusterWorkerIsThereFirst(t *testing.T) {
+	t.Parallel()
+	if !full() {
+		t.Skip("takes long: FAULTS=full")
+	}
+	c, redis := stack.NATSCluster(t), stack.Redis(t)
+	js := c.JetStream()
+	c.Servers[0].Kill()
+	w := stack.Ingest(t, c, redis, "INGEST_REPLICAS=3", stack.NoWait)
+	stack.Eventually(t, recovery, "the worker to wait", func() (bool, string) {
+		return strings.Contains(w.Logs(), "waiting for a leader of JetStream"), w.Logs()
+	})
+	c.Servers[0].Start()
+	w.WaitReady()
+	for _, name := range []string{"HITS", "HITS_REJECTED"} {
+		handle, err := js.Stream(t.Context(), name)
+		if err != nil || handle.CachedInfo().Config.Replicas != 3 {
+			t.Errorf("%s: %+v %v, want 3 replicas", name, handle, err)
+		}
+	}
 }
