@@ -32,7 +32,7 @@ func (n NATS) Options(name string, log zerolog.Logger) ([]nats.Option, error) {
 		nats.ReconnectJitter(250*time.Millisecond, time.Second),
 		// A server that hangs, or that the network has swallowed, is left after about 12
 		// seconds; the library's own default takes 6 minutes.
-		nats.PingInterval(4*time.Second), nats.MaxPingsOutstanding(2),
+		nats.PingInterval(4 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end a worker
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {

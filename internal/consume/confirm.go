@@ -27,8 +27,8 @@ const (
 	lookAgain = 100 * time.Millisecond
 	// lookWithin bounds one answer: while a leader is elected none comes.
 	lookWithin = time.Second
-	// confirmWithin bounds all looks for one state.
-	confirmWithin = 5 * time.Second
+	// confirmWithin bounds all looks for one state: an election takes 4 to 9 seconds.
+	confirmWithin = 12 * time.Second
 )
 
 // errUnconfirmed says that a stream's leader is not known to have a majority behind it.

@@ -83,7 +83,7 @@ func (j *jetStreamSource) failed(what string, err error) error {
 // any replica, and a consumer lives on any.
 func (j *jetStreamSource) next(ctx context.Context, from uint64) (uint64, int64, error) {
 	what := fmt.Sprintf("get the message at or after %d", from)
-	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, from)
 	reply, err := j.js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+j.name, request)

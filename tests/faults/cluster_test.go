@@ -233,27 +233,3 @@ func TestClusterKilled(t *testing.T) {
 	s.settled(l, n)
 	w.honest()
 }
-
-// A worker may be there before the cluster's other servers: it waits for enough
-// of them to keep the replicas that it asks for.
-func TestClusterWorkerIsThereFirst(t *testing.T) {
-	t.Parallel()
-	if !full() {
-		t.Skip("takes long: FAULTS=full")
-	}
-	c, redis := stack.NATSCluster(t), stack.Redis(t)
-	js := c.JetStream()
-	c.Servers[0].Kill()
-	w := stack.Ingest(t, c, redis, "INGEST_REPLICAS=3", stack.NoWait)
-	stack.Eventually(t, recovery, "the worker to wait", func() (bool, string) {
-		return strings.Contains(w.Logs(), "waiting for a leader of JetStream"), w.Logs()
-	})
-	c.Servers[0].Start()
-	w.WaitReady()
-	for _, name := range []string{"HITS", "HITS_REJECTED"} {
-		handle, err := js.Stream(t.Context(), name)
-		if err != nil || handle.CachedInfo().Config.Replicas != 3 {
-			t.Errorf("%s: %+v %v, want 3 replicas", name, handle, err)
-		}
-	}
-}
