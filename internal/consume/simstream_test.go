@@ -40,7 +40,7 @@ type simStream struct {
 type simDeposed struct {
 	look   look
 	held   []*simMessage
-	heard  time.Time // when its followers have last answered it
+	since  time.Time // when its followers have last answered it in truth
 	paused bool      // rather than cut off
 	asleep bool      // it answers nothing yet
 }
@@ -183,7 +183,9 @@ func (s *simSource) look(ctx context.Context) (look, error) {
 		l := old.look
 		l.asked, l.answered = time.Now(), time.Now()
 		l.state.at = l.asked.UnixMilli()
-		l.reign.silence = time.Since(old.heard)
+		if l.reign.silence = time.Since(old.since); old.paused {
+			l.reign.silence = 0
+		}
 		return l, nil
 	}
 	return s.stream.lookLocked(), nil
@@ -220,13 +222,13 @@ func (s *simStream) depose(paused bool) {
 	}
 }
 
-// wake lets a paused leader answer for a moment, having just read old answers of
+// wake lets a paused leader answer for a moment, in which it reads old answers of
 // its followers; one that was cut off learns that it is deposed.
 func (s *simStream) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.deposed != nil && s.deposed.paused && s.deposed.asleep {
-		s.deposed.asleep, s.deposed.heard = false, time.Now()
+		s.deposed.asleep = false
 		time.AfterFunc(simWaking, s.wake)
 	} else {
 		s.deposed = nil
