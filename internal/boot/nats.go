@@ -30,6 +30,9 @@ func (n NATS) Options(name string, log zerolog.Logger) ([]nats.Option, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(250*time.Millisecond, time.Second),
+		// A server that hangs, or that the network has swallowed, is left after about 12
+		// seconds; the library's own default takes 6 minutes.
+		nats.PingInterval(4 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end a worker
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {

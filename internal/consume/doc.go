@@ -18,7 +18,8 @@
 // decodes and coalesces into the filling half of a buffer (buffer.go), the
 // committer takes that half at each flush and commits it shard by shard
 // (commit.go), and the watch asks the stream every second where its end is
-// (watch.go). While a commit is under way the other half fills; when both are
+// (watch.go). What it answers is believed once it is known who answered
+// (confirm.go). While a commit is under way the other half fills; when both are
 // full the reader waits, and the stream holds the hits.
 //
 // # What can go wrong

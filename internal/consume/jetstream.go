@@ -5,18 +5,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
 )
 
 const (
 	pullMessages = 10_000   // measured better than 1,000 and 50,000
 	pullBytes    = 16 << 20 // bounds what is buffered of large messages
 	pullExpiry   = 30 * time.Second
-	heartbeat    = 5 * time.Second
+	// heartbeat: a consumer is given up after twice that in silence. It lives on one
+	// server of a cluster and dies with it, which nobody says.
+	heartbeat = time.Second
 	// consumerIdle is how long the server keeps the consumer of a worker that died.
 	consumerIdle = 30 * time.Second
 )
@@ -32,23 +38,26 @@ func newJetStreamSource(js jetstream.JetStream, name string) *jetStreamSource {
 	return &jetStreamSource{js: js, name: name}
 }
 
-// state asks the stream. The moment at which the state held is the server's time
-// less the time the answer took: nothing stored before it can be missing from
-// the state, whichever of the two the server took first.
-func (j *jetStreamSource) state(ctx context.Context) (streamState, error) {
+// look asks the stream's leader. The moment at which the state held is the
+// server's time less the time the answer took: nothing stored before it can be
+// missing from the state, whichever of the two the server took first.
+func (j *jetStreamSource) look(ctx context.Context) (look, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
 	if j.handle == nil {
 		handle, err := j.js.Stream(ctx, j.name)
 		if err != nil {
-			return streamState{}, j.failed("find it", err)
+			return look{}, j.failed("find it", err)
 		}
 		j.handle = handle
 	}
-	began := time.Now()
+	asked := time.Now()
 	info, err := j.handle.Info(ctx)
 	if err != nil {
-		return streamState{}, j.failed("ask for its state", err)
+		return look{}, j.failed("ask for its state", err)
 	}
-	at := info.TimeStamp.Add(-time.Since(began)).UnixMilli()
+	answered := time.Now()
+	at := info.TimeStamp.Add(-answered.Sub(asked)).UnixMilli()
 	s := streamState{
 		subjects: info.Config.Subjects,
 		created:  info.Created.UnixNano(),
@@ -60,7 +69,7 @@ func (j *jetStreamSource) state(ctx context.Context) (streamState, error) {
 	if info.State.Msgs == 0 {
 		s.first, s.firstStored = s.last+1, at*1e6
 	}
-	return s, nil
+	return look{state: s, reign: newReign(info.Cluster), asked: asked, answered: answered}, nil
 }
 
 func (j *jetStreamSource) failed(what string, err error) error {
@@ -70,53 +79,61 @@ func (j *jetStreamSource) failed(what string, err error) error {
 	return fmt.Errorf("stream %s: %s: %w", j.name, what, err)
 }
 
-func (j *jetStreamSource) storedAt(ctx context.Context, seq uint64) (int64, error) {
-	msg, err := j.handle.GetMsg(ctx, seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, j.failed(fmt.Sprintf("get message %d", seq), err)
-	}
-	return msg.Time.UnixNano(), nil
-}
-
-// lastUpTo asks a consumer that would start after the moment what it has behind it.
-func (j *jetStreamSource) lastUpTo(ctx context.Context, stored int64) (uint64, error) {
-	start := time.Unix(0, stored+1)
-	probe, err := j.handle.CreateConsumer(ctx, ephemeral(jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start,
-	}))
-	if err != nil {
-		return 0, j.failed(fmt.Sprintf("find what came after %s", start), err)
-	}
-	info := probe.CachedInfo()
-	return info.Delivered.Stream, j.handle.DeleteConsumer(ctx, info.Name)
-}
-
-// holdsAfter asks the stream's leader: a consumer may live on a replica that is behind.
-func (j *jetStreamSource) holdsAfter(ctx context.Context, seq uint64) (bool, error) {
-	what := fmt.Sprintf("look for a message after %d", seq)
+// next asks the stream's leader too. The client library's own request may go to
+// any replica, and a consumer lives on any.
+func (j *jetStreamSource) next(ctx context.Context, from uint64) (uint64, int64, error) {
+	what := fmt.Sprintf("get the message at or after %d", from)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, seq+1)
-	reply, err := j.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+j.name, request)
+	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, from)
+	reply, err := j.js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+j.name, request)
 	if err != nil {
-		return false, j.failed(what, err)
+		return 0, 0, j.failed(what, err)
 	}
 	var answer struct {
-		Error *jetstream.APIError `json:"error"`
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Seq  uint64    `json:"seq"`
+			Time time.Time `json:"time"`
+		} `json:"message"`
 	}
 	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return false, j.failed(what, err)
+		return 0, 0, j.failed(what, err)
 	}
-	if answer.Error == nil {
-		return true, nil
+	switch {
+	case answer.Error == nil:
+		return answer.Message.Seq, answer.Message.Time.UnixNano(), nil
+	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return 0, 0, nil
 	}
-	if answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
-		return false, j.failed(what, answer.Error)
+	return 0, 0, j.failed(what, answer.Error)
+}
+
+// noPeers is the server's code for "no suitable peers for placement": servers that are still to come may be them.
+const noPeers jetstream.ErrorCode = 10005
+
+// transient tells what a cluster answers, or does not, while it elects leaders or
+// has too few servers, from errors that waiting cannot mend.
+func transient(err error) bool {
+	var answer *jetstream.APIError
+	if errors.As(err, &answer) {
+		return answer.Code == http.StatusServiceUnavailable || answer.ErrorCode == noPeers
 	}
-	return false, nil
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
+}
+
+// awaitLeader calls try until it does not fail for a reason that passes, saying what it waits for.
+func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
+	err := boot.WaitFor(ctx, log, "a leader of JetStream and enough servers", func(ctx context.Context) error {
+		if failed = try(ctx); transient(failed) {
+			return failed
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return failed
 }
 
 func (j *jetStreamSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {

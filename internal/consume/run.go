@@ -88,7 +88,9 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	}); err != nil {
 		return err
 	}
-	if err := ensureRejected(ctx, w.js, w.settings.Replicas, w.settings.MaxAge); err != nil {
+	if err := awaitLeader(ctx, w.log, func(ctx context.Context) error {
+		return ensureRejected(ctx, w.js, w.settings.Replicas, w.settings.MaxAge)
+	}); err != nil {
 		return err
 	}
 	w.log.Info().Str("version", boot.Version()).Str("nats", conn.ConnectedUrlRedacted()).Str("redis", w.settings.Redis.URL.Addr()).

@@ -155,7 +155,7 @@ func (s *session) resume(ctx context.Context) error {
 	}
 	// The state after the cursors: an older one could be of the stream before the
 	// one that a cursor tells of, and would set it back.
-	state, err := s.source.state(ctx)
+	state, err := confirmed(ctx, s.source)
 	if err != nil {
 		return err
 	}
@@ -167,11 +167,11 @@ func (s *session) resume(ctx context.Context) error {
 	s.outage.over()
 
 	applied := make([]uint64, s.layout.Shards)
-	history := newHistory(s.source)
+	history := newHistory(s.source, state)
 	var discarded uint64
 	for shard, w := range s.writers {
 		c, exists := w.Cursor()
-		rolledBack, afterTime, err := history.check(ctx, c, exists, state)
+		rolledBack, afterTime, err := history.check(ctx, c, exists)
 		if err != nil {
 			return err
 		}
@@ -254,16 +254,16 @@ func (s *session) open(ctx context.Context) (reading, error) {
 // read is still the one that resume has judged. A later change ends the reading;
 // one between the two would go unseen, and cursors would name another stream's messages.
 func (s *session) verify(ctx context.Context) error {
-	state, err := s.source.state(ctx)
+	state, err := confirmed(ctx, s.source)
 	if err != nil {
 		return err
 	}
 	if state.created != s.info.created {
 		return errIncarnated
 	}
-	history := newHistory(s.source)
+	history := newHistory(s.source, state)
 	for _, w := range s.writers {
-		rolledBack, _, err := history.check(ctx, w.position, true, state)
+		rolledBack, _, err := history.check(ctx, w.position, true)
 		if err != nil {
 			return err
 		}
@@ -275,11 +275,20 @@ func (s *session) verify(ctx context.Context) error {
 }
 
 // passDeletedTail goes on to the end of a stream whose last messages were
-// deleted: no delivery will ever show that gap, so as_of would stand still.
+// deleted: no delivery will ever show that gap, so as_of would stand still. It
+// asks twice with a leader confirmed in between: a server that missed the messages
+// because it was deposed would have learnt of it.
 func (s *session) passDeletedTail(ctx context.Context) error {
-	holds, err := s.source.holdsAfter(ctx, s.last)
-	if err != nil || holds {
-		return err // where there is one it will be delivered
+	for again := range 2 {
+		if again > 0 {
+			if _, err := confirmed(ctx, s.source); err != nil {
+				return err
+			}
+		}
+		found, _, err := s.source.next(ctx, s.last+1)
+		if err != nil || found > 0 {
+			return err // where there is one it will be delivered
+		}
 	}
 	// When they were stored nobody knows any more, but before now.
 	s.buffer.add(s.stream, message{

@@ -332,11 +332,11 @@ type busy struct {
 	last  uint64
 }
 
-func (b *busy) state(context.Context) (streamState, error) {
+func (b *busy) look(context.Context) (look, error) {
 	state := streamState{created: 1, first: 1, last: b.last, at: time.Now().UnixMilli()}
 	b.last++
 	b.asked()
-	return state, nil
+	return look{state: state}, nil
 }
 
 // Messages that arrive while the watch looks at the stream are no roll-back.

@@ -138,7 +138,7 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 		panic(err)
 	}
 	w := &simWorld{plan: p, log: log, redis: newSimRedis(), stream: newSimStream()}
-	w.redis.latency = p.latency
+	w.redis.latency, w.stream.clustered = p.latency, p.clustered
 	w.settings = Settings{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxAhead: p.maxAhead, MaxHits: 100}
 	w.settings.layout = window.Layout{Tiers: tiers, Shards: p.shards}
 	for i := range tiers {
@@ -253,6 +253,7 @@ func (w *simWorld) heal() {
 	w.redis.mu.Unlock()
 	w.stream.mu.Lock()
 	w.stream.stateFails, w.stream.rejectFails, w.stream.rejectMute = false, false, false
+	w.stream.deposed = nil
 	if w.stream.away {
 		w.stream.away = false
 		w.stream.dropReadings(0)
@@ -368,6 +369,9 @@ func (w *simWorld) apply(e simEvent) {
 		w.stream.discard(e.n + 1)
 	case "delete tail":
 		w.stream.deleteTail(e.n/4 + 1)
+	case "leader cut off", "leader paused":
+		w.stream.depose(e.kind == "leader paused")
+		later(w.stream.wake)
 	case "stream rolled back":
 		w.stream.rollBack(e.n+1, e.d)
 	case "stream made anew":

@@ -18,6 +18,7 @@ type simPlan struct {
 	latency     time.Duration
 	offset      time.Duration // of the beginning, in the tiers' epochs
 	workers     int
+	clustered   bool // the stream's server is one of a cluster
 	events      []simEvent
 }
 
@@ -37,6 +38,7 @@ var simKinds = weighted(map[string]int{
 	"roll back": 3, "flush": 1, "flush and cut": 1, "slow shard": 2,
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
 	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream made anew": 1,
+	"leader cut off": 2, "leader paused": 2,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 })
 
@@ -79,14 +81,15 @@ func drawPlan(t *rapid.T) simPlan {
 		latency:     rapid.SampledFrom([]time.Duration{0, simTick, 20 * simTick}).Draw(t, "latency"),
 		offset:      time.Duration(rapid.IntRange(0, 240).Draw(t, "offset")) * 500 * simTick,
 		workers:     rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "workers"),
+		clustered:   rapid.Bool().Draw(t, "clustered"),
 		events:      rapid.SliceOfN(simEvents, 5, 40).Draw(t, "events"),
 	}
 }
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers\n",
-		p.tiers, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers)
+	fmt.Fprintf(&b, "tiers %s, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, clustered %v\n",
+		p.tiers, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.clustered)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after
@@ -101,7 +104,7 @@ func (e simEvent) String() string {
 		return fmt.Sprintf("publish %d messages of form %d", e.messages(), e.n)
 	case "cut", "flush", "flush and cut":
 		return e.kind
-	case "wait", "redis away", "state fails", "nats away", "rejects fail", "rejects unacknowledged":
+	case "wait", "redis away", "state fails", "nats away", "rejects fail", "rejects unacknowledged", "leader cut off", "leader paused":
 		return fmt.Sprintf("%s for %s", e.kind, e.d)
 	case "stop", "start", "lost", "gap", "cut before", "lost reply":
 		return fmt.Sprintf("%s, worker %d", e.kind, e.worker)

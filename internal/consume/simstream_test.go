@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,11 +24,25 @@ type simStream struct {
 	readings map[*simReading]bool
 	rejected map[string]int // by message id: items that the stream of rejects holds
 
+	// The cluster; a stream without one has a leader all the same.
+	clustered bool
+	since     time.Time // of its reign
+	deposed   *simDeposed
+
 	// Faults.
 	stateFails  bool // the stream does not say what it is
 	rejectFails bool // rejects are refused
 	rejectMute  bool // rejects are stored, and the acknowledgement is lost
 	away        bool // nothing is delivered either
+}
+
+// simDeposed is a leader that does not know of its successor.
+type simDeposed struct {
+	look   look
+	held   []*simMessage
+	since  time.Time // when its followers have last answered it in truth
+	paused bool      // rather than cut off
+	asleep bool      // it answers nothing yet
 }
 
 // simMessage is a message and what is known of its fate.
@@ -158,60 +173,84 @@ func (s *simSource) ask(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *simSource) state(ctx context.Context) (streamState, error) {
+func (s *simSource) look(ctx context.Context) (look, error) {
 	if err := s.ask(ctx); err != nil {
-		return streamState{}, err
+		return look{}, err
 	}
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
-	at := time.Now().UnixMilli()
+	if old := s.stream.deposed; old != nil && !old.asleep {
+		l := old.look
+		l.asked, l.answered = time.Now(), time.Now()
+		l.state.at = l.asked.UnixMilli()
+		if l.reign.silence = time.Since(old.since); old.paused {
+			l.reign.silence = 0
+		}
+		return l, nil
+	}
+	return s.stream.lookLocked(), nil
+}
+
+func (s *simStream) lookLocked() look {
+	now := time.Now()
+	at := now.UnixMilli()
 	state := streamState{
-		subjects: []string{"hits.>"}, created: s.stream.created, last: s.stream.last,
-		first: s.stream.last + 1, firstStored: at * 1e6, lastStored: s.stream.lastTime, at: at,
+		subjects: []string{"hits.>"}, created: s.created, last: s.last,
+		first: s.last + 1, firstStored: at * 1e6, lastStored: s.lastTime, at: at,
 	}
-	if len(s.stream.held) > 0 {
-		state.first, state.firstStored = s.stream.held[0].seq, s.stream.held[0].stored
+	if len(s.held) > 0 {
+		state.first, state.firstStored = s.held[0].seq, s.held[0].stored
 	}
-	return state, nil
+	r := reign{clustered: s.clustered, leader: "server", since: s.since, majority: true, silence: simSilence}
+	return look{state: state, reign: r, asked: now, answered: now}
 }
 
-func (s *simSource) storedAt(ctx context.Context, seq uint64) (int64, error) {
+// simSilence is how long ago the followers of a leader have been heard.
+const simSilence = 300 * time.Millisecond
+
+// simWaking is how long a leader that was paused takes to read that it is deposed.
+const simWaking = 200 * time.Millisecond
+
+// depose lets another server lead, which the old leader does not know: it was
+// cut off, and goes on answering, or it was paused.
+func (s *simStream) depose(paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clustered && s.deposed == nil {
+		s.deposed = &simDeposed{s.lookLocked(), slices.Clone(s.held), time.Now(), paused, paused}
+		s.since = time.Now()
+	}
+}
+
+// wake lets a paused leader answer for a moment, in which it reads old answers of
+// its followers; one that was cut off learns that it is deposed.
+func (s *simStream) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deposed != nil && s.deposed.paused && s.deposed.asleep {
+		s.deposed.asleep = false
+		time.AfterFunc(simWaking, s.wake)
+	} else {
+		s.deposed = nil
+	}
+}
+
+func (s *simSource) next(ctx context.Context, from uint64) (uint64, int64, error) {
 	if err := s.ask(ctx); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
-	for _, m := range s.stream.held {
-		if m.seq == seq {
-			return m.stored, nil
+	held := s.stream.held
+	if old := s.stream.deposed; old != nil && !old.asleep {
+		held = old.held
+	}
+	for _, m := range held {
+		if m.seq >= from {
+			return m.seq, m.stored, nil
 		}
 	}
-	return 0, nil
-}
-
-// lastUpTo answers as the server does: the sequence before the first message that is later.
-func (s *simSource) lastUpTo(ctx context.Context, stored int64) (uint64, error) {
-	if err := s.ask(ctx); err != nil {
-		return 0, err
-	}
-	s.stream.mu.Lock()
-	defer s.stream.mu.Unlock()
-	for _, m := range s.stream.held {
-		if m.stored > stored {
-			return m.seq - 1, nil
-		}
-	}
-	return s.stream.last, nil
-}
-
-func (s *simSource) holdsAfter(ctx context.Context, seq uint64) (bool, error) {
-	if err := s.ask(ctx); err != nil {
-		return false, err
-	}
-	s.stream.mu.Lock()
-	defer s.stream.mu.Unlock()
-	n := len(s.stream.held)
-	return n > 0 && s.stream.held[n-1].seq > seq, nil
+	return 0, 0, nil
 }
 
 // reject keeps the identities that the production messages carry.

@@ -8,14 +8,13 @@ import (
 // source is what a session needs of a stream. jetstream.go has the real one;
 // the simulation has one that loses, repeats and forgets.
 type source interface {
-	// state is the stream as it is now, or errNoStream.
-	state(ctx context.Context) (streamState, error)
-	// storedAt is when a message was stored (Unix nanoseconds), 0 where the stream no longer holds it.
-	storedAt(ctx context.Context, seq uint64) (int64, error)
-	// lastUpTo is the last sequence that was stored no later than a moment (Unix nanoseconds).
-	lastUpTo(ctx context.Context, stored int64) (uint64, error)
-	// holdsAfter reports whether the stream holds any message after seq.
-	holdsAfter(ctx context.Context, seq uint64) (bool, error)
+	// look asks what the stream is now, or errNoStream. One answer alone may be a
+	// past: see confirmed.
+	look(ctx context.Context) (look, error)
+	// next is the first message that the stream holds from a sequence on, 0 where
+	// there is none. In a cluster a server that lags may answer: a message that is
+	// found is true, one that is missing may be yet to come there.
+	next(ctx context.Context, from uint64) (seq uint64, stored int64, err error)
 	// open prepares to read from a sequence on.
 	open(ctx context.Context, from uint64) (reading, error)
 	// reject stores rejects, and says how many of them certainly are.

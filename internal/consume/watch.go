@@ -25,12 +25,12 @@ func (s *session) watch(ctx context.Context) {
 	for {
 		// The place first: read afterwards it can be beyond the end that the state tells of.
 		place, stored, waiting := s.buffer.place()
-		state, err := s.source.state(ctx)
+		state, err := confirmed(ctx, s.source)
 		switch {
 		case errors.Is(err, errNoStream):
 			s.fail(err)
 			return
-		case err != nil: // NATS is away; the connection's own handlers say so
+		case err != nil: // NATS is away, and the connection's own handlers say so; or the stream has no leader
 		case state.created != s.info.created:
 			s.fail(errIncarnated)
 			return
@@ -83,22 +83,24 @@ func (s *session) observeLag(place uint64, stored int64, state streamState) {
 // cursors are mostly the same, so it asks about each sequence once.
 type history struct {
 	source source
+	state  streamState
 	stored map[uint64]int64 // by sequence; 0 where the stream no longer holds it
 	after  map[int64]uint64 // by stored time
 }
 
-func newHistory(s source) *history {
-	return &history{s, map[uint64]int64{}, map[int64]uint64{}}
+func newHistory(source source, state streamState) *history {
+	return &history{source, state, map[uint64]int64{}, map[int64]uint64{}}
 }
 
 // check reports whether the stream was rolled back under a cursor, and if so the
-// last sequence stored no later than the cursor's message.
-func (h *history) check(ctx context.Context, c window.Cursor, exists bool, s streamState) (rolledBack bool, afterTime uint64, err error) {
-	if !exists || c.Created != s.created || c.Seq == 0 {
+// last sequence stored no later than the cursor's message. It rests on the state,
+// and on messages that are found: one that a lagging server misses proves nothing.
+func (h *history) check(ctx context.Context, c window.Cursor, exists bool) (rolledBack bool, afterTime uint64, err error) {
+	if !exists || c.Created != h.state.created || c.Seq == 0 {
 		return false, 0, nil
 	}
-	if c.Seq <= s.last {
-		if c.Seq < s.first || c.Stored == 0 {
+	if c.Seq <= h.state.last {
+		if c.Seq < h.state.first || c.Stored == 0 {
 			return false, 0, nil // nothing to compare
 		}
 		stored, err := h.storedAt(ctx, c.Seq)
@@ -111,20 +113,44 @@ func (h *history) check(ctx context.Context, c window.Cursor, exists bool, s str
 	return afterTime < c.Seq, afterTime, err
 }
 
-func (h *history) storedAt(ctx context.Context, seq uint64) (stored int64, err error) {
-	stored, asked := h.stored[seq]
-	if !asked {
-		stored, err = h.source.storedAt(ctx, seq)
-		h.stored[seq] = stored
+// storedAt is when a message was stored (Unix nanoseconds), 0 where the stream does not hold it.
+func (h *history) storedAt(ctx context.Context, seq uint64) (int64, error) {
+	if stored, asked := h.stored[seq]; asked {
+		return stored, nil
 	}
-	return stored, err
+	found, stored, err := h.source.next(ctx, seq)
+	if err != nil {
+		return 0, err
+	}
+	if found != seq {
+		stored = 0
+	}
+	h.stored[seq] = stored
+	return stored, nil
 }
 
-func (h *history) lastUpTo(ctx context.Context, stored int64) (seq uint64, err error) {
-	seq, asked := h.after[stored]
-	if !asked {
-		seq, err = h.source.lastUpTo(ctx, stored)
-		h.after[stored] = seq
+// lastUpTo is the sequence before the first message that was stored after a
+// moment (Unix nanoseconds), or the stream's last. Within a stream times do not
+// decrease, so halving finds it, also among deleted messages.
+func (h *history) lastUpTo(ctx context.Context, moment int64) (uint64, error) {
+	if seq, asked := h.after[moment]; asked {
+		return seq, nil
 	}
-	return seq, err
+	later := h.state.last + 1 // the first later message known
+	for low, high := h.state.first, later; low < high; {
+		middle := low + (high-low)/2
+		seq, stored, err := h.source.next(ctx, middle)
+		switch {
+		case err != nil:
+			return 0, err
+		case seq == 0 || seq > h.state.last: // nothing more that the state tells of
+			high = middle
+		case stored > moment:
+			high, later = middle, seq
+		default:
+			low = seq + 1
+		}
+	}
+	h.after[moment] = later - 1
+	return later - 1, nil
 }

@@ -48,7 +48,7 @@ func (w *worker) run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := w.discover(ctx); err != nil && ctx.Err() == nil {
-			if !w.hasLooked() {
+			if !w.hasLooked() && !transient(err) {
 				return err // at start: say what is wrong instead of waiting in silence
 			}
 			w.log.Warn().Err(err).Msg("streams could not be listed")

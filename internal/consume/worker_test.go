@@ -1,11 +1,16 @@
 package consume
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -109,4 +114,41 @@ func TestCreateStreams(t *testing.T) {
 			t.Errorf("error %v, want one that names INGEST_STREAMS", err)
 		}
 	})
+}
+
+// A cluster that is coming up refuses for a while what it will do.
+func TestAwaitLeader(t *testing.T) {
+	refused := errors.New("refused")
+	replicas := &jetstream.APIError{Code: 500, ErrorCode: 10074, Description: "replicas > 1 not supported in non-clustered mode"}
+	for _, test := range []struct {
+		name string
+		errs []error // of each try
+		want error
+	}{
+		{"nothing to wait for", []error{nil}, nil},
+		{"leaders are elected, servers come", []error{
+			context.DeadlineExceeded, nats.ErrNoResponders, &jetstream.APIError{Code: 503, ErrorCode: 10008},
+			fmt.Errorf("create stream HITS: %w", &jetstream.APIError{Code: 400, ErrorCode: 10005}), nil,
+		}, nil},
+		{"refused", []error{context.DeadlineExceeded, refused}, refused},
+		{"refused by the server", []error{replicas}, replicas},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				err := awaitLeader(t.Context(), zerolog.Nop(), func(context.Context) error {
+					tries++
+					return test.errs[tries-1]
+				})
+				if !errors.Is(err, test.want) || err != nil && test.want == nil || tries != len(test.errs) {
+					t.Errorf("%v after %d tries, want %v after %d", err, tries, test.want, len(test.errs))
+				}
+			})
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := awaitLeader(ctx, zerolog.Nop(), func(context.Context) error { cancel(); return nats.ErrTimeout })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v when the worker is stopped while it waits", err)
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/tests/stack"
@@ -41,13 +42,24 @@ type system struct {
 	t       *testing.T
 	began   time.Time
 	redis   *stack.RedisServer // nil where Redis is not one server
+	broker  broker             // nats or cluster
 	nats    *stack.NATSProc
+	cluster *stack.NATSProcs
 	query   *stack.Service
 	workers []*stack.Service
 	js      jetstream.JetStream
+
+	replicas int // of the stream
 }
 
-// servers starts all but a worker, with one Redis server, and makes the stream.
+// broker is one NATS server or a cluster.
+type broker interface {
+	stack.Endpoint
+	Conn(...nats.Option) *nats.Conn
+	JetStream() jetstream.JetStream
+}
+
+// servers starts all but a worker, with one Redis server and one NATS server, and makes the stream.
 func servers(t *testing.T) *system {
 	t.Helper()
 	redis := stack.Redis(t)
@@ -60,11 +72,28 @@ func servers(t *testing.T) *system {
 func serversWith(t *testing.T, redis stack.Endpoint) *system {
 	t.Helper()
 	s := &system{t: t, nats: stack.NATSProcess(t)}
-	s.query = stack.Query(t, redis, stack.NoWait) // not ready before the first worker
-	s.js = s.nats.JetStream()
+	s.broker = s.nats
+	s.serve(redis, 1)
+	return s
+}
+
+// clusterServers is servers with a cluster of NATS.
+func clusterServers(t *testing.T) *system {
+	t.Helper()
+	s := &system{t: t, redis: stack.Redis(t), cluster: stack.NATSCluster(t)}
+	s.broker = s.cluster
+	s.serve(s.redis, stack.NATSServers)
+	return s
+}
+
+// serve starts what every system has, and makes the stream.
+func (s *system) serve(redis stack.Endpoint, replicas int) {
+	s.t.Helper()
+	s.replicas = replicas
+	s.query = stack.Query(s.t, redis, stack.NoWait) // not ready before the first worker
+	s.js = s.broker.JetStream()
 	s.createStream()
 	s.began = time.Now()
-	return s
 }
 
 // start starts everything, with one worker.
@@ -78,7 +107,7 @@ func start(t *testing.T, env ...string) *system {
 // worker starts another worker, which reaches Redis at the given address.
 func (s *system) worker(redis stack.Endpoint, env ...string) *stack.Service {
 	s.t.Helper()
-	w := stack.Ingest(s.t, s.nats, redis, env...)
+	w := stack.Ingest(s.t, s.broker, redis, env...)
 	s.workers = append(s.workers, w)
 	return w
 }
@@ -88,7 +117,7 @@ func (s *system) createStream() {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: "HITS", Subjects: []string{"hits.>"}, Duplicates: 10 * time.Minute, // longer than any outage of these tests
+		Name: "HITS", Subjects: []string{"hits.>"}, Replicas: s.replicas, Duplicates: 10 * time.Minute, // longer than any outage of these tests
 	}); err != nil {
 		s.t.Fatalf("create HITS: %v", err)
 	}

@@ -53,7 +53,9 @@ type message struct {
 
 // newLoad publishes nothing by itself.
 func newLoad(s *system, prefix string, single bool) *load {
-	js, err := jetstream.New(s.nats.Conn(nats.ReconnectBufSize(-1))) // fail at once while there is no server
+	js, err := jetstream.New(s.broker.Conn(
+		nats.ReconnectBufSize(-1),                                    // fail at once while there is no server
+		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2))) // and leave one that is paused
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,0 +1,127 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+// askedStream is a stream with 40 messages, some of them deleted, and what asks it.
+func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*jetStreamSource, []time.Time) {
+	t.Helper()
+	handle, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "HITS", Subjects: []string{"hits.>"}, Replicas: replicas, AllowDirect: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := make([]time.Time, 41) // by sequence
+	for seq := uint64(1); seq <= 40; seq++ {
+		if _, err := js.Publish(t.Context(), "hits.c", nil); err != nil {
+			t.Fatal(err)
+		}
+		m, err := handle.GetMsg(t.Context(), seq)
+		for err != nil { // from a replica that does not have it yet
+			m, err = handle.GetMsg(t.Context(), seq)
+		}
+		stored[seq] = m.Time
+	}
+	for _, seq := range []uint64{1, 2, 10, 11, 12, 20, 30, 31, 40} {
+		if err := handle.DeleteMsg(t.Context(), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return newJetStreamSource(js, "HITS"), stored
+}
+
+// testHistory compares what the stream's leader answers with what was stored.
+func testHistory(t *testing.T, s *jetStreamSource, stored []time.Time) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	state, err := confirmed(ctx, s)
+	if err != nil || state.first != 3 || state.last != 40 {
+		t.Fatalf("%+v %v, want 3 to 40", state, err)
+	}
+	h := newHistory(s, state)
+	deleted := map[uint64]bool{1: true, 2: true, 10: true, 11: true, 12: true, 20: true, 30: true, 31: true, 40: true}
+	held := []uint64{}
+	for seq := uint64(1); seq <= 40; seq++ {
+		want := stored[seq].UnixNano()
+		if deleted[seq] {
+			want = 0
+		} else {
+			held = append(held, seq)
+		}
+		if got, err := h.storedAt(ctx, seq); err != nil || got != want {
+			t.Errorf("message %d: stored at %d (%v), want %d", seq, got, err, want)
+		}
+	}
+	// The sequence before the first message held that is later.
+	for _, moment := range append(stored[1:], stored[1].Add(-time.Hour), stored[40].Add(time.Hour)) {
+		want := uint64(40)
+		for _, seq := range held {
+			if stored[seq].After(moment) {
+				want = seq - 1
+				break
+			}
+		}
+		if got, err := h.lastUpTo(ctx, moment.UnixNano()); err != nil || got != want {
+			t.Errorf("the last up to %s: %d (%v), want %d", moment, got, err, want)
+		}
+	}
+}
+
+func TestHistoryOfAStreamWithGaps(t *testing.T) {
+	s, stored := askedStream(t, stack.NATS(t).JetStream(), 1)
+	l, err := s.look(t.Context())
+	if err != nil || l.reign != (reign{}) {
+		t.Errorf("a server without a cluster: %+v %v", l.reign, err)
+	}
+	testHistory(t, s, stored)
+}
+
+func TestHistoryOnACluster(t *testing.T) {
+	c := stack.NATSCluster(t)
+	js := c.JetStream()
+	s, stored := askedStream(t, js, 3)
+	testHistory(t, s, stored)
+
+	l, err := s.look(t.Context())
+	if err != nil || !l.reign.clustered || !l.reign.majority || l.reign.since.IsZero() || l.reign.leader != c.Name(c.Leader(js, "HITS")) {
+		t.Fatalf("%+v %v", l.reign, err)
+	}
+	began := time.Now()
+	if _, err := confirmed(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("a state of an idle stream was confirmed in %s", time.Since(began).Round(time.Millisecond))
+
+	// A leader without its followers is not believed, though it answers.
+	leader := c.Leader(js, "HITS")
+	for i, server := range c.Servers {
+		if i != leader {
+			server.Pause()
+		}
+	}
+	alone := newJetStreamSource(c.Servers[leader].JetStream(), "HITS")
+	stack.Eventually(t, soon, "the leader to be alone", func() (bool, string) {
+		state, err := confirmed(t.Context(), alone)
+		return errors.Is(err, errUnconfirmed), fmt.Sprintf("%+v %v", state, err)
+	})
+	for i, server := range c.Servers {
+		if i != leader {
+			server.Resume()
+		}
+	}
+	stack.Eventually(t, soon, "a leader with followers", func() (bool, string) {
+		state, err := confirmed(t.Context(), s)
+		return err == nil && state.last == 40, fmt.Sprintf("%+v %v", state, err)
+	})
+}
