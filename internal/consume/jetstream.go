@@ -14,7 +14,7 @@ import (
 
 const (
 	pullMessages = 10_000   // measured better than 1,000 and 50,000
-	pullBytes    = 16 << 20 // bounds what is buffered of large messages
+	maxPullOne   = 16 << 20 // bytes: bounds what is buffered of large messages, as does the worker's share
 	pullExpiry   = 30 * time.Second
 	heartbeat    = 5 * time.Second
 	// consumerIdle is how long the server keeps the consumer of a worker that died.
@@ -25,11 +25,12 @@ const (
 type jetStreamSource struct {
 	js     jetstream.JetStream
 	name   string
+	bytes  int              // that it may buffer, at most maxPullOne
 	handle jetstream.Stream // nil until the stream has been found
 }
 
-func newJetStreamSource(js jetstream.JetStream, name string) *jetStreamSource {
-	return &jetStreamSource{js: js, name: name}
+func newJetStreamSource(js jetstream.JetStream, name string, bytes int) *jetStreamSource {
+	return &jetStreamSource{js: js, name: name, bytes: min(bytes, maxPullOne)}
 }
 
 // state asks the stream. The moment at which the state held is the server's time
@@ -174,7 +175,7 @@ func (r *jetStreamReading) start(deliver func(delivery), lost func(error)) error
 				seq: meta.Sequence.Stream, nth: meta.Sequence.Consumer, stored: meta.Timestamp.UnixNano(),
 			})
 		},
-		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, max(pullBytes, 2*int(conn.MaxPayload()))),
+		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, max(r.source.bytes, 2*int(conn.MaxPayload()))),
 		jetstream.PullExpiry(pullExpiry),
 		jetstream.PullHeartbeat(heartbeat),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { lost(r.source.failed("read", err)) }),
