@@ -50,10 +50,17 @@ type system struct {
 // servers starts all but a worker, and makes the stream.
 func servers(t *testing.T) *system {
 	t.Helper()
+	s := bare(t)
+	s.createStream("HITS", "hits.>")
+	return s
+}
+
+// bare starts all but a worker and makes no stream.
+func bare(t *testing.T) *system {
+	t.Helper()
 	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
 	s.query = stack.Query(t, s.redis, stack.NoWait) // not ready before the first worker
 	s.js = s.nats.JetStream()
-	s.createStream()
 	s.began = time.Now()
 	return s
 }
@@ -74,14 +81,14 @@ func (s *system) worker(redis stack.Endpoint, env ...string) *stack.Service {
 	return w
 }
 
-func (s *system) createStream() {
+func (s *system) createStream(name, subject string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: "HITS", Subjects: []string{"hits.>"}, Duplicates: 10 * time.Minute, // longer than any outage of these tests
+		Name: name, Subjects: []string{subject}, Duplicates: 10 * time.Minute, // longer than any outage of these tests
 	}); err != nil {
-		s.t.Fatalf("create HITS: %v", err)
+		s.t.Fatalf("create %s: %v", name, err)
 	}
 }
 
@@ -121,7 +128,7 @@ func (s *system) settled(l *load, faults int) {
 			break
 		}
 		if when != "after the marker" {
-			l.publish(s.t.Context(), message{subject: "hits." + marker, id: "marker", hits: map[string]int64{marker: 1}})
+			l.publish(s.t.Context(), message{subject: l.subject(marker), id: "marker", hits: map[string]int64{marker: 1}})
 		}
 	}
 	published, counted := l.sum(), s.counted(l)
