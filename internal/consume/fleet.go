@@ -404,7 +404,7 @@ func (f *fleet) share() share {
 		s.streams = len(s.mine)
 		return s
 	case f.waiting:
-		return share{known: true} // whoever has the name has the streams
+		return share{known: true, waiting: true} // whoever has the name has the streams
 	}
 	return f.roster.share(time.Now())
 }
@@ -461,14 +461,23 @@ func (f *fleet) leaving() {
 	signal(f.kick)
 }
 
-// leave removes this worker's key, once run has ended.
+// leave removes this worker's key, once run has ended: that can have been in the
+// middle of a beat, so the key is read again.
 func (f *fleet) leave() {
-	if f.revision == 0 {
+	if !f.joined || f.kv == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveWithin)
 	defer cancel()
-	if err := f.kv.Delete(ctx, f.key(), jetstream.LastRevision(f.revision)); err != nil {
+	entry, err := f.kv.Get(ctx, f.key())
+	if err == nil {
+		m, bad := decodeMember(entry.Value())
+		if bad != nil || m.Incarnation != f.self.Incarnation {
+			return // it has expired, and another has the name
+		}
+		err = f.kv.Delete(ctx, f.key(), jetstream.LastRevision(entry.Revision()))
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		f.log.Warn().Err(err).Msg("this worker's key was left to expire")
 	}
 }

@@ -174,6 +174,7 @@ func (r *roster) follow(p plan, revision uint64, now time.Time) {
 // share is what a worker is to read.
 type share struct {
 	known   bool // a plan is known, or there is no fleet
+	waiting bool // another process has this worker's name
 	workers int  // in the fleet; 0 without one
 	streams int  // of all workers
 	mine    map[string]bool

@@ -123,9 +123,9 @@ func (w *worker) follow(ctx context.Context, s share) {
 			w.read(ctx, name)
 		}
 	}
-	w.settled = true
+	w.settled = !s.waiting
 	w.metrics.fleetWorkers.Set(float64(s.workers))
-	if is := fmt.Sprint(s.workers, s.streams, slices.Sorted(maps.Keys(s.mine))); is != w.shareIs {
+	if is := fmt.Sprint(s.workers, s.streams, slices.Sorted(maps.Keys(s.mine))); is != w.shareIs && !s.waiting {
 		w.shareIs = is
 		line := w.log.Info().Int("workers", s.workers).Int("of", s.streams).Strs("streams", slices.Sorted(maps.Keys(s.mine)))
 		if len(s.mine) == 0 {
