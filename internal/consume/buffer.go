@@ -11,6 +11,7 @@ import (
 type load struct {
 	batch    *window.Batch
 	messages int
+	commands int    // of all shards
 	seq      uint64 // of the last message
 	stored   int64  // when the stream stored it, Unix nanoseconds
 
@@ -35,10 +36,11 @@ const (
 )
 
 // buffer is the two halves of a session: one fills while the other is
-// committed. Its memory is bounded by maxCommands per shard and half.
+// committed. Its memory is bounded by maxCommands per shard and maxTotal per half.
 type buffer struct {
 	layout      window.Layout
 	maxCommands int
+	maxTotal    int      // of all shards together; one message more may pass it
 	applied     []uint64 // per shard: the sequence that had been applied when the session began
 	published   uint64   // the sequence up to which rejects had been published then
 
@@ -53,9 +55,9 @@ type buffer struct {
 	full chan struct{} // a flush is due before its time
 }
 
-func newBuffer(layout window.Layout, maxCommands int, applied []uint64) *buffer {
+func newBuffer(layout window.Layout, maxCommands, maxTotal int, applied []uint64) *buffer {
 	b := &buffer{
-		layout: layout, maxCommands: maxCommands, applied: applied,
+		layout: layout, maxCommands: maxCommands, maxTotal: max(maxTotal, maxCommands), applied: applied,
 		filling: &load{batch: window.NewBatch(layout)},
 		spare:   &load{batch: window.NewBatch(layout)},
 		perHit:  make([]int, layout.Shards),
@@ -97,7 +99,10 @@ func (b *buffer) add(stream string, m message, maxAheadMilli int64) bool {
 	storedMilli := m.stored / 1e6
 	for _, h := range m.hits {
 		if shard := b.layout.ShardOf(h.hash); m.seq > b.applied[shard] {
+			cells := l.batch.Shard(shard)
+			before := cells.Commands()
 			l.batch.Add(h.counter, h.hash, h.at, storedMilli, h.n)
+			l.commands += cells.Commands() - before
 		}
 	}
 	if m.seq > b.published {
@@ -123,7 +128,7 @@ func (b *buffer) fits(m message) bool {
 	if l.messages == 0 {
 		return true
 	}
-	if l.rejectBytes > maxRejectBytes {
+	if l.rejectBytes > maxRejectBytes || l.commands >= b.maxTotal {
 		return false
 	}
 	perHit := b.layout.CommandsPerHit()

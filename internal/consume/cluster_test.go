@@ -37,7 +37,7 @@ func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*jetStream
 			t.Fatal(err)
 		}
 	}
-	return newJetStreamSource(js, "HITS"), stored
+	return newJetStreamSource(js, "HITS", 1<<20), stored
 }
 
 // testHistory compares what the stream's leader answers with what was stored.
@@ -110,7 +110,7 @@ func TestHistoryOnACluster(t *testing.T) {
 			server.Pause()
 		}
 	}
-	alone := newJetStreamSource(c.Servers[leader].JetStream(), "HITS")
+	alone := newJetStreamSource(c.Servers[leader].JetStream(), "HITS", 1<<20)
 	stack.Eventually(t, soon, "the leader to be alone", func() (bool, string) {
 		state, err := confirmed(t.Context(), alone)
 		return errors.Is(err, errUnconfirmed), fmt.Sprintf("%+v %v", state, err)

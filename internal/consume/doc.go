@@ -22,6 +22,13 @@
 // (confirm.go). While a commit is under way the other half fills; when both are
 // full the reader waits, and the stream holds the hits.
 //
+// # How streams are shared
+//
+// Each worker keeps a key alive in a NATS bucket (fleet.go); what it knows of the
+// others is its roster (roster.go). The one that has been there longest writes a plan
+// (assign.go), the worker (worker.go) runs sessions for its share. Streams that
+// were deleted are let go (ended.go).
+//
 // # What can go wrong
 //
 // Whatever is not understood ends the session: a gap in the delivery, a moved
@@ -31,5 +38,5 @@
 // # Shutdown
 //
 // In this order: stop reading, commit what is in memory (with a deadline of
-// its own), delete the consumer, close the clients.
+// its own), delete the consumer, leave the fleet, close the clients.
 package consume

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"tallyroll/internal/window"
 )
 
@@ -18,7 +16,7 @@ const cursorEvery = time.Second
 // Redis can lose them and keep the cursors, or lose all before there are any, and no cursor tells of it.
 const registerEvery = 10 * time.Second
 
-const lastCommitFailed = "the last commit failed; the next worker reads these hits again"
+const lastCommitFailed = "the last commit failed; the next worker reads these hits again, where the stream still holds them"
 
 // shardWriter is a writer and where its shard stands.
 type shardWriter struct {
@@ -28,15 +26,15 @@ type shardWriter struct {
 	moved    time.Time
 }
 
-// flushLoop commits the buffer every flush interval, or sooner where it is
-// full. When ctx ends it stops the reading and commits what is left; when the
-// session fails (within ends alone) it drops it, for the next session to read again.
+// flushLoop commits the buffer until within ends or a commit fails, and ends the
+// reading. When ctx has ended, or the stream is gone, it commits what is left;
+// when the session has failed it drops it, for the next session to read again.
 func (s *session) flushLoop(ctx, within context.Context, reading reading) {
 	committing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	last := func() bool { return ctx.Err() != nil || errors.Is(context.Cause(within), errNoStream) }
 	stop := context.AfterFunc(within, func() {
-		s.buffer.close() // no more is taken from here on
-		if ctx.Err() == nil {
+		if !last() {
 			cancel()
 			return
 		}
@@ -44,6 +42,26 @@ func (s *session) flushLoop(ctx, within context.Context, reading reading) {
 	})
 	defer stop()
 
+	err := s.flushUntil(within, committing)
+	s.buffer.close() // wakes the reader, and takes nothing more
+	reading.stop()
+	switch {
+	case err != nil:
+		// Also at the end nothing may follow: the failed load is dropped, and the
+		// cursor of a shard that did not get it must not pass it.
+		if last() {
+			s.log.Error().Err(err).Msg(lastCommitFailed)
+		}
+		s.fail(err)
+	case last():
+		if err := s.flush(committing, true); err != nil {
+			s.log.Error().Err(err).Msg(lastCommitFailed)
+		}
+	}
+}
+
+// flushUntil flushes every flush interval, or sooner where the buffer is full.
+func (s *session) flushUntil(within, committing context.Context) error {
 	ticker := time.NewTicker(s.limits.flushInterval)
 	defer ticker.Stop()
 	for {
@@ -51,24 +69,10 @@ func (s *session) flushLoop(ctx, within context.Context, reading reading) {
 		case <-ticker.C:
 		case <-s.buffer.full:
 		case <-within.Done():
-			reading.stop()
-			if ctx.Err() == nil {
-				return
-			}
-			if err := s.flush(committing, true); err != nil {
-				s.log.Error().Err(err).Msg(lastCommitFailed)
-			}
-			return
+			return nil
 		}
 		if err := s.flush(committing, false); err != nil {
-			// Also at shutdown nothing may follow: the failed load is dropped, and the
-			// cursor of a shard that did not get it must not pass it.
-			reading.stop()
-			if ctx.Err() != nil {
-				s.log.Error().Err(err).Msg(lastCommitFailed)
-			}
-			s.fail(err)
-			return
+			return err
 		}
 	}
 }
@@ -83,20 +87,18 @@ func (s *session) flush(ctx context.Context, all bool) error {
 	}
 	now := time.Now()
 	next := s.target(l)
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(openConcurrency)
-	for shard, w := range s.writers {
+	if err := eachShard(ctx, len(s.writers), func(ctx context.Context, shard int) error {
+		w := s.writers[shard]
 		cells := l.batch.Shard(shard)
 		target := w.advance(next)
 		due := target != w.position && (all || now.Sub(w.moved) >= cursorEvery)
 		// The next load does not know of what was discarded before this one.
 		due = due || target.IncompleteBefore != w.position.IncompleteBefore
 		if cells.Hits() == 0 && !due {
-			continue
+			return nil
 		}
-		group.Go(func() error { return s.commitShard(gctx, w, cells, target) })
-	}
-	if err := group.Wait(); err != nil {
+		return s.commitShard(ctx, w, cells, target)
+	}); err != nil {
 		return err
 	}
 	if now.Sub(s.registered) >= registerEvery {

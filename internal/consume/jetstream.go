@@ -18,7 +18,7 @@ import (
 
 const (
 	pullMessages = 10_000   // measured better than 1,000 and 50,000
-	pullBytes    = 16 << 20 // bounds what is buffered of large messages
+	maxPullOne   = 16 << 20 // bytes: bounds what is buffered of large messages, as does the worker's share
 	pullExpiry   = 30 * time.Second
 	// heartbeat: a consumer is given up after twice that in silence. It lives on one
 	// server of a cluster and dies with it, which nobody says.
@@ -31,11 +31,12 @@ const (
 type jetStreamSource struct {
 	js     jetstream.JetStream
 	name   string
+	bytes  int              // that it may buffer, at most maxPullOne
 	handle jetstream.Stream // nil until the stream has been found
 }
 
-func newJetStreamSource(js jetstream.JetStream, name string) *jetStreamSource {
-	return &jetStreamSource{js: js, name: name}
+func newJetStreamSource(js jetstream.JetStream, name string, bytes int) *jetStreamSource {
+	return &jetStreamSource{js: js, name: name, bytes: min(bytes, maxPullOne)}
 }
 
 // look asks the stream's leader. The moment at which the state held is the
@@ -191,7 +192,7 @@ func (r *jetStreamReading) start(deliver func(delivery), lost func(error)) error
 				seq: meta.Sequence.Stream, nth: meta.Sequence.Consumer, stored: meta.Timestamp.UnixNano(),
 			})
 		},
-		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, max(pullBytes, 2*int(conn.MaxPayload()))),
+		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, max(r.source.bytes, 2*int(conn.MaxPayload()))),
 		jetstream.PullExpiry(pullExpiry),
 		jetstream.PullHeartbeat(heartbeat),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { lost(r.source.failed("read", err)) }),

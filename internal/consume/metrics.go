@@ -11,6 +11,7 @@ type metrics struct {
 	commitCommands, commitHits                           prometheus.Histogram
 	retries                                              prometheus.Counter
 	lagMessages, lagSeconds                              *prometheus.GaugeVec // by stream
+	fleetWorkers, held                                   prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -19,6 +20,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, []string{"stream"})
+	}
+	whole := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help})
 	}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help, Buckets: buckets})
@@ -40,9 +44,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		commitHits:     histogram("commit_hits", "Hits in one transaction.", prometheus.ExponentialBuckets(1, 4, 12)),
 		lagMessages:    gauge("lag_messages", "Messages in the stream after the last one read."),
 		lagSeconds:     gauge("lag_seconds", "Age of the oldest moment that is not known to be counted, in seconds."),
+		fleetWorkers:   whole("fleet_workers", "Workers that share the streams, this one included; 0 where no fleet can be joined."),
+		held:           whole("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
 	r.MustRegister(m.messages, m.hits, m.rejects, m.discarded, m.conflicts, m.sessions, m.lost, commands, retries,
-		m.commitSeconds, m.commitCommands, m.commitHits, m.lagMessages, m.lagSeconds)
+		m.commitSeconds, m.commitCommands, m.commitHits, m.lagMessages, m.lagSeconds, m.fleetWorkers, m.held)
 	return m
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -34,7 +33,6 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	w := &worker{
 		settings: settings, layout: settings.layout, log: log,
 		metrics: newMetrics(registry),
-		open:    make(map[string]*atomic.Bool),
 		outage:  &outage{log: log},
 	}
 
@@ -96,6 +94,7 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	w.log.Info().Str("version", boot.Version()).Str("nats", conn.ConnectedUrlRedacted()).Str("redis", w.settings.Redis.URL.Addr()).
 		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
 		Stringer("streams", w.settings.Streams).Str("status", listener.Addr().String()).Msg("started")
+	w.fleet = newFleet(w.js, w.store.ID, w.settings, listener.Addr().String(), w.metrics, w.log)
 	return w.run(ctx)
 }
 
@@ -136,7 +135,7 @@ func (w *worker) status(registry *prometheus.Registry) http.Handler {
 func (w *worker) notReady() string {
 	switch {
 	case !w.ready():
-		return "not every stream is being read yet"
+		return "not every stream of this worker is being read yet"
 	case w.js.Conn().Status() != nats.CONNECTED:
 		return "NATS does not answer"
 	case w.outage.lasts():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ type limits struct {
 	maxCommands   int
 	maxAhead      time.Duration
 	maxHits       int
+	maxBuffered   int // commands in half a buffer, all shards together
 }
 
 const (
@@ -108,13 +110,19 @@ func (s *session) run(ctx context.Context, opened func()) error {
 	if err != nil {
 		return err
 	}
-	if err := reading.start(s.read, fail); err != nil {
+	defer func() {
+		if err := reading.release(); err != nil {
+			s.log.Debug().Err(err).Msg("the consumer was left to expire")
+		}
+	}()
+	lost := func(err error) { s.fail(s.orGone(ctx, err)) }
+	if err := reading.start(s.read, lost); err != nil {
 		return err
 	}
 	if err := s.verify(ctx); err != nil {
 		s.buffer.close()
 		reading.stop()
-		return errors.Join(err, reading.release())
+		return err
 	}
 	opened()
 
@@ -122,35 +130,60 @@ func (s *session) run(ctx context.Context, opened func()) error {
 	watching.Go(func() { s.watch(within) })
 	s.flushLoop(ctx, within, reading)
 	fail(nil)
-	s.buffer.close() // flushLoop can return before its own hook for this has begun: the reader would wait for room for ever
-	reading.stop()
 	watching.Wait()
-	if err := reading.release(); err != nil {
-		s.log.Debug().Err(err).Msg("the consumer was left to expire")
-	}
 	if ctx.Err() != nil {
 		return nil
 	}
 	return context.Cause(within)
 }
 
+// orGone looks whether a reading was lost because the stream was deleted.
+func (s *session) orGone(ctx context.Context, err error) error {
+	if errors.Is(err, errReconnect) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if _, gone := s.source.look(ctx); errors.Is(gone, errNoStream) {
+		return gone
+	}
+	return err
+}
+
+// unread reports whether the stream is known to have held messages that are not
+// applied on every shard. It is for after run.
+func (s *session) unread() bool {
+	s.tail.mu.Lock()
+	known := max(s.tail.last, s.info.last)
+	s.tail.mu.Unlock()
+	place, _, _ := s.buffer.place()
+	known = max(known, place)
+	return slices.ContainsFunc(s.writers, func(w *shardWriter) bool { return w.position.Seq < known })
+}
+
+// eachShard calls do for every shard, several at a time, and returns the first
+// error, which cancels the others.
+func eachShard(ctx context.Context, shards int, do func(ctx context.Context, shard int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(openConcurrency)
+	for shard := range shards {
+		group.Go(func() error { return do(ctx, shard) })
+	}
+	return group.Wait()
+}
+
 // resume reads all cursors, decides where each shard goes on, and writes what
 // has to change before anything is read.
 func (s *session) resume(ctx context.Context) error {
 	writers := make([]*shardWriter, s.layout.Shards)
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(openConcurrency)
-	for shard := range writers {
-		group.Go(func() error {
-			w, err := s.store.OpenWriter(gctx, s.layout, s.stream, shard)
-			if err == nil {
-				w.OnRetry = s.redisLost
-				writers[shard] = &shardWriter{Writer: w}
-			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	if err := eachShard(ctx, len(writers), func(ctx context.Context, shard int) error {
+		w, err := s.store.OpenWriter(ctx, s.layout, s.stream, shard)
+		if err == nil {
+			w.OnRetry = s.redisLost
+			writers[shard] = &shardWriter{Writer: w}
+		}
+		return err
+	}); err != nil {
 		return err
 	}
 	// The state after the cursors: an older one could be of the stream before the
@@ -188,7 +221,7 @@ func (s *session) resume(ctx context.Context) error {
 		}
 	}
 	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(discarded))
-	s.buffer = newBuffer(s.layout, s.limits.maxCommands, applied)
+	s.buffer = newBuffer(s.layout, s.limits.maxCommands, s.limits.maxBuffered, applied)
 	if err := s.take(ctx); err != nil {
 		return err
 	}
@@ -200,18 +233,14 @@ func (s *session) resume(ctx context.Context) error {
 // other workers see at once where counting goes on.
 func (s *session) take(ctx context.Context) error {
 	empty := window.NewBatch(s.layout)
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(openConcurrency)
-	for shard, w := range s.writers {
+	return eachShard(ctx, len(s.writers), func(ctx context.Context, shard int) error {
+		w := s.writers[shard]
 		if !w.changed {
-			continue
+			return nil
 		}
-		group.Go(func() error {
-			_, err := w.Commit(gctx, empty.Shard(shard), w.position)
-			return err
-		})
-	}
-	return group.Wait()
+		_, err := w.Commit(ctx, empty.Shard(shard), w.position)
+		return err
+	})
 }
 
 // register writes what readers find the cursors by.
@@ -245,7 +274,9 @@ func (s *session) open(ctx context.Context) (reading, error) {
 	}
 	s.log.Info().Uint64("from", s.last+1).Uint64("last", s.info.last).Uint64("pending", reading.pending()).Msg("stream taken")
 	if reading.pending() == 0 && s.last < s.info.last {
-		return reading, s.passDeletedTail(ctx)
+		if err := s.passDeletedTail(ctx); err != nil {
+			return nil, errors.Join(err, reading.release())
+		}
 	}
 	return reading, nil
 }
@@ -323,8 +354,12 @@ func (s *session) read(d delivery) {
 	s.buffer.add(s.stream, m, s.limits.maxAhead.Milliseconds())
 }
 
-// redisLost says once that Redis does not answer.
+// redisLost says once that Redis does not answer. A commit that is given up because
+// another shard's has failed tells nothing of Redis.
 func (s *session) redisLost(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
 	s.metrics.retries.Inc()
 	s.outage.begin(err)
 }

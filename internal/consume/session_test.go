@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -33,8 +34,10 @@ type rig struct {
 	reader *window.Reader
 }
 
-func newRig(t *testing.T) *rig {
-	r := &rig{t: t, nats: stack.NATS(t), redis: stack.Redis(t)}
+func newRig(t *testing.T) *rig { return newRigOn(t, stack.NATS(t)) }
+
+func newRigOn(t *testing.T, nats *stack.NATSEmbedded) *rig {
+	r := &rig{t: t, nats: nats, redis: stack.Redis(t)}
 	r.js = r.nats.JetStream()
 	r.store = window.NewStore(r.redis.Client(), "test")
 	r.reader = window.NewReader(r.store)
@@ -208,10 +211,25 @@ func TestStreamPurgedWhileTheWorkerIsStopped(t *testing.T) {
 	}
 }
 
+// withLoner is a server with a user that cannot join a fleet: it reads every
+// stream, whoever else does.
+func withLoner(t *testing.T) (nats *stack.NATSEmbedded, loner []string) {
+	return stack.NATS(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "all", Password: "all"},
+			{Username: "loner", Password: "loner", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.*.KV_tallyroll_test", "$KV.>"}},
+			}},
+		}
+		o.NoAuthUser = "all"
+	}), []string{"NATS_USER=loner", "NATS_PASSWORD=loner"}
+}
+
 func TestTwoWorkersFenceEachOther(t *testing.T) {
-	r := newRig(t)
+	nats, loner := withLoner(t)
+	r := newRigOn(t, nats)
 	r.createStream(0)
-	workers := []*running{r.start("INGEST_WORKER=a"), r.start("INGEST_WORKER=b")}
+	workers := []*running{r.start("INGEST_WORKER=a"), r.start(append(loner, "INGEST_WORKER=b")...)}
 	for _, w := range workers {
 		stack.Eventually(t, soon, "both workers to take the stream", func() (bool, string) {
 			n := w.metric("sessions_total")
@@ -345,7 +363,7 @@ func TestWatchOfABusyStream(t *testing.T) {
 	defer cancel()
 	s := &session{
 		stream: "HITS", info: streamState{created: 1}, metrics: newMetrics(prometheus.NewRegistry()),
-		buffer: newBuffer(testLayout, 2000, make([]uint64, testLayout.Shards)),
+		buffer: newBuffer(testLayout, 2000, maxBuffered, make([]uint64, testLayout.Shards)),
 		fail:   func(err error) { t.Errorf("the watch ends the session: %v", err); cancel() },
 	}
 	s.buffer.add("HITS", testMessage(1), 0)
@@ -365,7 +383,8 @@ func TestWatchOfABusyStream(t *testing.T) {
 
 // A producer's bad hits are found again beside the good ones' count.
 func TestRejectsAreStoredOnceAcrossWorkers(t *testing.T) {
-	r := newRig(t)
+	nats, loner := withLoner(t)
+	r := newRigOn(t, nats)
 	r.createStream(0)
 	for range 3 {
 		if _, err := r.js.Publish(t.Context(), "hits.c", []byte(`[{},{"n":0},{},{"key":""}]`)); err != nil {
@@ -373,7 +392,7 @@ func TestRejectsAreStoredOnceAcrossWorkers(t *testing.T) {
 		}
 	}
 	r.start("INGEST_WORKER=a")
-	r.start("INGEST_WORKER=b")
+	r.start(append(loner, "INGEST_WORKER=b")...)
 	r.settled(6)
 	if got := rejectsStored(t, r.js); got != 6 {
 		t.Errorf("%d rejects stored, want 6", got)
@@ -400,7 +419,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 		limits:  limits{flushInterval: time.Millisecond, maxCommands: 2000},
 		metrics: newMetrics(prometheus.NewRegistry()), outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
 		info:   streamState{created: 1},
-		buffer: newBuffer(layout, 2000, make([]uint64, layout.Shards)),
+		buffer: newBuffer(layout, 2000, maxBuffered, make([]uint64, layout.Shards)),
 		fail:   fail,
 	}
 	every := testMessage(1)

@@ -29,11 +29,11 @@ type Settings struct {
 	MaxCommands   int           `env:"INGEST_MAX_COMMANDS" envDefault:"2000" help:"most Redis commands in one transaction, which blocks Redis while it runs (2000 take about 2 ms); the hits of one message are never split"`
 	MaxAhead      time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored"`
 	MaxHits       int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
-	Replicas      int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that it creates"`
+	Replicas      int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that it creates, and of the bucket by which workers share streams"`
 	MaxAge        time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long streams that it creates keep hits: how far back a lost Redis can be rebuilt"`
 	AllowEviction bool          `env:"INGEST_ALLOW_EVICTION" envDefault:"false" help:"true: run on a Redis that may evict any key (allkeys-*); cursors and counts can then vanish, and totals be wrong without a word"`
 	Addr          string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:9090" help:"where /healthz, /readyz and /metrics are served"`
-	Worker        string        `env:"INGEST_WORKER" help:"this worker's name (default: host name and a random suffix)"`
+	Worker        string        `env:"INGEST_WORKER" help:"this worker's name, which no other of the namespace may have (default: host name and a random suffix)"`
 
 	layout window.Layout
 }

@@ -40,7 +40,7 @@ type simRedis struct {
 // simEntry is a value. It is never changed in place, so that undo can keep it.
 type simEntry struct {
 	text    string
-	fields  []simField // of a hash, or the members of a set
+	fields  []simField // of a hash
 	expires int64      // Unix milliseconds; 0 for never
 }
 
@@ -499,24 +499,15 @@ func (r *simRedis) run(args []string) string {
 			return okReply
 		}
 		return integerReply(int64(map[bool]int{true: 1}[e == nil]))
-	case "sadd", "hset":
+	case "hset":
 		added := int64(0)
-		step := map[bool]int{true: 1, false: 2}[strings.EqualFold(args[0], "sadd")]
-		for i := 2; i < len(args); i += step {
-			if changed.set(args[i], args[i+step-1]) {
+		for i := 2; i < len(args); i += 2 {
+			if changed.set(args[i], args[i+1]) {
 				added++
 			}
 		}
-		if step == 2 || added > 0 {
-			r.put(args[1], &changed)
-		}
+		r.put(args[1], &changed)
 		return integerReply(added)
-	case "smembers":
-		out := "*" + strconv.Itoa(len(changed.fields)) + "\r\n"
-		for _, f := range changed.fields {
-			out += bulk(f.name)
-		}
-		return out
 	case "hmget":
 		out := "*" + strconv.Itoa(len(args)-2) + "\r\n"
 		for _, field := range args[2:] {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +26,7 @@ const (
 	maxReopen = 2 * time.Second
 )
 
-// worker reads every stream that matches, each in a session of its own.
+// worker reads its share of the streams that match, each in sessions of its own.
 type worker struct {
 	settings Settings
 	layout   window.Layout
@@ -33,77 +35,161 @@ type worker struct {
 	metrics  *metrics
 	log      zerolog.Logger
 	outage   *outage
+	fleet    *fleet
 
 	running sync.WaitGroup
 	mu      sync.Mutex
-	open    map[string]*atomic.Bool // by stream: whether it is being read
-	looked  bool                    // streams have been looked for
+	open    map[string]*held // by stream
+	absent  map[string]bool  // streams that a session has found gone, until they are listed again
+	streams int              // its share; 0 before it is known, too
+	settled bool             // its share is known
+
+	// Of run's goroutine alone.
+	known   []string           // all streams that there are; nil before the first look
+	missing map[string]absence // streams that are not listed any more, at the first such look
+	shareIs string             // what the log last said of it
 }
 
-// run finds streams and reads them until ctx ends and every session has
-// committed what it had.
+// held is a stream that this worker reads, or is about to let go.
+type held struct {
+	stop   context.CancelFunc
+	isOpen atomic.Bool
+}
+
+// run finds streams and reads its share of them until ctx ends and every session
+// has committed what it had.
 func (w *worker) run(ctx context.Context) error {
-	defer w.running.Wait()
+	w.open, w.absent = make(map[string]*held), make(map[string]bool)
+	if err := awaitLeader(ctx, w.log, w.discover); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err // at start: say what is wrong instead of waiting in silence
+	}
+	// The fleet outlives ctx: a worker stays in it until its last commit.
+	inFleet, leave := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make(chan error, 1)
+	go func() { failed <- w.fleet.run(inFleet) }()
+
 	ticker := time.NewTicker(discoverEvery)
 	defer ticker.Stop()
-	for {
-		if err := w.discover(ctx); err != nil && ctx.Err() == nil {
-			if !w.hasLooked() && !transient(err) {
-				return err // at start: say what is wrong instead of waiting in silence
-			}
-			w.log.Warn().Err(err).Msg("streams could not be listed")
-		}
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			w.log.Info().Msg("stopping: committing what is in memory")
-			return nil
+		case err := <-failed:
+			stop()
+			w.running.Wait()
+			leave()
+			return err
 		case <-ticker.C:
+			if err := w.discover(ctx); err != nil && ctx.Err() == nil {
+				w.log.Warn().Err(err).Msg("streams could not be listed")
+			}
+		case <-w.fleet.changed:
+		}
+		if ctx.Err() == nil {
+			w.follow(ctx, w.fleet.share())
+		}
+	}
+	w.log.Info().Msg("stopping: committing what is in memory")
+	w.fleet.leaving()
+	w.running.Wait()
+	leave()
+	if err := <-failed; err != nil {
+		w.log.Debug().Err(err).Msg("the fleet had failed")
+	}
+	w.fleet.leave()
+	return nil
+}
+
+// follow begins to read what has become this worker's and lets go of what has
+// become another's. Where the share is not known all stays as it is.
+func (w *worker) follow(ctx context.Context, s share) {
+	if !s.known {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.streams = len(s.mine)
+	for name, h := range w.open {
+		if !s.mine[name] {
+			h.stop() // and commits: its end is its release
+		}
+	}
+	for name := range s.mine {
+		if w.open[name] == nil && !s.busy[name] && !w.absent[name] {
+			w.read(ctx, name)
+		}
+	}
+	w.settled = !s.waiting
+	w.metrics.fleetWorkers.Set(float64(s.workers))
+	if is := fmt.Sprint(s.workers, s.streams, slices.Sorted(maps.Keys(s.mine))); is != w.shareIs && !s.waiting {
+		w.shareIs = is
+		line := w.log.Info().Int("workers", s.workers).Int("of", s.streams).Strs("streams", slices.Sorted(maps.Keys(s.mine)))
+		if len(s.mine) == 0 {
+			line.Msg("no stream is this worker's: standing by")
+		} else {
+			line.Msg("this worker's streams")
 		}
 	}
 }
 
-// discover starts a session for each matching stream that has none. At the
-// first look it makes streams where none matches.
+// read starts the sessions of a stream; under mu.
+func (w *worker) read(ctx context.Context, name string) {
+	ctx, stop := context.WithCancel(ctx)
+	h := &held{stop: stop}
+	w.open[name] = h
+	w.metrics.held.Set(float64(len(w.open)))
+	w.fleet.hold(name)
+	w.running.Go(func() {
+		defer stop()
+		gone := w.keep(ctx, name, &h.isOpen, func() source { return newJetStreamSource(w.js, name, w.pullBytes()) })
+		w.mu.Lock()
+		delete(w.open, name)
+		if gone {
+			w.absent[name] = true
+		}
+		w.metrics.held.Set(float64(len(w.open)))
+		w.mu.Unlock()
+		w.fleet.release(name)
+	})
+}
+
+// discover looks which streams there are, and tells the fleet. At the first look
+// it makes streams where none matches.
 func (w *worker) discover(ctx context.Context) error {
-	names, err := w.matching(ctx)
-	if err == nil && len(names) == 0 && !w.looked {
-		names, err = w.create(ctx)
+	all, err := w.list(ctx)
+	if err == nil && w.known == nil && !slices.ContainsFunc(all, w.settings.Streams.match) {
+		var made []string
+		made, err = w.create(ctx)
+		all = append(all, made...)
 	}
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.looked = true
-	for _, name := range names {
-		if _, running := w.open[name]; running {
-			continue
-		}
-		isOpen := new(atomic.Bool)
-		w.open[name] = isOpen
-		w.running.Go(func() {
-			w.keep(ctx, name, isOpen, func() source { return newJetStreamSource(w.js, name) })
-			w.mu.Lock()
-			delete(w.open, name)
-			w.mu.Unlock()
-		})
+	for _, name := range all {
+		delete(w.absent, name)
 	}
+	w.mu.Unlock()
+	w.known = append(all, w.unlisted(ctx, all)...)
+	w.fleet.exist(w.known)
 	return nil
 }
 
-// matching lists the streams that INGEST_STREAMS names.
-func (w *worker) matching(ctx context.Context) ([]string, error) {
-	var out []string
+// list names all streams that there are: other workers may read others than this one.
+func (w *worker) list(ctx context.Context) ([]string, error) {
+	all := []string{}
 	list := w.js.StreamNames(ctx)
 	for name := range list.Name() {
-		if w.settings.Streams.match(name) {
-			out = append(out, name)
-		}
+		all = append(all, name)
 	}
 	if err := list.Err(); err != nil {
 		return nil, fmt.Errorf("list streams: %w", err)
 	}
-	return out, nil
+	return all, nil
 }
 
 // create makes HITS, or HITS_0… where there are to be several.
@@ -133,30 +219,38 @@ func (w *worker) create(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// keep runs one session after another, each with a new source, until ctx ends or the stream is gone.
-func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, newSource func() source) {
+// keep runs one session after another, each with a new source, until ctx ends or
+// the stream is gone, which it reports.
+func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, newSource func() source) (gone bool) {
 	log := w.log.With().Str("stream", name).Logger()
 	w.metrics.start(name)
 	defer w.metrics.end(name)
 	pause := time.Duration(0)
+	unread := false
 	for ctx.Err() == nil {
 		began := time.Now()
 		w.metrics.sessions.WithLabelValues(name).Inc()
 		s := &session{
 			stream: name, source: newSource(), store: w.store, layout: w.layout,
-			limits: w.settings.limits(), metrics: w.metrics, outage: w.outage, log: log,
+			limits: w.limits(), metrics: w.metrics, outage: w.outage, log: log,
 		}
 		err := s.run(ctx, func() { isOpen.Store(true) })
 		isOpen.Store(false)
+		if s.buffer != nil {
+			unread = s.unread()
+		}
 		switch {
 		case err == nil:
 			log.Info().Msg("stream let go")
-			return
+			return false
 		case ctx.Err() != nil:
-			return
+			return false
 		case errors.Is(err, errNoStream):
-			log.Warn().Msg("the stream is gone")
-			return
+			log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
+			if unread {
+				w.admitLoss(ctx, name, log)
+			}
+			return true
 		case s.writers == nil || errors.Is(err, window.ErrFenced): // it never got going, or someone else has it
 			pause = min(max(2*pause, 100*time.Millisecond), maxReopen)
 		case time.Since(began) > maxReopen:
@@ -170,24 +264,41 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, new
 		case <-time.After(pause + rand.N(pause+time.Millisecond)):
 		}
 	}
+	return false
 }
 
-func (w *worker) hasLooked() bool {
+// What all streams of a worker may keep in memory together. Each gets its part
+// when it is taken, by how many there are then.
+const (
+	maxPullBytes = 64 << 20 // messages that the client holds
+	maxBuffered  = 1 << 20  // commands in the filling halves of the buffers
+)
+
+func (w *worker) pullBytes() int { return maxPullBytes / w.parts() }
+
+func (w *worker) limits() limits {
+	l := w.settings.limits()
+	l.maxBuffered = maxBuffered / w.parts()
+	return l
+}
+
+func (w *worker) parts() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.looked
+	return max(1, w.streams)
 }
 
-// ready reports whether streams have been found and every one is being read.
+// ready reports whether this worker knows its share of the streams and every one
+// of them is being read. One that stands by is ready, too.
 func (w *worker) ready() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, isOpen := range w.open {
-		if !isOpen.Load() {
+	for _, h := range w.open {
+		if !h.isOpen.Load() {
 			return false
 		}
 	}
-	return w.looked
+	return w.settled
 }
 
 // Globs are names of streams, with * and ? as in file names.
@@ -208,9 +319,10 @@ func (g *Globs) UnmarshalText(text []byte) error {
 
 func (g Globs) String() string { return strings.Join(g, ",") }
 
-// match never matches the stream of rejects: its hits have been refused once.
+// match never matches the stream of rejects, whose hits have been refused once,
+// nor the streams that are the fleets' buckets.
 func (g Globs) match(name string) bool {
-	if name == rejectedStream {
+	if name == rejectedStream || strings.HasPrefix(name, "KV_"+bucketPrefix) {
 		return false
 	}
 	for _, glob := range g {

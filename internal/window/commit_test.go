@@ -288,3 +288,86 @@ func completeComparesWithWhatIsMissing(t *testing.T, r *rig) {
 		t.Error("complete does not follow the messages discarded unread")
 	}
 }
+
+// A stream that was deleted holds as_of back no more; what it counted, and what
+// is missing of it, stay.
+func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
+	now := time.Now()
+	old, began := now.Add(-20*time.Minute), now.Add(-time.Hour)
+	commit := func(stream string, c window.Cursor) {
+		t.Helper()
+		empty := window.NewBatch(layout)
+		for shard := range layout.Shards {
+			w, err := r.store.OpenWriter(t.Context(), layout, stream, shard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Commit(t.Context(), empty.Shard(shard), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ask := func(back time.Duration) window.Answers {
+		t.Helper()
+		a, err := r.reader.Answer(t.Context(), now.UnixMilli(), []window.Question{{Counter: "a", Range: window.Range{From: now.Add(-back).UnixMilli(), To: now.UnixMilli()}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if err := r.store.AddStream(t.Context(), "OLD"); err != nil {
+		t.Fatal(err)
+	}
+	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli()})
+	commit("HITS", window.Cursor{Created: now.Add(-time.Minute).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
+	if a := ask(50 * time.Minute); a.AsOf != old.UnixMilli() || !a.Answers[0].Complete {
+		t.Errorf("while it lives: %+v", a)
+	}
+
+	end := func(gone bool) bool {
+		t.Helper()
+		ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), func() (bool, error) { return gone, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ended
+	}
+	if end(false) || !end(true) || end(true) {
+		t.Error("a stream ends once, and only when it is gone")
+	}
+	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || !a.Answers[0].Complete {
+		t.Errorf("after its end: %+v", a)
+	}
+	if a := ask(70 * time.Minute); a.Answers[0].Complete {
+		t.Error("counting did not begin before the ended stream")
+	}
+	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), IncompleteBefore: old.UnixMilli()})
+	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || a.Answers[0].Complete {
+		t.Errorf("with hits missing of it: %+v", a)
+	}
+
+	if err := r.store.AddStream(t.Context(), "OLD"); err != nil {
+		t.Fatal(err)
+	}
+	if a := ask(10 * time.Minute); a.AsOf != old.UnixMilli() {
+		t.Errorf("alive again: %+v", a)
+	}
+	// Somebody lists it as live while it is being ended.
+	ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), func() (bool, error) { return true, r.store.AddStream(t.Context(), "OLD") })
+	if err != nil || ended {
+		t.Errorf("ended over a worker that has it: %v, %v", ended, err)
+	}
+
+	for _, name := range []string{"OLD", "HITS"} {
+		if ok, err := r.store.EndStream(t.Context(), name, now.UnixMilli()+5, func() (bool, error) { return true, nil }); err != nil || !ok {
+			t.Fatalf("end %s: %v, %v", name, ok, err)
+		}
+	}
+	if a := ask(10 * time.Minute); a.AsOf != now.UnixMilli()+5 {
+		t.Errorf("with no stream left: %+v", a)
+	}
+	live, err := r.store.LiveStreams(t.Context())
+	if err != nil || len(live) > 0 {
+		t.Errorf("live: %v, %v", live, err)
+	}
+}

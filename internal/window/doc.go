@@ -15,7 +15,7 @@
 // shards (layout.go), the batch that coalesces hits (batch.go), and the plan of
 // a question (plan.go). Key names are built in keys.go and nowhere else.
 //
-// Redis: the layout record (store.go), the cursor and the commit (cursor.go,
+// Redis: the layout record (store.go), the list of streams (streams.go), the cursor and the commit (cursor.go,
 // commit.go), and reads (read.go).
 //
 // # What can go wrong

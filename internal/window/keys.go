@@ -10,7 +10,7 @@ import (
 // and cursor of a shard share a slot, and with it a transaction.
 //
 //	<ns>:layout                                   STRING  the layout record (JSON)
-//	<ns>:streams                                  SET     the streams that are counted
+//	<ns>:streams                                  HASH    field = stream; value = empty while it lives, or when it was found gone (Unix ms)
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
 

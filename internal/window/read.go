@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
 	"strconv"
 	"sync"
 
@@ -18,7 +18,7 @@ type Reader struct {
 	mu      sync.Mutex
 	layout  string // the record as Redis keeps it
 	parsed  Layout
-	streams []string
+	streams map[string]string // as Redis keeps them; see parseEnded
 }
 
 // NewReader reads the namespace of a store.
@@ -82,7 +82,7 @@ func (r *Reader) Answer(ctx context.Context, now int64, questions []Question) (A
 
 // cached does not hold the lock while it asks Redis: the lock knows no
 // deadline, and a Redis that hangs would make each caller wait for all before it.
-func (r *Reader) cached(ctx context.Context) (Layout, string, []string, error) {
+func (r *Reader) cached(ctx context.Context) (Layout, string, map[string]string, error) {
 	r.mu.Lock()
 	record, known, listed := r.layout, r.parsed, r.streams
 	r.mu.Unlock()
@@ -90,10 +90,10 @@ func (r *Reader) cached(ctx context.Context) (Layout, string, []string, error) {
 		return known, record, listed, nil
 	}
 	var layout *redis.StringCmd
-	var streams *redis.StringSliceCmd
+	var streams *redis.MapStringStringCmd
 	_, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		layout = p.Get(ctx, r.store.keys.layout())
-		streams = p.SMembers(ctx, r.store.keys.streams())
+		streams = p.HGetAll(ctx, r.store.keys.streams())
 		return nil
 	})
 	if errors.Is(err, redis.Nil) {
@@ -106,7 +106,6 @@ func (r *Reader) cached(ctx context.Context) (Layout, string, []string, error) {
 	if known, err = decodeLayout(record); err != nil {
 		return Layout{}, "", nil, err
 	}
-	slices.Sort(listed)
 	r.mu.Lock()
 	r.layout, r.parsed, r.streams = record, known, listed
 	r.mu.Unlock()
@@ -121,22 +120,22 @@ func (r *Reader) forget() {
 
 // read sends the pipeline. Cursors come before the hashes: a commit between
 // them can then only make the counts newer than AsOf says.
-func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams []string) (Answers, error) {
+func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams map[string]string) (Answers, error) {
 	var layout *redis.StringCmd
-	var members *redis.StringSliceCmd
-	cursors := make(map[int][]*redis.SliceCmd)
+	var listed *redis.MapStringStringCmd
+	cursors := make(map[int]map[string]*redis.SliceCmd) // by shard and stream
 	hashes := make(map[string]*redis.MapStringStringCmd)
 	err := r.store.readInOrder(ctx, func(p redis.Pipeliner) {
 		layout = p.Get(ctx, r.store.keys.layout())
-		members = p.SMembers(ctx, r.store.keys.streams())
+		listed = p.HGetAll(ctx, r.store.keys.streams())
 		clear(cursors)
 		for _, plan := range plans {
 			if _, ok := cursors[plan.Shard]; ok {
 				continue
 			}
-			cursors[plan.Shard] = []*redis.SliceCmd{}
-			for _, stream := range streams {
-				cursors[plan.Shard] = append(cursors[plan.Shard], p.HMGet(ctx, r.store.keys.cursor(plan.Shard, stream), cursorFields...))
+			cursors[plan.Shard] = make(map[string]*redis.SliceCmd, len(streams))
+			for stream := range streams {
+				cursors[plan.Shard][stream] = p.HMGet(ctx, r.store.keys.cursor(plan.Shard, stream), cursorFields...)
 			}
 		}
 	}, func(p redis.Pipeliner) {
@@ -156,9 +155,7 @@ func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams 
 	if err != nil {
 		return Answers{}, fmt.Errorf("read %d hashes: %w", len(hashes), err)
 	}
-	now := members.Val()
-	slices.Sort(now)
-	if layout.Val() != record || !slices.Equal(now, streams) {
+	if layout.Val() != record || !maps.Equal(listed.Val(), streams) {
 		r.forget()
 		return Answers{}, errStale
 	}
@@ -168,7 +165,7 @@ func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams 
 	for i, plan := range plans {
 		on, ok := byShard[plan.Shard]
 		if !ok {
-			if on, err = parseProgress(cursors[plan.Shard]); err != nil {
+			if on, err = parseProgress(cursors[plan.Shard], streams); err != nil {
 				return Answers{}, err
 			}
 			byShard[plan.Shard] = on
@@ -189,32 +186,45 @@ func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams 
 
 // progress is what the cursors of a shard say together.
 type progress struct {
-	known         bool  // every listed stream has a cursor, and there is one
-	asOf          int64 // the earliest of the streams
+	known         bool  // every live stream has a cursor, and there is one
+	asOf          int64 // the earliest of the live streams; where all have ended, when the last of them had
 	completeSince int64 // the moment from which nothing is known to be missing
 }
 
 // parseProgress: counting began when the oldest stream was created; a younger
-// stream took nothing away from what was counted before it.
-func parseProgress(cmds []*redis.SliceCmd) (progress, error) {
+// stream took nothing away from what was counted before it, and one that has
+// ended has nothing more to be waited for.
+func parseProgress(cursors map[string]*redis.SliceCmd, streams map[string]string) (progress, error) {
 	var out progress
-	var began int64
-	for i, cmd := range cmds {
+	var began, lastEnd int64
+	waitsFor := false // a live stream
+	for stream, cmd := range cursors {
+		end, err := parseEnded(stream, streams[stream])
+		if err != nil {
+			return progress{}, err
+		}
 		c, found, err := parseCursor(cmd.Val())
 		if err != nil {
 			return progress{}, err
 		}
-		if !found {
+		switch {
+		case end > 0:
+			if lastEnd = max(lastEnd, end); !found {
+				continue
+			}
+		case !found:
 			return progress{}, nil
+		case !waitsFor || c.AsOf < out.asOf:
+			waitsFor, out.asOf = true, c.AsOf
 		}
-		if i == 0 || c.AsOf < out.asOf {
-			out.asOf = c.AsOf
-		}
-		if created := c.Created / 1e6; i == 0 || created < began {
+		if created := c.Created / 1e6; !out.known || created < began {
 			began = created
 		}
 		out.completeSince = max(out.completeSince, c.IncompleteBefore)
 		out.known = true
+	}
+	if !waitsFor && out.known {
+		out.asOf = lastEnd
 	}
 	out.completeSince = max(out.completeSince, began)
 	return out, nil

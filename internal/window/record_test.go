@@ -44,16 +44,16 @@ func FuzzParseCursor(f *testing.F) {
 }
 
 func FuzzDecodeLayout(f *testing.F) {
-	f.Add(`{"version":1,"tiers":"1s/1m,1m/1h","shards":16,"hash":"xxhash64"}`)
+	f.Add(`{"version":1,"tiers":"1s/1m,1m/1h","shards":16,"hash":"xxhash64","id":"A"}`)
 	f.Add(`{"version":2}`)
 	f.Add(`[]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		l, err := decodeLayout(text)
+		l, id, err := decodeLayoutID(text)
 		if err != nil {
 			return
 		}
-		again, err := decodeLayout(encodeLayout(l))
-		if err != nil || again.Shards != l.Shards || again.Tiers.String() != l.Tiers.String() {
+		again, sameID, err := decodeLayoutID(encodeLayout(l, id))
+		if err != nil || sameID != id || again.Shards != l.Shards || again.Tiers.String() != l.Tiers.String() {
 			t.Fatalf("%q is read as %+v, which is read as %+v, %v", text, l, again, err)
 		}
 	})

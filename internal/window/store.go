@@ -2,10 +2,12 @@ package window
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,6 +17,7 @@ type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the same client; nil where it is not one of a cluster
 	keys    keys
+	id      atomic.Pointer[string] // of the layout record, once EnsureLayout has seen it
 }
 
 // NewStore is the namespace ns on a client that must not retry commands by
@@ -45,12 +48,13 @@ type layoutRecord struct {
 	Tiers   string `json:"tiers"`
 	Shards  int    `json:"shards"`
 	Hash    string `json:"hash"` // of counters
+	ID      string `json:"id"`   // see Store.ID
 }
 
 const layoutVersion, layoutHash = 1, "xxhash64"
 
-func encodeLayout(l Layout) string {
-	out, err := json.Marshal(layoutRecord{layoutVersion, l.Tiers.String(), l.Shards, layoutHash})
+func encodeLayout(l Layout, id string) string {
+	out, err := json.Marshal(layoutRecord{layoutVersion, l.Tiers.String(), l.Shards, layoutHash, id})
 	if err != nil {
 		panic(err) // strings and integers always encode
 	}
@@ -58,53 +62,71 @@ func encodeLayout(l Layout) string {
 }
 
 func decodeLayout(text string) (Layout, error) {
+	l, _, err := decodeLayoutID(text)
+	return l, err
+}
+
+func decodeLayoutID(text string) (l Layout, id string, err error) {
 	var r layoutRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		return Layout{}, fmt.Errorf("layout record: %w", err)
+		return Layout{}, "", fmt.Errorf("layout record: %w", err)
 	}
 	if r.Version != layoutVersion || r.Hash != layoutHash {
-		return Layout{}, fmt.Errorf("layout record has version %d and hash %q; this program knows version %d and %s", r.Version, r.Hash, layoutVersion, layoutHash)
+		return Layout{}, "", fmt.Errorf("layout record has version %d and hash %q; this program knows version %d and %s", r.Version, r.Hash, layoutVersion, layoutHash)
 	}
 	tiers, err := ParseTiers(r.Tiers, 1<<20) // the writer has checked its own limit
 	if err != nil {
-		return Layout{}, fmt.Errorf("layout record: %w", err)
+		return Layout{}, "", fmt.Errorf("layout record: %w", err)
 	}
-	l := Layout{Tiers: tiers, Shards: r.Shards}
-	return l, l.Validate()
+	l = Layout{Tiers: tiers, Shards: r.Shards}
+	return l, r.ID, l.Validate()
+}
+
+// ID tells this namespace from one of the same name in another Redis: workers of
+// the two must not share streams. It is random, made with the layout record, and
+// empty before EnsureLayout. A Redis that was emptied gets the same one again
+// from any worker that knew it.
+func (s *Store) ID() string {
+	if id := s.id.Load(); id != nil {
+		return *id
+	}
+	return ""
 }
 
 // EnsureLayout writes the layout where the namespace has none, and otherwise
 // checks that it is the same; a different one is a *LayoutMismatchError.
 func (s *Store) EnsureLayout(ctx context.Context, want Layout) error {
-	if err := s.client.SetNX(ctx, s.keys.layout(), encodeLayout(want), 0).Err(); err != nil {
+	id := s.ID()
+	if id == "" {
+		id = rand.Text()
+	}
+	if err := s.client.SetNX(ctx, s.keys.layout(), encodeLayout(want, id), 0).Err(); err != nil {
 		return fmt.Errorf("write layout of %s: %w", s.keys.namespace, err)
 	}
-	have, err := s.Layout(ctx)
+	have, id, err := s.layout(ctx)
 	if err != nil {
 		return err
 	}
 	if have.Shards != want.Shards || !slices.Equal(have.Tiers, want.Tiers) {
 		return &LayoutMismatchError{Namespace: s.keys.namespace, Have: have, Want: want}
 	}
+	s.id.Store(&id)
 	return nil
 }
 
 // Layout reads the namespace's layout; ErrNoLayout where there is none.
 func (s *Store) Layout(ctx context.Context) (Layout, error) {
-	text, err := s.client.Get(ctx, s.keys.layout()).Result()
-	if errors.Is(err, redis.Nil) {
-		return Layout{}, ErrNoLayout
-	}
-	if err != nil {
-		return Layout{}, fmt.Errorf("read layout of %s: %w", s.keys.namespace, err)
-	}
-	return decodeLayout(text)
+	l, _, err := s.layout(ctx)
+	return l, err
 }
 
-// AddStream puts a stream on the list that readers find the cursors by.
-func (s *Store) AddStream(ctx context.Context, stream string) error {
-	if err := s.client.SAdd(ctx, s.keys.streams(), stream).Err(); err != nil {
-		return fmt.Errorf("list stream %s: %w", stream, err)
+func (s *Store) layout(ctx context.Context) (l Layout, id string, err error) {
+	text, err := s.client.Get(ctx, s.keys.layout()).Result()
+	if errors.Is(err, redis.Nil) {
+		return Layout{}, "", ErrNoLayout
 	}
-	return nil
+	if err != nil {
+		return Layout{}, "", fmt.Errorf("read layout of %s: %w", s.keys.namespace, err)
+	}
+	return decodeLayoutID(text)
 }

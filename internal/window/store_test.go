@@ -34,6 +34,7 @@ var cases = []struct {
 	{"answers follow the namespace", answersFollowTheNamespace},
 	{"one answer from all shards", oneAnswerFromAllShards},
 	{"complete compares with what is missing", completeComparesWithWhatIsMissing},
+	{"an ended stream holds nothing back", anEndedStreamHoldsNothingBack},
 }
 
 func TestStore(t *testing.T) {

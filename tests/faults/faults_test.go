@@ -62,9 +62,17 @@ type broker interface {
 // servers starts all but a worker, with one Redis server and one NATS server, and makes the stream.
 func servers(t *testing.T) *system {
 	t.Helper()
-	redis := stack.Redis(t)
-	s := serversWith(t, redis)
-	s.redis = redis
+	s := oneOfEach(t)
+	s.createStream("HITS", "hits.>")
+	return s
+}
+
+// oneOfEach starts one Redis server, one NATS server and query, and makes no stream.
+func oneOfEach(t *testing.T) *system {
+	t.Helper()
+	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
+	s.broker = s.nats
+	s.serve(s.redis, 1)
 	return s
 }
 
@@ -74,6 +82,7 @@ func serversWith(t *testing.T, redis stack.Endpoint) *system {
 	s := &system{t: t, nats: stack.NATSProcess(t)}
 	s.broker = s.nats
 	s.serve(redis, 1)
+	s.createStream("HITS", "hits.>")
 	return s
 }
 
@@ -83,16 +92,16 @@ func clusterServers(t *testing.T) *system {
 	s := &system{t: t, redis: stack.Redis(t), cluster: stack.NATSCluster(t)}
 	s.broker = s.cluster
 	s.serve(s.redis, stack.NATSServers)
+	s.createStream("HITS", "hits.>")
 	return s
 }
 
-// serve starts what every system has, and makes the stream.
+// serve starts what every system has.
 func (s *system) serve(redis stack.Endpoint, replicas int) {
 	s.t.Helper()
 	s.replicas = replicas
 	s.query = stack.Query(s.t, redis, stack.NoWait) // not ready before the first worker
 	s.js = s.broker.JetStream()
-	s.createStream()
 	s.began = time.Now()
 }
 
@@ -112,14 +121,14 @@ func (s *system) worker(redis stack.Endpoint, env ...string) *stack.Service {
 	return w
 }
 
-func (s *system) createStream() {
+func (s *system) createStream(name, subject string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: "HITS", Subjects: []string{"hits.>"}, Replicas: s.replicas, Duplicates: 10 * time.Minute, // longer than any outage of these tests
+		Name: name, Subjects: []string{subject}, Replicas: s.replicas, Duplicates: 10 * time.Minute, // longer than any outage of these tests
 	}); err != nil {
-		s.t.Fatalf("create HITS: %v", err)
+		s.t.Fatalf("create %s: %v", name, err)
 	}
 }
 
@@ -159,7 +168,7 @@ func (s *system) settled(l *load, faults int) {
 			break
 		}
 		if when != "after the marker" {
-			l.publish(s.t.Context(), message{subject: "hits." + marker, id: "marker", hits: map[string]int64{marker: 1}})
+			l.publish(s.t.Context(), message{subject: l.subject(marker), id: "marker", hits: map[string]int64{marker: 1}})
 		}
 	}
 	published, counted := l.sum(), s.counted(l)

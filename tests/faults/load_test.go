@@ -22,8 +22,9 @@ import (
 
 const (
 	publishers = 4
-	counters   = 300
-	batch      = 20 // most hits of one message
+	counters   = 300  // of a load that is not told otherwise
+	batch      = 20   // most hits of one message
+	maxKeys    = 1000 // of one question: the default of QUERY_MAX_KEYS
 )
 
 // load publishes hits in the background and knows what was acknowledged. A
@@ -34,6 +35,8 @@ type load struct {
 	js     jetstream.JetStream
 	prefix string // of the counters' names, and of message ids
 	single bool   // one hit a message
+	size   int    // counters
+	spread int    // streams that the messages go to, hitp.<i>.>; 0 for the one on hits.>
 
 	messages, repeats atomic.Int64
 	ids               atomic.Int64
@@ -53,14 +56,19 @@ type message struct {
 
 // newLoad publishes nothing by itself.
 func newLoad(s *system, prefix string, single bool) *load {
+	return newSpreadLoad(s, prefix, single, counters, 0)
+}
+
+// newSpreadLoad is for many counters and several streams.
+func newSpreadLoad(s *system, prefix string, single bool, size, spread int) *load {
 	js, err := jetstream.New(s.broker.Conn(
 		nats.ReconnectBufSize(-1),                                    // fail at once while there is no server
 		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2))) // and leave one that is paused
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	l := &load{t: s.t, js: js, prefix: prefix, single: single, stop: func() {}, truth: map[string]int64{}}
-	for i := range counters {
+	l := &load{t: s.t, js: js, prefix: prefix, single: single, size: size, spread: spread, stop: func() {}, truth: map[string]int64{}}
+	for i := range size {
 		l.truth[l.counter(i)] = 0
 	}
 	return l
@@ -69,8 +77,12 @@ func newLoad(s *system, prefix string, single bool) *load {
 // startLoad publishes messages at the given rate until finish: at 1,000 a second
 // and half of them batches, about 10,000 hits a second.
 func startLoad(s *system, prefix string, single bool, perSecond int) *load {
-	l := newLoad(s, prefix, single)
-	ctx, cancel := context.WithCancel(s.t.Context())
+	return newLoad(s, prefix, single).start(perSecond)
+}
+
+// start publishes in the background until finish.
+func (l *load) start(perSecond int) *load {
+	ctx, cancel := context.WithCancel(l.t.Context())
 	l.stop = cancel
 	for range publishers {
 		l.running.Go(func() {
@@ -81,12 +93,12 @@ func startLoad(s *system, prefix string, single bool, perSecond int) *load {
 				case <-ctx.Done():
 					return
 				case <-tick.C:
-					l.publish(s.t.Context(), l.random()) // to its end, also when ctx is over
+					l.publish(l.t.Context(), l.random()) // to its end, also when ctx is over
 				}
 			}
 		})
 	}
-	s.t.Cleanup(func() { cancel(); l.running.Wait() })
+	l.t.Cleanup(func() { cancel(); l.running.Wait() })
 	return l
 }
 
@@ -121,21 +133,29 @@ func (l *load) burst(n int, next func() message) {
 
 func (l *load) counter(i int) string { return fmt.Sprintf("%s-%d", l.prefix, i) }
 
+// subject spreads messages over the streams: counting commutes, so any will do.
+func (l *load) subject(name string) string {
+	if l.spread == 0 {
+		return "hits." + name
+	}
+	return fmt.Sprintf("hitp.%d.%s", rand.IntN(l.spread), name)
+}
+
 func (l *load) random() message {
 	if l.single || rand.IntN(2) == 0 {
-		name := l.counter(rand.IntN(counters))
-		return message{subject: "hits." + name, hits: map[string]int64{name: 1}}
+		name := l.counter(rand.IntN(l.size))
+		return message{subject: l.subject(name), hits: map[string]int64{name: 1}}
 	}
 	return l.batch(1 + rand.IntN(batch))
 }
 
 // batch is a message of several hits, as lines or as an array.
 func (l *load) batch(size int) message {
-	m := message{subject: "hits.batch", hits: make(map[string]int64, size)}
+	m := message{subject: l.subject("batch"), hits: make(map[string]int64, size)}
 	lines := make([]string, size)
 	for i := range lines {
 		// Some counters are hit much more often than others.
-		name, n := l.counter(min(int(rand.ExpFloat64()*counters/8), counters-1)), int64(1)
+		name, n := l.counter(min(int(rand.ExpFloat64()*float64(l.size)/8), l.size-1)), int64(1)
 		lines[i] = fmt.Sprintf(`{"key":%q}`, name)
 		if rand.IntN(4) == 0 {
 			n = 1 + rand.Int64N(5)
@@ -151,9 +171,9 @@ func (l *load) batch(size int) message {
 
 // plain is a message of exactly size hits.
 func (l *load) plain(size int) message {
-	m := message{subject: "hits.batch", hits: make(map[string]int64, size)}
+	m := message{subject: l.subject("batch"), hits: make(map[string]int64, size)}
 	for range size {
-		name := l.counter(rand.IntN(counters))
+		name := l.counter(rand.IntN(l.size))
 		m.body = fmt.Appendf(m.body, "{\"key\":%q}\n", name)
 		m.hits[name]++
 	}
@@ -208,19 +228,26 @@ func (l *load) sum() (n int64) {
 
 // ask asks for the totals of the counters over the last day.
 func (s *system) ask(keys []string) (stack.Answer, error) {
-	var answer stack.Answer
-	status, body, err := stack.Do(http.MethodPost, s.query.URL()+"/v1/total", map[string]any{"keys": keys, "windows": []string{"24h"}})
-	if err != nil {
-		return answer, err
+	var all stack.Answer
+	for some := range slices.Chunk(keys, maxKeys) {
+		var answer stack.Answer
+		status, body, err := stack.Do(http.MethodPost, s.query.URL()+"/v1/total", map[string]any{"keys": some, "windows": []string{"24h"}})
+		if err != nil {
+			return all, err
+		}
+		if status != http.StatusOK {
+			return all, fmt.Errorf("status %d: %s", status, body)
+		}
+		if err := json.Unmarshal(body, &answer); err != nil {
+			return all, err
+		}
+		if len(answer.Totals) != len(some) {
+			return all, fmt.Errorf("%d totals for %d counters", len(answer.Totals), len(some))
+		}
+		if all.AsOf.IsZero() || answer.AsOf.Before(all.AsOf) {
+			all.AsOf = answer.AsOf
+		}
+		all.Totals = append(all.Totals, answer.Totals...)
 	}
-	if status != http.StatusOK {
-		return answer, fmt.Errorf("status %d: %s", status, body)
-	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return answer, err
-	}
-	if len(answer.Totals) != len(keys) {
-		return answer, fmt.Errorf("%d totals for %d counters", len(answer.Totals), len(keys))
-	}
-	return answer, nil
+	return all, nil
 }

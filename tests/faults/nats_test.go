@@ -151,7 +151,7 @@ func TestStreamMadeAnew(t *testing.T) {
 		if i%3 == 2 { // not at once: the worker has time to see it gone
 			moment(3 * time.Second)
 		}
-		s.createStream()
+		s.createStream("HITS", "hits.>")
 	}
 	l := startLoad(s, "new", false, 1000)
 	s.progress(l)

@@ -23,7 +23,8 @@ func TestWorkerKilled(t *testing.T) {
 	s.settled(l, n)
 }
 
-// There is no fleet: two workers read the same stream and fence each other.
+// A paused worker is missed after three seconds and another takes its stream; when
+// it wakes it has a batch in hand, and is fenced.
 func TestWorkerPausedWhileAnotherTakesOver(t *testing.T) {
 	t.Parallel()
 	s := start(t)
