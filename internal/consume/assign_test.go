@@ -55,7 +55,7 @@ func TestAssignMovesLittle(t *testing.T) {
 		for i := range rapid.IntRange(1, 30).Draw(t, "changes") {
 			before, had := now, len(workers)
 			what := rapid.SampledFrom([]string{"join", "leave", "stream made", "stream gone", "none"}).Draw(t, "change")
-			leaver, limit := "", len(streams)
+			leaver, limit := "", 0
 			switch what {
 			case "join":
 				workers[fmt.Sprintf("w%d", i+1)] = all
@@ -70,7 +70,6 @@ func TestAssignMovesLittle(t *testing.T) {
 			case "stream made":
 				streams = append(streams, fmt.Sprintf("HITS_%d", next))
 				next++
-				limit = 0
 			case "stream gone":
 				if len(streams) == 0 {
 					continue
@@ -80,8 +79,6 @@ func TestAssignMovesLittle(t *testing.T) {
 				delete(before, streams[gone])
 				streams = slices.Delete(slices.Clone(streams), gone, gone+1)
 				limit = 1
-			default:
-				limit = 0
 			}
 			now = assign(before, workers, streams)
 			if len(now) != len(streams) {
