@@ -31,9 +31,9 @@ func TestNothingBehindALossIsRead(t *testing.T) {
 // held, and before the stream was asked.
 func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
 	layout := testLayout
+	state := streamState{first: 1, last: 5, lastStored: 1000 * 1e6, at: 9000}
 	s := &session{
-		stream: "HITS", layout: layout, source: emptied{}, last: 3,
-		info:   streamState{first: 1, last: 5, lastStored: 1000 * 1e6, at: 9000},
+		stream: "HITS", layout: layout, source: emptied{state: state}, last: 3, info: state,
 		buffer: newBuffer(layout, 100, 1<<20, make([]uint64, layout.Shards)),
 	}
 	if err := s.passDeletedTail(t.Context()); err != nil {
@@ -45,6 +45,11 @@ func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
 }
 
 // emptied holds no message after any.
-type emptied struct{ source }
+type emptied struct {
+	source
+	state streamState
+}
 
-func (emptied) holdsAfter(context.Context, uint64) (bool, error) { return false, nil }
+func (e emptied) look(context.Context) (look, error) { return look{state: e.state}, nil }
+
+func (emptied) next(context.Context, uint64) (seq uint64, stored int64, err error) { return 0, 0, nil }
