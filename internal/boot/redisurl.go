@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -21,7 +22,8 @@ const redisForms = "redis://[user:password@]host:port/db, " +
 	"redis+sentinel://[user:password@]host:port/db?master_name=NAME&addr=host:port" +
 	"&sentinel_username=…&sentinel_password=…; rediss… in place of redis… for TLS"
 
-// UnmarshalText reads a URL in one of redisForms. No error quotes what could hold a password.
+// UnmarshalText reads a URL in one of redisForms. No error quotes more than the
+// scheme: a password with a character that should have been escaped can be in any other part.
 func (u *RedisURL) UnmarshalText(text []byte) error {
 	options, err := parseRedisURL(string(text))
 	if err != nil {
@@ -55,6 +57,9 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, fmt.Errorf("this is not a URL") // err quotes it
 	}
+	if !strings.Contains(text, "://") {
+		return nil, fmt.Errorf("it has no scheme")
+	}
 	base, kindName, _ := strings.Cut(u.Scheme, "+")
 	kind, ok := redisKinds[kindName]
 	if !ok || base != "redis" && base != "rediss" || strings.HasSuffix(u.Scheme, "+") {
@@ -74,8 +79,11 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	}
 	for name := range query {
 		if !slices.Contains(kind.params, name) {
-			return nil, fmt.Errorf("%s:// takes no parameter %q", u.Scheme, name)
+			return nil, fmt.Errorf("the parameters of %s:// are: %s; a ? in a password is written %%3F", u.Scheme, cmp.Or(strings.Join(kind.params, ", "), "none"))
 		}
+	}
+	if u.Fragment != "" {
+		return nil, fmt.Errorf("a # in a password is written %%23")
 	}
 	o := &redis.UniversalOptions{
 		Addrs:            []string{net.JoinHostPort(host, port)},
@@ -88,7 +96,7 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	o.Password, _ = u.User.Password()
 	for _, addr := range query["addr"] {
 		if h, p, err := net.SplitHostPort(addr); err != nil || h == "" || p == "" {
-			return nil, fmt.Errorf("addr %q is not host:port", addr)
+			return nil, fmt.Errorf("an addr is not host:port")
 		}
 		o.Addrs = append(o.Addrs, addr)
 	}

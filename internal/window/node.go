@@ -51,7 +51,8 @@ func (s *Store) findMasters(ctx context.Context) {
 // The commands of a node go over one connection, so to one process with one
 // history, and all nodes are asked at once. No redirect is followed: of a slot
 // that moves, a redirected cursor would be read after the counts that it tells
-// of. Where one is on its way all is read again in two steps, with redirects.
+// of. Where one is on its way all is read again in two steps, with redirects. What
+// that cannot see is a fail-over between the two that loses commits.
 func (s *Store) readInOrder(ctx context.Context, first, then func(redis.Pipeliner)) error {
 	if s.cluster == nil {
 		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
