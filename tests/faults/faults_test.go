@@ -39,15 +39,15 @@ func rounds(short, long int) int {
 
 // system is the whole of Tallyroll, each part a process of its own.
 type system struct {
-	t       *testing.T
-	began   time.Time
-	redis   *stack.RedisServer // nil where Redis is not one server
-	broker  broker             // nats or cluster
-	nats    *stack.NATSProc
-	cluster *stack.NATSProcs
-	query   *stack.Service
-	workers []*stack.Service
-	js      jetstream.JetStream
+	t           *testing.T
+	began       time.Time
+	redis       *stack.RedisServer // nil where Redis is not one server
+	broker      broker             // nats or natsCluster
+	nats        *stack.NATSProc
+	natsCluster *stack.NATSProcs
+	query       *stack.Service
+	workers     []*stack.Service
+	js          jetstream.JetStream
 
 	replicas int // of the stream
 }
@@ -86,11 +86,11 @@ func serversWith(t *testing.T, redis stack.Endpoint) *system {
 	return s
 }
 
-// clusterServers is servers with a cluster of NATS.
-func clusterServers(t *testing.T) *system {
+// natsClusterServers is servers with a cluster of NATS.
+func natsClusterServers(t *testing.T) *system {
 	t.Helper()
-	s := &system{t: t, redis: stack.Redis(t), cluster: stack.NATSCluster(t)}
-	s.broker = s.cluster
+	s := &system{t: t, redis: stack.Redis(t), natsCluster: stack.NATSCluster(t)}
+	s.broker = s.natsCluster
 	s.serve(s.redis, stack.NATSServers)
 	s.createStream("HITS", "hits.>")
 	return s

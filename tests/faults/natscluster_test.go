@@ -15,11 +15,11 @@ import (
 
 const workerName = "the-worker"
 
-// startCluster starts everything on a cluster of NATS, with one worker, and looks
+// startNATSCluster starts everything on a cluster of NATS, with one worker, and looks
 // at the answers all the time.
-func startCluster(t *testing.T) (*system, *load, *witness) {
+func startNATSCluster(t *testing.T) (*system, *load, *witness) {
 	t.Helper()
-	s := clusterServers(t)
+	s := natsClusterServers(t)
 	s.worker(s.redis, "INGEST_WORKER="+workerName)
 	l := startLoad(s, "c", true, 500)
 	s.progress(l)
@@ -123,31 +123,31 @@ func (s *system) broken(l *load, what string, breakIt func()) {
 // killed kills a server, sees counting go on without it, and starts it again.
 func (s *system) killed(l *load, what string, server int) {
 	s.t.Helper()
-	s.broken(l, what+" killed", s.cluster.Servers[server].Kill)
-	s.cluster.Servers[server].Start()
-	s.cluster.WaitCurrent()
+	s.broken(l, what+" killed", s.natsCluster.Servers[server].Kill)
+	s.natsCluster.Servers[server].Start()
+	s.natsCluster.WaitCurrent()
 	s.progress(l)
 }
 
-func TestClusterLeaderKilled(t *testing.T) {
+func TestNATSClusterLeaderKilled(t *testing.T) {
 	t.Parallel()
-	s, l, w := startCluster(t)
+	s, l, w := startNATSCluster(t)
 	n := rounds(1, 8)
 	for range n {
-		s.killed(l, "the stream's leader", s.cluster.Leader(s.js, "HITS"))
+		s.killed(l, "the stream's leader", s.natsCluster.Leader(s.js, "HITS"))
 	}
 	s.settled(l, n)
 	w.honest()
 }
 
-func TestClusterStepDown(t *testing.T) {
+func TestNATSClusterStepDown(t *testing.T) {
 	t.Parallel()
-	s, l, w := startCluster(t)
+	s, l, w := startNATSCluster(t)
 	n := rounds(5, 40)
 	conn := s.broker.Conn()
 	for range n {
 		s.broken(l, "the leader stepped down", func() {
-			if err := s.cluster.StepDown(conn, "HITS"); err != nil {
+			if err := s.natsCluster.StepDown(conn, "HITS"); err != nil {
 				t.Log(err) // no leader yet
 			}
 		})
@@ -158,19 +158,19 @@ func TestClusterStepDown(t *testing.T) {
 
 // A leader that was paused wakes and does not know that another was elected. The
 // worker may be connected to it; then it has to leave it, which nothing tells it.
-func TestClusterLeaderPaused(t *testing.T) {
+func TestNATSClusterLeaderPaused(t *testing.T) {
 	t.Parallel()
-	s, l, w := startCluster(t)
+	s, l, w := startNATSCluster(t)
 	n := rounds(1, 6)
 	for i := range n {
-		paused := s.cluster.Leader(s.js, "HITS")
+		paused := s.natsCluster.Leader(s.js, "HITS")
 		if i%2 == 1 {
-			paused = s.cluster.Of(workerName)
+			paused = s.natsCluster.Of(workerName)
 		}
-		t.Logf("the worker is connected to server %d, %d leads", s.cluster.Of(workerName), s.cluster.Leader(s.js, "HITS"))
-		s.broken(l, fmt.Sprintf("server %d paused", paused), s.cluster.Servers[paused].Pause)
-		s.broken(l, "woken", s.cluster.Servers[paused].Resume)
-		s.cluster.WaitCurrent()
+		t.Logf("the worker is connected to server %d, %d leads", s.natsCluster.Of(workerName), s.natsCluster.Leader(s.js, "HITS"))
+		s.broken(l, fmt.Sprintf("server %d paused", paused), s.natsCluster.Servers[paused].Pause)
+		s.broken(l, "woken", s.natsCluster.Servers[paused].Resume)
+		s.natsCluster.WaitCurrent()
 		s.progress(l)
 	}
 	s.settled(l, n)
@@ -178,19 +178,19 @@ func TestClusterLeaderPaused(t *testing.T) {
 }
 
 // The server that the worker is connected to, and the one that delivers to it.
-func TestClusterServerOfTheWorkerKilled(t *testing.T) {
+func TestNATSClusterServerOfTheWorkerKilled(t *testing.T) {
 	t.Parallel()
 	if !full() {
 		t.Skip("takes long: FAULTS=full")
 	}
-	s, l, w := startCluster(t)
+	s, l, w := startNATSCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*recovery)
 	defer cancel()
 	const n = 4
 	for range n {
 		connected := -1
 		stack.Eventually(t, recovery, "the worker to be connected", func() (bool, string) {
-			connected = s.cluster.Of(workerName)
+			connected = s.natsCluster.Of(workerName)
 			return connected >= 0, "it is not"
 		})
 		s.killed(l, "the worker's server", connected)
@@ -200,34 +200,34 @@ func TestClusterServerOfTheWorkerKilled(t *testing.T) {
 			consumers := s.stream(ctx).ListConsumers(ctx)
 			for info := range consumers.Info() {
 				if info.Cluster != nil && info.NumWaiting > 0 {
-					delivers = s.cluster.Index(info.Cluster.Leader)
+					delivers = s.natsCluster.Index(info.Cluster.Leader)
 				}
 			}
 			return delivers >= 0, "there is none"
 		})
-		t.Logf("the worker is connected to server %d, %d delivers, %d leads", s.cluster.Of(workerName), delivers, s.cluster.Leader(s.js, "HITS"))
+		t.Logf("the worker is connected to server %d, %d delivers, %d leads", s.natsCluster.Of(workerName), delivers, s.natsCluster.Leader(s.js, "HITS"))
 		s.killed(l, "the delivering server", delivers)
 	}
 	s.settled(l, 2*n)
 	w.honest()
 }
 
-func TestClusterKilled(t *testing.T) {
+func TestNATSClusterKilled(t *testing.T) {
 	t.Parallel()
 	if !full() {
 		t.Skip("takes long: FAULTS=full")
 	}
-	s, l, w := startCluster(t)
+	s, l, w := startNATSCluster(t)
 	const n = 4
 	for range n {
 		s.broken(l, "all servers killed", func() {
-			for _, server := range s.cluster.Servers {
+			for _, server := range s.natsCluster.Servers {
 				server.Kill()
 			}
-			for _, server := range s.cluster.Servers {
+			for _, server := range s.natsCluster.Servers {
 				server.Start()
 			}
-			s.cluster.WaitCurrent()
+			s.natsCluster.WaitCurrent()
 		})
 	}
 	s.settled(l, n)
