@@ -18,7 +18,7 @@ const otherRoute = "other"
 func (s *service) edge(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		w := &responseWriter{ResponseWriter: rw}
+		w := &responseWriter{ResponseWriter: rw, request: r}
 		refuse, route := mux.Handler(r)
 		defer func() {
 			if v := recover(); v != nil {
@@ -92,11 +92,13 @@ func (s *service) measure(w *responseWriter, r *http.Request, route string, took
 	s.log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).Msg("request")
 }
 
-// responseWriter remembers what has been sent.
+// responseWriter remembers what has been sent, and sends 304 in place of an
+// answer that the client has already.
 type responseWriter struct {
 	http.ResponseWriter
-	status int
-	failed error
+	request *http.Request
+	status  int
+	failed  error
 }
 
 // WriteHeader sends the first status and passes over others: huma sets one more
@@ -104,6 +106,12 @@ type responseWriter struct {
 func (w *responseWriter) WriteHeader(status int) {
 	if w.status != 0 {
 		return
+	}
+	if status == http.StatusOK && unchanged(w.request, w.Header().Get("ETag")) {
+		status = http.StatusNotModified
+		for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding"} {
+			w.Header().Del(name)
+		}
 	}
 	if status >= http.StatusOK {
 		w.status = status
@@ -113,7 +121,10 @@ func (w *responseWriter) WriteHeader(status int) {
 
 func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.status == http.StatusNotModified {
+		return len(b), nil // the client has the body
 	}
 	n, err := w.ResponseWriter.Write(b)
 	if err != nil {

@@ -92,6 +92,24 @@ func TestBadInput(t *testing.T) {
 		{"empty time", post, "/v1/total", `{"keys":["a"],"windows":["1h"],"at":""}`, 400, "at: "},
 		{"large body", post, "/v1/total", `{"keys":["` + strings.Repeat("a", maxBody) + `"]}`, 413, "body: it is larger than 1048576 bytes"},
 
+		{"series of nothing", get, "/v1/series", "", 400, "key: "},
+		{"series with an empty key", get, "/v1/series?key=", "", 400, "key: "},
+		{"series with an unknown parameter", get, "/v1/series?key=a&window=1h", "", 400, "unknown parameter \"window\""},
+		{"series with a bad step", get, "/v1/series?key=a&step=1", "", 400, `step: "1" is not a duration`},
+		{"series with an empty step", get, "/v1/series?key=a&step=", "", 400, "step: it is empty"},
+		{"series with two steps", get, "/v1/series?key=a&step=1m&step=2m", "", 400, "step: it is given 2 times"},
+		{"series with a bad from", get, "/v1/series?key=a&from=yesterday", "", 400, "from: "},
+		{"series that ends before it begins", get, "/v1/series?key=a&from=1795255200000&to=1795255100000", "", 400, "from: "},
+		{"series out of reach", get, "/v1/series?key=a&from=0", "", 400, "from: the question reaches back"},
+		{"series in the future", get, "/v1/series?key=a&to=" + tomorrow, "", 400, "to: "},
+		{"series as xml", get, "/v1/series?key=a&format=xml", "", 400, `format: "xml" is not a format`},
+		{"small chart", get, "/v1/series?key=a&format=png&width=20", "", 400, "width: "},
+		{"large chart", get, "/v1/series?key=a&format=png&height=1201", "", 400, "height: "},
+		{"chart of a size that is no number", get, "/v1/series?key=a&format=svg&height=1e3", "", 400, "height: "},
+		{"table with a width", get, "/v1/series?key=a&format=csv&width=300", "", 400, "width: "},
+		{"chart with too many counters of a request", get, "/v1/series?key=a&key=b&key=c&key=d&format=png", "", 413, "key: 4 counters"},
+		{"series by post", post, "/v1/series", "{}", 405, "GET, HEAD"},
+
 		{"unknown path", get, "/v1/totals", "", 404, `"/v1/totals"`},
 		{"unknown path beside the API", get, "/nothing", "", 404, `"/nothing"`},
 		{"path with a slash at the end", get, "/v1/total/", "", 404, `"/v1/total/"`},
@@ -107,7 +125,7 @@ func TestBadInput(t *testing.T) {
 			if len(p.Detail) > 500 {
 				t.Errorf("detail of %d bytes", len(p.Detail))
 			}
-			if f.asked != nil && c.name != "beyond reach" {
+			if f.asked != nil && c.name != "beyond reach" && c.name != "series out of reach" {
 				t.Errorf("it asked %v", f.asked)
 			}
 		})

@@ -65,7 +65,7 @@ func TestOpenAPI(t *testing.T) {
 		if !strings.HasPrefix(doc.OpenAPI, "3.1.") || doc.Info.Title == "" || doc.Info.Description == "" {
 			t.Errorf("OpenAPI %s, %+v", doc.OpenAPI, doc.Info)
 		}
-		for _, want := range []string{"/v1/total", "/healthz", "/readyz", "/metrics"} {
+		for _, want := range []string{"/v1/total", "/v1/series", "/healthz", "/readyz", "/metrics"} {
 			if doc.Paths[want] == nil {
 				t.Errorf("%s is missing", want)
 			}
@@ -136,6 +136,7 @@ func TestDocumentedRequests(t *testing.T) {
 	eventuallyReady(t, h, http.StatusOK)
 	api := humago.New(http.NewServeMux(), apiConfig(false))
 	s.registerTotal(api)
+	s.registerSeries(api)
 	describeStatus(api.OpenAPI())
 	tried := 0
 	for path, item := range api.OpenAPI().Paths {

@@ -2,6 +2,7 @@ package query
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -92,6 +93,15 @@ func badInput(param, format string, args ...any) *inputError {
 // problem says the error; in is where the parameter was, query or body.
 func (e *inputError) problem(in string) *problem {
 	return newProblem(e.status, "", &huma.ErrorDetail{Location: in + "." + e.param, Message: e.message})
+}
+
+// inputProblem is the problem of an error that may be the asker's to mend.
+func inputProblem(err error, in string) error {
+	var input *inputError
+	if errors.As(err, &input) {
+		return input.problem(in)
+	}
+	return err
 }
 
 // excerpt quotes a value of the request, cut where it is long.

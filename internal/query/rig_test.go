@@ -50,12 +50,23 @@ func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hi
 	if err := store.AddStream(ctx, "HITS"); err != nil {
 		t.Fatal(err)
 	}
-	batch := window.NewBatch(layout)
+	commit(t, store, layout, asOf, 1, hits)
+}
+
+// late counts hits that come after those of seed.
+func late(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hit) {
+	t.Helper()
+	commit(t, window.NewStore(client, namespace), testLayout(t), asOf, 2, hits)
+}
+
+func commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.Time, seq uint64, hits []hit) {
+	t.Helper()
+	ctx, batch := t.Context(), window.NewBatch(layout)
 	for _, h := range hits {
 		batch.Add([]byte(h.key), window.HashCounter([]byte(h.key)), h.at.UnixMilli(), asOf.UnixMilli(), h.n)
 	}
 	cursor := window.Cursor{
-		Created: asOf.Add(-12 * time.Hour).UnixNano(), Seq: 1, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli(),
+		Created: asOf.Add(-12 * time.Hour).UnixNano(), Seq: seq, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli(),
 	}
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
@@ -81,6 +92,16 @@ func onRedis(t testing.TB, url string, now time.Time) *service {
 	s := newService(window.NewReader(store), newHealth(store.Layout, zerolog.Nop()), 1000, Tokens{}, zerolog.Nop())
 	s.now = func() time.Time { return now }
 	return s
+}
+
+// limited bounds the cells and points that the service reads for one request.
+func limited(t testing.TB, s *service, cells, points int64) {
+	t.Helper()
+	r, ok := s.reader.(*window.Reader)
+	if !ok {
+		t.Fatalf("the service reads %T", s.reader)
+	}
+	r.MaxCells, r.MaxPoints = cells, points
 }
 
 // watched runs the service's health until the test ends.
@@ -114,6 +135,23 @@ func (f *fakeReader) Answer(_ context.Context, now int64, questions []window.Que
 			return window.Answers{}, &window.QuestionError{Index: i, Err: err}
 		}
 		out.Answers[i] = window.Answer{Tier: plan.Tier, Complete: true}
+	}
+	return out, nil
+}
+
+func (f *fakeReader) Series(_ context.Context, now int64, questions []window.SeriesQuestion) ([]window.Series, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	out := make([]window.Series, len(questions))
+	for i, q := range questions {
+		f.asked = append(f.asked, window.Question{Counter: q.Counter, Range: q.Range})
+		plan, err := f.layout.Plan(namespace, q.Counter, q.Range, now)
+		if err != nil {
+			return nil, &window.QuestionError{Index: i, Err: err}
+		}
+		step := max(q.Step, plan.Tier.Cell)
+		out[i] = window.Series{Range: q.Range, Step: step, Counts: []int64{1, 2}, Tier: plan.Tier, AsOf: now, Complete: true}
 	}
 	return out, nil
 }

@@ -22,7 +22,9 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	defer client.Close()
 	store := window.NewStore(client, settings.Redis.Namespace)
 	health := newHealth(store.Layout, log)
-	s := newService(window.NewReader(store), health, settings.MaxKeys, settings.Tokens, log)
+	reader := window.NewReader(store)
+	reader.MaxCells, reader.MaxPoints = settings.MaxCells, settings.MaxPoints
+	s := newService(reader, health, settings.MaxKeys, settings.Tokens, log)
 	handler := s.handler()
 
 	scheme := "http"

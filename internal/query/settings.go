@@ -20,6 +20,9 @@ type Settings struct {
 	TLSCert string `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY"`
 	TLSKey  string `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
 	MaxKeys int    `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads for every window that is asked about"`
+
+	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million take Redis about 0.1 s, and this process about 200 MB for as long as it answers"`
+	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
 }
 
 // maxMaxKeys bounds QUERY_MAX_KEYS: Redis executes the reads of a request one
@@ -36,6 +39,14 @@ func (s *Settings) Validate() error {
 	}
 	if s.MaxKeys < 1 || s.MaxKeys > maxMaxKeys {
 		return &boot.SettingError{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
+	}
+	for _, most := range []struct {
+		key string
+		n   int64
+	}{{"QUERY_MAX_CELLS", s.MaxCells}, {"QUERY_MAX_POINTS", s.MaxPoints}} {
+		if most.n < 1 {
+			return &boot.SettingError{Key: most.key, Value: strconv.FormatInt(most.n, 10), Allowed: "a whole number from 1 on"}
+		}
 	}
 	switch {
 	case s.TLSCert == "" && s.TLSKey == "":

@@ -102,10 +102,11 @@ func (l Layout) reaching(r Range, now int64) (Tier, error) {
 }
 
 // refine finds the cell of a tier that the end of the range cuts, and the
-// finest tier that can answer from the beginning of that cell (edge) on.
+// finest tier that can answer from the beginning of that cell (edge) on. That is
+// after r.From: t is the finest tier that reaches back to there.
 func (l Layout) refine(t Tier, r Range, now int64) (finer Tier, edge int64, ok bool) {
 	edge = t.cellStart(t.cellAt(r.To))
-	if edge == r.To || r.To == now || edge <= r.From {
+	if edge == r.To || r.To == now {
 		return Tier{}, 0, false
 	}
 	for _, finer := range l.Tiers {
