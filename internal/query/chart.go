@@ -74,7 +74,9 @@ func seriesChart(keys []string, found []window.Series, v view) ([]byte, error) {
 	}
 	p.Y.Min, p.Y.Max = 0, float64(top)*1.05
 	if len(keys) > 1 {
-		p.Y.Max = float64(top) * 1.3 // room for the legend
+		// Room for the legend, out of what the title and the axis leave of the height.
+		legend := float64(20*len(keys)) / float64(v.Height-90)
+		p.Y.Max = float64(top) / (1 - min(legend, 0.7))
 	}
 
 	var out bytes.Buffer

@@ -14,6 +14,7 @@ import (
 func TestBadInput(t *testing.T) {
 	s, f := onFake(t)
 	s.maxKeys = 3
+	watched(t, s)
 	h := s.handler()
 	const get, post = http.MethodGet, http.MethodPost
 	tomorrow := url.QueryEscape(fakeNow.Add(24 * time.Hour).Format(time.RFC3339))
@@ -110,6 +111,14 @@ func TestBadInput(t *testing.T) {
 		{"chart with too many counters of a request", get, "/v1/series?key=a&key=b&key=c&key=d&format=png", "", 413, "key: 4 counters"},
 		{"series by post", post, "/v1/series", "{}", 405, "GET, HEAD"},
 
+		{"live without a counter", get, "/v1/live?window=1m", "", 400, "key: "},
+		{"live with two counters", get, "/v1/live?key=a&key=b&window=1m", "", 400, "key: it is given 2 times"},
+		{"live without a window", get, "/v1/live?key=a", "", 400, "window: it is missing"},
+		{"live with an empty window", get, "/v1/live?key=a&window=", "", 400, "window: it is empty"},
+		{"live with a bad window", get, "/v1/live?key=a&window=1", "", 400, `window: "1" is not a duration`},
+		{"live out of reach", get, "/v1/live?key=a&window=2d", "", 400, "window: 2d: the question reaches back"},
+		{"live of an earlier moment", get, "/v1/live?key=a&window=1m&at=1795255200000", "", 400, "unknown parameter"},
+
 		{"unknown path", get, "/v1/totals", "", 404, `"/v1/totals"`},
 		{"unknown path beside the API", get, "/nothing", "", 404, `"/nothing"`},
 		{"path with a slash at the end", get, "/v1/total/", "", 404, `"/v1/total/"`},
@@ -117,7 +126,7 @@ func TestBadInput(t *testing.T) {
 		{"method of another route", post, "/healthz", "", 405, "GET, HEAD"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f.asked = nil
+			f.forget()
 			p := refused(t, ask1(h, c.method, c.target, c.body, "Content-Type", "application/json"), c.status)
 			if !strings.Contains(p.Detail, c.detail) {
 				t.Errorf("detail %q, want %q in it", p.Detail, c.detail)
@@ -125,8 +134,8 @@ func TestBadInput(t *testing.T) {
 			if len(p.Detail) > 500 {
 				t.Errorf("detail of %d bytes", len(p.Detail))
 			}
-			if f.asked != nil && c.name != "beyond reach" && c.name != "series out of reach" {
-				t.Errorf("it asked %v", f.asked)
+			if asked := f.questions(); asked != nil && !strings.Contains(p.Detail, "reaches back") {
+				t.Errorf("it asked %v", asked)
 			}
 		})
 	}

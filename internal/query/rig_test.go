@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,27 +105,41 @@ func limited(t testing.TB, s *service, cells, points int64) {
 	r.MaxCells, r.MaxPoints = cells, points
 }
 
-// watched runs the service's health until the test ends.
+// watched runs the service's health and its hub until the test ends.
 func watched(t testing.TB, s *service) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = s.health.run(ctx)
-	}()
-	t.Cleanup(func() { cancel(); <-done })
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.health.run(ctx) })
+	running.Go(func() { _ = s.hub.run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
 // fakeReader answers without Redis, and checks questions as the real one does.
 type fakeReader struct {
 	layout window.Layout
 	err    error
-	asked  []window.Question
+
+	mu    sync.Mutex // the hub asks beside the requests
+	asked []window.Question
+}
+
+func (f *fakeReader) questions() []window.Question {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
+func (f *fakeReader) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = nil
 }
 
 func (f *fakeReader) Answer(_ context.Context, now int64, questions []window.Question) (window.Answers, error) {
+	f.mu.Lock()
 	f.asked = questions
+	f.mu.Unlock()
 	if f.err != nil {
 		return window.Answers{}, f.err
 	}
@@ -145,7 +160,9 @@ func (f *fakeReader) Series(_ context.Context, now int64, questions []window.Ser
 	}
 	out := make([]window.Series, len(questions))
 	for i, q := range questions {
+		f.mu.Lock()
 		f.asked = append(f.asked, window.Question{Counter: q.Counter, Range: q.Range})
+		f.mu.Unlock()
 		plan, err := f.layout.Plan(namespace, q.Counter, q.Range, now)
 		if err != nil {
 			return nil, &window.QuestionError{Index: i, Err: err}

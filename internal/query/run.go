@@ -25,6 +25,8 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	reader := window.NewReader(store)
 	reader.MaxCells, reader.MaxPoints = settings.MaxCells, settings.MaxPoints
 	s := newService(reader, health, settings.MaxKeys, settings.Tokens, log)
+	s.hub.reader = window.NewReader(store) // one that is bounded by the number of questions
+	s.hub.maxClients, s.hub.maxQuestions = settings.LiveClients, settings.LiveQuestions
 	handler := s.handler()
 
 	scheme := "http"
@@ -36,6 +38,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return health.run(gctx) })
+	group.Go(func() error { return s.hub.run(gctx) })
 	group.Go(func() error { return boot.Serve(gctx, listener, handler, settings.TLSCert, settings.TLSKey) })
 	if err := group.Wait(); err != nil {
 		return err

@@ -23,6 +23,9 @@ type Settings struct {
 
 	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million take Redis about 0.1 s, and this process about 200 MB for as long as it answers"`
 	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
+
+	LiveClients   int `env:"QUERY_LIVE_CLIENTS" envDefault:"10000" help:"most clients that may listen at /v1/live"`
+	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each is up to two hash reads, four times a second"`
 }
 
 // maxMaxKeys bounds QUERY_MAX_KEYS: Redis executes the reads of a request one
@@ -43,7 +46,8 @@ func (s *Settings) Validate() error {
 	for _, most := range []struct {
 		key string
 		n   int64
-	}{{"QUERY_MAX_CELLS", s.MaxCells}, {"QUERY_MAX_POINTS", s.MaxPoints}} {
+	}{{"QUERY_MAX_CELLS", s.MaxCells}, {"QUERY_MAX_POINTS", s.MaxPoints},
+		{"QUERY_LIVE_CLIENTS", int64(s.LiveClients)}, {"QUERY_LIVE_QUESTIONS", int64(s.LiveQuestions)}} {
 		if most.n < 1 {
 			return &boot.SettingError{Key: most.key, Value: strconv.FormatInt(most.n, 10), Allowed: "a whole number from 1 on"}
 		}
