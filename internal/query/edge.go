@@ -7,15 +7,23 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/gzhttp"
 )
 
 // otherRoute is the metrics' label of requests that no route takes: their paths
 // are the asker's to choose, and there is no end of them.
 const otherRoute = "other"
 
-// edge is what every request passes: it measures, catches panics, and asks for
-// a token; what no route takes ends here.
+// edge is what every request passes: it measures, catches panics, answers
+// browsers' questions about origins, asks for a token, and compresses; what no
+// route takes ends here.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
+	wrap, err := gzhttp.NewWrapper(gzhttp.ExceptContentTypes([]string{formatTypes["png"]})) // it is compressed already
+	if err != nil {
+		panic(fmt.Errorf("compress answers: %w", err)) // the options are our own
+	}
+	compressed := wrap(mux)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		w := &responseWriter{ResponseWriter: rw, request: r}
@@ -29,6 +37,9 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 
 		if underV1(r.URL.Path) {
 			w.Header().Set("Cache-Control", "no-store")
+			if s.origins.allow(w, r) {
+				return
+			}
 			if !s.tokens.allow(r) {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				newProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS").write(w)
@@ -45,7 +56,11 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 				return
 			}
 		}
-		mux.ServeHTTP(w, r)
+		if r.URL.Path == livePath {
+			mux.ServeHTTP(w, r) // each event is sent at once
+			return
+		}
+		compressed.ServeHTTP(w, r)
 	})
 }
 

@@ -15,6 +15,8 @@ import (
 	"tallyroll/internal/window"
 )
 
+const livePath = "/v1/live"
+
 const (
 	// heartbeatEvery keeps proxies, which cut silent connections off, and both
 	// ends sure of the connection.
@@ -47,7 +49,7 @@ func (p *liveParams) Resolve(ctx huma.Context) []error {
 func (s *service) registerLive(api huma.API) {
 	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + compact(totalExample().Totals[0]) + "\n\n"
 	huma.Register(api, s.operation(api, huma.Operation{
-		OperationID: "get-live", Method: http.MethodGet, Path: "/v1/live",
+		OperationID: "get-live", Method: http.MethodGet, Path: livePath,
 		Summary: "A total at each change",
 		Description: "Server-sent events. Each event total has one total as data, at the beginning and at each change, at most four a second. " +
 			"A slow client is told the latest only. Where Redis cannot answer, an event problem has the problem as data; totals go on by themselves. " +

@@ -156,7 +156,7 @@ func TestDocumentedRequests(t *testing.T) {
 					body = compact(op.RequestBody.Content["application/json"].Example)
 				}
 				method := op.Method
-				if path == "/v1/live" {
+				if path == livePath {
 					method = http.MethodHead // it would not end otherwise
 				}
 				if resp := ask1(h, method, target, body); resp.StatusCode != http.StatusOK {

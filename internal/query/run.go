@@ -25,6 +25,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	reader := window.NewReader(store)
 	reader.MaxCells, reader.MaxPoints = settings.MaxCells, settings.MaxPoints
 	s := newService(reader, health, settings.MaxKeys, settings.Tokens, log)
+	s.origins = settings.Origins
 	s.hub.reader = window.NewReader(store) // one that is bounded by the number of questions
 	s.hub.maxClients, s.hub.maxQuestions = settings.LiveClients, settings.LiveQuestions
 	handler := s.handler()
@@ -39,7 +40,9 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return health.run(gctx) })
 	group.Go(func() error { return s.hub.run(gctx) })
-	group.Go(func() error { return boot.Serve(gctx, listener, handler, settings.TLSCert, settings.TLSKey) })
+	group.Go(func() error {
+		return boot.Serve(gctx, listener, handler, settings.TLSCert, settings.TLSKey, boot.LogErrors(log))
+	})
 	if err := group.Wait(); err != nil {
 		return err
 	}

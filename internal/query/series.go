@@ -95,10 +95,10 @@ type seriesList struct {
 
 // rawOutput is an answer that is not JSON alone.
 type rawOutput struct {
-	ContentType  string `header:"Content-Type"`
-	CacheControl string `header:"Cache-Control"`
-	ETag         string `header:"ETag"`
-	Vary         string `header:"Vary"`
+	ContentType  string   `header:"Content-Type"`
+	CacheControl string   `header:"Cache-Control"`
+	ETag         string   `header:"ETag"`
+	Vary         []string `header:"Vary"` // a list is added to what is there
 	Body         []byte
 }
 
@@ -148,7 +148,7 @@ func (s *service) series(ctx context.Context, in *seriesParams) (*rawOutput, err
 	if view.chart() && len(a.keys) > maxLines {
 		return nil, badInput("key", "%d counters in a chart: at most %d lines can be told apart", len(a.keys), maxLines).problem("query")
 	}
-	out := &rawOutput{ContentType: formatTypes[view.Format], Vary: "Accept"}
+	out := &rawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
 	switch view.Format {
 	case "csv":
 		out.Body = seriesCSV(a.keys, found)

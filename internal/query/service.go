@@ -20,6 +20,7 @@ type service struct {
 	now      func() time.Time
 	maxKeys  int
 	tokens   Tokens
+	origins  Origins
 	health   *health
 	hub      *hub
 	metrics  *metrics

@@ -15,11 +15,12 @@ type Settings struct {
 	Redis boot.Redis
 	Log   boot.Log
 
-	Addr    string `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
-	Tokens  Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; where set, every /v1 call needs one"`
-	TLSCert string `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY"`
-	TLSKey  string `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
-	MaxKeys int    `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads for every window that is asked about"`
+	Addr    string  `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
+	Tokens  Tokens  `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; where set, every /v1 call needs one"`
+	Origins Origins `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default"`
+	TLSCert string  `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY"`
+	TLSKey  string  `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
+	MaxKeys int     `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads for every window that is asked about"`
 
 	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million take Redis about 0.1 s, and this process about 200 MB for as long as it answers"`
 	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
