@@ -170,12 +170,3 @@ func (n *news) event() []byte {
 	fmt.Fprintf(&out, "event: %s\ndata: %s\n\n", kind, text)
 	return out.Bytes()
 }
-
-// problemOf is the problem that an error for a client is, or wraps.
-func problemOf(err error) *problem {
-	var p *problem
-	if errors.As(err, &p) {
-		return p
-	}
-	return newProblem(http.StatusBadRequest, err.Error())
-}

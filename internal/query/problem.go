@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/window"
 )
 
 // problem is an error as RFC 9457 tells it. Without a type it is about:blank:
@@ -102,6 +104,19 @@ func inputProblem(err error, in string) error {
 		return input.problem(in)
 	}
 	return err
+}
+
+// problemOf is the problem that an error is, wraps, or amounts to.
+func problemOf(err error) *problem {
+	var p *problem
+	var bad *window.QuestionError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &bad):
+		return newProblem(http.StatusBadRequest, bad.Error())
+	}
+	return newProblem(http.StatusInternalServerError, "a fault of this service: "+err.Error())
 }
 
 // excerpt quotes a value of the request, cut where it is long.

@@ -15,6 +15,9 @@ type Settings struct {
 	Redis boot.Redis
 	Log   boot.Log
 
+	NATSURL string `env:"NATS_URL" help:"NATS servers, comma-separated: answer requests there, too; not by default"`
+	NATS    boot.NATSAccess
+
 	Addr    string  `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
 	Tokens  Tokens  `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; where set, every /v1 call needs one"`
 	Origins Origins `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default"`
@@ -52,6 +55,9 @@ func (s *Settings) Validate() error {
 		if most.n < 1 {
 			return &boot.SettingError{Key: most.key, Value: strconv.FormatInt(most.n, 10), Allowed: "a whole number from 1 on"}
 		}
+	}
+	if s.NATSURL != "" && !plainSubject(s.Redis.Namespace) {
+		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: "with NATS_URL, a namespace without a dot at its ends or two in a row: it is the first part of the subjects"}
 	}
 	switch {
 	case s.TLSCert == "" && s.TLSKey == "":
