@@ -198,3 +198,50 @@ func TestDocs(t *testing.T) {
 		}
 	}
 }
+
+// Every documented JSON example, and the body that is sent for it, is what its schema says.
+func TestExamplesFollowTheirSchemas(t *testing.T) {
+	s, _ := onFake(t)
+	api := humago.New(http.NewServeMux(), apiConfig(true))
+	s.registerTotal(api)
+	s.registerSeries(api)
+	s.registerLive(api)
+	registry := api.OpenAPI().Components.Schemas
+	checked := 0
+	check := func(at string, content *huma.MediaType, mode huma.ValidateMode) {
+		t.Helper()
+		if content.Schema == nil || content.Example == nil {
+			return
+		}
+		var example any
+		if err := json.Unmarshal([]byte(compact(content.Example)), &example); err != nil {
+			t.Fatal(err)
+		}
+		result := &huma.ValidateResult{}
+		huma.Validate(registry, content.Schema, huma.NewPathBuffer(nil, 0), mode, example, result)
+		for _, err := range result.Errors {
+			t.Errorf("%s: %v", at, err)
+		}
+		checked++
+	}
+	for path, item := range api.OpenAPI().Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post} {
+			if op == nil {
+				continue
+			}
+			if op.RequestBody != nil {
+				check(op.Method+" "+path, op.RequestBody.Content["application/json"], huma.ModeWriteToServer)
+			}
+			for status, response := range op.Responses {
+				for contentType, content := range response.Content {
+					if strings.HasSuffix(contentType, "json") {
+						check(op.Method+" "+path+" "+status, content, huma.ModeReadFromServer)
+					}
+				}
+			}
+		}
+	}
+	if checked < 15 {
+		t.Errorf("only %d examples were checked", checked)
+	}
+}
