@@ -25,7 +25,7 @@ type Settings struct {
 	TLSKey  string  `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
 	MaxKeys int     `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads for every window that is asked about"`
 
-	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million take Redis about 0.1 s, and this process about 200 MB for as long as it answers"`
+	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million that are filled take about half a second and 110 MB while they are answered"`
 	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
 
 	LiveClients   int `env:"QUERY_LIVE_CLIENTS" envDefault:"10000" help:"most clients that may listen at /v1/live"`

@@ -16,7 +16,8 @@ type Reader struct {
 	store *Store
 
 	// MaxCells bounds the cells that the hashes of one call can hold together; 0 is
-	// no bound. Redis spends about 0.1 µs on each, and this process some 0.2 µs.
+	// no bound. A filled one costs about 0.6 µs from question to answer, and 110 bytes
+	// (118,000 cells of 2000 counters in 70 ms and 13 MB, on two shared cores).
 	MaxCells int64
 	// MaxPoints bounds the points of one call of Series; 0 is no bound.
 	MaxPoints int64
