@@ -4,20 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // Serve answers HTTP on the listener until ctx ends, then lets what is under
-// way finish for up to five seconds. With a certificate it serves HTTPS.
-func Serve(ctx context.Context, l net.Listener, h http.Handler, certFile, keyFile string) error {
+// way finish for up to five seconds. With a certificate it serves HTTPS. A handler
+// that answers for longer than WriteTimeout moves its own deadline.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, certFile, keyFile string, options ...func(*http.Server)) error {
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
+		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+	}
+	for _, set := range options {
+		set(srv)
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -39,6 +48,20 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, certFile, keyFil
 		return srv.Close()
 	}
 	return err
+}
+
+// LogErrors sends what the server has to say (failed TLS handshakes, say) to the
+// log, a few lines a minute: clients decide how much there is.
+func LogErrors(to zerolog.Logger) func(*http.Server) {
+	sampled := to.Sample(&zerolog.BurstSampler{Burst: 5, Period: time.Minute})
+	return func(srv *http.Server) { srv.ErrorLog = log.New(errorLines{sampled}, "", 0) }
+}
+
+type errorLines struct{ log zerolog.Logger }
+
+func (e errorLines) Write(line []byte) (int, error) {
+	e.log.Warn().Str("error", strings.TrimSpace(string(line))).Msg("HTTP server")
+	return len(line), nil
 }
 
 // Listen opens the address that the variable key names.

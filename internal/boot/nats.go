@@ -12,7 +12,12 @@ import (
 
 // NATS settings.
 type NATS struct {
-	URL      string `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated"`
+	URL string `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated"`
+	NATSAccess
+}
+
+// NATSAccess is how a program is let in.
+type NATSAccess struct {
 	Creds    string `env:"NATS_CREDS" help:"a credentials file (JWT and key)"`
 	User     string `env:"NATS_USER" help:"user name"`
 	Password string `env:"NATS_PASSWORD" secret:"true" help:"password of NATS_USER"`

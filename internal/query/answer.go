@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"time"
@@ -20,22 +21,35 @@ const answerTimeout = 2 * time.Second
 // it; in the metrics it keeps impatience apart from trouble with Redis.
 const statusClientGone = 499
 
-// reader is the part of window.Reader that answers totals.
+// reader is the part of window.Reader that answers questions.
 type reader interface {
 	Answer(ctx context.Context, now int64, questions []window.Question) (window.Answers, error)
+	Series(ctx context.Context, now int64, questions []window.SeriesQuestion) ([]window.Series, error)
 }
 
-// answer asks Redis, for at most answerTimeout. A *window.QuestionError comes
+// bounded asks Redis, for at most answerTimeout. A *window.QuestionError comes
 // back as it is; every other error is one to return to the client.
-func (s *service) answer(ctx context.Context, now int64, questions []window.Question) (window.Answers, error) {
-	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+func bounded[T any](ctx context.Context, s *service, read func(context.Context) (T, error)) (T, error) {
+	limited, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	out, err := s.reader.Answer(bounded, now, questions)
+	out, err := read(limited)
 	var bad *window.QuestionError
-	if err == nil || errors.As(err, &bad) {
+	var much *window.TooMuchError
+	switch {
+	case err == nil, errors.As(err, &bad):
 		return out, err
+	case errors.As(err, &much):
+		return out, tooMuch(much)
 	}
 	return out, s.unavailable(ctx, err)
+}
+
+// tooMuch is the 413 for a question that would cost more than the settings allow.
+func tooMuch(e *window.TooMuchError) *problem {
+	if e.What == "points" {
+		return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("%d points in one answer: at most %d are allowed (QUERY_MAX_POINTS): ask about fewer counters, a longer step or a shorter range", e.Count, e.Max))
+	}
+	return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the hashes that this question reads hold up to %d cells: at most %d are allowed (QUERY_MAX_CELLS): ask about fewer counters or windows at once", e.Count, e.Max))
 }
 
 // unavailable is the 503 for an error of reading. The error itself may tell

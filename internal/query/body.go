@@ -33,14 +33,24 @@ func bufferBody(w http.ResponseWriter, r *http.Request) *problem {
 		return newProblem(http.StatusRequestTimeout, "body: it did not arrive in time")
 	case err != nil:
 		return newProblem(http.StatusBadRequest, "body: it broke off before its end")
+	}
+	if p := checkBody(data); p != nil {
+		return p
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	r.Header.Del("Content-Type")
+	return nil
+}
+
+// checkBody refuses what cannot be a JSON object, or would be read as another one.
+func checkBody(data []byte) *problem {
+	switch {
 	case len(data) == 0:
 		return newProblem(http.StatusBadRequest, "body: it is empty: allowed is a JSON object")
 	case !utf8.Valid(data):
 		// The decoder would put U+FFFD in place of bad bytes and so ask about another counter.
 		return newProblem(http.StatusBadRequest, "body: it is not valid UTF-8: allowed is a JSON object in UTF-8")
 	}
-	r.Body = io.NopCloser(bytes.NewReader(data))
-	r.Header.Del("Content-Type")
 	return nil
 }
 

@@ -1,4 +1,4 @@
-// Package query answers questions about counters over HTTP.
+// Package query answers questions about counters over HTTP and over NATS.
 //
 // # What it promises
 //
@@ -16,9 +16,11 @@
 //
 // Pure: moments (moment.go), and how a request becomes questions for a
 // window.Reader (question.go). HTTP: the edge that every request passes
-// (edge.go, body.go, params.go, token.go, problem.go), one file for each
-// resource (total.go), the description of it all (openapi.go, docs.go). The state
-// of Redis is watched by one goroutine (health.go); run.go ties it together.
+// (edge.go, body.go, params.go, token.go, cors.go, problem.go), one file for each
+// resource (total.go, series.go with format.go, csv.go and chart.go, live.go), the
+// description of it all (openapi.go, docs.go). NATS: request.go. The state of
+// Redis is watched by one goroutine (health.go), another reads for all who listen
+// (hub.go); run.go ties it together.
 //
 // A further resource is a file with its types, its operation and its handler,
 // and a line in service.routes.

@@ -7,18 +7,26 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/gzhttp"
 )
 
 // otherRoute is the metrics' label of requests that no route takes: their paths
 // are the asker's to choose, and there is no end of them.
 const otherRoute = "other"
 
-// edge is what every request passes: it measures, catches panics, and asks for
-// a token; what no route takes ends here.
+// edge is what every request passes: it measures, catches panics, answers
+// browsers' questions about origins, asks for a token, and compresses; what no
+// route takes ends here.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
+	wrap, err := gzhttp.NewWrapper(gzhttp.ExceptContentTypes([]string{formatTypes["png"]})) // it is compressed already
+	if err != nil {
+		panic(fmt.Errorf("compress answers: %w", err)) // the options are our own
+	}
+	compressed := wrap(mux)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		w := &responseWriter{ResponseWriter: rw}
+		w := &responseWriter{ResponseWriter: rw, request: r}
 		refuse, route := mux.Handler(r)
 		defer func() {
 			if v := recover(); v != nil {
@@ -29,6 +37,9 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 
 		if underV1(r.URL.Path) {
 			w.Header().Set("Cache-Control", "no-store")
+			if s.origins.allow(w, r) {
+				return
+			}
 			if !s.tokens.allow(r) {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				newProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS").write(w)
@@ -45,7 +56,11 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 				return
 			}
 		}
-		mux.ServeHTTP(w, r)
+		if r.URL.Path == livePath {
+			mux.ServeHTTP(w, r) // each event is sent at once
+			return
+		}
+		compressed.ServeHTTP(w, r)
 	})
 }
 
@@ -92,11 +107,13 @@ func (s *service) measure(w *responseWriter, r *http.Request, route string, took
 	s.log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).Msg("request")
 }
 
-// responseWriter remembers what has been sent.
+// responseWriter remembers what has been sent, and sends 304 in place of an
+// answer that the client has already.
 type responseWriter struct {
 	http.ResponseWriter
-	status int
-	failed error
+	request *http.Request
+	status  int
+	failed  error
 }
 
 // WriteHeader sends the first status and passes over others: huma sets one more
@@ -104,6 +121,12 @@ type responseWriter struct {
 func (w *responseWriter) WriteHeader(status int) {
 	if w.status != 0 {
 		return
+	}
+	if status == http.StatusOK && unchanged(w.request, w.Header().Get("ETag")) {
+		status = http.StatusNotModified
+		for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding"} {
+			w.Header().Del(name)
+		}
 	}
 	if status >= http.StatusOK {
 		w.status = status
@@ -113,7 +136,10 @@ func (w *responseWriter) WriteHeader(status int) {
 
 func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.status == http.StatusNotModified {
+		return len(b), nil // the client has the body
 	}
 	n, err := w.ResponseWriter.Write(b)
 	if err != nil {

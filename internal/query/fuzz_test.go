@@ -49,3 +49,27 @@ func FuzzTotalBody(f *testing.F) {
 		}
 	})
 }
+
+// The same for series, in all their formats.
+func FuzzSeriesQuery(f *testing.F) {
+	for _, seed := range []string{
+		"", "key=a", "key=a&key=b&step=5m", "key=a&format=csv", "key=a&format=svg&width=300&height=200", "key=a&format=xml", "key=a&width=1",
+		"key=a&from=1795250000000&to=1795255200000&step=1h", "key=%00", "key=a&step=99999999999999999999w", "key=a&step=-1m", "key=a&from=&to=",
+	} {
+		f.Add(seed)
+	}
+	s, _ := onFake(f)
+	h := s.handler()
+	f.Fuzz(func(t *testing.T, query string) {
+		resp := ask1(h, http.MethodGet, "/v1/series?"+query, "")
+		if resp.StatusCode == http.StatusOK {
+			if len(readAll(t, resp)) == 0 {
+				t.Error("an empty answer")
+			}
+			return
+		}
+		if p := refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge {
+			t.Errorf("status %d: %s", p.Status, p.Detail)
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 type metrics struct {
 	registry       *prometheus.Registry
 	requestSeconds *prometheus.HistogramVec // by route and code
+	liveReads      prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -19,7 +20,23 @@ func newMetrics() *metrics {
 			Help:    "Seconds from a request's header to the end of its answer, by route and status.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}, []string{"route", "code"}),
+		liveReads: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "tallyroll", Subsystem: "query", Name: "live_reads_total",
+			Help: "Reads of Redis for all who listen at /v1/live together.",
+		}),
 	}
-	m.registry.MustRegister(m.requestSeconds, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requestSeconds, m.liveReads, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// registerLive adds the gauges of /v1/live.
+func (m *metrics) registerLive(counts func() (clients, questions int)) {
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "tallyroll", Subsystem: "query", Name: "live_clients", Help: "Clients that listen at /v1/live.",
+		}, func() float64 { clients, _ := counts(); return float64(clients) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "tallyroll", Subsystem: "query", Name: "live_questions", Help: "Distinct questions of the clients that listen at /v1/live.",
+		}, func() float64 { _, questions := counts(); return float64(questions) }),
+	)
 }

@@ -42,6 +42,11 @@ func answers(about string, example any) map[string]*huma.Response {
 	}}
 }
 
+// schemaOf is the schema of a type that no handler returns as it is.
+func schemaOf[T any](registry huma.Registry) *huma.Schema {
+	return registry.Schema(reflect.TypeFor[T](), true, "")
+}
+
 // tryoutKey is where an operation keeps its tryouts, for the docs page.
 const tryoutKey = "tryout"
 
@@ -72,7 +77,7 @@ var problemExamples = []struct {
 
 // describeProblems adds the problems, and the token where one is needed.
 func describeProblems(registry huma.Registry, op *huma.Operation, tokens bool) {
-	schema := registry.Schema(reflect.TypeFor[problem](), true, "")
+	schema := schemaOf[problem](registry)
 	for _, p := range problemExamples {
 		if p.status == http.StatusUnauthorized && !tokens {
 			continue

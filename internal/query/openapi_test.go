@@ -65,7 +65,7 @@ func TestOpenAPI(t *testing.T) {
 		if !strings.HasPrefix(doc.OpenAPI, "3.1.") || doc.Info.Title == "" || doc.Info.Description == "" {
 			t.Errorf("OpenAPI %s, %+v", doc.OpenAPI, doc.Info)
 		}
-		for _, want := range []string{"/v1/total", "/healthz", "/readyz", "/metrics"} {
+		for _, want := range []string{"/v1/total", "/v1/series", "/v1/live", "/healthz", "/readyz", "/metrics"} {
 			if doc.Paths[want] == nil {
 				t.Errorf("%s is missing", want)
 			}
@@ -136,6 +136,8 @@ func TestDocumentedRequests(t *testing.T) {
 	eventuallyReady(t, h, http.StatusOK)
 	api := humago.New(http.NewServeMux(), apiConfig(false))
 	s.registerTotal(api)
+	s.registerSeries(api)
+	s.registerLive(api)
 	describeStatus(api.OpenAPI())
 	tried := 0
 	for path, item := range api.OpenAPI().Paths {
@@ -153,7 +155,11 @@ func TestDocumentedRequests(t *testing.T) {
 				if op.RequestBody != nil {
 					body = compact(op.RequestBody.Content["application/json"].Example)
 				}
-				if resp := ask1(h, op.Method, target, body); resp.StatusCode != http.StatusOK {
+				method := op.Method
+				if path == livePath {
+					method = http.MethodHead // it would not end otherwise
+				}
+				if resp := ask1(h, method, target, body); resp.StatusCode != http.StatusOK {
 					t.Errorf("%s %s: status %d: %s", op.Method, target, resp.StatusCode, readAll(t, resp))
 				}
 				tried++
@@ -190,5 +196,52 @@ func TestDocs(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %s", want)
 		}
+	}
+}
+
+// Every documented JSON example, and the body that is sent for it, is what its schema says.
+func TestExamplesFollowTheirSchemas(t *testing.T) {
+	s, _ := onFake(t)
+	api := humago.New(http.NewServeMux(), apiConfig(true))
+	s.registerTotal(api)
+	s.registerSeries(api)
+	s.registerLive(api)
+	registry := api.OpenAPI().Components.Schemas
+	checked := 0
+	check := func(at string, content *huma.MediaType, mode huma.ValidateMode) {
+		t.Helper()
+		if content.Schema == nil || content.Example == nil {
+			return
+		}
+		var example any
+		if err := json.Unmarshal([]byte(compact(content.Example)), &example); err != nil {
+			t.Fatal(err)
+		}
+		result := &huma.ValidateResult{}
+		huma.Validate(registry, content.Schema, huma.NewPathBuffer(nil, 0), mode, example, result)
+		for _, err := range result.Errors {
+			t.Errorf("%s: %v", at, err)
+		}
+		checked++
+	}
+	for path, item := range api.OpenAPI().Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post} {
+			if op == nil {
+				continue
+			}
+			if op.RequestBody != nil {
+				check(op.Method+" "+path, op.RequestBody.Content["application/json"], huma.ModeWriteToServer)
+			}
+			for status, response := range op.Responses {
+				for contentType, content := range response.Content {
+					if strings.HasSuffix(contentType, "json") {
+						check(op.Method+" "+path+" "+status, content, huma.ModeReadFromServer)
+					}
+				}
+			}
+		}
+	}
+	if checked < 15 {
+		t.Errorf("only %d examples were checked", checked)
 	}
 }

@@ -2,11 +2,14 @@ package query
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/window"
 )
 
 // problem is an error as RFC 9457 tells it. Without a type it is about:blank:
@@ -92,6 +95,28 @@ func badInput(param, format string, args ...any) *inputError {
 // problem says the error; in is where the parameter was, query or body.
 func (e *inputError) problem(in string) *problem {
 	return newProblem(e.status, "", &huma.ErrorDetail{Location: in + "." + e.param, Message: e.message})
+}
+
+// inputProblem is the problem of an error that may be the asker's to mend.
+func inputProblem(err error, in string) error {
+	var input *inputError
+	if errors.As(err, &input) {
+		return input.problem(in)
+	}
+	return err
+}
+
+// problemOf is the problem that an error is, wraps, or amounts to.
+func problemOf(err error) *problem {
+	var p *problem
+	var bad *window.QuestionError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &bad):
+		return newProblem(http.StatusBadRequest, bad.Error())
+	}
+	return newProblem(http.StatusInternalServerError, "a fault of this service: "+err.Error())
 }
 
 // excerpt quotes a value of the request, cut where it is long.

@@ -126,20 +126,30 @@ func (a *ask) rangeSpan(now int64) ([]span, error) {
 	if a.at != "" {
 		return nil, badInput("at", "not together with from: the end of a range is to")
 	}
-	from, err := a.from.milli("from")
-	if err != nil {
-		return nil, err
-	}
-	to := now
+	r, err := a.asked(now, 0)
+	return []span{{"", r}}, err
+}
+
+// asked is the range from–to. Where from is not given it lies the default length
+// before to, and to is now where it is not given.
+func (a *ask) asked(now int64, length time.Duration) (window.Range, error) {
+	r := window.Range{To: now}
+	var err error
 	if a.to != "" {
-		if to, err = end("to", a.to, now); err != nil {
-			return nil, err
+		if r.To, err = end("to", a.to, now); err != nil {
+			return window.Range{}, err
 		}
 	}
-	if from >= to {
-		return nil, badInput("from", "%s is not before to, %s: allowed is an earlier moment", timeOf(from).Format(time.RFC3339Nano), timeOf(to).Format(time.RFC3339Nano))
+	r.From = r.To - length.Milliseconds()
+	if a.from != "" {
+		if r.From, err = a.from.milli("from"); err != nil {
+			return window.Range{}, err
+		}
 	}
-	return []span{{"", window.Range{From: from, To: to}}}, nil
+	if r.From >= r.To {
+		return window.Range{}, badInput("from", "%s is not before to, %s: allowed is an earlier moment", timeOf(r.From).Format(time.RFC3339Nano), timeOf(r.To).Format(time.RFC3339Nano))
+	}
+	return r, nil
 }
 
 // end reads the moment that a question ends at: at most now.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,12 +51,23 @@ func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hi
 	if err := store.AddStream(ctx, "HITS"); err != nil {
 		t.Fatal(err)
 	}
-	batch := window.NewBatch(layout)
+	commit(t, store, layout, asOf, 1, hits)
+}
+
+// late counts hits that come after those of seed.
+func late(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hit) {
+	t.Helper()
+	commit(t, window.NewStore(client, namespace), testLayout(t), asOf, 2, hits)
+}
+
+func commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.Time, seq uint64, hits []hit) {
+	t.Helper()
+	ctx, batch := t.Context(), window.NewBatch(layout)
 	for _, h := range hits {
 		batch.Add([]byte(h.key), window.HashCounter([]byte(h.key)), h.at.UnixMilli(), asOf.UnixMilli(), h.n)
 	}
 	cursor := window.Cursor{
-		Created: asOf.Add(-12 * time.Hour).UnixNano(), Seq: 1, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli(),
+		Created: asOf.Add(-12 * time.Hour).UnixNano(), Seq: seq, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli(),
 	}
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
@@ -83,27 +95,51 @@ func onRedis(t testing.TB, url string, now time.Time) *service {
 	return s
 }
 
-// watched runs the service's health until the test ends.
+// limited bounds the cells and points that the service reads for one request.
+func limited(t testing.TB, s *service, cells, points int64) {
+	t.Helper()
+	r, ok := s.reader.(*window.Reader)
+	if !ok {
+		t.Fatalf("the service reads %T", s.reader)
+	}
+	r.MaxCells, r.MaxPoints = cells, points
+}
+
+// watched runs the service's health and its hub until the test ends.
 func watched(t testing.TB, s *service) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = s.health.run(ctx)
-	}()
-	t.Cleanup(func() { cancel(); <-done })
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.health.run(ctx) })
+	running.Go(func() { _ = s.hub.run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
 // fakeReader answers without Redis, and checks questions as the real one does.
 type fakeReader struct {
 	layout window.Layout
 	err    error
-	asked  []window.Question
+
+	mu    sync.Mutex // the hub asks beside the requests
+	asked []window.Question
+}
+
+func (f *fakeReader) questions() []window.Question {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
+func (f *fakeReader) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = nil
 }
 
 func (f *fakeReader) Answer(_ context.Context, now int64, questions []window.Question) (window.Answers, error) {
+	f.mu.Lock()
 	f.asked = questions
+	f.mu.Unlock()
 	if f.err != nil {
 		return window.Answers{}, f.err
 	}
@@ -114,6 +150,25 @@ func (f *fakeReader) Answer(_ context.Context, now int64, questions []window.Que
 			return window.Answers{}, &window.QuestionError{Index: i, Err: err}
 		}
 		out.Answers[i] = window.Answer{Tier: plan.Tier, Complete: true}
+	}
+	return out, nil
+}
+
+func (f *fakeReader) Series(_ context.Context, now int64, questions []window.SeriesQuestion) ([]window.Series, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	out := make([]window.Series, len(questions))
+	for i, q := range questions {
+		f.mu.Lock()
+		f.asked = append(f.asked, window.Question{Counter: q.Counter, Range: q.Range})
+		f.mu.Unlock()
+		plan, err := f.layout.Plan(namespace, q.Counter, q.Range, now)
+		if err != nil {
+			return nil, &window.QuestionError{Index: i, Err: err}
+		}
+		step := max(q.Step, plan.Tier.Cell)
+		out[i] = window.Series{Range: q.Range, Step: step, Counts: []int64{1, 2}, Tier: plan.Tier, AsOf: now, Complete: true}
 	}
 	return out, nil
 }

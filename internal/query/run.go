@@ -22,7 +22,12 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	defer client.Close()
 	store := window.NewStore(client, settings.Redis.Namespace)
 	health := newHealth(store.Layout, log)
-	s := newService(window.NewReader(store), health, settings.MaxKeys, settings.Tokens, log)
+	reader := window.NewReader(store)
+	reader.MaxCells, reader.MaxPoints = settings.MaxCells, settings.MaxPoints
+	s := newService(reader, health, settings.MaxKeys, settings.Tokens, log)
+	s.origins = settings.Origins
+	s.hub.reader = window.NewReader(store) // one that is bounded by the number of questions
+	s.hub.maxClients, s.hub.maxQuestions = settings.LiveClients, settings.LiveQuestions
 	handler := s.handler()
 
 	scheme := "http"
@@ -34,7 +39,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return health.run(gctx) })
-	group.Go(func() error { return boot.Serve(gctx, listener, handler, settings.TLSCert, settings.TLSKey) })
+	group.Go(func() error { return s.hub.run(gctx) })
+	group.Go(func() error {
+		return boot.Serve(gctx, listener, handler, settings.TLSCert, settings.TLSKey, boot.LogErrors(log))
+	})
 	if err := group.Wait(); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
+
+	"tallyroll/internal/window"
 )
 
 // service is what the handlers share.
@@ -17,7 +20,9 @@ type service struct {
 	now      func() time.Time
 	maxKeys  int
 	tokens   Tokens
+	origins  Origins
 	health   *health
+	hub      *hub
 	metrics  *metrics
 	log      zerolog.Logger
 	failures zerolog.Logger // a few lines a minute: clients decide how often it is written to
@@ -28,10 +33,17 @@ type service struct {
 const failureLines = 5
 
 func newService(r reader, h *health, maxKeys int, tokens Tokens, log zerolog.Logger) *service {
-	return &service{
+	s := &service{
 		reader: r, health: h, maxKeys: maxKeys, tokens: tokens, now: time.Now, metrics: newMetrics(), log: log,
 		failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute}),
 	}
+	s.hub = newHub(s.metrics)
+	s.hub.reader = r
+	s.hub.now = func() time.Time { return s.now() }
+	s.hub.read = func(ctx context.Context, now int64, questions []window.Question) (window.Answers, error) {
+		return bounded(ctx, s, func(ctx context.Context) (window.Answers, error) { return s.hub.reader.Answer(ctx, now, questions) })
+	}
+	return s
 }
 
 // handler is the whole service.
@@ -45,6 +57,8 @@ func (s *service) routes(mux *http.ServeMux) {
 	api := humago.New(mux, apiConfig(s.tokens.required()))
 	api.UseMiddleware(strictParams(api))
 	s.registerTotal(api)
+	s.registerSeries(api)
+	s.registerLive(api)
 	describeStatus(api.OpenAPI())
 
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

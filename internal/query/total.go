@@ -71,7 +71,11 @@ type total struct {
 	Complete bool      `json:"complete" doc:"False where hits of the window are known to be missing: counting began, or hits were discarded unread, after from." example:"true"`
 }
 
-type totalOutput struct{ Body totalAnswer }
+type totalOutput struct {
+	CacheControl string `header:"Cache-Control"`
+	ETag         string `header:"ETag"`
+	Body         totalAnswer
+}
 
 const totalAbout = "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
 	"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter never seen has total 0."
@@ -112,14 +116,10 @@ func (s *service) total(ctx context.Context, a *ask) (*totalOutput, error) {
 	now := s.now().UnixMilli()
 	spans, err := a.spans(now, s.maxKeys)
 	if err != nil {
-		var input *inputError
-		if errors.As(err, &input) {
-			return nil, input.problem(a.in)
-		}
-		return nil, err
+		return nil, inputProblem(err, a.in)
 	}
 	asked := questions(a.keys, spans)
-	found, err := s.answer(ctx, now, asked)
+	found, err := bounded(ctx, s, func(ctx context.Context) (window.Answers, error) { return s.reader.Answer(ctx, now, asked) })
 	if err != nil {
 		var bad *window.QuestionError
 		if errors.As(err, &bad) {
@@ -127,16 +127,22 @@ func (s *service) total(ctx context.Context, a *ask) (*totalOutput, error) {
 		}
 		return nil, err
 	}
-	out := &totalOutput{totalAnswer{AsOf: timeOf(found.AsOf), Totals: make([]total, len(asked))}}
+	out := &totalOutput{Body: totalAnswer{AsOf: timeOf(found.AsOf), Totals: make([]total, len(asked))}}
 	for i, q := range asked {
-		answer := found.Answers[i]
-		out.Body.Totals[i] = total{
-			Key: q.Counter, Window: spans[i%len(spans)].window, From: timeOf(q.Range.From), To: timeOf(q.Range.To),
-			Total: answer.Total.Total, Lower: answer.Lower, Upper: answer.Upper,
-			Cell: window.FormatDuration(answer.Tier.Cell), Complete: answer.Complete,
-		}
+		out.Body.Totals[i] = totalOf(q, spans[i%len(spans)].window, found.Answers[i])
+	}
+	if spans[0].To < now { // all of them end at the same moment
+		out.CacheControl, out.ETag = validated(out.Body.Totals)
 	}
 	return out, nil
+}
+
+func totalOf(q window.Question, asked string, a window.Answer) total {
+	return total{
+		Key: q.Counter, Window: asked, From: timeOf(q.Range.From), To: timeOf(q.Range.To),
+		Total: a.Total.Total, Lower: a.Lower, Upper: a.Upper,
+		Cell: window.FormatDuration(a.Tier.Cell), Complete: a.Complete,
+	}
 }
 
 // refused says which parameter asked what no tier can answer.

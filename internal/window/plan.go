@@ -15,14 +15,25 @@ type Range struct{ From, To int64 }
 // Plan says which hashes answer a question about one counter, and how their
 // cells make a total.
 type Plan struct {
-	Tier    Tier
+	Tier    Tier // the finest that reaches back to the beginning of the range
 	Range   Range
 	Counter string
 	Shard   int
 
-	keys   []string // one or two
-	epochs []int64  // of each key
-	now    int64
+	parts []part // one after the other they make up the range
+	now   int64
+}
+
+// part is a piece of the range, and the hashes of the tier that answers it.
+type part struct {
+	tier Tier
+	Range
+	hashes []hashOfEpoch // one or two
+}
+
+type hashOfEpoch struct {
+	key   string
+	epoch int64
 }
 
 // OutOfReachError is a question that no tier can answer.
@@ -40,28 +51,84 @@ func (e *OutOfReachError) Error() string {
 // Plan chooses the finest tier that still holds all of the range at the moment
 // now (Unix milliseconds). It returns an *OutOfReachError where none does, and
 // another error for a range that is empty or lies ahead of now.
+//
+// A range that ends before now may cut a cell at its end, too. Where finer tiers
+// reach back to the beginning of that cell, they answer the rest of the range,
+// and the doubt there is one of their cells instead.
+//
+// No hit falls between the tiers. The parts share no moment, and each begins
+// where a cell of its own and of the part before begins, so a hit lies in one of
+// them. A tier has every hit of its part: one at t ≥ now-W was stored before now
+// (but for clocks, which the deadline's grace allows for), and its hash lives
+// until after t+W. A hit that was too late for a finer tier when it was stored is
+// older than that tier's part, and it is in the coarser one, which held it.
 func (l Layout) Plan(namespace, counter string, r Range, now int64) (Plan, error) {
+	tier, err := l.reaching(r, now)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := l.newPlan(counter, r, now, tier)
+	for {
+		finer, edge, ok := l.refine(tier, r, now)
+		if !ok {
+			break
+		}
+		p.read(namespace, tier, Range{r.From, edge})
+		tier, r.From = finer, edge
+	}
+	p.read(namespace, tier, r)
+	return p, nil
+}
+
+func (l Layout) newPlan(counter string, r Range, now int64, t Tier) Plan {
+	return Plan{Tier: t, Range: r, Counter: counter, Shard: l.ShardOf(HashCounter([]byte(counter))), now: now}
+}
+
+// reaching is the finest tier whose window reaches from now back to the
+// beginning of the range.
+func (l Layout) reaching(r Range, now int64) (Tier, error) {
 	switch {
 	case r.From >= r.To:
-		return Plan{}, fmt.Errorf("the range is empty: from must be before to")
+		return Tier{}, fmt.Errorf("the range is empty: from must be before to")
 	case r.To > now:
-		return Plan{}, fmt.Errorf("the range ends %s after now", time.Duration(r.To-now)*time.Millisecond)
+		return Tier{}, fmt.Errorf("the range ends %s after now", time.Duration(r.To-now)*time.Millisecond)
 	}
 	for _, t := range l.Tiers {
-		if now-r.From > t.Window.Milliseconds() {
-			continue
+		if now-r.From <= t.Window.Milliseconds() {
+			return t, nil
 		}
-		shard := l.ShardOf(HashCounter([]byte(counter)))
-		p := Plan{Tier: t, Range: r, Counter: counter, Shard: shard, now: now}
-		first, _ := t.place(t.cellAt(r.From))
-		last, _ := t.place(t.cellAt(r.To - 1))
-		for e := first; e <= last; e++ {
-			p.epochs = append(p.epochs, e)
-			p.keys = append(p.keys, keys{namespace}.cellsPrefix(shard, t, e)+counter)
-		}
-		return p, nil
 	}
-	return Plan{}, &OutOfReachError{From: r.From, Now: now, Tiers: l.Tiers}
+	return Tier{}, &OutOfReachError{From: r.From, Now: now, Tiers: l.Tiers}
+}
+
+// refine finds the cell of a tier that the end of the range cuts, and the
+// finest tier that can answer from the beginning of that cell (edge) on. That is
+// after r.From: t is the finest tier that reaches back to there.
+func (l Layout) refine(t Tier, r Range, now int64) (finer Tier, edge int64, ok bool) {
+	edge = t.cellStart(t.cellAt(r.To))
+	if edge == r.To || r.To == now {
+		return Tier{}, 0, false
+	}
+	for _, finer := range l.Tiers {
+		if finer.Cell >= t.Cell {
+			break
+		}
+		if now-edge <= finer.Window.Milliseconds() && finer.cellStart(finer.cellAt(edge)) == edge {
+			return finer, edge, true
+		}
+	}
+	return Tier{}, 0, false
+}
+
+// read adds a part that is answered by a tier.
+func (p *Plan) read(namespace string, t Tier, r Range) {
+	first, _ := t.place(t.cellAt(r.From))
+	last, _ := t.place(t.cellAt(r.To - 1))
+	part := part{tier: t, Range: r}
+	for e := first; e <= last; e++ {
+		part.hashes = append(part.hashes, hashOfEpoch{keys{namespace}.cellsPrefix(p.Shard, t, e) + p.Counter, e})
+	}
+	p.parts = append(p.parts, part)
 }
 
 // Total is an answer: the truth is between Lower and Upper.
@@ -70,26 +137,27 @@ type Total struct{ Total, Lower, Upper int64 }
 // Cell is the count of one cell of a hash: its field and value.
 type Cell struct{ Field, Count int64 }
 
-// sum adds the cells of the plan's hashes (in the order of its keys). Cells
-// inside the range count whole. A cell that an edge cuts counts in Upper
-// whole, in Lower not at all, and in Total by the part of its elapsed time that
-// lies inside, rounded.
-func (p Plan) sum(hashes [][]Cell) Total {
+// sum adds the cells of the plan's hashes, which are given by key. Cells inside
+// the range count whole. A cell that an edge cuts counts in Upper whole, in Lower
+// not at all, and in Total by the part of its elapsed time that lies inside, rounded.
+func (p Plan) sum(hashes map[string][]Cell) Total {
 	var out Total
-	for i, cells := range hashes {
-		for _, c := range cells {
-			p.add(&out, p.Tier.cellOf(p.epochs[i], c.Field), c.Count)
+	for _, part := range p.parts {
+		for _, h := range part.hashes {
+			for _, c := range hashes[h.key] {
+				part.add(&out, part.tier.cellOf(h.epoch, c.Field), c.Count, p.now)
+			}
 		}
 	}
 	return out
 }
 
-func (p Plan) add(out *Total, cell, n int64) {
-	start := p.Tier.cellStart(cell)
-	end := start + p.Tier.cellMillis()
+func (p part) add(out *Total, cell, n, now int64) {
+	start := p.tier.cellStart(cell)
+	end := start + p.tier.cellMillis()
 	// A cell that is still being filled has hits up to now only.
-	filled := min(end, p.now)
-	from, to := max(start, p.Range.From), min(filled, p.Range.To)
+	filled := min(end, now)
+	from, to := max(start, p.From), min(filled, p.To)
 	switch {
 	case from >= to: // outside
 	case from == start && to == filled:

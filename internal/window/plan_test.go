@@ -2,72 +2,181 @@ package window
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 )
 
-// hashesOf stores hits the way a commit does, as fields of hashes by key.
-func hashesOf(l Layout, counter string, hits map[int64]int64) map[string][]Cell {
-	out := map[string][]Cell{}
+// storedHit is n hits at a moment, which the stream stored at another.
+type storedHit struct{ at, stored, n int64 }
+
+// hashesOf is what commits of these hits have left by the moment now: cells of
+// the tiers that still held each hit when it was stored, in hashes by key, less
+// the hashes that have expired.
+func hashesOf(l Layout, counter string, hits []storedHit, now int64) map[string][]Cell {
 	hash := HashCounter([]byte(counter))
+	out := map[string][]Cell{}
 	for _, t := range l.Tiers {
 		cells := map[int64]int64{}
-		for at, n := range hits {
-			cells[t.cellAt(at)] += n
+		for _, h := range hits {
+			if t.holds(hash, h.at, h.stored) {
+				cells[t.cellAt(h.at)] += h.n
+			}
 		}
 		for cell, n := range cells {
 			epoch, field := t.place(cell)
-			key := keys{"ns"}.cellsPrefix(l.ShardOf(hash), t, epoch) + counter
-			out[key] = append(out[key], Cell{field, n})
+			if t.deadline(epoch, hash)*1000 > now {
+				key := keys{"ns"}.cellsPrefix(l.ShardOf(hash), t, epoch) + counter
+				out[key] = append(out[key], Cell{field, n})
+			}
 		}
 	}
 	return out
 }
 
-func answer(p Plan, hashes map[string][]Cell) Total {
-	var cells [][]Cell
-	for _, key := range p.keys {
-		cells = append(cells, hashes[key])
-	}
-	return p.sum(cells)
-}
-
 // truth counts the hits of a range one by one.
-func truth(hits map[int64]int64, r Range) (n int64) {
-	for at, k := range hits {
-		if at >= r.From && at < r.To {
-			n += k
+func truth(hits []storedHit, r Range) (n int64) {
+	for _, h := range hits {
+		if h.at >= r.From && h.at < r.To {
+			n += h.n
 		}
 	}
 	return n
 }
 
+// genLayout draws up to four tiers, whose cells need not divide each other.
+var genLayout = rapid.Custom(func(t *rapid.T) Layout {
+	l := Layout{Shards: rapid.IntRange(1, 64).Draw(t, "shards")}
+	for range rapid.IntRange(1, 4).Draw(t, "tiers") {
+		tier := Tier{Cell: time.Duration(rapid.IntRange(1, 90).Draw(t, "cell")) * time.Second}
+		cells := rapid.IntRange(1, DefaultMaxCells/2).Draw(t, "cells")
+		if len(l.Tiers) > 0 {
+			last := l.Tiers[len(l.Tiers)-1]
+			tier.Cell += last.Cell
+			if rapid.Bool().Draw(t, "nested") {
+				tier.Cell = last.Cell * time.Duration(rapid.IntRange(2, 20).Draw(t, "times"))
+			}
+			cells = max(cells, int(last.Window/tier.Cell)+1)
+		}
+		tier.Window = tier.Cell * time.Duration(cells)
+		l.Tiers = append(l.Tiers, tier)
+	}
+	return l
+})
+
+// genHits draws hits that were stored by now, some of them long after they happened.
+func genHits(l Layout, now int64) *rapid.Generator[[]storedHit] {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) storedHit {
+		// Of each tier's time alike: the finest has a small part of the coarsest's.
+		reach := rapid.SampledFrom(l.Tiers).Draw(t, "tier").Window.Milliseconds()
+		at := rapid.Int64Range(now-2*reach, now-1).Draw(t, "at")
+		stored := rapid.OneOf(rapid.Just(at), rapid.Just(now), rapid.Int64Range(at, now)).Draw(t, "stored")
+		return storedHit{at, stored, rapid.Int64Range(1, math.MaxInt32).Draw(t, "n")}
+	}), 0, 60)
+}
+
+// genRange draws a range that some tier answers at the moment now.
+func genRange(l Layout, now int64) *rapid.Generator[Range] {
+	return rapid.Custom(func(t *rapid.T) Range {
+		tier := rapid.SampledFrom(l.Tiers).Draw(t, "tier of from")
+		r := Range{From: rapid.Int64Range(now-tier.Window.Milliseconds(), now-1).Draw(t, "from")}
+		if rapid.Bool().Draw(t, "on a cell") {
+			if edge := tier.cellStart(tier.cellAt(r.From) + 1); edge < now {
+				r.From = edge
+			}
+		}
+		late := max(r.From+1, now-rapid.SampledFrom(l.Tiers).Draw(t, "tier of to").Window.Milliseconds())
+		r.To = rapid.OneOf(rapid.Just(now), rapid.Int64Range(r.From+1, now), rapid.Int64Range(late, now)).Draw(t, "to")
+		return r
+	})
+}
+
+// Whatever the tiers and however late the hits, the truth is within the bounds,
+// and these differ by the cells that the edges cut and by nothing else.
 func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tier := genTier.Draw(t, "tier")
-		l := Layout{Tiers: Tiers{tier}, Shards: rapid.IntRange(1, 64).Draw(t, "shards")}
+		l := genLayout.Draw(t, "layout")
 		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
-		reach := tier.Window.Milliseconds()
-		hits := rapid.MapOfN(rapid.Int64Range(now-2*reach, now-1), rapid.Int64Range(1, math.MaxInt32), 0, 40).Draw(t, "hits")
-		r := Range{From: rapid.Int64Range(now-reach, now-1).Draw(t, "from")}
-		r.To = rapid.OneOf(rapid.Just(now), rapid.Int64Range(r.From+1, now)).Draw(t, "to")
+		hits := genHits(l, now).Draw(t, "hits")
+		r := genRange(l, now).Draw(t, "range")
 
 		p, err := l.Plan("ns", "c", r, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, want := answer(p, hashesOf(l, "c", hits)), truth(hits, r)
+		got, want := p.sum(hashesOf(l, "c", hits, now)), truth(hits, r)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("%+v does not hold the truth, %d", got, want)
 		}
-		cut := func(edge int64) bool { return edge%tier.cellMillis() != 0 }
-		if !cut(r.From) && (!cut(r.To) || r.To == now) && got.Lower != got.Upper {
-			t.Fatalf("%+v has doubt where no cell is cut", got)
+		first, last := p.parts[0], p.parts[len(p.parts)-1]
+		var doubt int64
+		from := cutCell(first.tier, r.From)
+		doubt += truth(hits, from)
+		if to := cutCell(last.tier, r.To); r.To < now && to != from {
+			doubt += truth(hits, to)
+		}
+		if got.Upper-got.Lower > doubt {
+			t.Fatalf("%+v has more doubt than the %d hits of the cells that its edges cut", got, doubt)
+		}
+		at := r.From
+		for _, part := range p.parts {
+			if part.From != at || part.To <= part.From || len(part.hashes) > 2 {
+				t.Fatalf("part %+v after %d", part, at)
+			}
+			at = part.To
+		}
+		if at != r.To || first.tier != p.Tier {
+			t.Fatalf("%+v is not all of the range", p)
 		}
 	})
+}
+
+// cutCell is the cell that a moment cuts; empty where a cell begins there.
+func cutCell(tier Tier, at int64) Range {
+	start := tier.cellStart(tier.cellAt(at))
+	if start == at {
+		return Range{at, at}
+	}
+	return Range{start, start + tier.cellMillis()}
+}
+
+// An end in the past is refined by the tiers that reach back to it, step by step.
+func TestAnEndInThePastIsRefined(t *testing.T) {
+	l := Layout{Tiers: mustTiers(t, defaultTiers), Shards: 16}
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	milli := func(s string) int64 {
+		at, err := time.Parse(time.TimeOnly, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Date(2026, 11, 21, at.Hour(), at.Minute(), at.Second(), 0, time.UTC).UnixMilli()
+	}
+	for _, c := range []struct{ from, to, want string }{
+		{"00:00:00", "10:00:00", "15m 00:00:00-10:00:00"}, // it ends now
+		{"00:00:00", "09:30:00", "15m 00:00:00-09:30:00"}, // no cell is cut
+		{"00:00:00", "09:20:30", "15m 00:00:00-09:15:00, 1m 09:15:00-09:20:30"},
+		{"00:00:00", "09:59:30", "15m 00:00:00-09:45:00, 1m 09:45:00-09:59:00, 1s 09:59:00-09:59:30"},
+		{"00:00:00", "08:20:30", "15m 00:00:00-08:20:30"}, // nothing finer reaches back so far
+		{"09:20:00", "09:59:30", "1m 09:20:00-09:59:00, 1s 09:59:00-09:59:30"},
+		{"08:46:00", "08:50:00", "15m 08:46:00-08:50:00"}, // all of it in one cell
+	} {
+		p, err := l.Plan("ns", "c", Range{milli(c.from), milli(c.to)}, now.UnixMilli())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, part := range p.parts {
+			got = append(got, fmt.Sprintf("%s %s-%s", FormatDuration(part.tier.Cell),
+				time.UnixMilli(part.From).UTC().Format(time.TimeOnly), time.UnixMilli(part.To).UTC().Format(time.TimeOnly)))
+		}
+		if s := strings.Join(got, ", "); s != c.want {
+			t.Errorf("%s to %s: %s; want %s", c.from, c.to, s, c.want)
+		}
+	}
 }
 
 func TestPlanTakesTheFinestTierThatReaches(t *testing.T) {
@@ -81,8 +190,8 @@ func TestPlanTakesTheFinestTierThatReaches(t *testing.T) {
 		if err != nil || FormatDuration(p.Tier.Cell) != want {
 			t.Errorf("window %v is answered by %v, %v; want cells of %s", window, p.Tier, err, want)
 		}
-		if len(p.keys) < 1 || len(p.keys) > 2 {
-			t.Errorf("window %v reads %d hashes", window, len(p.keys))
+		if n := len(p.parts[0].hashes); len(p.parts) != 1 || n < 1 || n > 2 {
+			t.Errorf("window %v reads %d hashes", window, n)
 		}
 	}
 	var out *OutOfReachError
@@ -99,7 +208,7 @@ func TestPlanTakesTheFinestTierThatReaches(t *testing.T) {
 func TestACutCellCountsInProportion(t *testing.T) {
 	l := Layout{Tiers: Tiers{{Cell: time.Minute, Window: time.Hour}}, Shards: 1}
 	now := int64(1_000_000 * 60_000)
-	hits := map[int64]int64{now - 30_000: 100, now - 90_000: 10} // one in the cell before the last one
+	hits := []storedHit{{now - 30_000, now, 100}, {now - 90_000, now, 10}} // one in the cell before the last one
 	for from, want := range map[int64]Total{
 		now - 60_000:  {100, 100, 100},
 		now - 75_000:  {103, 100, 110}, // a quarter of 10, rounded half up
@@ -109,7 +218,7 @@ func TestACutCellCountsInProportion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := answer(p, hashesOf(l, "c", hits)); got != want {
+		if got := p.sum(hashesOf(l, "c", hits, now)); got != want {
 			t.Errorf("from %d s ago: %+v; want %+v", (now-from)/1000, got, want)
 		}
 	}
@@ -120,7 +229,7 @@ func TestSumsStopAtTheLargestNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := p.sum([][]Cell{{{0, math.MaxInt64}, {1, math.MaxInt64}}})
+	got := p.sum(map[string][]Cell{p.parts[0].hashes[0].key: {{0, math.MaxInt64}, {1, math.MaxInt64}}})
 	if got != (Total{math.MaxInt64, math.MaxInt64, math.MaxInt64}) {
 		t.Errorf("%+v", got)
 	}

@@ -15,6 +15,13 @@ import (
 type Reader struct {
 	store *Store
 
+	// MaxCells bounds the cells that the hashes of one call can hold together; 0 is
+	// no bound. A filled one costs about 0.6 µs from question to answer, and 110 bytes
+	// (118,000 cells of 2000 counters in 70 ms and 13 MB, on two shared cores).
+	MaxCells int64
+	// MaxPoints bounds the points of one call of Series; 0 is no bound.
+	MaxPoints int64
+
 	mu      sync.Mutex
 	layout  string // the record as Redis keeps it
 	parsed  Layout
@@ -59,25 +66,51 @@ var errStale = errors.New("layout or streams have changed")
 
 // Answer answers all questions in one pipelined round trip; now is in Unix
 // milliseconds. It returns ErrNoLayout before the first worker has started, a
-// *QuestionError for a bad question, and errors of Redis as they are.
+// *QuestionError for a bad question, a *TooMuchError for too many, and errors of
+// Redis as they are.
 func (r *Reader) Answer(ctx context.Context, now int64, questions []Question) (Answers, error) {
+	var plans []Plan
+	found, err := r.ask(ctx, func(l Layout) ([]Plan, error) {
+		plans = make([]Plan, len(questions))
+		for i, q := range questions {
+			var err error
+			if plans[i], err = l.Plan(r.store.keys.namespace, q.Counter, q.Range, now); err != nil {
+				return nil, &QuestionError{i, err}
+			}
+		}
+		return plans, nil
+	})
+	if err != nil {
+		return Answers{}, err
+	}
+	out := Answers{AsOf: found.asOf(plans), Answers: make([]Answer, len(plans))}
+	for i, plan := range plans {
+		out.Answers[i] = Answer{Total: plan.sum(found.cells), Tier: plan.Tier, Complete: found.complete(plan)}
+	}
+	return out, nil
+}
+
+// ask reads what plans for the current layout need. plan is called again where
+// the layout turns out to have changed.
+func (r *Reader) ask(ctx context.Context, plan func(Layout) ([]Plan, error)) (reading, error) {
 	for range 3 { // the second try has what the first one found to have changed
 		layout, record, streams, err := r.cached(ctx)
 		if err != nil {
-			return Answers{}, err
+			return reading{}, err
 		}
-		plans := make([]Plan, len(questions))
-		for i, q := range questions {
-			if plans[i], err = layout.Plan(r.store.keys.namespace, q.Counter, q.Range, now); err != nil {
-				return Answers{}, &QuestionError{i, err}
-			}
+		plans, err := plan(layout)
+		if err != nil {
+			return reading{}, err
+		}
+		if n := cellsOf(plans); r.MaxCells > 0 && n > r.MaxCells {
+			return reading{}, &TooMuchError{What: "cells", Count: n, Max: r.MaxCells}
 		}
 		out, err := r.read(ctx, plans, record, streams)
 		if !errors.Is(err, errStale) {
 			return out, err
 		}
 	}
-	return Answers{}, errStale
+	return reading{}, errStale
 }
 
 // cached does not hold the lock while it asks Redis: the lock knows no
@@ -120,7 +153,7 @@ func (r *Reader) forget() {
 
 // read sends the pipeline. Cursors come before the hashes: a commit between
 // them can then only make the counts newer than AsOf says.
-func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams map[string]string) (Answers, error) {
+func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams map[string]string) (reading, error) {
 	var layout *redis.StringCmd
 	var listed *redis.MapStringStringCmd
 	cursors := make(map[int]map[string]*redis.SliceCmd) // by shard and stream
@@ -141,44 +174,36 @@ func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams 
 	}, func(p redis.Pipeliner) {
 		clear(hashes)
 		for _, plan := range plans {
-			for _, key := range plan.keys {
-				if _, ok := hashes[key]; !ok {
-					hashes[key] = p.HGetAll(ctx, key)
+			for _, part := range plan.parts {
+				for _, h := range part.hashes {
+					if _, ok := hashes[h.key]; !ok {
+						hashes[h.key] = p.HGetAll(ctx, h.key)
+					}
 				}
 			}
 		}
 	})
 	if errors.Is(err, redis.Nil) {
 		r.forget()
-		return Answers{}, ErrNoLayout
+		return reading{}, ErrNoLayout
 	}
 	if err != nil {
-		return Answers{}, fmt.Errorf("read %d hashes: %w", len(hashes), err)
+		return reading{}, fmt.Errorf("read %d hashes: %w", len(hashes), err)
 	}
 	if layout.Val() != record || !maps.Equal(listed.Val(), streams) {
 		r.forget()
-		return Answers{}, errStale
+		return reading{}, errStale
 	}
 
-	byShard := make(map[int]progress, len(cursors))
-	out := Answers{Answers: make([]Answer, len(plans))}
-	for i, plan := range plans {
-		on, ok := byShard[plan.Shard]
-		if !ok {
-			if on, err = parseProgress(cursors[plan.Shard], streams); err != nil {
-				return Answers{}, err
-			}
-			byShard[plan.Shard] = on
+	out := reading{byShard: make(map[int]progress, len(cursors)), cells: make(map[string][]Cell, len(hashes))}
+	for shard, cmds := range cursors {
+		if out.byShard[shard], err = parseProgress(cmds, streams); err != nil {
+			return reading{}, err
 		}
-		cells := make([][]Cell, len(plan.keys))
-		for j, key := range plan.keys {
-			if cells[j], err = parseCells(key, hashes[key].Val()); err != nil {
-				return Answers{}, err
-			}
-		}
-		out.Answers[i] = Answer{Total: plan.sum(cells), Tier: plan.Tier, Complete: on.known && plan.Range.From >= on.completeSince}
-		if i == 0 || on.asOf < out.AsOf {
-			out.AsOf = on.asOf
+	}
+	for key, hash := range hashes {
+		if out.cells[key], err = parseCells(key, hash.Val()); err != nil {
+			return reading{}, err
 		}
 	}
 	return out, nil

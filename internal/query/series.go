@@ -1,0 +1,219 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/window"
+)
+
+// defaultSeries is how far back a series goes that names no beginning.
+const defaultSeries = time.Hour
+
+// seriesParams is what GET /v1/series takes.
+type seriesParams struct {
+	Keys   []string `query:"key,explode" required:"true" nullable:"false" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	From   moment   `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
+	To     moment   `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
+	Step   string   `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w), rounded up to whole cells. Default: a cell." example:"1m"`
+	Format string   `query:"format" doc:"json, csv, svg or png; it goes before the header Accept. Default: json." example:"png"`
+	Width  string   `query:"width" doc:"Of a chart, in pixels: 200 to 2000. Default: 800." example:"800"`
+	Height string   `query:"height" doc:"Of a chart, in pixels: 100 to 1200. Default: 300." example:"300"`
+
+	accept string
+}
+
+// Resolve reads the parameters again: see repeated and single.
+func (p *seriesParams) Resolve(ctx huma.Context) []error {
+	p.Keys, p.accept = repeated(ctx, "key"), ctx.Header("Accept")
+	var err error
+	for _, given := range []struct {
+		name, allowed string
+		into          *string
+	}{
+		{"from", momentHint, (*string)(&p.From)}, {"to", momentHint, (*string)(&p.To)},
+		{"step", "a duration, such as 1m", &p.Step}, {"format", formatNames, &p.Format},
+		{"width", "a number of pixels", &p.Width}, {"height", "a number of pixels", &p.Height},
+	} {
+		if *given.into, err = single(ctx, given.name, given.allowed); err != nil {
+			return []error{err}
+		}
+	}
+	return nil
+}
+
+// seriesAsk is what a request for series says, before it is checked.
+type seriesAsk struct {
+	in       string // query or body
+	keys     []string
+	from, to moment
+	step     string
+}
+
+// questions checks the ask. now is in Unix milliseconds.
+func (a *seriesAsk) questions(now int64, maxKeys int) ([]window.SeriesQuestion, error) {
+	r := &ask{in: a.in, key: "key", keys: a.keys, from: a.from, to: a.to}
+	if err := r.checkKeys(maxKeys); err != nil {
+		return nil, err
+	}
+	asked, err := r.asked(now, defaultSeries)
+	if err != nil {
+		return nil, err
+	}
+	var step time.Duration
+	if a.step != "" {
+		if step, err = parseDuration("step", a.step); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]window.SeriesQuestion, len(a.keys))
+	for i, key := range a.keys {
+		out[i] = window.SeriesQuestion{Counter: key, Range: asked, Step: step}
+	}
+	return out, nil
+}
+
+// series is the hits of one counter step by step.
+type series struct {
+	Key    string    `json:"key" doc:"The counter." example:"api-1"`
+	Step   string    `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells." example:"1m"`
+	AsOf   time.Time `json:"as_of" doc:"Every hit stored before this moment is in the points. What lies later is still being counted: the last point too, as long as its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
+	Points [][]int64 `json:"points" nullable:"false" doc:"For every step the moment it begins, in Unix milliseconds, and its hits; zeros included. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
+}
+
+// seriesList is the answer about several counters.
+type seriesList struct {
+	Series []series `json:"series" nullable:"false" doc:"One for each counter, in the order asked for, with the same moments."`
+}
+
+// rawOutput is an answer that is not JSON alone.
+type rawOutput struct {
+	ContentType  string   `header:"Content-Type"`
+	CacheControl string   `header:"Cache-Control"`
+	ETag         string   `header:"ETag"`
+	Vary         []string `header:"Vary"` // a list is added to what is there
+	Body         []byte
+}
+
+const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier that reaches back " +
+	"to from, so every number is exact. One counter gives the object below; where key repeats, the answer is {\"series\":[…]} with such an object " +
+	"for each. As CSV a row for each step and a column for each counter; as SVG or PNG a chart with a line for each counter."
+
+func (s *service) registerSeries(api huma.API) {
+	schemas := api.OpenAPI().Components.Schemas
+	one, many := schemaOf[series](schemas), schemaOf[seriesList](schemas)
+	text := &huma.Schema{Type: huma.TypeString}
+	huma.Register(api, s.operation(api, huma.Operation{
+		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
+		Summary: "Hits step by step: numbers, a table or a chart", Description: seriesAbout,
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The points, as of now.",
+			Content: map[string]*huma.MediaType{
+				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: seriesExample()},
+				formatTypes["csv"]:  {Schema: text, Example: "time,api-1\n2026-11-21T09:58:00Z,118\n2026-11-21T09:59:00Z,121\n"},
+				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
+				formatTypes["png"]:  {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}, Example: "(an image)"},
+			},
+		}},
+		Metadata: tryoutAt(func(now time.Time) []string {
+			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
+			return []string{
+				"/v1/series?key=api-1",
+				"/v1/series?key=api-1&key=/cart&step=5m&format=csv",
+				"/v1/series?key=api-1&key=/cart&format=png&width=800&height=300",
+				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
+			}
+		}),
+	}), func(ctx context.Context, in *seriesParams) (*rawOutput, error) { return s.series(ctx, in) })
+}
+
+func (s *service) series(ctx context.Context, in *seriesParams) (*rawOutput, error) {
+	view, err := in.view()
+	if err != nil {
+		return nil, err.problem("query")
+	}
+	now := s.now().UnixMilli()
+	a := &seriesAsk{in: "query", keys: in.Keys, from: in.From, to: in.To, step: in.Step}
+	found, questions, failed := s.findSeries(ctx, now, a)
+	if failed != nil {
+		return nil, failed
+	}
+	if view.chart() && len(a.keys) > maxLines {
+		return nil, badInput("key", "%d counters in a chart: at most %d lines can be told apart", len(a.keys), maxLines).problem("query")
+	}
+	out := &rawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
+	switch view.Format {
+	case "csv":
+		out.Body = seriesCSV(a.keys, found)
+	case "svg", "png":
+		if out.Body, failed = seriesChart(a.keys, found, view); failed != nil {
+			return nil, fmt.Errorf("draw %d points: %w", len(found[0].Counts), failed)
+		}
+	default:
+		if out.Body, failed = json.Marshal(seriesJSON(a.keys, found)); failed != nil {
+			return nil, failed
+		}
+		out.Body = append(out.Body, '\n')
+	}
+	if questions[0].Range.To < now {
+		out.CacheControl, out.ETag = validated(view, a.keys, counted(found))
+	}
+	return out, nil
+}
+
+// findSeries checks an ask and reads the answer; its errors are for the client.
+func (s *service) findSeries(ctx context.Context, now int64, a *seriesAsk) ([]window.Series, []window.SeriesQuestion, error) {
+	questions, err := a.questions(now, s.maxKeys)
+	if err != nil {
+		return nil, nil, inputProblem(err, a.in)
+	}
+	found, err := bounded(ctx, s, func(ctx context.Context) ([]window.Series, error) { return s.reader.Series(ctx, now, questions) })
+	var bad *window.QuestionError
+	if errors.As(err, &bad) {
+		return nil, nil, badInput("from", "%v", bad).problem(a.in)
+	}
+	return found, questions, err
+}
+
+// seriesJSON is one series, or a list where several were asked for.
+func seriesJSON(keys []string, found []window.Series) any {
+	out := seriesList{Series: make([]series, len(keys))}
+	for i, f := range found {
+		out.Series[i] = series{Key: keys[i], Step: window.FormatDuration(f.Step), AsOf: timeOf(f.AsOf), Points: points(f)}
+	}
+	if len(keys) == 1 {
+		return out.Series[0]
+	}
+	return out
+}
+
+func points(f window.Series) [][]int64 {
+	out := make([][]int64, len(f.Counts))
+	for i, n := range f.Counts {
+		out[i] = []int64{f.Range.From + int64(i)*f.Step.Milliseconds(), n}
+	}
+	return out
+}
+
+// counted is what an answer says, without the moment that it was read at.
+func counted(found []window.Series) []window.Series {
+	out := slices.Clone(found)
+	for i := range out {
+		out[i].AsOf = 0
+	}
+	return out
+}
+
+func seriesExample() series {
+	return series{
+		Key: "api-1", Step: "1m", AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC),
+		Points: [][]int64{{1795255080000, 118}, {1795255140000, 121}},
+	}
+}

@@ -1,0 +1,102 @@
+package window
+
+import (
+	"context"
+	"time"
+)
+
+// SeriesQuestion asks for the hits of one counter in each step of a range.
+type SeriesQuestion struct {
+	Counter string
+	Range   Range
+	Step    time.Duration // 0 for a cell
+}
+
+// Series are the hits of a counter step by step. Every count is exact: the
+// range and the step are whole cells.
+type Series struct {
+	// Range is the range asked for, widened to the cells that its edges cut. The
+	// last cell may reach beyond now.
+	Range Range
+	// Step is the step asked for, rounded up to whole cells.
+	Step time.Duration
+	// Counts has a number for every step, from the first on; the last step ends
+	// with the range and may be shorter than the others.
+	Counts   []int64
+	Tier     Tier
+	AsOf     int64 // see Answers
+	Complete bool  // see Answer
+}
+
+// seriesPlan is a plan whose range is made of whole cells, and how it is cut into steps.
+type seriesPlan struct {
+	Plan
+	step int64 // milliseconds
+}
+
+// planSeries chooses the finest tier that holds all of the range. The cell that
+// from cuts is whole in it, too: a hash lives a window longer than its last
+// cell, so all of its cells are there when one of them is.
+func (l Layout) planSeries(namespace string, q SeriesQuestion, now int64) (seriesPlan, error) {
+	t, err := l.reaching(q.Range, now)
+	if err != nil {
+		return seriesPlan{}, err
+	}
+	cells := max(1, int64((q.Step+t.Cell-1)/t.Cell))
+	r := Range{From: t.cellStart(t.cellAt(q.Range.From)), To: t.cellStart(t.cellAt(q.Range.To-1) + 1)}
+	p := seriesPlan{l.newPlan(q.Counter, r, now, t), cells * t.cellMillis()}
+	p.read(namespace, t, r)
+	return p, nil
+}
+
+// points is how many steps the range has.
+func (p seriesPlan) points() int64 { return (p.Range.To - p.Range.From + p.step - 1) / p.step }
+
+// counts adds up the cells of each step.
+func (p seriesPlan) counts(hashes map[string][]Cell) []int64 {
+	out := make([]int64, p.points())
+	for _, h := range p.parts[0].hashes {
+		for _, c := range hashes[h.key] {
+			start := p.Tier.cellStart(p.Tier.cellOf(h.epoch, c.Field))
+			if start >= p.Range.From && start < p.Range.To {
+				i := (start - p.Range.From) / p.step
+				out[i] = addCounts(out[i], c.Count)
+			}
+		}
+	}
+	return out
+}
+
+// Series answers all questions in one pipelined round trip, in their order; its
+// errors are those of Answer.
+func (r *Reader) Series(ctx context.Context, now int64, questions []SeriesQuestion) ([]Series, error) {
+	var steps []seriesPlan
+	found, err := r.ask(ctx, func(l Layout) ([]Plan, error) {
+		steps = make([]seriesPlan, len(questions))
+		plans := make([]Plan, len(questions))
+		var points int64
+		for i, q := range questions {
+			var err error
+			if steps[i], err = l.planSeries(r.store.keys.namespace, q, now); err != nil {
+				return nil, &QuestionError{i, err}
+			}
+			plans[i] = steps[i].Plan
+			points += steps[i].points()
+		}
+		if r.MaxPoints > 0 && points > r.MaxPoints {
+			return nil, &TooMuchError{What: "points", Count: points, Max: r.MaxPoints}
+		}
+		return plans, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Series, len(steps))
+	for i, p := range steps {
+		out[i] = Series{
+			Range: p.Range, Step: time.Duration(p.step) * time.Millisecond, Counts: p.counts(found.cells),
+			Tier: p.Tier, AsOf: found.byShard[p.Shard].asOf, Complete: found.complete(p.Plan),
+		}
+	}
+	return out, nil
+}

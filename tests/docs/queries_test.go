@@ -1,0 +1,126 @@
+// Package docs_test runs the examples of the documentation against real servers.
+package docs_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// example is a fenced block, and what it must print.
+type example struct {
+	line           int
+	language, code string
+	prints         *regexp.Regexp
+}
+
+var (
+	printsComment = regexp.MustCompile(`^<!-- prints: (.*) -->$`)
+	apiPath       = regexp.MustCompile(`/v1/[a-z]+`)
+)
+
+// examples reads the blocks whose fence names a language; each needs a comment
+// before it that says what it prints.
+func examples(t *testing.T, path string) []example {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []example
+	var prints *regexp.Regexp
+	var open *example
+	for i, line := range strings.Split(string(text), "\n") {
+		language, fence := strings.CutPrefix(line, "```")
+		switch m := printsComment.FindStringSubmatch(line); {
+		case open != nil && fence:
+			if open.language != "" {
+				out = append(out, *open)
+			}
+			open, prints = nil, nil
+		case open != nil:
+			open.code += line + "\n"
+		case m != nil:
+			prints = regexp.MustCompile("(?m)" + m[1])
+		case fence:
+			if language != "" && prints == nil {
+				t.Errorf("%s:%d: the example does not say what it prints", path, i+1)
+				prints = regexp.MustCompile("")
+			}
+			open = &example{line: i + 1, language: language, prints: prints}
+		}
+	}
+	return out
+}
+
+// run is an example with a fresh directory.
+func (e example) run(t *testing.T, env ...string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, map[string]string{"sh": "e.sh", "python": "e.py", "js": "e.mjs", "go": "main.go"}[e.language])
+	command := map[string][]string{"sh": {"sh", "-eu", file}, "python": {"python3", file}, "js": {"node", file}, "go": {"go", "run", file}}[e.language]
+	if command == nil {
+		t.Fatalf("no way to run %s", e.language)
+	}
+	if _, err := exec.LookPath(command[0]); err != nil {
+		t.Skipf("%s is not here", command[0])
+	}
+	if err := os.WriteFile(file, []byte(e.code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil || errs.Len() > 0 || !e.prints.Match(out.Bytes()) {
+		t.Errorf("%v; it printed\n%s%s\nwant %s", err, &out, &errs, e.prints)
+	}
+}
+
+func TestQueries(t *testing.T) {
+	const path = "../../docs/queries.md"
+	nats, redis := stack.NATS(t), stack.Redis(t)
+	stack.Ingest(t, nats, redis)
+	query := stack.Query(t, redis)
+	now := time.Now()
+	hits := fmt.Sprintf(`[{"key":"checkout","n":7},{"key":"/cart","n":2},{"key":"checkout","n":3,"ts":%d}]`, now.Add(-25*time.Hour).UnixMilli())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := nats.JetStream().Publish(ctx, "hits.x", []byte(hits)); err != nil {
+		t.Fatal(err)
+	}
+	stack.EventuallyTotal(t, time.Minute, query.URL(), "checkout", "1h", 7)
+	_, api, err := stack.Do(http.MethodGet, query.URL()+"/openapi.json", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ran := 0
+	for _, e := range examples(t, path) {
+		t.Run(fmt.Sprintf("%s at line %d", e.language, e.line), func(t *testing.T) {
+			for _, used := range apiPath.FindAllString(e.code, -1) {
+				if !bytes.Contains(api, []byte(`"`+used+`"`)) {
+					t.Skipf("%s is not there yet", used)
+				}
+			}
+			ran++
+			e.run(t, "Q="+query.URL())
+		})
+	}
+	if ran < 10 {
+		t.Errorf("only %d examples were run", ran)
+	}
+}
