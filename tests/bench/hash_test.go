@@ -13,7 +13,7 @@ const hashWindow = time.Hour
 
 // One hash: with each hit all fields are read, and the old ones deleted.
 var hashPerWindow = technique{
-	name: "hash per window, read with each hit", window: hashWindow,
+	name: "hash per window with HGETALL", window: hashWindow,
 	asWritten: func(ctx context.Context, c *redis.Client, h aHit) error {
 		key := "h:" + h.counter
 		if err := c.HIncrBy(ctx, key, itoa(h.at/minute), h.n).Err(); err != nil {

@@ -153,6 +153,13 @@ func (r *rig) tallyroll(t testing.TB, streams []*stored, workers int, env ...str
 			if ok {
 				return
 			}
+			for _, w := range services {
+				select {
+				case <-w.Done():
+					t.Fatalf("waiting for %s: a worker has ended", what)
+				default:
+				}
+			}
 		}
 	}
 
