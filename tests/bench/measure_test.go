@@ -88,8 +88,8 @@ var commandCalls = regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`)
 var observers = []string{"hget", "exists", "info", "ping", "bgrewriteaof"}
 
 // commands is how many commands Redis has run since its statistics were reset,
-// those inside scripts and transactions too, those of the benchmark's own not.
-// own are further ones to leave out.
+// those inside scripts and transactions too. leaveOut are those that the
+// candidate does not send and the benchmark does.
 func (r *rig) commands(t testing.TB, leaveOut []string) (sum int64) {
 	t.Helper()
 	info, err := r.rdb.Info(t.Context(), "commandstats").Result()
