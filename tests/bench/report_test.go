@@ -1,0 +1,327 @@
+package bench_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+)
+
+// report is all that was measured.
+type report struct {
+	options    options
+	began      time.Time
+	rig        *rig
+	throughput []comparison
+	multi      []row
+	latency    []latencies
+	memory     []footprint
+}
+
+const (
+	beginMark = "<!-- measured: begin (make bench rewrites from here) -->"
+	endMark   = "<!-- measured: end -->"
+)
+
+// write rewrites the measured part of the page, and the plot beside it.
+func (r *report) write(t *testing.T) {
+	t.Helper()
+	var tables bytes.Buffer
+	if err := page.Execute(&tables, r.view(t)); err != nil {
+		t.Fatal(err)
+	}
+	if r.options.out == "" {
+		fmt.Print(tables.String())
+		return
+	}
+	old, err := os.ReadFile(r.options.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(old), beginMark)
+	_, tail, ok2 := strings.Cut(rest, endMark)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no lines %q and %q: there is no place for the tables", r.options.out, beginMark, endMark)
+	}
+	text := head + beginMark + "\n\n" + tables.String() + "\n" + endMark + tail
+	if err := os.WriteFile(r.options.out, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.throughput {
+		if c.workload.name == plotted {
+			if err := plotRates(c, strings.TrimSuffix(r.options.out, ".md")+".svg"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fmt.Println("written:", r.options.out)
+}
+
+var page = template.Must(template.New("page").Parse(`Measured {{.Date}} with ` + "`{{.Command}}`" + `: the median of {{.Runs}} runs of each candidate, in brackets the least and the most.
+
+| | |
+| --- | --- |
+{{range .Machine}}| {{index . 0}} | {{index . 1}} |
+{{end}}
+{{- range .Throughput}}
+### {{.Title}}
+{{if .Plot}}
+![Hits per second of each candidate, on a logarithmic scale](benchmarks.svg)
+{{end}}
+| candidate | hits/s (least to most) | of the ceiling | of Tallyroll, 4 tiers | CPU µs/hit: worker | Redis | NATS | Redis commands/hit | Redis bytes/counter | worker memory |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{{range .Rows}}| {{.}} |
+{{end}}{{if .Late}}
+Marked *: a run took longer than cells of the finest tier live, so some may not have been written: too fast by that.
+{{end}}{{end}}
+{{- if .Multi}}
+### Several streams and workers
+
+The same hits (100,000 counters, Zipf 1.1, one hit a message, 4 tiers), spread over streams.
+
+| | hits/s (least to most) | of the first | CPU µs/hit: workers | Redis | NATS | Redis commands/hit | workers' memory |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+{{range .Multi}}| {{.}} |
+{{end}}{{end}}
+{{- if .Latency}}
+### Live
+
+From the acknowledgement of a published hit until every total includes it, at the default flush interval of 250 ms; and
+a PING of another client meanwhile. Publisher, NATS, worker and Redis share the machine.
+
+| load | hits/s asked | reached | visible after, p50 | p99 | PING p50 | p99 |
+| --- | --- | --- | --- | --- | --- | --- |
+{{range .Latency}}| {{.}} |
+{{end}}{{end}}
+{{- if .Memory}}
+### Redis bytes of a counter
+
+What is alive at a moment, the mean over moments; names of 5 to 7 characters. Ratios are to the default tiers.
+
+| |{{range .Rates}} {{.}} |{{end}}
+| --- |{{range .Rates}} --- |{{end}}
+{{range .Memory}}| {{.}} |
+{{end}}{{end}}`))
+
+type view struct {
+	Date, Command string
+	Runs          int
+	Machine       [][2]string
+	Throughput    []tableView
+	Multi         []string
+	Latency       []string
+	Memory, Rates []string
+}
+
+type tableView struct {
+	Title      string
+	Plot, Late bool
+	Rows       []string
+}
+
+func (r *report) view(t *testing.T) view {
+	t.Helper()
+	v := view{
+		Date: r.began.UTC().Format("2006-01-02"), Runs: r.options.runs, Machine: machine(t, r.rig),
+		Command: fmt.Sprintf("make bench RUNS=%d SCALE=%g", r.options.runs, r.options.scale),
+	}
+	if r.options.fleet {
+		v.Command += " FLEET=1"
+	}
+	for _, c := range r.throughput {
+		table := tableView{Title: c.workload.title, Plot: c.workload.name == plotted && r.options.out != ""}
+		for _, row := range c.rows {
+			late := slices.ContainsFunc(row.figures, func(f figures) bool { return f.late })
+			table.Late = table.Late || late
+			table.Rows = append(table.Rows, c.line(row, late))
+		}
+		v.Throughput = append(v.Throughput, table)
+	}
+	for _, row := range r.multi {
+		rates := row.rates()
+		v.Multi = append(v.Multi, cellsOf(row.candidate.name, spread(rates), ratio(median(rates), median(r.multi[0].rates())),
+			row.micros(figures.worker), row.micros(figures.redis), row.micros(figures.broker), row.commandsPerHit(), row.rss()))
+	}
+	for _, l := range r.latency {
+		v.Latency = append(v.Latency, cellsOf(l.name, whole(l.asked), whole(l.reached),
+			percentile(l.visible, 50).String(), percentile(l.visible, 99).String(), percentile(l.ping, 50).String(), percentile(l.ping, 99).String()))
+	}
+	for _, rate := range footprintRates {
+		v.Rates = append(v.Rates, rate.name)
+	}
+	for _, f := range r.memory {
+		cells := []string{f.name}
+		for i, b := range f.bytes {
+			text := whole(b)
+			if first := r.memory[0]; first.ours && f.name != first.name {
+				text += fmt.Sprintf(" (%s×)", short(b/first.bytes[i]))
+			}
+			cells = append(cells, text)
+		}
+		v.Memory = append(v.Memory, cellsOf(cells...))
+	}
+	return v
+}
+
+// line is a row of a workload's table.
+func (c comparison) line(r row, late bool) string {
+	rates := r.rates()
+	name := r.candidate.name
+	if late {
+		name += " *"
+	}
+	// Ratios are to the same form of messages.
+	ofCeiling, ofUs := "–", "–"
+	for _, other := range c.rows {
+		switch {
+		case other.candidate.batched != r.candidate.batched:
+		case other.candidate.kind == ceiling:
+			ofCeiling = ratio(median(rates), median(other.rates()))
+		case other.candidate.fresh: // all tiers
+			ofUs = ratio(median(rates), median(other.rates()))
+		}
+	}
+	bytes := "–"
+	if f := r.figures[0]; f.counters >= 1000 {
+		bytes = whole(r.median(func(f figures) float64 { return float64(f.redisBytes) / float64(f.counters) }))
+	}
+	commands := "–"
+	if r.candidate.kind != ceiling {
+		commands = r.commandsPerHit()
+	}
+	return cellsOf(name, spread(rates), ofCeiling, ofUs, r.micros(figures.worker), r.micros(figures.redis), r.micros(figures.broker), commands, bytes, r.rss())
+}
+
+func (f figures) worker() float64 { return f.perHit(f.workerCPU) }
+func (f figures) redis() float64  { return f.perHit(f.redisCPU) }
+func (f figures) broker() float64 { return f.perHit(f.brokerCPU) }
+
+func (r row) median(of func(figures) float64) float64 {
+	values := make([]float64, len(r.figures))
+	for i, f := range r.figures {
+		values[i] = of(f)
+	}
+	return median(values)
+}
+
+func (r row) rates() []float64 {
+	out := make([]float64, len(r.figures))
+	for i, f := range r.figures {
+		out[i] = f.rate()
+	}
+	return out
+}
+
+func (r row) micros(of func(figures) float64) string { return short(r.median(of)) }
+
+func (r row) commandsPerHit() string {
+	return short(r.median(func(f figures) float64 { return float64(f.commands) / float64(f.hits) }))
+}
+
+func (r row) rss() string {
+	mib := r.median(func(f figures) float64 { return float64(f.workerRSS) / (1 << 20) })
+	if mib == 0 {
+		return "–" // inside the benchmark's own process
+	}
+	return fmt.Sprintf("%.0f MiB", mib)
+}
+
+func median(values []float64) float64 {
+	v := slices.Sorted(slices.Values(values))
+	switch n := len(v); {
+	case n == 0:
+		return 0
+	case n%2 == 1:
+		return v[n/2]
+	default:
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+}
+
+func spread(v []float64) string {
+	return fmt.Sprintf("%s (%s to %s)", whole(median(v)), whole(slices.Min(v)), whole(slices.Max(v)))
+}
+
+func ratio(a, b float64) string {
+	if b == 0 {
+		return "–"
+	}
+	return short(a / b)
+}
+
+// short has three significant digits, without an exponent.
+func short(x float64) string {
+	switch {
+	case x >= 100:
+		return whole(x)
+	case x >= 10:
+		return fmt.Sprintf("%.1f", x)
+	case x >= 1:
+		return fmt.Sprintf("%.2f", x)
+	default:
+		return fmt.Sprintf("%.3f", x)
+	}
+}
+
+// whole is a number to the nearest whole one, with commas.
+func whole(x float64) string {
+	text := fmt.Sprintf("%.0f", x)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func cellsOf(cells ...string) string { return strings.Join(cells, " | ") }
+
+// machine is what the figures depend on.
+func machine(t *testing.T, r *rig) [][2]string {
+	t.Helper()
+	info, err := r.rdb.Info(t.Context(), "server").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	redisVersion := "?"
+	for line := range strings.Lines(info) {
+		if v, ok := strings.CutPrefix(line, "redis_version:"); ok {
+			redisVersion = strings.TrimSpace(v)
+		}
+	}
+	return [][2]string{
+		{"processor", fmt.Sprintf("%s, %d cores for everything", firstOf("/proc/cpuinfo", "model name"), runtime.NumCPU())},
+		{"memory", strings.TrimSuffix(firstOf("/proc/meminfo", "MemTotal"), "kB") + "KiB"},
+		{"Go", runtime.Version()},
+		{"nats-server, nats.go", output("go", "list", "-m", "-f", "{{.Version}}", "github.com/nats-io/nats-server/v2") + ", " + output("go", "list", "-m", "-f", "{{.Version}}", "github.com/nats-io/nats.go")},
+		{"Redis, go-redis", redisVersion + ", " + output("go", "list", "-m", "-f", "{{.Version}}", "github.com/redis/go-redis/v9")},
+		{"Tallyroll", output("git", "describe", "--tags", "--always", "--dirty")},
+	}
+}
+
+func firstOf(path, key string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return "?"
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if name, value, ok := strings.Cut(s.Text(), ":"); ok && strings.TrimSpace(name) == key {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "?"
+}
+
+func output(name string, args ...string) string {
+	out, err := exec.Command(name, args...).Output()
+	if err != nil {
+		return "?"
+	}
+	return strings.TrimSpace(string(out))
+}
