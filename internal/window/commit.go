@@ -37,6 +37,7 @@ type Writer struct {
 	exists   bool   // whether the record existed then
 	expiries expiryMemory
 	prefixes map[tierEpoch]string
+	tops     *topWriter
 
 	// OnRetry is told of each attempt whose fate is unknown, before the pause.
 	OnRetry func(error)
@@ -67,6 +68,7 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 		store: s, layout: layout, stream: stream, shard: shard,
 		key:      s.keys.cursor(shard, stream),
 		prefixes: make(map[tierEpoch]string),
+		tops:     newTopWriter(layout),
 		OnRetry:  func(error) {},
 	}
 	reply, err := s.client.HMGet(ctx, w.key, cursorFields...).Result()
@@ -86,17 +88,23 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held, w.exists }
 // returns when that is certain. It tries for as long as ctx lives. ErrFenced and
 // ErrRewound mean that nothing of this batch was added and that the writer is of
 // no more use.
-func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit, error) {
-	var out Commit
+func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (out Commit, err error) {
+	tops := w.tops.begin(w.layout, cells)
+	defer func() {
+		if err != nil {
+			w.tops.failed()
+		}
+	}()
 	if cells.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq {
 		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, cells.Hits())
 	}
 	backoff := minBackoff
 	for {
-		err := w.attempt(ctx, cells, next, &out)
+		err := w.attempt(ctx, cells, tops, next, &out)
 		switch {
 		case err == nil:
 			w.held, w.exists = next, true
+			w.tops.applied(tops)
 			out.Hits = cells.Hits()
 			return out, nil
 		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound):
@@ -116,7 +124,7 @@ func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit,
 }
 
 // attempt runs one transaction. nil means that the cursor is at next.
-func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Commit) error {
+func (w *Writer) attempt(ctx context.Context, cells *Cells, tops *topChange, next Cursor, out *Commit) error {
 	start := time.Now()
 	applied := false
 	err := w.store.client.Watch(ctx, func(tx *redis.Tx) error {
@@ -125,6 +133,7 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 		if _, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
 			cursor = p.HMGet(ctx, w.key, cursorFields...)
 			clock = p.Time(ctx)
+			tops.read(ctx, p, w)
 			return nil
 		}); err != nil {
 			return err
@@ -143,8 +152,11 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 		if exists {
 			next.AsOf = max(next.AsOf, found.AsOf) // another idle worker may know more
 		}
+		if err := tops.compute(w, cells); err != nil {
+			return err
+		}
 		out.Attempts++
-		if err := w.exec(ctx, tx, cells, next, clock.Val().Unix(), out); err != nil {
+		if err := w.exec(ctx, tx, cells, tops, next, clock.Val().Unix(), out); err != nil {
 			return err
 		}
 		applied = true
@@ -172,8 +184,9 @@ func (w *Writer) compare(found Cursor, exists bool) error {
 
 // exec sends MULTI … EXEC. now is Redis's own clock in Unix seconds, so that a
 // worker's wrong clock can neither drop cells nor leave a hash without expiry.
-func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, next Cursor, now int64, out *Commit) error {
+func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *topChange, next Cursor, now int64, out *Commit) error {
 	var trusted, set []hashExpiry // hashes whose expiry is taken to be set, and is set here
+	names := make(newNames)
 	var clock *redis.TimeCmd
 	results, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		for _, c := range cells.counters {
@@ -193,6 +206,9 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, next Curs
 						trusted = append(trusted, h)
 					} else {
 						set = append(set, h)
+						if cell.tier == len(w.layout.Tiers)-1 {
+							names[epoch] = append(names[epoch], redis.Z{Member: c.name})
+						}
 					}
 				}
 			}
@@ -202,6 +218,8 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, next Curs
 		for _, h := range set {
 			p.ExpireAt(ctx, h.key, time.Unix(h.deadline, 0))
 		}
+		names.write(ctx, p, w)
+		tops.write(ctx, p, w, now)
 		p.HSet(ctx, w.key, next.values()...)
 		clock = p.Time(ctx)
 		return nil
