@@ -20,9 +20,11 @@ const answerTimeout = 2 * time.Second
 // it; in the metrics it keeps impatience apart from trouble with Redis.
 const statusClientGone = 499
 
-// reader is the part of window.Reader that answers totals.
+// reader is the part of window.Reader that answers questions.
 type reader interface {
 	Answer(ctx context.Context, now int64, questions []window.Question) (window.Answers, error)
+	Top(ctx context.Context, now int64, asked window.Range, limit int) (window.Top, error)
+	Names(ctx context.Context, now int64, q window.NamesQuestion) (window.Names, error)
 }
 
 // answer asks Redis, for at most answerTimeout. A *window.QuestionError comes

@@ -59,7 +59,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-type panicReader struct{}
+type panicReader struct{ reader }
 
 func (panicReader) Answer(context.Context, int64, []window.Question) (window.Answers, error) {
 	panic("broken")

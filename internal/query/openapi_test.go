@@ -65,7 +65,7 @@ func TestOpenAPI(t *testing.T) {
 		if !strings.HasPrefix(doc.OpenAPI, "3.1.") || doc.Info.Title == "" || doc.Info.Description == "" {
 			t.Errorf("OpenAPI %s, %+v", doc.OpenAPI, doc.Info)
 		}
-		for _, want := range []string{"/v1/total", "/healthz", "/readyz", "/metrics"} {
+		for _, want := range []string{"/v1/total", "/v1/top", "/v1/counters", "/healthz", "/readyz", "/metrics"} {
 			if doc.Paths[want] == nil {
 				t.Errorf("%s is missing", want)
 			}
@@ -136,6 +136,8 @@ func TestDocumentedRequests(t *testing.T) {
 	eventuallyReady(t, h, http.StatusOK)
 	api := humago.New(http.NewServeMux(), apiConfig(false))
 	s.registerTotal(api)
+	s.registerTop(api)
+	s.registerCounters(api)
 	describeStatus(api.OpenAPI())
 	tried := 0
 	for path, item := range api.OpenAPI().Paths {
@@ -160,7 +162,7 @@ func TestDocumentedRequests(t *testing.T) {
 			}
 		}
 	}
-	if tried < 8 {
+	if tried < 11 {
 		t.Errorf("only %d requests were tried", tried)
 	}
 }

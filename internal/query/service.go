@@ -45,6 +45,8 @@ func (s *service) routes(mux *http.ServeMux) {
 	api := humago.New(mux, apiConfig(s.tokens.required()))
 	api.UseMiddleware(strictParams(api))
 	s.registerTotal(api)
+	s.registerTop(api)
+	s.registerCounters(api)
 	describeStatus(api.OpenAPI())
 
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
