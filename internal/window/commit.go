@@ -37,7 +37,6 @@ type Writer struct {
 	exists   bool   // whether the record existed then
 	expiries expiryMemory
 	prefixes map[tierEpoch]string
-	tops     *topWriter
 
 	// OnRetry is told of each attempt whose fate is unknown, before the pause.
 	OnRetry func(error)
@@ -68,7 +67,6 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 		store: s, layout: layout, stream: stream, shard: shard,
 		key:      s.keys.cursor(shard, stream),
 		prefixes: make(map[tierEpoch]string),
-		tops:     newTopWriter(layout),
 		OnRetry:  func(error) {},
 	}
 	reply, err := s.client.HMGet(ctx, w.key, cursorFields...).Result()
@@ -88,23 +86,17 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held, w.exists }
 // returns when that is certain. It tries for as long as ctx lives. ErrFenced and
 // ErrRewound mean that nothing of this batch was added and that the writer is of
 // no more use.
-func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (out Commit, err error) {
-	tops := w.tops.begin(w.layout, cells)
-	defer func() {
-		if err != nil {
-			w.tops.failed()
-		}
-	}()
+func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit, error) {
+	var out Commit
 	if cells.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq {
 		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, cells.Hits())
 	}
 	backoff := minBackoff
 	for {
-		err := w.attempt(ctx, cells, tops, next, &out)
+		err := w.attempt(ctx, cells, next, &out)
 		switch {
 		case err == nil:
 			w.held, w.exists = next, true
-			w.tops.applied(tops)
 			out.Hits = cells.Hits()
 			return out, nil
 		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound):
@@ -124,16 +116,17 @@ func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (out Com
 }
 
 // attempt runs one transaction. nil means that the cursor is at next.
-func (w *Writer) attempt(ctx context.Context, cells *Cells, tops *topChange, next Cursor, out *Commit) error {
+func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Commit) error {
 	start := time.Now()
 	applied := false
 	err := w.store.client.Watch(ctx, func(tx *redis.Tx) error {
 		var cursor *redis.SliceCmd
 		var clock *redis.TimeCmd
+		tops := topChange{writer: w}
 		if _, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
 			cursor = p.HMGet(ctx, w.key, cursorFields...)
 			clock = p.Time(ctx)
-			tops.read(ctx, p, w)
+			tops.read(ctx, p, cells)
 			return nil
 		}); err != nil {
 			return err
@@ -152,11 +145,11 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, tops *topChange, nex
 		if exists {
 			next.AsOf = max(next.AsOf, found.AsOf) // another idle worker may know more
 		}
-		if err := tops.compute(w, cells); err != nil {
+		if err := tops.add(cells); err != nil {
 			return err
 		}
 		out.Attempts++
-		if err := w.exec(ctx, tx, cells, tops, next, clock.Val().Unix(), out); err != nil {
+		if err := w.exec(ctx, tx, cells, &tops, next, clock.Val().Unix(), out); err != nil {
 			return err
 		}
 		applied = true
@@ -219,7 +212,7 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 			p.ExpireAt(ctx, h.key, time.Unix(h.deadline, 0))
 		}
 		names.write(ctx, p, w)
-		tops.write(ctx, p, w, now)
+		tops.write(ctx, p, now)
 		p.HSet(ctx, w.key, next.values()...)
 		clock = p.Time(ctx)
 		return nil

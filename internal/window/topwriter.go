@@ -1,129 +1,78 @@
 package window
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// heldSummaries is how many summaries a writer keeps in memory: those of the
-// running segments and of a few before them, for hits that come late. Others are
-// read when they are needed.
-const heldSummaries = 8
-
-// topWriter keeps the summaries of one stream on one shard. Nobody but the
-// stream's writer changes them, and each change moves the cursor in the same
-// transaction; so a summary that was read under the cursor's WATCH, or written
-// with the cursor, is that of exactly the hits that the cursor says are applied.
-type topWriter struct {
-	size   int
-	held   map[segment]*summary
-	recent []segment // the held ones, the one used last at the end
-}
-
-func newTopWriter(l Layout) *topWriter {
-	return &topWriter{size: l.summarySize(), held: make(map[segment]*summary)}
-}
-
-// topChange is what a commit does to the summaries: computed once, so that a
-// commit that is sent again adds nothing twice.
+// topChange is what one attempt at a commit does to the summaries of its stream
+// and shard. It reads them under the WATCH of the cursor, adds the cells, and
+// writes them in the transaction that moves the cursor. Every change of them moves
+// it, so they are those of exactly the hits that Redis has.
+//
+// Nothing is kept in memory from one attempt to the next: a second attempt
+// adds to what it has read itself. A writer that trusted its memory would be wrong
+// where Redis lost everything and another worker came to the same cursor over a
+// stream that had been rolled back in between.
 type topChange struct {
-	segments []segment // that the cells are in; the latest last
-	missing  []segment // of those, the ones to be read
+	writer   *Writer
+	segments []segment // that the cells are in
 	replies  *redis.SliceCmd
-	texts    map[segment]string // the new summaries; nil before they are computed
+	texts    []string // the new summaries of the segments
 }
 
-func (t *topWriter) begin(l Layout, cells *Cells) *topChange {
-	var c topChange
+// read asks for the summaries as they are.
+func (c *topChange) read(ctx context.Context, p redis.Pipeliner, cells *Cells) {
+	var keys []string
 	for s := range cells.segments {
 		c.segments = append(c.segments, s)
+		keys = append(keys, c.key(s))
 	}
-	end := func(s segment) int64 { return l.Tiers[s.tier].cellStart(s.cell + 1) }
-	slices.SortFunc(c.segments, func(a, b segment) int { return cmp.Compare(end(a), end(b)) })
-	for _, s := range c.segments {
-		if t.held[s] == nil {
-			c.missing = append(c.missing, s)
-		}
+	if len(keys) > 0 {
+		c.replies = p.MGet(ctx, keys...)
 	}
-	return &c
 }
 
-// read asks for the missing summaries, unless they have been read.
-func (c *topChange) read(ctx context.Context, p redis.Pipeliner, w *Writer) {
-	if c.texts != nil || len(c.missing) == 0 {
-		return
-	}
-	keys := make([]string, len(c.missing))
-	for i, s := range c.missing {
-		keys[i] = w.summaryKey(s)
-	}
-	c.replies = p.MGet(ctx, keys...)
-}
-
-// compute adds the cells to the summaries, once.
-func (c *topChange) compute(w *Writer, cells *Cells) error {
-	if c.texts != nil {
-		return nil
-	}
-	for i, s := range c.missing {
-		w.tops.held[s] = newSummary(w.tops.size)
-		text, found := c.replies.Val()[i].(string)
-		if !found {
-			continue
-		}
-		var err error
-		if w.tops.held[s], err = parseSummary(w.tops.size, text); err != nil {
-			return fmt.Errorf("summary %s: %w", w.summaryKey(s), err)
+// add adds the cells to what has been read.
+func (c *topChange) add(cells *Cells) error {
+	l := c.writer.layout
+	summaries := make(map[segment]*summary, len(c.segments))
+	for i, s := range c.segments {
+		summaries[s] = newSummary(l.summarySize())
+		if text, found := c.replies.Val()[i].(string); found {
+			var err error
+			if summaries[s], err = parseSummary(l.summarySize(), text); err != nil {
+				return fmt.Errorf("summary %s: %w", c.key(s), err)
+			}
 		}
 	}
 	for _, counter := range cells.counters {
 		for _, cell := range counter.cells {
-			if w.layout.isLevel(cell.tier) {
-				w.tops.held[segment{cell.tier, cell.cell}].add(counter.name, cell.n)
+			if l.isLevel(cell.tier) {
+				summaries[segment{cell.tier, cell.cell}].add(counter.name, cell.n)
 			}
 		}
 	}
-	c.texts = make(map[segment]string, len(c.segments))
 	for _, s := range c.segments {
-		c.texts[s] = w.tops.held[s].encode()
+		c.texts = append(c.texts, summaries[s].encode())
 	}
 	return nil
 }
 
 // write puts the new summaries into the transaction; now is Redis's clock in
-// Unix seconds.
-func (c *topChange) write(ctx context.Context, p redis.Pipeliner, w *Writer, now int64) {
-	for _, s := range c.segments {
-		deadline := w.layout.Tiers[s.tier].segmentDeadline(s.cell)
-		if deadline > now {
-			p.SetArgs(ctx, w.summaryKey(s), c.texts[s], redis.SetArgs{ExpireAt: time.Unix(deadline, 0)})
+// Unix seconds. One past its deadline is skipped, as a hash is.
+func (c *topChange) write(ctx context.Context, p redis.Pipeliner, now int64) {
+	for i, s := range c.segments {
+		if deadline := c.writer.layout.Tiers[s.tier].segmentDeadline(s.cell); deadline > now {
+			p.SetArgs(ctx, c.key(s), c.texts[i], redis.SetArgs{ExpireAt: time.Unix(deadline, 0)})
 		}
 	}
 }
 
-// applied keeps the summaries of the segments used last.
-func (t *topWriter) applied(c *topChange) {
-	t.recent = slices.DeleteFunc(t.recent, func(s segment) bool { return slices.Contains(c.segments, s) })
-	t.recent = append(t.recent, c.segments...)
-	if over := len(t.recent) - heldSummaries; over > 0 {
-		for _, s := range t.recent[:over] {
-			delete(t.held, s)
-		}
-		t.recent = slices.Delete(t.recent, 0, over)
-	}
-}
-
-// failed forgets everything: what is in memory may have hits that are not applied.
-func (t *topWriter) failed() {
-	clear(t.held)
-	t.recent = nil
-}
-
-func (w *Writer) summaryKey(s segment) string {
+func (c *topChange) key(s segment) string {
+	w := c.writer
 	return w.store.keys.summary(w.shard, w.layout.Tiers[s.tier], s.cell, w.stream)
 }
