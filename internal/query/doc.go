@@ -2,7 +2,7 @@
 //
 // # What it promises
 //
-// An answer is read from Redis in one round trip at the moment it is asked for;
+// An answer is read from Redis at the moment it is asked for, totals in one round trip;
 // nothing is cached but the layout and the list of streams. Every total comes
 // with bounds, and every answer with the moment up to which it is whole (as_of).
 //
@@ -17,7 +17,7 @@
 // Pure: moments (moment.go), and how a request becomes questions for a
 // window.Reader (question.go). HTTP: the edge that every request passes
 // (edge.go, body.go, params.go, token.go, problem.go), one file for each
-// resource (total.go), the description of it all (openapi.go, docs.go). The state
+// resource (total.go, top.go, counters.go), the description of it all (openapi.go, docs.go). The state
 // of Redis is watched by one goroutine (health.go); run.go ties it together.
 //
 // A further resource is a file with its types, its operation and its handler,
