@@ -242,6 +242,9 @@ func (w *simWorld) run() string {
 	if problem := w.check(true); problem != "" {
 		return "after the last commit: " + problem
 	}
+	if problem := w.checkTop(); problem != "" {
+		return "after the last commit: " + problem
+	}
 	return ""
 }
 

@@ -2,9 +2,12 @@ package consume
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"tallyroll/internal/window"
 )
@@ -76,7 +79,7 @@ func (w *simWorld) check(all bool) string {
 			return fmt.Sprintf("field %s of %s has %d, want %d to %d (all %v)", c.field, c.key, have, b.lower, b.upper, all)
 		}
 	}
-	if problem := w.checkHashes(); problem != "" {
+	if problem := w.checkKeys(); problem != "" {
 		return problem
 	}
 	return w.checkRejects(all)
@@ -88,26 +91,115 @@ func (w *simWorld) count(c simCell) int64 {
 	return n
 }
 
-// checkHashes: each hash of cells has an expiry, and a counter has at most two in a tier.
-func (w *simWorld) checkHashes() string {
+// checkKeys: everything expires but the layout, the list of streams and the
+// cursors; a counter has at most two hashes in a tier, its name is listed, and
+// the summaries say of it what its hashes do.
+func (w *simWorld) checkKeys() string {
 	alive := map[string]int{}
 	for key := range w.redis.keys {
-		before, rest, cells := strings.Cut(key, ":h:")
-		if !cells {
-			continue
-		}
 		e := w.redis.get(key)
 		if e == nil {
 			continue
 		}
-		if e.expires == 0 {
+		if e.expires == 0 && !slices.Contains([]string{simNamespace + ":layout", simNamespace + ":streams"}, key) && !strings.Contains(key, "}:cursor:") {
 			return key + " has no expiry"
 		}
+		before, rest, cells := strings.Cut(key, ":h:")
+		if !cells {
+			continue
+		}
 		cell, rest, _ := strings.Cut(rest, ":")
-		_, counter, _ := strings.Cut(rest, ":")
+		epoch, counter, _ := strings.Cut(rest, ":")
 		name := before + cell + counter
 		if alive[name]++; alive[name] > 2 {
 			return fmt.Sprintf("%s has %d hashes in the tier of %s cells", counter, alive[name], cell)
+		}
+		coarsest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1]
+		if cell != window.FormatDuration(coarsest.Cell) {
+			continue
+		}
+		names := before + ":names:" + epoch
+		if _, listed := w.redis.get(names).value(counter); !listed {
+			return fmt.Sprintf("%s has the hash %s and is not listed in %s", counter, key, names)
+		}
+		for _, f := range e.fields {
+			if problem := w.checkSummary(before, coarsest, epoch, f, counter); problem != "" {
+				return problem
+			}
+		}
+	}
+	return ""
+}
+
+// checkSummary compares a cell of a counter with the summary of its segment,
+// which has room for all counters of a schedule and so knows the exact count.
+// The levels of a schedule's tiers are the coarsest alone.
+func (w *simWorld) checkSummary(shard string, t window.Tier, epoch string, cell simField, counter string) string {
+	inEpoch := int64(2 * t.Window / t.Cell)
+	e, _ := strconv.ParseInt(epoch, 10, 64)
+	f, _ := strconv.ParseInt(cell.name, 10, 64)
+	number := e*inEpoch + f
+	grace := min(t.Window/4, 5*time.Minute)
+	if expires := (number+1)*t.Cell.Milliseconds() + (t.Window + grace).Milliseconds(); expires <= simNow() {
+		return ""
+	}
+	key := fmt.Sprintf("%s:top:%s:%d:%s", shard, window.FormatDuration(t.Cell), number, simName)
+	have := ""
+	if summary := w.redis.get(key); summary != nil {
+		have = summary.text
+	}
+	n, _ := strconv.ParseUint(cell.value, 10, 64)
+	want := binary.AppendUvarint(append([]byte{byte(len(counter))}, counter...), n)
+	// A count ends where the next length or the text does; no length of a name is also a letter of one.
+	at := strings.Index(have, string(want[:1+len(counter)]))
+	if at < 0 || !strings.HasPrefix(have[at:], string(want)) || have[1] != 0 {
+		return fmt.Sprintf("%s has %s hits in segment %d of shard %s and the summary %s is %q", counter, cell.value, number, shard, key, have)
+	}
+	return ""
+}
+
+// checkTop lets the production reader list the counters with most hits and all
+// names, and compares that with the total of each counter.
+func (w *simWorld) checkTop() string {
+	ctx, now := context.Background(), simNow()
+	longest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1].Window.Milliseconds()
+	all := window.Range{From: now - longest, To: now}
+	seen := map[string]bool{}
+	for _, m := range w.messages {
+		for _, h := range m.hits {
+			seen[h.counter] = true
+		}
+	}
+	names := sortedKeys(seen)
+	questions := make([]window.Question, len(names))
+	for i, name := range names {
+		questions[i] = window.Question{Counter: name, Range: all}
+	}
+	answers, err := w.reader.Answer(ctx, now, questions)
+	if err != nil {
+		return "the reader: " + err.Error()
+	}
+	const limit = 5
+	top, err := w.reader.Top(ctx, now, all, limit)
+	if err != nil {
+		return "the top list: " + err.Error()
+	}
+	page, err := w.reader.Names(ctx, now, window.NamesQuestion{Limit: len(names) + 1})
+	if err != nil {
+		return "the names: " + err.Error()
+	}
+	listed := map[string]window.Answer{}
+	for _, c := range top.Counters {
+		listed[c.Counter] = c.Answer
+	}
+	for i, a := range answers.Answers {
+		if l, ok := listed[names[i]]; ok && l != a {
+			return fmt.Sprintf("%s is listed with %+v and has %+v", names[i], l, a)
+		} else if !ok && a.Upper > top.Floor {
+			return fmt.Sprintf("%s has %+v and is not listed: %+v", names[i], a, top)
+		}
+		if slices.Contains(page.Counters, names[i]) != (a.Upper > 0) {
+			return fmt.Sprintf("%s has %+v; the names are %q, next %q", names[i], a, page.Counters, page.Next)
 		}
 	}
 	return ""

@@ -40,7 +40,7 @@ type simRedis struct {
 // simEntry is a value. It is never changed in place, so that undo can keep it.
 type simEntry struct {
 	text    string
-	fields  []simField // of a hash
+	fields  []simField // of a hash, or the members of a sorted set
 	expires int64      // Unix milliseconds; 0 for never
 }
 
@@ -484,7 +484,41 @@ func (r *simRedis) run(args []string) string {
 			return nilReply
 		}
 		return bulk(e.text)
+	case "mget":
+		out := "*" + strconv.Itoa(len(args)-1) + "\r\n"
+		for _, key := range args[1:] {
+			if e := r.get(key); e != nil {
+				out += bulk(e.text)
+			} else {
+				out += nilReply
+			}
+		}
+		return out
+	case "zadd": // all of the same score: a set in order
+		added := int64(0)
+		for i := 3; i < len(args); i += 2 {
+			if changed.set(args[i], "0") {
+				added++
+			}
+		}
+		if added > 0 {
+			slices.SortFunc(changed.fields, func(a, b simField) int { return strings.Compare(a.name, b.name) })
+			r.put(args[1], &changed)
+		}
+		return integerReply(added)
 	case "set", "setnx":
+		if len(args) == 5 && strings.EqualFold(args[3], "exat") {
+			at, err := strconv.ParseInt(args[4], 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			if at*1000 <= simNow() {
+				r.put(args[1], nil)
+			} else {
+				r.put(args[1], &simEntry{text: args[2], expires: at * 1000})
+			}
+			return okReply
+		}
 		nx := strings.EqualFold(args[0], "setnx") || len(args) == 4 && strings.EqualFold(args[3], "nx")
 		if !nx {
 			panic(fmt.Sprintf("simulated Redis: %q", args))
@@ -534,6 +568,19 @@ func (r *simRedis) run(args []string) string {
 		changed.set(args[2], strconv.FormatInt(have+by, 10))
 		r.put(args[1], &changed)
 		return integerReply(have + by)
+	case "zrangebylex": // [min or (min, (max, LIMIT 0 n
+		var found []string
+		most, err := strconv.Atoi(args[6])
+		if err != nil {
+			panic(err)
+		}
+		for _, f := range changed.fields {
+			above := f.name > args[2][1:] || f.name == args[2][1:] && args[2][0] == '['
+			if above && f.name < args[3][1:] && len(found) < most {
+				found = append(found, bulk(f.name))
+			}
+		}
+		return "*" + strconv.Itoa(len(found)) + "\r\n" + strings.Join(found, "")
 	case "expireat":
 		at, err := strconv.ParseInt(args[2], 10, 64)
 		switch {

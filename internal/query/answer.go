@@ -25,6 +25,8 @@ const statusClientGone = 499
 type reader interface {
 	Answer(ctx context.Context, now int64, questions []window.Question) (window.Answers, error)
 	Series(ctx context.Context, now int64, questions []window.SeriesQuestion) ([]window.Series, error)
+	Top(ctx context.Context, now int64, asked window.Range, limit int) (window.Top, error)
+	Names(ctx context.Context, now int64, q window.NamesQuestion) (window.Names, error)
 }
 
 // bounded asks Redis, for at most answerTimeout. A *window.QuestionError comes

@@ -2,7 +2,7 @@
 //
 // # What it promises
 //
-// An answer is read from Redis in one round trip at the moment it is asked for;
+// An answer is read from Redis at the moment it is asked for, totals in one round trip;
 // nothing is cached but the layout and the list of streams. Every total comes
 // with bounds, and every answer with the moment up to which it is whole (as_of).
 //
@@ -17,8 +17,8 @@
 // Pure: moments (moment.go), and how a request becomes questions for a
 // window.Reader (question.go). HTTP: the edge that every request passes
 // (edge.go, body.go, params.go, token.go, cors.go, problem.go), one file for each
-// resource (total.go, series.go with format.go, csv.go and chart.go, live.go), the
-// description of it all (openapi.go, docs.go). NATS: request.go. The state of
+// resource (total.go, series.go with format.go, csv.go and chart.go, top.go, counters.go,
+// live.go), the description of it all (openapi.go, docs.go). NATS: request.go. The state of
 // Redis is watched by one goroutine (health.go), another reads for all who listen
 // (hub.go); run.go ties it together.
 //

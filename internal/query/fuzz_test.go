@@ -73,3 +73,24 @@ func FuzzSeriesQuery(f *testing.F) {
 		}
 	})
 }
+
+// The same for the list of counters with most hits and for names.
+func FuzzListQuery(f *testing.F) {
+	for _, seed := range []string{
+		"", "window=1h", "window=1h&limit=5&at=2026-11-21T10:00:00Z", "window=9w", "limit=0", "limit=+1", "prefix=a&after=%ff", "after=&prefix=", "prefix=%00", "limit=99999999999999999999&window=1m",
+	} {
+		f.Add(seed)
+	}
+	s, _ := onFake(f)
+	h := s.handler()
+	f.Fuzz(func(t *testing.T, query string) {
+		for _, path := range []string{"/v1/top?", "/v1/counters?"} {
+			resp := ask1(h, http.MethodGet, path+query, "")
+			if resp.StatusCode != http.StatusOK {
+				if p := refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest {
+					t.Errorf("status %d: %s", p.Status, p.Detail)
+				}
+			}
+		}
+	})
+}

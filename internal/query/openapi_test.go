@@ -65,7 +65,7 @@ func TestOpenAPI(t *testing.T) {
 		if !strings.HasPrefix(doc.OpenAPI, "3.1.") || doc.Info.Title == "" || doc.Info.Description == "" {
 			t.Errorf("OpenAPI %s, %+v", doc.OpenAPI, doc.Info)
 		}
-		for _, want := range []string{"/v1/total", "/v1/series", "/v1/live", "/healthz", "/readyz", "/metrics"} {
+		for _, want := range []string{"/v1/total", "/v1/series", "/v1/top", "/v1/counters", "/v1/live", "/healthz", "/readyz", "/metrics"} {
 			if doc.Paths[want] == nil {
 				t.Errorf("%s is missing", want)
 			}
@@ -138,6 +138,8 @@ func TestDocumentedRequests(t *testing.T) {
 	s.registerTotal(api)
 	s.registerSeries(api)
 	s.registerLive(api)
+	s.registerTop(api)
+	s.registerCounters(api)
 	describeStatus(api.OpenAPI())
 	tried := 0
 	for path, item := range api.OpenAPI().Paths {
@@ -166,7 +168,7 @@ func TestDocumentedRequests(t *testing.T) {
 			}
 		}
 	}
-	if tried < 8 {
+	if tried < 11 {
 		t.Errorf("only %d requests were tried", tried)
 	}
 }

@@ -173,6 +173,20 @@ func (f *fakeReader) Series(_ context.Context, now int64, questions []window.Ser
 	return out, nil
 }
 
+func (f *fakeReader) Top(_ context.Context, now int64, asked window.Range, _ int) (window.Top, error) {
+	if f.err != nil {
+		return window.Top{}, f.err
+	}
+	if _, err := f.layout.Plan(namespace, "a", asked, now); err != nil {
+		return window.Top{}, &window.QuestionError{Err: err}
+	}
+	return window.Top{AsOf: now, Floor: 3, Counters: []window.TopCounter{{Counter: "a", Answer: window.Answer{Total: window.Total{Total: 5, Lower: 4, Upper: 6}}}}}, nil
+}
+
+func (f *fakeReader) Names(_ context.Context, now int64, _ window.NamesQuestion) (window.Names, error) {
+	return window.Names{AsOf: now}, f.err
+}
+
 // fakeNow is when the documented examples were asked.
 var fakeNow = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 

@@ -59,6 +59,8 @@ func (s *service) routes(mux *http.ServeMux) {
 	s.registerTotal(api)
 	s.registerSeries(api)
 	s.registerLive(api)
+	s.registerTop(api)
+	s.registerCounters(api)
 	describeStatus(api.OpenAPI())
 
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

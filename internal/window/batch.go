@@ -12,6 +12,8 @@ type Cells struct {
 	counters map[string]*counterCells
 	hits     int64
 	commands int
+	segments map[segment]struct{} // that the cells are in
+	epochs   map[int64]struct{}   // of the coarsest tier
 }
 
 // counterCells are the cells of one counter, in the order of their first hit.
@@ -31,7 +33,10 @@ type cellCount struct {
 func NewBatch(layout Layout) *Batch {
 	b := &Batch{layout: layout, shards: make([]Cells, layout.Shards)}
 	for i := range b.shards {
-		b.shards[i].counters = make(map[string]*counterCells)
+		b.shards[i] = Cells{
+			counters: make(map[string]*counterCells),
+			segments: make(map[segment]struct{}), epochs: make(map[int64]struct{}),
+		}
 	}
 	return b
 }
@@ -41,6 +46,8 @@ func (b *Batch) Reset() {
 	for i := range b.shards {
 		s := &b.shards[i]
 		clear(s.counters)
+		clear(s.segments)
+		clear(s.epochs)
 		s.hits, s.commands = 0, 0
 	}
 }
@@ -49,14 +56,23 @@ func (b *Batch) Reset() {
 func (b *Batch) Shard(i int) *Cells { return &b.shards[i] }
 
 // Commands is the most Redis commands that the shard's transaction can need:
-// an increment per cell and an expiry per hash.
+// an increment per cell, an expiry per hash, two commands for the names of an
+// epoch, and one per summary.
 func (c *Cells) Commands() int { return c.commands }
 
 // Hits is the sum of the hits in the cells, each counted once whatever the tiers.
 func (c *Cells) Hits() int64 { return c.hits }
 
 // CommandsPerHit is the most commands that one more hit can add to a transaction.
-func (l Layout) CommandsPerHit() int { return 2 * len(l.Tiers) }
+func (l Layout) CommandsPerHit() int {
+	n := 2*len(l.Tiers) + 2
+	for i := range l.Tiers {
+		if l.isLevel(i) {
+			n++
+		}
+	}
+	return n
+}
 
 // Add counts n hits of a counter (with its HashCounter) at the moment at in each
 // tier that still held that moment when the hit was stored. Moments are Unix milliseconds.
@@ -70,9 +86,29 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	s.hits += n
 	for i, t := range b.layout.Tiers {
 		if t.holds(counterHash, at, stored) {
-			s.commands += c.add(t, i, t.cellAt(at), n)
+			cell := t.cellAt(at)
+			if added := c.add(t, i, cell, n); added > 0 {
+				s.commands += added + s.note(b.layout, i, cell)
+			}
 		}
 	}
+}
+
+// note remembers which summaries and names a new cell changes, and returns how
+// many commands that adds to the transaction.
+func (c *Cells) note(l Layout, tier int, cell int64) (commands int) {
+	if l.isLevel(tier) {
+		before := len(c.segments)
+		c.segments[segment{tier, cell}] = struct{}{}
+		commands += len(c.segments) - before
+	}
+	if tier == len(l.Tiers)-1 {
+		before := len(c.epochs)
+		epoch, _ := l.Tiers[tier].place(cell)
+		c.epochs[epoch] = struct{}{}
+		commands += 2 * (len(c.epochs) - before)
+	}
+	return commands
 }
 
 // add returns how many commands the hit adds to the transaction. It searches from

@@ -3,6 +3,7 @@ package window
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -36,6 +37,7 @@ func TestABatchKeepsEveryHit(t *testing.T) {
 		for shard := range l.Shards {
 			s := b.Shard(shard)
 			commands := 0
+			segments, epochs := map[segment]bool{}, map[int64]bool{}
 			for name, c := range s.counters {
 				if l.ShardOf(HashCounter([]byte(name))) != shard {
 					t.Fatalf("counter %s is on shard %d", name, shard)
@@ -50,8 +52,16 @@ func TestABatchKeepsEveryHit(t *testing.T) {
 					if c.firstOfHash(l.Tiers[got.tier], i) {
 						commands++
 					}
+					if tier := l.Tiers[got.tier]; tier.Window > time.Hour { // at least the coarsest is
+						segments[segment{got.tier, got.cell}] = true
+					}
+					if got.tier == len(l.Tiers)-1 {
+						epoch, _ := l.Tiers[got.tier].place(got.cell)
+						epochs[epoch] = true
+					}
 				}
 			}
+			commands += len(segments) + 2*len(epochs)
 			if s.Commands() != commands {
 				t.Fatalf("shard %d says %d commands and has %d", shard, s.Commands(), commands)
 			}

@@ -123,9 +123,11 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 	err := w.store.watch(ctx, w.key, func(tx *redis.Tx) error {
 		var cursor *redis.SliceCmd
 		var clock *redis.TimeCmd
+		tops := topChange{writer: w}
 		if _, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
 			cursor = p.HMGet(ctx, w.key, cursorFields...)
 			clock = p.Time(ctx)
+			tops.read(ctx, p, cells)
 			return nil
 		}); err != nil {
 			return err
@@ -144,8 +146,11 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 		if exists {
 			next.AsOf = max(next.AsOf, found.AsOf) // another idle worker may know more
 		}
+		if err := tops.add(cells); err != nil {
+			return err
+		}
 		out.Attempts++
-		if err := w.exec(ctx, tx, cells, next, clock.Val().Unix(), out); err != nil {
+		if err := w.exec(ctx, tx, cells, &tops, next, clock.Val().Unix(), out); err != nil {
 			return err
 		}
 		applied = true
@@ -173,8 +178,9 @@ func (w *Writer) compare(found Cursor, exists bool) error {
 
 // exec sends MULTI … EXEC. now is Redis's own clock in Unix seconds, so that a
 // worker's wrong clock can neither drop cells nor leave a hash without expiry.
-func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, next Cursor, now int64, out *Commit) error {
+func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *topChange, next Cursor, now int64, out *Commit) error {
 	var trusted, set []hashExpiry // hashes whose expiry is taken to be set, and is set here
+	names := make(newNames)
 	var clock *redis.TimeCmd
 	results, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		for _, c := range cells.counters {
@@ -194,6 +200,9 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, next Curs
 						trusted = append(trusted, h)
 					} else {
 						set = append(set, h)
+						if cell.tier == len(w.layout.Tiers)-1 {
+							names[epoch] = append(names[epoch], redis.Z{Member: c.name})
+						}
 					}
 				}
 			}
@@ -203,6 +212,8 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, next Curs
 		for _, h := range set {
 			p.ExpireAt(ctx, h.key, time.Unix(h.deadline, 0))
 		}
+		names.write(ctx, p, w)
+		tops.write(ctx, p, now)
 		p.HSet(ctx, w.key, next.values()...)
 		clock = p.Time(ctx)
 		return nil

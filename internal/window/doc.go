@@ -12,11 +12,14 @@
 //
 // Pure (no I/O): durations and tiers (duration.go, tier.go), the arithmetic of
 // cells, epochs and deadlines (epoch.go), the layout that maps counters to
-// shards (layout.go), the batch that coalesces hits (batch.go), and the plan of
-// a question (plan.go). Key names are built in keys.go and nowhere else.
+// shards (layout.go), the batch that coalesces hits (batch.go), the plan of
+// a question (plan.go), and summaries of the counters with most hits for
+// segments of time (summary.go, segment.go). Key names are built in keys.go and nowhere else.
 //
-// Redis: the layout record (store.go), the list of streams (streams.go), the cursor and the commit (cursor.go,
-// commit.go), and reads (read.go).
+// Redis: the layout record (store.go), the list of streams (streams.go), the
+// cursor and the commit (cursor.go, commit.go) with the names and summaries that it
+// writes (names.go, topwriter.go), and reads (read.go, top.go, and names.go).
+// Which node of a cluster a command goes to is in node.go.
 //
 // # What can go wrong
 //

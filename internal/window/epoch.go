@@ -46,10 +46,12 @@ func (t Tier) epochAt(milli int64) int64 { return floorDiv(milli, t.epochMillis(
 func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
 	end := (epoch + 1) * t.epochMillis()
 	w := t.Window.Milliseconds()
-	grace := min(w/4, maxGrace.Milliseconds())
 	jitter := int64((counterHash >> 32) * uint64(w/4) >> 32)
-	return (end + w + grace + jitter + 999) / 1000
+	return (end + w + t.grace() + jitter + 999) / 1000
 }
+
+// grace is in milliseconds; see maxGrace.
+func (t Tier) grace() int64 { return min(t.Window.Milliseconds()/4, maxGrace.Milliseconds()) }
 
 // floorDiv rounds down, also before 1970.
 func floorDiv(a, b int64) int64 {

@@ -13,6 +13,8 @@ import (
 //	<ns>:streams                                  HASH    field = stream; value = empty while it lives, or when it was found gone (Unix ms)
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
+//	<ns>:{<shard>}:names:<epoch>                  ZSET    the counters of that epoch of the coarsest tier, all of score 0; expires
+//	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number = ⌊t / cell⌋; expires
 
 var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
@@ -36,4 +38,12 @@ func (k keys) cursor(shard int, stream string) string {
 // cellsPrefix is the part of a hash's name before the counter.
 func (k keys) cellsPrefix(shard int, t Tier, epoch int64) string {
 	return k.namespace + ":{" + strconv.Itoa(shard) + "}:h:" + FormatDuration(t.Cell) + ":" + strconv.FormatInt(epoch, 10) + ":"
+}
+
+func (k keys) names(shard int, epoch int64) string {
+	return k.namespace + ":{" + strconv.Itoa(shard) + "}:names:" + strconv.FormatInt(epoch, 10)
+}
+
+func (k keys) summary(shard int, t Tier, cell int64, stream string) string {
+	return k.namespace + ":{" + strconv.Itoa(shard) + "}:top:" + FormatDuration(t.Cell) + ":" + strconv.FormatInt(cell, 10) + ":" + stream
 }

@@ -35,6 +35,11 @@ var cases = []struct {
 	{"one answer from all shards", oneAnswerFromAllShards},
 	{"complete compares with what is missing", completeComparesWithWhatIsMissing},
 	{"an ended stream holds nothing back", anEndedStreamHoldsNothingBack},
+	{"the top of a few", theTopOfAFew},
+	{"summaries outlast redis", summariesOutlastRedis},
+	{"a failed commit leaves no summary", aFailedCommitLeavesNoSummary},
+	{"a summary of another version stops counting", aSummaryOfAnotherVersionStopsCounting},
+	{"names are listed", namesAreListed},
 }
 
 func TestStore(t *testing.T) {

@@ -54,7 +54,7 @@ func TestABadSettingIsOneClearLine(t *testing.T) {
 		{"ingest", "SHARDS=0", "from 1 to"},
 		{"ingest", "SHARDS=many", "a whole number"},
 		{"ingest", "INGEST_FLUSH_INTERVAL=250", "a duration"},
-		{"ingest", "INGEST_MAX_COMMANDS=1", "from 8 to"},
+		{"ingest", "INGEST_MAX_COMMANDS=1", "from 12 to"},
 		{"ingest", "REDIS_URL=http://user:hunter2@localhost", "redis://"},
 		{"ingest", "INGEST_STREAMS=[", "globs"},
 		{"ingest", "LOG_LEVEL=loud", "debug, info, warn or error"},

@@ -1,0 +1,77 @@
+package query
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/window"
+)
+
+const defaultCounters, maxCounters = 100, 1000
+
+// countersParams is what GET /v1/counters takes.
+type countersParams struct {
+	Prefix string `query:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
+	Limit  count  `query:"limit" doc:"The most names in a page: 1 to 1000. Default: 100." example:"100"`
+	After  string `query:"after" doc:"The page begins after this name: next of the page before." example:"shop.checkout.eu"`
+}
+
+// Resolve reads the parameters again: see single.
+func (p *countersParams) Resolve(ctx huma.Context) []error {
+	return readSingles(ctx,
+		singleParam{"prefix", nameHint, &p.Prefix},
+		singleParam{"limit", countHint(maxCounters), (*string)(&p.Limit)},
+		singleParam{"after", nameHint, &p.After},
+	)
+}
+
+const nameHint = "the name of a counter, or the beginning of one"
+
+// countersAnswer is a page of names.
+type countersAnswer struct {
+	AsOf     time.Time `json:"as_of" doc:"Every counter with a hit stored before this moment is listed. 1970-01-01T00:00:00Z where some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
+	Counters []string  `json:"counters" nullable:"false" doc:"The names, in the order of their bytes. A page can be shorter than limit, even empty, and have a next one." example:"[\"shop.cart\",\"shop.checkout.eu\"]"`
+	Next     string    `json:"next,omitempty" doc:"What to ask for as after; not there at the end." example:"shop.checkout.eu"`
+}
+
+type countersOutput struct{ Body countersAnswer }
+
+func (s *service) registerCounters(api huma.API) {
+	huma.Register(api, s.operation(api, huma.Operation{
+		OperationID: "get-counters", Method: http.MethodGet, Path: "/v1/counters",
+		Summary:     "The names of counters",
+		Description: "The counters with hits in the longest window, in the order of their names, in pages.",
+		Responses: answers("A page of names.", countersAnswer{
+			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
+		}),
+		Metadata: tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu"),
+	}), s.counters)
+}
+
+func (s *service) counters(ctx context.Context, in *countersParams) (*countersOutput, error) {
+	limit, err := in.Limit.read("limit", defaultCounters, maxCounters)
+	if err != nil {
+		return nil, refusedParam(err)
+	}
+	for name, text := range map[string]string{"prefix": in.Prefix, "after": in.After} {
+		if text == "" {
+			continue
+		}
+		if err := checkKey(name, text); err != nil {
+			return nil, refusedParam(err)
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	found, err := s.reader.Names(limited, s.now().UnixMilli(), window.NamesQuestion{Prefix: in.Prefix, After: in.After, Limit: limit})
+	if err != nil {
+		return nil, s.unavailable(ctx, err)
+	}
+	if found.Counters == nil {
+		found.Counters = []string{} // not null
+	}
+	return &countersOutput{countersAnswer{AsOf: timeOf(found.AsOf), Counters: found.Counters, Next: found.Next}}, nil
+}

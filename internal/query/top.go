@@ -1,0 +1,108 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/window"
+)
+
+const (
+	defaultTop, maxTop = 20, 1000
+	windowHint         = "a duration such as 90s, 15m, 24h, 7d or 1w"
+)
+
+// topParams is what GET /v1/top takes.
+type topParams struct {
+	Window string `query:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w)." example:"1h"`
+	Limit  count  `query:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
+	At     moment `query:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+}
+
+// Resolve reads the parameters again: see single.
+func (p *topParams) Resolve(ctx huma.Context) []error {
+	return readSingles(ctx,
+		singleParam{"window", windowHint, &p.Window},
+		singleParam{"limit", countHint(maxTop), (*string)(&p.Limit)},
+		singleParam{"at", momentHint, (*string)(&p.At)},
+	)
+}
+
+// topAnswer is the answer.
+type topAnswer struct {
+	AsOf   time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z where some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
+	Window string     `json:"window" doc:"The window as it was asked for." example:"1h"`
+	Floor  int64      `json:"floor" doc:"No counter with more hits in the window is missing from the list." example:"37"`
+	Top    []topTotal `json:"top" nullable:"false" doc:"The counters by total, the largest first; those with the same total by name."`
+}
+
+// topTotal is a counter of the list.
+type topTotal struct {
+	Key   string `json:"key" doc:"The counter." example:"api-1"`
+	Total int64  `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"1234"`
+	Lower int64  `json:"lower" doc:"At least so many." example:"1229"`
+	Upper int64  `json:"upper" doc:"At most so many." example:"1241"`
+}
+
+type topOutput struct{ Body topAnswer }
+
+func (s *service) registerTop(api huma.API) {
+	huma.Register(api, s.operation(api, huma.Operation{
+		OperationID: "get-top", Method: http.MethodGet, Path: "/v1/top",
+		Summary: "The counters with most hits",
+		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor says what a counter that is not listed can have. " +
+			"A list with fewer counters than limit can leave some out that have at most floor hits.",
+		Responses: answers("The list, as of now.", topExample()),
+		Metadata:  tryout("/v1/top?window=1h&limit=20"),
+	}), s.top)
+}
+
+func (s *service) top(ctx context.Context, in *topParams) (*topOutput, error) {
+	now := s.now().UnixMilli()
+	limit, err := in.Limit.read("limit", defaultTop, maxTop)
+	if err != nil {
+		return nil, refusedParam(err)
+	}
+	if in.Window == "" {
+		return nil, badInput("window", "it is missing: allowed is %s", windowHint).problem("query")
+	}
+	spans, err := (&ask{in: "query", window: "window", windows: []string{in.Window}, at: in.At}).windowSpans(now)
+	if err != nil {
+		return nil, refusedParam(err)
+	}
+	limited, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	found, err := s.reader.Top(limited, now, spans[0].Range, limit)
+	if err != nil {
+		var bad *window.QuestionError
+		if errors.As(err, &bad) {
+			return nil, badInput("window", "%s: %v", in.Window, bad).problem("query")
+		}
+		return nil, s.unavailable(ctx, err)
+	}
+	out := &topOutput{topAnswer{AsOf: timeOf(found.AsOf), Window: in.Window, Floor: found.Floor, Top: make([]topTotal, len(found.Counters))}}
+	for i, c := range found.Counters {
+		out.Body.Top[i] = topTotal{Key: c.Counter, Total: c.Total.Total, Lower: c.Lower, Upper: c.Upper}
+	}
+	return out, nil
+}
+
+// refusedParam is the problem about a parameter of a query string.
+func refusedParam(err error) error {
+	var input *inputError
+	if errors.As(err, &input) {
+		return input.problem("query")
+	}
+	return err
+}
+
+func topExample() topAnswer {
+	return topAnswer{
+		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Window: "1h", Floor: 37,
+		Top: []topTotal{{Key: "api-1", Total: 1234, Lower: 1229, Upper: 1241}, {Key: "/cart", Total: 311, Lower: 309, Upper: 312}},
+	}
+}

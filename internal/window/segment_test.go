@@ -1,0 +1,95 @@
+package window
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestLevels(t *testing.T) {
+	for tiers, want := range map[string]string{
+		defaultTiers:         "15m 6h",
+		"1s/1m,1m/1h":        "1m",
+		"1m/2h":              "1m",
+		"1s/4m,1m/90m,1h/9d": "1m 1h",
+	} {
+		l, got := Layout{Tiers: mustTiers(t, tiers), Shards: 16}, ""
+		for i, tier := range l.Tiers {
+			if l.isLevel(i) {
+				got += FormatDuration(tier.Cell) + " "
+			}
+		}
+		if got != want+" " {
+			t.Errorf("levels of %s: %s; want %s", tiers, got, want)
+		}
+	}
+	for shards, want := range map[int]int{1: 1000, 3: 334, 16: 63, 100: 16, 4096: 16} {
+		if got := (Layout{Shards: shards}).summarySize(); got != want {
+			t.Errorf("summaries of %d shards list %d counters; want %d", shards, got, want)
+		}
+	}
+}
+
+func TestTheLevelOfAWindow(t *testing.T) {
+	const now = 1_763_683_200_000
+	for _, c := range []struct {
+		tiers, window, cell string
+		ago                 time.Duration
+	}{
+		{defaultTiers, "1s", "15m", 0},
+		{defaultTiers, "1h", "15m", 0},
+		{defaultTiers, "1h", "6h", 25 * time.Hour}, // the finer level has nothing of then
+		{defaultTiers, "23h", "15m", 0},
+		{defaultTiers, "1d", "6h", 0},
+		{defaultTiers, "30d", "6h", 0},
+		{"1m/4h,2h/9d", "3h", "2h", 0}, // 180 segments of a minute are too many
+		{"1h/10d", "10d", "1h", 0},     // and here there is no coarser level
+	} {
+		l := Layout{Tiers: mustTiers(t, c.tiers), Shards: 16}
+		window, err := ParseDuration(c.window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := now - c.ago.Milliseconds()
+		p, err := l.Plan("n", "", Range{to - window.Milliseconds(), to}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tier, first, last := l.segments(p)
+		if got := FormatDuration(l.Tiers[tier].Cell); got != c.cell || last-first > int64(window/l.Tiers[tier].Cell)+1 {
+			t.Errorf("%s of %s: %d segments of %s; want %s", c.window, c.tiers, last-first+1, got, c.cell)
+		}
+	}
+}
+
+// Whatever a hit that an answer can have, its segment is among those that are
+// read, is alive, and dies before the hash.
+func TestSegmentsCoverARange(t *testing.T) {
+	outer := t
+	rapid.Check(t, func(t *rapid.T) {
+		l := Layout{Tiers: mustTiers(outer, rapid.SampledFrom([]string{defaultTiers, "1s/4s,4s/60s", "2s/60s", "3s/6s,4s/8s", "7m/161m,1h/2d"}).Draw(t, "tiers")), Shards: 16}
+		longest := l.Tiers[len(l.Tiers)-1].Window.Milliseconds()
+		now := rapid.Int64Range(1_763_000_000_000, 1_764_000_000_000).Draw(t, "now")
+		from := now - rapid.Int64Range(1, longest).Draw(t, "from")
+		to := rapid.Int64Range(from+1, now).Draw(t, "to")
+		p, err := l.Plan("n", "", Range{from, to}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tier, first, last := l.segments(p)
+		level := l.Tiers[tier]
+		at := rapid.Int64Range(from, to-1).Draw(t, "at")
+		cell := level.cellAt(at)
+		if cell < first || cell > last {
+			t.Fatalf("segment %d of a hit is not among %d to %d", cell, first, last)
+		}
+		deadline := level.segmentDeadline(cell)
+		if deadline*1000 <= now {
+			t.Fatalf("the summary of a hit at %d expires at %d, before now", at, deadline)
+		}
+		if hash := level.deadline(level.epochAt(at), 0); hash < deadline {
+			t.Fatalf("the hash expires at %d, the summary at %d", hash, deadline)
+		}
+	})
+}

@@ -1,0 +1,364 @@
+package window_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// feed commits hits in the order given, in batches, and as more than one
+// session would: every few batches the writers are opened anew.
+type feed struct {
+	*rig
+	stream   string
+	seq      uint64
+	sessions []*window.Writer
+	batch    *window.Batch
+	hits     int
+	batches  int
+}
+
+func (r *rig) feed(stream string) *feed {
+	r.t.Helper()
+	if err := r.store.AddStream(r.t.Context(), stream); err != nil {
+		r.t.Fatal(err)
+	}
+	return &feed{rig: r, stream: stream, batch: window.NewBatch(layout)}
+}
+
+func (f *feed) add(counter string, at, n int64) {
+	f.batch.Add([]byte(counter), window.HashCounter([]byte(counter)), at, at, n)
+	if f.hits++; f.hits%5000 == 0 {
+		f.flush()
+	}
+}
+
+func (f *feed) flush() {
+	f.t.Helper()
+	if f.batches++; f.batches%10 == 1 {
+		f.sessions = nil
+		for i := range layout.Shards {
+			w, err := f.store.OpenWriter(f.t.Context(), layout, f.stream, i)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			f.sessions = append(f.sessions, w)
+		}
+	}
+	f.seq++
+	for i, w := range f.sessions {
+		if _, err := w.Commit(f.t.Context(), f.batch.Shard(i), cursorAt(f.seq, time.Now())); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	f.batch.Reset()
+}
+
+func (r *rig) top(w time.Duration, now time.Time, limit int) window.Top {
+	r.t.Helper()
+	top, err := r.reader.Top(r.t.Context(), now.UnixMilli(), window.Range{From: now.Add(-w).UnixMilli(), To: now.UnixMilli()}, limit)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return top
+}
+
+// totals are those of all counters in a window, by name.
+func (r *rig) totals(counters []string, w time.Duration, now time.Time) map[string]window.Answer {
+	r.t.Helper()
+	out := make(map[string]window.Answer)
+	for chunk := range slices.Chunk(counters, 2000) {
+		questions := make([]window.Question, len(chunk))
+		for i, c := range chunk {
+			questions[i] = window.Question{Counter: c, Range: window.Range{From: now.Add(-w).UnixMilli(), To: now.UnixMilli()}}
+		}
+		found, err := r.reader.Answer(r.t.Context(), now.UnixMilli(), questions)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for i, a := range found.Answers {
+			out[chunk[i]] = a
+		}
+	}
+	return out
+}
+
+// checkTop compares a top list with what is known of every counter.
+func checkTop(t *testing.T, top window.Top, all map[string]window.Answer, limit int) (above, missing int) {
+	t.Helper()
+	if len(top.Counters) > limit {
+		t.Errorf("%d counters; at most %d were asked for", len(top.Counters), limit)
+	}
+	listed := make(map[string]bool)
+	for i, c := range top.Counters {
+		listed[c.Counter] = true
+		if c.Answer != all[c.Counter] {
+			t.Errorf("%s has %+v in the list and %+v by itself", c.Counter, c.Answer, all[c.Counter])
+		}
+		if i > 0 {
+			before := top.Counters[i-1]
+			if before.Total.Total < c.Total.Total || before.Total.Total == c.Total.Total && before.Counter >= c.Counter {
+				t.Errorf("%s with %d comes before %s with %d", before.Counter, before.Total.Total, c.Counter, c.Total.Total)
+			}
+		}
+	}
+	for counter, a := range all {
+		if a.Upper > top.Floor {
+			if above++; !listed[counter] {
+				missing++
+				t.Errorf("%s is missing with %+v; the floor is %d", counter, a.Total, top.Floor)
+			}
+		}
+	}
+	return above, missing
+}
+
+// loads are how many hits the counters get, compared with each other.
+func loads(counters int) map[string]func(*rand.Rand) func() uint64 {
+	zipf := func(s float64) func(*rand.Rand) func() uint64 {
+		return func(r *rand.Rand) func() uint64 { return rand.NewZipf(r, s, 1, uint64(counters-1)).Uint64 }
+	}
+	return map[string]func(*rand.Rand) func() uint64{
+		"Zipf 1.01": zipf(1.01), "Zipf 1.1": zipf(1.1),
+		"uniform": func(r *rand.Rand) func() uint64 { return func() uint64 { return r.Uint64N(uint64(counters)) } },
+	}
+}
+
+// TestTopAgainstTheTruth feeds two streams and compares the list with the totals
+// of all counters. TOP_COUNTERS=1000000 measures what it costs with so many.
+func TestTopAgainstTheTruth(t *testing.T) {
+	counters, hits := 100_000, 150_000
+	if text := os.Getenv("TOP_COUNTERS"); text != "" {
+		if _, err := fmt.Sscan(text, &counters); err != nil {
+			t.Fatal(err)
+		}
+		hits = 2 * counters
+	}
+	for name, load := range loads(counters) {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, startServer(t))
+			rng := rand.New(rand.NewPCG(1, 2))
+			next := load(rng)
+			now := time.Now()
+			seen := make(map[string]bool)
+			feeds := []*feed{r.feed("HITS"), r.feed("HITS_2")}
+			for i := range hits {
+				counter := fmt.Sprintf("c%d", next())
+				seen[counter] = true
+				age := rng.Int64N(2 * time.Hour.Milliseconds())
+				feeds[i%2].add(counter, now.UnixMilli()-age, 1)
+			}
+			for _, f := range feeds {
+				f.flush()
+			}
+			var names []string
+			for c := range seen {
+				names = append(names, c)
+			}
+			t.Logf("%s: names take %d bytes each, and %d bytes for a stream's summaries of a segment on all shards", name,
+				r.memory("test:*:names:*")/int64(len(seen)), r.memory("test:*:top:6h:*:HITS")/int64(len(stack.Scan(t, r.client, "test:{0}:top:6h:*:HITS"))))
+			for _, w := range []time.Duration{time.Hour, 24 * time.Hour} {
+				began := time.Now()
+				top := r.top(w, now, 20)
+				took := time.Since(began)
+				above, missing := checkTop(t, top, r.totals(names, w, now), 20)
+				if len(top.Counters) != 20 {
+					t.Errorf("%d counters in the list", len(top.Counters))
+				}
+				t.Logf("%s, %d counters, %d hits, window %s: floor %d, %d above it, %d missing, first %d, last %d, %s", name, len(seen), hits,
+					window.FormatDuration(w), top.Floor, above, missing, top.Counters[0].Total.Total, top.Counters[len(top.Counters)-1].Total.Total, took.Round(time.Millisecond))
+			}
+		})
+	}
+}
+
+// memory is what the keys of a pattern take, by Redis's own account.
+func (r *rig) memory(pattern string) (bytes int64) {
+	r.t.Helper()
+	for _, key := range stack.Scan(r.t, r.client, pattern) {
+		n, err := r.client.MemoryUsage(r.t.Context(), key, 0).Result()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		bytes += n
+	}
+	return bytes
+}
+
+func theTopOfAFew(t *testing.T, r *rig) {
+	now := time.Now()
+	f := r.feed("HITS")
+	for i := range 10 {
+		f.add(fmt.Sprintf("c%d", i), now.UnixMilli(), int64(1+i/2))
+	}
+	f.add("before", now.Add(-90*time.Minute).UnixMilli(), 100)
+	f.flush()
+	now = now.Add(time.Second)
+	list := func(limit int) string {
+		top := r.top(time.Hour, now, limit)
+		out := fmt.Sprint(top.Floor, ":")
+		for _, c := range top.Counters {
+			out += fmt.Sprintf(" %s=%d", c.Counter, c.Total.Total)
+		}
+		return out
+	}
+	if got := list(3); got != "4: c8=5 c9=5 c6=4" {
+		t.Error(got)
+	}
+	if got := list(50); got != "0: c8=5 c9=5 c6=4 c7=4 c4=3 c5=3 c2=2 c3=2 c0=1 c1=1" {
+		t.Error(got)
+	}
+	if got := r.top(24*time.Hour, now, 1); got.Counters[0].Counter != "before" || got.Floor != 5 {
+		t.Errorf("a day: %+v", got)
+	}
+	top, err := r.reader.Top(t.Context(), now.UnixMilli(), window.Range{From: 0, To: now.UnixMilli()}, 1)
+	if err == nil || !strings.Contains(err.Error(), "reaches back") {
+		t.Errorf("beyond reach: %+v, %v", top, err)
+	}
+}
+
+// A commit whose reply is lost is looked at again, and adds nothing twice.
+func summariesOutlastRedis(t *testing.T, r *rig) {
+	now := time.Now()
+	b, shard := batchOf("a", now.UnixMilli(), 7)
+	w := r.writers()[shard]
+	if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
+		t.Fatal(err)
+	}
+	lost := make(chan error, 100)
+	w.OnRetry = func(err error) { lost <- err }
+	r.stop(cursorKey(shard))
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now))
+		done <- err
+	}()
+	<-lost
+	r.start(cursorKey(shard))
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	// A summary that counted more would call for a look at a counter of fewer hits.
+	if top := r.top(time.Hour, now.Add(time.Second), 1); top.Floor != 0 || len(top.Counters) != 1 || top.Counters[0].Upper != 14 {
+		t.Errorf("%+v", top)
+	}
+	key := stack.Scan(t, r.client, "test:*:top:15m:*")
+	if len(key) != 1 || r.client.Get(t.Context(), key[0]).Val() != "\x01\x00\x01a\x0e" {
+		t.Errorf("%v has %q", key, r.client.Get(t.Context(), key[0]).Val())
+	}
+}
+
+// A commit that fails for good may have been applied or not: what its writer
+// remembers is of no use to the next commit.
+func aFailedCommitLeavesNoSummary(t *testing.T, r *rig) {
+	now := time.Now()
+	b, shard := batchOf("a", now.UnixMilli(), 3)
+	w := r.writers()[shard]
+	if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
+		t.Fatal(err)
+	}
+	r.stop(cursorKey(shard))
+	ctx, cancel := context.WithCancel(t.Context())
+	w.OnRetry = func(error) { cancel() }
+	if _, err := w.Commit(ctx, b.Shard(shard), cursorAt(2, now)); err == nil {
+		t.Fatal("committed without Redis")
+	}
+	r.start(cursorKey(shard))
+	w.OnRetry = func(error) {}
+	if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now)); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range stack.Scan(t, r.client, "test:*:top:*") {
+		if got := r.client.Get(t.Context(), key).Val(); got != "\x01\x00\x01a\x06" {
+			t.Errorf("%s has %q, want 6 hits of a", key, got)
+		}
+	}
+}
+
+func aSummaryOfAnotherVersionStopsCounting(t *testing.T, r *rig) {
+	now := time.Now()
+	b, shard := batchOf("a", now.UnixMilli(), 1)
+	if _, err := r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range stack.Scan(t, r.client, "test:*:top:*") {
+		if err := r.client.Set(t.Context(), key, "\x02", redis.KeepTTL).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := r.writers()[shard]
+	ctx, cancel := context.WithCancel(t.Context())
+	var said error
+	w.OnRetry = func(err error) { said = err; cancel() }
+	if _, err := w.Commit(ctx, b.Shard(shard), cursorAt(2, now)); err == nil || said == nil || !strings.Contains(said.Error(), "version 2") {
+		t.Errorf("%v, after %v", err, said)
+	}
+	if _, err := r.reader.Top(t.Context(), now.UnixMilli(), window.Range{From: now.UnixMilli() - 1000, To: now.UnixMilli()}, 1); err == nil || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("the reader: %v", err)
+	}
+}
+
+func namesAreListed(t *testing.T, r *rig) {
+	now := time.Now()
+	f := r.feed("HITS")
+	var want []string
+	for i := range 500 {
+		name := fmt.Sprintf("shop.%03d", i)
+		f.add(name, now.Add(-time.Duration(i%40)*24*time.Hour).UnixMilli(), 1) // some before the longest window
+		if i%40 < 29 {
+			want = append(want, name)
+		}
+	}
+	for _, other := range []string{"shop", "shop-", "shoq", "größe ☃"} {
+		f.add(other, now.UnixMilli(), 1)
+	}
+	f.flush()
+	all := func(prefix string, limit int) []string {
+		t.Helper()
+		var out []string
+		q := window.NamesQuestion{Prefix: prefix, Limit: limit}
+		for range 1000 {
+			page, err := r.reader.Names(t.Context(), now.UnixMilli(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.Counters) > limit {
+				t.Fatalf("a page of %d", len(page.Counters))
+			}
+			if out = append(out, page.Counters...); page.Next == "" {
+				return out
+			}
+			q.After = page.Next
+		}
+		t.Fatal("the pages have no end")
+		return nil
+	}
+	for _, limit := range []int{1, 7, 100, 1000} {
+		got := all("shop.", limit)
+		// A name of thirty days ago may have hits in the cell that the window cuts.
+		got = slices.DeleteFunc(got, func(name string) bool {
+			return !slices.Contains(want, name) && r.total(name, 720*time.Hour, now).Upper > 0
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("pages of %d: %d names %v; want %d", limit, len(got), got, len(want))
+		}
+	}
+	if got := fmt.Sprint(all("gr", 5), all("shoq", 5), all("z", 5)); got != "[größe ☃] [shoq] []" {
+		t.Error(got)
+	}
+	for _, key := range append(stack.Scan(t, r.client, "test:*:names:*"), stack.Scan(t, r.client, "test:*:top:*")...) {
+		if ttl := r.client.TTL(t.Context(), key).Val(); ttl <= 0 {
+			t.Errorf("%s has no expiry", key)
+		}
+	}
+}
