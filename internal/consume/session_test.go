@@ -345,7 +345,7 @@ func TestWatchOfABusyStream(t *testing.T) {
 	defer cancel()
 	s := &session{
 		stream: "HITS", info: streamState{created: 1}, metrics: newMetrics(prometheus.NewRegistry()),
-		buffer: newBuffer(testLayout, 2000, make([]uint64, testLayout.Shards)),
+		buffer: newBuffer(testLayout, 2000, 1, make([]window.Cursor, testLayout.Shards)),
 		fail:   func(err error) { t.Errorf("the watch ends the session: %v", err); cancel() },
 	}
 	s.buffer.add("HITS", testMessage(1), 0)
@@ -400,7 +400,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 		limits:  limits{flushInterval: time.Millisecond, maxCommands: 2000},
 		metrics: newMetrics(prometheus.NewRegistry()), outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
 		info:   streamState{created: 1},
-		buffer: newBuffer(layout, 2000, make([]uint64, layout.Shards)),
+		buffer: newBuffer(layout, 2000, 1, make([]window.Cursor, layout.Shards)),
 		fail:   fail,
 	}
 	every := testMessage(1)

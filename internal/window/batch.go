@@ -16,9 +16,11 @@ type Cells struct {
 
 // counterCells are the cells of one counter, in the order of their first hit.
 type counterCells struct {
-	name  string
-	hash  uint64
-	cells []cellCount
+	name     string
+	hash     uint64
+	cells    []cellCount
+	hits     int64
+	commands int
 }
 
 type cellCount struct {
@@ -68,9 +70,12 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 		s.counters[c.name] = c
 	}
 	s.hits += n
+	c.hits += n
 	for i, t := range b.layout.Tiers {
 		if t.holds(counterHash, at, stored) {
-			s.commands += c.add(t, i, t.cellAt(at), n)
+			commands := c.add(t, i, t.cellAt(at), n)
+			s.commands += commands
+			c.commands += commands
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held, w.exists }
 // no more use.
 func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit, error) {
 	var out Commit
-	if cells.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq {
+	if cells.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq && next.Ahead == w.held.Ahead {
 		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, cells.Hits())
 	}
 	backoff := minBackoff
@@ -163,7 +163,7 @@ func (w *Writer) compare(found Cursor, exists bool) error {
 	switch {
 	case exists == w.exists && found.same(w.held):
 		return nil
-	case !exists, w.exists && found.Created == w.held.Created && found.Seq < w.held.Seq:
+	case !exists, w.exists && found.Created == w.held.Created && found.behind(w.held):
 		return ErrRewound
 	default:
 		return ErrFenced
