@@ -4,7 +4,7 @@ PROGRAMS := ingest query publish
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build lint vet staticcheck govulncheck fuzz faults soak simulate redis clean
+.PHONY: help run test build lint vet staticcheck govulncheck fuzz faults soak simulate microbench redis clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ soak: redis ## all faults mixed for SOAK (default 30m)
 
 simulate: ## N random fault schedules against the production code (N=100000)
 	$(GO) test ./internal/consume -run '^TestSimulation$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -v
+
+microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times each; BENCH=Drain is the whole worker
+	@$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -skip '$(if $(BENCH),^$$,Drain)' -benchmem -count $(or $(COUNT),10) -timeout 0 ./internal/consume ./internal/window
 
 # The tests need a real redis-server; make run can do without one.
 redis:

@@ -53,7 +53,7 @@ func TestGlobs(t *testing.T) {
 }
 
 // parse is the worker's settings, validated, from an environment.
-func parse(t *testing.T, env ...string) Settings {
+func parse(t testing.TB, env ...string) Settings {
 	t.Helper()
 	var s Settings
 	if err := boot.Parse(&s, env...); err != nil {

@@ -62,24 +62,3 @@ func TestABatchKeepsEveryHit(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkBatchAdd(b *testing.B) {
-	for _, counters := range []int{1, 1000, 100_000} {
-		b.Run(fmt.Sprintf("counters=%d", counters), func(b *testing.B) {
-			l := Layout{Tiers: mustTiers(b, defaultTiers), Shards: 16}
-			names := make([][]byte, counters)
-			hashes := make([]uint64, counters)
-			for i := range names {
-				names[i] = fmt.Appendf(nil, "counter-%d", i)
-				hashes[i] = HashCounter(names[i])
-			}
-			batch := NewBatch(l)
-			const at = 1_763_683_200_000
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				k := i % counters
-				batch.Add(names[k], hashes[k], at, at, 1)
-			}
-		})
-	}
-}

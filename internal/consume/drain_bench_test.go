@@ -1,0 +1,165 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// BenchmarkDrain counts a stream from its first message to its last, with the
+// default settings: the tool to see where the time of a hit goes.
+//
+//	go test ./internal/consume -run '^$' -bench Drain/hits=1 -benchtime 10x -cpuprofile cpu.out -memprofile mem.out
+//
+// NATS and Redis are processes of their own, so profiles and allocations are of
+// the worker's code and its clients alone. An operation is one drain; the
+// figures to look at are hits/s, B/hit and allocs/hit. Filling the stream and
+// emptying Redis are not timed.
+func BenchmarkDrain(b *testing.B) {
+	for _, size := range []int{1, 100} {
+		b.Run(fmt.Sprintf("hits=%d", size), func(b *testing.B) { benchmarkDrain(b, size) })
+	}
+}
+
+// Hits of one drain: long beside the flush interval of 250 ms at some hundred
+// thousand a second.
+const drainHits = 500_000
+
+func benchmarkDrain(b *testing.B, size int) {
+	// A rewrite of the append-only file in the middle would be in the figures.
+	redis := stack.Redis(b, stack.RedisArgs("--auto-aof-rewrite-percentage", "0"))
+	d := &drain{b: b, js: stack.NATSProcess(b).JetStream(), size: size}
+	d.settings = parse(b, "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE=bench")
+	client := d.settings.Redis.Client()
+	b.Cleanup(func() { client.Close() })
+	d.store = window.NewStore(client, "bench")
+
+	var before, after runtime.MemStats
+	var bytes, allocs uint64
+	hits := 0
+	b.ResetTimer()
+	for range b.N {
+		b.StopTimer()
+		d.fill()
+		if err := redis.Client().FlushAll(b.Context()).Err(); err != nil {
+			b.Fatal(err)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		b.StartTimer()
+		stop := d.run()
+		b.StopTimer()
+		runtime.ReadMemStats(&after)
+		stop()
+		bytes += after.TotalAlloc - before.TotalAlloc
+		allocs += after.Mallocs - before.Mallocs
+		hits += drainHits
+		b.StartTimer()
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(hits)/b.Elapsed().Seconds(), "hits/s")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(hits), "ns/hit")
+	b.ReportMetric(float64(bytes)/float64(hits), "B/hit")
+	b.ReportMetric(float64(allocs)/float64(hits), "allocs/hit")
+}
+
+type drain struct {
+	b        *testing.B
+	js       jetstream.JetStream
+	settings Settings
+	store    *window.Store
+	size     int // hits of one message
+	filled   time.Time
+}
+
+// fill stores the hits, drawn by Zipf's law from 100,000 counters, and again
+// once they are old: cells of the finest tier that have expired are not written,
+// and a drain would cost less. They live for 75 seconds at least.
+func (d *drain) fill() {
+	if time.Since(d.filled) < 30*time.Second {
+		return
+	}
+	d.filled = time.Now()
+	ctx := d.b.Context()
+	if err := d.js.DeleteStream(ctx, "HITS"); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		d.b.Fatal(err)
+	}
+	if _, err := d.js.CreateStream(ctx, jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}}); err != nil {
+		d.b.Fatal(err)
+	}
+	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, 100_000-1)
+	for published := 0; published < drainHits; published += d.size {
+		subject, body := fmt.Sprintf("hits.api-%d", zipf.Uint64()), []byte(nil)
+		if d.size > 1 {
+			for range d.size {
+				body = fmt.Appendf(body, "{\"key\":\"api-%d\"}\n", zipf.Uint64())
+			}
+		}
+		if _, err := d.js.PublishAsync(subject, body, jetstream.WithStallWait(soon)); err != nil {
+			d.b.Fatal(err)
+		}
+	}
+	select {
+	case <-d.js.PublishAsyncComplete():
+	case <-time.After(soon):
+		d.b.Fatal("published messages are not acknowledged")
+	}
+}
+
+// run reads the stream in a session until every hit is committed, and returns
+// what ends the session.
+func (d *drain) run() (stop func()) {
+	metrics := newMetrics(prometheus.NewRegistry())
+	counted := prometheus.NewRegistry() // of hits alone: asking it costs little
+	counted.MustRegister(metrics.hits)
+	s := &session{
+		stream: "HITS", source: newJetStreamSource(d.js, "HITS"), store: d.store, layout: d.settings.layout,
+		limits: d.settings.limits(), metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
+	}
+	ctx, cancel := context.WithCancel(d.b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx, func() {}) }()
+
+	const pollEvery = 5 * time.Millisecond
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for hits := 0; hits < drainHits; {
+		select {
+		case <-tick.C:
+		case err := <-ended:
+			d.b.Fatalf("the session ended: %v", err)
+		case <-time.After(soon):
+			d.b.Fatal("the stream is not counted to its end")
+		}
+		families, err := counted.Gather()
+		if err != nil {
+			d.b.Fatal(err)
+		}
+		hits = 0
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				hits += int(m.GetCounter().GetValue())
+			}
+		}
+		if hits > drainHits {
+			d.b.Fatalf("%d hits counted, %d stored", hits, drainHits)
+		}
+	}
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			d.b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package bench_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/tests/stack"
+)
+
+// rig is the servers of all measurements: processes with their files on disk.
+type rig struct {
+	nats  *stack.NATSProc
+	redis *stack.RedisServer
+	js    jetstream.JetStream
+	rdb   *redis.Client
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	r := &rig{
+		nats: stack.NATSProcess(t),
+		// A rewrite of the append-only file in the middle would be in the figures of one run only.
+		redis: stack.Redis(t, stack.RedisArgs("--auto-aof-rewrite-percentage", "0")),
+	}
+	var err error
+	if r.js, err = jetstream.New(r.nats.Conn(), jetstream.WithPublishAsyncMaxPending(8192)); err != nil {
+		t.Fatal(err)
+	}
+	r.rdb = redis.NewClient(&redis.Options{Addr: r.redis.Addr(), MaxRetries: -1, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	t.Cleanup(func() { _ = r.rdb.Close() })
+	return r
+}
+
+// empty empties Redis and its file.
+func (r *rig) empty(t testing.TB) {
+	t.Helper()
+	ctx := t.Context()
+	if err := r.rdb.FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.rdb.BgRewriteAOF(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	stack.Eventually(t, time.Minute, "an empty append-only file", func() (bool, string) {
+		info, err := r.rdb.Info(ctx, "persistence").Result()
+		if err != nil {
+			return false, err.Error()
+		}
+		return infoField(info, "aof_rewrite_in_progress") == 0 && infoField(info, "aof_rewrite_scheduled") == 0, info
+	})
+}
+
+// dataBytes is what Redis holds, without its clients' buffers.
+func (r *rig) dataBytes(t testing.TB) int64 {
+	t.Helper()
+	info, err := r.rdb.Info(t.Context(), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return infoField(info, "used_memory") - infoField(info, "mem_clients_normal") - infoField(info, "mem_aof_buffer")
+}
+
+func infoField(info, name string) int64 {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+var commandCalls = regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`)
+
+// observers are commands that only the benchmark sends, to look and to measure.
+var observers = []string{"hget", "exists", "info", "ping", "bgrewriteaof"}
+
+// commands is how many commands Redis has run since its statistics were reset,
+// those inside scripts and transactions too, those of the benchmark's own not.
+// own are further ones to leave out.
+func (r *rig) commands(t testing.TB, leaveOut []string) (sum int64) {
+	t.Helper()
+	info, err := r.rdb.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range commandCalls.FindAllStringSubmatch(info, -1) {
+		name, _, _ := strings.Cut(m[1], "|")
+		if slices.Contains(leaveOut, name) || name == "config" || name == "client" || name == "hello" {
+			continue
+		}
+		n, _ := strconv.ParseInt(m[2], 10, 64)
+		sum += n
+	}
+	return sum
+}
+
+func (r *rig) resetStats(t testing.TB) {
+	t.Helper()
+	if err := r.rdb.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cpuSeconds is the processor time that processes have used, user and system, in seconds.
+func cpuSeconds(t testing.TB, pids ...int) (sum float64) {
+	t.Helper()
+	for _, pid := range pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Fields are counted from the state, behind the name in parentheses.
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		for _, i := range []int{11, 12} { // utime, stime
+			ticks, err := strconv.ParseFloat(fields[i], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += ticks / 100 // USER_HZ: 100 on Linux
+		}
+	}
+	return sum
+}
+
+// peakBytes is the most memory that a process has held (VmHWM).
+func peakBytes(t testing.TB, pid int) int64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}
+
+// hitsCounted asks a worker's metrics how many hits are committed for certain.
+func hitsCounted(w *stack.Service) (sum int, err error) {
+	response, err := http.Get(w.URL() + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(body)) {
+		if strings.HasPrefix(line, "tallyroll_ingest_hits_total{") {
+			n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+			if err != nil {
+				return 0, err
+			}
+			sum += int(n)
+		}
+	}
+	return sum, nil
+}

@@ -1,0 +1,140 @@
+package bench_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// workload is how hits fall on counters.
+type workload struct {
+	name     string // part of the path that ONLY selects
+	title    string
+	counters int
+	zipf     float64 // the exponent; 0 draws evenly
+}
+
+var workloads = []workload{
+	{"one", "1 counter", 1, 0},
+	{"thousand", "1,000 counters, Zipf 1.1", 1_000, 1.1},
+	{"zipf", "100,000 counters, Zipf 1.1", 100_000, 1.1},
+	{"million", "1,000,000 counters, uniform", 1_000_000, 0},
+}
+
+// draw gives the numbers of counters, the same ones each time.
+func (w workload) draw() func() int {
+	random := rand.New(rand.NewPCG(1, 2))
+	if w.zipf == 0 || w.counters == 1 {
+		return func() int { return random.IntN(w.counters) }
+	}
+	z := rand.NewZipf(random, w.zipf, 1, uint64(w.counters-1))
+	return func() int { return int(z.Uint64()) }
+}
+
+func counterName(i int) string { return fmt.Sprintf("api-%d", i) }
+
+// stored is a stream that has been filled.
+type stored struct {
+	stream   string
+	hits     int
+	size     int    // hits of one message
+	distinct int    // counters
+	last     uint64 // sequence
+	// lastCounter is one that the last message hits: when its shard's cursor is
+	// at the last sequence, all is committed or being committed.
+	lastCounter string
+	began       time.Time // of filling
+	truth       map[int]int64
+}
+
+// A default finest tier (1s/1m) holds a hit for 75 seconds at least. What has
+// expired since it was stored is not written, and a run would cost less: so a
+// stream is filled anew for runs that need it fresh, and runs that took too long are marked.
+const (
+	freshFor = 20 * time.Second
+	heldFor  = 75 * time.Second
+)
+
+func (s *stored) fresh() bool { return s != nil && time.Since(s.began) < freshFor }
+
+// fill makes a stream anew and stores the workload's hits in it, size to a message.
+func fill(t testing.TB, js jetstream.JetStream, stream, subject string, w workload, hits, size int) *stored {
+	t.Helper()
+	ctx := t.Context()
+	if err := js.DeleteStream(ctx, stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{subject + ".>"}}); err != nil {
+		t.Fatal(err)
+	}
+	s := &stored{stream: stream, hits: hits, size: size, began: time.Now(), truth: map[int]int64{}}
+	draw := w.draw()
+	for left := hits; left > 0; s.last++ {
+		name, body := subject+".batch", []byte(nil)
+		for range min(size, left) {
+			i := draw()
+			s.truth[i]++
+			s.lastCounter = counterName(i)
+			if size == 1 {
+				name = subject + "." + s.lastCounter
+			} else {
+				body = append(append(append(body, `{"key":"`...), s.lastCounter...), "\"}\n"...)
+			}
+		}
+		left -= min(size, left)
+		if _, err := js.PublishAsync(name, body, jetstream.WithStallWait(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-time.After(5 * time.Minute):
+		t.Fatal("published messages are not acknowledged")
+	}
+	s.distinct = len(s.truth)
+	handle, err := js.Stream(ctx, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := handle.CachedInfo().State.LastSeq; last != s.last {
+		t.Fatalf("%s ends at %d; %d messages were published", stream, last, s.last)
+	}
+	return s
+}
+
+// readAll reads a stream with the consumer of the ceiling, until each says that
+// it has enough or the stream ends, and returns how many messages that were.
+func readAll(ctx context.Context, js jetstream.JetStream, s *stored, each func(jetstream.Msg) (bool, error)) (messages int, err error) {
+	consumer, err := js.OrderedConsumer(ctx, s.stream, jetstream.OrderedConsumerConfig{InactiveThreshold: 30 * time.Second})
+	if err != nil {
+		return 0, err
+	}
+	done := make(chan error, 1)
+	over := false
+	reading, err := consumer.Consume(func(m jetstream.Msg) {
+		if over {
+			return
+		}
+		messages++
+		more, err := each(m)
+		if !more || err != nil || messages == int(s.last) {
+			over = true
+			done <- err
+		}
+	}, jetstream.PullMaxMessages(10_000))
+	if err != nil {
+		return 0, err
+	}
+	defer reading.Stop()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return messages, err
+}
