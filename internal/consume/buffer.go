@@ -39,10 +39,12 @@ const (
 // committed. Its memory is bounded by maxCommands per shard and maxTotal per half.
 type buffer struct {
 	layout      window.Layout
-	maxCommands int
-	maxTotal    int      // of all shards together; one message more may pass it
-	applied     []uint64 // per shard: the sequence that had been applied when the session began
-	published   uint64   // the sequence up to which rejects had been published then
+	maxCommands int             // of one transaction
+	splits      int             // transactions that a shard's part of a half may take, once the replay is over
+	maxTotal    int             // commands of all shards together; one message more may pass it
+	resumed     []window.Cursor // per shard: what had been applied when the session began
+	replayed    uint64          // no counter had been further on than this, and no reject been published behind it
+	limit       int             // of commands a shard, of the filling half
 
 	mu      sync.Mutex
 	room    sync.Cond // the filling half was taken, or the buffer was closed
@@ -55,17 +57,19 @@ type buffer struct {
 	full chan struct{} // a flush is due before its time
 }
 
-func newBuffer(layout window.Layout, maxCommands, maxTotal int, applied []uint64) *buffer {
+func newBuffer(layout window.Layout, limits limits, resumed []window.Cursor) *buffer {
 	b := &buffer{
-		layout: layout, maxCommands: maxCommands, maxTotal: max(maxTotal, maxCommands), applied: applied,
+		layout: layout, maxCommands: limits.maxCommands, splits: limits.splits,
+		maxTotal: max(limits.maxBuffered, limits.maxCommands), resumed: resumed,
 		filling: &load{batch: window.NewBatch(layout)},
 		spare:   &load{batch: window.NewBatch(layout)},
 		perHit:  make([]int, layout.Shards),
 		full:    make(chan struct{}, 1),
 	}
-	for _, seq := range applied {
-		b.published = max(b.published, seq)
+	for _, c := range resumed {
+		b.replayed = max(b.replayed, c.Furthest())
 	}
+	b.setLimit()
 	b.room.L = &b.mu
 	return b
 }
@@ -98,14 +102,14 @@ func (b *buffer) add(stream string, m message, maxAheadMilli int64) bool {
 	l := b.filling
 	storedMilli := m.stored / 1e6
 	for _, h := range m.hits {
-		if shard := b.layout.ShardOf(h.hash); m.seq > b.applied[shard] {
+		if shard := b.layout.ShardOf(h.hash); m.seq > b.replayed || m.seq > b.resumed[shard].Applied(h.hash) {
 			cells := l.batch.Shard(shard)
 			before := cells.Commands()
 			l.batch.Add(h.counter, h.hash, h.at, storedMilli, h.n)
 			l.commands += cells.Commands() - before
 		}
 	}
-	if m.seq > b.published {
+	if m.seq > b.replayed {
 		for _, r := range m.rejects {
 			l.rejects = append(l.rejects, newRejectedHit(stream, m.seq, m.stored, r))
 			l.rejectBytes += len(r.body) + len(r.detail) + rejectCost
@@ -120,8 +124,17 @@ func (b *buffer) add(stream string, m message, maxAheadMilli int64) bool {
 	return true
 }
 
+// setLimit: a load that begins in a replay has to fit into one transaction a
+// shard, since a cursor tells of one place that some counters are ahead at.
+func (b *buffer) setLimit() {
+	b.limit = b.maxCommands
+	if b.filling.seq >= b.replayed {
+		b.limit *= b.splits
+	}
+}
+
 // fits reports whether a message can join the filling half without taking a
-// transaction over maxCommands. A message always fits into an empty half: its
+// shard over the limit. A message always fits into an empty half: its
 // hits are never split.
 func (b *buffer) fits(m message) bool {
 	l := b.filling
@@ -133,13 +146,13 @@ func (b *buffer) fits(m message) bool {
 	}
 	perHit := b.layout.CommandsPerHit()
 	if len(m.hits) == 1 {
-		return l.batch.Shard(b.layout.ShardOf(m.hits[0].hash)).Commands()+perHit <= b.maxCommands
+		return l.batch.Shard(b.layout.ShardOf(m.hits[0].hash)).Commands()+perHit <= b.limit
 	}
 	clear(b.perHit)
 	for _, h := range m.hits {
 		shard := b.layout.ShardOf(h.hash)
 		b.perHit[shard]++
-		if l.batch.Shard(shard).Commands()+b.perHit[shard]*perHit > b.maxCommands {
+		if l.batch.Shard(shard).Commands()+b.perHit[shard]*perHit > b.limit {
 			return false
 		}
 	}
@@ -160,6 +173,7 @@ func (b *buffer) take() *load {
 	taken := b.filling
 	b.filling, b.spare = b.spare, nil
 	b.filling.seq, b.filling.stored = taken.seq, taken.stored
+	b.setLimit()
 	b.room.Signal()
 	return taken
 }

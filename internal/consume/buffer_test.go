@@ -29,7 +29,7 @@ func testMessage(seq uint64, counters ...int) message {
 func TestBufferGivesEveryHitOnce(t *testing.T) {
 	const messages, maxCommands = 3000, 64
 	perHit := testLayout.CommandsPerHit()
-	b := newBuffer(testLayout, maxCommands, maxBuffered, make([]uint64, testLayout.Shards))
+	b := newBuffer(testLayout, testLimits(maxCommands), make([]window.Cursor, testLayout.Shards))
 	sent := make([]int64, testLayout.Shards)
 	rejects := 0
 	history := make([][]hit, messages+1) // by sequence
@@ -127,7 +127,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		perHit := testLayout.CommandsPerHit()
-		b := newBuffer(testLayout, perHit, maxBuffered, make([]uint64, testLayout.Shards)) // one new counter a shard and half
+		b := newBuffer(testLayout, testLimits(perHit), make([]window.Cursor, testLayout.Shards)) // one new counter a shard and half
 		added := make(chan bool, 1)
 		add := func(seq uint64) {
 			added <- b.add("HITS", testMessage(seq, int(seq)*4, int(seq)*4+1, int(seq)*4+2, int(seq)*4+3), 0)
@@ -191,7 +191,7 @@ func TestBufferSkipsWhatIsApplied(t *testing.T) {
 		{[]uint64{9, 11, 10, 0}, 0},
 		{[]uint64{10, 10, 10, 10}, 0},
 	} {
-		b := newBuffer(testLayout, 1000, maxBuffered, test.applied)
+		b := newBuffer(testLayout, testLimits(1000), cursorsAt(test.applied))
 		if !b.add("HITS", m, 0) {
 			t.Fatal("not added")
 		}
@@ -213,7 +213,7 @@ func TestBufferSkipsWhatIsApplied(t *testing.T) {
 
 // Rejects are bounded by the memory that they take, not by their bodies alone.
 func TestBufferBoundsRejects(t *testing.T) {
-	b := newBuffer(testLayout, 1000, maxBuffered, make([]uint64, testLayout.Shards))
+	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
 	m := testMessage(1)
 	m.rejects = slices.Repeat([]reject{{badJSON, "", 0, nil}}, 10_000)
 	for ; b.fits(m); m.seq++ {
@@ -226,4 +226,17 @@ func TestBufferBoundsRejects(t *testing.T) {
 	if !b.fits(m) {
 		t.Error("an empty half takes no message")
 	}
+}
+
+// cursorsAt are cursors of shards at these sequences.
+func cursorsAt(applied []uint64) (cursors []window.Cursor) {
+	for _, seq := range applied {
+		cursors = append(cursors, window.Cursor{Seq: seq})
+	}
+	return cursors
+}
+
+// testLimits are those of a buffer, of one transaction a shard.
+func testLimits(maxCommands int) limits {
+	return limits{maxCommands: maxCommands, splits: 1, maxBuffered: maxBuffered}
 }

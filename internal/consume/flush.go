@@ -64,9 +64,14 @@ func (s *session) flushLoop(ctx, within context.Context, reading reading) {
 func (s *session) flushUntil(within, committing context.Context) error {
 	ticker := time.NewTicker(s.limits.flushInterval)
 	defer ticker.Stop()
+	flushed := time.Now()
 	for {
 		select {
 		case <-ticker.C:
+			// What is far behind is not fresh anyway: larger loads coalesce better.
+			if s.tail.far() && time.Since(flushed) < cursorEvery {
+				continue
+			}
 		case <-s.buffer.full:
 		case <-within.Done():
 			return nil
@@ -74,6 +79,7 @@ func (s *session) flushUntil(within, committing context.Context) error {
 		if err := s.flush(committing, false); err != nil {
 			return err
 		}
+		flushed = time.Now()
 	}
 }
 
@@ -134,28 +140,34 @@ func (w *shardWriter) advance(next window.Cursor) window.Cursor {
 	if next.Seq == w.position.Seq {
 		next.Stored = w.position.Stored
 	}
+	if next.Seq < w.position.Ahead.Seq {
+		next.Ahead = w.position.Ahead
+	}
 	next.AsOf = max(next.AsOf, w.position.AsOf)
 	next.IncompleteBefore = max(next.IncompleteBefore, w.position.IncompleteBefore)
 	return next
 }
 
+// commitShard commits the shard's part of a load, in several transactions where one would be too large.
 func (s *session) commitShard(ctx context.Context, w *shardWriter, cells *window.Cells, target window.Cursor) error {
-	done, err := w.Commit(ctx, cells, target)
-	if done.Conflicts > 0 || errors.Is(err, window.ErrFenced) || errors.Is(err, window.ErrRewound) {
-		s.metrics.conflicts.WithLabelValues(s.stream).Inc()
-	}
-	if err != nil {
-		return err
-	}
-	w.position, w.moved = target, time.Now()
-	s.metrics.hits.WithLabelValues(s.stream).Add(float64(done.Hits))
-	s.metrics.commands.Add(float64(done.Commands))
-	s.metrics.commitSeconds.Observe(done.Took.Seconds())
-	s.metrics.commitCommands.Observe(float64(done.Commands))
-	s.metrics.commitHits.Observe(float64(done.Hits))
-	if done.Failed != nil {
-		s.metrics.lost.WithLabelValues(s.stream).Inc()
-		s.log.Error().Err(done.Failed).Uint64("at", target.Seq).Msg("a command failed inside an applied transaction: its hits are not counted; does something else write to this namespace?")
+	for cells, cursor := range cells.Parts(w.position, target, s.limits.maxCommands) {
+		done, err := w.Commit(ctx, cells, cursor)
+		if done.Conflicts > 0 || errors.Is(err, window.ErrFenced) || errors.Is(err, window.ErrRewound) {
+			s.metrics.conflicts.WithLabelValues(s.stream).Inc()
+		}
+		if err != nil {
+			return err
+		}
+		w.position, w.moved = cursor, time.Now()
+		s.metrics.hits.WithLabelValues(s.stream).Add(float64(done.Hits))
+		s.metrics.commands.Add(float64(done.Commands))
+		s.metrics.commitSeconds.Observe(done.Took.Seconds())
+		s.metrics.commitCommands.Observe(float64(done.Commands))
+		s.metrics.commitHits.Observe(float64(done.Hits))
+		if done.Failed != nil {
+			s.metrics.lost.WithLabelValues(s.stream).Inc()
+			s.log.Error().Err(done.Failed).Uint64("at", cursor.Furthest()).Msg("a command failed inside an applied transaction: its hits are not counted; does something else write to this namespace?")
+		}
 	}
 	return nil
 }

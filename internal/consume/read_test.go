@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"tallyroll/internal/window"
 )
 
 // A consumer that begins anew counts its deliveries from 1 again: sooner or later
@@ -13,7 +15,7 @@ func TestNothingBehindALossIsRead(t *testing.T) {
 	within, fail := context.WithCancelCause(t.Context())
 	s := &session{
 		stream: "HITS", layout: layout, decode: newDecoder(layout, 0, 10), subjects: newSubjects([]string{"hits.>"}),
-		buffer: newBuffer(layout, 100, 1<<20, make([]uint64, layout.Shards)), expected: 1, fail: fail,
+		buffer: newBuffer(layout, testLimits(100), make([]window.Cursor, layout.Shards)), expected: 1, fail: fail,
 	}
 	for _, d := range []delivery{{seq: 1, nth: 1}, {seq: 2, nth: 2}, {seq: 3, nth: 1}, {seq: 4, nth: 2}, {seq: 5, nth: 3}} {
 		d.subject, d.stored = "hits.c", testStored*1e6
@@ -34,7 +36,7 @@ func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
 	state := streamState{first: 1, last: 5, lastStored: 1000 * 1e6, at: 9000}
 	s := &session{
 		stream: "HITS", layout: layout, source: emptied{state: state}, last: 3, info: state,
-		buffer: newBuffer(layout, 100, 1<<20, make([]uint64, layout.Shards)),
+		buffer: newBuffer(layout, testLimits(100), make([]window.Cursor, layout.Shards)),
 	}
 	if err := s.passDeletedTail(t.Context()); err != nil {
 		t.Fatal(err)

@@ -12,10 +12,17 @@ type resumption struct {
 	why       string // for the log; empty where nothing unusual was found
 }
 
-// resume decides where a shard goes on. rolledBack says that the stream no
-// longer holds, at the cursor's sequence, the message that was applied there;
-// afterTime is then the sequence of the last message stored no later than that one.
-func resume(c window.Cursor, exists bool, s streamState, rolledBack bool, afterTime uint64, maxAheadMilli int64) resumption {
+// rollBack is what history has found of a place in a cursor: whether the stream
+// no longer holds, at its sequence, the message that was applied there, and then
+// the sequence of the last message stored no later than that one.
+type rollBack struct {
+	found     bool
+	afterTime uint64
+}
+
+// resume decides where a shard goes on; at is about the cursor's sequence, ahead
+// about the one that some of its counters have reached.
+func resume(c window.Cursor, exists bool, s streamState, at, ahead rollBack, maxAheadMilli int64) resumption {
 	r := resumption{cursor: c}
 	start := window.Cursor{Created: s.created, Seq: s.first - 1, AsOf: s.created / 1e6}
 	if s.first > 1 {
@@ -36,15 +43,24 @@ func resume(c window.Cursor, exists bool, s streamState, rolledBack bool, afterT
 			r.cursor.IncompleteBefore = max(r.cursor.IncompleteBefore, unread)
 		}
 		r.why = "the stream was made anew: counting it from its first message"
-	case rolledBack:
+	case at.found || ahead.found:
 		// Messages that were lost had been applied; those stored since are later than the cursor's.
-		r.cursor.Seq, r.changed = max(afterTime, start.Seq), true
+		if at.found {
+			r.cursor.Seq = max(at.afterTime, start.Seq)
+		}
+		if ahead.found {
+			r.cursor.Ahead.Seq = ahead.afterTime
+		}
+		r.changed = true
 		r.why = "the stream was rolled back: going on after the time of the last message applied"
 	case s.first > c.Seq+1:
 		r.cursor.Seq, r.cursor.Stored, r.changed = start.Seq, start.Stored, true
 		r.cursor.IncompleteBefore = max(c.IncompleteBefore, unread)
 		r.discarded = s.first - 1 - c.Seq
 		r.why = "messages were discarded before they were read"
+	}
+	if r.cursor.Ahead.Seq <= r.cursor.Seq {
+		r.cursor.Ahead = window.Ahead{}
 	}
 	return r
 }

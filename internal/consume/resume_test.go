@@ -8,9 +8,9 @@ import (
 
 func TestResume(t *testing.T) {
 	const (
-		ms      = int64(1e6) // in nanoseconds
-		created = 1_000_000 * ms
-		ahead   = 10_000
+		ms       = int64(1e6) // in nanoseconds
+		created  = 1_000_000 * ms
+		maxAhead = 10_000
 	)
 	state := func(first, last uint64) streamState {
 		return streamState{created: created, first: first, last: last, firstStored: 2_000_000 * ms, at: 3_000_000}
@@ -18,6 +18,8 @@ func TestResume(t *testing.T) {
 	cursor := window.Cursor{Created: created, Seq: 40, Stored: 1_500_000 * ms, AsOf: 1_500_123, IncompleteBefore: 7}
 	other := cursor
 	other.Created = 900_000 * ms
+	partly := cursor
+	partly.Ahead = window.Ahead{Seq: 60, Stored: 1_600_000 * ms, Done: 1, Parts: 3}
 	changed := func(c window.Cursor, by func(*window.Cursor)) window.Cursor { by(&c); return c }
 
 	for _, test := range []struct {
@@ -27,6 +29,7 @@ func TestResume(t *testing.T) {
 		state      streamState
 		rolledBack bool
 		afterTime  uint64
+		ahead      rollBack
 
 		want      window.Cursor
 		changed   bool
@@ -103,9 +106,41 @@ func TestResume(t *testing.T) {
 			name: "rolled back and its first messages gone", cursor: cursor, exists: true, state: state(36, 38), rolledBack: true, afterTime: 33,
 			want: changed(cursor, func(c *window.Cursor) { c.Seq = 35 }), changed: true, said: true,
 		},
+		{name: "some counters ahead", cursor: partly, exists: true, state: state(1, 70), want: partly},
+		{
+			name: "some counters ahead, rolled back under them", cursor: partly, exists: true, state: state(1, 50), ahead: rollBack{true, 48},
+			want: changed(partly, func(c *window.Cursor) { c.Ahead.Seq = 48 }), changed: true, said: true,
+		},
+		{
+			name: "some counters ahead, rolled back under all", cursor: partly, exists: true, state: state(1, 80), rolledBack: true, afterTime: 33, ahead: rollBack{true, 39},
+			want: changed(partly, func(c *window.Cursor) { c.Seq, c.Ahead.Seq = 33, 39 }), changed: true, said: true,
+		},
+		{
+			name: "some counters ahead, rolled back to the same place", cursor: partly, exists: true, state: state(1, 33), rolledBack: true, afterTime: 33, ahead: rollBack{true, 33},
+			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), changed: true, said: true,
+		},
+		{
+			name: "some counters ahead, discarded between", cursor: partly, exists: true, state: state(51, 70),
+			want: changed(partly, func(c *window.Cursor) {
+				c.Seq, c.Stored, c.IncompleteBefore = 50, 2_000_000*ms-1, 2_010_000
+			}),
+			changed: true, discarded: 10, said: true,
+		},
+		{
+			name: "some counters ahead, discarded past them", cursor: partly, exists: true, state: state(61, 70),
+			want: changed(cursor, func(c *window.Cursor) {
+				c.Seq, c.Stored, c.IncompleteBefore = 60, 2_000_000*ms-1, 2_010_000
+			}),
+			changed: true, discarded: 20, said: true,
+		},
+		{
+			name:   "some counters ahead, new incarnation",
+			cursor: changed(partly, func(c *window.Cursor) { c.Created = other.Created }), exists: true, state: state(1, 99),
+			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_010_000}, changed: true, said: true,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := resume(test.cursor, test.exists, test.state, test.rolledBack, test.afterTime, ahead)
+			r := resume(test.cursor, test.exists, test.state, rollBack{test.rolledBack, test.afterTime}, test.ahead, maxAhead)
 			if r.cursor != test.want {
 				t.Errorf("cursor %+v\nwant   %+v", r.cursor, test.want)
 			}

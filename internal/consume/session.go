@@ -27,6 +27,7 @@ var (
 type limits struct {
 	flushInterval time.Duration
 	maxCommands   int
+	splits        int // transactions that a shard's part of a flush may take
 	maxAhead      time.Duration
 	maxHits       int
 	maxBuffered   int // commands in half a buffer, all shards together
@@ -38,6 +39,10 @@ const (
 	// openConcurrency is how many shards are read or committed at the same time.
 	openConcurrency = 8
 )
+
+// flushTransactions is the most transactions that a shard's part of a flush is
+// split into. The larger a load, the more of its hits coalesce; this bounds its memory.
+const flushTransactions = 10
 
 // session is one attempt to keep a stream flowing.
 type session struct {
@@ -71,14 +76,24 @@ type session struct {
 type tail struct {
 	mu     sync.Mutex
 	last   uint64
-	stored int64 // of that message, Unix nanoseconds
-	at     int64 // Unix milliseconds: when it was the end
+	stored int64         // of that message, Unix nanoseconds
+	at     int64         // Unix milliseconds: when it was the end
+	lag    time.Duration // of the reader: how much earlier the last message in memory had been stored
 }
 
-func (t *tail) set(state streamState) {
+// farBehind is a lag at which another second does not matter to anyone.
+const farBehind = 5 * time.Second
+
+func (t *tail) set(state streamState, lag time.Duration) {
 	t.mu.Lock()
-	t.last, t.stored, t.at = state.last, state.endStored(), state.at
+	t.last, t.stored, t.at, t.lag = state.last, state.endStored(), state.at, lag
 	t.mu.Unlock()
+}
+
+func (t *tail) far() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lag > farBehind
 }
 
 // reached returns the moment at which a message was the stream's end, 0 where it
@@ -199,19 +214,19 @@ func (s *session) resume(ctx context.Context) error {
 	s.writers = writers
 	s.outage.over()
 
-	applied := make([]uint64, s.layout.Shards)
+	resumed := make([]window.Cursor, s.layout.Shards)
 	history := newHistory(s.source, state)
 	var discarded uint64
 	for shard, w := range s.writers {
 		c, exists := w.Cursor()
-		rolledBack, afterTime, err := history.check(ctx, c, exists)
+		at, ahead, err := history.check(ctx, c, exists)
 		if err != nil {
 			return err
 		}
-		r := resume(c, exists, state, rolledBack, afterTime, s.limits.maxAhead.Milliseconds())
+		r := resume(c, exists, state, at, ahead, s.limits.maxAhead.Milliseconds())
 		w.position = r.cursor
 		w.changed = r.changed
-		applied[shard] = r.cursor.Seq
+		resumed[shard] = r.cursor
 		if shard == 0 || r.discarded < discarded {
 			discarded = r.discarded // what another shard had already read was not unread
 		}
@@ -221,7 +236,7 @@ func (s *session) resume(ctx context.Context) error {
 		}
 	}
 	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(discarded))
-	s.buffer = newBuffer(s.layout, s.limits.maxCommands, s.limits.maxBuffered, applied)
+	s.buffer = newBuffer(s.layout, s.limits, resumed)
 	if err := s.take(ctx); err != nil {
 		return err
 	}
@@ -294,11 +309,11 @@ func (s *session) verify(ctx context.Context) error {
 	}
 	history := newHistory(s.source, state)
 	for _, w := range s.writers {
-		rolledBack, _, err := history.check(ctx, w.position, true)
+		at, ahead, err := history.check(ctx, w.position, true)
 		if err != nil {
 			return err
 		}
-		if rolledBack {
+		if at.found || ahead.found {
 			return errRolledBack
 		}
 	}

@@ -363,7 +363,7 @@ func TestWatchOfABusyStream(t *testing.T) {
 	defer cancel()
 	s := &session{
 		stream: "HITS", info: streamState{created: 1}, metrics: newMetrics(prometheus.NewRegistry()),
-		buffer: newBuffer(testLayout, 2000, maxBuffered, make([]uint64, testLayout.Shards)),
+		buffer: newBuffer(testLayout, testLimits(2000), make([]window.Cursor, testLayout.Shards)),
 		fail:   func(err error) { t.Errorf("the watch ends the session: %v", err); cancel() },
 	}
 	s.buffer.add("HITS", testMessage(1), 0)
@@ -419,7 +419,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 		limits:  limits{flushInterval: time.Millisecond, maxCommands: 2000},
 		metrics: newMetrics(prometheus.NewRegistry()), outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
 		info:   streamState{created: 1},
-		buffer: newBuffer(layout, 2000, maxBuffered, make([]uint64, layout.Shards)),
+		buffer: newBuffer(layout, testLimits(2000), make([]window.Cursor, layout.Shards)),
 		fail:   fail,
 	}
 	every := testMessage(1)

@@ -92,5 +92,5 @@ func (s *Settings) Validate() error {
 }
 
 func (s *Settings) limits() limits {
-	return limits{flushInterval: s.FlushInterval, maxCommands: s.MaxCommands, maxAhead: s.MaxAhead, maxHits: s.MaxHits}
+	return limits{flushInterval: s.FlushInterval, maxCommands: s.MaxCommands, splits: flushTransactions, maxAhead: s.MaxAhead, maxHits: s.MaxHits}
 }

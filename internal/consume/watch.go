@@ -41,8 +41,7 @@ func (s *session) watch(ctx context.Context) {
 			s.fail(fmt.Errorf("%w: message %d is another one than had been read", errRolledBack, place))
 			return
 		default:
-			s.tail.set(state)
-			s.observeLag(place, stored, state)
+			s.tail.set(state, s.observeLag(place, stored, state))
 			if place < state.last && place == seen && !waiting {
 				idle++
 			} else {
@@ -70,13 +69,13 @@ func (s streamState) endStored() int64 {
 	return s.lastStored
 }
 
-func (s *session) observeLag(place uint64, stored int64, state streamState) {
-	s.metrics.lagMessages.WithLabelValues(s.stream).Set(float64(state.last - place))
-	lag := 0.0
+func (s *session) observeLag(place uint64, stored int64, state streamState) (lag time.Duration) {
 	if place < state.last {
-		lag = max(0, float64(state.at-stored/1e6)/1000)
+		lag = max(0, time.Duration(state.at*1e6-stored))
 	}
-	s.metrics.lagSeconds.WithLabelValues(s.stream).Set(lag)
+	s.metrics.lagMessages.WithLabelValues(s.stream).Set(float64(state.last - place))
+	s.metrics.lagSeconds.WithLabelValues(s.stream).Set(lag.Seconds())
+	return lag
 }
 
 // history compares cursors with the messages that the stream holds; the shards'
@@ -92,25 +91,36 @@ func newHistory(source source, state streamState) *history {
 	return &history{source, state, map[uint64]int64{}, map[int64]uint64{}}
 }
 
-// check reports whether the stream was rolled back under a cursor, and if so the
-// last sequence stored no later than the cursor's message. It rests on the state,
-// and on messages that are found: one that a lagging server misses proves nothing.
-func (h *history) check(ctx context.Context, c window.Cursor, exists bool) (rolledBack bool, afterTime uint64, err error) {
-	if !exists || c.Created != h.state.created || c.Seq == 0 {
-		return false, 0, nil
+// check reports whether the stream was rolled back under a cursor, at its
+// sequence and at the one that some of its counters have reached. It rests on the
+// state, and on messages that are found: one that a lagging server misses proves nothing.
+func (h *history) check(ctx context.Context, c window.Cursor, exists bool) (at, ahead rollBack, err error) {
+	if !exists || c.Created != h.state.created {
+		return rollBack{}, rollBack{}, nil
 	}
-	if c.Seq <= h.state.last {
-		if c.Seq < h.state.first || c.Stored == 0 {
-			return false, 0, nil // nothing to compare
+	if at, err = h.checkAt(ctx, c.Seq, c.Stored); err != nil {
+		return at, ahead, err
+	}
+	ahead, err = h.checkAt(ctx, c.Ahead.Seq, c.Ahead.Stored)
+	return at, ahead, err
+}
+
+func (h *history) checkAt(ctx context.Context, seq uint64, stored int64) (rollBack, error) {
+	if seq == 0 {
+		return rollBack{}, nil
+	}
+	if seq <= h.state.last {
+		if seq < h.state.first || stored == 0 {
+			return rollBack{}, nil // nothing to compare
 		}
-		stored, err := h.storedAt(ctx, c.Seq)
-		if err != nil || stored == c.Stored {
-			return false, 0, err
+		found, err := h.storedAt(ctx, seq)
+		if err != nil || found == stored {
+			return rollBack{}, err
 		}
 		// Another message, or (0) a deleted one, which may have been another.
 	}
-	afterTime, err = h.lastUpTo(ctx, c.Stored)
-	return afterTime < c.Seq, afterTime, err
+	afterTime, err := h.lastUpTo(ctx, stored)
+	return rollBack{afterTime < seq, afterTime}, err
 }
 
 // storedAt is when a message was stored (Unix nanoseconds), 0 where the stream does not hold it.

@@ -38,18 +38,20 @@ func TestABatchKeepsEveryHit(t *testing.T) {
 			s := b.Shard(shard)
 			commands := 0
 			segments, epochs := map[segment]bool{}, map[int64]bool{}
-			for name, c := range s.counters {
+			for i := range s.counters {
+				c, name := &s.counters[i], s.counters[i].name
+				cells := s.cells(c, nil)
 				if l.ShardOf(HashCounter([]byte(name))) != shard {
 					t.Fatalf("counter %s is on shard %d", name, shard)
 				}
-				for i, got := range c.cells {
+				for i, got := range cells {
 					k := cell{name, got.tier, got.cell}
 					if want[k] != got.n {
 						t.Fatalf("%+v has %d; want %d", k, got.n, want[k])
 					}
 					delete(want, k)
 					commands++
-					if c.firstOfHash(l.Tiers[got.tier], i) {
+					if firstOfHash(l.Tiers[got.tier], cells, i) {
 						commands++
 					}
 					if tier := l.Tiers[got.tier]; tier.Window > time.Hour { // at least the coarsest is

@@ -88,7 +88,7 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held, w.exists }
 // no more use.
 func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit, error) {
 	var out Commit
-	if cells.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq {
+	if cells.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq && next.Ahead == w.held.Ahead {
 		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, cells.Hits())
 	}
 	backoff := minBackoff
@@ -169,7 +169,7 @@ func (w *Writer) compare(found Cursor, exists bool) error {
 	switch {
 	case exists == w.exists && found.same(w.held):
 		return nil
-	case !exists, w.exists && found.Created == w.held.Created && found.Seq < w.held.Seq:
+	case !exists, w.exists && found.Created == w.held.Created && found.behind(w.held):
 		return ErrRewound
 	default:
 		return ErrFenced
@@ -183,8 +183,11 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 	names := make(newNames)
 	var clock *redis.TimeCmd
 	results, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		for _, c := range cells.counters {
-			for i, cell := range c.cells {
+		var each []cellCount
+		for k := range cells.counters {
+			c := &cells.counters[k]
+			each = cells.cells(c, each)
+			for i, cell := range each {
 				t := w.layout.Tiers[cell.tier]
 				epoch, field := t.place(cell.cell)
 				deadline := t.deadline(epoch, c.hash)
@@ -193,7 +196,7 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 				}
 				key := w.prefix(cell.tier, epoch) + c.name
 				p.HIncrBy(ctx, key, strconv.FormatInt(field, 10), cell.n)
-				if c.firstOfHash(t, i) {
+				if firstOfHash(t, each, i) {
 					id := hashID(c.hash, cell.tier, epoch)
 					h := hashExpiry{key, id, deadline}
 					if w.expiries.has(id) && deadline-now >= trustSeconds {
@@ -226,19 +229,6 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 		return w.healExpiries(ctx, tx, trusted, clock.Val().Unix())
 	}
 	return err
-}
-
-// firstOfHash reports whether no earlier cell of the counter is in the same hash.
-func (c *counterCells) firstOfHash(t Tier, i int) bool {
-	epoch, _ := t.place(c.cells[i].cell)
-	for _, earlier := range c.cells[:i] {
-		if earlier.tier == c.cells[i].tier {
-			if e, _ := t.place(earlier.cell); e == epoch {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 type hashExpiry struct {

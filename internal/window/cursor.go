@@ -2,6 +2,7 @@ package window
 
 import (
 	"fmt"
+	"math/bits"
 	"strconv"
 )
 
@@ -11,7 +12,7 @@ type Cursor struct {
 	// Created is the stream's creation time in Unix nanoseconds: which
 	// incarnation of the stream Seq belongs to.
 	Created int64
-	// Seq is the last sequence that has been applied; 0 before the first.
+	// Seq is the last sequence that has been applied to all counters; 0 before the first.
 	Seq uint64
 	// Stored is when the stream stored that message, in Unix nanoseconds.
 	Stored int64
@@ -21,6 +22,39 @@ type Cursor struct {
 	// from before it may be missing, because messages were discarded unread. 0
 	// where none were.
 	IncompleteBefore int64
+	// Ahead tells of the counters that are further on than Seq, where a batch is
+	// too large for one transaction and not all of its parts have been applied.
+	Ahead Ahead
+}
+
+// Ahead is a place that the first Done of Parts parts of the counters have
+// reached. The zero value is none.
+type Ahead struct {
+	Seq         uint64
+	Stored      int64 // of that message, Unix nanoseconds
+	Done, Parts int
+}
+
+// Applied is the last sequence that has been applied to a counter with this HashCounter.
+func (c Cursor) Applied(counterHash uint64) uint64 {
+	if c.Ahead.Parts > 0 && partOf(counterHash, c.Ahead.Parts) < c.Ahead.Done {
+		return max(c.Seq, c.Ahead.Seq)
+	}
+	return c.Seq
+}
+
+// behind reports whether c comes before o in the same stream.
+func (c Cursor) behind(o Cursor) bool {
+	return c.Seq < o.Seq || c.Seq == o.Seq && c.Ahead.Done < o.Ahead.Done
+}
+
+// Furthest is the last sequence that has been applied to any counter.
+func (c Cursor) Furthest() uint64 { return max(c.Seq, c.Ahead.Seq) }
+
+// partOf spreads counters over parts by the upper bits of their hash; the lower ones choose the shard.
+func partOf(counterHash uint64, parts int) int {
+	high, _ := bits.Mul64(counterHash, uint64(parts))
+	return int(high)
 }
 
 // same reports whether two cursors come from the same commits. The place alone
@@ -32,13 +66,31 @@ func (c Cursor) same(o Cursor) bool {
 	return c == o
 }
 
-var cursorFields = []string{"created", "seq", "stored", "as_of", "incomplete_before"}
+var cursorFields = []string{"created", "seq", "stored", "as_of", "incomplete_before", "ahead"}
 
 func (c Cursor) values() []any {
 	return []any{
 		"created", c.Created, "seq", c.Seq, "stored", c.Stored,
-		"as_of", c.AsOf, "incomplete_before", c.IncompleteBefore,
+		"as_of", c.AsOf, "incomplete_before", c.IncompleteBefore, "ahead", c.Ahead.String(),
 	}
+}
+
+// String is "seq stored done/parts", or empty where there is none.
+func (a Ahead) String() string {
+	if a == (Ahead{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d %d %d/%d", a.Seq, a.Stored, a.Done, a.Parts)
+}
+
+func parseAhead(text string) (a Ahead, err error) {
+	if text == "" {
+		return Ahead{}, nil
+	}
+	if _, err := fmt.Sscanf(text, "%d %d %d/%d", &a.Seq, &a.Stored, &a.Done, &a.Parts); err != nil || a.String() != text || a.Done < 1 || a.Done >= a.Parts {
+		return Ahead{}, fmt.Errorf("cursor field ahead is %q: \"seq stored done/parts\" was expected", text)
+	}
+	return a, nil
 }
 
 // parseCursor reads the reply of HMGET for cursorFields. Where the record does
@@ -72,6 +124,9 @@ func parseCursor(reply []any) (c Cursor, found bool, err error) {
 		if err != nil {
 			return Cursor{}, false, fmt.Errorf("cursor field %s is %q: a whole number was expected", cursorFields[i], text[i])
 		}
+	}
+	if c.Ahead, err = parseAhead(text[len(text)-1]); err != nil {
+		return Cursor{}, false, err
 	}
 	return c, true, nil
 }

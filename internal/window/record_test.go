@@ -6,7 +6,8 @@ import (
 )
 
 func TestCursorRecordComesBack(t *testing.T) {
-	want := Cursor{Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, AsOf: 1763683200000, IncompleteBefore: 7}
+	want := Cursor{Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, AsOf: 1763683200000, IncompleteBefore: 7,
+		Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2}}
 	v := want.values()
 	reply := []any{}
 	for i := range cursorFields {
@@ -21,16 +22,17 @@ func TestCursorRecordComesBack(t *testing.T) {
 	if _, found, err := parseCursor(make([]any, len(cursorFields))); found || err != nil {
 		t.Errorf("a missing record: %v, %v", found, err)
 	}
-	if _, _, err := parseCursor([]any{"1", nil, "1", "1", "1"}); err == nil {
+	if _, _, err := parseCursor([]any{"1", nil, "1", "1", "1", ""}); err == nil {
 		t.Error("half a record was taken")
 	}
 }
 
 func FuzzParseCursor(f *testing.F) {
-	f.Add("1", "2", "3", "4", "5", byte(0))
-	f.Add("", "-2", "x", "9999999999999999999", "1e3", byte(3))
-	f.Fuzz(func(t *testing.T, a, b, c, d, e string, missing byte) {
-		reply := []any{a, b, c, d, e}
+	f.Add("1", "2", "3", "4", "5", "", byte(0))
+	f.Add("1", "2", "3", "4", "5", "6 7 1/2", byte(0))
+	f.Add("", "-2", "x", "9999999999999999999", "1e3", "6 7 2/2", byte(3))
+	f.Fuzz(func(t *testing.T, a, b, c, d, e, ahead string, missing byte) {
+		reply := []any{a, b, c, d, e, ahead}
 		for i := range reply {
 			if missing&(1<<i) != 0 {
 				reply[i] = nil

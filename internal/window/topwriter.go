@@ -49,8 +49,11 @@ func (c *topChange) add(cells *Cells) error {
 			}
 		}
 	}
-	for _, counter := range cells.counters {
-		for _, cell := range counter.cells {
+	var each []cellCount
+	for i := range cells.counters {
+		counter := &cells.counters[i]
+		each = cells.cells(counter, each)
+		for _, cell := range each {
 			if l.isLevel(cell.tier) {
 				summaries[segment{cell.tier, cell.cell}].add(counter.name, cell.n)
 			}
