@@ -58,17 +58,17 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 		return look{}, j.failed("ask for its state", err)
 	}
 	answered := time.Now()
-	at := info.TimeStamp.Add(-answered.Sub(asked)).UnixMilli()
 	s := streamState{
 		subjects: info.Config.Subjects,
 		created:  info.Created.UnixNano(),
 		first:    info.State.FirstSeq, last: info.State.LastSeq,
 		firstStored: info.State.FirstTime.UnixNano(),
 		lastStored:  info.State.LastTime.UnixNano(),
-		at:          at,
+		at:          info.TimeStamp.Add(-answered.Sub(asked)).UnixMilli(),
+		seen:        info.TimeStamp.UnixMilli() + 1,
 	}
 	if info.State.Msgs == 0 {
-		s.first, s.firstStored = s.last+1, at*1e6
+		s.first, s.firstStored = s.last+1, s.seen*1e6
 	}
 	return look{state: s, reign: newReign(info.Cluster), asked: asked, answered: answered}, nil
 }

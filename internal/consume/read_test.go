@@ -33,7 +33,7 @@ func TestNothingBehindALossIsRead(t *testing.T) {
 // held, and before the stream was asked.
 func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
 	layout := testLayout
-	state := streamState{first: 1, last: 5, lastStored: 1000 * 1e6, at: 9000}
+	state := streamState{first: 1, last: 5, lastStored: 1000 * 1e6, at: 8000, seen: 9000}
 	s := &session{
 		stream: "HITS", layout: layout, source: emptied{state: state}, last: 3, info: state,
 		buffer: newBuffer(layout, testLimits(100), make([]window.Cursor, layout.Shards)),

@@ -338,7 +338,7 @@ func (s *session) passDeletedTail(ctx context.Context) error {
 	}
 	// When they were stored nobody knows any more, but before now.
 	s.buffer.add(s.stream, message{
-		seq: s.info.last, stored: s.info.lastStored, discarded: s.info.last - s.last, discardedBefore: s.info.at,
+		seq: s.info.last, stored: s.info.lastStored, discarded: s.info.last - s.last, discardedBefore: s.info.seen,
 	}, s.limits.maxAhead.Milliseconds())
 	s.last = s.info.last
 	return nil

@@ -182,7 +182,7 @@ func (s *simSource) look(ctx context.Context) (look, error) {
 	if old := s.stream.deposed; old != nil && !old.asleep {
 		l := old.look
 		l.asked, l.answered = time.Now(), time.Now()
-		l.state.at = l.asked.UnixMilli()
+		l.state.at, l.state.seen = l.asked.UnixMilli(), l.asked.UnixMilli()+1
 		if l.reign.silence = time.Since(old.since); old.paused {
 			l.reign.silence = 0
 		}
@@ -196,7 +196,7 @@ func (s *simStream) lookLocked() look {
 	at := now.UnixMilli()
 	state := streamState{
 		subjects: []string{"hits.>"}, created: s.created, last: s.last,
-		first: s.last + 1, firstStored: at * 1e6, lastStored: s.lastTime, at: at,
+		first: s.last + 1, firstStored: (at + 1) * 1e6, lastStored: s.lastTime, at: at, seen: at + 1,
 	}
 	if len(s.held) > 0 {
 		state.first, state.firstStored = s.held[0].seq, s.held[0].stored

@@ -49,9 +49,10 @@ type streamState struct {
 	subjects    []string
 	created     int64  // Unix nanoseconds: its incarnation
 	first, last uint64 // sequences held; first is last+1 where it is empty
-	firstStored int64  // of the first message, Unix nanoseconds; at where it is empty
+	firstStored int64  // of the first message, Unix nanoseconds; seen where it is empty
 	lastStored  int64  // of the last message, held or not, Unix nanoseconds
 	at          int64  // Unix milliseconds: what was stored before this moment is in last
+	seen        int64  // Unix milliseconds: what was stored at this moment or after it is not
 }
 
 // errNoStream says that the stream does not exist (any more).
