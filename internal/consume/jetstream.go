@@ -182,15 +182,13 @@ func (r *jetStreamReading) start(deliver func(delivery), lost func(error)) error
 	var err error
 	r.consume, err = r.consumer.Consume(
 		func(msg jetstream.Msg) {
-			meta, err := msg.Metadata()
-			if err != nil {
-				lost(r.source.failed("read a message's metadata", err))
+			d, ok := parseReply(msg.Reply())
+			if !ok {
+				lost(r.source.failed("read a message's metadata", fmt.Errorf("reply subject %q", msg.Reply())))
 				return
 			}
-			deliver(delivery{
-				subject: msg.Subject(), data: msg.Data(), marker: isMarker(msg.Headers()),
-				seq: meta.Sequence.Stream, nth: meta.Sequence.Consumer, stored: meta.Timestamp.UnixNano(),
-			})
+			d.subject, d.data, d.marker = msg.Subject(), msg.Data(), isMarker(msg.Headers())
+			deliver(d)
 		},
 		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, max(r.source.bytes, 2*int(conn.MaxPayload()))),
 		jetstream.PullExpiry(pullExpiry),

@@ -2,9 +2,9 @@ package window
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,10 +33,12 @@ type Writer struct {
 	shard  int
 	key    string // of the cursor
 
-	held     Cursor // what Redis last said, for compare-and-set
-	exists   bool   // whether the record existed then
-	expiries expiryMemory
-	prefixes map[tierEpoch]string
+	id         string // see record.by
+	held       record // what Redis last said, for compare-and-set
+	exists     bool   // whether the record existed then
+	expiries   expiryMemory
+	prefixes   map[tierEpoch]string
+	increments increments
 
 	// OnRetry is told of each attempt whose fate is unknown, before the pause.
 	OnRetry func(error)
@@ -60,18 +62,18 @@ type Commit struct {
 	Failed error
 }
 
-// OpenWriter reads the cursor of a stream on a shard. The second result is
-// false where there is none yet.
+// OpenWriter reads the cursor of a stream on a shard.
 func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, shard int) (*Writer, error) {
 	w := &Writer{
 		store: s, layout: layout, stream: stream, shard: shard,
 		key:      s.keys.cursor(shard, stream),
+		id:       rand.Text()[:12],
 		prefixes: make(map[tierEpoch]string),
 		OnRetry:  func(error) {},
 	}
 	reply, err := s.client.HMGet(ctx, w.key, cursorFields...).Result()
 	if err == nil {
-		w.held, w.exists, err = parseCursor(reply)
+		w.held, w.exists, err = parseRecord(reply)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read cursor %s: %w", w.key, err)
@@ -80,14 +82,18 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 }
 
 // Cursor is the cursor that Redis last held, and whether there was one.
-func (w *Writer) Cursor() (Cursor, bool) { return w.held, w.exists }
+func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 
-// Commit adds the cells and moves the cursor to next, both or neither, and
+// Commit adds the cells and moves the cursor to the place to, both or neither, and
 // returns when that is certain. It tries for as long as ctx lives. ErrFenced and
 // ErrRewound mean that nothing of this batch was added and that the writer is of
 // no more use.
-func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit, error) {
+func (w *Writer) Commit(ctx context.Context, cells *Cells, to Cursor) (Commit, error) {
 	var out Commit
+	next := record{to, w.held.by}
+	if cells.Hits() > 0 || !w.exists || !next.same(w.held) {
+		next.by = w.id
+	}
 	if cells.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq && next.Ahead == w.held.Ahead {
 		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, cells.Hits())
 	}
@@ -117,7 +123,7 @@ func (w *Writer) Commit(ctx context.Context, cells *Cells, next Cursor) (Commit,
 }
 
 // attempt runs one transaction. nil means that the cursor is at next.
-func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Commit) error {
+func (w *Writer) attempt(ctx context.Context, cells *Cells, next record, out *Commit) error {
 	start := time.Now()
 	applied := false
 	err := w.store.watch(ctx, w.key, func(tx *redis.Tx) error {
@@ -132,7 +138,7 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 		}); err != nil {
 			return err
 		}
-		found, exists, err := parseCursor(cursor.Val())
+		found, exists, err := parseRecord(cursor.Val())
 		if err != nil {
 			return err
 		}
@@ -165,11 +171,11 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next Cursor, out *Co
 }
 
 // compare decides whether this writer may go on from the cursor in Redis.
-func (w *Writer) compare(found Cursor, exists bool) error {
+func (w *Writer) compare(found record, exists bool) error {
 	switch {
 	case exists == w.exists && found.same(w.held):
 		return nil
-	case !exists, w.exists && found.Created == w.held.Created && found.behind(w.held):
+	case !exists, w.exists && found.Created == w.held.Created && found.behind(w.held.Cursor):
 		return ErrRewound
 	default:
 		return ErrFenced
@@ -178,10 +184,11 @@ func (w *Writer) compare(found Cursor, exists bool) error {
 
 // exec sends MULTI … EXEC. now is Redis's own clock in Unix seconds, so that a
 // worker's wrong clock can neither drop cells nor leave a hash without expiry.
-func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *topChange, next Cursor, now int64, out *Commit) error {
+func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *topChange, next record, now int64, out *Commit) error {
 	var trusted, set []hashExpiry // hashes whose expiry is taken to be set, and is set here
 	names := make(newNames)
 	var clock *redis.TimeCmd
+	w.increments.reset()
 	results, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		var each []cellCount
 		for k := range cells.counters {
@@ -195,7 +202,7 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 					continue // expired since the hit was stored
 				}
 				key := w.prefix(cell.tier, epoch) + c.name
-				p.HIncrBy(ctx, key, strconv.FormatInt(field, 10), cell.n)
+				w.increments.add(ctx, p, key, field, cell.n)
 				if firstOfHash(t, each, i) {
 					id := hashID(c.hash, cell.tier, epoch)
 					h := hashExpiry{key, id, deadline}

@@ -87,6 +87,43 @@ func anotherWorkersCursorFences(t *testing.T, r *rig) {
 	}
 }
 
+// After a loss another writer can arrive at the same cursor over other hits. What
+// the first remembers of expiries and names is then not so.
+func theSamePlaceOverOtherHitsFences(t *testing.T, r *rig) {
+	now := time.Now()
+	b, shard := batchOf("a", now.UnixMilli(), 1)
+	first := r.writers()[shard]
+	if _, err := first.Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.flushAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := r.writers()[shard]
+	other := window.NewBatch(layout)
+	for i := 0; other.Shard(shard).Hits() == 0; i++ {
+		name := fmt.Appendf(nil, "other%d", i)
+		if hash := window.HashCounter(name); layout.ShardOf(hash) == shard {
+			other.Add(name, hash, now.UnixMilli(), now.UnixMilli(), 1)
+		}
+	}
+	if _, err := second.Commit(t.Context(), other.Shard(shard), cursorAt(1, now)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Commit(t.Context(), b.Shard(shard), cursorAt(2, now)); !errors.Is(err, window.ErrFenced) {
+		t.Fatalf("over another writer's hits: %v", err)
+	}
+	// Idle writers may each move as_of, and none fences the other.
+	third, later := r.writers()[shard], cursorAt(1, now)
+	empty := window.NewBatch(layout).Shard(shard)
+	for i, w := range []*window.Writer{second, third, second, third} {
+		later.AsOf += int64(i)
+		if _, err := w.Commit(t.Context(), empty, later); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func aLossInRedisRewinds(t *testing.T, r *rig) {
 	for name, lose := range map[string]func(*rig, int) error{
 		"all": func(r *rig, _ int) error { return r.flushAll(r.t.Context()) },

@@ -57,21 +57,29 @@ func partOf(counterHash uint64, parts int) int {
 	return int(high)
 }
 
-// same reports whether two cursors come from the same commits. The place alone
-// does not tell: after a loss another worker can arrive at it over messages that
-// were discarded meanwhile, and then neither its hashes nor its promises are this
-// one's. as_of does not count: idle workers may each move it.
-func (c Cursor) same(o Cursor) bool {
-	c.AsOf = o.AsOf
-	return c == o
+// record is a cursor as Redis keeps it.
+type record struct {
+	Cursor
+	// by is the writer that moved it over hits. The place alone does not tell whose
+	// commits they were: after a loss another worker can arrive at the same one over
+	// other messages, and then neither the expiries that it has set nor the names that
+	// it has listed are this one's.
+	by string
 }
 
-var cursorFields = []string{"created", "seq", "stored", "as_of", "incomplete_before", "ahead"}
+// same reports whether two records come from the same commits. as_of does not
+// count: idle workers may each move it.
+func (r record) same(o record) bool {
+	r.AsOf = o.AsOf
+	return r == o
+}
 
-func (c Cursor) values() []any {
+var cursorFields = []string{"created", "seq", "stored", "as_of", "incomplete_before", "ahead", "by"}
+
+func (c record) values() []any {
 	return []any{
 		"created", c.Created, "seq", c.Seq, "stored", c.Stored,
-		"as_of", c.AsOf, "incomplete_before", c.IncompleteBefore, "ahead", c.Ahead.String(),
+		"as_of", c.AsOf, "incomplete_before", c.IncompleteBefore, "ahead", c.Ahead.String(), "by", c.by,
 	}
 }
 
@@ -93,9 +101,9 @@ func parseAhead(text string) (a Ahead, err error) {
 	return a, nil
 }
 
-// parseCursor reads the reply of HMGET for cursorFields. Where the record does
+// parseRecord reads the reply of HMGET for cursorFields. Where the record does
 // not exist, found is false.
-func parseCursor(reply []any) (c Cursor, found bool, err error) {
+func parseRecord(reply []any) (c record, found bool, err error) {
 	if len(reply) != len(cursorFields) {
 		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(reply), len(cursorFields))
 	}
@@ -122,11 +130,12 @@ func parseCursor(reply []any) (c Cursor, found bool, err error) {
 			*dst, err = strconv.ParseInt(text[i], 10, 64)
 		}
 		if err != nil {
-			return Cursor{}, false, fmt.Errorf("cursor field %s is %q: a whole number was expected", cursorFields[i], text[i])
+			return record{}, false, fmt.Errorf("cursor field %s is %q: a whole number was expected", cursorFields[i], text[i])
 		}
 	}
-	if c.Ahead, err = parseAhead(text[len(text)-1]); err != nil {
-		return Cursor{}, false, err
+	if c.Ahead, err = parseAhead(text[5]); err != nil {
+		return record{}, false, err
 	}
+	c.by = text[6]
 	return c, true, nil
 }

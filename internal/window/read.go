@@ -228,7 +228,7 @@ func parseProgress(cursors map[string]*redis.SliceCmd, streams map[string]string
 		if err != nil {
 			return progress{}, err
 		}
-		c, found, err := parseCursor(cmd.Val())
+		c, found, err := parseRecord(cmd.Val())
 		if err != nil {
 			return progress{}, err
 		}

@@ -6,8 +6,8 @@ import (
 )
 
 func TestCursorRecordComesBack(t *testing.T) {
-	want := Cursor{Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, AsOf: 1763683200000, IncompleteBefore: 7,
-		Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2}}
+	want := record{Cursor{Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, AsOf: 1763683200000, IncompleteBefore: 7,
+		Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2}}, "WRITER"}
 	v := want.values()
 	reply := []any{}
 	for i := range cursorFields {
@@ -16,13 +16,13 @@ func TestCursorRecordComesBack(t *testing.T) {
 		}
 		reply = append(reply, fmt.Sprint(v[2*i+1]))
 	}
-	if got, found, err := parseCursor(reply); err != nil || !found || got != want {
+	if got, found, err := parseRecord(reply); err != nil || !found || got != want {
 		t.Errorf("%+v, %v, %v; want %+v", got, found, err, want)
 	}
-	if _, found, err := parseCursor(make([]any, len(cursorFields))); found || err != nil {
+	if _, found, err := parseRecord(make([]any, len(cursorFields))); found || err != nil {
 		t.Errorf("a missing record: %v, %v", found, err)
 	}
-	if _, _, err := parseCursor([]any{"1", nil, "1", "1", "1", ""}); err == nil {
+	if _, _, err := parseRecord([]any{"1", nil, "1", "1", "1", "", ""}); err == nil {
 		t.Error("half a record was taken")
 	}
 }
@@ -32,14 +32,14 @@ func FuzzParseCursor(f *testing.F) {
 	f.Add("1", "2", "3", "4", "5", "6 7 1/2", byte(0))
 	f.Add("", "-2", "x", "9999999999999999999", "1e3", "6 7 2/2", byte(3))
 	f.Fuzz(func(t *testing.T, a, b, c, d, e, ahead string, missing byte) {
-		reply := []any{a, b, c, d, e, ahead}
+		reply := []any{a, b, c, d, e, ahead, ahead}
 		for i := range reply {
 			if missing&(1<<i) != 0 {
 				reply[i] = nil
 			}
 		}
-		cursor, found, err := parseCursor(reply)
-		if err != nil && (found || cursor != Cursor{}) {
+		cursor, found, err := parseRecord(reply)
+		if err != nil && (found || cursor != record{}) {
 			t.Fatalf("%v comes with %+v", err, cursor)
 		}
 	})

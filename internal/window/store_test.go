@@ -25,6 +25,7 @@ var cases = []struct {
 	{"hashes are listpacks", hashesAreListpacks},
 	{"expiry goes out once for a hash in use", expiryGoesOutOnceForAHashInUse},
 	{"another workers cursor fences", anotherWorkersCursorFences},
+	{"the same place over other hits fences", theSamePlaceOverOtherHitsFences},
 	{"a loss in redis rewinds", aLossInRedisRewinds},
 	{"a commit outlasts redis", aCommitOutlastsRedis},
 	{"commit gives up with its context", commitGivesUpWithItsContext},
