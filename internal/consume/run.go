@@ -34,6 +34,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 		settings: settings, layout: settings.layout, log: log,
 		metrics: newMetrics(registry),
 		outage:  &outage{log: log},
+		open:    make(map[string]*held), absent: make(map[string]bool),
 	}
 
 	// The status server outlives the work, so that /healthz answers while the last commit runs.

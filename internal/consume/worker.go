@@ -59,7 +59,6 @@ type held struct {
 // run finds streams and reads its share of them until ctx ends and every session
 // has committed what it had.
 func (w *worker) run(ctx context.Context) error {
-	w.open, w.absent = make(map[string]*held), make(map[string]bool)
 	if err := awaitLeader(ctx, w.log, w.discover); err != nil {
 		if ctx.Err() != nil {
 			return nil
