@@ -10,7 +10,7 @@ type metrics struct {
 	commitSeconds                                        prometheus.Histogram
 	commitCommands, commitHits                           prometheus.Histogram
 	retries                                              prometheus.Counter
-	lagMessages, lagSeconds                              *prometheus.GaugeVec // by stream
+	lagMessages, lagSeconds, catchUp                     *prometheus.GaugeVec // by stream
 	fleetWorkers, held                                   prometheus.Gauge
 }
 
@@ -44,11 +44,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		commitHits:     histogram("commit_hits", "Hits in one transaction.", prometheus.ExponentialBuckets(1, 4, 12)),
 		lagMessages:    gauge("lag_messages", "Messages in the stream after the last one read."),
 		lagSeconds:     gauge("lag_seconds", "Age of the oldest moment that is not known to be counted, in seconds."),
+		catchUp:        gauge("catch_up_seconds", "Estimate of the seconds until the end of the stream is reached; 0 unless far behind, +Inf where the end moves away."),
 		fleetWorkers:   whole("fleet_workers", "Workers that share the streams, this one included; 0 where no fleet can be joined."),
 		held:           whole("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
 	r.MustRegister(m.messages, m.hits, m.rejects, m.discarded, m.conflicts, m.sessions, m.lost, commands, retries,
-		m.commitSeconds, m.commitCommands, m.commitHits, m.lagMessages, m.lagSeconds, m.fleetWorkers, m.held)
+		m.commitSeconds, m.commitCommands, m.commitHits, m.lagMessages, m.lagSeconds, m.catchUp, m.fleetWorkers, m.held)
 	return m
 }
 
@@ -66,4 +67,5 @@ func (m *metrics) start(stream string) {
 func (m *metrics) end(stream string) {
 	m.lagMessages.DeleteLabelValues(stream)
 	m.lagSeconds.DeleteLabelValues(stream)
+	m.catchUp.DeleteLabelValues(stream)
 }

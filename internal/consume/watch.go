@@ -22,6 +22,7 @@ func (s *session) watch(ctx context.Context) {
 	defer ticker.Stop()
 	var seen uint64
 	idle := 0
+	var behind backlog
 	for {
 		// The place first: read afterwards it can be beyond the end that the state tells of.
 		place, stored, waiting := s.buffer.place()
@@ -42,6 +43,7 @@ func (s *session) watch(ctx context.Context) {
 			return
 		default:
 			s.tail.set(state, s.observeLag(place, stored, state))
+			s.observeBacklog(&behind, place, state)
 			if place < state.last && place == seen && !waiting {
 				idle++
 			} else {
