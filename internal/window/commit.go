@@ -33,12 +33,12 @@ type Writer struct {
 	shard  int
 	key    string // of the cursor
 
-	id         string // see record.by
-	held       record // what Redis last said, for compare-and-set
-	exists     bool   // whether the record existed then
-	expiries   expiryMemory
-	prefixes   map[tierEpoch]string
-	increments increments
+	id       string // see record.by
+	held     record // what Redis last said, for compare-and-set
+	exists   bool   // whether the record existed then
+	expiries expiryMemory
+	prefixes map[tierEpoch]string
+	commands commands
 
 	// OnRetry is told of each attempt whose fate is unknown, before the pause.
 	OnRetry func(error)
@@ -188,7 +188,7 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 	var trusted, set []hashExpiry // hashes whose expiry is taken to be set, and is set here
 	names := make(newNames)
 	var clock *redis.TimeCmd
-	w.increments.reset()
+	w.commands.reset()
 	results, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		var each []cellCount
 		for k := range cells.counters {
@@ -202,7 +202,7 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 					continue // expired since the hit was stored
 				}
 				key := w.prefix(cell.tier, epoch) + c.name
-				w.increments.add(ctx, p, key, field, cell.n)
+				w.commands.increment(ctx, p, key, field, cell.n)
 				if firstOfHash(t, each, i) {
 					id := hashID(c.hash, cell.tier, epoch)
 					h := hashExpiry{key, id, deadline}
@@ -220,7 +220,7 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 		// After all increments: past its deadline EXPIREAT deletes the hash, and an
 		// increment behind it would make it anew without an expiry.
 		for _, h := range set {
-			p.ExpireAt(ctx, h.key, time.Unix(h.deadline, 0))
+			w.commands.expireAt(ctx, p, h.key, h.deadline)
 		}
 		names.write(ctx, p, w)
 		tops.write(ctx, p, now)
