@@ -50,17 +50,30 @@ func (r Redis) Options() *redis.UniversalOptions {
 	return &o
 }
 
-// WaitForRedis waits until Redis answers, of a cluster every master. Refused
-// credentials, and a server of another kind than REDIS_URL says, are errors at once.
+// WaitForRedis waits until Redis answers, of a cluster every master. A server of
+// another kind than REDIS_URL says is an error at once.
 func WaitForRedis(ctx context.Context, client redis.UniversalClient, log zerolog.Logger) error {
-	return WaitFor(ctx, log, "Redis", func(ctx context.Context) error {
+	return AskRedis(ctx, log, func(ctx context.Context) error {
 		err := answers(ctx, client)
+		if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
+			return UsageError{fmt.Errorf("Redis is not a cluster: %w: write redis:// in REDIS_URL", err)}
+		}
+		return err
+	})
+}
+
+// AskRedis calls ask until it succeeds, as WaitFor does: a fail-over can come
+// between any two questions. ask must be safe to repeat. Refused credentials and
+// rights are errors at once.
+func AskRedis(ctx context.Context, log zerolog.Logger, ask func(context.Context) error) error {
+	return WaitFor(ctx, log, "Redis", func(ctx context.Context) error {
+		err := ask(ctx)
 		switch {
 		case err == nil:
-		case redis.IsAuthError(err), redis.IsPermissionError(err):
+		case redis.IsAuthError(err):
 			return UsageError{fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL", err)}
-		case strings.Contains(err.Error(), "cluster support disabled"):
-			return UsageError{fmt.Errorf("Redis is not a cluster: %w: write redis:// in REDIS_URL", err)}
+		case redis.IsPermissionError(err):
+			return UsageError{fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the rights in docs/delivery.md", err)}
 		}
 		return err
 	})
