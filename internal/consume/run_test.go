@@ -49,7 +49,7 @@ func TestAStartingWorkerWaitsForRedis(t *testing.T) {
 	lost := &net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")}
 	faults := failing{
 		"config": {lost, lost},
-		"set":  {lost, replyError("READONLY You can't write against a read only replica."), replyError("CLUSTERDOWN The cluster is down")},
+		"set":    {lost, replyError("READONLY You can't write against a read only replica."), replyError("CLUSTERDOWN The cluster is down")},
 		"get":    {replyError("LOADING Redis is loading the dataset in memory"), replyError("MASTERDOWN Link with MASTER is down")},
 	}
 	client.AddHook(faults)
