@@ -24,7 +24,7 @@ type Settings struct {
 	Shards        int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace"`
 	Streams       Globs         `env:"INGEST_STREAMS" envDefault:"HITS*" help:"streams to count: names or globs, comma-separated; HITS_REJECTED never; new ones are found while running"`
 	Subject       string        `env:"INGEST_SUBJECT" envDefault:"hits.>" help:"where no stream matches at start, the stream HITS is created on this subject"`
-	Partitions    int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"where no stream matches at start and this is N > 1, HITS_0 to HITS_<N-1> are created on hitp.<i>.>"`
+	Partitions    int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"where no stream matches at start and this is N > 1, HITS_0 to HITS_<N-1> are created on hitp.<i>.>; where some of these are there, the missing ones are"`
 	FlushInterval time.Duration `env:"INGEST_FLUSH_INTERVAL" envDefault:"250ms" help:"longest time that a hit waits in memory before its commit begins; shorter is fresher and costs Redis more"`
 	MaxCommands   int           `env:"INGEST_MAX_COMMANDS" envDefault:"2000" help:"most Redis commands in one transaction, which blocks Redis while it runs (2000 take about 2 ms); the hits of one message are never split"`
 	MaxAhead      time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored"`
