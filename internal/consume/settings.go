@@ -45,6 +45,9 @@ func (s *Settings) Validate() error {
 		return &boot.SettingError{Key: "TIERS", Value: s.Tiers, Allowed: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
 	}
 	s.layout = window.Layout{Tiers: tiers, Shards: s.Shards}
+	if err := s.Redis.Validate(); err != nil {
+		return err
+	}
 	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
 	}
