@@ -15,6 +15,7 @@ import (
 type Redis struct {
 	URL       RedisURL `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379/0" secret:"true" help:"Redis: redis://[user:password@]host:port/db; a cluster: redis+cluster://host:port?addr=host:port; Sentinels: redis+sentinel://host:port/db?master_name=NAME&addr=host:port (their own credentials: sentinel_username, sentinel_password); rediss://, rediss+cluster://, rediss+sentinel:// for TLS"`
 	Namespace string   `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"first part of every Redis key: letters, digits, and _ - . (1 to 64)"`
+	TLS       RedisTLS
 }
 
 // ioTimeout bounds one exchange with Redis; what it stops is tried again by
@@ -41,6 +42,7 @@ func (r Redis) Client() redis.UniversalClient {
 // given reads and writes that can be repeated. The clients of its nodes do not.
 func (r Redis) Options() *redis.UniversalOptions {
 	o := *r.URL.options
+	o.TLSConfig = r.TLS.apply(o.TLSConfig)
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true // otherwise a deadline does not bound socket reads
 	o.DialerRetries = 1            // of 5 s each where a machine is gone: the caller tries again, by then perhaps at another
@@ -51,17 +53,35 @@ func (r Redis) Options() *redis.UniversalOptions {
 	return &o
 }
 
-// WaitForRedis waits until Redis answers, of a cluster every master. Refused
-// credentials, and a server of another kind than REDIS_URL says, are errors at once.
+// WaitForRedis waits until Redis answers, of a cluster every master. A server of
+// another kind than REDIS_URL says is an error at once.
 func WaitForRedis(ctx context.Context, client redis.UniversalClient, log zerolog.Logger) error {
-	return WaitFor(ctx, log, "Redis", func(ctx context.Context) error {
+	return AskRedis(ctx, log, func(ctx context.Context) error {
 		err := answers(ctx, client)
-		switch {
-		case err == nil:
-		case redis.IsAuthError(err), redis.IsPermissionError(err):
-			return UsageError{fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL", err)}
-		case strings.Contains(err.Error(), "cluster support disabled"):
+		if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
 			return UsageError{fmt.Errorf("Redis is not a cluster: %w: write redis:// in REDIS_URL", err)}
+		}
+		return err
+	})
+}
+
+// AskRedis calls ask until it succeeds, as WaitFor does: a fail-over can come
+// between any two questions. ask must be safe to repeat. Refused credentials,
+// certificates and rights are errors at once.
+func AskRedis(ctx context.Context, log zerolog.Logger, ask func(context.Context) error) error {
+	return WaitFor(ctx, log, "Redis", func(ctx context.Context) error {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		if refused := refusedCertificate(err); refused != nil {
+			return refused
+		}
+		switch {
+		case redis.IsAuthError(err):
+			return UsageError{fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL", err)}
+		case redis.IsPermissionError(err):
+			return UsageError{fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the rights in docs/delivery.md", err)}
 		}
 		return err
 	})

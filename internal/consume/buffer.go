@@ -134,8 +134,8 @@ func (b *buffer) setLimit() {
 }
 
 // fits reports whether a message can join the filling half without taking a
-// shard over the limit. A message always fits into an empty half: its
-// hits are never split.
+// shard over the limit. A message always fits into an empty half: a
+// half ends at a message's end.
 func (b *buffer) fits(m message) bool {
 	l := b.filling
 	if l.messages == 0 {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rs/zerolog"
 
 	"tallyroll/internal/window"
 )
@@ -148,7 +147,7 @@ func (w *worker) admit(ctx context.Context, name string, before int64) error {
 
 // admitLoss admits that a stream was deleted before all of it was read, trying
 // for as long as ctx lives.
-func (w *worker) admitLoss(ctx context.Context, name string, log zerolog.Logger) {
+func (w *worker) admitLoss(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		at, err := w.serverTime(ctx)
 		if err == nil {
@@ -157,7 +156,7 @@ func (w *worker) admitLoss(ctx context.Context, name string, log zerolog.Logger)
 		if err == nil {
 			return
 		}
-		log.Warn().Err(err).Msg("hits were lost with the stream, and answers do not say so yet")
+		w.log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers do not say so yet")
 		select {
 		case <-ctx.Done():
 		case <-time.After(maxReopen):

@@ -59,14 +59,7 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 	w.store = window.NewStore(client, w.settings.Redis.Namespace)
-	if err := w.checkRedis(ctx); err != nil {
-		return err
-	}
-	if err := w.store.EnsureLayout(ctx, w.layout); err != nil {
-		var mismatch *window.LayoutMismatchError
-		if errors.As(err, &mismatch) {
-			return boot.UsageError{Err: err}
-		}
+	if err := w.openNamespace(ctx); err != nil {
 		return err
 	}
 
@@ -99,16 +92,36 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	return w.run(ctx)
 }
 
+// openNamespace sees that Redis and the namespace in it are fit to count in. It
+// waits while Redis is away, since a fail-over can begin once it has answered;
+// what only a person can mend is an error at once.
+func (w *worker) openNamespace(ctx context.Context) error {
+	if err := boot.AskRedis(ctx, w.log, w.checkRedis); err != nil {
+		return err
+	}
+	return boot.AskRedis(ctx, w.log, func(ctx context.Context) error {
+		err := w.store.EnsureLayout(ctx, w.layout)
+		var mismatch *window.LayoutMismatchError
+		if errors.As(err, &mismatch) || errors.Is(err, window.ErrBadLayout) {
+			return boot.UsageError{Err: err}
+		}
+		return err
+	})
+}
+
 // checkRedis refuses a Redis whose settings break the promise, and says what else
-// people should know of them.
+// people should know of them, once all its servers have been looked at.
 func (w *worker) checkRedis(ctx context.Context) error {
 	warnings, err := w.store.CheckServer(ctx)
+	var eviction *window.EvictionError
+	if err != nil && !errors.As(err, &eviction) {
+		return err
+	}
 	for _, warning := range warnings {
 		w.log.Warn().Msg(warning)
 	}
-	var eviction *window.EvictionError
-	if !errors.As(err, &eviction) {
-		return err
+	if eviction == nil {
+		return nil
 	}
 	if !w.settings.AllowEviction {
 		return boot.UsageError{Err: err}

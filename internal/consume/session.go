@@ -108,8 +108,8 @@ func (t *tail) reached(seq uint64, stored int64) (at int64) {
 	return t.at
 }
 
-// run keeps the stream flowing until ctx ends (nil) or something asks for a new
-// session (the reason). When ctx ends it commits what it has in memory first.
+// run keeps the stream flowing until ctx ends (nil), something asks for a new
+// session, or the stream is gone (the reason). When ctx ends it commits what it has in memory first.
 // opened is called once the stream is being read.
 func (s *session) run(ctx context.Context, opened func()) error {
 	within, fail := context.WithCancelCause(ctx)
@@ -146,10 +146,11 @@ func (s *session) run(ctx context.Context, opened func()) error {
 	s.flushLoop(ctx, within, reading)
 	fail(nil)
 	watching.Wait()
-	if ctx.Err() != nil {
-		return nil
+	// A stream that is gone is let go by the fleet, too, perhaps before the last commit has ended.
+	if err := context.Cause(within); ctx.Err() == nil || errors.Is(err, errNoStream) {
+		return err
 	}
-	return context.Cause(within)
+	return nil
 }
 
 // orGone looks whether a reading was lost because the stream was deleted.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,34 @@ type rig struct {
 	js     jetstream.JetStream
 	store  *window.Store
 	reader *window.Reader
+	logs   logs // of all workers
+}
+
+// logs are lines that workers write; they are the test's, too.
+type logs struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logs) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+// await waits for a line that has all of the parts.
+func (l *logs) await(t *testing.T, parts ...string) {
+	t.Helper()
+	stack.Eventually(t, soon, fmt.Sprintf("a line with %q", parts), func() (bool, string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for line := range strings.Lines(l.text.String()) {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+				return true, ""
+			}
+		}
+		return false, "no such line"
+	})
 }
 
 func newRig(t *testing.T) *rig { return newRigOn(t, stack.NATS(t)) }
@@ -84,7 +113,9 @@ func (r *rig) start(env ...string) *running {
 	}, env...)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, settings, zerolog.New(zerolog.NewTestWriter(r.t))) }()
+	go func() {
+		ended <- Run(ctx, settings, zerolog.New(zerolog.MultiLevelWriter(zerolog.NewTestWriter(r.t), &r.logs)))
+	}()
 	w := &running{t: r.t, addr: addr}
 	w.stop = sync.OnceFunc(func() {
 		cancel()

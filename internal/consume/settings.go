@@ -24,9 +24,9 @@ type Settings struct {
 	Shards        int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace"`
 	Streams       Globs         `env:"INGEST_STREAMS" envDefault:"HITS*" help:"streams to count: names or globs, comma-separated; HITS_REJECTED never; new ones are found while running"`
 	Subject       string        `env:"INGEST_SUBJECT" envDefault:"hits.>" help:"where no stream matches at start, the stream HITS is created on this subject"`
-	Partitions    int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"where no stream matches at start and this is N > 1, HITS_0 to HITS_<N-1> are created on hitp.<i>.>"`
+	Partitions    int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"where no stream matches at start and this is N > 1, HITS_0 to HITS_<N-1> are created on hitp.<i>.>; where some of these are there, the missing ones are"`
 	FlushInterval time.Duration `env:"INGEST_FLUSH_INTERVAL" envDefault:"250ms" help:"longest time that a hit waits in memory before its commit begins; shorter is fresher and costs Redis more"`
-	MaxCommands   int           `env:"INGEST_MAX_COMMANDS" envDefault:"2000" help:"most Redis commands in one transaction, which blocks Redis while it runs (2000 take about 2 ms); the hits of one message are never split"`
+	MaxCommands   int           `env:"INGEST_MAX_COMMANDS" envDefault:"2000" help:"most Redis commands in one transaction, which blocks Redis while it runs (2000 take about 2 ms); a flush of more goes out in several"`
 	MaxAhead      time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored"`
 	MaxHits       int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
 	Replicas      int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that it creates, and of the bucket by which workers share streams"`
@@ -45,6 +45,9 @@ func (s *Settings) Validate() error {
 		return &boot.SettingError{Key: "TIERS", Value: s.Tiers, Allowed: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
 	}
 	s.layout = window.Layout{Tiers: tiers, Shards: s.Shards}
+	if err := s.Redis.Validate(); err != nil {
+		return err
+	}
 	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
 	}

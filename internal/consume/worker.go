@@ -136,15 +136,18 @@ func (w *worker) follow(ctx context.Context, s share) {
 }
 
 // read starts the sessions of a stream; under mu.
-func (w *worker) read(ctx context.Context, name string) {
-	ctx, stop := context.WithCancel(ctx)
+func (w *worker) read(working context.Context, name string) {
+	ctx, stop := context.WithCancel(working)
 	h := &held{stop: stop}
 	w.open[name] = h
 	w.metrics.held.Set(float64(len(w.open)))
 	w.fleet.hold(name)
 	w.running.Go(func() {
 		defer stop()
-		gone := w.keep(ctx, name, &h.isOpen, func() source { return newJetStreamSource(w.js, name, w.pullBytes()) })
+		gone, lost := w.keep(ctx, name, &h.isOpen, func() source { return newJetStreamSource(w.js, name, w.pullBytes()) })
+		if lost {
+			w.admitLoss(working, name) // also where the fleet has let go of the stream meanwhile
+		}
 		w.mu.Lock()
 		delete(w.open, name)
 		if gone {
@@ -157,16 +160,18 @@ func (w *worker) read(ctx context.Context, name string) {
 }
 
 // discover looks which streams there are, and tells the fleet. At the first look
-// it makes streams where none matches.
+// it makes the streams that are wanting.
 func (w *worker) discover(ctx context.Context) error {
 	all, err := w.list(ctx)
-	if err == nil && w.known == nil && !slices.ContainsFunc(all, w.settings.Streams.match) {
-		var made []string
-		made, err = w.create(ctx)
-		all = append(all, made...)
-	}
 	if err != nil {
 		return err
+	}
+	if w.known == nil {
+		made, err := w.create(ctx, w.wanting(all))
+		if err != nil {
+			return err
+		}
+		all = append(all, made...)
 	}
 	w.mu.Lock()
 	for _, name := range all {
@@ -191,13 +196,40 @@ func (w *worker) list(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// create makes HITS, or HITS_0… where there are to be several.
-func (w *worker) create(ctx context.Context) ([]string, error) {
-	subjects := map[string]string{"HITS": w.settings.Subject}
-	if n := w.settings.Partitions; n > 1 {
-		clear(subjects)
-		for i := range n {
-			subjects[fmt.Sprintf("HITS_%d", i)] = fmt.Sprintf("hitp.%d.>", i)
+// wanting are the streams to be made, by name, with their subjects: HITS, or
+// HITS_0… where there are to be several, if no stream matches; or those of
+// HITS_0… that are missing, if some are there: whoever was to make them has died
+// on its way, or INGEST_PARTITIONS has been raised.
+func (w *worker) wanting(all []string) map[string]string {
+	own := w.own()
+	if !slices.ContainsFunc(all, w.settings.Streams.match) {
+		return own
+	}
+	if len(own) == 1 || !slices.ContainsFunc(all, func(name string) bool { return own[name] != "" }) {
+		return nil // all streams are somebody else's
+	}
+	maps.DeleteFunc(own, func(name, _ string) bool { return slices.Contains(all, name) || !w.settings.Streams.match(name) })
+	return own
+}
+
+// own are the streams that a worker makes, by name, with their subjects.
+func (w *worker) own() map[string]string {
+	n := w.settings.Partitions
+	if n == 1 {
+		return map[string]string{"HITS": w.settings.Subject}
+	}
+	subjects := make(map[string]string, n)
+	for i := range n {
+		subjects[fmt.Sprintf("HITS_%d", i)] = fmt.Sprintf("hitp.%d.>", i)
+	}
+	return subjects
+}
+
+// create makes streams; another worker may be faster.
+func (w *worker) create(ctx context.Context, subjects map[string]string) ([]string, error) {
+	for name := range subjects {
+		if !w.settings.Streams.match(name) {
+			return nil, fmt.Errorf("no stream matches INGEST_STREAMS=%s, and the new stream %s would not either", w.settings.Streams, name)
 		}
 	}
 	var names []string
@@ -209,9 +241,6 @@ func (w *worker) create(ctx context.Context) ([]string, error) {
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil, fmt.Errorf("create stream %s on %s: %w", name, subject, err)
 		}
-		if !w.settings.Streams.match(name) {
-			return nil, fmt.Errorf("no stream matches INGEST_STREAMS=%s, and the new stream %s would not either", w.settings.Streams, name)
-		}
 		w.log.Info().Str("stream", name).Str("subject", subject).Stringer("max_age", w.settings.MaxAge).Int("replicas", w.settings.Replicas).Msg("stream created")
 		names = append(names, name)
 	}
@@ -219,8 +248,8 @@ func (w *worker) create(ctx context.Context) ([]string, error) {
 }
 
 // keep runs one session after another, each with a new source, until ctx ends or
-// the stream is gone, which it reports.
-func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, newSource func() source) (gone bool) {
+// the stream is gone, which it reports, and whether hits are known to be lost with it.
+func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, newSource func() source) (gone, lost bool) {
 	log := w.log.With().Str("stream", name).Logger()
 	w.metrics.start(name)
 	defer w.metrics.end(name)
@@ -241,15 +270,12 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, new
 		switch {
 		case err == nil:
 			log.Info().Msg("stream let go")
-			return false
-		case ctx.Err() != nil:
-			return false
+			return false, false
 		case errors.Is(err, errNoStream):
 			log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
-			if unread {
-				w.admitLoss(ctx, name, log)
-			}
-			return true
+			return true, unread
+		case ctx.Err() != nil:
+			return false, false
 		case s.writers == nil || errors.Is(err, window.ErrFenced): // it never got going, or someone else has it
 			pause = min(max(2*pause, 100*time.Millisecond), maxReopen)
 		case time.Since(began) > maxReopen:
@@ -263,7 +289,7 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, new
 		case <-time.After(pause + rand.N(pause+time.Millisecond)):
 		}
 	}
-	return false
+	return false, false
 }
 
 // What all streams of a worker may keep in memory together. Each gets its part

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -94,7 +95,7 @@ func TestCreateStreams(t *testing.T) {
 				t.Fatalf("streams before: %v %v", names, err)
 			}
 			for range 2 { // again where they are there already: another worker was faster
-				names, err := w.create(t.Context())
+				names, err := w.create(t.Context(), w.wanting(nil))
 				if err != nil || len(names) != len(test.subjects) {
 					t.Fatalf("created %v: %v", names, err)
 				}
@@ -117,10 +118,47 @@ func TestCreateStreams(t *testing.T) {
 	}
 	t.Run("not matching", func(t *testing.T) {
 		w := &worker{settings: parse(t, "INGEST_STREAMS=CLICKS"), js: stack.NATS(t).JetStream(), log: zerolog.Nop()}
-		if _, err := w.create(t.Context()); err == nil || !strings.Contains(err.Error(), "CLICKS") {
+		if _, err := w.create(t.Context(), w.wanting(nil)); err == nil || !strings.Contains(err.Error(), "CLICKS") {
 			t.Errorf("error %v, want one that names INGEST_STREAMS", err)
 		}
 	})
+}
+
+// A worker that dies while it makes the streams leaves a part of them.
+func TestMissingStreamsAreMade(t *testing.T) {
+	for _, test := range []struct {
+		name, there string // names, space-separated
+		env         []string
+		want        string // to be made
+	}{
+		{"none", "OTHER", []string{"INGEST_PARTITIONS=4"}, "HITS_0 HITS_1 HITS_2 HITS_3"},
+		{"some", "HITS_0 HITS_3", []string{"INGEST_PARTITIONS=4"}, "HITS_1 HITS_2"},
+		{"all", "HITS_0 HITS_1", []string{"INGEST_PARTITIONS=2"}, ""},
+		{"more than are asked for", "HITS_0 HITS_1 HITS_2", []string{"INGEST_PARTITIONS=2"}, ""},
+		{"one of somebody else's", "HITS", []string{"INGEST_PARTITIONS=4"}, ""},
+		{"some that this worker does not read", "HITS_0", []string{"INGEST_PARTITIONS=4", "INGEST_STREAMS=HITS_[01]"}, "HITS_1"},
+		{"one stream only", "HITS_0", nil, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := &worker{settings: parse(t, test.env...)}
+			if got := slices.Sorted(maps.Keys(w.wanting(strings.Fields(test.there)))); !slices.Equal(got, strings.Fields(test.want)) {
+				t.Errorf("%v are to be made, want %s", got, test.want)
+			}
+		})
+	}
+
+	r := newRig(t)
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_1", Subjects: []string{"hitp.1.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.start("INGEST_PARTITIONS=3")
+	for i := range 3 {
+		stack.Eventually(t, soon, "a stream for every partition", func() (bool, string) {
+			_, err := r.js.Publish(t.Context(), fmt.Sprintf("hitp.%d.c", i), nil)
+			return err == nil, fmt.Sprint(i, err)
+		})
+	}
+	r.settled(3)
 }
 
 // A cluster that is coming up refuses for a while what it will do.

@@ -38,6 +38,9 @@ const maxMaxKeys = 100_000
 
 // Validate checks what the types do not.
 func (s *Settings) Validate() error {
+	if err := s.Redis.Validate(); err != nil {
+		return err
+	}
 	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
 	}

@@ -31,6 +31,10 @@ func NewStore(client redis.UniversalClient, ns string) *Store {
 // ErrNoLayout is the answer of a namespace that no worker has written to yet.
 var ErrNoLayout = errors.New("the namespace has no layout yet: start ingest first")
 
+// ErrBadLayout is a layout record that this program cannot read: of another
+// version of it, or of something else.
+var ErrBadLayout = errors.New("layout record")
+
 // LayoutMismatchError is a namespace that was made with other settings.
 type LayoutMismatchError struct {
 	Namespace  string
@@ -69,17 +73,20 @@ func decodeLayout(text string) (Layout, error) {
 func decodeLayoutID(text string) (l Layout, id string, err error) {
 	var r layoutRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		return Layout{}, "", fmt.Errorf("layout record: %w", err)
+		return Layout{}, "", fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
 	if r.Version != layoutVersion || r.Hash != layoutHash {
-		return Layout{}, "", fmt.Errorf("layout record has version %d and hash %q; this program knows version %d and %s", r.Version, r.Hash, layoutVersion, layoutHash)
+		return Layout{}, "", fmt.Errorf("%w has version %d and hash %q; this program knows version %d and %s", ErrBadLayout, r.Version, r.Hash, layoutVersion, layoutHash)
 	}
 	tiers, err := ParseTiers(r.Tiers, 1<<20) // the writer has checked its own limit
 	if err != nil {
-		return Layout{}, "", fmt.Errorf("layout record: %w", err)
+		return Layout{}, "", fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
 	l = Layout{Tiers: tiers, Shards: r.Shards}
-	return l, r.ID, l.Validate()
+	if err := l.Validate(); err != nil {
+		return Layout{}, "", fmt.Errorf("%w: %w", ErrBadLayout, err)
+	}
+	return l, r.ID, nil
 }
 
 // ID tells this namespace from one of the same name in another Redis: workers of
@@ -124,6 +131,9 @@ func (s *Store) layout(ctx context.Context) (l Layout, id string, err error) {
 	text, err := s.client.Get(ctx, s.keys.layout()).Result()
 	if errors.Is(err, redis.Nil) {
 		return Layout{}, "", ErrNoLayout
+	}
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return Layout{}, "", fmt.Errorf("%w %s is no string: %w", ErrBadLayout, s.keys.layout(), err)
 	}
 	if err != nil {
 		return Layout{}, "", fmt.Errorf("read layout of %s: %w", s.keys.namespace, err)

@@ -59,11 +59,11 @@ func TestTLSAndAUserOfFewRights(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			certificate := stack.NewCertificate(t)
-			trust := "SSL_CERT_FILE=" + certificate.CertFile
+			trust, cert, key := "REDIS_CA="+certificate.CertFile, "REDIS_CERT="+certificate.CertFile, "REDIS_KEY="+certificate.KeyFile
 			redis := redisAt(start(t, stack.RedisTLS(certificate)))
 			s := &system{t: t, nats: stack.NATS(t)}
-			s.ingest = stack.Ingest(t, s.nats, redis, trust)
-			s.query = stack.Query(t, redis, trust)
+			s.ingest = stack.Ingest(t, s.nats, redis, trust, cert, key)
+			s.query = stack.Query(t, redis, trust, cert, key)
 			s.js = s.nats.JetStream()
 			for _, counter := range []string{"a", "b", "c", "d", "e"} { // on several shards
 				s.send("hits."+counter, "")
@@ -73,9 +73,22 @@ func TestTLSAndAUserOfFewRights(t *testing.T) {
 				t.Errorf("a right is missing, or the password is in the log: %s", logs)
 			}
 
-			code, out := ends(t, "ingest", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+strings.Replace(string(redis), "s3cret", "wr0ng", 1), trust, "INGEST_ADDR=127.0.0.1:0")
-			if code != 2 || !strings.Contains(out, "REDIS_URL") || strings.Contains(out, "wr0ng") {
-				t.Errorf("with another password ingest ends with %d and %q", code, out)
+			wrong := strings.Replace(string(redis), "s3cret", "wr0ng", 1)
+			for _, test := range []struct {
+				name string
+				env  []string
+				want string
+			}{
+				{"another password", []string{"REDIS_URL=" + wrong, trust, cert, key}, "REDIS_URL"},
+				{"no certificate", []string{"REDIS_URL=" + string(redis), trust}, "REDIS_CERT"},
+				{"no authority", []string{"REDIS_URL=" + string(redis), cert, key}, "REDIS_CA"},
+				{"half a certificate", []string{"REDIS_URL=" + string(redis), trust, cert}, "REDIS_KEY"},
+				{"certificates without TLS", []string{"REDIS_URL=redis://127.0.0.1:1", cert, key}, "rediss"},
+			} {
+				code, out := ends(t, "ingest", nil, append(test.env, "NATS_URL="+s.nats.URL(), "INGEST_ADDR=127.0.0.1:0")...)
+				if code != 2 || !strings.Contains(out, test.want) || strings.Contains(out, "wr0ng") {
+					t.Errorf("with %s ingest ends with %d and %q", test.name, code, out)
+				}
 			}
 		})
 	}

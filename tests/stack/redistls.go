@@ -53,14 +53,15 @@ func NewCertificate(t testing.TB) Certificate {
 }
 
 // RedisTLS makes the server listen for TLS too, on [RedisServer.TLSAddr], and the
-// nodes of a cluster talk to each other in it. Clients need no certificate.
+// nodes of a cluster talk to each other in it. Clients must show a certificate:
+// this one will do.
 func RedisTLS(c Certificate) RedisOption {
 	return func(o *redisOptions) { o.tls = &c }
 }
 
 func (c *Certificate) args(port int) []string {
 	return []string{"--tls-port", strconv.Itoa(port), "--tls-cert-file", c.CertFile, "--tls-key-file", c.KeyFile,
-		"--tls-ca-cert-file", c.CertFile, "--tls-auth-clients", "no", "--tls-cluster", "yes"}
+		"--tls-ca-cert-file", c.CertFile, "--tls-auth-clients", "yes", "--tls-cluster", "yes"}
 }
 
 // TLSAddr is host:port of a server started with [RedisTLS].

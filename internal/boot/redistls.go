@@ -1,0 +1,81 @@
+package boot
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// RedisTLS is how the servers of a rediss URL are checked, and what they are shown.
+type RedisTLS struct {
+	CA   string `env:"REDIS_CA" help:"with rediss: a PEM file of the authorities that sign the servers' certificates (default: the system's)"`
+	Cert string `env:"REDIS_CERT" help:"this client's certificate (PEM), with REDIS_KEY: redis-server asks for one unless it has tls-auth-clients no"`
+	Key  string `env:"REDIS_KEY" help:"the private key of REDIS_CERT (PEM)"`
+
+	roots *x509.CertPool // of CA; nil for the system's
+}
+
+// Validate reads the files. It belongs to the Validate of all settings.
+func (r *Redis) Validate() error {
+	t := &r.TLS
+	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key}} {
+		if file.path != "" && r.URL.options.TLSConfig == nil {
+			return &SettingError{Key: file.key, Value: file.path, Allowed: "a PEM file where REDIS_URL begins with rediss, and nothing where it does not: the connection would not be encrypted"}
+		}
+	}
+	if t.CA != "" {
+		pem, err := os.ReadFile(t.CA)
+		if err != nil {
+			return &SettingError{Key: "REDIS_CA", Value: t.CA, Allowed: fmt.Sprintf("a PEM file that can be read (%v)", err)}
+		}
+		t.roots = x509.NewCertPool()
+		if !t.roots.AppendCertsFromPEM(pem) {
+			return &SettingError{Key: "REDIS_CA", Value: t.CA, Allowed: "a PEM file with a certificate: there is none in it"}
+		}
+	}
+	switch {
+	case t.Cert == "" && t.Key == "":
+	case t.Key == "":
+		return &SettingError{Key: "REDIS_CERT", Value: t.Cert, Allowed: "a PEM file together with REDIS_KEY"}
+	case t.Cert == "":
+		return &SettingError{Key: "REDIS_KEY", Value: t.Key, Allowed: "a PEM file together with REDIS_CERT"}
+	default:
+		if _, err := tls.LoadX509KeyPair(t.Cert, t.Key); err != nil {
+			return &SettingError{Key: "REDIS_CERT", Value: t.Cert, Allowed: fmt.Sprintf("a PEM certificate that belongs to the key in REDIS_KEY (%v)", err)}
+		}
+	}
+	return nil
+}
+
+// apply returns a URL's configuration with the files; nil without TLS.
+func (t RedisTLS) apply(config *tls.Config) *tls.Config {
+	if config == nil {
+		return nil
+	}
+	config = config.Clone()
+	config.RootCAs = t.roots
+	if t.Cert != "" {
+		// Read for every connection: a certificate that is renewed in its file is used from then on.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+			return &pair, err
+		}
+	}
+	return config
+}
+
+// refusedCertificate says whose certificate the other end does not take; nil where
+// err is about something else.
+func refusedCertificate(err error) error {
+	var theirs *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &theirs):
+		return UsageError{fmt.Errorf("the certificate of Redis is not trusted: %w: set REDIS_CA to the authority that signed it, for the host in REDIS_URL", err)}
+	case strings.Contains(err.Error(), "remote error: tls:") && strings.Contains(err.Error(), "certificate"): // an alert; its type is not exported
+		return UsageError{fmt.Errorf("Redis refused the client certificate: %w: set REDIS_CERT and REDIS_KEY to one that it trusts", err)}
+	}
+	return nil
+}

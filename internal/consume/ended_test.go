@@ -1,0 +1,64 @@
+package consume
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// A stream is deleted while hits of it are in a worker's memory, and Redis takes
+// none until the worker has given them up. By then the fleet has let go of the stream.
+func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
+	r := newRig(t)
+	r.createStream(0)
+	w := r.start()
+	r.publish(10)
+	r.settled(10)
+	began := time.Now().UnixMilli()
+	since := func() (window.Answers, error) {
+		now := time.Now().UnixMilli()
+		return r.reader.Answer(t.Context(), now, []window.Question{{Counter: "c", Range: window.Range{From: began, To: now}}})
+	}
+	stack.Eventually(t, soon, "a complete answer", func() (bool, string) {
+		got, err := since()
+		return err == nil && got.Answers[0].Complete, fmt.Sprintf("%+v %v", got, err)
+	})
+
+	maxMemory := func(bytes string) {
+		t.Helper()
+		if err := r.redis.Client().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	maxMemory("1")
+	r.publish(20)
+	stack.Eventually(t, soon, "a commit to be refused", func() (bool, string) {
+		n := w.metric("commit_retries_total")
+		return n > 0, fmt.Sprint(n)
+	})
+	deleted := time.Now().UnixMilli()
+	if err := r.js.DeleteStream(t.Context(), "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	r.logs.await(t, "the stream is gone", `"hits_lost":true`)
+	maxMemory("0")
+
+	stack.Eventually(t, soon, "the loss to be admitted", func() (bool, string) {
+		got, err := since()
+		return err == nil && !got.Answers[0].Complete, fmt.Sprintf("%+v %v", got, err)
+	})
+	stack.Eventually(t, soon, "every shard to admit it", func() (bool, string) {
+		for shard := range testLayout.Shards {
+			if c := r.cursor(shard); c.IncompleteBefore < deleted {
+				return false, fmt.Sprintf("shard %d: %+v", shard, c)
+			}
+		}
+		return true, ""
+	})
+	if got, err := r.answer(); err != nil || got.Answers[0].Total.Total != 10 {
+		t.Errorf("%+v %v, want the 10 hits that had been counted before", got, err)
+	}
+}
