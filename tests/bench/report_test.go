@@ -120,6 +120,10 @@ What is alive at a moment, the mean over moments; names of 5 to 7 characters. Ra
 | 1,000 clients of /v1/live | events/s (least to most) | by the client | processors of query |
 | --- | --- | --- | --- |
 | {{.Live}} |
+{{end}}{{if .Busy}}
+Where nothing is asked the worker counts {{.Alone}} hits/s.
+{{end}}{{if .Ended}}
+Marked *: the backlog ended while it was measured, so the servers were idle for a part of it.
 {{end}}{{end}}`))
 
 type view struct {
