@@ -11,6 +11,15 @@ import (
 // the request gives none.
 type count string
 
+// UnmarshalJSON keeps the value as it is written, so that what is no number is
+// refused in one place, with the field's name.
+func (c *count) UnmarshalJSON(data []byte) error {
+	if *c = count(data); *c == "null" {
+		*c = ""
+	}
+	return nil
+}
+
 // Schema describes the number that it is to be.
 func (count) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeInteger} }
 

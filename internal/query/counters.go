@@ -12,11 +12,12 @@ import (
 
 const defaultCounters, maxCounters = 100, 1000
 
-// countersParams is what GET /v1/counters takes.
+// countersParams is what GET /v1/counters takes, and as JSON the endpoint
+// counters over NATS.
 type countersParams struct {
-	Prefix string `query:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
-	Limit  count  `query:"limit" doc:"The most names in a page: 1 to 1000. Default: 100." example:"100"`
-	After  string `query:"after" doc:"The page begins after this name: next of the page before." example:"shop.checkout.eu"`
+	Prefix string `query:"prefix" json:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
+	Limit  count  `query:"limit" json:"limit" doc:"The most names in a page: 1 to 1000. Default: 100." example:"100"`
+	After  string `query:"after" json:"after" doc:"The page begins after this name: next of the page before." example:"shop.checkout.eu"`
 }
 
 // Resolve reads the parameters again: see single.
@@ -52,26 +53,32 @@ func (s *service) registerCounters(api huma.API) {
 }
 
 func (s *service) counters(ctx context.Context, in *countersParams) (*countersOutput, error) {
+	out, err := s.findCounters(ctx, "query", in)
+	return &countersOutput{out}, err
+}
+
+// findCounters is as findTop.
+func (s *service) findCounters(ctx context.Context, where string, in *countersParams) (countersAnswer, error) {
 	limit, err := in.Limit.read("limit", defaultCounters, maxCounters)
 	if err != nil {
-		return nil, refusedParam(err)
+		return countersAnswer{}, inputProblem(err, where)
 	}
-	for name, text := range map[string]string{"prefix": in.Prefix, "after": in.After} {
-		if text == "" {
+	for _, p := range []struct{ name, text string }{{"prefix", in.Prefix}, {"after", in.After}} {
+		if p.text == "" {
 			continue
 		}
-		if err := checkKey(name, text); err != nil {
-			return nil, refusedParam(err)
+		if err := checkKey(p.name, p.text); err != nil {
+			return countersAnswer{}, inputProblem(err, where)
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	found, err := s.reader.Names(limited, s.now().UnixMilli(), window.NamesQuestion{Prefix: in.Prefix, After: in.After, Limit: limit})
+	found, err := bounded(ctx, s, func(ctx context.Context) (window.Names, error) {
+		return s.reader.Names(ctx, s.now().UnixMilli(), window.NamesQuestion{Prefix: in.Prefix, After: in.After, Limit: limit})
+	})
 	if err != nil {
-		return nil, s.unavailable(ctx, err)
+		return countersAnswer{}, err
 	}
 	if found.Counters == nil {
 		found.Counters = []string{} // not null
 	}
-	return &countersOutput{countersAnswer{AsOf: timeOf(found.AsOf), Counters: found.Counters, Next: found.Next}}, nil
+	return countersAnswer{AsOf: timeOf(found.AsOf), Counters: found.Counters, Next: found.Next}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"strconv"
+	"strings"
 	"time"
 
 	"tallyroll/internal/window"
@@ -14,7 +15,10 @@ import (
 func seriesCSV(keys []string, found []window.Series) []byte {
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
-	row := append([]string{"time"}, keys...)
+	row := []string{"time"}
+	for _, key := range keys {
+		row = append(row, heading(key))
+	}
 	_ = w.Write(row) // a buffer takes everything
 	for i := range found[0].Counts {
 		row[0] = timeOf(found[0].Range.From + int64(i)*found[0].Step.Milliseconds()).Format(time.RFC3339)
@@ -25,4 +29,16 @@ func seriesCSV(keys []string, found []window.Series) []byte {
 	}
 	w.Flush()
 	return out.Bytes()
+}
+
+// heading is a counter's name that no spreadsheet takes for a formula: names can
+// come from strangers, such as the paths of an access log, and a formula can send
+// away what stands beside it (OWASP ASVS 5.0, 1.2.10). Nothing is lost, for whoever
+// asks has given the names, and columns are in their order. Programs that want
+// them as they are have JSON.
+func heading(key string) string {
+	if strings.ContainsRune("=+-@\uff1d\uff0b\uff0d\uff20", []rune(key)[0]) { // as wide characters, too
+		return "'" + key
+	}
+	return key
 }

@@ -20,17 +20,27 @@ import (
 // patience is what an asker may have to wait for a refusal.
 const patience = 3 * time.Second
 
-// refusedInTime asks while Redis cannot answer.
-func refusedInTime(t *testing.T, h http.Handler) problem {
+// resources are questions of every kind.
+var resources = []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/top?window=10m", "/v1/counters"}
+
+// refusedInTime asks for every resource while Redis cannot answer, and returns
+// the last problem. All of them say the same.
+func refusedInTime(t *testing.T, h http.Handler) (p problem) {
 	t.Helper()
-	start := time.Now()
-	resp := ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
-	p := refused(t, resp, http.StatusServiceUnavailable)
-	if took := time.Since(start); took > patience {
-		t.Errorf("refused after %v, want within %v", took, patience)
-	}
-	if got := resp.Header.Get("Retry-After"); got != "1" {
-		t.Errorf("Retry-After %q", got)
+	for i, target := range resources {
+		start := time.Now()
+		resp := ask1(h, http.MethodGet, target, "")
+		before := p
+		p = refused(t, resp, http.StatusServiceUnavailable)
+		if took := time.Since(start); took > patience {
+			t.Errorf("%s: refused after %v, want within %v", target, took, patience)
+		}
+		if got := resp.Header.Get("Retry-After"); got != "1" {
+			t.Errorf("%s: Retry-After %q", target, got)
+		}
+		if i > 0 && p.Detail != before.Detail {
+			t.Errorf("%s: %q, but %s: %q", target, p.Detail, resources[i-1], before.Detail)
+		}
 	}
 	return p
 }
@@ -140,10 +150,11 @@ func (l *logLines) count(message string) int {
 }
 
 func TestRun(t *testing.T) {
-	redis := stack.Redis(t)
+	redis, broker := stack.Redis(t), stack.NATS(t)
 	redis.Stop()
 	port := stack.FreePort(t)
 	t.Setenv("REDIS_URL", redis.URL())
+	t.Setenv("NATS_URL", broker.URL())
 	t.Setenv("TALLYROLL_NAMESPACE", namespace)
 	t.Setenv("QUERY_ADDR", fmt.Sprintf("127.0.0.1:%d", port))
 	t.Setenv("QUERY_TOKENS", "secret")
@@ -192,6 +203,11 @@ func TestRun(t *testing.T) {
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now(), 1})
 	wait("/readyz", "200 OK")
 	wait("/v1/total?key=a&window=1m", "200 OK")
+	conn := broker.Conn()
+	services(t, conn, 1)
+	if msg := request(t, conn, "total", `{"keys":["a"],"windows":["1m"]}`); len(msg.Header) > 0 {
+		t.Errorf("over NATS: %v %s", msg.Header, msg.Data)
+	}
 	redis.Stop()
 	wait("/readyz", "503 Service Unavailable")
 	logged("Redis lost", 2)

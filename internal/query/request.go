@@ -34,8 +34,10 @@ type endpoint func(ctx context.Context, body []byte) (any, error)
 // endpoints are the names of what is answered over NATS.
 func (s *service) endpoints() map[string]endpoint {
 	return map[string]endpoint{
-		"total":  s.requestTotal,
-		"series": s.requestSeries,
+		"total":    s.requestTotal,
+		"series":   s.requestSeries,
+		"top":      s.requestTop,
+		"counters": s.requestCounters,
 	}
 }
 
@@ -82,6 +84,22 @@ func (s *service) requestSeries(ctx context.Context, body []byte) (any, error) {
 		return nil, err
 	}
 	return seriesJSON(in.Key, found), nil
+}
+
+func (s *service) requestTop(ctx context.Context, body []byte) (any, error) {
+	var in topParams
+	if err := decodeRequest(body, &in); err != nil {
+		return nil, err
+	}
+	return s.findTop(ctx, "body", &in)
+}
+
+func (s *service) requestCounters(ctx context.Context, body []byte) (any, error) {
+	var in countersParams
+	if err := decodeRequest(body, &in); err != nil {
+		return nil, err
+	}
+	return s.findCounters(ctx, "body", &in)
 }
 
 func decodeRequest(body []byte, into any) error {

@@ -85,6 +85,11 @@ func TestRequests(t *testing.T) {
 			{"total", `{"keys":["api"],"windows":["10m","1h"]}`, "/v1/total?key=api&window=10m&window=1h"},
 			{"series", `{"key":"api","step":"5m"}`, "/v1/series?key=api&step=5m"},
 			{"series", `{"key":["api","b"]}`, "/v1/series?key=api&key=b"},
+			{"top", `{"window":"10m","limit":1}`, "/v1/top?window=10m&limit=1"},
+			{"top", fmt.Sprintf(`{"window":"5m","at":%d}`, now.Add(-30*time.Second).UnixMilli()), fmt.Sprintf("/v1/top?window=5m&at=%d", now.Add(-30*time.Second).UnixMilli())},
+			{"counters", `{}`, "/v1/counters"},
+			{"counters", `{"prefix":"a","limit":1,"after":null}`, "/v1/counters?prefix=a&limit=1"},
+			{"counters", `{"after":"api"}`, "/v1/counters?after=api"},
 		} {
 			over := request(t, conn, c.name, c.body)
 			if got, want := string(over.Data), strings.TrimSpace(string(readAll(t, ask1(h, http.MethodGet, c.target, "")))); got != want || len(over.Header) > 0 {
@@ -104,6 +109,14 @@ func TestRequests(t *testing.T) {
 			{"series", `{"key":7}`, "400", ""},
 			{"series", `{"key":"a","step":"1"}`, "400", "step: "},
 			{"series", `{"key":"a","from":0}`, "400", "from: "},
+			{"top", `{}`, "400", "window: it is missing"},
+			{"top", `{"window":"1h","limit":"5"}`, "400", "limit: "},
+			{"top", `{"window":"1h","limit":1001}`, "400", "limit: "},
+			{"top", `{"window":"9w"}`, "400", "reaches back"},
+			{"counters", `[]`, "400", "body: "},
+			{"counters", `{"limit":0}`, "400", "limit: "},
+			{"counters", `{"prefix":"a\u0000"}`, "400", "prefix: "},
+			{"counters", `{"window":"1h"}`, "400", "unknown field"},
 		} {
 			msg := request(t, conn, c.name, c.body)
 			var p problem
@@ -121,7 +134,7 @@ func TestRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		var stats micro.Stats
-		if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 2 {
+		if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 4 {
 			t.Fatalf("stats %s: %v", msg.Data, err)
 		}
 		for _, e := range stats.Endpoints {

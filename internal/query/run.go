@@ -10,8 +10,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Run is the service: it listens at once, whether Redis answers or not, and
-// answers until ctx ends. Requests under way are finished before the connections to
+// Run is the service: it listens at once, whether Redis (and NATS, where one is
+// set) answers or not, and answers until ctx ends. Requests under way are finished before the connections to
 // Redis are closed. Settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	listener, err := boot.Listen("QUERY_ADDR", settings.Addr)
@@ -40,6 +40,11 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return health.run(gctx) })
 	group.Go(func() error { return s.hub.run(gctx) })
+	if settings.NATSURL != "" {
+		group.Go(func() error {
+			return s.serveNATS(gctx, boot.NATS{URL: settings.NATSURL, NATSAccess: settings.NATS}, settings.Redis.Namespace)
+		})
+	}
 	group.Go(func() error {
 		return boot.Serve(gctx, listener, handler, settings.TLSCert, settings.TLSKey, boot.LogErrors(log))
 	})

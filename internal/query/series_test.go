@@ -114,6 +114,14 @@ func TestSeries(t *testing.T) {
 			}
 		}
 	})
+	t.Run("no formulas in a table", func(t *testing.T) {
+		keys := []string{"=1+1", "+a", "-a", "@a", "\uff1da", "a=1", "'a", "ä"}
+		resp := ask1(h, http.MethodGet, "/v1/series?"+url.Values{"key": keys, "format": {"csv"}}.Encode(), "")
+		rows, err := csv.NewReader(resp.Body).ReadAll()
+		if want := []string{"time", "'=1+1", "'+a", "'-a", "'@a", "'\uff1da", "a=1", "'a", "ä"}; err != nil || !slices.Equal(rows[0], want) {
+			t.Errorf("%v: %q, want %q", err, rows, want)
+		}
+	})
 	t.Run("charts", func(t *testing.T) {
 		resp := ask1(h, http.MethodGet, "/v1/series?key=api&width=640&height=200", "", "Accept", "image/png")
 		image, err := png.Decode(resp.Body)

@@ -16,11 +16,11 @@ const (
 	windowHint         = "a duration such as 90s, 15m, 24h, 7d or 1w"
 )
 
-// topParams is what GET /v1/top takes.
+// topParams is what GET /v1/top takes, and as JSON the endpoint top over NATS.
 type topParams struct {
-	Window string `query:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w)." example:"1h"`
-	Limit  count  `query:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
-	At     moment `query:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	Window string `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w)." example:"1h"`
+	Limit  count  `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
+	At     moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 }
 
 // Resolve reads the parameters again: see single.
@@ -62,42 +62,41 @@ func (s *service) registerTop(api huma.API) {
 }
 
 func (s *service) top(ctx context.Context, in *topParams) (*topOutput, error) {
+	out, err := s.findTop(ctx, "query", in)
+	return &topOutput{out}, err
+}
+
+// findTop answers the same parameters in a query string or in a body; its errors
+// are for the client.
+func (s *service) findTop(ctx context.Context, where string, in *topParams) (topAnswer, error) {
 	now := s.now().UnixMilli()
 	limit, err := in.Limit.read("limit", defaultTop, maxTop)
 	if err != nil {
-		return nil, refusedParam(err)
+		return topAnswer{}, inputProblem(err, where)
 	}
 	if in.Window == "" {
-		return nil, badInput("window", "it is missing: allowed is %s", windowHint).problem("query")
+		return topAnswer{}, badInput("window", "it is missing: allowed is %s", windowHint).problem(where)
 	}
-	spans, err := (&ask{in: "query", window: "window", windows: []string{in.Window}, at: in.At}).windowSpans(now)
+	a := &ask{in: where, window: "window", windows: []string{in.Window}, at: in.At}
+	spans, err := a.windowSpans(now)
 	if err != nil {
-		return nil, refusedParam(err)
+		return topAnswer{}, inputProblem(err, where)
 	}
-	limited, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	found, err := s.reader.Top(limited, now, spans[0].Range, limit)
+	found, err := bounded(ctx, s, func(ctx context.Context) (window.Top, error) {
+		return s.reader.Top(ctx, now, spans[0].Range, limit)
+	})
 	if err != nil {
 		var bad *window.QuestionError
 		if errors.As(err, &bad) {
-			return nil, badInput("window", "%s: %v", in.Window, bad).problem("query")
+			return topAnswer{}, a.refused(spans[0], bad)
 		}
-		return nil, s.unavailable(ctx, err)
+		return topAnswer{}, err
 	}
-	out := &topOutput{topAnswer{AsOf: timeOf(found.AsOf), Window: in.Window, Floor: found.Floor, Top: make([]topTotal, len(found.Counters))}}
+	out := topAnswer{AsOf: timeOf(found.AsOf), Window: in.Window, Floor: found.Floor, Top: make([]topTotal, len(found.Counters))}
 	for i, c := range found.Counters {
-		out.Body.Top[i] = topTotal{Key: c.Counter, Total: c.Total.Total, Lower: c.Lower, Upper: c.Upper}
+		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total.Total, Lower: c.Lower, Upper: c.Upper}
 	}
 	return out, nil
-}
-
-// refusedParam is the problem about a parameter of a query string.
-func refusedParam(err error) error {
-	var input *inputError
-	if errors.As(err, &input) {
-		return input.problem("query")
-	}
-	return err
 }
 
 func topExample() topAnswer {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,5 +50,69 @@ func TestListsWithoutRedis(t *testing.T) {
 			t.Errorf("%s: Retry-After %q", target, after)
 		}
 		refused(t, resp, http.StatusServiceUnavailable)
+	}
+}
+
+// QUERY_MAX_CELLS bounds the cells that a list reads in all: of counters of two
+// hashes of 120 cells, or of two of 48 for names. Less than that shortens a list
+// honestly, and it is refused where not even what was asked for can be read.
+func TestListsAreBounded(t *testing.T) {
+	redis, now := stack.Redis(t), testNow()
+	var hits []hit
+	for i := range 10 {
+		hits = append(hits, hit{fmt.Sprintf("c%d", i), now.Add(-time.Minute), int64(100 - i)})
+	}
+	seed(t, redis.Client(), now, hits...)
+	s := onRedis(t, redis.URL(), now)
+	h := s.handler()
+	for _, c := range []struct {
+		cells  int64
+		target string
+		status int
+	}{
+		{10 * 240, "/v1/top?window=1h&limit=10", http.StatusOK},
+		{10*120 - 1, "/v1/top?window=1h&limit=10", http.StatusRequestEntityTooLarge},
+		{240, "/v1/top?window=1h&limit=1", http.StatusOK},
+		{10 * 240, "/v1/top?window=1h&limit=1000", http.StatusOK}, // there are no more
+		{119, "/v1/top?window=1h&limit=1", http.StatusRequestEntityTooLarge},
+		{47, "/v1/counters", http.StatusRequestEntityTooLarge},
+	} {
+		limited(t, s, c.cells, 0)
+		resp := ask1(h, http.MethodGet, c.target, "")
+		if c.status == http.StatusOK {
+			if data := readAll(t, resp); resp.StatusCode != http.StatusOK {
+				t.Errorf("%s with %d cells: %d %s", c.target, c.cells, resp.StatusCode, data)
+			}
+			continue
+		}
+		if p := refused(t, resp, c.status); !strings.Contains(p.Detail, "QUERY_MAX_CELLS") {
+			t.Errorf("%s with %d cells: %s", c.target, c.cells, p.Detail)
+		}
+	}
+
+	limited(t, s, 96, 0) // one name or two at a time
+	var names []string
+	for after, pages := "", 0; ; pages++ {
+		if pages > 10 {
+			t.Fatalf("the pages have no end: %v", names)
+		}
+		target := "/v1/counters"
+		if after != "" {
+			target += "?after=" + after
+		}
+		var page countersAnswer
+		if err := json.Unmarshal(readAll(t, ask1(h, http.MethodGet, target, "")), &page); err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Counters) > 2 {
+			t.Errorf("a page of %d", len(page.Counters))
+		}
+		names = append(names, page.Counters...)
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	if got := strings.Join(names, " "); got != "c0 c1 c2 c3 c4 c5 c6 c7 c8 c9" {
+		t.Error(got)
 	}
 }

@@ -54,7 +54,8 @@ type Names struct {
 const maxNameRounds = 8
 
 // Names lists the counters that may have hits in the longest window before now
-// (Unix milliseconds). Errors are as those of Answer.
+// (Unix milliseconds). Errors are as those of Answer. MaxCells makes pages
+// shorter; it is a *TooMuchError where it does not allow one counter.
 func (r *Reader) Names(ctx context.Context, now int64, q NamesQuestion) (Names, error) {
 	on, err := r.survey(ctx)
 	if err != nil {
@@ -62,9 +63,17 @@ func (r *Reader) Names(ctx context.Context, now int64, q NamesQuestion) (Names, 
 	}
 	coarsest := on.layout.Tiers[len(on.layout.Tiers)-1]
 	longest := Range{From: now - coarsest.Window.Milliseconds(), To: now}
+	plan, err := on.layout.Plan(r.store.keys.namespace, "", longest, now)
+	if err != nil {
+		return Names{}, err
+	}
+	most, err := r.affordable(plan, 1)
+	if err != nil {
+		return Names{}, err
+	}
 	out := Names{AsOf: on.asOf, Next: q.After}
 	for range maxNameRounds {
-		names, more, err := r.namesAfter(ctx, on.layout, longest, q.Prefix, out.Next, q.Limit-len(out.Counters))
+		names, more, err := r.namesAfter(ctx, on.layout, longest, q.Prefix, out.Next, min(q.Limit-len(out.Counters), most))
 		if err != nil {
 			return Names{}, err
 		}
@@ -85,7 +94,8 @@ func (r *Reader) Names(ctx context.Context, now int64, q NamesQuestion) (Names, 
 			out.Next = ""
 			return out, nil
 		}
-		if out.Next = names[len(names)-1]; len(out.Counters) == q.Limit {
+		most -= len(names)
+		if out.Next = names[len(names)-1]; len(out.Counters) == q.Limit || most == 0 {
 			break
 		}
 	}

@@ -1,6 +1,9 @@
 package window
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // reading is what one round trip to Redis has found.
 type reading struct {
@@ -50,4 +53,18 @@ func cellsOf(plans []Plan) int64 {
 		}
 	}
 	return n
+}
+
+// affordable is how many counters MaxCells allows to be read as the plan says:
+// what a counter costs does not depend on its name. A *TooMuchError where those
+// are fewer than least.
+func (r *Reader) affordable(plan Plan, least int) (int, error) {
+	if r.MaxCells == 0 {
+		return math.MaxInt, nil
+	}
+	each := cellsOf([]Plan{plan})
+	if need := each * int64(least); need > r.MaxCells {
+		return 0, &TooMuchError{What: "cells", Count: need, Max: r.MaxCells}
+	}
+	return int(r.MaxCells / each), nil
 }

@@ -44,8 +44,10 @@ type candidate struct {
 // of Answer; a *QuestionError has the index 0.
 //
 // The summaries of all streams bound the hits of every counter. The counters that
-// they list are read exactly, in the order of those bounds, until no other
-// can be among the first, or until maxTopReads have been read.
+// they list are read exactly, in the order of those bounds, until no other can be
+// among the first, or until maxTopReads or MaxCells stop it: Floor then says what
+// may be missing. It is a *TooMuchError where MaxCells does not allow even limit
+// counters to be read.
 func (r *Reader) Top(ctx context.Context, now int64, asked Range, limit int) (Top, error) {
 	on, err := r.survey(ctx)
 	if err != nil {
@@ -59,8 +61,13 @@ func (r *Reader) Top(ctx context.Context, now int64, asked Range, limit int) (To
 	if err != nil {
 		return Top{}, err
 	}
+	most, err := r.affordable(plan, min(limit, len(candidates)))
+	if err != nil {
+		return Top{}, err
+	}
+	most = min(most, limit+maxTopReads)
 	out := Top{AsOf: on.asOf, Floor: floor}
-	for most := limit + maxTopReads; len(candidates) > 0 && most > 0 && !out.settled(limit, candidates[0].bound); {
+	for len(candidates) > 0 && most > 0 && !out.settled(limit, candidates[0].bound) {
 		chunk := candidates[:min(len(candidates), max(topChunk, limit), most)]
 		if err := r.readCandidates(ctx, now, asked, chunk, &out); err != nil {
 			return Top{}, err

@@ -36,6 +36,7 @@ func TestBench(t *testing.T) {
 	report.multi = measureStreams(t, r, o)
 	report.latency = measureLatency(t, r, o)
 	report.memory = measureMemory(t, r, o)
+	report.queries = measureQueries(t, r, o)
 	report.write(t)
 }
 

@@ -23,6 +23,7 @@ type report struct {
 	multi      []row
 	latency    []latencies
 	memory     []footprint
+	queries    []*queryFigures
 }
 
 const (
@@ -108,6 +109,21 @@ What is alive at a moment, the mean over moments; names of 5 to 7 characters. Ra
 | |{{range .Rates}} {{.}} |{{end}}
 | --- |{{range .Rates}} --- |{{end}}
 {{range .Memory}}| {{.}} |
+{{end}}{{end}}
+{{- range .Queries}}
+### Questions, {{.State}}
+{{if .Rows}}
+| question | requests/s (least to most) | p50 | p99 | of /healthz | of Redis alone | CPU µs/request: query | {{if .Busy}}hits/s of the worker{{else}}Redis{{end}} |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+{{range .Rows}}| {{.}} |
+{{end}}{{end}}{{if .Live}}
+| 1,000 clients of /v1/live | events/s (least to most) | by the client | processors of query |
+| --- | --- | --- | --- |
+| {{.Live}} |
+{{end}}{{if .Busy}}
+Where nothing is asked the worker counts {{.Alone}} hits/s.
+{{end}}{{if .Ended}}
+Marked *: the backlog ended while it was measured, so the servers were idle for a part of it.
 {{end}}{{end}}`))
 
 type view struct {
@@ -118,6 +134,7 @@ type view struct {
 	Multi         []string
 	Latency       []string
 	Memory, Rates []string
+	Queries       []queriesView
 }
 
 type tableView struct {
@@ -166,6 +183,9 @@ func (r *report) view(t *testing.T) view {
 			cells = append(cells, text)
 		}
 		v.Memory = append(v.Memory, cellsOf(cells...))
+	}
+	for _, f := range r.queries {
+		v.Queries = append(v.Queries, f.view())
 	}
 	return v
 }

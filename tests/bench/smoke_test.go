@@ -1,6 +1,8 @@
 package bench_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -62,6 +64,52 @@ func TestEveryCandidateCountsRight(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	})
+}
+
+// Whatever is asked at a rate must be answered, and right: the totals that are
+// asked about, the hashes that are read beside them, and the events.
+func TestEveryQuestionIsAnswered(t *testing.T) {
+	r := newRig(t)
+	const counters = 300
+	r.fillQueried(t, counters)
+	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace)
+	if total := stack.TotalOf(t, q.URL(), counterName(7), "24h"); total.Total < 100*86_400*99/100 || !total.Complete {
+		t.Errorf("%+v; 100 hits a second were written", total)
+	}
+	for _, question := range r.questions(t, q.URL(), counters) {
+		stack.Eventually(t, time.Minute, question.name, func() (bool, string) {
+			err := question.ask(t.Context(), 7)
+			if err != nil && !errors.Is(err, errRefused) {
+				t.Fatal(err)
+			}
+			return err == nil, fmt.Sprint(err)
+		})
+		if question.name == healthName {
+			if p := r.press(t, q.PID(), 10*time.Millisecond, question.ask); len(p.took) == 0 || p.seconds <= 0 || p.refused > 0 {
+				t.Errorf("%+v", p)
+			}
+		}
+	}
+	stack.Eventually(t, time.Minute, "events", func() (bool, string) {
+		h := r.listen(t, q, 20, time.Second)
+		return h.events > 0, fmt.Sprintf("%+v", h)
+	})
+	one, hundred := r.hashes(t)
+	var sum int64
+	for _, key := range one[7] {
+		fields, err := r.rdb.HGetAll(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := sumFields(fields, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	if sum < 100*86_400 || len(hundred) < 4*densest || len(hundred) > 8*densest {
+		t.Errorf("%d hits in the hashes of a total; %d hashes of all", sum, len(hundred))
+	}
 }
 
 // What left the window is not in a technique's answer, and (but for the hash
