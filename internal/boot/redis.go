@@ -48,7 +48,7 @@ func (r Redis) Options() *redis.UniversalOptions {
 	o.DialerRetries = 1            // of 5 s each where a machine is gone: the caller tries again, by then perhaps at another
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = ioTimeout, ioTimeout, ioTimeout
 	o.ReadBufferSize, o.WriteBufferSize = 128<<10, 128<<10 // transactions of 2000 commands in few system calls
-	o.Protocol = 2 // with RESP3 the client looks for push messages before each reply, 7 % of a worker's time
+	o.Protocol = 2                                         // with RESP3 the client looks for push messages before each reply, 7 % of a worker's time
 	o.ClientName = "tallyroll"
 	return &o
 }
