@@ -17,38 +17,37 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// patience is what an asker may have to wait for a refusal.
-const patience = 3 * time.Second
+// patience is what an asker may have to wait for a refusal: answerTimeout, and
+// what a machine with too much to do adds to it.
+const patience = answerTimeout + 5*time.Second
 
 // resources are questions of every kind.
 var resources = []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/top?window=10m", "/v1/counters"}
 
-// refusedInTime asks for every resource while Redis cannot answer, and returns
-// the last problem. All of them say the same.
-func refusedInTime(t *testing.T, h http.Handler) (p problem) {
+// refusedInTime asks for every resource while Redis cannot answer; each refusal
+// says why.
+func refusedInTime(t *testing.T, h http.Handler, why string) {
 	t.Helper()
-	for i, target := range resources {
+	for _, target := range resources {
 		start := time.Now()
 		resp := ask1(h, http.MethodGet, target, "")
-		before := p
-		p = refused(t, resp, http.StatusServiceUnavailable)
+		p := refused(t, resp, http.StatusServiceUnavailable)
 		if took := time.Since(start); took > patience {
 			t.Errorf("%s: refused after %v, want within %v", target, took, patience)
 		}
 		if got := resp.Header.Get("Retry-After"); got != "1" {
 			t.Errorf("%s: Retry-After %q", target, got)
 		}
-		if i > 0 && p.Detail != before.Detail {
-			t.Errorf("%s: %q, but %s: %q", target, p.Detail, resources[i-1], before.Detail)
+		if !strings.Contains(p.Detail, why) {
+			t.Errorf("%s: %q, want %q", target, p.Detail, why)
 		}
 	}
-	return p
 }
 
 // eventuallyReady waits for a status of /readyz.
 func eventuallyReady(t *testing.T, h http.Handler, status int) {
 	t.Helper()
-	stack.Eventually(t, 10*time.Second, fmt.Sprintf("/readyz to answer %d", status), func() (bool, string) {
+	stack.Eventually(t, patiently, fmt.Sprintf("/readyz to answer %d", status), func() (bool, string) {
 		resp := ask1(h, http.MethodGet, "/readyz", "")
 		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, readAll(t, resp))
 	})
@@ -61,9 +60,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 	h := s.handler()
 
 	eventuallyReady(t, h, http.StatusServiceUnavailable)
-	if p := refusedInTime(t, h); !strings.Contains(p.Detail, "start ingest") {
-		t.Errorf("without a layout: %q", p.Detail)
-	}
+	refusedInTime(t, h, "start ingest")
 	seed(t, redis.Client(), now, hit{"a", now.Add(-time.Minute), 3})
 	eventuallyReady(t, h, http.StatusOK)
 	want := answered(t, ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
@@ -74,7 +71,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 		t.Helper()
 		eventuallyReady(t, h, http.StatusOK)
 		var resp *http.Response
-		stack.Eventually(t, 10*time.Second, "an answer", func() (bool, string) {
+		stack.Eventually(t, patiently, "an answer", func() (bool, string) {
 			resp = ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
 			return resp.StatusCode == http.StatusOK, resp.Status
 		})
@@ -84,16 +81,14 @@ func TestRedisGoesAndComes(t *testing.T) {
 	}
 	t.Run("stopped", func(t *testing.T) {
 		redis.Stop()
-		refusedInTime(t, h)
+		refusedInTime(t, h, "ask again in a second")
 		eventuallyReady(t, h, http.StatusServiceUnavailable)
 		redis.Start()
 		back(t)
 	})
 	t.Run("hanging", func(t *testing.T) {
 		redis.Pause()
-		if p := refusedInTime(t, h); !strings.Contains(p.Detail, "did not answer within") {
-			t.Errorf("detail %q", p.Detail)
-		}
+		refusedInTime(t, h, "did not answer within")
 		eventuallyReady(t, h, http.StatusServiceUnavailable)
 		redis.Resume()
 		back(t)
@@ -127,7 +122,7 @@ func TestNoRedis(t *testing.T) {
 	s := onRedis(t, fmt.Sprintf("redis://127.0.0.1:%d/0", stack.FreePort(t)), testNow())
 	watched(t, s)
 	h := s.handler()
-	refusedInTime(t, h)
+	refusedInTime(t, h, "ask again in a second")
 	eventuallyReady(t, h, http.StatusServiceUnavailable)
 }
 
@@ -183,7 +178,7 @@ func TestRun(t *testing.T) {
 	}
 	wait := func(path, want string) {
 		t.Helper()
-		stack.Eventually(t, 10*time.Second, path+" to answer "+want, func() (bool, string) {
+		stack.Eventually(t, patiently, path+" to answer "+want, func() (bool, string) {
 			got := status(path)
 			return got == want, got
 		})
@@ -191,7 +186,7 @@ func TestRun(t *testing.T) {
 	// Redis may come back only when its loss has been seen, or there is none to log.
 	logged := func(message string, n int) {
 		t.Helper()
-		stack.Eventually(t, 10*time.Second, fmt.Sprintf("%q to be logged %d times", message, n), func() (bool, string) {
+		stack.Eventually(t, patiently, fmt.Sprintf("%q to be logged %d times", message, n), func() (bool, string) {
 			got := log.count(message)
 			return got == n, fmt.Sprint(got)
 		})

@@ -129,20 +129,24 @@ func TestRequests(t *testing.T) {
 		}
 	})
 	t.Run("what the service says of itself", func(t *testing.T) {
-		msg, err := conn.Request("$SRV.STATS."+serviceName, nil, patiently)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var stats micro.Stats
-		if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 4 {
-			t.Fatalf("stats %s: %v", msg.Data, err)
-		}
-		for _, e := range stats.Endpoints {
-			var of requestStats
-			if err := json.Unmarshal(e.Data, &of); err != nil || of.Errors < 4 || of.Answered <= of.Errors || of.LastError == "" || e.Subject != namespace+"."+e.Name || e.QueueGroup != serviceName {
-				t.Errorf("%+v, %+v: %v", e, of, err)
+		// A request is counted after its answer has gone.
+		stack.Eventually(t, patiently, "statistics of all endpoints", func() (bool, string) {
+			msg, err := conn.Request("$SRV.STATS."+serviceName, nil, patiently)
+			if err != nil {
+				return false, err.Error()
 			}
-		}
+			var stats micro.Stats
+			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 4 {
+				return false, fmt.Sprintf("%s: %v", msg.Data, err)
+			}
+			for _, e := range stats.Endpoints {
+				var of requestStats
+				if err := json.Unmarshal(e.Data, &of); err != nil || of.Errors < 4 || of.Answered <= of.Errors || of.LastError == "" || e.Subject != namespace+"."+e.Name || e.QueueGroup != serviceName {
+					return false, fmt.Sprintf("%+v, %+v: %v", e, of, err)
+				}
+			}
+			return true, ""
+		})
 	})
 	t.Run("Redis away", func(t *testing.T) {
 		redis.Stop()
