@@ -25,6 +25,10 @@ func TestClusterFailsOverAndMovesSlots(t *testing.T) {
 	}
 	set("{a}1")
 	old := c.MasterOf("{a}")
+	// The replica gets it a little later than the client its answer.
+	if n, err := old.Client().Wait(ctx, 1, settleWithin).Result(); err != nil || n < 1 {
+		t.Fatalf("%d replicas have the key, %v", n, err)
+	}
 	old.Kill()
 	c.WaitOK()
 	if now := c.MasterOf("{a}"); now == old || !now.Running() {
