@@ -38,3 +38,18 @@ func TestBacklogTellsTheTimeLeft(t *testing.T) {
 		}
 	}
 }
+
+// Whoever has reached the end that was seen last waits no longer than others.
+func TestFarBehindEndsAtTheEnd(t *testing.T) {
+	var end tail
+	end.set(streamState{first: 1, last: 100, lastStored: 1, at: 1}, 6*time.Second)
+	for place, want := range map[uint64]bool{1: true, 99: true, 100: false, 120: false} {
+		if end.far(place) != want {
+			t.Errorf("at %d of 100, 6 s late: far is %v", place, !want)
+		}
+	}
+	end.set(streamState{first: 1, last: 200, lastStored: 1, at: 1}, farBehind)
+	if end.far(150) {
+		t.Error("5 s late is far")
+	}
+}

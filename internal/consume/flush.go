@@ -69,7 +69,7 @@ func (s *session) flushUntil(within, committing context.Context) error {
 		select {
 		case <-ticker.C:
 			// What is far behind is not fresh anyway: larger loads coalesce better.
-			if s.tail.far() && time.Since(flushed) < cursorEvery {
+			if place, _, _ := s.buffer.place(); s.tail.far(place) && time.Since(flushed) < cursorEvery {
 				continue
 			}
 		case <-s.buffer.full:

@@ -90,10 +90,11 @@ func (t *tail) set(state streamState, lag time.Duration) {
 	t.mu.Unlock()
 }
 
-func (t *tail) far() bool {
+// far reports whether a reader at this place is far behind.
+func (t *tail) far(place uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lag > farBehind
+	return t.lag > farBehind && place < t.last
 }
 
 // reached returns the moment at which a message was the stream's end, 0 where it
