@@ -115,7 +115,7 @@ func (w *worker) endStream(ctx context.Context, name string, at int64) error {
 // asOfBefore reports whether any shard's as_of of a stream is before a moment.
 func (w *worker) asOfBefore(ctx context.Context, name string, moment int64) (bool, error) {
 	stale := make([]bool, w.layout.Shards)
-	err := eachShard(ctx, w.layout.Shards, func(ctx context.Context, shard int) error {
+	err := eachShard(ctx, w.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
 		writer, err := w.store.OpenWriter(ctx, w.layout, name, shard)
 		if err == nil {
 			c, exists := writer.Cursor()
@@ -130,7 +130,7 @@ func (w *worker) asOfBefore(ctx context.Context, name string, moment int64) (boo
 // missing. It moves nothing else, and it is fenced like any commit.
 func (w *worker) admit(ctx context.Context, name string, before int64) error {
 	empty := window.NewBatch(w.layout)
-	return eachShard(ctx, w.layout.Shards, func(ctx context.Context, shard int) error {
+	return eachShard(ctx, w.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
 		writer, err := w.store.OpenWriter(ctx, w.layout, name, shard)
 		if err != nil {
 			return err

@@ -36,8 +36,12 @@ type limits struct {
 const (
 	// shutdownCommit bounds the last commit.
 	shutdownCommit = 8 * time.Second
-	// openConcurrency is how many shards are read or committed at the same time.
-	openConcurrency = 8
+	// readConcurrency is how many shards' cursors are read at the same time.
+	readConcurrency = 8
+	// commitConcurrency is how many shards are committed at the same time, by each
+	// server of Redis. Whatever arrives together is executed before anyone else is
+	// heard: with 8, others' PING took 12.8 ms (p99), with 2 it takes 6, for 5 % of the speed.
+	commitConcurrency = 2
 )
 
 // flushTransactions is the most transactions that a shard's part of a flush is
@@ -58,6 +62,7 @@ type session struct {
 	info    streamState
 	writers []*shardWriter
 	buffer  *buffer
+	atOnce  int // shards that are committed at the same time
 
 	registered time.Time // when register was last tried
 
@@ -178,11 +183,11 @@ func (s *session) unread() bool {
 	return slices.ContainsFunc(s.writers, func(w *shardWriter) bool { return w.position.Seq < known })
 }
 
-// eachShard calls do for every shard, several at a time, and returns the first
+// eachShard calls do for every shard, so many at a time, and returns the first
 // error, which cancels the others.
-func eachShard(ctx context.Context, shards int, do func(ctx context.Context, shard int) error) error {
+func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(openConcurrency)
+	group.SetLimit(atOnce)
 	for shard := range shards {
 		group.Go(func() error { return do(ctx, shard) })
 	}
@@ -193,7 +198,7 @@ func eachShard(ctx context.Context, shards int, do func(ctx context.Context, sha
 // has to change before anything is read.
 func (s *session) resume(ctx context.Context) error {
 	writers := make([]*shardWriter, s.layout.Shards)
-	if err := eachShard(ctx, len(writers), func(ctx context.Context, shard int) error {
+	if err := eachShard(ctx, len(writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w, err := s.store.OpenWriter(ctx, s.layout, s.stream, shard)
 		if err == nil {
 			w.OnRetry = s.redisLost
@@ -213,6 +218,11 @@ func (s *session) resume(ctx context.Context) error {
 	if err := s.register(ctx); err != nil {
 		return err
 	}
+	servers, err := s.store.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	s.atOnce = commitConcurrency * servers
 	s.writers = writers
 	s.outage.over()
 
@@ -250,7 +260,7 @@ func (s *session) resume(ctx context.Context) error {
 // other workers see at once where counting goes on.
 func (s *session) take(ctx context.Context) error {
 	empty := window.NewBatch(s.layout)
-	return eachShard(ctx, len(s.writers), func(ctx context.Context, shard int) error {
+	return eachShard(ctx, len(s.writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w := s.writers[shard]
 		if !w.changed {
 			return nil

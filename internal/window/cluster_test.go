@@ -95,6 +95,12 @@ func TestSlotMoves(t *testing.T) {
 		}
 	})
 
+	t.Run("the masters are counted", func(t *testing.T) {
+		if n, err := newRig(t, b).store.Servers(t.Context()); n != 3 || err != nil {
+			t.Errorf("%d, %v; want 3", n, err)
+		}
+	})
+
 	t.Run("the settings of every master are looked at", func(t *testing.T) {
 		node := cluster.Nodes[1]
 		if err := node.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {

@@ -3,6 +3,7 @@ package window
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -131,4 +132,16 @@ func (s *Store) masters(ctx context.Context) ([]server, error) {
 	})
 	slices.SortFunc(out, func(a, b server) int { return strings.Compare(a.name, b.name) })
 	return out, err
+}
+
+// Servers is how many servers the namespace is spread over: the masters of a cluster, or one.
+func (s *Store) Servers(ctx context.Context) (int, error) {
+	if s.cluster == nil {
+		return 1, nil
+	}
+	masters, err := s.masters(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("count the masters: %w", err)
+	}
+	return max(1, len(masters)), nil
 }
