@@ -14,7 +14,7 @@ run: redis ## everything in one process on loopback, with a small load; Ctrl-C e
 	@exec bin/dev $(ARGS)
 
 test: redis ## all tests, with the race detector, on real NATS and Redis servers
-	$(GO) test -race -timeout 15m ./...
+	$(GO) test -race -count=1 -timeout 15m ./... # the cache does not know the programs that the tests build
 	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
 
 build: ## the programs, static, into bin/
