@@ -24,19 +24,22 @@ func (c *commands) reset() {
 
 // increment queues HINCRBY key field n.
 func (c *commands) increment(ctx context.Context, p redis.Pipeliner, key string, field, n int64) {
-	c.keys = append(c.keys, key)
-	c.numbers = append(c.numbers, field, n)
-	last := len(c.numbers) - 1
-	first := len(c.args)
-	c.args = append(c.args, "hincrby", &c.keys[len(c.keys)-1], &c.numbers[last-1], &c.numbers[last])
-	_ = p.Process(ctx, redis.NewIntCmd(ctx, c.args[first:len(c.args):len(c.args)]...)) // queues it
+	_ = p.Process(ctx, redis.NewIntCmd(ctx, c.arguments("hincrby", key, field, n)...)) // queues it
 }
 
 // expireAt queues EXPIREAT key deadline, in Unix seconds.
 func (c *commands) expireAt(ctx context.Context, p redis.Pipeliner, key string, deadline int64) {
+	_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments("expireat", key, deadline)...)) // queues it
+}
+
+// arguments are those of one command, in the kept memory.
+func (c *commands) arguments(name, key string, numbers ...int64) []any {
+	first, from := len(c.args), len(c.numbers)
 	c.keys = append(c.keys, key)
-	c.numbers = append(c.numbers, deadline)
-	first := len(c.args)
-	c.args = append(c.args, "expireat", &c.keys[len(c.keys)-1], &c.numbers[len(c.numbers)-1])
-	_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.args[first:len(c.args):len(c.args)]...))
+	c.numbers = append(c.numbers, numbers...)
+	c.args = append(c.args, name, &c.keys[len(c.keys)-1])
+	for i := range numbers {
+		c.args = append(c.args, &c.numbers[from+i])
+	}
+	return c.args[first:len(c.args):len(c.args)]
 }
