@@ -93,7 +93,7 @@ func (s *session) flush(ctx context.Context, all bool) error {
 	}
 	now := time.Now()
 	next := s.target(l)
-	if err := eachShard(ctx, len(s.writers), max(s.atOnce, 1), func(ctx context.Context, shard int) error {
+	if err := eachShard(ctx, len(s.writers), s.atOnce, func(ctx context.Context, shard int) error {
 		w := s.writers[shard]
 		cells := l.batch.Shard(shard)
 		target := w.advance(next)

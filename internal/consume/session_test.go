@@ -447,7 +447,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	defer fail(nil)
 	s := &session{
 		stream: "HITS", store: r.store, layout: layout,
-		limits:  limits{flushInterval: time.Millisecond, maxCommands: 2000},
+		limits: limits{flushInterval: time.Millisecond, maxCommands: 2000}, atOnce: commitConcurrency,
 		metrics: newMetrics(prometheus.NewRegistry()), outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
 		info:   streamState{created: 1},
 		buffer: newBuffer(layout, testLimits(2000), make([]window.Cursor, layout.Shards)),
