@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
 
@@ -27,7 +26,7 @@ func TestTheClientNeverRepeatsACommand(t *testing.T) {
 		"one server": func(t *testing.T) (*redis.Client, *replyCutter) {
 			cut := newReplyCutter(t)
 			cut.start(t, stack.Redis(t).Addr())
-			return clientOf(t, "redis://"+cut.addr()+"/0").(*redis.Client), cut
+			return stack.ProgramClient(t, "redis://"+cut.addr()+"/0").(*redis.Client), cut
 		},
 		"node of a cluster": func(t *testing.T) (*redis.Client, *replyCutter) {
 			cut := newReplyCutter(t)
@@ -46,7 +45,7 @@ func TestTheClientNeverRepeatsACommand(t *testing.T) {
 				info, err := server.Client().ClusterInfo(t.Context()).Result()
 				return err == nil && strings.Contains(info, "cluster_state:ok"), info
 			})
-			node, err := clientOf(t, "redis+cluster://"+cut.addr()).(*redis.ClusterClient).MasterForKey(t.Context(), "counts")
+			node, err := stack.ProgramClient(t, "redis+cluster://"+cut.addr()).(*redis.ClusterClient).MasterForKey(t.Context(), "counts")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,18 +84,6 @@ func TestTheClientNeverRepeatsACommand(t *testing.T) {
 			}
 		})
 	}
-}
-
-// clientOf is a client as the programs make it.
-func clientOf(t *testing.T, url string) redis.UniversalClient {
-	t.Helper()
-	var settings boot.Redis
-	if err := settings.URL.UnmarshalText([]byte(url)); err != nil {
-		t.Fatal(err)
-	}
-	client := settings.Client()
-	t.Cleanup(func() { _ = client.Close() })
-	return client
 }
 
 // replyCutter is in front of a Redis: it carries every HINCRBY to the server,

@@ -17,7 +17,7 @@ import (
 func TestSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := stack.Cluster(t, 0)
-	b := &backend{client: clientOf(t, cluster.URL())}
+	b := &backend{client: stack.ProgramClient(t, cluster.URL())}
 
 	for name, half := range map[string]func(cursor string, hashes []string) []string{
 		"the cursor first": func(cursor string, _ []string) []string { return []string{cursor} },

@@ -14,7 +14,7 @@ import (
 func TestCommitsFollowTheSentinels(t *testing.T) {
 	t.Parallel()
 	sentinels := stack.Sentinels(t, 1)
-	r := newRig(t, &backend{client: clientOf(t, sentinels.URL())})
+	r := newRig(t, &backend{client: stack.ProgramClient(t, sentinels.URL())})
 	now := time.Now()
 	batch, shard := batchOf("a", now.UnixMilli(), 1)
 	w := r.writers()[shard]

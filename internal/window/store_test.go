@@ -9,7 +9,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -73,7 +72,7 @@ type backend struct {
 func startServer(t *testing.T) *backend {
 	server := stack.Redis(t)
 	return &backend{
-		client: clientOf(t, server.URL()),
+		client: stack.ProgramClient(t, server.URL()),
 		stop:   func(string) { server.Stop() },
 		start:  func(string) { server.Start() },
 	}
@@ -83,7 +82,7 @@ func startCluster(t *testing.T) *backend {
 	cluster := stack.Cluster(t, 0)
 	var stopped *stack.RedisServer
 	return &backend{
-		client: clientOf(t, cluster.URL()),
+		client: stack.ProgramClient(t, cluster.URL()),
 		stop:   func(key string) { stopped = cluster.MasterOf(key); stopped.Stop() },
 		start:  func(string) { stopped.Start(); cluster.WaitOK() },
 	}
@@ -93,7 +92,7 @@ func startCluster(t *testing.T) *backend {
 func startStandIn(t *testing.T) *backend {
 	server := miniredis.RunT(t)
 	return &backend{
-		client: clientOf(t, "redis://"+server.Addr()),
+		client: stack.ProgramClient(t, "redis://"+server.Addr()),
 		stop:   func(string) { server.Close() },
 		start: func(string) {
 			if err := server.Restart(); err != nil {
@@ -110,18 +109,6 @@ func (b *backend) flushAll(ctx context.Context) error {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.FlushAll(ctx).Err() })
 	}
 	return b.client.FlushAll(ctx).Err()
-}
-
-// clientOf is a client as the programs make it.
-func clientOf(t *testing.T, url string) redis.UniversalClient {
-	t.Helper()
-	var settings boot.Redis
-	if err := settings.URL.UnmarshalText([]byte(url)); err != nil {
-		t.Fatal(err)
-	}
-	client := settings.Client()
-	t.Cleanup(func() { _ = client.Close() })
-	return client
 }
 
 var layout = func() window.Layout {

@@ -16,29 +16,25 @@ import (
 func TestClusterMasterLost(t *testing.T) {
 	t.Parallel()
 	cluster := stack.Cluster(t, 1)
-	s := serversWith(t, cluster)
-	s.worker(cluster)
-	l := startLoad(s, "c", false, 500)
-	n := rounds(2, 20)
-	for i := range n {
-		s.progress(l)
-		moment(400 * time.Millisecond)
-		s.lose(l, i, cluster.MasterOf(shardKey(i)))
-	}
-	s.settled(l, n)
+	loseMasters(t, cluster, rounds(2, 20), func(i int) *stack.RedisServer { return cluster.MasterOf(shardKey(i)) })
 }
 
 func TestSentinelMasterLost(t *testing.T) {
 	t.Parallel()
 	sentinels := stack.Sentinels(t, 1)
-	s := serversWith(t, sentinels)
-	s.worker(sentinels)
+	loseMasters(t, sentinels, rounds(1, 20), func(int) *stack.RedisServer { return sentinels.Master() })
+}
+
+// loseMasters takes n masters away, one after the other, while hits are counted.
+func loseMasters(t *testing.T, redis stack.Endpoint, n int, master func(round int) *stack.RedisServer) {
+	t.Helper()
+	s := serversWith(t, redis)
+	s.worker(redis)
 	l := startLoad(s, "c", false, 500)
-	n := rounds(1, 20)
 	for i := range n {
 		s.progress(l)
 		moment(400 * time.Millisecond)
-		s.lose(l, i, sentinels.Master())
+		s.lose(l, i, master(i))
 	}
 	s.settled(l, n)
 }

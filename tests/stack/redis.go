@@ -95,6 +95,18 @@ func newRedisClient(addr string) *redis.Client {
 	})
 }
 
+// ProgramClient is a client as the programs make it from REDIS_URL.
+func ProgramClient(t testing.TB, url string) redis.UniversalClient {
+	t.Helper()
+	var settings boot.Redis
+	if err := settings.URL.UnmarshalText([]byte(url)); err != nil {
+		t.Fatal(err)
+	}
+	client := settings.Client()
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 var processID = regexp.MustCompile(`process_id:(\d+)`)
 
 // answers reports whether this very process serves the port and has its data loaded.
