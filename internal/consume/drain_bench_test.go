@@ -125,7 +125,7 @@ func (d *drain) run() (stop func()) {
 	counted.MustRegister(metrics.hits)
 	s := &session{
 		stream: "HITS", source: newJetStreamSource(d.js, "HITS", maxPullBytes), store: d.store, layout: d.settings.layout,
-		limits: d.settings.limits(), metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
+		limits: (&worker{settings: d.settings}).limits(), metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
 	}
 	ctx, cancel := context.WithCancel(d.b.Context())
 	ended := make(chan error, 1)
