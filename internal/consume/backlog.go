@@ -55,7 +55,7 @@ func (b *backlog) observe(now time.Time, place, last uint64, far bool) (s speed,
 
 // observeBacklog says how long a session that is far behind still needs.
 func (s *session) observeBacklog(b *backlog, place uint64, state streamState) {
-	at, measured, caught := b.observe(time.Now(), place, state.last, s.tail.far(place))
+	at, measured, caught := b.observe(time.Now(), place, state.last, s.tail.gather(place) > 0)
 	switch {
 	case caught > 0:
 		s.metrics.catchUp.WithLabelValues(s.stream).Set(0)

@@ -39,17 +39,25 @@ func TestBacklogTellsTheTimeLeft(t *testing.T) {
 	}
 }
 
-// Whoever has reached the end that was seen last waits no longer than others.
-func TestFarBehindEndsAtTheEnd(t *testing.T) {
-	var end tail
-	end.set(streamState{first: 1, last: 100, lastStored: 1, at: 1}, 6*time.Second)
-	for place, want := range map[uint64]bool{1: true, 99: true, 100: false, 120: false} {
-		if end.far(place) != want {
-			t.Errorf("at %d of 100, 6 s late: far is %v", place, !want)
+// Hits gather for a fifth of the lag, and whoever has reached the end that was
+// seen last waits no longer than others.
+func TestGather(t *testing.T) {
+	for _, c := range []struct {
+		lag   time.Duration
+		place uint64
+		want  time.Duration
+	}{
+		{farBehind, 50, 0},
+		{6 * time.Second, 1, 1200 * time.Millisecond},
+		{6 * time.Second, 99, 1200 * time.Millisecond},
+		{6 * time.Second, 100, 0},
+		{6 * time.Second, 120, 0},
+		{time.Hour, 50, maxGather},
+	} {
+		var end tail
+		end.set(streamState{first: 1, last: 100, lastStored: 1, at: 1}, c.lag)
+		if got := end.gather(c.place); got != c.want {
+			t.Errorf("at %d of 100, %v late: %v, want %v", c.place, c.lag, got, c.want)
 		}
-	}
-	end.set(streamState{first: 1, last: 200, lastStored: 1, at: 1}, farBehind)
-	if end.far(150) {
-		t.Error("5 s late is far")
 	}
 }

@@ -68,8 +68,7 @@ func (s *session) flushUntil(within, committing context.Context) error {
 	for {
 		select {
 		case <-ticker.C:
-			// What is far behind is not fresh anyway: larger loads coalesce better.
-			if place, _, _ := s.buffer.place(); s.tail.far(place) && time.Since(flushed) < cursorEvery {
+			if place, _, _ := s.buffer.place(); time.Since(flushed) < s.tail.gather(place) {
 				continue
 			}
 		case <-s.buffer.full:

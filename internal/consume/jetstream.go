@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,16 +15,8 @@ import (
 	"tallyroll/internal/boot"
 )
 
-const (
-	pullMessages = 10_000   // measured better than 1,000 and 50,000
-	maxPullOne   = 16 << 20 // bytes: bounds what is buffered of large messages, as does the worker's share
-	pullExpiry   = 30 * time.Second
-	// heartbeat: a consumer is given up after twice that in silence. It lives on one
-	// server of a cluster and dies with it, which nobody says.
-	heartbeat = time.Second
-	// consumerIdle is how long the server keeps the consumer of a worker that died.
-	consumerIdle = 30 * time.Second
-)
+// consumerIdle is how long the server keeps the consumer of a worker that died.
+const consumerIdle = 30 * time.Second
 
 // jetStreamSource is a stream of a NATS server.
 type jetStreamSource struct {
@@ -151,79 +142,4 @@ func ephemeral(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 	c.MemoryStorage = true
 	c.Replicas = 1
 	return c
-}
-
-// jetStreamReading reads with an unfiltered pull consumer. The library's
-// self-healing ("ordered") consumer is not used: it resets in silence, and
-// every reset is a moment at which the stream may have changed.
-type jetStreamReading struct {
-	source   *jetStreamSource
-	consumer jetstream.Consumer
-	consume  jetstream.ConsumeContext
-	done     chan struct{}
-	stopping sync.Once
-}
-
-func (j *jetStreamSource) open(ctx context.Context, from uint64) (reading, error) {
-	consumer, err := j.handle.CreateConsumer(ctx, ephemeral(jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
-	}))
-	if err != nil {
-		return nil, j.failed(fmt.Sprintf("read from %d", from), err)
-	}
-	return &jetStreamReading{source: j, consumer: consumer, done: make(chan struct{})}, nil
-}
-
-func (r *jetStreamReading) pending() uint64 { return r.consumer.CachedInfo().NumPending }
-
-func (r *jetStreamReading) start(deliver func(delivery), lost func(error)) error {
-	conn := r.source.js.Conn()
-	reconnected := conn.StatusChanged(nats.CONNECTED)
-	var err error
-	r.consume, err = r.consumer.Consume(
-		func(msg jetstream.Msg) {
-			d, ok := parseReply(msg.Reply())
-			if !ok {
-				lost(r.source.failed("read a message's metadata", fmt.Errorf("reply subject %q", msg.Reply())))
-				return
-			}
-			d.subject, d.data, d.marker = msg.Subject(), msg.Data(), isMarker(msg.Headers())
-			deliver(d)
-		},
-		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, max(r.source.bytes, 2*int(conn.MaxPayload()))),
-		jetstream.PullExpiry(pullExpiry),
-		jetstream.PullHeartbeat(heartbeat),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { lost(r.source.failed("read", err)) }),
-	)
-	if err != nil {
-		conn.RemoveStatusListener(reconnected)
-		return r.source.failed("read", err)
-	}
-	go func() {
-		defer conn.RemoveStatusListener(reconnected)
-		select {
-		case <-reconnected:
-			lost(errReconnect)
-		case <-r.done:
-		}
-	}()
-	return nil
-}
-
-// isMarker tells the server's own note that a subject's messages were deleted
-// or expired from a message that a producer published.
-func isMarker(h nats.Header) bool { return len(h) > 0 && h.Get("Nats-Marker-Reason") != "" }
-
-func (r *jetStreamReading) stop() {
-	r.stopping.Do(func() {
-		close(r.done)
-		r.consume.Stop()
-	})
-}
-
-// release deletes the consumer, so that the server need not wait for its silence.
-func (r *jetStreamReading) release() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	return r.source.handle.DeleteConsumer(ctx, r.consumer.CachedInfo().Name)
 }

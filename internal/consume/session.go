@@ -46,7 +46,7 @@ const (
 
 // flushTransactions is the most transactions that a shard's part of a flush is
 // split into. The larger a load, the more of its hits coalesce; this bounds its memory.
-const flushTransactions = 10
+const flushTransactions = 25
 
 // session is one attempt to keep a stream flowing.
 type session struct {
@@ -86,8 +86,14 @@ type tail struct {
 	lag    time.Duration // of the reader: how much earlier the last message in memory had been stored
 }
 
-// farBehind is a lag at which another second does not matter to anyone.
-const farBehind = 5 * time.Second
+const (
+	// farBehind is a lag at which another second does not matter to anyone.
+	farBehind = 5 * time.Second
+	// What is far behind may gather in memory for a part of its lag: the larger a
+	// load, the more of its hits coalesce. After a crash that much is read again.
+	gatherPart = 5
+	maxGather  = 5 * time.Second
+)
 
 func (t *tail) set(state streamState, lag time.Duration) {
 	t.mu.Lock()
@@ -95,11 +101,14 @@ func (t *tail) set(state streamState, lag time.Duration) {
 	t.mu.Unlock()
 }
 
-// far reports whether a reader at this place is far behind.
-func (t *tail) far(place uint64) bool {
+// gather is how long a load may wait at this place for more; 0 where it is not far behind.
+func (t *tail) gather(place uint64) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lag > farBehind && place < t.last
+	if t.lag <= farBehind || place >= t.last {
+		return 0
+	}
+	return min(t.lag/gatherPart, maxGather)
 }
 
 // reached returns the moment at which a message was the stream's end, 0 where it

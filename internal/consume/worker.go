@@ -296,7 +296,7 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, new
 // when it is taken, by how many there are then.
 const (
 	maxPullBytes = 64 << 20 // messages that the client holds
-	maxBuffered  = 1 << 20  // commands in the filling halves of the buffers
+	maxBuffered  = 1 << 21  // commands in the filling halves of the buffers
 )
 
 func (w *worker) pullBytes() int { return maxPullBytes / w.parts() }
