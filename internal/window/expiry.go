@@ -5,18 +5,19 @@ package window
 // measured 225k instead of 405k commands a second).
 //
 // It holds at most two generations of expiryGeneration hashes; forgetting one
-// costs an EXPIREAT and nothing else. It dies with its writer, which is replaced
-// whenever Redis is found changed.
-type expiryMemory struct{ young, old map[uint64]struct{} }
+// costs an EXPIREAT and a name, and nothing else. It dies with its writer, which
+// is replaced whenever Redis is found changed.
+type expiryMemory struct{ young, old idSet }
 
-// expiryGeneration bounds the memory: about 40 bytes each, two generations, per stream and shard.
-const expiryGeneration = 1 << 16
+// expiryGeneration bounds the memory: two generations of up to 2 MiB each, per
+// stream and shard. It fills a table of 1<<18 slots as far as one is filled.
+const expiryGeneration = (1 << 18) / 8 * 7
 
 func (m *expiryMemory) has(id uint64) bool {
-	if _, ok := m.young[id]; ok {
+	if m.young.has(id) {
 		return true
 	}
-	if _, ok := m.old[id]; ok {
+	if m.old.has(id) {
 		m.add(id) // still in use: keep it through the next change of generation
 		return true
 	}
@@ -24,10 +25,55 @@ func (m *expiryMemory) has(id uint64) bool {
 }
 
 func (m *expiryMemory) add(id uint64) {
-	if m.young == nil || len(m.young) >= expiryGeneration {
-		m.old, m.young = m.young, make(map[uint64]struct{})
+	if m.young.len >= expiryGeneration {
+		m.old, m.young = m.young, idSet{}
 	}
-	m.young[id] = struct{}{}
+	m.young.add(id)
+}
+
+// idSet is a set of numbers that are well mixed already: a table with linear
+// probing. A map takes three times the memory and hashes each number again.
+type idSet struct {
+	slots []uint64 // a power of two; 0 is an empty one
+	len   int
+}
+
+// slot is where an id is or would be.
+func (s *idSet) slot(id uint64) int {
+	mask := len(s.slots) - 1
+	i := int(id) & mask
+	for s.slots[i] != 0 && s.slots[i] != id {
+		i = (i + 1) & mask
+	}
+	return i
+}
+
+// has never finds 0, which no slot can hold: whoever asks for it takes it as new.
+func (s *idSet) has(id uint64) bool {
+	return s.len > 0 && id != 0 && s.slots[s.slot(id)] == id
+}
+
+func (s *idSet) add(id uint64) {
+	if id == 0 {
+		return
+	}
+	if 8*(s.len+1) > 7*len(s.slots) {
+		s.grow()
+	}
+	if at := &s.slots[s.slot(id)]; *at == 0 {
+		*at = id
+		s.len++
+	}
+}
+
+func (s *idSet) grow() {
+	before := s.slots
+	s.slots = make([]uint64, max(64, 2*len(before)))
+	for _, id := range before {
+		if id != 0 {
+			s.slots[s.slot(id)] = id
+		}
+	}
 }
 
 // hashID identifies a hash of cells: counter, tier and epoch, mixed by

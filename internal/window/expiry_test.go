@@ -1,0 +1,58 @@
+package window
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// What was added is there until two generations have passed, and nothing else ever is.
+func TestExpiryMemory(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var m expiryMemory
+	known := map[uint64]bool{}
+	recent := make([]uint64, 0, 3*expiryGeneration)
+	for range 3 * expiryGeneration {
+		id := random.Uint64()
+		if m.has(id) {
+			t.Fatalf("%d is there before it was added", id)
+		}
+		m.add(id)
+		known[id] = true
+		if !m.has(id) {
+			t.Fatalf("%d is not there", id)
+		}
+		recent = append(recent, id)
+	}
+	for _, id := range recent[len(recent)-expiryGeneration:] {
+		if !m.has(id) {
+			t.Fatalf("%d was forgotten within a generation", id)
+		}
+	}
+	for _, set := range []idSet{m.young, m.old} {
+		if set.len > expiryGeneration || len(set.slots) > 1<<18 {
+			t.Errorf("%d ids in %d slots", set.len, len(set.slots))
+		}
+		for _, id := range set.slots {
+			if id != 0 && !known[id] {
+				t.Errorf("%d was never added", id)
+			}
+		}
+	}
+	if m.add(0); m.has(0) {
+		t.Error("0 is there: it marks an empty slot")
+	}
+}
+
+// What is in use stays, however much comes and goes.
+func TestExpiryMemoryKeepsWhatIsUsed(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	var m expiryMemory
+	const used = 12345
+	m.add(used)
+	for i := range 5 * expiryGeneration {
+		m.add(random.Uint64())
+		if i%1000 == 0 && !m.has(used) {
+			t.Fatalf("forgotten after %d others", i)
+		}
+	}
+}
