@@ -46,7 +46,7 @@ func measureLatency(t *testing.T, r *rig, o options) (out []latencies) {
 		t.Run("latency/"+load.name, func(t *testing.T) {
 			w := workloads[2]
 			if limit == 0 {
-				limit = r.ceiling(t, fill(t, r.js, "ONE", "ONE", w, o.size(oneHits), 1)).rate()
+				limit = r.ceiling(t, fill(t, r.js, "ONE", "ONE", w, o.size(w.single), 1)).rate()
 			}
 			l := r.live(t, w, load.fraction*limit, load.size, max(o.seconds(20), 2*time.Second))
 			l.name = load.name

@@ -73,6 +73,8 @@ var page = template.Must(template.New("page").Parse(`Measured {{.Date}} with ` +
 {{end}}
 {{- range .Throughput}}
 ### {{.Title}}
+
+Tallyroll and the ceiling: {{.Single}} hits a run, one a message, and {{.Batched}}, 100 a message.
 {{if .Plot}}
 ![Hits per second of each candidate, on a logarithmic scale](benchmarks.svg)
 {{end}}
@@ -139,9 +141,10 @@ type view struct {
 }
 
 type tableView struct {
-	Title      string
-	Plot, Late bool
-	Rows       []string
+	Title           string
+	Single, Batched string // hits of a run
+	Plot, Late      bool
+	Rows            []string
 }
 
 func (r *report) view(t *testing.T) view {
@@ -154,7 +157,11 @@ func (r *report) view(t *testing.T) view {
 		v.Command += " FLEET=1"
 	}
 	for _, c := range r.throughput {
-		table := tableView{Title: c.workload.title, Plot: c.workload.name == plotted && r.options.out != ""}
+		table := tableView{
+			Title:  c.workload.title,
+			Single: whole(float64(r.options.size(c.workload.single))), Batched: whole(float64(r.options.size(c.workload.batched))),
+			Plot: c.workload.name == plotted && r.options.out != "",
+		}
 		for _, row := range c.rows {
 			late := slices.ContainsFunc(row.figures, func(f figures) bool { return f.late })
 			table.Late = table.Late || late

@@ -25,11 +25,10 @@ const (
 )
 
 const (
-	oneHits   = 1_000_000
-	batchHits = 5_000_000
 	batchSize = 100
+	multiHits = 2_000_000
 	// box bounds one run of a technique: rates are compared, not amounts.
-	box = 3 * time.Second
+	box = 2 * time.Second
 )
 
 func candidates(o options) []candidate {
@@ -95,9 +94,9 @@ func measureThroughput(t *testing.T, r *rig, o options) (out []comparison) {
 				row := &rows[(i+run)%len(rows)]
 				c := row.candidate
 				f := each(t, "throughput/"+w.name+"/"+c.name, run, func(t *testing.T) figures {
-					k, name, hits, size := 0, "ONE", oneHits, 1
+					k, name, hits, size := 0, "ONE", w.single, 1
 					if c.batched {
-						k, name, hits, size = 1, "BATCHES", batchHits, batchSize
+						k, name, hits, size = 1, "BATCHES", w.batched, batchSize
 					}
 					if streams[k] == nil || c.fresh && !streams[k].fresh() {
 						streams[k] = fill(t, r.js, name, name, w, o.size(hits), size)
@@ -133,7 +132,7 @@ func measureStreams(t *testing.T, r *rig, o options) (out []row) {
 				filled[s.streams] = nil
 				for i := range s.streams {
 					name := fmt.Sprintf("%s%d", prefix, i)
-					filled[s.streams] = append(filled[s.streams], fill(t, r.js, name, name, w, o.size(oneHits)/s.streams, 1))
+					filled[s.streams] = append(filled[s.streams], fill(t, r.js, name, name, w, o.size(multiHits)/s.streams, 1))
 				}
 			}
 			return r.tallyroll(t, filled[s.streams], s.workers, "INGEST_STREAMS="+prefix+"*")

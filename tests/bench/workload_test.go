@@ -17,13 +17,16 @@ type workload struct {
 	title    string
 	counters int
 	zipf     float64 // the exponent; 0 draws evenly
+	// Hits of a run, one and 100 to a message: long beside the wait for the last
+	// flush, and short beside the life of the finest cells.
+	single, batched int
 }
 
 var workloads = []workload{
-	{"one", "1 counter", 1, 0},
-	{"thousand", "1,000 counters, Zipf 1.1", 1_000, 1.1},
-	{"zipf", "100,000 counters, Zipf 1.1", 100_000, 1.1},
-	{"million", "1,000,000 counters, uniform", 1_000_000, 0},
+	{"one", "1 counter", 1, 0, 3_000_000, 12_000_000},
+	{"thousand", "1,000 counters, Zipf 1.1", 1_000, 1.1, 3_000_000, 12_000_000},
+	{"zipf", "100,000 counters, Zipf 1.1", 100_000, 1.1, 6_000_000, 18_000_000},
+	{"million", "1,000,000 counters, uniform", 1_000_000, 0, 1_000_000, 1_000_000},
 }
 
 // draw gives the numbers of counters, the same ones each time.
