@@ -85,7 +85,7 @@ func (o options) run(ctx context.Context) (err error) {
 	log := ingest.Log.New(os.Stderr)
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return consume.Run(ctx, ingest, log) })
+	group.Go(func() error { return consume.Run(ctx, ingest, log, nil) })
 	group.Go(func() error {
 		// The worker writes the layout that the query service reads.
 		if err := waitReady(ctx, ingest.Addr); err != nil {

@@ -22,6 +22,7 @@ func main() {
 		if err := boot.Parse(&settings); err != nil {
 			return err
 		}
-		return consume.Run(ctx, settings, settings.Log.New(os.Stderr))
+		screen := boot.NewScreen(os.Stderr)
+		return consume.Run(ctx, settings, settings.Log.New(screen), screen.Progress)
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"tallyroll/internal/boot"
 )
 
 func TestBacklogTellsTheTimeLeft(t *testing.T) {
@@ -14,27 +16,36 @@ func TestBacklogTellsTheTimeLeft(t *testing.T) {
 		place, last uint64
 		far         bool
 
-		measured  bool
-		perSecond float64
-		left      float64
-		caught    time.Duration
+		want   boot.Progress
+		due    bool
+		left   float64
+		caught time.Duration
 	}{
 		{place: 100, last: 100},
-		{place: 100, last: 50_100, far: true},
-		{after: 4 * time.Second, place: 10_000, last: 50_100, far: true},
-		{after: 6 * time.Second, place: 20_100, last: 50_100, far: true, measured: true, perSecond: 2000, left: 15},
-		{after: 10 * time.Second, place: 40_100, last: 60_100, far: true, measured: true, perSecond: 2000, left: 20}, // 1,000 a second come
-		{after: 10 * time.Second, place: 50_100, last: 90_100, far: true, measured: true, perSecond: 1000, left: math.Inf(1)},
+		{place: 100, last: 50_100, far: true}, // one sight has no speed
+		{after: 4 * time.Second, place: 8_100, last: 50_100, far: true,
+			want: boot.Progress{Done: 8_000, Left: 42_000, PerSecond: 2000, Gained: 2000}, left: 21},
+		{after: 6 * time.Second, place: 20_100, last: 50_100, far: true,
+			want: boot.Progress{Done: 20_000, Left: 30_000, PerSecond: 2000, Gained: 2000}, due: true, left: 15},
+		{after: 10 * time.Second, place: 40_100, last: 60_100, far: true, // 1,000 a second come
+			want: boot.Progress{Done: 40_000, Left: 20_000, PerSecond: 2000, Gained: 1000}, due: true, left: 20},
+		{after: 4 * time.Second, place: 44_100, last: 72_100, far: true, // the last 14 s: no sight is nearer to 10
+			want: boot.Progress{Done: 44_000, Left: 28_000, PerSecond: 24_000. / 14, Gained: 2_000. / 14}, left: 196},
+		{after: 6 * time.Second, place: 50_100, last: 90_100, far: true,
+			want: boot.Progress{Done: 50_000, Left: 40_000, PerSecond: 1000, Gained: -2000}, due: true, left: math.Inf(1)},
 		{after: 5 * time.Second, place: 90_000, last: 90_100, caught: 35 * time.Second},
 		{after: time.Second, place: 90_100, last: 90_100},
+		{place: 90_100, last: 95_100, far: true}, // the next backlog begins anew
+		{after: time.Second, place: 91_100, last: 95_100, far: true,
+			want: boot.Progress{Done: 1000, Left: 4000, PerSecond: 1000, Gained: 1000}, left: 4},
 	} {
 		now = now.Add(step.after)
-		s, measured, caught := b.observe(now, step.place, step.last, step.far)
-		if measured != step.measured || caught != step.caught || s.perSecond != step.perSecond || s.left != step.left {
-			t.Errorf("step %d: %+v, %v, caught up after %v; want %+v", i, s, measured, caught, step)
+		p, due, caught := b.observe(now, step.place, step.last, step.far)
+		if p != step.want || due != step.due || caught != step.caught {
+			t.Errorf("step %d: %+v, for the log %v, caught up after %v; want %+v", i, p, due, caught, step)
 		}
-		if measured && s.behind != step.last-step.place {
-			t.Errorf("step %d: %d behind", i, s.behind)
+		if p.Left > 0 && math.Abs(p.Seconds()-step.left) > 1e-9 && p.Seconds() != step.left {
+			t.Errorf("step %d: %v s left; want %v", i, p.Seconds(), step.left)
 		}
 	}
 }

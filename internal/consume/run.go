@@ -20,9 +20,13 @@ import (
 	"tallyroll/internal/window"
 )
 
+// Progress is told of every stream that is far behind, once a second, and of its
+// end by an empty one. Streams call it at the same time; it must not block.
+type Progress func(stream string, p boot.Progress)
+
 // Run is the worker: it connects, counts until ctx ends, commits what it has and
-// closes. Settings must have been validated.
-func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
+// closes. Settings must have been validated; progress may be nil.
+func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Progress) error {
 	log = log.With().Str("worker", settings.Worker).Logger()
 	listener, err := boot.Listen("INGEST_ADDR", settings.Addr)
 	if err != nil {
@@ -31,7 +35,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	w := &worker{
-		settings: settings, layout: settings.layout, log: log,
+		settings: settings, layout: settings.layout, log: log, progress: progress,
 		metrics: newMetrics(registry),
 		outage:  &outage{log: log},
 		open:    make(map[string]*held), absent: make(map[string]bool),

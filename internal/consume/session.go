@@ -59,6 +59,8 @@ type session struct {
 	outage  *outage
 	log     zerolog.Logger
 
+	progress Progress // may be nil
+
 	info    streamState
 	writers []*shardWriter
 	buffer  *buffer

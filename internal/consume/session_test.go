@@ -114,7 +114,7 @@ func (r *rig) start(env ...string) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, settings, zerolog.New(zerolog.MultiLevelWriter(zerolog.NewTestWriter(r.t), &r.logs)))
+		ended <- Run(ctx, settings, zerolog.New(zerolog.MultiLevelWriter(zerolog.NewTestWriter(r.t), &r.logs)), nil)
 	}()
 	w := &running{t: r.t, addr: addr}
 	w.stop = sync.OnceFunc(func() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 )
 
@@ -23,6 +24,7 @@ func (s *session) watch(ctx context.Context) {
 	var seen uint64
 	idle := 0
 	var behind backlog
+	defer s.show(boot.Progress{})
 	for {
 		// The place first: read afterwards it can be beyond the end that the state tells of.
 		place, stored, waiting := s.buffer.place()
@@ -32,6 +34,7 @@ func (s *session) watch(ctx context.Context) {
 			s.fail(err)
 			return
 		case err != nil: // NATS is away, and the connection's own handlers say so; or the stream has no leader
+			s.show(boot.Progress{}) // what it showed is not true any more
 		case state.created != s.info.created:
 			s.fail(errIncarnated)
 			return

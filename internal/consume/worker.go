@@ -34,6 +34,7 @@ type worker struct {
 	store    *window.Store
 	metrics  *metrics
 	log      zerolog.Logger
+	progress Progress
 	outage   *outage
 	fleet    *fleet
 
@@ -260,7 +261,7 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, new
 		w.metrics.sessions.WithLabelValues(name).Inc()
 		s := &session{
 			stream: name, source: newSource(), store: w.store, layout: w.layout,
-			limits: w.limits(), metrics: w.metrics, outage: w.outage, log: log,
+			limits: w.limits(), metrics: w.metrics, outage: w.outage, log: log, progress: w.progress,
 		}
 		err := s.run(ctx, func() { isOpen.Store(true) })
 		isOpen.Store(false)

@@ -1,0 +1,59 @@
+package boot
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Progress is how far a backlog is worked off. Without anything left it is over, or not known.
+type Progress struct {
+	Done, Left uint64  // messages, since it began
+	PerSecond  float64 // messages done
+	Gained     float64 // by how many messages a second Left shrinks; what comes meanwhile makes it less, even negative
+}
+
+// Seconds is how long the rest takes at this rate; +Inf where more comes than is done.
+func (p Progress) Seconds() float64 {
+	if p.Gained <= 0 {
+		return math.Inf(1)
+	}
+	return float64(p.Left) / p.Gained
+}
+
+// leastBar is the shortest bar, in columns, that says more than the words beside it.
+const leastBar = 10
+
+// line is a progress in at most so many columns. The bar takes what the words
+// leave; where there is too little for both, less is said.
+func (p Progress) line(columns int) string {
+	done := float64(p.Done) / float64(p.Done+p.Left)
+	percent := fmt.Sprintf("%2d %%", int(100*done)) // rounded down: 100 would be the end
+	left := "  " + thousands(float64(p.Left)) + " messages left"
+	rate := "  " + thousands(p.PerSecond) + "/s"
+	end := "  never caught up at this rate"
+	if s := p.Seconds(); s < math.MaxInt64/1e9 {
+		end = "  caught up in " + time.Duration(s*1e9).Round(time.Second).String()
+	}
+	for _, words := range []string{percent + left + rate + end, percent + left + end, percent + end, percent} {
+		if bar := columns - len("[] ") - len(words); bar >= leastBar {
+			full := int(done * float64(bar))
+			return "[" + strings.Repeat("#", full) + strings.Repeat(".", bar-full) + "] " + words
+		}
+	}
+	if len(percent) > columns {
+		return ""
+	}
+	return percent
+}
+
+// thousands is a whole number with commas: 1,234,567.
+func thousands(n float64) string {
+	s := strconv.FormatFloat(n, 'f', 0, 64)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

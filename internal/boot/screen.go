@@ -1,0 +1,100 @@
+package boot
+
+import (
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// Screen is where a program's log lines go and, if that is a terminal, one line
+// below them with a progress bar. Both go through it, so neither breaks the
+// other. Anywhere else it writes what it is given, and shows no progress.
+type Screen struct {
+	out   io.Writer
+	width func() int // columns; nil where it is no terminal
+
+	mu    sync.Mutex
+	parts map[string]Progress // what the bar sums up; those that are over as well, until all are
+	drawn time.Time
+}
+
+// NewScreen is a screen on a file such as standard error.
+func NewScreen(f *os.File) *Screen {
+	if !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+		return &Screen{out: f}
+	}
+	return newScreen(f, func() int {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
+			return columns
+		}
+		return 80 // a terminal that does not know its size
+	})
+}
+
+func newScreen(out io.Writer, width func() int) *Screen {
+	return &Screen{out: out, width: width, parts: make(map[string]Progress)}
+}
+
+const (
+	lineStart = "\r"
+	clearRest = "\x1b[K" // to the end of the line
+	// redrawEvery is a little less than the second after which each part tells of itself.
+	redrawEvery = 900 * time.Millisecond
+)
+
+// Write writes whole log lines above the bar.
+func (s *Screen) Write(lines []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.parts) == 0 {
+		return s.out.Write(lines)
+	}
+	if _, err := io.WriteString(s.out, lineStart+clearRest+string(lines)+s.bar()); err != nil {
+		return 0, err
+	}
+	return len(lines), nil
+}
+
+// Progress shows how far one of the parts of the work is: all that are under way
+// are one bar, which vanishes when the last of them is over.
+func (s *Screen) Progress(part string, p Progress) {
+	if s.width == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, shown := s.parts[part]
+	switch {
+	case p.Left > 0:
+		s.parts[part] = p
+	case !shown:
+		return
+	default: // what it has done still counts among the others
+		s.parts[part] = Progress{Done: before.Done}
+	}
+	if (before.Left > 0) == (p.Left > 0) && time.Since(s.drawn) < redrawEvery {
+		return
+	}
+	s.drawn = time.Now()
+	_, _ = io.WriteString(s.out, s.bar()) // a terminal that is gone shows nothing
+}
+
+// bar draws the bar over what the last line shows, or clears that line once all is over.
+func (s *Screen) bar() string {
+	var sum Progress
+	for _, p := range s.parts {
+		sum.Done += p.Done
+		sum.Left += p.Left
+		sum.PerSecond += p.PerSecond
+		sum.Gained += p.Gained
+	}
+	if sum.Left == 0 {
+		clear(s.parts)
+		return lineStart + clearRest
+	}
+	// The last column stays empty: some terminals wrap there.
+	return lineStart + sum.line(s.width()-1) + clearRest
+}
