@@ -2,7 +2,9 @@ package stack
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,6 +37,8 @@ type Process struct {
 	command func(port int) (args, env []string)
 	// ready says whether the server answers; nil where Start must not wait.
 	ready func() (bool, string)
+
+	columns int // of the terminal that its standard error is; 0 for a plain file
 
 	mu   sync.Mutex
 	port int // 0 before the first start, then the same for good
@@ -125,12 +129,16 @@ func (p *Process) spawn() (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
+	output, written, err := p.output(log)
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	defer output.Close()
 	args, env := p.command(p.Port())
 	cmd := exec.Command(p.path, args...)
 	cmd.Env = append(cleanEnv(), env...)
 	cmd.Dir = filepath.Dir(p.logFile)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = dieWithParent()
 	r := &run{done: make(chan struct{})}
 	started := make(chan error)
@@ -148,6 +156,7 @@ func (p *Process) spawn() (*run, error) {
 			return
 		}
 		_ = cmd.Wait() // the exit code says it all
+		written()
 		r.code = cmd.ProcessState.ExitCode()
 		close(r.done)
 	}()
@@ -155,6 +164,26 @@ func (p *Process) spawn() (*run, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// output is where the process writes: the log, or a terminal that is copied to
+// it. written returns once the log has all that a process which is gone wrote.
+func (p *Process) output(log *os.File) (output *os.File, written func(), err error) {
+	if p.columns == 0 {
+		return log, func() {}, nil
+	}
+	ours, theirs, err := openTerminal(p.columns)
+	if err != nil {
+		return nil, nil, err
+	}
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(log, ours) // until nobody has the other end open, which is an error
+		_ = ours.Close()
+		_ = log.Close()
+	}()
+	return theirs, func() { <-copied }, nil
 }
 
 func (p *Process) current() *run {

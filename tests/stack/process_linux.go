@@ -3,12 +3,15 @@ package stack
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // dieWithParent has the kernel kill the child when the test process ends
@@ -36,6 +39,28 @@ func halted(pid int) (bool, string) {
 		}
 	}
 	return true, ""
+}
+
+// openTerminal makes a pseudo-terminal: what is written to theirs is read from ours.
+func openTerminal(columns int) (ours, theirs *os.File, err error) {
+	if ours, err = os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
+		return nil, nil, err
+	}
+	fd := int(ours.Fd())
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0) // unlocked
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)})
+	}
+	if err == nil {
+		theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, ours.Close())
+	}
+	return ours, theirs, nil
 }
 
 // residentBytes is VmRSS of a process.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,13 @@ import (
 // NoWait among the settings given to [Ingest] and [Query]: do not wait until
 // the program is ready. It is not passed on.
 const NoWait = "STACK_NO_WAIT=1"
+
+// Terminal among the settings given to [Ingest] and [Query]: the program writes
+// to a terminal of so many columns, on Linux; its Logs are all that the terminal
+// was sent. It is not passed on.
+func Terminal(columns int) string { return terminal + strconv.Itoa(columns) }
+
+const terminal = "STACK_TERMINAL="
 
 // Service is a running ingest or query.
 type Service struct {
@@ -43,6 +51,14 @@ func service(t testing.TB, name, addrKey string, nats, redis Endpoint, env []str
 	if slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "QUERY_TLS_CERT=") && !strings.HasSuffix(e, "=") }) {
 		s.scheme = "https://"
 	}
+	columns := 0
+	env = slices.DeleteFunc(env, func(e string) bool {
+		value, is := strings.CutPrefix(e, terminal)
+		if is {
+			columns, _ = strconv.Atoi(value)
+		}
+		return is
+	})
 	var servers []string
 	if nats != nil {
 		servers = append(servers, "NATS_URL="+nats.URL())
@@ -53,6 +69,7 @@ func service(t testing.TB, name, addrKey string, nats, redis Endpoint, env []str
 	s.Process = newProcess(t, name, Build(t, name), func(port int) (args, all []string) {
 		return nil, slices.Concat([]string{addrKey + "=" + address(port)}, servers, env)
 	})
+	s.columns = columns
 	if wait {
 		s.ready = s.answers
 	}

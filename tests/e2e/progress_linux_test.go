@@ -1,0 +1,75 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+// A worker on a terminal shows how far a backlog is worked off.
+func TestProgressBarOnATerminal(t *testing.T) {
+	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATS(t)}
+	s.js = s.nats.JetStream()
+	stream, err := s.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const hits = 10_000
+	s.publish(nil, "--count", fmt.Sprint(hits), "--counters", fmt.Sprint(hits), "--batch", "1")
+	const far = 6 * time.Second // more than the 5 at which a worker says that it is far behind
+	stack.Eventually(t, 2*far, "old hits", func() (bool, string) {
+		info, err := stream.Info(t.Context())
+		if err != nil {
+			return false, err.Error()
+		}
+		age := time.Since(info.State.LastTime)
+		return age > far, fmt.Sprintf("%d messages, the last %v old", info.State.Msgs, age)
+	})
+
+	// Small transactions let the backlog last until Redis is halted, and that until the bar is there.
+	const columns = 100
+	s.ingest = stack.Ingest(t, s.nats, s.redis, stack.Terminal(columns), "INGEST_MAX_COMMANDS=20")
+	s.redis.Pause()
+	const bar = "messages left"
+	stack.Eventually(t, 20*time.Second, "the bar", func() (bool, string) {
+		logs := s.ingest.Logs()
+		return strings.Contains(logs, bar), logs
+	})
+	stack.Eventually(t, 20*time.Second, "a log line above the bar", func() (bool, string) {
+		_, after, _ := strings.Cut(s.ingest.Logs(), bar)
+		return strings.Contains(after, "Redis lost"), after
+	})
+	s.redis.Resume()
+	stack.Eventually(t, time.Minute, "the end of the backlog", func() (bool, string) {
+		logs := s.ingest.Logs()
+		return strings.Contains(logs, `"caught up"`), logs
+	})
+	if code := s.ingest.Stop(); code != 0 {
+		t.Errorf("ingest ends with code %d", code)
+	}
+
+	// What was drawn last on each line is what remains of it.
+	const redrawn, cleared = "\r", "\x1b[K"
+	var bars []string
+	for line := range strings.SplitSeq(strings.ReplaceAll(s.ingest.Logs(), "\r\n", "\n"), "\n") {
+		parts := strings.Split(line, redrawn)
+		for _, part := range parts {
+			if strings.Contains(part, bar) {
+				bars = append(bars, part)
+				if text, end := strings.CutSuffix(part, cleared); !end || len(text) != columns-1 {
+					t.Errorf("a bar of %d columns on a terminal of %d: %q", len(text), columns, part)
+				}
+			}
+		}
+		if last := strings.TrimPrefix(parts[len(parts)-1], cleared); last != "" && !json.Valid([]byte(last)) {
+			t.Errorf("on the terminal remains %q, which is no line of the log", last)
+		}
+	}
+	t.Logf("%d times: %q", len(bars), bars)
+}
