@@ -22,7 +22,7 @@ func main() {
 		if err := boot.Parse(&settings); err != nil {
 			return err
 		}
-		screen := boot.NewScreen(os.Stderr)
+		screen := boot.NewScreen(os.Stderr, boot.Words{Items: "messages", End: "caught up"})
 		return consume.Run(ctx, settings, settings.Log.New(screen), screen.Progress)
 	})
 }

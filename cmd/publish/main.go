@@ -51,8 +51,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err := boot.Parse(&env); err != nil {
 		return err
 	}
-	out := newScreen(stderr)
-	log := env.Log.New(out)
+	out := newProgress(stderr)
+	log := env.Log.New(out.screen)
 	conn, err := env.NATS.Connect(ctx, "tallyroll publish", log, connOptions()...)
 	if err != nil && ctx.Err() != nil {
 		_, err = fmt.Fprintln(stdout, report{}) // interrupted before anything was read
@@ -89,7 +89,7 @@ const headerRoom = 256
 const leastPayload = 4 << 10
 
 // publish publishes everything that in, or the synthetic load, gives.
-func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts options, in io.Reader, out *screen) (report, error) {
+func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts options, in io.Reader, out *progress) (report, error) {
 	if conn.MaxPayload() < leastPayload {
 		return report{}, fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its max_payload",
 			conn.ConnectedUrlRedacted(), conn.MaxPayload(), leastPayload)
@@ -130,7 +130,7 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 
 // all feeds every hit there is. held is how many hits of a rebased log are in
 // memory, published or not.
-func (f *feeder) all(opts options, in io.Reader, out *screen) (held int64, err error) {
+func (f *feeder) all(opts options, in io.Reader, out *progress) (held int64, err error) {
 	if opts.synthetic {
 		out.expect(opts.load.total())
 		return 0, opts.load.run(f.take, f.wait)

@@ -2,61 +2,34 @@ package main
 
 import (
 	"io"
-	"os"
+	"sync/atomic"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
+	"tallyroll/internal/boot"
 )
 
-// screen is standard error: a place for log lines and, on a terminal, a
-// progress bar below them.
-type screen struct {
-	out io.Writer
-	bar *progressbar.ProgressBar // nil where there is no terminal
+// progress shows on a terminal how many hits are stored.
+type progress struct {
+	screen *boot.Screen
+	start  time.Time
+	total  atomic.Int64 // 0 while nobody knows
+	done   atomic.Int64
 }
 
-func newScreen(out io.Writer) *screen {
-	s := &screen{out: out}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		s.bar = progressbar.NewOptions64(-1,
-			progressbar.OptionSetWriter(out),
-			progressbar.OptionSetDescription("published"),
-			progressbar.OptionSetItsString("hits"),
-			progressbar.OptionShowCount(),
-			progressbar.OptionShowIts(),
-			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(),
-		)
-	}
-	return s
+func newProgress(out io.Writer) *progress {
+	return &progress{screen: boot.NewScreen(out, boot.Words{Items: "hits", End: "done"}), start: time.Now()}
 }
 
-// Write writes a log line where the bar is; the bar comes back below it.
-func (s *screen) Write(p []byte) (int, error) {
-	if s.bar != nil {
-		_ = s.bar.Clear()
-	}
-	return s.out.Write(p)
-}
+// expect says how many hits there will be.
+func (p *progress) expect(hits int64) { p.total.Store(hits) }
 
-// expect says how many hits there will be, where that is known; 0 where not.
-func (s *screen) expect(hits int64) {
-	if s.bar != nil && hits > 0 {
-		s.bar.ChangeMax64(hits)
-	}
-}
-
-func (s *screen) stored(hits int) {
-	if s.bar != nil {
-		_ = s.bar.Add(hits)
-	}
+func (p *progress) stored(hits int) {
+	done, total := p.done.Add(int64(hits)), p.total.Load()
+	rate := float64(done) / time.Since(p.start).Seconds()
+	p.screen.Progress("", boot.Progress{
+		Done: uint64(done), Left: uint64(max(0, total-done)), Open: total == 0, PerSecond: rate, Gained: rate,
+	})
 }
 
 // end takes the bar away, so that the last line stands alone.
-func (s *screen) end() {
-	if s.bar != nil {
-		_ = s.bar.Exit()
-		_ = s.bar.Clear()
-	}
-}
+func (p *progress) end() { p.screen.Progress("", boot.Progress{}) }

@@ -163,7 +163,7 @@ type outcome struct {
 func begin(ctx context.Context, conn *nats.Conn, log io.Writer, opts options, in io.Reader) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
-		rep, err := publish(ctx, conn, zerolog.New(log), opts, in, newScreen(io.Discard))
+		rep, err := publish(ctx, conn, zerolog.New(log), opts, in, newProgress(io.Discard))
 		done <- outcome{rep, err}
 	}()
 	return done
@@ -442,7 +442,7 @@ func BenchmarkPublish(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
-	if _, err := publish(b.Context(), conn, zerolog.Nop(), opts, nil, newScreen(io.Discard)); err != nil {
+	if _, err := publish(b.Context(), conn, zerolog.Nop(), opts, nil, newProgress(io.Discard)); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "hits/s")

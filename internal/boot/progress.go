@@ -8,12 +8,18 @@ import (
 	"time"
 )
 
-// Progress is how far a backlog is worked off. Without anything left it is over, or not known.
+// Progress is how far a work is. Without anything left it is over, or not known, unless it is open.
 type Progress struct {
-	Done, Left uint64  // messages, since it began
-	PerSecond  float64 // messages done
-	Gained     float64 // by how many messages a second Left shrinks; what comes meanwhile makes it less, even negative
+	Done, Left uint64  // items, since it began
+	Open       bool    // nobody knows how much there is
+	PerSecond  float64 // items done
+	Gained     float64 // by how many items a second Left shrinks; what comes meanwhile makes it less, even negative
 }
+
+// Words name what a progress is of: "1,234 messages left", "caught up in 5s".
+type Words struct{ Items, End string }
+
+func (p Progress) underWay() bool { return p.Left > 0 || p.Open }
 
 // Seconds is how long the rest takes at this rate; +Inf where more comes than is done.
 func (p Progress) Seconds() float64 {
@@ -28,14 +34,17 @@ const leastBar = 10
 
 // line is a progress in at most so many columns. The bar takes what the words
 // leave; where there is too little for both, less is said.
-func (p Progress) line(columns int) string {
+func (p Progress) line(columns int, words Words) string {
+	rate := "  " + thousands(p.PerSecond) + "/s"
+	if p.Open {
+		return widest(columns, thousands(float64(p.Done))+" "+words.Items+rate, thousands(float64(p.Done)))
+	}
 	done := float64(p.Done) / float64(p.Done+p.Left)
 	percent := fmt.Sprintf("%2d %%", int(100*done)) // rounded down: 100 would be the end
-	left := "  " + thousands(float64(p.Left)) + " messages left"
-	rate := "  " + thousands(p.PerSecond) + "/s"
-	end := "  never caught up at this rate"
+	left := "  " + thousands(float64(p.Left)) + " " + words.Items + " left"
+	end := "  never " + words.End + " at this rate"
 	if s := p.Seconds(); s < math.MaxInt64/1e9 {
-		end = "  caught up in " + time.Duration(s*1e9).Round(time.Second).String()
+		end = "  " + words.End + " in " + time.Duration(s*1e9).Round(time.Second).String()
 	}
 	for _, words := range []string{percent + left + rate + end, percent + left + end, percent + end, percent} {
 		if bar := columns - len("[] ") - len(words); bar >= leastBar {
@@ -43,10 +52,17 @@ func (p Progress) line(columns int) string {
 			return "[" + strings.Repeat("#", full) + strings.Repeat(".", bar-full) + "] " + words
 		}
 	}
-	if len(percent) > columns {
-		return ""
+	return widest(columns, percent)
+}
+
+// widest is the first of the texts that fits; empty where none does.
+func widest(columns int, texts ...string) string {
+	for _, text := range texts {
+		if len(text) <= columns {
+			return text
+		}
 	}
-	return percent
+	return ""
 }
 
 // thousands is a whole number with commas: 1,234,567.

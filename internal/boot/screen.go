@@ -14,6 +14,7 @@ import (
 // other. Anywhere else it writes what it is given, and shows no progress.
 type Screen struct {
 	out   io.Writer
+	words Words
 	width func() int // columns; nil where it is no terminal
 
 	mu    sync.Mutex
@@ -22,11 +23,12 @@ type Screen struct {
 }
 
 // NewScreen is a screen on a file such as standard error.
-func NewScreen(f *os.File) *Screen {
-	if !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
-		return &Screen{out: f}
+func NewScreen(out io.Writer, words Words) *Screen {
+	f, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+		return &Screen{out: out}
 	}
-	return newScreen(f, func() int {
+	return newScreen(f, words, func() int {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
 			return columns
 		}
@@ -34,8 +36,8 @@ func NewScreen(f *os.File) *Screen {
 	})
 }
 
-func newScreen(out io.Writer, width func() int) *Screen {
-	return &Screen{out: out, width: width, parts: make(map[string]Progress)}
+func newScreen(out io.Writer, words Words, width func() int) *Screen {
+	return &Screen{out: out, words: words, width: width, parts: make(map[string]Progress)}
 }
 
 const (
@@ -68,14 +70,14 @@ func (s *Screen) Progress(part string, p Progress) {
 	defer s.mu.Unlock()
 	before, shown := s.parts[part]
 	switch {
-	case p.Left > 0:
+	case p.underWay():
 		s.parts[part] = p
 	case !shown:
 		return
 	default: // what it has done still counts among the others
 		s.parts[part] = Progress{Done: before.Done}
 	}
-	if (before.Left > 0) == (p.Left > 0) && time.Since(s.drawn) < redrawEvery {
+	if before.underWay() == p.underWay() && time.Since(s.drawn) < redrawEvery {
 		return
 	}
 	s.drawn = time.Now()
@@ -88,13 +90,14 @@ func (s *Screen) bar() string {
 	for _, p := range s.parts {
 		sum.Done += p.Done
 		sum.Left += p.Left
+		sum.Open = sum.Open || p.Open
 		sum.PerSecond += p.PerSecond
 		sum.Gained += p.Gained
 	}
-	if sum.Left == 0 {
+	if !sum.underWay() {
 		clear(s.parts)
 		return lineStart + clearRest
 	}
 	// The last column stays empty: some terminals wrap there.
-	return lineStart + sum.line(s.width()-1) + clearRest
+	return lineStart + sum.line(s.width()-1, s.words) + clearRest
 }

@@ -59,7 +59,7 @@ func (f *terminal) shows(t *testing.T, want ...string) {
 func TestScreenKeepsTheBarBelowTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &terminal{columns: 80}
-		s := newScreen(f, f.width)
+		s := newScreen(f, ofBacklog, f.width)
 		log := zerolog.New(s)
 		log.Info().Msg("before")
 		s.Progress("HITS", Progress{}) // every second, where there is no backlog
@@ -67,10 +67,10 @@ func TestScreenKeepsTheBarBelowTheLog(t *testing.T) {
 
 		p := Progress{Done: 100, Left: 900, PerSecond: 100, Gained: 100}
 		s.Progress("HITS", p)
-		f.shows(t, `{"level":"info","message":"before"}`, p.line(79))
+		f.shows(t, `{"level":"info","message":"before"}`, p.line(79, ofBacklog))
 		f.columns = 45 // the bar follows the width
 		log.Warn().Msg("a short one")
-		f.shows(t, `{"level":"info","message":"before"}`, `{"level":"warn","message":"a short one"}`, p.line(44))
+		f.shows(t, `{"level":"info","message":"before"}`, `{"level":"warn","message":"a short one"}`, p.line(44, ofBacklog))
 
 		f.columns = 80
 		time.Sleep(time.Second)
@@ -86,10 +86,10 @@ func TestScreenKeepsTheBarBelowTheLog(t *testing.T) {
 func TestScreenSumsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &terminal{columns: 100}
-		s := newScreen(f, f.width)
+		s := newScreen(f, ofBacklog, f.width)
 		shows := func(want Progress) {
 			t.Helper()
-			f.shows(t, want.line(99))
+			f.shows(t, want.line(99, ofBacklog))
 		}
 		s.Progress("A", Progress{Done: 10, Left: 90, PerSecond: 5, Gained: 5})
 		shows(Progress{Done: 10, Left: 90, PerSecond: 5, Gained: 5})
@@ -113,9 +113,24 @@ func TestScreenSumsUp(t *testing.T) {
 	})
 }
 
+// What nobody knows the end of shows how far it is, until it is said to be over.
+func TestScreenOfAnOpenWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &terminal{columns: 80}
+		s := newScreen(f, ofBacklog, f.width)
+		s.Progress("", Progress{Done: 1000, Open: true, PerSecond: 500, Gained: 500})
+		f.shows(t, "1,000 messages  500/s")
+		time.Sleep(time.Second)
+		s.Progress("", Progress{Done: 1500, Left: 500, PerSecond: 500, Gained: 500}) // now it is known
+		f.shows(t, Progress{Done: 1500, Left: 500, PerSecond: 500, Gained: 500}.line(79, ofBacklog))
+		s.Progress("", Progress{})
+		f.shows(t, "")
+	})
+}
+
 func TestScreenManyAtATime(t *testing.T) {
 	f := &terminal{columns: 120}
-	s := newScreen(f, f.width)
+	s := newScreen(f, ofBacklog, f.width)
 	const parts, lines = 8, 200
 	var all sync.WaitGroup
 	for part := range parts {
@@ -151,7 +166,7 @@ func TestScreenThatIsNoTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	s := NewScreen(file)
+	s := NewScreen(file, ofBacklog)
 	s.Progress("HITS", Progress{Done: 1, Left: 9})
 	fmt.Fprintln(s, "a line")
 	s.Progress("HITS", Progress{Done: 2, Left: 8})

@@ -107,7 +107,8 @@ processor. Publisher, NATS, worker and Redis share the machine. A third of the t
 {{- if .Memory}}
 ### Redis bytes of a counter
 
-What is alive at a moment, the mean over moments; names of 5 to 7 characters. Ratios are to the default tiers.
+What is alive at a moment, the mean over moments; names of 5 to 7 characters. Ratios are to the default tiers. The names
+are in, the summaries of /v1/top are not: a stream has them once ([scaling](scaling.md#memory-of-redis)).
 
 | |{{range .Rates}} {{.}} |{{end}}
 | --- |{{range .Rates}} --- |{{end}}
