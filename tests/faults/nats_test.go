@@ -75,11 +75,11 @@ func TestStreamPurged(t *testing.T) {
 	s := start(t, "INGEST_MAX_COMMANDS=12") // so that a worker without Redis soon reads no more
 	ctx, cancel := context.WithTimeout(t.Context(), 5*recovery)
 	defer cancel()
-	l := newLoad(s, "c", true)
+	l := newSpreadLoad(s, "c", true, 5000, 0) // that do not coalesce: so few commands hold few of them
 	n := rounds(1, 5)
 	for range n {
 		s.redis.Pause()
-		l.burst(25_000, l.random) // more than a worker holds: it has asked for 10,000
+		l.burst(30_000, l.random) // more than a worker holds: it has asked for 20,000
 		if err := s.stream(ctx).Purge(ctx); err != nil {
 			t.Fatal(err)
 		}
