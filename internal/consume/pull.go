@@ -74,13 +74,14 @@ func (j *jetStreamSource) open(ctx context.Context, from uint64) (reading, error
 func (r *jetStreamReading) pending() uint64 { return r.consumer.NumPending }
 
 func (r *jetStreamReading) start(deliver func(delivery), lost func(error)) error {
-	lost = r.once(lost)
+	var once sync.Once
+	fail := func(err error) { once.Do(func() { lost(err) }) }
 	reconnected := r.conn.StatusChanged(nats.CONNECTED)
 	err := r.subscribe(func(m *nats.Msg) {
 		r.steps.Add(1)
 		defer r.steps.Add(1)
 		if err := r.receive(m, deliver); err != nil {
-			lost(r.source.failed("read", err))
+			fail(r.source.failed("read", err))
 		}
 	})
 	if err != nil {
@@ -89,15 +90,9 @@ func (r *jetStreamReading) start(deliver func(delivery), lost func(error)) error
 	}
 	go func() {
 		defer r.conn.RemoveStatusListener(reconnected)
-		r.watch(reconnected, lost)
+		r.watch(reconnected, fail)
 	}()
 	return nil
-}
-
-// once calls lost the first time.
-func (r *jetStreamReading) once(lost func(error)) func(error) {
-	var said sync.Once
-	return func(err error) { said.Do(func() { lost(err) }) }
 }
 
 // subscribe asks for the first messages and has handle called for each.
