@@ -35,13 +35,13 @@ const leastBar = 10
 // line is a progress in at most so many columns. The bar takes what the words
 // leave; where there is too little for both, less is said.
 func (p Progress) line(columns int, words Words) string {
-	rate := "  " + thousands(p.PerSecond) + "/s"
+	rate := "  " + Thousands(p.PerSecond) + "/s"
 	if p.Open {
-		return widest(columns, thousands(float64(p.Done))+" "+words.Items+rate, thousands(float64(p.Done)))
+		return widest(columns, Thousands(float64(p.Done))+" "+words.Items+rate, Thousands(float64(p.Done)))
 	}
 	done := float64(p.Done) / float64(p.Done+p.Left)
 	percent := fmt.Sprintf("%2d %%", int(100*done)) // rounded down: 100 would be the end
-	left := "  " + thousands(float64(p.Left)) + " " + words.Items + " left"
+	left := "  " + Thousands(float64(p.Left)) + " " + words.Items + " left"
 	end := "  never " + words.End + " at this rate"
 	if s := p.Seconds(); s < math.MaxInt64/1e9 {
 		end = "  " + words.End + " in " + time.Duration(s*1e9).Round(time.Second).String()
@@ -65,8 +65,8 @@ func widest(columns int, texts ...string) string {
 	return ""
 }
 
-// thousands is a whole number with commas: 1,234,567.
-func thousands(n float64) string {
+// Thousands is a number to the nearest whole one, with commas: 1,234,567.
+func Thousands(n float64) string {
 	s := strconv.FormatFloat(n, 'f', 0, 64)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]

@@ -71,6 +71,7 @@ func (r *rig) live(t *testing.T, w workload, rate float64, size int, length time
 	r.empty(t)
 	fill(t, r.js, "LIVE", "live", w, 1, 1)
 	stack.Ingest(t, r.nats, r.redis, "TALLYROLL_NAMESPACE="+namespace, "INGEST_STREAMS=LIVE", "LOG_LEVEL=warn")
+	idle := stack.Redis(t).Client()
 	l := latencies{asked: rate}
 
 	// In the first seconds all counters are new, and Redis makes their hashes.
@@ -84,7 +85,6 @@ func (r *rig) live(t *testing.T, w workload, rate float64, size int, length time
 		wg.Go(func() { published = r.publishAt(t, ctx, w, rate, size) })
 		time.Sleep(warm)
 	}
-	idle := stack.Redis(t).Client()
 	wg.Go(func() { l.ping = pings(t, ctx, r.rdb) })
 	wg.Go(func() { l.idle = pings(t, ctx, idle) })
 	wg.Go(func() { l.visible = r.probe(t, ctx) })

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
 )
 
 // footprint is how many bytes of Redis a counter takes, by the rate of its hits.
@@ -149,14 +150,7 @@ func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) floa
 // counters it would be most of the bytes.
 func (r *rig) dropSummaries(t *testing.T) {
 	t.Helper()
-	found := r.rdb.Scan(t.Context(), 0, namespace+":{*}:top:*", 1000).Iterator()
-	var keys []string
-	for found.Next(t.Context()) {
-		keys = append(keys, found.Val())
-	}
-	if err := found.Err(); err != nil {
-		t.Fatal(err)
-	}
+	keys := stack.Scan(t, r.rdb, namespace+":{*}:top:*")
 	if len(keys) == 0 {
 		return
 	}

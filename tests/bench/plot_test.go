@@ -8,6 +8,8 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+
+	"tallyroll/internal/boot"
 )
 
 // plotted is the workload whose rates are drawn.
@@ -42,7 +44,7 @@ func plotRates(c comparison, path string) error {
 		ticks := plot.LogTicks{}.Ticks(least, most)
 		for i := range ticks {
 			if ticks[i].Label != "" {
-				ticks[i].Label = whole(ticks[i].Value)
+				ticks[i].Label = boot.Thousands(ticks[i].Value)
 			}
 		}
 		return ticks
@@ -72,7 +74,7 @@ func plotRates(c comparison, path string) error {
 			p.Legend.Add(kindNames[r.candidate.kind], bar)
 		}
 		labels.XYs = append(labels.XYs, plotter.XY{X: max(slices.Max(rates), least), Y: y})
-		labels.Labels = append(labels.Labels, whole(median(rates)))
+		labels.Labels = append(labels.Labels, boot.Thousands(median(rates)))
 		p.X.Max = max(p.X.Max, 4*slices.Max(rates)) // room for the number
 	}
 	text, err := plotter.NewLabels(labels)

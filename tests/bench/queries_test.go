@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
 
@@ -173,7 +174,7 @@ func (f *queryFigures) view() (v queriesView) {
 		}
 		cells := []string{name, spread(row.rates()), percentile(took, 50).String(), percentile(took, 99).String(), ofHealth, ofRedis, row.micros(func(p pressed) float64 { return p.queryCPU })}
 		if v.Busy {
-			cells = append(cells, whole(median(f.worker[row.question.name])))
+			cells = append(cells, boot.Thousands(median(f.worker[row.question.name])))
 		} else {
 			cells = append(cells, row.micros(func(p pressed) float64 { return p.redisCPU }))
 		}
@@ -181,7 +182,7 @@ func (f *queryFigures) view() (v queriesView) {
 	}
 	v.Ended = slices.Contains(slices.Collect(maps.Values(f.ended)), true)
 	if v.Busy {
-		v.Alone = whole(median(f.worker[nothing]))
+		v.Alone = boot.Thousands(median(f.worker[nothing]))
 	}
 	if f.live != nil {
 		var rates, cores []float64

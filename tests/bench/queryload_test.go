@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -41,7 +42,7 @@ type question struct {
 }
 
 func topName(counters int) string {
-	return fmt.Sprintf("the 20 largest of 1 h, of %s counters", whole(float64(max(counters, densest))))
+	return fmt.Sprintf("the 20 largest of 1 h, of %s counters", boot.Thousands(float64(max(counters, densest))))
 }
 
 func questionNames(counters int) []string {

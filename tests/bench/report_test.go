@@ -12,6 +12,8 @@ import (
 	"testing"
 	"text/template"
 	"time"
+
+	"tallyroll/internal/boot"
 )
 
 // report is all that was measured.
@@ -160,7 +162,7 @@ func (r *report) view(t *testing.T) view {
 	for _, c := range r.throughput {
 		table := tableView{
 			Title:  c.workload.title,
-			Single: whole(float64(r.options.size(c.workload.single))), Batched: whole(float64(r.options.size(c.workload.batched))),
+			Single: boot.Thousands(float64(r.options.size(c.workload.single))), Batched: boot.Thousands(float64(r.options.size(c.workload.batched))),
 			Plot: c.workload.name == plotted && r.options.out != "",
 		}
 		for _, row := range c.rows {
@@ -176,7 +178,7 @@ func (r *report) view(t *testing.T) view {
 			row.micros(figures.worker), row.micros(figures.redis), row.micros(figures.broker), row.commandsPerHit(), row.rss()))
 	}
 	for _, l := range r.latency {
-		v.Latency = append(v.Latency, cellsOf(l.name, whole(l.asked), whole(l.reached),
+		v.Latency = append(v.Latency, cellsOf(l.name, boot.Thousands(l.asked), boot.Thousands(l.reached),
 			percentile(l.visible, 50).String(), percentile(l.visible, 99).String(), percentile(l.ping, 50).String(), percentile(l.ping, 99).String(),
 			percentile(l.idle, 50).String(), percentile(l.idle, 99).String()))
 	}
@@ -186,7 +188,7 @@ func (r *report) view(t *testing.T) view {
 	for _, f := range r.memory {
 		cells := []string{f.name}
 		for i, b := range f.bytes {
-			text := whole(b)
+			text := boot.Thousands(b)
 			if first := r.memory[0]; first.ours && f.name != first.name {
 				text += fmt.Sprintf(" (%s×)", short(b/first.bytes[i]))
 			}
@@ -220,7 +222,7 @@ func (c comparison) line(r row, late bool) string {
 	}
 	bytes := "–"
 	if f := r.figures[0]; f.counters >= 1000 {
-		bytes = whole(r.median(func(f figures) float64 { return float64(f.redisBytes) / float64(f.counters) }))
+		bytes = boot.Thousands(r.median(func(f figures) float64 { return float64(f.redisBytes) / float64(f.counters) }))
 	}
 	commands := "–"
 	if r.candidate.kind != ceiling {
@@ -276,7 +278,7 @@ func median(values []float64) float64 {
 }
 
 func spread(v []float64) string {
-	return fmt.Sprintf("%s (%s to %s)", whole(median(v)), whole(slices.Min(v)), whole(slices.Max(v)))
+	return fmt.Sprintf("%s (%s to %s)", boot.Thousands(median(v)), boot.Thousands(slices.Min(v)), boot.Thousands(slices.Max(v)))
 }
 
 func ratio(a, b float64) string {
@@ -290,7 +292,7 @@ func ratio(a, b float64) string {
 func short(x float64) string {
 	switch {
 	case x >= 100:
-		return whole(x)
+		return boot.Thousands(x)
 	case x >= 10:
 		return fmt.Sprintf("%.1f", x)
 	case x >= 1:
@@ -298,15 +300,6 @@ func short(x float64) string {
 	default:
 		return fmt.Sprintf("%.3f", x)
 	}
-}
-
-// whole is a number to the nearest whole one, with commas.
-func whole(x float64) string {
-	text := fmt.Sprintf("%.0f", x)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }
 
 func cellsOf(cells ...string) string { return strings.Join(cells, " | ") }
