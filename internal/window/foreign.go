@@ -1,0 +1,30 @@
+package window
+
+import (
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ForeignError is a key of the namespace that holds what this program has not
+// written: a value of another type, or one that it cannot read. Waiting does not
+// mend it; a person has to look at the key.
+type ForeignError struct {
+	Key string
+	Err error
+}
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("key %s is not Tallyroll's: %v: something else writes to this namespace; move or delete that key", e.Key, e.Err)
+}
+
+func (e *ForeignError) Unwrap() error { return e.Err }
+
+// foreign names the key where Redis says that its value is of another type, and
+// returns every other error as it is.
+func foreign(key string, err error) error {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return &ForeignError{Key: key, Err: err}
+	}
+	return err
+}
