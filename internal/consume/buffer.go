@@ -79,7 +79,7 @@ type message struct {
 	seq       uint64
 	stored    int64  // Unix nanoseconds
 	discarded uint64 // messages missing before this one
-	// discardedBefore is a moment by which those had been stored, Unix milliseconds.
+	// discardedBefore is a moment before which those had been stored, Unix milliseconds.
 	discardedBefore int64
 	hits            []hit
 	rejects         []reject
@@ -87,7 +87,7 @@ type message struct {
 
 // add puts a message into the filling half, waiting for room where it is full.
 // It reports false when the buffer was closed instead.
-func (b *buffer) add(stream string, m message, maxAheadMilli int64) bool {
+func (b *buffer) add(stream string, m message) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.closed && !b.fits(m) {
@@ -117,7 +117,7 @@ func (b *buffer) add(stream string, m message, maxAheadMilli int64) bool {
 	}
 	if m.discarded > 0 {
 		l.discarded += m.discarded
-		l.incompleteBefore = m.discardedBefore + maxAheadMilli
+		l.incompleteBefore = m.discardedBefore
 	}
 	l.messages++
 	l.seq, l.stored = m.seq, m.stored

@@ -55,7 +55,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 				m.rejects = []reject{{badKey, "bad", 0, []byte("{}")}}
 				rejects++
 			}
-			if !b.add("HITS", m, 10_000) {
+			if !b.add("HITS", m) {
 				t.Error("the buffer says that it was closed")
 				return
 			}
@@ -78,7 +78,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 		got.messages += l.messages
 		got.rejects += len(l.rejects)
 		got.discarded += l.discarded
-		if (l.incompleteBefore > 0) != (l.discarded > 0) || l.discarded > 0 && l.incompleteBefore != testStored+10_000 {
+		if (l.incompleteBefore > 0) != (l.discarded > 0) || l.discarded > 0 && l.incompleteBefore != testStored {
 			t.Errorf("%d discarded, incomplete before %d", l.discarded, l.incompleteBefore)
 		}
 		for shard := range got.hits {
@@ -130,7 +130,7 @@ func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 		b := newBuffer(testLayout, testLimits(perHit), make([]window.Cursor, testLayout.Shards)) // one new counter a shard and half
 		added := make(chan bool, 1)
 		add := func(seq uint64) {
-			added <- b.add("HITS", testMessage(seq, int(seq)*4, int(seq)*4+1, int(seq)*4+2, int(seq)*4+3), 0)
+			added <- b.add("HITS", testMessage(seq, int(seq)*4, int(seq)*4+1, int(seq)*4+2, int(seq)*4+3))
 		}
 		blocked := func(want bool) {
 			t.Helper()
@@ -164,7 +164,7 @@ func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 		if <-added {
 			t.Error("add took a message after close")
 		}
-		if b.add("HITS", testMessage(5), 0) {
+		if b.add("HITS", testMessage(5)) {
 			t.Error("add took a message after close")
 		}
 		if seq, _, _ := b.place(); seq != 3 {
@@ -192,7 +192,7 @@ func TestBufferSkipsWhatIsApplied(t *testing.T) {
 		{[]uint64{10, 10, 10, 10}, 0},
 	} {
 		b := newBuffer(testLayout, testLimits(1000), cursorsAt(test.applied))
-		if !b.add("HITS", m, 0) {
+		if !b.add("HITS", m) {
 			t.Fatal("not added")
 		}
 		l := b.take()
@@ -220,7 +220,7 @@ func TestBufferBoundsRejects(t *testing.T) {
 		if m.seq > 100 {
 			t.Fatal("a million rejects without a body are taken at once")
 		}
-		b.add("HITS", m, 0)
+		b.add("HITS", m)
 	}
 	b.give(b.take())
 	if !b.fits(m) {

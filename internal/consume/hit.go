@@ -296,6 +296,9 @@ func (d *decoder) accept(item int, raw []byte, f fields, subject string, stored 
 		d.refuse(item, raw, future, fmt.Sprintf("ts %d is %d ms later than the time stored, %d; at most %s are allowed (INGEST_MAX_AHEAD)", f.at, ahead, stored, d.maxAhead))
 		return
 	}
+	// A hit counts no later than it was stored: otherwise a cell would hold what has
+	// not happened yet, and lower would be more than the truth.
+	f.at = min(f.at, stored)
 	hash := window.HashCounter(counter)
 	if !d.layout.Holds(hash, f.at, stored) {
 		d.refuse(item, raw, tooLate, fmt.Sprintf("ts %d is %d ms earlier than the time stored, %d; %s (ts is in Unix milliseconds)", f.at, stored-f.at, stored, d.layout.Tiers.Reach()))

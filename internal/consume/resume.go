@@ -22,13 +22,14 @@ type rollBack struct {
 
 // resume decides where a shard goes on; at is about the cursor's sequence, ahead
 // about the one that some of its counters have reached.
-func resume(c window.Cursor, exists bool, s streamState, at, ahead rollBack, maxAheadMilli int64) resumption {
+func resume(c window.Cursor, exists bool, s streamState, at, ahead rollBack) resumption {
 	r := resumption{cursor: c}
 	start := window.Cursor{Created: s.created, Seq: s.first - 1, AsOf: s.created / 1e6}
 	if s.first > 1 {
 		start.Stored = s.firstStored - 1 // the message before the first was stored earlier than it
 	}
-	unread := s.firstStored/1e6 + maxAheadMilli // hits dated before this may have been among the discarded
+	// No hit counts later than it was stored, so the discarded ones are from before these moments.
+	unread, replaced := s.firstStored/1e6+1, s.created/1e6+1
 	switch {
 	case !exists:
 		r.cursor, r.changed, r.discarded = start, true, s.first-1
@@ -38,7 +39,7 @@ func resume(c window.Cursor, exists bool, s streamState, at, ahead rollBack, max
 		}
 	case c.Created != s.created:
 		r.cursor, r.changed, r.discarded = start, true, s.first-1
-		r.cursor.IncompleteBefore = max(s.created/1e6+maxAheadMilli, c.IncompleteBefore)
+		r.cursor.IncompleteBefore = max(replaced, c.IncompleteBefore)
 		if r.discarded > 0 {
 			r.cursor.IncompleteBefore = max(r.cursor.IncompleteBefore, unread)
 		}

@@ -8,9 +8,8 @@ import (
 
 func TestResume(t *testing.T) {
 	const (
-		ms       = int64(1e6) // in nanoseconds
-		created  = 1_000_000 * ms
-		maxAhead = 10_000
+		ms      = int64(1e6) // in nanoseconds
+		created = 1_000_000 * ms
 	)
 	state := func(first, last uint64) streamState {
 		return streamState{created: created, first: first, last: last, firstStored: 2_000_000 * ms, at: 3_000_000}
@@ -46,7 +45,7 @@ func TestResume(t *testing.T) {
 		},
 		{
 			name: "no cursor, first messages gone", state: state(31, 50),
-			want:    window.Cursor{Created: created, Seq: 30, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_010_000},
+			want:    window.Cursor{Created: created, Seq: 30, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_000_001},
 			changed: true, discarded: 30, said: true,
 		},
 		{name: "same place", cursor: cursor, exists: true, state: state(1, 50), want: cursor},
@@ -56,14 +55,14 @@ func TestResume(t *testing.T) {
 		{
 			name: "one message discarded unread", cursor: cursor, exists: true, state: state(42, 50),
 			want: changed(cursor, func(c *window.Cursor) {
-				c.Seq, c.Stored, c.IncompleteBefore = 41, 2_000_000*ms-1, 2_010_000
+				c.Seq, c.Stored, c.IncompleteBefore = 41, 2_000_000*ms-1, 2_000_001
 			}),
 			changed: true, discarded: 1, said: true,
 		},
 		{
 			name: "all discarded unread", cursor: cursor, exists: true, state: state(91, 90),
 			want: changed(cursor, func(c *window.Cursor) {
-				c.Seq, c.Stored, c.IncompleteBefore = 90, 2_000_000*ms-1, 2_010_000
+				c.Seq, c.Stored, c.IncompleteBefore = 90, 2_000_000*ms-1, 2_000_001
 			}),
 			changed: true, discarded: 50, said: true,
 		},
@@ -77,15 +76,15 @@ func TestResume(t *testing.T) {
 		},
 		{
 			name: "new incarnation, empty", cursor: other, exists: true, state: state(1, 0),
-			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_010_000}, changed: true, said: true,
+			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, changed: true, said: true,
 		},
 		{
 			name: "new incarnation that is longer than the cursor", cursor: other, exists: true, state: state(1, 99),
-			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_010_000}, changed: true, said: true,
+			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, changed: true, said: true,
 		},
 		{
 			name: "new incarnation, first messages gone", cursor: other, exists: true, state: state(6, 99),
-			want:    window.Cursor{Created: created, Seq: 5, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_010_000},
+			want:    window.Cursor{Created: created, Seq: 5, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_000_001},
 			changed: true, discarded: 5, said: true,
 		},
 		{
@@ -122,25 +121,25 @@ func TestResume(t *testing.T) {
 		{
 			name: "some counters ahead, discarded between", cursor: partly, exists: true, state: state(51, 70),
 			want: changed(partly, func(c *window.Cursor) {
-				c.Seq, c.Stored, c.IncompleteBefore = 50, 2_000_000*ms-1, 2_010_000
+				c.Seq, c.Stored, c.IncompleteBefore = 50, 2_000_000*ms-1, 2_000_001
 			}),
 			changed: true, discarded: 10, said: true,
 		},
 		{
 			name: "some counters ahead, discarded past them", cursor: partly, exists: true, state: state(61, 70),
 			want: changed(cursor, func(c *window.Cursor) {
-				c.Seq, c.Stored, c.IncompleteBefore = 60, 2_000_000*ms-1, 2_010_000
+				c.Seq, c.Stored, c.IncompleteBefore = 60, 2_000_000*ms-1, 2_000_001
 			}),
 			changed: true, discarded: 20, said: true,
 		},
 		{
 			name:   "some counters ahead, new incarnation",
 			cursor: changed(partly, func(c *window.Cursor) { c.Created = other.Created }), exists: true, state: state(1, 99),
-			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_010_000}, changed: true, said: true,
+			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, changed: true, said: true,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := resume(test.cursor, test.exists, test.state, rollBack{test.rolledBack, test.afterTime}, test.ahead, maxAhead)
+			r := resume(test.cursor, test.exists, test.state, rollBack{test.rolledBack, test.afterTime}, test.ahead)
 			if r.cursor != test.want {
 				t.Errorf("cursor %+v\nwant   %+v", r.cursor, test.want)
 			}

@@ -246,7 +246,7 @@ func (s *session) resume(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r := resume(c, exists, state, at, ahead, s.limits.maxAhead.Milliseconds())
+		r := resume(c, exists, state, at, ahead)
 		w.position = r.cursor
 		w.changed = r.changed
 		resumed[shard] = r.cursor
@@ -362,7 +362,7 @@ func (s *session) passDeletedTail(ctx context.Context) error {
 	// When they were stored nobody knows any more, but before now.
 	s.buffer.add(s.stream, message{
 		seq: s.info.last, stored: s.info.lastStored, discarded: s.info.last - s.last, discardedBefore: s.info.seen,
-	}, s.limits.maxAhead.Milliseconds())
+	})
 	s.last = s.info.last
 	return nil
 }
@@ -383,13 +383,13 @@ func (s *session) read(d delivery) {
 		return
 	}
 	s.expected++
-	m := message{seq: d.seq, stored: d.stored, discarded: d.seq - s.last - 1, discardedBefore: d.stored / 1e6}
+	m := message{seq: d.seq, stored: d.stored, discarded: d.seq - s.last - 1, discardedBefore: d.stored/1e6 + 1}
 	s.last = m.seq
 	if !d.marker {
 		s.decode.decode(s.subjects.counter(d.subject), d.stored/1e6, d.data)
 		m.hits, m.rejects = s.decode.hits, s.decode.rejects
 	}
-	s.buffer.add(s.stream, m, s.limits.maxAhead.Milliseconds())
+	s.buffer.add(s.stream, m)
 }
 
 // redisLost says once that Redis does not answer. A commit that is given up because

@@ -397,11 +397,11 @@ func TestWatchOfABusyStream(t *testing.T) {
 		buffer: newBuffer(testLayout, testLimits(2000), make([]window.Cursor, testLayout.Shards)),
 		fail:   func(err error) { t.Errorf("the watch ends the session: %v", err); cancel() },
 	}
-	s.buffer.add("HITS", testMessage(1), 0)
+	s.buffer.add("HITS", testMessage(1))
 	stream := &busy{last: 1}
 	s.source = stream
 	stream.asked = func() {
-		s.buffer.add("HITS", testMessage(stream.last), 0)
+		s.buffer.add("HITS", testMessage(stream.last))
 		if stream.last > 3 {
 			cancel()
 		}
@@ -462,7 +462,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	later := every
 	later.seq = 2
 	second := sync.OnceFunc(func() {
-		s.buffer.add("HITS", later, 0)
+		s.buffer.add("HITS", later)
 		shutdown()
 	})
 	for shard := range layout.Shards {
@@ -482,7 +482,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	s.buffer.add("HITS", every, 0)
+	s.buffer.add("HITS", every)
 	s.flushLoop(ctx, within, noReading{})
 	if ctx.Err() == nil {
 		t.Fatal("the flush did not fail on its way: the test does not test it")

@@ -27,7 +27,7 @@ type Settings struct {
 	Partitions    int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"where no stream matches at start and this is N > 1, HITS_0 to HITS_<N-1> are created on hitp.<i>.>; where some of these are there, the missing ones are"`
 	FlushInterval time.Duration `env:"INGEST_FLUSH_INTERVAL" envDefault:"250ms" help:"longest time that a hit waits in memory before its commit begins; shorter is fresher and costs Redis more"`
 	MaxCommands   int           `env:"INGEST_MAX_COMMANDS" envDefault:"2000" help:"most Redis commands in one transaction, which blocks Redis while it runs (2000 take about 2 ms); a flush of more goes out in several"`
-	MaxAhead      time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored"`
+	MaxAhead      time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored; it counts at the time stored, and one further ahead is rejected"`
 	MaxHits       int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
 	Replicas      int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that it creates, and of the bucket by which workers share streams"`
 	MaxAge        time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long streams that it creates keep hits: how far back a lost Redis can be rebuilt"`

@@ -424,12 +424,14 @@ func (w *simWorld) publish(form int) {
 		hit.hash = window.HashCounter([]byte(hit.counter))
 		hit.shard = w.settings.layout.ShardOf(hit.hash)
 		bad := form%5 == 4 && k == 0 // a bad count
-		item := fmt.Sprintf(`{"key":%q,"n":%d,"ts":%d,"id":"%d.%d"}`, hit.counter, hit.n, hit.at, id, k)
+		dated := hit.at
+		hit.at = min(hit.at, stored/1e6)
+		item := fmt.Sprintf(`{"key":%q,"n":%d,"ts":%d,"id":"%d.%d"}`, hit.counter, hit.n, dated, id, k)
 		if bad {
 			item = strings.Replace(item, `"n":`, `"n":-`, 1)
 		}
 		items = append(items, item)
-		if bad || hit.at > stored/1e6+w.plan.maxAhead.Milliseconds() || !w.settings.layout.Holds(hit.hash, hit.at, stored/1e6) {
+		if bad || dated > stored/1e6+w.plan.maxAhead.Milliseconds() || !w.settings.layout.Holds(hit.hash, hit.at, stored/1e6) {
 			m.bad = append(m.bad, k)
 			continue
 		}
