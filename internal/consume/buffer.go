@@ -1,6 +1,8 @@
 package consume
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 
 	"tallyroll/internal/window"
@@ -76,18 +78,19 @@ func newBuffer(layout window.Layout, limits limits, resumed []window.Cursor) *bu
 
 // message is what the reader found in one message.
 type message struct {
-	seq       uint64
-	stored    int64  // Unix nanoseconds
-	discarded uint64 // messages missing before this one
-	// discardedBefore is a moment before which those had been stored, Unix milliseconds.
-	discardedBefore int64
-	hits            []hit
-	rejects         []reject
+	seq     uint64
+	stored  int64 // Unix nanoseconds
+	hits    []hit
+	rejects []reject
 }
 
-// add puts a message into the filling half, waiting for room where it is full.
-// It reports false when the buffer was closed instead.
-func (b *buffer) add(stream string, m message) bool {
+// errClosed says that a buffer takes nothing more.
+var errClosed = errors.New("the buffer is closed")
+
+// add puts a message into the filling half, waiting for room while it is full. Those
+// between it and the place before were discarded unread. It fails with errClosed, and
+// with errGap if the message is not after that place.
+func (b *buffer) add(stream string, m message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.closed && !b.fits(m) {
@@ -96,10 +99,13 @@ func (b *buffer) add(stream string, m message) bool {
 		b.room.Wait()
 	}
 	b.waiting = false
-	if b.closed {
-		return false
-	}
 	l := b.filling
+	switch {
+	case b.closed:
+		return errClosed
+	case m.seq <= l.seq:
+		return fmt.Errorf("%w: message %d of %s came after %d", errGap, m.seq, stream, l.seq)
+	}
 	storedMilli := m.stored / 1e6
 	for _, h := range m.hits {
 		if shard := b.layout.ShardOf(h.hash); m.seq > b.replayed || m.seq > b.resumed[shard].Applied(h.hash) {
@@ -115,13 +121,26 @@ func (b *buffer) add(stream string, m message) bool {
 			l.rejectBytes += len(r.body) + len(r.detail) + rejectCost
 		}
 	}
-	if m.discarded > 0 {
-		l.discarded += m.discarded
-		l.incompleteBefore = m.discardedBefore
+	if discarded := m.seq - l.seq - 1; discarded > 0 {
+		l.discarded += discarded
+		l.incompleteBefore = storedMilli + 1 // they had been stored no later than this one
 	}
 	l.messages++
 	l.seq, l.stored = m.seq, m.stored
-	return true
+	return nil
+}
+
+// pass moves the place from one message to another over messages that the stream does
+// not hold any more, all stored before a moment (Unix milliseconds). It does nothing
+// if another message has come meanwhile: that one shows the gap itself.
+func (b *buffer) pass(from, to uint64, stored, before int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l := b.filling; !b.closed && l.seq == from {
+		l.discarded += to - from
+		l.incompleteBefore = before
+		l.seq, l.stored = to, max(l.stored, stored)
+	}
 }
 
 // setLimit: a load that begins in a replay has to fit into one transaction a

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -32,17 +33,20 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 	b := newBuffer(testLayout, testLimits(maxCommands), make([]window.Cursor, testLayout.Shards))
 	sent := make([]int64, testLayout.Shards)
 	rejects := 0
-	history := make([][]hit, messages+1) // by sequence
+	history := make([][]hit, 2*messages+1) // by sequence
+	missing := uint64(0)
 	random := rand.New(rand.NewPCG(1, 2))
 
 	var reader sync.WaitGroup
 	done := make(chan struct{})
 	reader.Go(func() {
 		defer close(done)
-		for seq := uint64(1); seq <= messages; seq++ {
+		seq := uint64(0)
+		for range messages {
+			gap := uint64(random.IntN(2))
+			missing += gap
+			seq += 1 + gap
 			m := testMessage(seq)
-			m.discarded = uint64(random.IntN(2))
-			m.discardedBefore = testStored
 			for range random.IntN(4) * random.IntN(12) { // 0 to 33: some alone are more than maxCommands
 				m.hits = append(m.hits, testHits(random.IntN(200))...)
 			}
@@ -55,8 +59,8 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 				m.rejects = []reject{{badKey, "bad", 0, []byte("{}")}}
 				rejects++
 			}
-			if !b.add("HITS", m) {
-				t.Error("the buffer says that it was closed")
+			if err := b.add("HITS", m); err != nil {
+				t.Error(err)
 				return
 			}
 		}
@@ -78,7 +82,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 		got.messages += l.messages
 		got.rejects += len(l.rejects)
 		got.discarded += l.discarded
-		if (l.incompleteBefore > 0) != (l.discarded > 0) || l.discarded > 0 && l.incompleteBefore != testStored {
+		if (l.incompleteBefore > 0) != (l.discarded > 0) || l.discarded > 0 && l.incompleteBefore != testStored+1 {
 			t.Errorf("%d discarded, incomplete before %d", l.discarded, l.incompleteBefore)
 		}
 		for shard := range got.hits {
@@ -90,7 +94,11 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 			}
 			got.unlimited++
 			alone := window.NewBatch(testLayout)
-			for _, h := range history[before+1] {
+			first := history[before+1]
+			if first == nil { // discarded
+				first = history[before+2]
+			}
+			for _, h := range first {
 				alone.Add(h.counter, h.hash, h.at, testStored, h.n)
 			}
 			if cells.Commands() != alone.Shard(shard).Commands() {
@@ -110,8 +118,8 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 	reader.Wait()
 	take()
 	take() // there is nothing left
-	if got.messages != messages || got.seq != messages || got.rejects != rejects || got.discarded == 0 {
-		t.Errorf("%d messages up to %d, %d rejects, %d discarded; want %d and %d rejects", got.messages, got.seq, got.rejects, got.discarded, messages, rejects)
+	if got.messages != messages || got.seq != messages+missing || got.rejects != rejects || got.discarded != missing || missing == 0 {
+		t.Errorf("%d messages up to %d, %d rejects, %d discarded; want %d, %d rejects and %d discarded", got.messages, got.seq, got.rejects, got.discarded, messages, rejects, missing)
 	}
 	if !slices.Equal(got.hits[:], sent) {
 		t.Errorf("hits by shard %v, want %v", got.hits, sent)
@@ -128,7 +136,7 @@ func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		perHit := testLayout.CommandsPerHit()
 		b := newBuffer(testLayout, testLimits(perHit), make([]window.Cursor, testLayout.Shards)) // one new counter a shard and half
-		added := make(chan bool, 1)
+		added := make(chan error, 1)
 		add := func(seq uint64) {
 			added <- b.add("HITS", testMessage(seq, int(seq)*4, int(seq)*4+1, int(seq)*4+2, int(seq)*4+3))
 		}
@@ -139,7 +147,7 @@ func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 			if waiting != want || (len(added) == 0) != want {
 				t.Fatalf("waiting %v, %d returned; want waiting: %v", waiting, len(added), want)
 			}
-			if !want && !<-added {
+			if !want && <-added != nil {
 				t.Fatal("add reports a closed buffer")
 			}
 		}
@@ -161,11 +169,11 @@ func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 		go add(4)
 		blocked(true)
 		b.close()
-		if <-added {
-			t.Error("add took a message after close")
+		if err := <-added; !errors.Is(err, errClosed) {
+			t.Errorf("add took a message after close: %v", err)
 		}
-		if b.add("HITS", testMessage(5)) {
-			t.Error("add took a message after close")
+		if err := b.add("HITS", testMessage(5)); !errors.Is(err, errClosed) {
+			t.Errorf("add took a message after close: %v", err)
 		}
 		if seq, _, _ := b.place(); seq != 3 {
 			t.Errorf("the place is %d, want 3", seq)
@@ -192,8 +200,9 @@ func TestBufferSkipsWhatIsApplied(t *testing.T) {
 		{[]uint64{10, 10, 10, 10}, 0},
 	} {
 		b := newBuffer(testLayout, testLimits(1000), cursorsAt(test.applied))
-		if !b.add("HITS", m) {
-			t.Fatal("not added")
+		b.pass(0, 9, 0, 0)
+		if err := b.add("HITS", m); err != nil {
+			t.Fatal(err)
 		}
 		l := b.take()
 		for shard, applied := range test.applied {
@@ -239,4 +248,27 @@ func cursorsAt(applied []uint64) (cursors []window.Cursor) {
 // testLimits are those of a buffer, of one transaction a shard.
 func testLimits(maxCommands int) limits {
 	return limits{maxCommands: maxCommands, splits: 1, maxBuffered: maxBuffered}
+}
+
+// A place moves over a deleted tail only if nothing has come meanwhile, and never back.
+func TestBufferPass(t *testing.T) {
+	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
+	if err := b.add("HITS", testMessage(1)); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(0, 5, testStored*1e6, testStored) // message 1 has come
+	if seq, _, _ := b.place(); seq != 1 {
+		t.Errorf("the place is %d, want 1", seq)
+	}
+	b.pass(1, 5, (testStored-1)*1e6, testStored+7)
+	seq, stored, _ := b.place()
+	if l := b.filling; seq != 5 || stored != testStored*1e6 || l.discarded != 4 || l.incompleteBefore != testStored+7 {
+		t.Errorf("the place is %d, stored %d; %d discarded before %d", seq, stored, l.discarded, l.incompleteBefore)
+	}
+	if err := b.add("HITS", testMessage(5)); !errors.Is(err, errGap) {
+		t.Errorf("a message that was passed is taken: %v", err)
+	}
+	if err := b.add("HITS", testMessage(6)); err != nil || b.filling.discarded != 4 {
+		t.Errorf("the message after those that were passed: %v, %d discarded", err, b.filling.discarded)
+	}
 }

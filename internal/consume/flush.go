@@ -27,48 +27,48 @@ type shardWriter struct {
 }
 
 // flushLoop commits the buffer until within ends or a commit fails, and ends the
-// reading. When ctx has ended, or the stream is gone, it commits what is left;
-// when the session has failed it drops it, for the next session to read again.
+// reading. Whatever ended it, it commits what is left: all of that was read in
+// order. Only after a failed commit it drops the rest, for the next session to read again.
 func (s *session) flushLoop(ctx, within context.Context, reading reading) {
 	committing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	last := func() bool { return ctx.Err() != nil || errors.Is(context.Cause(within), errNoStream) }
-	stop := context.AfterFunc(within, func() {
-		if !last() {
-			cancel()
-			return
-		}
-		time.AfterFunc(shutdownCommit, cancel)
-	})
+	stop := context.AfterFunc(within, func() { time.AfterFunc(shutdownCommit, cancel) })
 	defer stop()
 
 	err := s.flushUntil(within, committing)
 	s.buffer.close() // wakes the reader, and takes nothing more
 	reading.stop()
-	switch {
-	case err != nil:
-		// Also at the end nothing may follow: the failed load is dropped, and the
-		// cursor of a shard that did not get it must not pass it.
-		if last() {
+	if err == nil {
+		err = s.flush(committing, true)
+	}
+	// After a failed flush nothing may follow: its load is dropped, and the cursor of
+	// a shard that did not get it must not pass it.
+	if err != nil {
+		if within.Err() != nil {
 			s.log.Error().Err(err).Msg(lastCommitFailed)
 		}
 		s.fail(err)
-	case last():
-		if err := s.flush(committing, true); err != nil {
-			s.log.Error().Err(err).Msg(lastCommitFailed)
-		}
 	}
 }
 
-// flushUntil flushes every flush interval, or sooner where the buffer is full.
+// flushUntil flushes every flush interval, or sooner if the buffer is full. A load
+// of a stream that is far behind gathers for longer, but only while it grows.
 func (s *session) flushUntil(within, committing context.Context) error {
 	ticker := time.NewTicker(s.limits.flushInterval)
 	defer ticker.Stop()
-	flushed := time.Now()
+	var seen uint64
+	flushed, most := time.Now(), s.limits.flushInterval
 	for {
 		select {
 		case <-ticker.C:
-			if place, _, _ := s.buffer.place(); time.Since(flushed) < s.tail.gather(place) {
+			place, _, _ := s.buffer.place()
+			gather := s.tail.gather(place)
+			if gather == 0 {
+				most = s.limits.flushInterval
+			}
+			grows := place != seen
+			seen = place
+			if grows && time.Since(flushed) < min(gather, most) {
 				continue
 			}
 		case <-s.buffer.full:
@@ -78,7 +78,7 @@ func (s *session) flushUntil(within, committing context.Context) error {
 		if err := s.flush(committing, false); err != nil {
 			return err
 		}
-		flushed = time.Now()
+		flushed, most = time.Now(), min(2*most, maxGather)
 	}
 }
 

@@ -35,10 +35,12 @@ func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
 	layout := testLayout
 	state := streamState{first: 1, last: 5, lastStored: 1000 * 1e6, at: 8000, seen: 9000}
 	s := &session{
-		stream: "HITS", layout: layout, source: emptied{state: state}, last: 3, info: state,
+		stream: "HITS", layout: layout, source: emptied{state: state}, info: state,
 		buffer: newBuffer(layout, testLimits(100), make([]window.Cursor, layout.Shards)),
 	}
-	if err := s.passDeletedTail(t.Context()); err != nil {
+	s.buffer.pass(0, 3, 0, 0)
+	s.buffer.give(s.buffer.take())
+	if err := s.passDeletedTail(t.Context(), 3, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.buffer.take(); got.seq != 5 || got.discarded != 2 || got.incompleteBefore != 9000 {

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,19 +61,20 @@ type session struct {
 	log     zerolog.Logger
 
 	progress Progress // may be nil
+	patience int      // looks that the reader may be idle for, see stalledAfter
 
 	info    streamState
 	writers []*shardWriter
 	buffer  *buffer
-	atOnce  int // shards that are committed at the same time
+	atOnce  int    // shards that are committed at the same time
+	from    uint64 // the smallest cursor, after which reading begins
 
 	registered time.Time // when register was last tried
 
 	// Of the reader's goroutine alone.
 	decode   *decoder
 	subjects subjects
-	last     uint64 // stream sequence of the last message
-	expected uint64 // consumer sequence of the next one
+	expected uint64 // consumer sequence of the next message
 	lost     bool   // a delivery was not understood: none after it is
 
 	tail tail
@@ -88,11 +90,22 @@ type tail struct {
 	lag    time.Duration // of the reader: how much earlier the last message in memory had been stored
 }
 
+// While a stream is far behind, its loads gather in memory for longer than the flush
+// interval: the larger a load, the more of its hits coalesce. After a crash that
+// much is read again. No wait may starve another one, so:
+//
+//   - a load gathers only while it grows: one flush interval without a message ends
+//     it, so it does not outwait the watch, which ends a session that stalls;
+//   - the first load of a backlog gathers for one flush interval, each later one for
+//     at most twice as long as the one before: a worker that is killed again and
+//     again makes progress within the first second of each life;
+//   - a session that ends commits what it has read first, whatever ended it but a
+//     failed commit: a session that is ended again and again makes progress;
+//   - a session that stalled without a message gives the next one twice the time.
 const (
 	// farBehind is a lag at which another second does not matter to anyone.
 	farBehind = 5 * time.Second
-	// What is far behind may gather in memory for a part of its lag: the larger a
-	// load, the more of its hits coalesce. After a crash that much is read again.
+	// gatherPart is the part of its lag that a load may gather for, at most maxGather.
 	gatherPart = 5
 	maxGather  = 5 * time.Second
 )
@@ -194,6 +207,12 @@ func (s *session) unread() bool {
 	return slices.ContainsFunc(s.writers, func(w *shardWriter) bool { return w.position.Seq < known })
 }
 
+// hasRead reports whether the session was given any message. It is for after run.
+func (s *session) hasRead() bool {
+	place, _, _ := s.buffer.place()
+	return place > s.from
+}
+
 // eachShard calls do for every shard, so many at a time, and returns the first
 // error, which cancels the others.
 func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
@@ -293,29 +312,20 @@ func (s *session) register(ctx context.Context) error {
 
 // open begins at the smallest cursor.
 func (s *session) open(ctx context.Context) (reading, error) {
-	s.last = s.writers[0].position.Seq
-	stored := s.writers[0].position.Stored
-	for _, w := range s.writers {
-		if w.position.Seq < s.last {
-			s.last, stored = w.position.Seq, w.position.Stored
-		}
-	}
-	if s.last == s.info.last {
-		// What was stored last is applied or gone, also where that is another message than the cursor's.
+	smallest := slices.MinFunc(s.writers, func(a, b *shardWriter) int { return cmp.Compare(a.position.Seq, b.position.Seq) })
+	stored := smallest.position.Stored
+	s.from = smallest.position.Seq
+	if s.from == s.info.last {
+		// What was stored last is applied or gone, also if that is another message than the cursor's.
 		stored = max(stored, s.info.endStored())
 	}
 	s.expected = 1
-	s.buffer.filling.seq, s.buffer.filling.stored = s.last, stored
-	reading, err := s.source.open(ctx, s.last+1)
+	s.buffer.filling.seq, s.buffer.filling.stored = s.from, stored
+	reading, err := s.source.open(ctx, s.from+1)
 	if err != nil {
 		return nil, err
 	}
-	s.log.Info().Uint64("from", s.last+1).Uint64("last", s.info.last).Uint64("pending", reading.pending()).Msg("stream taken")
-	if reading.pending() == 0 && s.last < s.info.last {
-		if err := s.passDeletedTail(ctx); err != nil {
-			return nil, errors.Join(err, reading.release())
-		}
-	}
+	s.log.Info().Uint64("from", s.from+1).Uint64("last", s.info.last).Uint64("pending", reading.pending()).Msg("stream taken")
 	return reading, nil
 }
 
@@ -343,30 +353,6 @@ func (s *session) verify(ctx context.Context) error {
 	return nil
 }
 
-// passDeletedTail goes on to the end of a stream whose last messages were
-// deleted: no delivery will ever show that gap, so as_of would stand still. It
-// asks twice with a leader confirmed in between: a server that missed the messages
-// because it was deposed would have learnt of it.
-func (s *session) passDeletedTail(ctx context.Context) error {
-	for again := range 2 {
-		if again > 0 {
-			if _, err := confirmed(ctx, s.source); err != nil {
-				return err
-			}
-		}
-		found, _, err := s.source.next(ctx, s.last+1)
-		if err != nil || found > 0 {
-			return err // where there is one it will be delivered
-		}
-	}
-	// When they were stored nobody knows any more, but before now.
-	s.buffer.add(s.stream, message{
-		seq: s.info.last, stored: s.info.lastStored, discarded: s.info.last - s.last, discardedBefore: s.info.seen,
-	})
-	s.last = s.info.last
-	return nil
-}
-
 // read handles one message, on the reading's goroutine. Blocking here stops the
 // reading: the stream holds the rest.
 func (s *session) read(d delivery) {
@@ -375,21 +361,19 @@ func (s *session) read(d delivery) {
 		return
 	case d.nth != s.expected:
 		s.lost = true
-		s.fail(fmt.Errorf("%w: delivery %d of %s came where %d was expected", errGap, d.nth, s.stream, s.expected))
-		return
-	case d.seq <= s.last:
-		s.lost = true
-		s.fail(fmt.Errorf("%w: message %d of %s came after %d", errGap, d.seq, s.stream, s.last))
+		s.fail(fmt.Errorf("%w: delivery %d of %s came instead of %d", errGap, d.nth, s.stream, s.expected))
 		return
 	}
 	s.expected++
-	m := message{seq: d.seq, stored: d.stored, discarded: d.seq - s.last - 1, discardedBefore: d.stored/1e6 + 1}
-	s.last = m.seq
+	m := message{seq: d.seq, stored: d.stored}
 	if !d.marker {
 		s.decode.decode(s.subjects.counter(d.subject), d.stored/1e6, d.data)
 		m.hits, m.rejects = s.decode.hits, s.decode.rejects
 	}
-	s.buffer.add(s.stream, m)
+	if err := s.buffer.add(s.stream, m); errors.Is(err, errGap) {
+		s.lost = true
+		s.fail(err)
+	}
 }
 
 // redisLost says once that Redis does not answer. A commit that is given up because

@@ -393,7 +393,7 @@ func TestWatchOfABusyStream(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := &session{
-		stream: "HITS", info: streamState{created: 1}, metrics: newMetrics(prometheus.NewRegistry()),
+		stream: "HITS", patience: stalledAfter, info: streamState{created: 1}, metrics: newMetrics(prometheus.NewRegistry()),
 		buffer: newBuffer(testLayout, testLimits(2000), make([]window.Cursor, testLayout.Shards)),
 		fail:   func(err error) { t.Errorf("the watch ends the session: %v", err); cancel() },
 	}

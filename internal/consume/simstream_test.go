@@ -30,10 +30,11 @@ type simStream struct {
 	deposed   *simDeposed
 
 	// Faults.
-	stateFails  bool // the stream does not say what it is
-	rejectFails bool // rejects are refused
-	rejectMute  bool // rejects are stored, and the acknowledgement is lost
-	away        bool // nothing is delivered either
+	stateFails  bool          // the stream does not say what it is
+	rejectFails bool          // rejects are refused
+	rejectMute  bool          // rejects are stored, and the acknowledgement is lost
+	away        bool          // nothing is delivered either
+	pace        time.Duration // of the deliveries, one after the other
 }
 
 // simDeposed is a leader that does not know of its successor.
@@ -369,6 +370,7 @@ func (r *simReading) start(deliver func(delivery), lost func(error)) error {
 				}
 				continue
 			}
+			time.Sleep(r.source.stream.pace)
 			deliver(delivery{
 				subject: "hits.c", data: d.data, seq: d.seq, nth: d.nth, stored: d.stored,
 			})

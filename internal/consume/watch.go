@@ -12,8 +12,9 @@ import (
 
 const (
 	watchEvery = time.Second
-	// stalledAfter is how many looks in a row may find the reader idle before messages that it has not been given.
-	stalledAfter = 3
+	// stalledAfter is how many looks in a row may find the reader idle before messages
+	// that it has not been given; maxStalledAfter is what it grows to (see keep).
+	stalledAfter, maxStalledAfter = 3, 48
 )
 
 // watch looks at the stream every second: where its end is, whether it is still
@@ -21,7 +22,7 @@ const (
 func (s *session) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
-	var seen uint64
+	seen, _, _ := s.buffer.place()
 	idle := 0
 	var behind backlog
 	defer s.show(boot.Progress{})
@@ -52,7 +53,18 @@ func (s *session) watch(ctx context.Context) {
 			} else {
 				idle = 0
 			}
-			if seen = place; idle >= stalledAfter {
+			seen = place
+			if idle > 0 {
+				err := s.passDeletedTail(ctx, place, stored)
+				if errors.Is(err, errRolledBack) {
+					s.fail(err)
+					return
+				}
+				if err != nil {
+					s.log.Debug().Err(err).Uint64("at", place).Msg("it is not known whether a tail was deleted")
+				}
+			}
+			if place, _, _ := s.buffer.place(); place == seen && idle >= s.patience {
 				s.fail(fmt.Errorf("%w: at %d of %d", errStalled, place, state.last))
 				return
 			}
@@ -63,6 +75,40 @@ func (s *session) watch(ctx context.Context) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// passDeletedTail goes on from a place to the end of a stream whose last messages
+// were deleted: no delivery will ever show that gap, so as_of would stand still. It
+// asks twice with a leader confirmed in between: a server that missed the messages
+// because it was deposed would have learnt of it. The place must still be one in
+// this stream: after a roll-back the messages at its end are new ones.
+func (s *session) passDeletedTail(ctx context.Context, place uint64, stored int64) error {
+	var state streamState
+	for again := range 2 {
+		if again > 0 {
+			var err error
+			if state, err = confirmed(ctx, s.source); err != nil {
+				return err
+			}
+		}
+		found, _, err := s.source.next(ctx, place+1)
+		if err != nil || found > 0 {
+			return err // it will be delivered
+		}
+	}
+	if state.created != s.info.created || state.last <= place {
+		return nil // the next look judges that
+	}
+	at, err := newHistory(s.source, state).checkAt(ctx, place, stored)
+	if err != nil {
+		return err
+	}
+	if at.found {
+		return errRolledBack
+	}
+	// Nobody knows any more when they were stored, but it was before the state was seen.
+	s.buffer.pass(place, state.last, state.lastStored, state.seen)
+	return nil
 }
 
 // endStored is when the last message was stored, 0 where the stream is empty: a

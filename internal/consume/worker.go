@@ -254,19 +254,24 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, new
 	log := w.log.With().Str("stream", name).Logger()
 	w.metrics.start(name)
 	defer w.metrics.end(name)
-	pause := time.Duration(0)
+	pause, patience := time.Duration(0), stalledAfter
 	unread := false
 	for ctx.Err() == nil {
 		began := time.Now()
 		w.metrics.sessions.WithLabelValues(name).Inc()
 		s := &session{
 			stream: name, source: newSource(), store: w.store, layout: w.layout,
-			limits: w.limits(), metrics: w.metrics, outage: w.outage, log: log, progress: w.progress,
+			limits: w.limits(), metrics: w.metrics, outage: w.outage, log: log, progress: w.progress, patience: patience,
 		}
 		err := s.run(ctx, func() { isOpen.Store(true) })
 		isOpen.Store(false)
 		if s.buffer != nil {
 			unread = s.unread()
+		}
+		if errors.Is(err, errStalled) && !s.hasRead() {
+			patience = min(2*patience, maxStalledAfter)
+		} else {
+			patience = stalledAfter
 		}
 		switch {
 		case err == nil:

@@ -1,0 +1,76 @@
+package consume
+
+import (
+	"bytes"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+)
+
+// stories are schedules that went wrong once.
+var stories = map[string]simPlan{
+	// A load gathered for longer than a stall may last, over a tail that no delivery shows.
+	"a deleted tail while no worker runs for long": {
+		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1,
+		events: []simEvent{
+			{kind: "stop"},
+			{kind: "publish", after: 150 * simTick, worker: 2},
+			{kind: "publish", worker: 2},
+			{kind: "delete tail", after: 150 * simTick},
+			{kind: "wait", d: 9 * time.Second},
+			{kind: "wait", d: 9 * time.Second},
+			{kind: "wait", d: 9 * time.Second},
+		},
+	},
+}
+
+func TestStories(t *testing.T) {
+	boot.QuietRedis()
+	for name, plan := range stories {
+		t.Run(name, func(t *testing.T) {
+			var lines bytes.Buffer
+			log := zerolog.New(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"}).With().Timestamp().Logger()
+			if problem := plan.run(t, log); problem != "" {
+				t.Errorf("%s\n%s%s", problem, plan, lines.String())
+			}
+		})
+	}
+}
+
+// A worker that is killed again and again while it is far behind commits something
+// within the first second of each life.
+func TestKilledAgainAndAgainFarBehind(t *testing.T) {
+	boot.QuietRedis()
+	synctest.Test(t, func(t *testing.T) {
+		w := newSimWorld(simPlan{tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, latency: simTick}, zerolog.Nop())
+		defer w.close()
+		w.stream.pace = 50 * simTick // longer than any life in all
+		const lives = 4
+		for range 20 * lives {
+			w.publish(0)
+			time.Sleep(100 * simTick)
+		}
+		time.Sleep(30 * time.Second)
+		before := make([]int64, w.plan.shards)
+		for life := range lives {
+			w.start(0)
+			time.Sleep(time.Second)
+			now := w.cursors()
+			for shard, at := range now {
+				if at <= before[shard] {
+					t.Fatalf("life %d: as_of of shard %d is still %d after a second", life+1, shard, at)
+				}
+			}
+			before = now
+			w.end(0, true, false)
+			for range 20 { // so that there is something left to do
+				w.publish(0)
+			}
+			time.Sleep(30 * time.Second)
+		}
+	})
+}
