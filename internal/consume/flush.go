@@ -125,7 +125,7 @@ func (s *session) flush(ctx context.Context, all bool) error {
 func (s *session) target(l *load) window.Cursor {
 	next := window.Cursor{
 		Created: s.info.created, Seq: l.seq, Stored: l.stored,
-		AsOf: l.stored / 1e6, IncompleteBefore: l.incompleteBefore,
+		AsOf: l.stored / 1e6, IncompleteBefore: l.incompleteBefore, Naming: s.naming,
 	}
 	next.AsOf = max(next.AsOf, s.tail.reached(l.seq, l.stored))
 	return next

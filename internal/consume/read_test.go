@@ -14,7 +14,7 @@ func TestNothingBehindALossIsRead(t *testing.T) {
 	layout := testLayout
 	within, fail := context.WithCancelCause(t.Context())
 	s := &session{
-		stream: "HITS", layout: layout, decode: newDecoder(layout, 0, 10), subjects: newSubjects([]string{"hits.>"}),
+		stream: "HITS", layout: layout, decode: newDecoder(layout, 0, 10), names: newNamer(namings{{From: 1, Subjects: []string{"hits.>"}}}),
 		buffer: newBuffer(layout, testLimits(100), make([]window.Cursor, layout.Shards)), expected: 1, fail: fail,
 	}
 	for _, d := range []delivery{{seq: 1, nth: 1}, {seq: 2, nth: 2}, {seq: 3, nth: 1}, {seq: 4, nth: 2}, {seq: 5, nth: 3}} {

@@ -22,6 +22,7 @@ var (
 	errReconnect  = errors.New("NATS was reconnected")
 	errIncarnated = errors.New("the stream was made anew")
 	errRolledBack = errors.New("the stream was rolled back")
+	errEdited     = errors.New("the stream's subjects were edited")
 )
 
 // limits are the bounds that a session keeps.
@@ -64,6 +65,7 @@ type session struct {
 	patience int      // looks that the reader may be idle for, see stalledAfter
 
 	info    streamState
+	naming  string // of all cursors of this session, see namings
 	writers []*shardWriter
 	buffer  *buffer
 	atOnce  int    // shards that are committed at the same time
@@ -73,7 +75,7 @@ type session struct {
 
 	// Of the reader's goroutine alone.
 	decode   *decoder
-	subjects subjects
+	names    namer
 	expected uint64 // consumer sequence of the next message
 	lost     bool   // a delivery was not understood: none after it is
 
@@ -149,7 +151,6 @@ func (s *session) run(ctx context.Context, opened func()) error {
 	if err := s.resume(ctx); err != nil {
 		return err
 	}
-	s.subjects = newSubjects(s.info.subjects)
 	s.decode = newDecoder(s.layout, s.limits.maxAhead, s.limits.maxHits)
 	reading, err := s.open(ctx)
 	if err != nil {
@@ -278,12 +279,33 @@ func (s *session) resume(ctx context.Context) error {
 		}
 	}
 	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(discarded))
+	if err := s.name(resumed); err != nil {
+		return err
+	}
 	s.buffer = newBuffer(s.layout, s.limits, resumed)
 	if err := s.take(ctx); err != nil {
 		return err
 	}
 	// Once more: what was lost between the first time and the cursors, no cursor tells of.
 	return s.register(ctx)
+}
+
+// name decides how messages are named from the resumed cursors on.
+func (s *session) name(resumed []window.Cursor) error {
+	versions, err := namingsAfter(resumed, s.info.subjects)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", s.stream, err)
+	}
+	if last := versions[len(versions)-1]; len(versions) > 1 && !slices.ContainsFunc(resumed, func(c window.Cursor) bool { return c.Furthest() >= last.From }) {
+		s.log.Info().Uint64("from", last.From).Strs("subjects", last.Subjects).Msg("the stream's subjects were edited: counters are named by them from here on")
+	}
+	s.names, s.naming = newNamer(versions), versions.String()
+	for _, w := range s.writers {
+		if w.position.Naming != s.naming {
+			w.position.Naming, w.changed = s.naming, true
+		}
+	}
+	return nil
 }
 
 // take writes the cursors that resume has changed, so that readers of Redis and
@@ -367,7 +389,7 @@ func (s *session) read(d delivery) {
 	s.expected++
 	m := message{seq: d.seq, stored: d.stored}
 	if !d.marker {
-		s.decode.decode(s.subjects.counter(d.subject), d.stored/1e6, d.data)
+		s.decode.decode(s.names.counter(d.seq, d.subject), d.stored/1e6, d.data)
 		m.hits, m.rejects = s.decode.hits, s.decode.rejects
 	}
 	if err := s.buffer.add(s.stream, m); errors.Is(err, errGap) {

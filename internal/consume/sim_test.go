@@ -337,6 +337,8 @@ func (w *simWorld) apply(e simEvent) {
 			w.redis.cutAll(nil)
 		})
 		later(func() { onRedis(func() { w.redis.away = false }) })
+	case "subjects edited":
+		onStream(func() { w.stream.subjects = e.subjects() })
 	case "roll back":
 		w.forgotten = true
 		w.redis.rollBack(e.n + 1)
@@ -399,6 +401,7 @@ type simHit struct {
 	at, n   int64
 	cells   []simCell
 	shared  bool
+	others  []simHit // the same hit under the other names that its message's subject can give it
 }
 
 type simCell struct {
@@ -413,11 +416,15 @@ var simAges = []int64{0, 0, 0, 700, 3_000, 9_000, 0, 14_000, -900, 40_000, 100_0
 func (w *simWorld) publish(form int) {
 	id := len(w.messages)
 	stored := w.tick()
-	m := &simMessage{id: id, stored: stored}
+	m := &simMessage{id: id, stored: stored, subject: fmt.Sprintf("hits.a.m%d", id)}
 	var items []string
 	for k := range 1 + (form+id)%4 {
 		hit := simHit{counter: fmt.Sprintf("m%d.%d", id, k), n: int64(1 + (id+k)%5)}
 		hit.at = stored/1e6 - simAges[(form*5+id*3+k)%len(simAges)]
+		unnamed := k == 1 && form%2 == 0 // its counter is the subject's
+		if unnamed {
+			hit.at = stored / 1e6
+		}
 		if k == 2 || form == 3 {
 			hit.counter, hit.shared = fmt.Sprintf("shared%d", id%2), true
 		}
@@ -427,6 +434,9 @@ func (w *simWorld) publish(form int) {
 		dated := hit.at
 		hit.at = min(hit.at, stored/1e6)
 		item := fmt.Sprintf(`{"key":%q,"n":%d,"ts":%d,"id":"%d.%d"}`, hit.counter, hit.n, dated, id, k)
+		if unnamed {
+			item = fmt.Sprintf(`{"n":%d,"id":"%d.%d"}`, hit.n, id, k)
+		}
 		if bad {
 			item = strings.Replace(item, `"n":`, `"n":-`, 1)
 		}
@@ -435,17 +445,35 @@ func (w *simWorld) publish(form int) {
 			m.bad = append(m.bad, k)
 			continue
 		}
-		for i, t := range w.settings.layout.Tiers {
-			if w.single[i].Holds(hit.hash, hit.at, stored/1e6) {
-				hit.cells = append(hit.cells, simPlace(hit, i, t))
-			}
+		if !unnamed {
+			m.hits = append(m.hits, w.placed(hit, stored/1e6))
+			continue
 		}
+		var names []simHit
+		for _, subjects := range simSubjects {
+			hit.counter = newSubjects(subjects).counter(m.subject)
+			hit.hash = window.HashCounter([]byte(hit.counter))
+			hit.shard = w.settings.layout.ShardOf(hit.hash)
+			names = append(names, w.placed(hit, stored/1e6))
+		}
+		hit = names[0]
+		hit.others = names[1:]
 		m.hits = append(m.hits, hit)
 	}
 	m.data = []byte("[" + strings.Join(items, ",") + "]")
 	m.items = items
 	w.messages = append(w.messages, m)
 	w.stream.store(m)
+}
+
+// placed is a hit with its cells, if it is stored at a Unix millisecond.
+func (w *simWorld) placed(hit simHit, stored int64) simHit {
+	for i, t := range w.settings.layout.Tiers {
+		if w.single[i].Holds(hit.hash, hit.at, stored) {
+			hit.cells = append(hit.cells, simPlace(hit, i, t))
+		}
+	}
+	return hit
 }
 
 // tick is the stream's clock in Unix nanoseconds: no two moments are the same.

@@ -52,6 +52,12 @@ func (w *simWorld) check(all bool) string {
 	shared := map[simCell]simBounds{}
 	for _, m := range w.messages {
 		for _, h := range m.hits {
+			if h.others != nil {
+				if problem := w.checkNames(m, h, now, all, asOf); problem != "" {
+					return problem
+				}
+				continue
+			}
 			due := m.fate == simHeld && (all || m.stored/1e6 < asOf[h.shard])
 			for _, c := range h.cells {
 				if !w.single[c.tier].Holds(h.hash, h.at, now) {
@@ -83,6 +89,33 @@ func (w *simWorld) check(all bool) string {
 		return problem
 	}
 	return w.checkRejects(all)
+}
+
+// checkNames: a hit that its message's subject names is counted under one of the names
+// that the subject can give, in all tiers.
+func (w *simWorld) checkNames(m *simMessage, h simHit, now int64, all bool, asOf []int64) string {
+	names := append([]simHit{h}, h.others...)
+	due, counted := m.fate == simHeld, map[string]bool{}
+	for _, name := range names {
+		due = due && (all || m.stored/1e6 < asOf[name.shard])
+	}
+	for tier := range h.cells {
+		sum, alive := int64(0), true
+		for _, name := range names {
+			if alive = alive && w.single[tier].Holds(name.hash, name.at, now); !alive {
+				break // past its deadline
+			}
+			if n := w.count(name.cells[tier]); n > 0 {
+				sum += n
+				counted[name.counter] = true
+			}
+		}
+		if alive && sum != h.n && (sum != 0 || due) || len(counted) > 1 {
+			return fmt.Sprintf("%s: the hit that its subject names is counted %d times as %v in tier %d, want %d (all %v, fate %d)",
+				m, sum, counted, tier, h.n, all, m.fate)
+		}
+	}
+	return ""
 }
 
 func (w *simWorld) count(c simCell) int64 {
@@ -167,7 +200,9 @@ func (w *simWorld) checkTop() string {
 	seen := map[string]bool{}
 	for _, m := range w.messages {
 		for _, h := range m.hits {
-			seen[h.counter] = true
+			for _, name := range append([]simHit{h}, h.others...) {
+				seen[name.counter] = true
+			}
 		}
 	}
 	names := sortedKeys(seen)
@@ -230,7 +265,7 @@ func (w *simWorld) ask(healed int64) string {
 	longest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1].Window.Milliseconds()
 	for _, m := range w.messages {
 		for _, h := range m.hits {
-			if m.fate != simDiscarded || h.shared || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 {
+			if m.fate != simDiscarded || h.shared || h.others != nil || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 {
 				continue
 			}
 			hits = append(hits, h)

@@ -38,7 +38,7 @@ var simKinds = weighted(map[string]int{
 	"roll back": 3, "flush": 1, "flush and cut": 1, "slow shard": 2,
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
 	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream made anew": 1,
-	"leader cut off": 2, "leader paused": 2,
+	"leader cut off": 2, "leader paused": 2, "subjects edited": 2,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 })
 
@@ -108,6 +108,8 @@ func (e simEvent) String() string {
 		return fmt.Sprintf("%s for %s", e.kind, e.d)
 	case "stop", "start", "lost", "gap", "cut before", "lost reply":
 		return fmt.Sprintf("%s, worker %d", e.kind, e.worker)
+	case "subjects edited":
+		return fmt.Sprintf("subjects edited to %q", e.subjects())
 	case "roll back", "discard", "delete tail":
 		return fmt.Sprintf("%s by %d", e.kind, e.n+1)
 	case "stream rolled back":
@@ -123,3 +125,9 @@ func (e simEvent) String() string {
 }
 
 func (e simEvent) messages() int { return 1 + e.worker*2 }
+
+// simSubjects are what the stream's subjects can be: each names the counter of
+// hits.a.m1 in another way.
+var simSubjects = [][]string{{"hits.>"}, {"hits.a.*"}, {"other.>"}}
+
+func (e simEvent) subjects() []string { return simSubjects[e.n%len(simSubjects)] }

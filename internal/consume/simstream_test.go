@@ -16,6 +16,7 @@ import (
 type simStream struct {
 	mu       sync.Mutex
 	created  int64
+	subjects []string
 	held     []*simMessage // in the order of seq; a deleted one is not in it
 	stored   []*simMessage // all of this incarnation
 	last     uint64
@@ -48,15 +49,16 @@ type simDeposed struct {
 
 // simMessage is a message and what is known of its fate.
 type simMessage struct {
-	id     int
-	seq    uint64
-	stored int64 // Unix nanoseconds
-	data   []byte
-	hits   []simHit
-	items  []string
-	bad    []int // of items, those that are to be rejected
-	again  bool  // seq was another message's, which was rolled away
-	fate   simFate
+	id      int
+	seq     uint64
+	stored  int64 // Unix nanoseconds
+	subject string
+	data    []byte
+	hits    []simHit
+	items   []string
+	bad     []int // of items, those that are to be rejected
+	again   bool  // seq was another message's, which was rolled away
+	fate    simFate
 }
 
 type simFate int
@@ -68,7 +70,7 @@ const (
 )
 
 func newSimStream() *simStream {
-	return &simStream{created: time.Now().UnixNano(), lastTime: 0, readings: map[*simReading]bool{}, rejected: map[string]int{}}
+	return &simStream{created: time.Now().UnixNano(), subjects: simSubjects[0], lastTime: 0, readings: map[*simReading]bool{}, rejected: map[string]int{}}
 }
 
 func (s *simStream) store(m *simMessage) {
@@ -196,7 +198,7 @@ func (s *simStream) lookLocked() look {
 	now := time.Now()
 	at := now.UnixMilli()
 	state := streamState{
-		subjects: []string{"hits.>"}, created: s.created, last: s.last,
+		subjects: s.subjects, created: s.created, last: s.last,
 		first: s.last + 1, firstStored: (at + 1) * 1e6, lastStored: s.lastTime, at: at, seen: at + 1,
 	}
 	if len(s.held) > 0 {
@@ -372,7 +374,7 @@ func (r *simReading) start(deliver func(delivery), lost func(error)) error {
 			}
 			time.Sleep(r.source.stream.pace)
 			deliver(delivery{
-				subject: "hits.c", data: d.data, seq: d.seq, nth: d.nth, stored: d.stored,
+				subject: d.subject, data: d.data, seq: d.seq, nth: d.nth, stored: d.stored,
 			})
 		}
 	}()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tallyroll/internal/boot"
@@ -38,6 +39,9 @@ func (s *session) watch(ctx context.Context) {
 			s.show(boot.Progress{}) // what it showed is not true any more
 		case state.created != s.info.created:
 			s.fail(errIncarnated)
+			return
+		case !slices.Equal(state.subjects, s.info.subjects):
+			s.fail(fmt.Errorf("%w: from %q to %q", errEdited, s.info.subjects, state.subjects))
 			return
 		case state.last < place:
 			s.fail(fmt.Errorf("%w: it ends at %d, and %d had been read", errRolledBack, state.last, place))

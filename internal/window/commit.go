@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -71,7 +72,7 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 		prefixes: make(map[tierEpoch]string),
 		OnRetry:  func(error) {},
 	}
-	reply, err := s.client.HMGet(ctx, w.key, cursorFields...).Result()
+	reply, err := s.client.HMGet(ctx, w.key, append(slices.Clone(cursorFields), namingField)...).Result()
 	if err == nil {
 		w.held, w.exists, err = parseRecord(reply)
 	}
@@ -91,7 +92,7 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 func (w *Writer) Commit(ctx context.Context, cells *Cells, to Cursor) (Commit, error) {
 	var out Commit
 	next := record{to, w.held.by}
-	if cells.Hits() > 0 || !w.exists || !next.same(w.held) {
+	if cells.Hits() > 0 || !w.exists || !next.same(w.held) || next.Naming != w.held.Naming {
 		next.by = w.id
 	}
 	if cells.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq && next.Ahead == w.held.Ahead {
@@ -224,7 +225,7 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 		}
 		names.write(ctx, p, w)
 		tops.write(ctx, p, now)
-		p.HSet(ctx, w.key, next.values()...)
+		p.HSet(ctx, w.key, next.values(w.held)...)
 		clock = p.Time(ctx)
 		return nil
 	})

@@ -25,6 +25,9 @@ type Cursor struct {
 	// Ahead tells of the counters that are further on than Seq, where a batch is
 	// too large for one transaction and not all of its parts have been applied.
 	Ahead Ahead
+	// Naming says what the names of counters were made from, up to Seq and for what is
+	// read again. This package keeps it beside the counts and does not look into it.
+	Naming string
 }
 
 // Ahead is a place that the first Done of Parts parts of the counters have
@@ -68,19 +71,28 @@ type record struct {
 }
 
 // same reports whether two records come from the same commits. as_of does not
-// count: idle workers may each move it.
+// count: idle workers may each move it. Naming need not be read for it: "by" changes
+// with it.
 func (r record) same(o record) bool {
-	r.AsOf = o.AsOf
+	r.AsOf, r.Naming = o.AsOf, o.Naming
 	return r == o
 }
 
 var cursorFields = []string{"created", "seq", "stored", "as_of", "incomplete_before", "ahead", "by"}
 
-func (c record) values() []any {
-	return []any{
+// namingField can be long: it is read when a writer is opened, and written when it changes.
+const namingField = "naming"
+
+// values are what HSET takes to make a record of the one before.
+func (c record) values(before record) []any {
+	out := []any{
 		"created", c.Created, "seq", c.Seq, "stored", c.Stored,
 		"as_of", c.AsOf, "incomplete_before", c.IncompleteBefore, "ahead", c.Ahead.String(), "by", c.by,
 	}
+	if c.Naming != before.Naming {
+		out = append(out, namingField, c.Naming)
+	}
+	return out
 }
 
 // String is "seq stored done/parts", or empty where there is none.
@@ -101,10 +113,10 @@ func parseAhead(text string) (a Ahead, err error) {
 	return a, nil
 }
 
-// parseRecord reads the reply of HMGET for cursorFields. Where the record does
-// not exist, found is false.
+// parseRecord reads the reply of HMGET for cursorFields, perhaps with namingField
+// behind them. If the record does not exist, found is false.
 func parseRecord(reply []any) (c record, found bool, err error) {
-	if len(reply) != len(cursorFields) {
+	if extra := len(reply) - len(cursorFields); extra != 0 && extra != 1 {
 		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(reply), len(cursorFields))
 	}
 	missing := 0
@@ -137,5 +149,8 @@ func parseRecord(reply []any) (c record, found bool, err error) {
 		return record{}, false, err
 	}
 	c.by = text[6]
+	if len(text) > len(cursorFields) {
+		c.Naming = text[len(cursorFields)]
+	}
 	return c, true, nil
 }

@@ -2,22 +2,31 @@ package window
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
 func TestCursorRecordComesBack(t *testing.T) {
 	want := record{Cursor{Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, AsOf: 1763683200000, IncompleteBefore: 7,
-		Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2}}, "WRITER"}
-	v := want.values()
+		Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2}, Naming: "[]"}, "WRITER"}
+	v := want.values(record{})
 	reply := []any{}
-	for i := range cursorFields {
-		if v[2*i] != cursorFields[i] {
-			t.Fatalf("field %d is written as %v and read as %s", i, v[2*i], cursorFields[i])
+	fields := append(slices.Clone(cursorFields), namingField)
+	for i, field := range fields {
+		if v[2*i] != field {
+			t.Fatalf("field %d is written as %v and read as %s", i, v[2*i], field)
 		}
 		reply = append(reply, fmt.Sprint(v[2*i+1]))
 	}
 	if got, found, err := parseRecord(reply); err != nil || !found || got != want {
 		t.Errorf("%+v, %v, %v; want %+v", got, found, err, want)
+	}
+	if got := want.values(want); len(got) != 2*len(cursorFields) {
+		t.Errorf("a naming that stays is written again: %v", got)
+	}
+	reply[len(cursorFields)] = nil // as the program wrote it before it had the field
+	if got, found, err := parseRecord(reply); err != nil || !found || got.Naming != "" || got.Seq != want.Seq {
+		t.Errorf("without a naming: %+v, %v, %v", got, found, err)
 	}
 	if _, found, err := parseRecord(make([]any, len(cursorFields))); found || err != nil {
 		t.Errorf("a missing record: %v, %v", found, err)

@@ -1,0 +1,148 @@
+package consume
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+func TestNamingsAfter(t *testing.T) {
+	const one, two, three = `{"from":1,"subjects":["a.>"]}`, `{"from":11,"subjects":["b.>"]}`, `{"from":21,"subjects":["a.>"]}`
+	at := func(seq uint64, versions string) window.Cursor { return window.Cursor{Seq: seq, Naming: versions} }
+	ahead := at(5, "["+one+"]")
+	ahead.Ahead = window.Ahead{Seq: 12, Done: 1, Parts: 2}
+	for _, test := range []struct {
+		name    string
+		cursors []window.Cursor
+		subject string
+		want    string
+	}{
+		{"nothing is counted yet", []window.Cursor{at(0, ""), at(0, "")}, "a.>", "[" + one + "]"},
+		{"cursors of before there were versions", []window.Cursor{at(7, ""), at(9, "")}, "a.>", "[" + one + "]"},
+		{"the same subjects", []window.Cursor{at(7, "["+one+"]"), at(9, "["+one+"]")}, "a.>", "[" + one + "]"},
+		{"edited", []window.Cursor{at(7, "["+one+"]"), at(10, "["+one+"]")}, "b.>", "[" + one + "," + two + "]"},
+		{"edited, and some counters are ahead", []window.Cursor{ahead, at(10, "["+one+"]")}, "b.>", "[" + one + `,{"from":13,"subjects":["b.>"]}]`},
+		{"edited, and not all cursors were written", []window.Cursor{at(7, "["+one+","+two+"]"), at(10, "["+one+"]")}, "b.>", "[" + one + "," + two + "]"},
+		{"edited again before anything was read", []window.Cursor{at(7, "["+one+","+two+"]"), at(10, "["+one+","+two+"]")}, "c.>", "[" + one + `,{"from":11,"subjects":["c.>"]}]`},
+		{"edited back before anything was read", []window.Cursor{at(7, "["+one+","+two+"]"), at(10, "["+one+","+two+"]")}, "a.>", "[" + one + "]"},
+		{"edited back", []window.Cursor{at(7, "["+one+","+two+"]"), at(20, "["+one+","+two+"]")}, "a.>", "[" + one + "," + two + "," + three + "]"},
+		{"a shard has lost its cursor", []window.Cursor{at(0, ""), at(15, "["+one+","+two+"]")}, "b.>", "[" + one + "," + two + "]"},
+		{"a worker that was fenced had begun a version", []window.Cursor{at(12, "["+one+"]"), at(10, "["+one+","+two+"]")}, "b.>", "[" + one + `,{"from":13,"subjects":["b.>"]}]`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := namingsAfter(test.cursors, []string{test.subject})
+			if err != nil || got.String() != test.want {
+				t.Errorf("%s, %v\nwant %s", got, err, test.want)
+			}
+		})
+	}
+	many := namings{}
+	for i := range uint64(maxNamings) {
+		many = append(many, naming{From: 1 + i, Subjects: []string{fmt.Sprintf("s%d.>", i)}})
+	}
+	if got, err := namingsAfter([]window.Cursor{at(100, many.String())}, []string{"new.>"}); err != nil || len(got) != maxNamings || got[0].From != 2 || got[maxNamings-1].From != 101 {
+		t.Errorf("%d versions from %d to %d, %v", len(got), got[0].From, got[len(got)-1].From, err)
+	}
+	if _, err := namingsAfter([]window.Cursor{at(1, "{")}, nil); err == nil {
+		t.Error("a field that is no list of versions is taken")
+	}
+}
+
+func TestNamer(t *testing.T) {
+	n := newNamer(namings{{1, []string{"hits.>"}}, {11, []string{"hits.a.>"}}, {12, []string{"other"}}, {20, nil}})
+	for _, test := range []struct {
+		seq  uint64
+		want string
+	}{{1, "a.b"}, {10, "a.b"}, {11, "b"}, {15, "hits.a.b"}, {30, "hits.a.b"}} {
+		if got := n.counter(test.seq, "hits.a.b"); got != test.want {
+			t.Errorf("message %d counts %s, want %s", test.seq, got, test.want)
+		}
+	}
+}
+
+// A stream's subjects are edited while half of the shards are behind: what they read
+// again keeps its name, also after a crash, and what is new has the new one.
+func TestSubjectsEditedWhileShardsAreBehind(t *testing.T) {
+	const messages = 200
+	r := newRig(t)
+	handle := r.createStream(0)
+	for i := range messages {
+		if _, err := r.js.Publish(t.Context(), fmt.Sprintf("hits.shop.%d", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := r.start()
+	called := time.Now().UnixMilli()
+	r.passed(called)
+	w.stop()
+
+	// Two shards lose what they had, as by a fail-over of their node in a cluster.
+	for shard := range testLayout.Shards / 2 {
+		for _, key := range stack.Scan(t, r.redis.Client(), fmt.Sprintf("test:{%d}:*", shard)) {
+			if err := r.redis.Client().Del(t.Context(), key).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	edit := func(subjects ...string) {
+		config := handle.CachedInfo().Config
+		config.Subjects = subjects
+		if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit("hits.shop.>")
+	w = r.start()
+	r.passed(time.Now().UnixMilli())
+	if _, err := r.js.Publish(t.Context(), "hits.shop.new", nil); err != nil {
+		t.Fatal(err)
+	}
+	r.passed(time.Now().UnixMilli())
+	want := map[string]int64{"new": 1, "shop.new": 0}
+	for i := range messages {
+		want[fmt.Sprintf("shop.%d", i)] = 1
+		want[fmt.Sprint(i)] = 0
+	}
+	r.compare(want)
+
+	// A running worker notices an edit by itself.
+	edit("hits.shop.>", "clicks.>")
+	r.logs.await(t, "named by them from here on", "clicks.>")
+	if _, err := r.js.Publish(t.Context(), "clicks.a", nil); err != nil {
+		t.Fatal(err)
+	}
+	want["a"], want["clicks.a"] = 1, 0
+	r.passed(time.Now().UnixMilli())
+	r.compare(want)
+}
+
+// passed waits until as_of has passed a moment (Unix milliseconds).
+func (r *rig) passed(moment int64) {
+	r.t.Helper()
+	stack.Eventually(r.t, soon, "as_of to pass what was published", func() (bool, string) {
+		got, err := r.answer()
+		return err == nil && got.AsOf > moment, fmt.Sprintf("%+v %v, called at %d", got, err, moment)
+	})
+}
+
+// compare compares the totals of counters with what they must be.
+func (r *rig) compare(want map[string]int64) {
+	r.t.Helper()
+	now := time.Now().UnixMilli()
+	var questions []window.Question
+	for counter := range want {
+		questions = append(questions, window.Question{Counter: counter, Range: window.Range{From: now - time.Hour.Milliseconds(), To: now}})
+	}
+	found, err := r.reader.Answer(r.t.Context(), now, questions)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i, a := range found.Answers {
+		if counter := questions[i].Counter; a.Upper != want[counter] {
+			r.t.Errorf("%s has %d hits, want %d", counter, a.Upper, want[counter])
+		}
+	}
+}
