@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Cursor says how far a shard has got in a stream. It lives beside the counts
@@ -99,6 +101,18 @@ func parseAhead(text string) (a Ahead, err error) {
 		return Ahead{}, fmt.Errorf("cursor field ahead is %q: \"seq stored done/parts\" was expected", text)
 	}
 	return a, nil
+}
+
+// readRecord reads the answer of HMGET key with cursorFields; found is false if
+// the record does not exist. What cannot be read is a *ForeignError.
+func readRecord(key string, reply *redis.SliceCmd) (c record, found bool, err error) {
+	if err := reply.Err(); err != nil {
+		return record{}, false, foreign(key, err)
+	}
+	if c, found, err = parseRecord(reply.Val()); err != nil {
+		return record{}, false, &ForeignError{Key: key, Err: err}
+	}
+	return c, found, nil
 }
 
 // parseRecord reads the reply of HMGET for cursorFields. Where the record does
