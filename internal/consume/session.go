@@ -34,8 +34,6 @@ type limits struct {
 }
 
 const (
-	// shutdownCommit bounds the last commit.
-	shutdownCommit = 8 * time.Second
 	// readConcurrency is how many shards' cursors are read at the same time.
 	readConcurrency = 8
 	// commitConcurrency is how many shards are committed at the same time, by each
@@ -57,6 +55,9 @@ type session struct {
 	limits  limits
 	metrics *metrics
 	outage  *outage
+	waits   *waits
+	clocks  *clocks
+	rejects *rejectLog
 	log     zerolog.Logger
 
 	progress Progress // may be nil
@@ -75,8 +76,9 @@ type session struct {
 	expected uint64 // consumer sequence of the next one
 	lost     bool   // a delivery was not understood: none after it is
 
-	tail tail
-	fail context.CancelCauseFunc
+	tail      tail
+	committed committed
+	fail      context.CancelCauseFunc
 }
 
 // tail is what the watch last learnt of the stream's end.
@@ -306,6 +308,7 @@ func (s *session) open(ctx context.Context) (reading, error) {
 	}
 	s.expected = 1
 	s.buffer.filling.seq, s.buffer.filling.stored = s.last, stored
+	s.committed.set(s.last, stored)
 	reading, err := s.source.open(ctx, s.last+1)
 	if err != nil {
 		return nil, err
@@ -385,7 +388,9 @@ func (s *session) read(d delivery) {
 	s.expected++
 	m := message{seq: d.seq, stored: d.stored, discarded: d.seq - s.last - 1, discardedBefore: d.stored / 1e6}
 	s.last = m.seq
-	if !d.marker {
+	if d.marker {
+		s.metrics.skipped.WithLabelValues(s.stream, skippedMarker).Inc()
+	} else {
 		s.decode.decode(s.subjects.counter(d.subject), d.stored/1e6, d.data)
 		m.hits, m.rejects = s.decode.hits, s.decode.rejects
 	}
@@ -400,4 +405,5 @@ func (s *session) redisLost(err error) {
 	}
 	s.metrics.retries.Inc()
 	s.outage.begin(err)
+	s.waits.because(s.stream, err)
 }

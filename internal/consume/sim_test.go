@@ -167,7 +167,7 @@ func (w *simWorld) start(slot int) {
 	log := w.log.With().Int("worker", slot).Logger()
 	worker := &worker{
 		settings: w.settings, layout: w.settings.layout, store: window.NewStore(client, simNamespace),
-		metrics: simMetrics, log: log, outage: &outage{log: log},
+		metrics: simMetrics, log: log, outage: &outage{log: log}, waits: newWaits(), clocks: newClocks(simMetrics, log),
 	}
 	w.running.Go(func() {
 		defer client.Close()

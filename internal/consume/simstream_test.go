@@ -262,7 +262,11 @@ func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, err
 		return 0, errSimAway
 	}
 	for _, r := range rejects {
-		for _, m := range r.messages(1 << 20) {
+		messages, err := r.messages(1 << 20)
+		if err != nil {
+			return 0, err
+		}
+		for _, m := range messages {
 			// publishRejects stores one of another message of the same number under another identity.
 			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(storedHeader)
 			if _, again := s.stream.rejected[id]; !again {

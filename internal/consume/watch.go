@@ -74,15 +74,6 @@ func (s streamState) endStored() int64 {
 	return s.lastStored
 }
 
-func (s *session) observeLag(place uint64, stored int64, state streamState) (lag time.Duration) {
-	if place < state.last {
-		lag = max(0, time.Duration(state.at*1e6-stored))
-	}
-	s.metrics.lagMessages.WithLabelValues(s.stream).Set(float64(state.last - place))
-	s.metrics.lagSeconds.WithLabelValues(s.stream).Set(lag.Seconds())
-	return lag
-}
-
 // history compares cursors with the messages that the stream holds; the shards'
 // cursors are mostly the same, so it asks about each sequence once.
 type history struct {
