@@ -56,6 +56,8 @@ type simMessage struct {
 	bad    []int // of items, those that are to be rejected
 	again  bool  // seq was another message's, which was rolled away
 	fate   simFate
+
+	foreign bool // something else had written to a key that its hits belong to
 }
 
 type simFate int
