@@ -126,6 +126,7 @@ func (d *drain) run() (stop func()) {
 	s := &session{
 		stream: "HITS", source: newJetStreamSource(d.js, "HITS", maxPullBytes), store: d.store, layout: d.settings.layout,
 		limits: (&worker{settings: d.settings}).limits(), metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
+		waits: newWaits(), clocks: newClocks(metrics, zerolog.Nop()), rejects: newRejectLog(zerolog.Nop()),
 	}
 	ctx, cancel := context.WithCancel(d.b.Context())
 	ended := make(chan error, 1)

@@ -25,8 +25,6 @@ const (
 	// nameWithin is how long a worker waits for its name: a process of that name
 	// which was killed is forgotten sooner.
 	nameWithin = 15 * time.Second
-	// leaveWithin bounds the removal of the key at shutdown.
-	leaveWithin = time.Second
 )
 
 // fleet shares the streams among the workers of a namespace: see "Sharing streams
@@ -225,7 +223,9 @@ func (f *fleet) unwatch() {
 	if f.watcher == nil {
 		return
 	}
-	_ = f.watcher.Stop() // its only error is that there is nothing to stop
+	go func(w jetstream.KeyWatcher) { // it asks a server, which may hang
+		_ = w.Stop() // its only error is that there is nothing to stop
+	}(f.watcher)
 	go func(rest <-chan jetstream.KeyValueEntry) {
 		for range rest { // until it is closed: what is under way must not block the library
 		}

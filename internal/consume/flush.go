@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"tallyroll/internal/window"
@@ -30,9 +31,9 @@ type shardWriter struct {
 // reading. Whatever ended it, it commits what is left: all of that was read in
 // order. Only after a failed commit it drops the rest, for the next session to read again.
 func (s *session) flushLoop(ctx, within context.Context, reading reading) {
-	committing, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	stop := context.AfterFunc(within, func() { time.AfterFunc(shutdownCommit, cancel) })
+	committing := newGrace(ctx)
+	defer committing.cancel()
+	stop := context.AfterFunc(within, func() { committing.end(shutdownCommit) })
 	defer stop()
 
 	err := s.flushUntil(within, committing)
@@ -45,10 +46,17 @@ func (s *session) flushLoop(ctx, within context.Context, reading reading) {
 	// a shard that did not get it must not pass it.
 	if err != nil {
 		if within.Err() != nil {
-			s.log.Error().Err(err).Msg(lastCommitFailed)
+			s.leftBehind(err)
 		}
 		s.fail(err)
 	}
+}
+
+// leftBehind says what a last commit that failed leaves to the next worker.
+func (s *session) leftBehind(err error) {
+	read, _, _ := s.buffer.place()
+	done, _ := s.committed.place()
+	s.log.Error().Err(err).Uint64("committed", done).Uint64("read", read).Msg(lastCommitFailed)
 }
 
 // flushUntil flushes every flush interval, or sooner if the buffer is full. A load
@@ -87,6 +95,7 @@ func (s *session) flushUntil(within, committing context.Context) error {
 func (s *session) flush(ctx context.Context, all bool) error {
 	l := s.buffer.take()
 	defer s.buffer.give(l)
+	s.waits.begin(s.stream)
 	if err := s.flushRejects(ctx, l); err != nil {
 		return err
 	}
@@ -102,7 +111,7 @@ func (s *session) flush(ctx context.Context, all bool) error {
 		if cells.Hits() == 0 && !due {
 			return nil
 		}
-		return s.commitShard(ctx, w, cells, target)
+		return s.commitShard(ctx, shard, cells, target)
 	}); err != nil {
 		return err
 	}
@@ -112,6 +121,8 @@ func (s *session) flush(ctx context.Context, all bool) error {
 		}
 	}
 	s.outage.over()
+	s.waits.end(s.stream)
+	s.committed.set(l.seq, l.stored)
 	s.metrics.messages.WithLabelValues(s.stream).Add(float64(l.messages))
 	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(l.discarded))
 	if l.discarded > 0 {
@@ -148,31 +159,70 @@ func (w *shardWriter) advance(next window.Cursor) window.Cursor {
 }
 
 // commitShard commits the shard's part of a load, in several transactions where one would be too large.
-func (s *session) commitShard(ctx context.Context, w *shardWriter, cells *window.Cells, target window.Cursor) error {
+func (s *session) commitShard(ctx context.Context, shard int, cells *window.Cells, target window.Cursor) error {
+	w := s.writers[shard]
 	for cells, cursor := range cells.Parts(w.position, target, s.limits.maxCommands) {
+		cursor.IncompleteBefore = max(cursor.IncompleteBefore, w.position.IncompleteBefore) // what an earlier part has admitted
 		done, err := w.Commit(ctx, cells, cursor)
 		if done.Conflicts > 0 || errors.Is(err, window.ErrFenced) || errors.Is(err, window.ErrRewound) {
 			s.metrics.conflicts.WithLabelValues(s.stream).Inc()
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			w.position, w.moved = cursor, time.Now()
+			s.waits.begin(s.stream)
+			s.clocks.observe(clockRedis, done.Ahead)
+			s.metrics.hits.WithLabelValues(s.stream).Add(float64(done.Hits))
+			s.metrics.commands.Add(float64(done.Commands))
+			s.metrics.commitSeconds.Observe(done.Took.Seconds())
+			s.metrics.commitCommands.Observe(float64(done.Commands))
+			s.metrics.commitHits.Observe(float64(done.Hits))
 		}
-		w.position, w.moved = cursor, time.Now()
-		s.metrics.hits.WithLabelValues(s.stream).Add(float64(done.Hits))
-		s.metrics.commands.Add(float64(done.Commands))
-		s.metrics.commitSeconds.Observe(done.Took.Seconds())
-		s.metrics.commitCommands.Observe(float64(done.Commands))
-		s.metrics.commitHits.Observe(float64(done.Hits))
 		if done.Failed != nil {
 			s.metrics.lost.WithLabelValues(s.stream).Inc()
-			s.log.Error().Err(done.Failed).Uint64("at", cursor.Furthest()).Msg("a command failed inside an applied transaction: its hits are not counted; does something else write to this namespace?")
+			s.log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
+				Msg("hits of an applied transaction are not counted: answers about their time say complete: false")
+			if failed := s.admitLost(ctx, shard, cells.End()); failed != nil && err == nil {
+				err = failed
+			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// admitLost writes to a shard's cursor that hits dated before a moment (Unix
+// milliseconds) are missing, at once: a crash before that would leave the loss unsaid until
+// the next hit of the same key. Another worker that has gone on from the cursor does not know of
+// the loss, so it is told in its cursor.
+func (s *session) admitLost(ctx context.Context, shard int, before int64) error {
+	w := s.writers[shard]
+	none := window.NewBatch(s.layout).Shard(shard)
+	cursor := w.position
+	cursor.IncompleteBefore = max(cursor.IncompleteBefore, before)
+	_, err := w.Commit(ctx, none, cursor)
+	if err == nil {
+		w.position = cursor
+	}
+	for fenced := err; errors.Is(fenced, window.ErrFenced); {
+		other, failed := s.store.OpenWriter(ctx, s.layout, s.stream, shard)
+		if failed != nil {
+			return errors.Join(err, failed)
+		}
+		cursor, exists := other.Cursor()
+		if !exists || cursor.IncompleteBefore >= before {
+			break
+		}
+		cursor.IncompleteBefore = before
+		_, fenced = other.Commit(ctx, none, cursor)
+	}
+	return err
+}
+
 // flushRejects stores the load's rejects, trying for as long as ctx lives.
 func (s *session) flushRejects(ctx context.Context, l *load) error {
+	s.rejects.tell(time.Now(), false)
 	if len(l.rejects) == 0 {
 		return nil
 	}
@@ -184,13 +234,17 @@ func (s *session) flushRejects(ctx context.Context, l *load) error {
 		if err == nil {
 			break
 		}
-		s.log.Warn().Err(err).Int("rejects", len(left)).Msg("rejects are not stored yet; counting waits")
+		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), rejectedStream, err)
+		s.waits.because(s.stream, err)
+		s.log.Warn().Err(err).Msg("counting waits")
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(time.Second):
 		}
 	}
+	s.waits.begin(s.stream)
+	s.rejects.add(time.Now(), l.rejects)
 	for _, r := range l.rejects {
 		s.metrics.rejects.WithLabelValues(s.stream, r.reason).Inc()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
 )
 
 // consumerIdle is how long the server keeps the consumer of a worker that died.
@@ -22,8 +23,9 @@ const consumerIdle = 30 * time.Second
 type jetStreamSource struct {
 	js     jetstream.JetStream
 	name   string
-	bytes  int              // that it may buffer, at most maxPullOne
-	handle jetstream.Stream // nil until the stream has been found
+	bytes  int                         // that it may buffer, at most maxPullOne
+	handle jetstream.Stream            // nil until the stream has been found
+	remake func(context.Context) error // of the stream of rejects; may be nil
 }
 
 func newJetStreamSource(js jetstream.JetStream, name string, bytes int) *jetStreamSource {
@@ -57,6 +59,7 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 		lastStored:  info.State.LastTime.UnixNano(),
 		at:          info.TimeStamp.Add(-answered.Sub(asked)).UnixMilli(),
 		seen:        info.TimeStamp.UnixMilli() + 1,
+		ahead:       window.ClockAhead(info.TimeStamp, asked, answered),
 	}
 	if info.State.Msgs == 0 {
 		s.first, s.firstStored = s.last+1, s.seen*1e6
@@ -128,8 +131,18 @@ func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Conte
 	return failed
 }
 
+// reject makes the stream of rejects again if somebody has deleted it.
 func (j *jetStreamSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {
-	return publishRejects(ctx, j.js, rejects)
+	stored, err := publishRejects(ctx, j.js, rejects)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) && j.remake != nil {
+		err = j.remake(ctx)
+		if err == nil {
+			var more int
+			more, err = publishRejects(ctx, j.js, rejects[stored:])
+			stored += more
+		}
+	}
+	return stored, err
 }
 
 // ephemeral is a consumer that is not acknowledged and that the server forgets

@@ -10,7 +10,9 @@ type metrics struct {
 	commitSeconds                                        prometheus.Histogram
 	commitCommands, commitHits                           prometheus.Histogram
 	retries                                              prometheus.Counter
-	lagMessages, lagSeconds, catchUp                     *prometheus.GaugeVec // by stream
+	skipped                                              *prometheus.CounterVec // by stream and reason
+	lagMessages, lagSeconds, uncommitted, catchUp        *prometheus.GaugeVec   // by stream
+	clockDifference                                      *prometheus.GaugeVec   // by clock
 	fleetWorkers, held                                   prometheus.Gauge
 }
 
@@ -18,8 +20,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
 	}
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, []string{"stream"})
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
 	}
 	whole := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help})
@@ -30,26 +32,30 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	commands := counter("commands_total", "Redis commands in applied transactions.")
 	retries := counter("commit_retries_total", "Commits whose fate was unknown and that were looked at again.")
 	m := &metrics{
-		messages:       counter("messages_total", "Messages read from the stream and committed.", "stream"),
-		hits:           counter("hits_total", "Hits added to cells (the sum of their n).", "stream"),
-		rejects:        counter("rejects_total", "Hits stored in HITS_REJECTED, by reason.", "stream", "reason"),
-		discarded:      counter("discarded_messages_total", "Messages that the stream discarded before they were read.", "stream"),
-		conflicts:      counter("cursor_conflicts_total", "Commits that found the cursor moved by another worker or by a loss in Redis.", "stream"),
-		sessions:       counter("sessions_total", "Times that the stream was taken or taken again.", "stream"),
-		lost:           counter("failed_commits_total", "Transactions in which a single command failed after the cursor had moved.", "stream"),
-		commands:       commands.WithLabelValues(),
-		retries:        retries.WithLabelValues(),
-		commitSeconds:  histogram("commit_seconds", "Seconds of one transaction, cursor check included.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
-		commitCommands: histogram("commit_commands", "Redis commands in one transaction.", prometheus.ExponentialBuckets(1, 2, 14)),
-		commitHits:     histogram("commit_hits", "Hits in one transaction.", prometheus.ExponentialBuckets(1, 4, 12)),
-		lagMessages:    gauge("lag_messages", "Messages in the stream after the last one read."),
-		lagSeconds:     gauge("lag_seconds", "Age of the oldest moment that is not known to be counted, in seconds."),
-		catchUp:        gauge("catch_up_seconds", "Estimate of the seconds until the end of the stream is reached; 0 unless far behind, +Inf where the end moves away."),
-		fleetWorkers:   whole("fleet_workers", "Workers that share the streams, this one included; 0 where no fleet can be joined."),
-		held:           whole("streams_held", "Streams that this worker reads; 0 while it stands by."),
+		messages:        counter("messages_total", "Messages read from the stream and committed.", "stream"),
+		hits:            counter("hits_total", "Hits added to cells (the sum of their n).", "stream"),
+		rejects:         counter("rejects_total", "Hits stored in HITS_REJECTED, by reason.", "stream", "reason"),
+		discarded:       counter("discarded_messages_total", "Messages that the stream discarded before they were read.", "stream"),
+		conflicts:       counter("cursor_conflicts_total", "Commits that found the cursor moved by another worker or by a loss in Redis.", "stream"),
+		sessions:        counter("sessions_total", "Times that the stream was taken or taken again.", "stream"),
+		lost:            counter("failed_commits_total", "Transactions in which a single command failed after the cursor had moved.", "stream"),
+		commands:        commands.WithLabelValues(),
+		retries:         retries.WithLabelValues(),
+		commitSeconds:   histogram("commit_seconds", "Seconds of one transaction, cursor check included.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
+		commitCommands:  histogram("commit_commands", "Redis commands in one transaction.", prometheus.ExponentialBuckets(1, 2, 14)),
+		commitHits:      histogram("commit_hits", "Hits in one transaction.", prometheus.ExponentialBuckets(1, 4, 12)),
+		skipped:         counter("skipped_messages_total", "Messages that were read and have no hits, by reason: delete_marker is the server's own note.", "stream", "reason"),
+		lagMessages:     gauge("lag_messages", "Messages in the stream after the last one that is committed.", "stream"),
+		lagSeconds:      gauge("lag_seconds", "How long ago the last committed message had been stored, if there are later ones; 0 when all are committed.", "stream"),
+		uncommitted:     gauge("uncommitted_messages", "Messages read and not committed yet.", "stream"),
+		catchUp:         gauge("catch_up_seconds", "Estimate of the seconds until the end of the stream is reached; 0 unless far behind, +Inf where the end moves away.", "stream"),
+		clockDifference: gauge("clock_difference_seconds", "How much a server's clock is ahead of this worker's (negative: behind), less what the round trip may explain.", "clock"),
+		fleetWorkers:    whole("fleet_workers", "Workers that share the streams, this one included; 0 where no fleet can be joined."),
+		held:            whole("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
 	r.MustRegister(m.messages, m.hits, m.rejects, m.discarded, m.conflicts, m.sessions, m.lost, commands, retries,
-		m.commitSeconds, m.commitCommands, m.commitHits, m.lagMessages, m.lagSeconds, m.catchUp, m.fleetWorkers, m.held)
+		m.commitSeconds, m.commitCommands, m.commitHits, m.skipped, m.lagMessages, m.lagSeconds, m.uncommitted, m.catchUp,
+		m.clockDifference, m.fleetWorkers, m.held)
 	return m
 }
 
@@ -58,6 +64,7 @@ func (m *metrics) start(stream string) {
 	for _, c := range []*prometheus.CounterVec{m.messages, m.hits, m.discarded, m.conflicts, m.lost} {
 		c.WithLabelValues(stream)
 	}
+	m.skipped.WithLabelValues(stream, skippedMarker)
 	for _, reason := range reasons {
 		m.rejects.WithLabelValues(stream, reason)
 	}
@@ -67,5 +74,6 @@ func (m *metrics) start(stream string) {
 func (m *metrics) end(stream string) {
 	m.lagMessages.DeleteLabelValues(stream)
 	m.lagSeconds.DeleteLabelValues(stream)
+	m.uncommitted.DeleteLabelValues(stream)
 	m.catchUp.DeleteLabelValues(stream)
 }

@@ -134,7 +134,7 @@ func (r *jetStreamReading) receive(m *nats.Msg, deliver func(delivery)) error {
 		if !ok {
 			return fmt.Errorf("reply subject %q is not one of a delivery", m.Reply)
 		}
-		d.subject, d.data, d.marker = m.Subject, m.Data, isMarker(m.Header)
+		d.subject, d.data, d.marker = m.Subject, m.Data, isMarker(m)
 		deliver(d)
 		r.coming--
 	}
@@ -183,9 +183,30 @@ func (r *jetStreamReading) watch(reconnected chan nats.Status, lost func(error))
 	lost(r.source.failed("read", fmt.Errorf("nothing was heard of the consumer for %s", silentHeartbeats*heartbeat)))
 }
 
-// isMarker tells the server's own note that a subject's messages were deleted
-// or expired from a message that a producer published.
-func isMarker(h nats.Header) bool { return len(h) > 0 && h.Get("Nats-Marker-Reason") != "" }
+// skippedMarker is why a message that has no hits is skipped, as the metric says it.
+const skippedMarker = "delete_marker"
+
+// isMarker tells the server's own note that a subject's messages have expired,
+// which a stream with SubjectDeleteMarkerTTL has, from a message that a producer
+// published. Only the very form that nats-server 2.15 writes is one (handleRemovalOrSdm
+// in its filestore.go): no body, these headers and no others. The form alone
+// decides, so that a message is the same whenever it is read, however the stream
+// is configured by then. Nobody publishes it by mistake: the server refuses Nats-TTL in a
+// stream without AllowMsgTTL, and Nats-Rollup in one without AllowRollup.
+func isMarker(m *nats.Msg) bool {
+	const reason, ttl, rollup, source = "Nats-Marker-Reason", "Nats-TTL", "Nats-Rollup", "Nats-Stream-Source"
+	if len(m.Header) < 3 || len(m.Data) > 0 {
+		return false
+	}
+	for name, values := range m.Header {
+		if len(values) != 1 || name != reason && name != ttl && name != rollup && name != source {
+			return false // source is added on the way from another stream
+		}
+	}
+	lives, err := time.ParseDuration(m.Header.Get(ttl))
+	return err == nil && lives >= time.Second && lives%time.Second == 0 && lives.String() == m.Header.Get(ttl) &&
+		m.Header.Get(reason) == "MaxAge" && m.Header.Get(rollup) == "sub"
+}
 
 func (r *jetStreamReading) stop() {
 	r.ended.Do(func() {
@@ -196,7 +217,7 @@ func (r *jetStreamReading) stop() {
 
 // release deletes the consumer, so that the server need not wait for its silence.
 func (r *jetStreamReading) release() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
 	defer cancel()
 	return r.source.handle.DeleteConsumer(ctx, r.consumer.Name)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,9 +18,9 @@ import (
 
 func TestRejectMessages(t *testing.T) {
 	r := newRejectedHit("HITS", 812, 1, reject{badJSON, "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", 3, []byte("{\xff\x00\r\n")})
-	messages := r.messages(1 << 20)
-	if len(messages) != 1 {
-		t.Fatalf("%d messages", len(messages))
+	messages, err := r.messages(1 << 20)
+	if err != nil || len(messages) != 1 {
+		t.Fatalf("%d messages, %v", len(messages), err)
 	}
 	m := messages[0]
 	if m.Subject != "hits_rejected.HITS" || string(m.Data) != "{\xff\x00\r\n" {
@@ -57,19 +58,27 @@ func TestRejectOwnsItsBody(t *testing.T) {
 	}
 }
 
+// Whatever fits into a message of NATS can be rejected: the headers take what is
+// left, and the body goes into as many parts as that makes.
 func TestRejectInParts(t *testing.T) {
-	const maxPayload = 16 << 10
-	for size, parts := range map[int]int{
-		0: 1, 1: 1, maxPayload - rejectOverhead: 1, maxPayload - rejectOverhead + 1: 2, maxPayload: 2, 3 * (maxPayload - rejectOverhead): 3,
+	long := strings.Repeat("S", 255) // the longest name of a stream
+	for _, test := range []struct {
+		maxPayload, body int
+		stream           string
+		parts            int // 0: several
+	}{
+		{16 << 10, 0, "HITS", 1}, {16 << 10, 1, "HITS", 1}, {16 << 10, 15 << 10, "HITS", 1}, {16 << 10, 16 << 10, "HITS", 2},
+		{1 << 10, 0, "HITS", 1}, {1 << 10, 400, "HITS", 1}, {1 << 10, 1 << 10, "HITS", 0}, {1 << 10, 1 << 10, long, 0}, {1 << 10, 0, long, 1},
+		{512, 512, "HITS", 0},
 	} {
-		body := make([]byte, size)
+		body := make([]byte, test.body)
 		for i := range body {
 			body[i] = byte(i * 7)
 		}
-		r := newRejectedHit("HITS", 9, 1, reject{tooLarge, strings.Repeat("d", 1000), 0, body})
-		messages := r.messages(maxPayload)
-		if len(messages) != parts {
-			t.Errorf("%d bytes: %d parts, want %d", size, len(messages), parts)
+		r := newRejectedHit(test.stream, 1<<60, time.Now().UnixNano(), reject{tooLarge, strings.Repeat("dü", 500), 9999, body})
+		messages, err := r.messages(test.maxPayload)
+		if err != nil || len(messages) != test.parts && test.parts > 0 || len(messages) < 2 && test.parts == 0 {
+			t.Errorf("%d of %d bytes: %d parts, want %d: %v", test.body, test.maxPayload, len(messages), test.parts, err)
 			continue
 		}
 		var joined []byte
@@ -77,16 +86,41 @@ func TestRejectInParts(t *testing.T) {
 		for i, m := range messages {
 			joined = append(joined, m.Data...)
 			ids[m.Header.Get("Nats-Msg-Id")] = true
-			if m.Size() > maxPayload {
-				t.Errorf("%d bytes: part %d has %d bytes with its headers", size, i+1, m.Size())
+			if size := len(m.Data) + headerSize(m.Header); size > test.maxPayload {
+				t.Errorf("%d of %d bytes: part %d has %d bytes with its headers", test.body, test.maxPayload, i+1, size)
 			}
-			if want := fmt.Sprintf("%d/%d", i+1, parts); parts > 1 && m.Header.Get("Tallyroll-Part") != want {
+			if want := fmt.Sprintf("%d/%d", i+1, len(messages)); len(messages) > 1 && m.Header.Get("Tallyroll-Part") != want {
 				t.Errorf("part %q, want %q", m.Header.Get("Tallyroll-Part"), want)
 			}
+			if detail := m.Header.Get("Tallyroll-Detail"); !utf8.ValidString(detail) || detail == "" {
+				t.Errorf("detail %q", detail)
+			}
 		}
-		if !bytes.Equal(joined, body) || len(ids) != parts || messages[0].Header.Get("Nats-Msg-Id") != "HITS:9:0" {
-			t.Errorf("%d bytes: the parts have %d bytes and ids %v", size, len(joined), ids)
+		if first := messages[0].Header.Get("Nats-Msg-Id"); !bytes.Equal(joined, body) || len(ids) != len(messages) || first != test.stream+":1152921504606846976:9999" {
+			t.Errorf("%d bytes: the parts have %d bytes and ids %v", test.body, len(joined), ids)
 		}
+	}
+	if _, err := newRejectedHit("HITS", 1, 1, reject{tooLarge, "", 0, nil}).messages(200); err == nil || !strings.Contains(err.Error(), "max_payload") {
+		t.Errorf("where nothing fits: %v", err)
+	}
+}
+
+// The smallest max_payload that a server with JetStream gets along with, for real.
+func TestRejectsFitIntoASmallMaxPayload(t *testing.T) {
+	const maxPayload = 1 << 10
+	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = maxPayload }).JetStream()
+	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	body := bytes.Repeat([]byte("x"), maxPayload)
+	r := newRejectedHit("HITS", 1, 1, reject{badJSON, strings.Repeat("d", 300), 0, body})
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if stored, err := publishRejects(ctx, js, []rejectedHit{r}); err != nil || stored != 1 {
+		t.Fatalf("%d stored: %v", stored, err)
+	}
+	if got := rejectsStored(t, js); got < 2 {
+		t.Errorf("%d messages", got)
 	}
 }
 
@@ -133,6 +167,27 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 	}
 	if msg.Subject != "hits_rejected.HITS" || msg.Header.Get("Nats-Msg-Id") != "HITS:401:2" || string(msg.Data) != "{}" {
 		t.Errorf("the last: %s %v %q", msg.Subject, msg.Header, msg.Data)
+	}
+}
+
+// Many at once, as a replay of a stream that was made anew brings them.
+func TestManyRejectsOfAnotherIncarnationAreStored(t *testing.T) {
+	js := stack.NATS(t).JetStream()
+	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	const many = 1200 // more than go out at once
+	rejects := make([]rejectedHit, many)
+	for i, want := range []uint64{many, 2 * many, 2 * many} {
+		for k := range rejects {
+			rejects[k] = newRejectedHit("HITS", uint64(1+k), int64(1+min(i, 1)), reject{badKey, "bad", 0, []byte("{}")})
+		}
+		if stored, err := publishRejects(t.Context(), js, rejects); err != nil || stored != many {
+			t.Fatalf("%d stored: %v", stored, err)
+		}
+		if got := rejectsStored(t, js); got != want {
+			t.Fatalf("%d messages, want %d", got, want)
+		}
 	}
 }
 

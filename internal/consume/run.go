@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -37,9 +36,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 	w := &worker{
 		settings: settings, layout: settings.layout, log: log, progress: progress,
 		metrics: newMetrics(registry),
-		outage:  &outage{log: log},
-		open:    make(map[string]*held), absent: make(map[string]bool),
+		outage:  &outage{log: log}, waits: newWaits(),
+		open: make(map[string]*held), absent: make(map[string]bool),
 	}
+	w.clocks = newClocks(w.metrics, log)
 
 	// The status server outlives the work, so that /healthz answers while the last commit runs.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
@@ -49,7 +49,14 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 		defer stopServing()
 		return w.connectAndRun(gctx, listener)
 	})
-	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }()
+	err, late := awaitEnd(ctx, ended)
+	if late {
+		log.Error().Strs("streams", w.reading()).Msg("something hangs, and the time to stop in is over: leaving it behind")
+		return nil
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	log.Info().Msg("stopped")
@@ -84,9 +91,7 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	}); err != nil {
 		return err
 	}
-	if err := awaitLeader(ctx, w.log, func(ctx context.Context) error {
-		return ensureRejected(ctx, w.js, w.settings.Replicas, w.settings.MaxAge)
-	}); err != nil {
+	if err := awaitLeader(ctx, w.log, w.ensureRejected); err != nil {
 		return err
 	}
 	w.log.Info().Str("version", boot.Version()).Str("nats", conn.ConnectedUrlRedacted()).Str("redis", w.settings.Redis.URL.Addr()).
@@ -134,13 +139,13 @@ func (w *worker) checkRedis(ctx context.Context) error {
 	return nil
 }
 
-// status serves /healthz (the process), /readyz (every stream is being read and
-// both servers answer) and /metrics.
+// status serves /healthz (the process), /readyz (every stream is being read, and
+// no commit waits for anything) and /metrics.
 func (w *worker) status(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprintln(rw, "ok") })
 	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
-		if why := w.notReady(); why != "" {
+		if why := w.unready(); why != "" {
 			http.Error(rw, why, http.StatusServiceUnavailable)
 			return
 		}
@@ -148,16 +153,4 @@ func (w *worker) status(registry *prometheus.Registry) http.Handler {
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	return mux
-}
-
-func (w *worker) notReady() string {
-	switch {
-	case !w.ready():
-		return "not every stream of this worker is being read yet"
-	case w.js.Conn().Status() != nats.CONNECTED:
-		return "NATS does not answer"
-	case w.outage.lasts():
-		return "Redis does not answer"
-	}
-	return ""
 }

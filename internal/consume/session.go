@@ -36,8 +36,6 @@ type limits struct {
 }
 
 const (
-	// shutdownCommit bounds the last commit.
-	shutdownCommit = 8 * time.Second
 	// readConcurrency is how many shards' cursors are read at the same time.
 	readConcurrency = 8
 	// commitConcurrency is how many shards are committed at the same time, by each
@@ -59,10 +57,13 @@ type session struct {
 	limits  limits
 	metrics *metrics
 	outage  *outage
+	waits   *waits
+	clocks  *clocks
+	rejects *rejectLog
 	log     zerolog.Logger
 
 	progress Progress // may be nil
-	patience int      // looks that the reader may be idle for, see stalledAfter
+	maxIdle  int      // looks in a row that may find the reader idle, see stalledAfter
 
 	info    streamState
 	naming  string // of all cursors of this session, see namings
@@ -79,8 +80,9 @@ type session struct {
 	expected uint64 // consumer sequence of the next message
 	lost     bool   // a delivery was not understood: none after it is
 
-	tail tail
-	fail context.CancelCauseFunc
+	tail      tail
+	committed committed
+	fail      context.CancelCauseFunc
 }
 
 // tail is what the watch last learnt of the stream's end.
@@ -343,6 +345,7 @@ func (s *session) open(ctx context.Context) (reading, error) {
 	}
 	s.expected = 1
 	s.buffer.filling.seq, s.buffer.filling.stored = s.from, stored
+	s.committed.set(s.from, stored)
 	reading, err := s.source.open(ctx, s.from+1)
 	if err != nil {
 		return nil, err
@@ -388,7 +391,9 @@ func (s *session) read(d delivery) {
 	}
 	s.expected++
 	m := message{seq: d.seq, stored: d.stored}
-	if !d.marker {
+	if d.marker {
+		s.metrics.skipped.WithLabelValues(s.stream, skippedMarker).Inc()
+	} else {
 		s.decode.decode(s.names.counter(d.seq, d.subject), d.stored/1e6, d.data)
 		m.hits, m.rejects = s.decode.hits, s.decode.rejects
 	}
@@ -406,4 +411,5 @@ func (s *session) redisLost(err error) {
 	}
 	s.metrics.retries.Inc()
 	s.outage.begin(err)
+	s.waits.because(s.stream, err)
 }

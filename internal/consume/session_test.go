@@ -393,7 +393,7 @@ func TestWatchOfABusyStream(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := &session{
-		stream: "HITS", patience: stalledAfter, info: streamState{created: 1}, metrics: newMetrics(prometheus.NewRegistry()),
+		stream: "HITS", maxIdle: stalledAfter, info: streamState{created: 1}, metrics: newMetrics(prometheus.NewRegistry()),
 		buffer: newBuffer(testLayout, testLimits(2000), make([]window.Cursor, testLayout.Shards)),
 		fail:   func(err error) { t.Errorf("the watch ends the session: %v", err); cancel() },
 	}
@@ -449,10 +449,12 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 		stream: "HITS", store: r.store, layout: layout,
 		limits: limits{flushInterval: time.Millisecond, maxCommands: 2000}, atOnce: commitConcurrency,
 		metrics: newMetrics(prometheus.NewRegistry()), outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
+		waits: newWaits(), rejects: newRejectLog(zerolog.Nop()),
 		info:   streamState{created: 1},
 		buffer: newBuffer(layout, testLimits(2000), make([]window.Cursor, layout.Shards)),
 		fail:   fail,
 	}
+	s.clocks = newClocks(s.metrics, zerolog.Nop())
 	every := testMessage(1)
 	for c, shards := 0, map[int]bool{}; len(shards) < layout.Shards; c++ {
 		h := testHits(c)[0]

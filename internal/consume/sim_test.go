@@ -91,6 +91,11 @@ type simWorld struct {
 	stored   int64 // of the last message, Unix nanoseconds
 
 	forgotten bool // Redis has forgotten commits, or never knew a stream that is gone
+
+	beforeStore func(*simMessage) // nil for none
+	foreignKeys map[string]bool   // of hashes and summaries that something else has written to
+	foreignTop  bool              // one of them is a summary
+	unadmitted  int               // a loss of hits of earlier messages may have been forgotten before it was admitted
 }
 
 // simProcess is a worker's process.
@@ -137,7 +142,7 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	if err != nil {
 		panic(err)
 	}
-	w := &simWorld{plan: p, log: log, redis: newSimRedis(), stream: newSimStream()}
+	w := &simWorld{plan: p, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}}
 	w.redis.latency, w.stream.clustered = p.latency, p.clustered
 	w.settings = Settings{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxAhead: p.maxAhead, MaxHits: 100}
 	w.settings.layout = window.Layout{Tiers: tiers, Shards: p.shards}
@@ -167,7 +172,7 @@ func (w *simWorld) start(slot int) {
 	log := w.log.With().Int("worker", slot).Logger()
 	worker := &worker{
 		settings: w.settings, layout: w.settings.layout, store: window.NewStore(client, simNamespace),
-		metrics: simMetrics, log: log, outage: &outage{log: log},
+		metrics: simMetrics, log: log, outage: &outage{log: log}, waits: newWaits(), clocks: newClocks(simMetrics, log),
 	}
 	w.running.Go(func() {
 		defer client.Close()
@@ -253,6 +258,7 @@ func (w *simWorld) heal() {
 	w.redis.mu.Lock()
 	w.redis.away, w.redis.slowShard = false, ""
 	clear(w.redis.execFault)
+	w.redis.mendForeign()
 	w.redis.mu.Unlock()
 	w.stream.mu.Lock()
 	w.stream.stateFails, w.stream.rejectFails, w.stream.rejectMute = false, false, false
@@ -320,6 +326,7 @@ func (w *simWorld) apply(e simEvent) {
 			later(p.thaw)
 		}
 	case "crash", "crash, its requests arrive":
+		w.unadmitted = len(w.messages)
 		w.end(e.worker, true, e.kind != "crash")
 	case "stop":
 		w.end(e.worker, false, false)
@@ -340,14 +347,17 @@ func (w *simWorld) apply(e simEvent) {
 	case "subjects edited":
 		onStream(func() { w.stream.subjects = e.subjects() })
 	case "roll back":
-		w.forgotten = true
+		w.forgotten, w.unadmitted = true, len(w.messages)
 		w.redis.rollBack(e.n + 1)
 	case "flush", "flush and cut":
-		w.forgotten = true
+		w.forgotten, w.unadmitted = true, len(w.messages)
 		w.redis.flushAll(e.kind != "flush")
 	case "slow shard":
 		onRedis(func() { w.redis.slowShard, w.redis.slowBy = fmt.Sprintf("{%d}", e.worker), e.d })
 		later(func() { onRedis(func() { w.redis.slowShard = "" }) })
+	case "foreign cells", "foreign summary", "foreign cursor":
+		w.foreign(e)
+		later(func() { onRedis(w.redis.mendForeign) })
 	case "gap":
 		onReadings((*simReading).gap)
 	case "repeat", "repeat, reset":
@@ -463,6 +473,9 @@ func (w *simWorld) publish(form int) {
 	m.data = []byte("[" + strings.Join(items, ",") + "]")
 	m.items = items
 	w.messages = append(w.messages, m)
+	if w.beforeStore != nil {
+		w.beforeStore(m)
+	}
 	w.stream.store(m)
 }
 

@@ -39,6 +39,7 @@ var simKinds = weighted(map[string]int{
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
 	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream made anew": 1,
 	"leader cut off": 2, "leader paused": 2, "subjects edited": 2,
+	"foreign cells": 2, "foreign summary": 1, "foreign cursor": 1,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 })
 
@@ -106,6 +107,10 @@ func (e simEvent) String() string {
 		return e.kind
 	case "wait", "redis away", "state fails", "nats away", "rejects fail", "rejects unacknowledged", "leader cut off", "leader paused":
 		return fmt.Sprintf("%s for %s", e.kind, e.d)
+	case "foreign cells", "foreign summary":
+		return fmt.Sprintf("%s of a message of form %d, for %s", e.kind, e.n, e.d)
+	case "foreign cursor":
+		return fmt.Sprintf("%s of shard %d or so, for %s", e.kind, e.worker, e.d)
 	case "stop", "start", "lost", "gap", "cut before", "lost reply":
 		return fmt.Sprintf("%s, worker %d", e.kind, e.worker)
 	case "subjects edited":

@@ -42,6 +42,8 @@ type simEntry struct {
 	text    string
 	fields  []simField // of a hash, or the members of a sorted set
 	expires int64      // Unix milliseconds; 0 for never
+	// displaced is what a foreign value has replaced; see writeForeign.
+	displaced *simEntry
 }
 
 type simField struct{ name, value string }
@@ -469,7 +471,14 @@ func (r *simRedis) run(args []string) string {
 	}
 	var changed simEntry // a copy, to be put
 	if e != nil {
-		changed = simEntry{e.text, slices.Clone(e.fields), e.expires}
+		changed = *e
+		changed.fields = slices.Clone(e.fields)
+	}
+	switch name := strings.ToLower(args[0]); {
+	case e == nil:
+	case name == "get" && e.fields != nil,
+		e.fields == nil && slices.Contains([]string{"hset", "hget", "hmget", "hgetall", "hincrby", "zadd", "zrangebylex"}, name):
+		return "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
 	}
 	switch strings.ToLower(args[0]) {
 	case "ping":
@@ -542,6 +551,11 @@ func (r *simRedis) run(args []string) string {
 		}
 		r.put(args[1], &changed)
 		return integerReply(added)
+	case "hget":
+		if value, ok := e.value(args[2]); ok {
+			return bulk(value)
+		}
+		return nilReply
 	case "hmget":
 		out := "*" + strconv.Itoa(len(args)-2) + "\r\n"
 		for _, field := range args[2:] {

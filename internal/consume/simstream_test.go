@@ -59,6 +59,8 @@ type simMessage struct {
 	bad     []int // of items, those that are to be rejected
 	again   bool  // seq was another message's, which was rolled away
 	fate    simFate
+
+	foreign bool // something else had written to a key that its hits belong to
 }
 
 type simFate int
@@ -265,7 +267,11 @@ func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, err
 		return 0, errSimAway
 	}
 	for _, r := range rejects {
-		for _, m := range r.messages(1 << 20) {
+		messages, err := r.messages(1 << 20)
+		if err != nil {
+			return 0, err
+		}
+		for _, m := range messages {
 			// publishRejects stores one of another message of the same number under another identity.
 			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(storedHeader)
 			if _, again := s.stream.rejected[id]; !again {

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // source is what a session needs of a stream. jetstream.go has the real one;
@@ -47,12 +48,13 @@ type delivery struct {
 // streamState is what a stream says of itself.
 type streamState struct {
 	subjects    []string
-	created     int64  // Unix nanoseconds: its incarnation
-	first, last uint64 // sequences held; first is last+1 where it is empty
-	firstStored int64  // of the first message, Unix nanoseconds; seen where it is empty
-	lastStored  int64  // of the last message, held or not, Unix nanoseconds
-	at          int64  // Unix milliseconds: what was stored before this moment is in last
-	seen        int64  // Unix milliseconds: what was stored at this moment or after it is not
+	created     int64         // Unix nanoseconds: its incarnation
+	first, last uint64        // sequences held; first is last+1 where it is empty
+	firstStored int64         // of the first message, Unix nanoseconds; seen where it is empty
+	lastStored  int64         // of the last message, held or not, Unix nanoseconds
+	at          int64         // Unix milliseconds: what was stored before this moment is in last
+	seen        int64         // Unix milliseconds: what was stored at this moment or after it is not
+	ahead       time.Duration // of this process's clock the server's is; see window.ClockAhead
 }
 
 // errNoStream says that the stream does not exist (any more).

@@ -68,7 +68,7 @@ func (s *session) watch(ctx context.Context) {
 					s.log.Debug().Err(err).Uint64("at", place).Msg("it is not known whether a tail was deleted")
 				}
 			}
-			if place, _, _ := s.buffer.place(); place == seen && idle >= s.patience {
+			if place, _, _ := s.buffer.place(); place == seen && idle >= s.maxIdle {
 				s.fail(fmt.Errorf("%w: at %d of %d", errStalled, place, state.last))
 				return
 			}
@@ -122,15 +122,6 @@ func (s streamState) endStored() int64 {
 		return 0
 	}
 	return s.lastStored
-}
-
-func (s *session) observeLag(place uint64, stored int64, state streamState) (lag time.Duration) {
-	if place < state.last {
-		lag = max(0, time.Duration(state.at*1e6-stored))
-	}
-	s.metrics.lagMessages.WithLabelValues(s.stream).Set(float64(state.last - place))
-	s.metrics.lagSeconds.WithLabelValues(s.stream).Set(lag.Seconds())
-	return lag
 }
 
 // history compares cursors with the messages that the stream holds; the shards'

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -24,6 +25,8 @@ const (
 	discoverEvery = 2 * time.Second
 	// maxReopen bounds the pause before a stream that fails again and again is taken again.
 	maxReopen = 2 * time.Second
+	// foreignRetry is the least pause before one whose cursor something else has written to: a person has to mend it.
+	foreignRetry = 10 * time.Second
 )
 
 // worker reads its share of the streams that match, each in sessions of its own.
@@ -36,6 +39,8 @@ type worker struct {
 	log      zerolog.Logger
 	progress Progress
 	outage   *outage
+	waits    *waits
+	clocks   *clocks
 	fleet    *fleet
 
 	running sync.WaitGroup
@@ -145,7 +150,11 @@ func (w *worker) read(working context.Context, name string) {
 	w.fleet.hold(name)
 	w.running.Go(func() {
 		defer stop()
-		gone, lost := w.keep(ctx, name, &h.isOpen, func() source { return newJetStreamSource(w.js, name, w.pullBytes()) })
+		gone, lost := w.keep(ctx, name, &h.isOpen, func() source {
+			s := newJetStreamSource(w.js, name, w.pullBytes())
+			s.remake = w.ensureRejected
+			return s
+		})
 		if lost {
 			w.admitLoss(working, name) // also where the fleet has let go of the stream meanwhile
 		}
@@ -254,25 +263,33 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, new
 	log := w.log.With().Str("stream", name).Logger()
 	w.metrics.start(name)
 	defer w.metrics.end(name)
-	pause, patience := time.Duration(0), stalledAfter
+	defer w.waits.end(name)
+	rejects := newRejectLog(log)
+	defer func() { rejects.tell(time.Now(), true) }()
+	pause, maxIdle := time.Duration(0), stalledAfter
 	unread := false
 	for ctx.Err() == nil {
 		began := time.Now()
 		w.metrics.sessions.WithLabelValues(name).Inc()
 		s := &session{
 			stream: name, source: newSource(), store: w.store, layout: w.layout,
-			limits: w.limits(), metrics: w.metrics, outage: w.outage, log: log, progress: w.progress, patience: patience,
+			limits: w.limits(), metrics: w.metrics, outage: w.outage, log: log, progress: w.progress,
+			waits: w.waits, clocks: w.clocks, rejects: rejects, maxIdle: maxIdle,
 		}
-		err := s.run(ctx, func() { isOpen.Store(true) })
+		err := s.run(ctx, func() {
+			w.waits.end(name)
+			isOpen.Store(true)
+		})
 		isOpen.Store(false)
 		if s.buffer != nil {
 			unread = s.unread()
 		}
 		if errors.Is(err, errStalled) && !s.hasRead() {
-			patience = min(2*patience, maxStalledAfter)
+			maxIdle = min(2*maxIdle, maxStalledAfter)
 		} else {
-			patience = stalledAfter
+			maxIdle = stalledAfter
 		}
+		var foreign *window.ForeignError
 		switch {
 		case err == nil:
 			log.Info().Msg("stream let go")
@@ -282,6 +299,8 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, new
 			return true, unread
 		case ctx.Err() != nil:
 			return false, false
+		case errors.As(err, &foreign):
+			pause = foreignRetry
 		case s.writers == nil || errors.Is(err, window.ErrFenced): // it never got going, or someone else has it
 			pause = min(max(2*pause, 100*time.Millisecond), maxReopen)
 		case time.Since(began) > maxReopen:
@@ -289,6 +308,7 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, new
 		default:
 			pause = min(pause+50*time.Millisecond, maxReopen)
 		}
+		w.waits.because(name, err)
 		log.Warn().Err(err).Msg("taking the stream again")
 		select {
 		case <-ctx.Done():
@@ -319,17 +339,39 @@ func (w *worker) parts() int {
 	return max(1, w.streams)
 }
 
-// ready reports whether this worker knows its share of the streams and every one
-// of them is being read. One that stands by is ready, too.
-func (w *worker) ready() bool {
+// ensureRejected makes the stream of rejects if it is missing.
+func (w *worker) ensureRejected(ctx context.Context) error {
+	return ensureRejected(ctx, w.js, w.settings.Replicas, w.settings.MaxAge)
+}
+
+// reading are the streams that have not been let go.
+func (w *worker) reading() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, h := range w.open {
-		if !h.isOpen.Load() {
-			return false
-		}
+	return slices.Sorted(maps.Keys(w.open))
+}
+
+// unready says why this worker does not do its share of the work; empty if it does. One that
+// stands by is ready, too.
+func (w *worker) unready() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case !w.settled:
+		return "this worker does not know its share of the streams yet"
+	case w.js.Conn().Status() != nats.CONNECTED:
+		return "NATS does not answer"
 	}
-	return w.settled
+	for _, name := range slices.Sorted(maps.Keys(w.open)) {
+		if w.open[name].isOpen.Load() {
+			continue
+		}
+		if why := w.waits.why(name); why != nil {
+			return fmt.Sprintf("stream %s is not being read: %v", name, why)
+		}
+		return fmt.Sprintf("stream %s is not being read yet", name)
+	}
+	return w.waits.lasting()
 }
 
 // Globs are names of streams, with * and ? as in file names.
@@ -387,10 +429,4 @@ func (o *outage) over() {
 		o.log.Info().Stringer("after", time.Since(o.since).Round(time.Millisecond)).Msg("Redis back")
 		o.since = time.Time{}
 	}
-}
-
-func (o *outage) lasts() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return !o.since.IsZero()
 }

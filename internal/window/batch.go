@@ -95,6 +95,16 @@ func (c *Cells) Commands() int { return c.commands }
 // Hits is the sum of the hits in the cells, each counted once whatever the tiers.
 func (c *Cells) Hits() int64 { return c.hits }
 
+// End is a moment, Unix milliseconds, before which all hits in the cells lie.
+func (c *Cells) End() (end int64) {
+	for i := range c.counters {
+		for _, g := range c.counters[i].grains {
+			end = max(end, (g.grain+1)*c.grain)
+		}
+	}
+	return end
+}
+
 // CommandsPerHit is the most commands that one more hit can add to a transaction.
 func (l Layout) CommandsPerHit() int {
 	n := 2*len(l.Tiers) + 2

@@ -57,10 +57,13 @@ type Commit struct {
 	Attempts  int           // transactions tried; 0 where an earlier one had been applied
 	Conflicts int           // EXECs refused because the cursor was touched
 	Took      time.Duration // of the last attempt
-	// Failed is the first error of a single command inside an applied
-	// transaction (a key of the wrong type, an overflow): Redis does not roll
-	// back for those, so the cursor has moved and these hits are not in.
-	Failed error
+	// Ahead is how much Redis's clock is ahead of this process's, less what the
+	// round trip may explain; negative if it is behind.
+	Ahead time.Duration
+	// Failed names the first key that something else has written to, so that hits
+	// of this batch are in no cell, or in no summary, though the cursor has passed them: Redis
+	// does not roll back if a single command of a transaction fails. It can be set beside an error.
+	Failed *ForeignError
 }
 
 // OpenWriter reads the cursor of a stream on a shard.
@@ -72,11 +75,9 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 		prefixes: make(map[tierEpoch]string),
 		OnRetry:  func(error) {},
 	}
-	reply, err := s.client.HMGet(ctx, w.key, append(slices.Clone(cursorFields), namingField)...).Result()
-	if err == nil {
-		w.held, w.exists, err = parseRecord(reply)
-	}
-	if err != nil {
+	var err error
+	read := s.client.HMGet(ctx, w.key, append(slices.Clone(cursorFields), namingField)...)
+	if w.held, w.exists, err = readRecord(w.key, read); err != nil {
 		return nil, fmt.Errorf("read cursor %s: %w", w.key, err)
 	}
 	return w, nil
@@ -87,8 +88,8 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 
 // Commit adds the cells and moves the cursor to the place to, both or neither, and
 // returns when that is certain. It tries for as long as ctx lives. ErrFenced and
-// ErrRewound mean that nothing of this batch was added and that the writer is of
-// no more use.
+// ErrRewound mean that nothing of this batch was added that the cursor does not
+// tell of, and that the writer is of no more use. So does a *ForeignError: the cursor cannot be read.
 func (w *Writer) Commit(ctx context.Context, cells *Cells, to Cursor) (Commit, error) {
 	var out Commit
 	next := record{to, w.held.by}
@@ -106,7 +107,7 @@ func (w *Writer) Commit(ctx context.Context, cells *Cells, to Cursor) (Commit, e
 			w.held, w.exists = next, true
 			out.Hits = cells.Hits()
 			return out, nil
-		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound):
+		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), isForeign(err):
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		case errors.Is(err, redis.TxFailedErr):
 			out.Conflicts++
@@ -131,23 +132,33 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next record, out *Co
 		var cursor *redis.SliceCmd
 		var clock *redis.TimeCmd
 		tops := topChange{writer: w}
-		if _, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
-			cursor = p.HMGet(ctx, w.key, cursorFields...)
+		asked := time.Now()
+		// The errors are those of the single commands, below: a foreign key has one of its own.
+		_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error {
 			clock = p.Time(ctx)
+			cursor = p.HMGet(ctx, w.key, cursorFields...)
 			tops.read(ctx, p, cells)
 			return nil
-		}); err != nil {
+		})
+		if err := clock.Err(); err != nil {
 			return err
 		}
-		found, exists, err := parseRecord(cursor.Val())
+		out.Ahead = ClockAhead(clock.Val(), asked, time.Now())
+		found, exists, err := readRecord(w.key, cursor)
 		if err != nil {
 			return err
 		}
 		if out.Attempts > 0 && exists && found.same(next) {
 			applied = true // by the attempt before, whose reply was lost
-			return nil
+			return w.inspect(ctx, tx, cells, clock.Val().Unix(), true, out)
 		}
 		if err := w.compare(found, exists); err != nil {
+			if out.Attempts > 0 && errors.Is(err, ErrFenced) {
+				// The attempt before may have been applied, and another worker have gone on from there.
+				if lost := w.inspect(ctx, tx, cells, clock.Val().Unix(), false, out); lost != nil {
+					return lost // and look again
+				}
+			}
 			return err
 		}
 		if exists {
@@ -232,11 +243,24 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 	out.Commands = len(results) // with the two of the transaction left out by go-redis
 	if err == nil || clock.Err() == nil && !clock.Val().IsZero() {
 		// EXEC has run. An error now is one of a single command.
-		out.Failed = err
-		w.remember(set)
+		out.failed(tops.foreign)
+		if err == nil {
+			w.remember(set)
+		} else {
+			for _, command := range results {
+				out.failed(foreignCommand(command))
+			}
+		}
 		return w.healExpiries(ctx, tx, trusted, clock.Val().Unix())
 	}
 	return err
+}
+
+// failed notes the first key that made hits of the batch get lost; nil is none.
+func (c *Commit) failed(err *ForeignError) {
+	if c.Failed == nil {
+		c.Failed = err
+	}
 }
 
 type hashExpiry struct {

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -223,6 +227,108 @@ func aCommandThatFailsIsReported(t *testing.T, r *rig) {
 	}
 	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 2 {
 		t.Errorf("the other tiers have %+v; want 2", a)
+	}
+}
+
+// Waiting does not mend a key that something else has written to: the writer says which one it is.
+func aForeignCursorEndsTheWriter(t *testing.T, r *rig) {
+	now := time.Now()
+	b, shard := batchOf("a", now.UnixMilli(), 1)
+	w := r.writers()[shard]
+	if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
+		t.Fatal(err)
+	}
+	key := fmt.Sprintf("test:{%d}:cursor:HITS", shard)
+	for _, write := range []func() error{
+		func() error { return r.client.HSet(t.Context(), key, "seq", "x").Err() },
+		func() error { return r.client.Set(t.Context(), key, "not ours", 0).Err() },
+	} {
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+		var foreign *window.ForeignError
+		if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now)); !errors.As(err, &foreign) || foreign.Key != key {
+			t.Errorf("commit: %v", err)
+		}
+		foreign = nil
+		if _, err := r.store.OpenWriter(t.Context(), layout, "HITS", shard); !errors.As(err, &foreign) || foreign.Key != key {
+			t.Errorf("open: %v", err)
+		}
+	}
+}
+
+// losesAReply lets one transaction through and drops what came back of it.
+type losesAReply struct{ armed atomic.Bool }
+
+func (*losesAReply) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*losesAReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (l *losesAReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if cmds[0].Name() != "multi" || !l.armed.Swap(false) {
+			return err
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+		}
+		return io.ErrUnexpectedEOF
+	}
+}
+
+// What the reply would have told is found out from the cells: also where another
+// worker has gone on from the transaction meanwhile.
+func aLostReplyHidesNoFailedCommand(t *testing.T, r *rig) {
+	now := time.Now()
+	hook := new(losesAReply)
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+		if err := cluster.ForEachMaster(t.Context(), func(_ context.Context, node *redis.Client) error { node.AddHook(hook); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		r.client.AddHook(hook)
+	}
+	for i, test := range []struct {
+		name    string
+		damage  func(key string) error
+		another bool // worker commits before this one looks again
+		failed  bool
+	}{
+		{"nothing is wrong", nil, false, false},
+		{"another type", func(key string) error { return r.client.Set(t.Context(), key, "not ours", time.Hour).Err() }, false, true},
+		{"fenced, nothing is wrong", nil, true, false},
+		{"fenced, another type", func(key string) error { return r.client.Set(t.Context(), key, "not ours", time.Hour).Err() }, true, true},
+	} {
+		counter := fmt.Sprintf("a%d", i)
+		b, shard := batchOf(counter, now.UnixMilli(), 1)
+		w := r.writers()[shard]
+		from := uint64(10 * (i + 1))
+		if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now)); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range stack.Scan(t, r.client, "test:*:h:*:"+counter) {
+			if test.damage != nil {
+				if err := test.damage(key); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.OnRetry = func(error) {
+			if !test.another {
+				return
+			}
+			other := r.writers()[shard]
+			if _, err := other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hook.armed.Store(true)
+		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(from+1, now))
+		if errors.Is(err, window.ErrFenced) != test.another || err != nil && !test.another {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if (got.Failed != nil) != test.failed {
+			t.Errorf("%s: failed %v", test.name, got.Failed)
+		}
 	}
 }
 

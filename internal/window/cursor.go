@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Cursor says how far a shard has got in a stream. It lives beside the counts
@@ -113,8 +115,19 @@ func parseAhead(text string) (a Ahead, err error) {
 	return a, nil
 }
 
-// parseRecord reads the reply of HMGET for cursorFields, perhaps with namingField
-// behind them. If the record does not exist, found is false.
+// readRecord reads the answer of HMGET key with cursorFields, perhaps with namingField
+// behind them; found is false if the record does not exist. What cannot be read is a *ForeignError.
+func readRecord(key string, reply *redis.SliceCmd) (c record, found bool, err error) {
+	if err := reply.Err(); err != nil {
+		return record{}, false, foreign(key, err)
+	}
+	if c, found, err = parseRecord(reply.Val()); err != nil {
+		return record{}, false, &ForeignError{Key: key, Err: err}
+	}
+	return c, found, nil
+}
+
+// parseRecord reads the fields of readRecord.
 func parseRecord(reply []any) (c record, found bool, err error) {
 	if extra := len(reply) - len(cursorFields); extra != 0 && extra != 1 {
 		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(reply), len(cursorFields))

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -27,4 +28,27 @@ func foreign(key string, err error) error {
 		return &ForeignError{Key: key, Err: err}
 	}
 	return err
+}
+
+func isForeign(err error) bool {
+	var f *ForeignError
+	return errors.As(err, &f)
+}
+
+// foreignCommand is why a command of a transaction that was applied has failed;
+// nil if it has not. Such an error tells of the value of its key.
+func foreignCommand(command redis.Cmder) *ForeignError {
+	if command.Err() == nil {
+		return nil
+	}
+	key := ""
+	if args := command.Args(); len(args) > 1 {
+		switch k := args[1].(type) {
+		case string:
+			key = k
+		case *string: // see commands
+			key = *k
+		}
+	}
+	return &ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
 }

@@ -38,7 +38,9 @@ var cases = []struct {
 	{"the top of a few", theTopOfAFew},
 	{"summaries outlast redis", summariesOutlastRedis},
 	{"a failed commit leaves no summary", aFailedCommitLeavesNoSummary},
-	{"a summary of another version stops counting", aSummaryOfAnotherVersionStopsCounting},
+	{"a foreign summary is left as it is", aForeignSummaryIsLeftAsItIs},
+	{"a foreign cursor ends the writer", aForeignCursorEndsTheWriter},
+	{"a lost reply hides no failed command", aLostReplyHidesNoFailedCommand},
 	{"names are listed", namesAreListed},
 }
 

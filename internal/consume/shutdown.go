@@ -1,0 +1,72 @@
+package consume
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// A worker that is told to stop ends within ten seconds, whatever hangs. The steps,
+// in their order, and how long each may take:
+//
+//  1. Each session stops reading and commits what is in memory: shutdownCommit. What is not
+//     committed by then stays in the stream, and the log says where it begins.
+//  2. It deletes its consumer, which would expire by itself: releaseWithin.
+//  3. The worker leaves the fleet; its key would expire, too: leaveWithin.
+//  4. The connections are closed and the status server ends: what is left of stopWithin.
+//     A step that has not come back by then is left behind.
+//
+// The exit code is 0 even if the last commit could not be done: nothing is lost
+// by that, the next worker reads those messages again.
+const (
+	shutdownCommit = 7 * time.Second
+	releaseWithin  = time.Second
+	leaveWithin    = time.Second
+	stopWithin     = 9500 * time.Millisecond
+)
+
+// awaitEnd waits until the work has ended. Once ctx has, it waits for at most
+// stopWithin, and reports whether that was too short.
+func awaitEnd(ctx context.Context, ended <-chan error) (err error, late bool) {
+	select {
+	case err := <-ended:
+		return err, false
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err, false
+	case <-time.After(stopWithin):
+		return nil, true
+	}
+}
+
+// grace is a context that outlives another one and, once it has been told to
+// end, has a deadline. A cancellation would not do: the client of Redis looks
+// up from a socket at a deadline alone.
+type grace struct {
+	context.Context
+	cancel   context.CancelFunc
+	deadline atomic.Pointer[time.Time]
+}
+
+func newGrace(ctx context.Context) *grace {
+	g := new(grace)
+	g.Context, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return g
+}
+
+// Deadline tells contexts that are derived from this one, too.
+func (g *grace) Deadline() (time.Time, bool) {
+	if d := g.deadline.Load(); d != nil {
+		return *d, true
+	}
+	return time.Time{}, false
+}
+
+// end gives the context this long to live.
+func (g *grace) end(within time.Duration) {
+	deadline := time.Now().Add(within)
+	g.deadline.Store(&deadline)
+	time.AfterFunc(within, g.cancel)
+}

@@ -1,0 +1,102 @@
+package consume
+
+import (
+	"fmt"
+	"strings"
+)
+
+// simForeignText is what something else than the program has written to a key.
+const simForeignText = "foreign"
+
+func (e *simEntry) isForeign() bool {
+	return e != nil && (e.text == simForeignText || len(e.fields) > 0 && e.fields[0].name == simForeignText)
+}
+
+// writeForeign puts a value of another type in place of what a key has.
+func (r *simRedis) writeForeign(key string) {
+	was := r.get(key)
+	if was.isForeign() {
+		return
+	}
+	mark := len(r.undo)
+	foreign := &simEntry{text: simForeignText, expires: simNow() + 3_600_000, displaced: was}
+	if strings.Contains(key, ":top:") {
+		foreign.text, foreign.fields = "", []simField{{simForeignText, ""}}
+	}
+	r.put(key, foreign)
+	r.committed(mark)
+}
+
+// mendForeign is a person who puts every key back to what it was.
+func (r *simRedis) mendForeign() {
+	mark := len(r.undo)
+	for _, key := range sortedKeys(r.keys) {
+		if e := r.get(key); e.isForeign() {
+			r.put(key, e.displaced)
+		}
+	}
+	r.committed(mark)
+}
+
+// foreign lets something else write to the key of a hash or of a summary that is
+// about to be made, or to a cursor.
+func (w *simWorld) foreign(e simEvent) {
+	if e.kind == "foreign cursor" {
+		w.redis.mu.Lock()
+		w.redis.writeForeign(fmt.Sprintf("%s:{%d}:cursor:%s", simNamespace, e.worker%w.plan.shards, simName))
+		w.redis.mu.Unlock()
+		return
+	}
+	w.beforeStore = func(m *simMessage) {
+		w.redis.mu.Lock()
+		defer w.redis.mu.Unlock()
+		for _, h := range m.hits {
+			if h.shared || len(h.cells) == 0 {
+				continue
+			}
+			c := h.cells[e.n%len(h.cells)]
+			key := c.key
+			if e.kind == "foreign summary" {
+				coarsest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1]
+				key = w.summaryKey(fmt.Sprintf("%s:{%d}", simNamespace, h.shard), coarsest, floorTo(h.at, coarsest.Cell.Milliseconds()))
+				w.foreignTop = true
+			}
+			if w.redis.get(key) == nil { // what it replaced would be lost with nobody to tell of it
+				w.redis.writeForeign(key)
+				w.foreignKeys[key] = true
+				m.foreign = true
+			}
+			return
+		}
+	}
+	w.publish(e.n)
+	w.beforeStore = nil
+}
+
+// floorTo is the number of the piece of this length that a moment lies in.
+func floorTo(at, length int64) int64 {
+	n := at / length
+	if at%length < 0 {
+		n--
+	}
+	return n
+}
+
+// lostToForeign are the hits that a transaction could not add, and that the
+// worker has had the time to admit: neither it nor Redis has forgotten them.
+func (w *simWorld) lostToForeign(now int64) (hits []simHit) {
+	for _, m := range w.messages {
+		if !m.foreign || m.fate != simHeld || m.id < w.unadmitted {
+			continue
+		}
+		for _, h := range m.hits {
+			for _, c := range h.cells {
+				if w.foreignKeys[c.key] && w.count(c) == 0 && w.single[c.tier].Holds(h.hash, h.at, now) {
+					hits = append(hits, h)
+					break
+				}
+			}
+		}
+	}
+	return hits
+}

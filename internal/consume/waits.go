@@ -1,0 +1,78 @@
+package consume
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// patience is how long a commit may take without getting on before the worker is
+// not ready: longer than the transactions of any load, shorter than anyone waits for an answer.
+const patience = 3 * time.Second
+
+// waits says what each stream of a worker waits for.
+type waits struct {
+	mu sync.Mutex
+	by map[string]wait // by stream
+}
+
+type wait struct {
+	since time.Time
+	why   error // nil while nothing has failed
+}
+
+func newWaits() *waits { return &waits{by: make(map[string]wait)} }
+
+// begin notes that a commit begins, or that it has got on.
+func (w *waits) begin(stream string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.by[stream] = wait{since: time.Now()}
+}
+
+// because notes what has failed.
+func (w *waits) because(stream string, why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.by[stream]
+	if now.since.IsZero() {
+		now.since = time.Now()
+	}
+	now.why = why
+	w.by[stream] = now
+}
+
+func (w *waits) end(stream string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.by, stream)
+}
+
+// why is what a stream that is not being read has failed for; nil where that is not known.
+func (w *waits) why(stream string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.by[stream].why
+}
+
+// lasting tells of the commit that has waited longest, if that is longer than patience; empty if none has.
+func (w *waits) lasting() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var longest string
+	for stream, at := range w.by {
+		if longest == "" || at.since.Before(w.by[longest].since) {
+			longest = stream
+		}
+	}
+	at := w.by[longest]
+	took := time.Since(at.since)
+	if longest == "" || took < patience {
+		return ""
+	}
+	why := "no answer yet"
+	if at.why != nil {
+		why = at.why.Error()
+	}
+	return fmt.Sprintf("stream %s: a commit has waited for %s: %s", longest, took.Round(time.Second), why)
+}
