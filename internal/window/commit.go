@@ -155,7 +155,8 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next record, out *Co
 		if err := w.compare(found, exists); err != nil {
 			if out.Attempts > 0 && errors.Is(err, ErrFenced) {
 				// The attempt before may have been applied, and another worker have gone on from there.
-				if lost := w.inspect(ctx, tx, cells, clock.Val().Unix(), false, out); lost != nil {
+				passed := found.Created == next.Created && !found.behind(next.Cursor)
+				if lost := w.inspect(ctx, tx, cells, clock.Val().Unix(), passed, out); lost != nil {
 					return lost // and look again
 				}
 			}
