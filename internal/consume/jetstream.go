@@ -24,6 +24,10 @@ type jetStreamSource struct {
 	name   string
 	bytes  int              // that it may buffer, at most maxPullOne
 	handle jetstream.Stream // nil until the stream has been found
+
+	origin *jetStreamSource // of a mirror; nil before it has been asked
+	far    bool             // this is one that a mirror copies: its own origins are out of reach
+	unsure func(error)      // told why the end of a mirror is not known, nil when it is; may be nil
 }
 
 func newJetStreamSource(js jetstream.JetStream, name string, bytes int) *jetStreamSource {
@@ -43,6 +47,7 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 		}
 		j.handle = handle
 	}
+	origin := j.askOrigin(ctx)
 	asked := time.Now()
 	info, err := j.handle.Info(ctx)
 	if err != nil {
@@ -61,6 +66,7 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 	if info.State.Msgs == 0 {
 		s.first, s.firstStored = s.last+1, s.seen*1e6
 	}
+	j.bound(&s, info, origin)
 	return look{state: s, reign: newReign(info.Cluster), asked: asked, answered: answered}, nil
 }
 

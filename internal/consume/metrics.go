@@ -12,14 +12,21 @@ type metrics struct {
 	retries                                              prometheus.Counter
 	lagMessages, lagSeconds, catchUp                     *prometheus.GaugeVec // by stream
 	fleetWorkers, held                                   prometheus.Gauge
+
+	byStream []interface{ DeletePartialMatch(prometheus.Labels) int } // all that have a label stream
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
+	var byStream []interface{ DeletePartialMatch(prometheus.Labels) int }
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
+		byStream = append(byStream, c)
+		return c
 	}
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, []string{"stream"})
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, []string{"stream"})
+		byStream = append(byStream, g)
+		return g
 	}
 	whole := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help})
@@ -48,6 +55,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		fleetWorkers:   whole("fleet_workers", "Workers that share the streams, this one included; 0 where no fleet can be joined."),
 		held:           whole("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
+	m.byStream = byStream
 	r.MustRegister(m.messages, m.hits, m.rejects, m.discarded, m.conflicts, m.sessions, m.lost, commands, retries,
 		m.commitSeconds, m.commitCommands, m.commitHits, m.lagMessages, m.lagSeconds, m.catchUp, m.fleetWorkers, m.held)
 	return m
@@ -68,4 +76,11 @@ func (m *metrics) end(stream string) {
 	m.lagMessages.DeleteLabelValues(stream)
 	m.lagSeconds.DeleteLabelValues(stream)
 	m.catchUp.DeleteLabelValues(stream)
+}
+
+// forget removes all series of a stream that is gone.
+func (m *metrics) forget(stream string) {
+	for _, vector := range m.byStream {
+		vector.DeletePartialMatch(prometheus.Labels{"stream": stream})
+	}
 }

@@ -39,6 +39,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 		metrics: newMetrics(registry),
 		outage:  &outage{log: log},
 		open:    make(map[string]*held), absent: make(map[string]bool),
+		counted: make(map[string]bool), look: make(chan struct{}, 1),
 	}
 
 	// The status server outlives the work, so that /healthz answers while the last commit runs.

@@ -60,6 +60,8 @@ type session struct {
 	log     zerolog.Logger
 
 	progress Progress // may be nil
+	// listed reports whether every stream made before the call is listed in Redis; nil for always.
+	listed func(context.Context) bool
 
 	info    streamState
 	writers []*shardWriter
@@ -111,6 +113,14 @@ func (t *tail) gather(place uint64) time.Duration {
 		return 0
 	}
 	return min(t.lag/gatherPart, maxGather)
+}
+
+// old reports whether what is read is so far behind that every stream which was
+// there when it was stored has been listed since.
+func (t *tail) old() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lag > farBehind
 }
 
 // reached returns the moment at which a message was the stream's end, 0 where it
@@ -285,7 +295,7 @@ func (s *session) take(ctx context.Context) error {
 func (s *session) register(ctx context.Context) error {
 	err := s.store.EnsureLayout(ctx, s.layout)
 	if err == nil {
-		err = s.store.AddStream(ctx, s.stream)
+		err = s.store.AddStreamSince(ctx, s.stream, s.info.since())
 	}
 	s.registered = time.Now()
 	return err
