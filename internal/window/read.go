@@ -228,9 +228,9 @@ func parseProgress(cursors map[string]*redis.SliceCmd, streams map[string]string
 	if err != nil {
 		return progress{}, err
 	}
-	var out progress
+	out := progress{known: began > 0}
 	var lastEnd int64
-	waitsFor, unread, counted := false, false, false // a live stream; one without a cursor; any with one
+	waitsFor, unread := false, false // a live stream, and one without a cursor
 	for stream, cmd := range cursors {
 		listed, err := parseListed(stream, streams[stream])
 		if err != nil {
@@ -254,16 +254,16 @@ func parseProgress(cursors map[string]*redis.SliceCmd, streams map[string]string
 		if !found {
 			continue
 		}
-		if created := c.Created / 1e6; began == 0 || created < began {
+		if created := c.Created / 1e6; !out.known || created < began {
 			began = created
 		}
 		out.completeSince = max(out.completeSince, c.IncompleteBefore)
-		counted = true
+		out.known = true
 	}
-	if !waitsFor && (counted || began > 0) {
+	if !waitsFor && out.known {
 		out.asOf = lastEnd
 	}
-	out.known = began > 0 && !unread
+	out.known = out.known && !unread
 	out.completeSince = max(out.completeSince, began)
 	return out, nil
 }
