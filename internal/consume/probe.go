@@ -85,16 +85,29 @@ func (w *worker) probe(ctx context.Context, all []string) {
 		if ctx.Err() != nil {
 			return
 		}
-		bad := errors.Is(err, errNoTaker) || err == nil && !w.settings.Streams.match(stream)
+		bad := errors.Is(err, errNoTaker) || err == nil && !w.settings.Streams.match(stream) && !w.copied(ctx, read, stream)
 		if was := w.probed.bad.Swap(bad); was == bad && again {
 			return
 		}
-		w.sayTaker(read, stream, err)
+		w.sayTaker(bad, read, stream, err)
+	})
+}
+
+// copied reports whether a stream that is read copies another one, which may be of another domain.
+func (w *worker) copied(ctx context.Context, read []string, origin string) bool {
+	return slices.ContainsFunc(read, func(name string) bool {
+		handle, err := w.js.Stream(ctx, name)
+		if err != nil {
+			return false
+		}
+		config := handle.CachedInfo().Config
+		return config.Mirror != nil && config.Mirror.Name == origin ||
+			slices.ContainsFunc(config.Sources, func(s *jetstream.StreamSource) bool { return s.Name == origin })
 	})
 }
 
 // sayTaker says where hits go, and what to do if they are not counted.
-func (w *worker) sayTaker(read []string, stream string, err error) {
+func (w *worker) sayTaker(bad bool, read []string, stream string, err error) {
 	subject := w.settings.Subject
 	line := w.log.Warn().Str("subject", subject).Strs("streams", read)
 	partitions := 0
@@ -102,7 +115,7 @@ func (w *worker) sayTaker(read []string, stream string, err error) {
 		partitions++
 	}
 	switch {
-	case err == nil && w.settings.Streams.match(stream):
+	case err == nil && !bad:
 		w.log.Debug().Str("subject", subject).Str("stream", stream).Msg("hits published to the subject reach a stream that is counted")
 	case err == nil:
 		line.Str("stream", stream).Msgf("hits published to %s go to the stream %s, which INGEST_STREAMS=%s leaves out: they are not counted; add it there", subject, stream, w.settings.Streams)

@@ -59,9 +59,15 @@ func (w *witness) pause() time.Duration {
 // a stream that will be gone when the answers are judged.
 func (w *witness) collect(stream string) {
 	w.t.Helper()
+	w.collectOf(w.js, stream)
+}
+
+// collectOf collects from a stream of another server.
+func (w *witness) collectOf(js jetstream.JetStream, stream string) {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), recovery)
 	defer cancel()
-	handle, err := w.js.Stream(ctx, stream)
+	handle, err := js.Stream(ctx, stream)
 	if err != nil {
 		w.t.Fatal(err)
 	}
