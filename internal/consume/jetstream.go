@@ -38,16 +38,18 @@ func newJetStreamSource(js jetstream.JetStream, name string, bytes int) *jetStre
 // server's time less the time the answer took: nothing stored before it can be
 // missing from the state, whichever of the two the server took first.
 func (j *jetStreamSource) look(ctx context.Context) (look, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
 	if j.handle == nil {
-		handle, err := j.js.Stream(ctx, j.name)
+		finding, cancel := context.WithTimeout(ctx, lookWithin)
+		defer cancel()
+		handle, err := j.js.Stream(finding, j.name)
 		if err != nil {
 			return look{}, j.failed("find it", err)
 		}
 		j.handle = handle
 	}
-	origin := j.askOrigin(ctx)
+	origin := j.askOrigin(ctx) // has its own time: a copy is read also while that is away
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
 	asked := time.Now()
 	info, err := j.handle.Info(ctx)
 	if err != nil {

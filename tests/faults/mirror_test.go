@@ -72,6 +72,18 @@ func TestMirrorCutOff(t *testing.T) {
 				n := strings.Count(worker.Logs(), unsure)
 				return n > i/2, fmt.Sprint(n)
 			})
+			mirror, err := s.js.Stream(t.Context(), "HITS")
+			if err != nil {
+				t.Fatal(err)
+			}
+			stack.Eventually(t, recovery, "three seconds of silence on the link", func() (bool, string) {
+				info, err := mirror.Info(t.Context())
+				return err == nil && info.Mirror.Active > 3*time.Second, fmt.Sprintf("%+v %v", info, err)
+			})
+			if i == 0 { // what has arrived is read all the same
+				worker.Kill()
+				worker.Start()
+			}
 		} else {
 			moment(2 * time.Second)
 		}
