@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,21 +31,22 @@ type absence struct {
 // one before, and those that Redis takes to be live. It returns those that must
 // not be taken for deleted yet, and ends the others. Only the server's own word
 // that a stream does not exist counts, twice: a list may be incomplete.
-func (w *worker) unlisted(ctx context.Context, listed []string) (still []string) {
+func (w *worker) unlisted(ctx context.Context, all []string) (still []string) {
 	candidates := slices.DeleteFunc(slices.Clone(w.known), func(name string) bool { return !w.fleet.matters(name) })
-	live, err := w.store.LiveStreams(ctx)
+	listed, err := w.store.Streams(ctx)
 	if err != nil {
 		w.log.Debug().Err(err).Msg("streams that have ended are not looked for")
 	}
-	for _, name := range live {
-		if w.settings.Streams.match(name) && w.fleet.first(name) {
+	for name, l := range listed {
+		if l.Ended == 0 && w.settings.Streams.match(name) && w.fleet.first(name) {
 			candidates = append(candidates, name)
 		}
 	}
+	w.removeOld(ctx, listed)
 	slices.Sort(candidates)
 	missing := make(map[string]absence)
 	for _, name := range slices.Compact(candidates) {
-		if slices.Contains(listed, name) {
+		if slices.Contains(all, name) {
 			continue
 		}
 		gone, err := w.isGone(ctx, name)
@@ -66,8 +68,12 @@ func (w *worker) unlisted(ctx context.Context, listed []string) (still []string)
 			if slices.Contains(w.known, name) {
 				still = append(still, name)
 			}
-		case w.fleet.first(name) && slices.Contains(live, name):
-			if err := w.endStream(ctx, name, first.server); err != nil {
+		case w.fleet.first(name):
+			l, known := listed[name]
+			if !known || l.Ended > 0 {
+				continue
+			}
+			if err := w.endStream(ctx, name, l.Created, first.server); err != nil {
 				w.log.Warn().Err(err).Str("stream", name).Msg("a deleted stream still holds as_of back")
 			}
 		}
@@ -95,40 +101,93 @@ func (w *worker) serverTime(ctx context.Context) (int64, error) {
 	return s.CachedInfo().TimeStamp.UnixMilli(), nil
 }
 
-// endStream lets go of a stream that is gone: it no longer holds as_of back.
-// Where nobody had watched it lately, hits from before may be missing.
-func (w *worker) endStream(ctx context.Context, name string, at int64) error {
-	stale, err := w.asOfBefore(ctx, name, at-unwatched.Milliseconds())
-	if err == nil && stale {
-		err = w.admit(ctx, name, at)
-	}
+// endStream lets go of a stream that is gone: it no longer holds as_of back, and
+// its cursors expire when no window reaches back to it. Where nobody had watched it
+// lately, or at all, hits from before may be missing. created is what is listed of it.
+func (w *worker) endStream(ctx context.Context, name string, created, at int64) error {
+	cursors, err := w.cursors(ctx, name)
 	if err != nil {
 		return err
 	}
-	ended, err := w.store.EndStream(ctx, name, at, func() (bool, error) { return w.isGone(ctx, name) })
-	if ended {
-		w.log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).Msg("the stream was deleted: it no longer holds as_of back")
+	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return c.AsOf < at-unwatched.Milliseconds() })
+	if stale {
+		if err := w.admit(ctx, name, created, at); err != nil {
+			return err
+		}
+		if cursors, err = w.cursors(ctx, name); err != nil {
+			return err
+		}
 	}
-	return err
+	oldest := slices.MinFunc(cursors, func(a, b window.Cursor) int { return cmp.Compare(a.Created, b.Created) }).Created / 1e6
+	ended, err := w.store.EndStream(ctx, name, at, oldest, func() (bool, error) { return w.isGone(ctx, name) })
+	if err != nil || !ended {
+		return err
+	}
+	w.log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).Msg("the stream was deleted: it no longer holds as_of back")
+	return w.expireCursors(ctx, name, cursors, w.layout.Keep())
 }
 
-// asOfBefore reports whether any shard's as_of of a stream is before a moment.
-func (w *worker) asOfBefore(ctx context.Context, name string, moment int64) (bool, error) {
-	stale := make([]bool, w.layout.Shards)
+// cursors are a stream's, by shard; a shard without one has the zero value.
+func (w *worker) cursors(ctx context.Context, name string) ([]window.Cursor, error) {
+	out := make([]window.Cursor, w.layout.Shards)
 	err := eachShard(ctx, w.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
 		writer, err := w.store.OpenWriter(ctx, w.layout, name, shard)
 		if err == nil {
-			c, exists := writer.Cursor()
-			stale[shard] = exists && c.AsOf < moment
+			out[shard], _ = writer.Cursor()
 		}
 		return err
 	})
-	return slices.Contains(stale, true), err
+	return out, err
+}
+
+func (w *worker) expireCursors(ctx context.Context, name string, cursors []window.Cursor, after time.Duration) error {
+	return eachShard(ctx, w.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
+		return w.store.ExpireCursor(ctx, name, shard, cursors[shard].Created, after)
+	})
+}
+
+// removeOld takes streams off the list whose end no window reaches any more, and
+// removes the cursors that a late commit has made last.
+func (w *worker) removeOld(ctx context.Context, listed map[string]window.Listed) {
+	keep := w.layout.Keep().Milliseconds()
+	for name, l := range listed {
+		// This worker's clock only saves questions.
+		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !w.settings.Streams.match(name) || !w.fleet.first(name) {
+			continue
+		}
+		if err := w.remove(ctx, name, l.Ended+keep); err != nil {
+			w.log.Warn().Err(err).Str("stream", name).Msg("a stream that ended long ago is still listed")
+		}
+	}
+}
+
+func (w *worker) remove(ctx context.Context, name string, after int64) error {
+	if now, err := w.serverTime(ctx); err != nil || now <= after {
+		return err
+	}
+	cursors, err := w.cursors(ctx, name)
+	if err != nil {
+		return err
+	}
+	// The cursors first: an entry without them is tried again, cursors without an entry are not.
+	gone, err := w.isGone(ctx, name)
+	if err != nil || !gone {
+		return err
+	}
+	if err := w.expireCursors(ctx, name, cursors, 0); err != nil {
+		return err
+	}
+	_, err = w.store.RemoveStream(ctx, name, func() (bool, error) { return w.isGone(ctx, name) })
+	return err
 }
 
 // admit writes to all cursors of a stream that hits from before a moment may be
-// missing. It moves nothing else, and it is fenced like any commit.
-func (w *worker) admit(ctx context.Context, name string, before int64) error {
+// missing, and makes those that are missing themselves: nobody has read the stream,
+// or Redis has lost what was read. It moves nothing else, and it is fenced like any commit.
+func (w *worker) admit(ctx context.Context, name string, created, before int64) error {
+	if created == 0 {
+		created = before
+	}
 	empty := window.NewBatch(w.layout)
 	return eachShard(ctx, w.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
 		writer, err := w.store.OpenWriter(ctx, w.layout, name, shard)
@@ -136,7 +195,10 @@ func (w *worker) admit(ctx context.Context, name string, before int64) error {
 			return err
 		}
 		c, exists := writer.Cursor()
-		if !exists || c.IncompleteBefore >= before {
+		if !exists {
+			c = window.Cursor{Created: created * 1e6, AsOf: created}
+		}
+		if c.IncompleteBefore >= before {
 			return nil
 		}
 		c.IncompleteBefore = before
@@ -151,7 +213,7 @@ func (w *worker) admitLoss(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		at, err := w.serverTime(ctx)
 		if err == nil {
-			err = w.admit(ctx, name, at)
+			err = w.admit(ctx, name, 0, at)
 		}
 		if err == nil {
 			return

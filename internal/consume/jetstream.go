@@ -26,6 +26,10 @@ type jetStreamSource struct {
 	bytes  int                         // that it may buffer, at most maxPullOne
 	handle jetstream.Stream            // nil until the stream has been found
 	remake func(context.Context) error // of the stream of rejects; may be nil
+
+	origin *jetStreamSource // of a mirror; nil before it has been asked
+	far    bool             // this is one that a mirror copies: its own origins are out of reach
+	unsure func(error)      // told why the end of a mirror is not known, nil when it is; may be nil
 }
 
 func newJetStreamSource(js jetstream.JetStream, name string, bytes int) *jetStreamSource {
@@ -36,15 +40,18 @@ func newJetStreamSource(js jetstream.JetStream, name string, bytes int) *jetStre
 // server's time less the time the answer took: nothing stored before it can be
 // missing from the state, whichever of the two the server took first.
 func (j *jetStreamSource) look(ctx context.Context) (look, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
 	if j.handle == nil {
-		handle, err := j.js.Stream(ctx, j.name)
+		finding, cancel := context.WithTimeout(ctx, lookWithin)
+		defer cancel()
+		handle, err := j.js.Stream(finding, j.name)
 		if err != nil {
 			return look{}, j.failed("find it", err)
 		}
 		j.handle = handle
 	}
+	origin := j.askOrigin(ctx) // has its own time: a copy is read also while that is away
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
 	asked := time.Now()
 	info, err := j.handle.Info(ctx)
 	if err != nil {
@@ -64,6 +71,7 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 	if info.State.Msgs == 0 {
 		s.first, s.firstStored = s.last+1, s.seen*1e6
 	}
+	j.bound(&s, info, origin)
 	return look{state: s, reign: newReign(info.Cluster), asked: asked, answered: answered}, nil
 }
 

@@ -14,14 +14,21 @@ type metrics struct {
 	lagMessages, lagSeconds, uncommitted, catchUp        *prometheus.GaugeVec   // by stream
 	clockDifference                                      *prometheus.GaugeVec   // by clock
 	fleetWorkers, held                                   prometheus.Gauge
+
+	byStream []interface{ DeletePartialMatch(prometheus.Labels) int } // all that have a label stream
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
+	var byStream []interface{ DeletePartialMatch(prometheus.Labels) int }
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
+		byStream = append(byStream, c)
+		return c
 	}
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
+	gauge := func(name, help, label string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, []string{label})
+		byStream = append(byStream, g)
+		return g
 	}
 	whole := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help})
@@ -53,6 +60,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		fleetWorkers:    whole("fleet_workers", "Workers that share the streams, this one included; 0 where no fleet can be joined."),
 		held:            whole("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
+	m.byStream = byStream
 	r.MustRegister(m.messages, m.hits, m.rejects, m.discarded, m.conflicts, m.sessions, m.lost, commands, retries,
 		m.commitSeconds, m.commitCommands, m.commitHits, m.skipped, m.lagMessages, m.lagSeconds, m.uncommitted, m.catchUp,
 		m.clockDifference, m.fleetWorkers, m.held)
@@ -76,4 +84,11 @@ func (m *metrics) end(stream string) {
 	m.lagSeconds.DeleteLabelValues(stream)
 	m.uncommitted.DeleteLabelValues(stream)
 	m.catchUp.DeleteLabelValues(stream)
+}
+
+// forget removes all series of a stream that is gone.
+func (m *metrics) forget(stream string) {
+	for _, vector := range m.byStream {
+		vector.DeletePartialMatch(prometheus.Labels{"stream": stream})
+	}
 }

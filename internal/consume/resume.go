@@ -24,7 +24,7 @@ type rollBack struct {
 // about the one that some of its counters have reached.
 func resume(c window.Cursor, exists bool, s streamState, at, ahead rollBack) resumption {
 	r := resumption{cursor: c}
-	start := window.Cursor{Created: s.created, Seq: s.first - 1, AsOf: s.created / 1e6}
+	start := window.Cursor{Created: s.created, Seq: s.first - 1, AsOf: s.since()}
 	if s.first > 1 {
 		start.Stored = s.firstStored - 1 // the message before the first was stored earlier than it
 	}

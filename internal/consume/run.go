@@ -38,6 +38,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 		metrics: newMetrics(registry),
 		outage:  &outage{log: log}, waits: newWaits(),
 		open: make(map[string]*held), absent: make(map[string]bool),
+		counted: make(map[string]bool), look: make(chan struct{}, 1),
 	}
 	w.clocks = newClocks(w.metrics, log)
 

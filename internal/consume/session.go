@@ -64,6 +64,8 @@ type session struct {
 
 	progress Progress // may be nil
 	maxIdle  int      // looks in a row that may find the reader idle, see stalledAfter
+	// listed reports whether every stream made before the call is listed in Redis; nil for always.
+	listed func(context.Context) bool
 
 	info    streamState
 	naming  string // of all cursors of this session, see namings
@@ -128,6 +130,14 @@ func (t *tail) gather(place uint64) time.Duration {
 		return 0
 	}
 	return min(t.lag/gatherPart, maxGather)
+}
+
+// old reports whether what is read is so far behind that every stream which was
+// there when it was stored has been listed since.
+func (t *tail) old() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lag > farBehind
 }
 
 // reached returns the moment at which a message was the stream's end, 0 where it
@@ -328,7 +338,7 @@ func (s *session) take(ctx context.Context) error {
 func (s *session) register(ctx context.Context) error {
 	err := s.store.EnsureLayout(ctx, s.layout)
 	if err == nil {
-		err = s.store.AddStream(ctx, s.stream)
+		err = s.store.AddStreamSince(ctx, s.stream, s.info.since())
 	}
 	s.registered = time.Now()
 	return err

@@ -595,6 +595,13 @@ func (r *simRedis) run(args []string) string {
 			}
 		}
 		return "*" + strconv.Itoa(len(found)) + "\r\n" + strings.Join(found, "")
+	case "persist":
+		if e == nil || e.expires == 0 {
+			return integerReply(0)
+		}
+		changed.expires = 0
+		r.put(args[1], &changed)
+		return integerReply(1)
 	case "expireat":
 		at, err := strconv.ParseInt(args[2], 10, 64)
 		switch {

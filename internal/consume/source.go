@@ -53,8 +53,21 @@ type streamState struct {
 	firstStored int64         // of the first message, Unix nanoseconds; seen where it is empty
 	lastStored  int64         // of the last message, held or not, Unix nanoseconds
 	at          int64         // Unix milliseconds: what was stored before this moment is in last
+	mirror      bool          // of another stream: its messages keep the times at which that one stored them
 	seen        int64         // Unix milliseconds: what was stored at this moment or after it is not
 	ahead       time.Duration // of this process's clock the server's is; see window.ClockAhead
+}
+
+// since is a moment in Unix milliseconds before which nothing in the stream was
+// stored; 0 for a mirror, of which nobody knows it.
+func (s streamState) since() int64 {
+	switch {
+	case s.mirror:
+		return 0
+	case s.first <= s.last && s.firstStored > 0: // a mirror that was promoted has messages older than itself
+		return min(s.created, s.firstStored) / 1e6
+	}
+	return s.created / 1e6
 }
 
 // errNoStream says that the stream does not exist (any more).

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// discoverEvery is how often streams are looked for.
-	discoverEvery = 2 * time.Second
+	// discoverEvery is how often streams are looked for, whatever is heard of them.
+	discoverEvery = time.Second
 	// maxReopen bounds the pause before a stream that fails again and again is taken again.
 	maxReopen = 2 * time.Second
 	// foreignRetry is the least pause before one whose cursor something else has written to: a person has to mend it.
@@ -42,6 +42,8 @@ type worker struct {
 	waits    *waits
 	clocks   *clocks
 	fleet    *fleet
+	news     *news         // nil if the server does not tell of streams
+	look     chan struct{} // streams are to be looked for at once
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -51,7 +53,13 @@ type worker struct {
 	settled bool             // its share is known
 
 	// Of run's goroutine alone.
-	known   []string           // all streams that there are; nil before the first look
+	known   []string        // all streams that there are; nil before the first look
+	counted map[string]bool // streams that may have series of metrics
+	probed  struct {        // see probe
+		streams string // that were read then
+		at      time.Time
+		bad     atomic.Bool // any goroutine's
+	}
 	missing map[string]absence // streams that are not listed any more, at the first such look
 	shareIs string             // what the log last said of it
 }
@@ -65,6 +73,9 @@ type held struct {
 // run finds streams and reads its share of them until ctx ends and every session
 // has committed what it had.
 func (w *worker) run(ctx context.Context) error {
+	if err := w.hear(); err != nil {
+		return err
+	}
 	if err := awaitLeader(ctx, w.log, w.discover); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -77,6 +88,12 @@ func (w *worker) run(ctx context.Context) error {
 	defer stop()
 	failed := make(chan error, 1)
 	go func() { failed <- w.fleet.run(inFleet) }()
+	if w.news != nil {
+		var hearing sync.WaitGroup
+		hearing.Go(func() { w.followNews(inFleet) }) // the last commits ask for it, too
+		defer hearing.Wait()
+		defer leave()
+	}
 
 	ticker := time.NewTicker(discoverEvery)
 	defer ticker.Stop()
@@ -89,6 +106,8 @@ func (w *worker) run(ctx context.Context) error {
 			leave()
 			return err
 		case <-ticker.C:
+			signal(w.look)
+		case <-w.look:
 			if err := w.discover(ctx); err != nil && ctx.Err() == nil {
 				w.log.Warn().Err(err).Msg("streams could not be listed")
 			}
@@ -146,6 +165,7 @@ func (w *worker) read(working context.Context, name string) {
 	ctx, stop := context.WithCancel(working)
 	h := &held{stop: stop}
 	w.open[name] = h
+	w.counted[name] = true
 	w.metrics.held.Set(float64(len(w.open)))
 	w.fleet.hold(name)
 	w.running.Go(func() {
@@ -153,6 +173,7 @@ func (w *worker) read(working context.Context, name string) {
 		gone, lost := w.keep(ctx, name, &h.isOpen, func() source {
 			s := newJetStreamSource(w.js, name, w.pullBytes())
 			s.remake = w.ensureRejected
+			s.unsure = w.sayUnsure(name)
 			return s
 		})
 		if lost {
@@ -172,16 +193,26 @@ func (w *worker) read(working context.Context, name string) {
 // discover looks which streams there are, and tells the fleet. At the first look
 // it makes the streams that are wanting.
 func (w *worker) discover(ctx context.Context) error {
+	epoch := uint64(0)
+	if w.news != nil {
+		epoch = w.news.epoch()
+	}
 	all, err := w.list(ctx)
 	if err != nil {
 		return err
 	}
 	if w.known == nil {
+		w.sayIdle(ctx, all)
 		made, err := w.create(ctx, w.wanting(all))
 		if err != nil {
 			return err
 		}
 		all = append(all, made...)
+	}
+	if err := w.enlist(ctx, all); err != nil {
+		w.log.Warn().Err(err).Msg("not every stream is listed yet")
+	} else if w.news != nil {
+		w.news.listed.Store(epoch + 1)
 	}
 	w.mu.Lock()
 	for _, name := range all {
@@ -190,7 +221,21 @@ func (w *worker) discover(ctx context.Context) error {
 	w.mu.Unlock()
 	w.known = append(all, w.unlisted(ctx, all)...)
 	w.fleet.exist(w.known)
+	w.forgetMetrics()
+	w.probe(ctx, all)
 	return nil
+}
+
+// forgetMetrics removes the series of streams that are gone.
+func (w *worker) forgetMetrics() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.counted {
+		if w.open[name] == nil && !slices.Contains(w.known, name) {
+			w.metrics.forget(name)
+			delete(w.counted, name)
+		}
+	}
 }
 
 // list names all streams that there are: other workers may read others than this one.
@@ -275,6 +320,7 @@ func (w *worker) keep(ctx context.Context, name string, isOpen *atomic.Bool, new
 			stream: name, source: newSource(), store: w.store, layout: w.layout,
 			limits: w.limits(), metrics: w.metrics, outage: w.outage, log: log, progress: w.progress,
 			waits: w.waits, clocks: w.clocks, rejects: rejects, maxIdle: maxIdle,
+			listed: w.upToDate,
 		}
 		err := s.run(ctx, func() {
 			w.waits.end(name)

@@ -238,6 +238,7 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, cells *Cells, tops *top
 		names.write(ctx, p, w)
 		tops.write(ctx, p, now)
 		p.HSet(ctx, w.key, next.values(w.held)...)
+		p.Persist(ctx, w.key) // the cursor of a stream that was taken for ended had been given an expiry
 		clock = p.Time(ctx)
 		return nil
 	})

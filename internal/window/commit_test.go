@@ -469,7 +469,7 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 
 	end := func(gone bool) bool {
 		t.Helper()
-		ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), func() (bool, error) { return gone, nil })
+		ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), began.UnixMilli(), func() (bool, error) { return gone, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -496,21 +496,21 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 		t.Errorf("alive again: %+v", a)
 	}
 	// Somebody lists it as live while it is being ended.
-	ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), func() (bool, error) { return true, r.store.AddStream(t.Context(), "OLD") })
+	ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), began.UnixMilli(), func() (bool, error) { return true, r.store.AddStream(t.Context(), "OLD") })
 	if err != nil || ended {
 		t.Errorf("ended over a worker that has it: %v, %v", ended, err)
 	}
 
 	for _, name := range []string{"OLD", "HITS"} {
-		if ok, err := r.store.EndStream(t.Context(), name, now.UnixMilli()+5, func() (bool, error) { return true, nil }); err != nil || !ok {
+		if ok, err := r.store.EndStream(t.Context(), name, now.UnixMilli()+5, 0, func() (bool, error) { return true, nil }); err != nil || !ok {
 			t.Fatalf("end %s: %v, %v", name, ok, err)
 		}
 	}
 	if a := ask(10 * time.Minute); a.AsOf != now.UnixMilli()+5 {
 		t.Errorf("with no stream left: %+v", a)
 	}
-	live, err := r.store.LiveStreams(t.Context())
-	if err != nil || len(live) > 0 {
-		t.Errorf("live: %v, %v", live, err)
+	listed, err := r.store.Streams(t.Context())
+	if err != nil || len(listed) != 2 || listed["OLD"].Ended == 0 || listed["HITS"].Ended == 0 {
+		t.Errorf("listed: %+v, %v", listed, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // and cursor of a shard share a slot, and with it a transaction.
 //
 //	<ns>:layout                                   STRING  the layout record (JSON)
-//	<ns>:streams                                  HASH    field = stream; value = empty while it lives, or when it was found gone (Unix ms)
+//	<ns>:streams                                  HASH    field = stream; value: see Listed
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
 //	<ns>:{<shard>}:names:<epoch>                  ZSET    the counters of that epoch of the coarsest tier, all of score 0; expires

@@ -25,7 +25,7 @@ type Reader struct {
 	mu      sync.Mutex
 	layout  string // the record as Redis keeps it
 	parsed  Layout
-	streams map[string]string // as Redis keeps them; see parseEnded
+	streams map[string]string // as Redis keeps them; see parseListed
 }
 
 // NewReader reads the namespace of a store.
@@ -168,6 +168,9 @@ func (r *Reader) read(ctx context.Context, plans []Plan, record string, streams 
 			}
 			cursors[plan.Shard] = make(map[string]*redis.SliceCmd, len(streams))
 			for stream := range streams {
+				if stream == beganField {
+					continue
+				}
 				cursors[plan.Shard][stream] = p.HMGet(ctx, r.store.keys.cursor(plan.Shard, stream), cursorFields...)
 			}
 		}
@@ -218,13 +221,18 @@ type progress struct {
 
 // parseProgress: counting began when the oldest stream was created; a younger
 // stream took nothing away from what was counted before it, and one that has
-// ended has nothing more to be waited for.
+// ended has nothing more to be waited for. A live one without a cursor is counted
+// up to its creation, and what may be missing of it is not known.
 func parseProgress(cursors map[string]*redis.SliceCmd, streams map[string]string) (progress, error) {
-	var out progress
-	var began, lastEnd int64
-	waitsFor := false // a live stream
+	began, err := parseBegan(streams[beganField])
+	if err != nil {
+		return progress{}, err
+	}
+	out := progress{known: began > 0}
+	var lastEnd int64
+	waitsFor, unread := false, false // a live stream, and one without a cursor
 	for stream, cmd := range cursors {
-		end, err := parseEnded(stream, streams[stream])
+		listed, err := parseListed(stream, streams[stream])
 		if err != nil {
 			return progress{}, err
 		}
@@ -232,15 +240,19 @@ func parseProgress(cursors map[string]*redis.SliceCmd, streams map[string]string
 		if err != nil {
 			return progress{}, err
 		}
-		switch {
-		case end > 0:
-			if lastEnd = max(lastEnd, end); !found {
-				continue
+		lastEnd = max(lastEnd, listed.Ended)
+		if listed.Ended == 0 {
+			asOf := listed.Created
+			if found {
+				asOf = c.AsOf
 			}
-		case !found:
-			return progress{}, nil
-		case !waitsFor || c.AsOf < out.asOf:
-			waitsFor, out.asOf = true, c.AsOf
+			if !waitsFor || asOf < out.asOf {
+				waitsFor, out.asOf = true, asOf
+			}
+			unread = unread || !found
+		}
+		if !found {
+			continue
 		}
 		if created := c.Created / 1e6; !out.known || created < began {
 			began = created
@@ -251,6 +263,7 @@ func parseProgress(cursors map[string]*redis.SliceCmd, streams map[string]string
 	if !waitsFor && out.known {
 		out.asOf = lastEnd
 	}
+	out.known = out.known && !unread
 	out.completeSince = max(out.completeSince, began)
 	return out, nil
 }

@@ -35,6 +35,8 @@ var cases = []struct {
 	{"one answer from all shards", oneAnswerFromAllShards},
 	{"complete compares with what is missing", completeComparesWithWhatIsMissing},
 	{"an ended stream holds nothing back", anEndedStreamHoldsNothingBack},
+	{"a new stream holds as of at its creation", aNewStreamHoldsAsOfAtItsCreation},
+	{"what has ended expires", whatHasEndedExpires},
 	{"the top of a few", theTopOfAFew},
 	{"summaries outlast redis", summariesOutlastRedis},
 	{"a failed commit leaves no summary", aFailedCommitLeavesNoSummary},

@@ -28,7 +28,8 @@ func (r *Reader) survey(ctx context.Context) (survey, error) {
 		}
 		found, err := r.read(ctx, shards, record, streams)
 		if !errors.Is(err, errStale) {
-			return survey{layout, slices.Collect(maps.Keys(streams)), found.asOf(shards)}, err
+			names := slices.DeleteFunc(slices.Collect(maps.Keys(streams)), func(name string) bool { return name == beganField })
+			return survey{layout, names, found.asOf(shards)}, err
 		}
 	}
 	return survey{}, errStale

@@ -139,3 +139,44 @@ func TestWorkersStartTogetherOnAnEmptyServer(t *testing.T) {
 	}
 	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "c", "1h", 4)
 }
+
+// What a deleted stream leaves behind is gone when no window reaches back to it.
+func TestDeletedStreamIsForgotten(t *testing.T) {
+	s := start(t, "TIERS=1s/4s", "SHARDS=4")
+	s.createStream("HITS_OLD", "old.>")
+	s.send("old.c", "")
+	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "c", "4s", 1)
+	client := s.redis.Client()
+	cursors := func() int { return len(stack.Scan(t, client, "tallyroll:*cursor:HITS_OLD")) }
+	metrics := func() int {
+		_, body, err := stack.Do("GET", s.ingest.URL()+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(body), `stream="HITS_OLD"`)
+	}
+	if cursors() != 4 || metrics() == 0 {
+		t.Fatalf("%d cursors, %d metrics before", cursors(), metrics())
+	}
+	if err := s.js.DeleteStream(t.Context(), "HITS_OLD"); err != nil {
+		t.Fatal(err)
+	}
+	gone := func() (bool, string) {
+		listed := client.HExists(t.Context(), "tallyroll:streams", "HITS_OLD").Val()
+		return !listed && cursors() == 0 && metrics() == 0, fmt.Sprintf("listed %v, %d cursors, %d series", listed, cursors(), metrics())
+	}
+	stack.Eventually(t, 60*time.Second, "everything of the stream to be gone", gone)
+	if got := stack.TotalOf(t, s.query.URL(), "c", "4s"); !got.Complete {
+		t.Errorf("afterwards: %+v", got)
+	}
+
+	// A stream of its name begins anew, and its cursors last.
+	s.createStream("HITS_OLD", "old.>")
+	s.send("old.c", "")
+	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "c", "4s", 1)
+	for _, key := range stack.Scan(t, client, "tallyroll:*cursor:HITS_OLD") {
+		if ttl := client.TTL(t.Context(), key).Val(); ttl != -1 {
+			t.Errorf("%s expires in %v", key, ttl)
+		}
+	}
+}

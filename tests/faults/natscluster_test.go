@@ -3,12 +3,8 @@ package faults_test
 import (
 	"context"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/tests/stack"
 )
@@ -23,90 +19,7 @@ func startNATSCluster(t *testing.T) (*system, *load, *witness) {
 	s.worker(s.redis, "INGEST_WORKER="+workerName)
 	l := startLoad(s, "c", true, 500)
 	s.progress(l)
-	return s, l, s.watch(l)
-}
-
-// witness keeps answers that were given while something was broken.
-type witness struct {
-	*system
-	load    *load
-	stop    func()
-	answers []stack.Answer
-}
-
-func (s *system) watch(l *load) *witness {
-	w := &witness{system: s, load: l}
-	ctx, cancel := context.WithCancel(s.t.Context())
-	var running sync.WaitGroup
-	w.stop = func() { cancel(); running.Wait() }
-	s.t.Cleanup(w.stop)
-	running.Go(func() {
-		for ctx.Err() == nil {
-			if answer, err := s.ask(l.names()); err == nil {
-				w.answers = append(w.answers, answer)
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-	})
-	return w
-}
-
-// honest fails the test where an answer claimed more than it had: by as_of a hit
-// that was stored before it is in the total.
-func (w *witness) honest() {
-	w.t.Helper()
-	w.stop()
-	type hit struct {
-		counter string
-		stored  int64 // Unix milliseconds
-	}
-	var hits []hit
-	ctx, cancel := context.WithTimeout(w.t.Context(), recovery)
-	defer cancel()
-	consumer, err := w.stream(ctx).OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer messages.Stop()
-	for left := uint64(1); left > 0; {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		left = meta.NumPending
-		hits = append(hits, hit{strings.TrimPrefix(m.Subject(), "hits."), meta.Timestamp.UnixMilli()})
-	}
-	wrong, longest := 0, time.Duration(0)
-	for i, answer := range w.answers {
-		due, asOf := map[string]int64{}, answer.AsOf.UnixMilli()
-		for _, h := range hits {
-			if h.stored < asOf {
-				due[h.counter]++
-			}
-		}
-		for _, total := range answer.Totals {
-			if total.Total < due[total.Key] {
-				if wrong++; wrong <= 10 {
-					w.t.Errorf("answer %d has %d hits of %s, and as_of %s claims %d", i, total.Total, total.Key, answer.AsOf, due[total.Key])
-				}
-			}
-		}
-		if i > 0 {
-			longest = max(longest, answer.AsOf.Sub(w.answers[i-1].AsOf))
-		}
-	}
-	w.t.Logf("%d answers, %d of their totals claim too much; as_of moved by %s at once at most", len(w.answers), wrong, longest.Round(time.Millisecond))
+	return s, l, s.watch(l.names)
 }
 
 // broken breaks something, waits until hits that were stored afterwards are
@@ -137,7 +50,7 @@ func TestNATSClusterLeaderKilled(t *testing.T) {
 		s.killed(l, "the stream's leader", s.natsCluster.Leader(s.js, "HITS"))
 	}
 	s.settled(l, n)
-	w.honest()
+	w.honest("HITS")
 }
 
 func TestNATSClusterStepDown(t *testing.T) {
@@ -153,7 +66,7 @@ func TestNATSClusterStepDown(t *testing.T) {
 		})
 	}
 	s.settled(l, n)
-	w.honest()
+	w.honest("HITS")
 }
 
 // A leader that was paused wakes and does not know that another was elected. The
@@ -174,7 +87,7 @@ func TestNATSClusterLeaderPaused(t *testing.T) {
 		s.progress(l)
 	}
 	s.settled(l, n)
-	w.honest()
+	w.honest("HITS")
 }
 
 // The server that the worker is connected to, and the one that delivers to it.
@@ -209,7 +122,7 @@ func TestNATSClusterServerOfTheWorkerKilled(t *testing.T) {
 		s.killed(l, "the delivering server", delivers)
 	}
 	s.settled(l, 2*n)
-	w.honest()
+	w.honest("HITS")
 }
 
 func TestNATSClusterKilled(t *testing.T) {
@@ -231,5 +144,5 @@ func TestNATSClusterKilled(t *testing.T) {
 		})
 	}
 	s.settled(l, n)
-	w.honest()
+	w.honest("HITS")
 }

@@ -16,6 +16,7 @@ type proxy struct {
 	l       net.Listener
 	target  string
 	trouble atomic.Bool
+	away    atomic.Bool // see cut
 	faults  atomic.Int64
 	// before is called with every piece that goes to the server, before it is sent; may be nil.
 	before func([]byte)
@@ -55,6 +56,10 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
+		if p.away.Load() {
+			_ = client.Close()
+			continue
+		}
 		server, err := net.DialTimeout("tcp4", p.target, time.Second)
 		if err != nil {
 			_ = client.Close()
@@ -67,6 +72,18 @@ func (p *proxy) accept() {
 		p.wg.Go(func() { p.carry(client, server, 20<<10, nil) }) // replies are shorter
 	}
 }
+
+// cut ends all connections and takes no more until it is joined.
+func (p *proxy) cut() {
+	p.away.Store(true)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+func (p *proxy) join() { p.away.Store(false) }
 
 func (p *proxy) keep(conns ...net.Conn) bool {
 	p.mu.Lock()

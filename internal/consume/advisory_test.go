@@ -1,0 +1,109 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/tests/stack"
+)
+
+// Without the right to advisories new streams are found by listing, and the worker says what is missing.
+func TestNoRightToAdvisories(t *testing.T) {
+	r := newRigOn(t, stack.NATS(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "all", Password: "all"},
+			{Username: "deaf", Password: "deaf", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"$JS.EVENT.>"}}}},
+		}
+		o.NoAuthUser = "all"
+	}))
+	r.createStream(0)
+	r.start("NATS_USER=deaf", "NATS_PASSWORD=deaf")
+	r.logs.await(t, "may not subscribe to $JS.EVENT.ADVISORY.STREAM.CREATED.*")
+	r.publish(3)
+	r.settled(3)
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_2", Subjects: []string{"more.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.js.Publish(t.Context(), "more.c", nil); err != nil {
+		t.Fatal(err)
+	}
+	stack.Eventually(t, soon, "the hit of the new stream", func() (bool, string) {
+		got, err := r.answer()
+		return err == nil && got.Answers[0].Total.Total == 4, fmt.Sprintf("%+v %v", got, err)
+	})
+}
+
+// upToDate is true when every stream made before it is listed, and never while one could not be.
+func TestUpToDate(t *testing.T) {
+	r := newRig(t)
+	settings := parse(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &worker{settings: settings, js: r.js, store: r.store, log: zerolog.Nop(), look: make(chan struct{}, 1)}
+	w.fleet = newFleet(r.js, r.store.ID, settings, "", nil, zerolog.Nop())
+	if err := w.hear(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); w.followNews(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if w.upToDate(ctx) {
+		t.Error("up to date before the first listing")
+	}
+	list := func() {
+		t.Helper()
+		epoch := w.news.epoch()
+		all, err := w.list(ctx)
+		if err == nil {
+			err = w.enlist(ctx, all)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.news.listed.Store(epoch + 1)
+	}
+	list()
+	listed := func(name string) bool {
+		t.Helper()
+		streams, err := r.store.Streams(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, ok := streams[name]
+		return ok && l.Created > 0 && l.Ended == 0
+	}
+	create := func(name string) {
+		t.Helper()
+		if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 20 {
+		name := fmt.Sprintf("HITS_%d", i)
+		create(name)
+		if !w.upToDate(ctx) || !listed(name) {
+			t.Errorf("%s: listed %v", name, listed(name))
+		}
+	}
+	r.redis.Stop()
+	create("HITS_LATE")
+	stack.Eventually(t, soon, "a failed listing", func() (bool, string) { return w.news.failed.Load() > 0, "" })
+	r.redis.Start()
+	if w.upToDate(ctx) {
+		t.Error("up to date with a stream that could not be listed")
+	}
+	list()
+	if !w.upToDate(ctx) || !listed("HITS_LATE") {
+		t.Error("not up to date after a listing")
+	}
+	r.nats.Stop()
+	r.nats.Start()
+	stack.Eventually(t, soon, "the connection to be back", func() (bool, string) { return w.news.conn.Stats().Reconnects > 0, "" })
+	if w.upToDate(ctx) {
+		t.Error("up to date after a reconnect, with no listing")
+	}
+}

@@ -1,0 +1,131 @@
+package faults_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+// witness keeps answers that were given while something was broken, or while
+// streams came and went, and compares them with what was stored.
+type witness struct {
+	*system
+	stop    func()
+	answers []stack.Answer
+	hits    []storedHit
+}
+
+// storedHit is a hit as its stream tells of it.
+type storedHit struct {
+	counter string
+	at      int64 // Unix milliseconds
+}
+
+// watch asks for the totals of counters until the witness is stopped.
+func (s *system) watch(counters func() []string) *witness {
+	w := &witness{system: s}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var running sync.WaitGroup
+	w.stop = func() { cancel(); running.Wait() }
+	s.t.Cleanup(w.stop)
+	running.Go(func() {
+		for ctx.Err() == nil {
+			if answer, err := s.ask(counters()); err == nil {
+				w.answers = append(w.answers, answer)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(w.pause()):
+			}
+		}
+	})
+	return w
+}
+
+// pause is shorter where a claim may hold for an instant only.
+func (w *witness) pause() time.Duration {
+	if w.natsCluster == nil {
+		return 5 * time.Millisecond
+	}
+	return 100 * time.Millisecond
+}
+
+// collect notes the hits that a stream holds, all of one hit a message. It is for
+// a stream that will be gone when the answers are judged.
+func (w *witness) collect(stream string) {
+	w.t.Helper()
+	w.collectOf(w.js, stream)
+}
+
+// collectOf collects from a stream of another server.
+func (w *witness) collectOf(js jetstream.JetStream, stream string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), recovery)
+	defer cancel()
+	handle, err := js.Stream(ctx, stream)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	consumer, err := handle.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer messages.Stop()
+	prefix := strings.TrimSuffix(handle.CachedInfo().Config.Subjects[0], ">")
+	for left := uint64(1); left > 0; {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		left = meta.NumPending
+		w.hits = append(w.hits, storedHit{strings.TrimPrefix(m.Subject(), prefix), meta.Timestamp.UnixMilli()})
+	}
+}
+
+// honest fails the test where an answer claimed more than it had: by as_of a hit
+// that was stored before it is in the total. It collects the streams first.
+func (w *witness) honest(streams ...string) {
+	w.t.Helper()
+	w.stop()
+	for _, stream := range streams {
+		w.collect(stream)
+	}
+	wrong, longest, furthest := 0, time.Duration(0), time.Duration(0)
+	for i, answer := range w.answers {
+		due, last, asOf := map[string]int64{}, map[string]int64{}, answer.AsOf.UnixMilli()
+		for _, h := range w.hits {
+			if h.at < asOf {
+				due[h.counter]++
+				last[h.counter] = max(last[h.counter], h.at)
+			}
+		}
+		for _, total := range answer.Totals {
+			if total.Total < due[total.Key] {
+				claimed := time.Duration(asOf-last[total.Key]) * time.Millisecond
+				furthest = max(furthest, claimed)
+				if wrong++; wrong <= 10 {
+					w.t.Errorf("answer %d has %d hits of %s, and as_of %s claims %d, the last of them stored %s earlier (complete: %t)",
+						i, total.Total, total.Key, answer.AsOf, due[total.Key], claimed, total.Complete)
+				}
+			}
+		}
+		if i > 0 {
+			longest = max(longest, answer.AsOf.Sub(w.answers[i-1].AsOf))
+		}
+	}
+	w.t.Logf("%d answers, %d of their totals claim too much, by %s at most; as_of moved by %s at once at most",
+		len(w.answers), wrong, furthest, longest.Round(time.Millisecond))
+}
