@@ -205,7 +205,7 @@ func (d *decoder) item(item int, raw []byte, subject string, stored int64) {
 		d.refuse(item, raw, badJSON, "not a JSON object: "+err.Error())
 	case d.fields.reason != "":
 		d.refuse(item, raw, d.fields.reason, d.fields.detail)
-	case d.fields.hasKey && bytes.ContainsRune(d.fields.key, utf8.RuneError) && halfSurrogate(raw):
+	case d.fields.hasKey && bytes.Contains(d.fields.key, replacement) && halfSurrogate(raw):
 		d.refuse(item, raw, badKey, "key has half of a surrogate pair")
 	default:
 		d.accept(item, raw, d.fields, subject, stored)
@@ -389,7 +389,10 @@ func escapedRune(b []byte) rune {
 	return rune(n)
 }
 
-var newline = []byte{'\n'}
+var (
+	newline     = []byte{'\n'}
+	replacement = []byte("\ufffd")
+)
 
 // trimSpace removes what JSON calls white space.
 func trimSpace(b []byte) []byte { return bytes.Trim(b, " \t\r\n") }
