@@ -21,6 +21,7 @@
 //	pace.go       held back to the log's own pace, where asked for
 //	synthetic.go  or hits made up, in place of all of the above
 //	batch.go      hits become message bodies
+//	link.go       the connection that the first of them waits for
 //	publisher.go  messages are sent until they are acknowledged (ack.go)
 //	report.go     the last line
 package main

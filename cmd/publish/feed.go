@@ -85,12 +85,18 @@ type chunk struct {
 
 const chunkSize = 256 << 10
 
+// byteOrderMark is what some editors begin a UTF-8 file with.
+var byteOrderMark = []byte("\ufeff")
+
 // lines reads in to its end and hands each hit to take. A batch that is due
 // is submitted while the input pauses, so that hits from `tail -f` are timely.
 func (f *feeder) lines(in io.Reader, parse func([]byte) (hit, error), take func(hit) error) error {
 	cutter := &lineCutter{each: func(number int64, line []byte, long bool) error {
 		var h hit
 		var err error
+		if number == 1 {
+			line = bytes.TrimPrefix(line, byteOrderMark)
+		}
 		switch {
 		case long:
 			err = errLongLine
