@@ -19,12 +19,12 @@ type link struct {
 func dial(connect func() (*nats.Conn, error), failed func()) *link {
 	l := &link{done: make(chan struct{})}
 	go func() {
-		defer close(l.done)
 		l.conn, l.err = connect()
 		if l.err == nil && l.conn.MaxPayload() < leastPayload {
 			l.err = fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its max_payload",
 				l.conn.ConnectedUrlRedacted(), l.conn.MaxPayload(), leastPayload)
 		}
+		close(l.done)
 		if l.err != nil {
 			failed()
 		}

@@ -104,7 +104,7 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	start := time.Now()
 	var pub *publisher // nil until there is a hit and a connection
 	batch := &batcher{maxHits: int(opts.batch), open: func() (func(*message) error, int, error) {
-		conn, err := server.wait(reading)
+		conn, err := server.wait(acks) // also after an interrupt, for as long as the attempt takes
 		if err != nil {
 			return nil, 0, err
 		}
