@@ -124,6 +124,9 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	}
 	rep.took = time.Since(start)
 	rep.open = max(held, batch.hits) - rep.tally.hits
+	if rep.tally.messages > 0 {
+		rep.rejects = rejectsOf(ctx, server.conn, &pub.places)
+	}
 	if failed := server.failure(); failed != nil && ctx.Err() == nil {
 		return rep, failed
 	}
@@ -141,6 +144,20 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 		return rep, fedErr
 	}
 	return rep, nil
+}
+
+// rejectsOf asks for rejects when all is stored; an interrupt, before or meanwhile, makes it short.
+func rejectsOf(ctx context.Context, conn *nats.Conn, stored *places) *rejects {
+	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), rejectsWithin)
+	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(rejectsInterrupted):
+			stop()
+		case <-asking.Done():
+		}
+	})()
+	return askRejects(asking, conn, stored)
 }
 
 // all feeds every hit there is. held is how many hits of a rebased log are in
