@@ -15,8 +15,8 @@ type answer struct {
 	stored  bool
 	stream  string // where it is stored,
 	seq     uint64 // and at which place
-	refusal error // why it was not stored; nil with stored
-	never   bool  // and will not be, however often it is sent
+	refusal error  // why it was not stored; nil with stored
+	never   bool   // and will not be, however often it is sent
 }
 
 // noStream is the refusal where nothing listens on the subject.

@@ -23,5 +23,6 @@
 //	batch.go      hits become message bodies
 //	link.go       the connection that the first of them waits for
 //	publisher.go  messages are sent until they are acknowledged (ack.go)
+//	rejected.go   what workers have rejected of it (places.go: which messages were ours)
 //	report.go     the last line
 package main

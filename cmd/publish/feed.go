@@ -21,7 +21,8 @@ type badLines struct {
 type feeder struct {
 	ctx   context.Context
 	batch *batcher
-	pacer *pacer // nil: as fast as the stream acknowledges
+	pacer *pacer    // nil: as fast as the stream acknowledges
+	first func(hit) // is given the first hit that has a time, before it goes; then nil
 	timer *time.Timer
 
 	bad badLines
@@ -38,6 +39,10 @@ func newFeeder(ctx context.Context, batch *batcher, speed float64) *feeder {
 
 // take publishes a hit when it is its turn.
 func (f *feeder) take(h hit) error {
+	if f.first != nil && h.ts != noTime {
+		f.first(h)
+		f.first = nil
+	}
 	if f.pacer != nil {
 		if err := f.pacer.pace(h); err != nil {
 			return err

@@ -82,6 +82,10 @@ const grace = 5 * time.Second
 // headerRoom is kept free in the largest message for Nats-Msg-Id.
 const headerRoom = 256
 
+// surelyOld is an age that hardly any tiers reach back to. Which they are is in
+// Redis, which this program does not know: the last line tells what was rejected.
+const surelyOld = 366 * 24 * time.Hour
+
 // leastPayload is a message that surely holds any one hit.
 const leastPayload = 4 << 10
 
@@ -113,6 +117,12 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 		return pub.submit, int(conn.MaxPayload()) - headerRoom, nil
 	}}
 	feed := newFeeder(reading, batch, opts.speed)
+	feed.first = func(h hit) {
+		if at := time.UnixMilli(h.ts).UTC(); time.Since(at) > surelyOld {
+			log.Warn().Msgf("the first hit is dated %s: workers reject what is older than their tiers (30 days by default); --rebase now shifts a log's times",
+				at.Format(time.RFC3339))
+		}
+	}
 	held, fedErr := feed.all(opts, in, out)
 	rep := report{bad: feed.bad}
 	var cause error

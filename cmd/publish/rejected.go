@@ -153,7 +153,10 @@ func rejectsConsumer(ctx context.Context, js jetstream.JetStream, stored *places
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
 	consumer, err := js.CreateConsumer(ctx, rejectedStream, config)
-	if err != nil {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, errors.New("no stream " + rejectedStream + ": is ingest running?")
+	case err != nil:
 		return nil, fmt.Errorf("stream %s: %w", rejectedStream, err)
 	}
 	return consumer, nil
