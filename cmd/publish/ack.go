@@ -13,8 +13,10 @@ import (
 type answer struct {
 	id      uint64
 	stored  bool
-	refusal error // why it was not stored; nil with stored
-	never   bool  // and will not be, however often it is sent
+	stream  string // where it is stored,
+	seq     uint64 // and at which place
+	refusal error  // why it was not stored; nil with stored
+	never   bool   // and will not be, however often it is sent
 }
 
 // noStream is the refusal where nothing listens on the subject.
@@ -57,6 +59,7 @@ func parseAnswer(m *nats.Msg) (a answer, ok bool) {
 		a.never = e.ErrCode == errCodeTooLarge
 		return a, true
 	}
+	a.stream, a.seq = ack.Stream, ack.Seq
 	a.stored = ack.Stream != "" && ack.Seq > 0
 	return a, a.stored
 }

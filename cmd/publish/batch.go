@@ -31,11 +31,15 @@ func newMessage() *message {
 
 // batcher collects hits into messages. It belongs to one goroutine.
 type batcher struct {
-	submit   func(*message) error // blocks while too much is unacknowledged
-	maxHits  int
+	maxHits int
+	// open is called before the first message, and waits for somewhere to publish to:
+	// for submit, which blocks while too much is unacknowledged, and for the
+	// largest body.
+	open     func() (submit func(*message) error, maxBytes int, err error)
+	submit   func(*message) error
 	maxBytes int
 
-	hits  int64 // taken in all
+	hits  int64 // taken in all, also those that could not be submitted
 	msg   *message
 	since time.Time // when the first hit of msg came
 }
@@ -43,8 +47,11 @@ type batcher struct {
 // add puts the hit into the message that is being filled, and submits it when
 // it is full.
 func (b *batcher) add(h hit) error {
+	b.hits++
 	if b.msg == nil {
-		b.begin()
+		if err := b.begin(); err != nil {
+			return err
+		}
 	}
 	body := b.msg.body
 	before := len(body)
@@ -57,21 +64,28 @@ func (b *batcher) add(h hit) error {
 		if err := b.flush(); err != nil {
 			return err
 		}
-		b.begin()
+		if err := b.begin(); err != nil {
+			return err
+		}
 		body = appendHit(b.msg.body, h)
 	}
 	b.msg.body = body
 	b.msg.hits++
-	b.hits++
 	if b.msg.hits >= b.maxHits {
 		return b.flush()
 	}
 	return nil
 }
 
-func (b *batcher) begin() {
+func (b *batcher) begin() (err error) {
+	if b.submit == nil {
+		if b.submit, b.maxBytes, err = b.open(); err != nil {
+			return err
+		}
+	}
 	b.msg = newMessage()
 	b.since = time.Now()
+	return nil
 }
 
 // flush submits what there is.

@@ -21,6 +21,8 @@
 //	pace.go       held back to the log's own pace, where asked for
 //	synthetic.go  or hits made up, in place of all of the above
 //	batch.go      hits become message bodies
+//	link.go       the connection that the first of them waits for
 //	publisher.go  messages are sent until they are acknowledged (ack.go)
+//	rejected.go   what workers have rejected of it (places.go: which messages were ours)
 //	report.go     the last line
 package main

@@ -21,7 +21,8 @@ type badLines struct {
 type feeder struct {
 	ctx   context.Context
 	batch *batcher
-	pacer *pacer // nil: as fast as the stream acknowledges
+	pacer *pacer    // nil: as fast as the stream acknowledges
+	first func(hit) // is given the first hit that has a time, before it goes; then nil
 	timer *time.Timer
 
 	bad badLines
@@ -38,6 +39,10 @@ func newFeeder(ctx context.Context, batch *batcher, speed float64) *feeder {
 
 // take publishes a hit when it is its turn.
 func (f *feeder) take(h hit) error {
+	if f.first != nil && h.ts != noTime {
+		f.first(h)
+		f.first = nil
+	}
 	if f.pacer != nil {
 		if err := f.pacer.pace(h); err != nil {
 			return err
@@ -85,12 +90,18 @@ type chunk struct {
 
 const chunkSize = 256 << 10
 
+// byteOrderMark is what some editors begin a UTF-8 file with.
+var byteOrderMark = []byte("\ufeff")
+
 // lines reads in to its end and hands each hit to take. A batch that is due
 // is submitted while the input pauses, so that hits from `tail -f` are timely.
 func (f *feeder) lines(in io.Reader, parse func([]byte) (hit, error), take func(hit) error) error {
 	cutter := &lineCutter{each: func(number int64, line []byte, long bool) error {
 		var h hit
 		var err error
+		if number == 1 {
+			line = bytes.TrimPrefix(line, byteOrderMark)
+		}
 		switch {
 		case long:
 			err = errLongLine

@@ -198,8 +198,10 @@ NATS and for the stream, and sends again what was not acknowledged.
   tail -F access.log | publish --key status     as it happens
   publish --counters 1000 --zipf 1.1 --rate 5000 --duration 1m
 
-Its last line says what was published. Exit code 0: all that was read is
-stored; 1: it is not known of some hits; 2: a bad flag or setting.`
+Its last line says what was published, which lines were no hits, and which hits
+the workers have rejected so far, and why: for that it waits up to 5 seconds until
+they have read its last message. Rejects do not change the exit code. 0: all that
+was read is stored; 1: it is not known of some hits; 2: a bad flag or setting.`
 
 // printHelp prints the environment variables and the flags.
 func printHelp(w io.Writer, settings any) {

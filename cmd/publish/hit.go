@@ -9,13 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of the contract for one hit.
+// Limits of the contract for one hit; ingest has the same.
 const (
 	maxKey   = 512
-	maxCount = math.MaxInt32
-	// maxTime bounds ts, in Unix milliseconds either way, to what every JSON
-	// reader holds exactly, and leaves room to shift times without overflow.
-	maxTime = 1 << 53
+	maxCount = 1 << 40
+	// The years 1 to 9999, which RFC 3339 can write, in Unix milliseconds.
+	minTime, maxTime = -62135596800000, 253402300799999
 )
 
 // noTime is the ts of a hit that takes the time at which it is stored.

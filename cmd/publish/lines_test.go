@@ -80,6 +80,29 @@ func TestFeedLines(t *testing.T) {
 	}
 }
 
+// A byte-order mark is no part of the first counter's name, in whatever pieces it
+// comes; anywhere else it is a character like any other.
+func TestFeedByteOrderMark(t *testing.T) {
+	const mark = "\ufeff"
+	for name, c := range map[string]struct {
+		parse func([]byte) (hit, error)
+		input string
+		want  []string
+	}{
+		"lines":    {parseName, mark + "a\n" + mark + "b\n", []string{"a", mark + "b"}},
+		"ndjson":   {ndjsonParser(), mark + `{"key":"a"}`, []string{"a"}},
+		"combined": {combinedParser("host"), mark + goodLine, []string{goodLine[:strings.IndexByte(goodLine, ' ')]}},
+		"alone":    {parseName, mark, nil},
+	} {
+		for _, in := range []io.Reader{strings.NewReader(c.input), iotest.OneByteReader(strings.NewReader(c.input))} {
+			keys, bad, err := feedLines(t, in, c.parse)
+			if err != nil || bad.count != 0 || !slices.Equal(keys, c.want) {
+				t.Errorf("%s: %q, bad %+v, %v; want %q", name, keys, bad, err, c.want)
+			}
+		}
+	}
+}
+
 func TestFeedLongestLine(t *testing.T) {
 	for _, end := range []string{"", "\n", "\r\n"} {
 		line := `{"key":"k","pad":"` + strings.Repeat("x", maxLine-20) + `"}`

@@ -33,6 +33,9 @@ func main() {
 //	stdin ─▶ lines ─▶ parse ─▶ [rebase] ─▶ [pace] ─▶ batcher ─▶ publisher ─▶ JetStream
 //	      synthetic ───────────────────────────────────┘            └─ acknowledgements
 //
+// It connects while it reads, and the first hit waits for the connection: what
+// has no hit needs no server.
+//
 // When ctx ends it stops reading, submits the last batch, and waits up to
 // grace for the acknowledgements.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -53,19 +56,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	out := newProgress(stderr)
 	log := env.Log.New(out.screen)
-	conn, err := env.NATS.Connect(ctx, "tallyroll publish", log, connOptions()...)
-	if err != nil && ctx.Err() != nil {
-		_, err = fmt.Fprintln(stdout, report{}) // interrupted before anything was read
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
 	if f, ok := stdin.(*os.File); ok && !opts.synthetic && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintln(stderr, "publish: reading hits from the terminal; Ctrl-D ends them, --help says more")
 	}
-	rep, err := publish(ctx, conn, log, opts, stdin, out)
+	connect := func(ctx context.Context) (*nats.Conn, error) {
+		return env.NATS.Connect(ctx, "tallyroll publish", log, connOptions()...)
+	}
+	rep, err := publish(ctx, connect, log, opts, stdin, out)
 	out.end()
 	if _, printErr := fmt.Fprintln(stdout, rep); err == nil && printErr != nil {
 		err = fmt.Errorf("print the last line: %w", printErr)
@@ -85,15 +82,15 @@ const grace = 5 * time.Second
 // headerRoom is kept free in the largest message for Nats-Msg-Id.
 const headerRoom = 256
 
+// surelyOld is an age that hardly any tiers reach back to. Which they are is in
+// Redis, which this program does not know: the last line tells what was rejected.
+const surelyOld = 366 * 24 * time.Hour
+
 // leastPayload is a message that surely holds any one hit.
 const leastPayload = 4 << 10
 
 // publish publishes everything that in, or the synthetic load, gives.
-func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts options, in io.Reader, out *progress) (report, error) {
-	if conn.MaxPayload() < leastPayload {
-		return report{}, fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its max_payload",
-			conn.ConnectedUrlRedacted(), conn.MaxPayload(), leastPayload)
-	}
+func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, error), log zerolog.Logger, opts options, in io.Reader, out *progress) (report, error) {
 	acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() {
@@ -103,29 +100,74 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 		case <-acks.Done():
 		}
 	})()
-	start := time.Now()
-	pub := newPublisher(conn, log, opts.subject, out.stored)
-	go pub.run(acks) //nolint:errcheck // it keeps its error in cause
-	batch := &batcher{submit: pub.submit, maxHits: int(opts.batch), maxBytes: int(conn.MaxPayload()) - headerRoom}
-	feed := newFeeder(ctx, batch, opts.speed)
-	held, fedErr := feed.all(opts, in, out)
-	_ = batch.flush() // where it fails, pub.cause says why
-	pub.close()
-	<-pub.ended
+	reading, stopReading := context.WithCancel(ctx)
+	defer stopReading()
+	server := dial(func() (*nats.Conn, error) { return connect(reading) }, stopReading)
+	defer server.close()
 
-	rep := report{tally: pub.tally, took: time.Since(start), bad: feed.bad, open: max(held, batch.hits) - pub.tally.hits}
+	start := time.Now()
+	var pub *publisher // nil until there is a hit and a connection
+	batch := &batcher{maxHits: int(opts.batch), open: func() (func(*message) error, int, error) {
+		conn, err := server.wait(acks) // also after an interrupt, for as long as the attempt takes
+		if err != nil {
+			return nil, 0, err
+		}
+		pub = newPublisher(conn, log, opts.subject, out.stored)
+		go pub.run(acks) //nolint:errcheck // it keeps its error in cause
+		return pub.submit, int(conn.MaxPayload()) - headerRoom, nil
+	}}
+	feed := newFeeder(reading, batch, opts.speed)
+	feed.first = func(h hit) {
+		if at := time.UnixMilli(h.ts).UTC(); time.Since(at) > surelyOld {
+			log.Warn().Msgf("the first hit is dated %s: workers reject what is older than their tiers (30 days by default); --rebase now shifts a log's times",
+				at.Format(time.RFC3339))
+		}
+	}
+	held, fedErr := feed.all(opts, in, out)
+	rep := report{bad: feed.bad}
+	var cause error
+	if pub != nil {
+		_ = batch.flush() // where it fails, pub.cause says why
+		pub.close()
+		<-pub.ended
+		rep.tally, cause = pub.tally, pub.cause
+	}
+	rep.took = time.Since(start)
+	rep.open = max(held, batch.hits) - rep.tally.hits
+	if rep.tally.messages > 0 {
+		rep.rejects = rejectsOf(ctx, server.conn, &pub.places)
+	}
+	if failed := server.failure(); failed != nil && ctx.Err() == nil {
+		return rep, failed
+	}
 	switch {
-	case pub.cause != nil && !errors.Is(pub.cause, context.Canceled):
-		return rep, fmt.Errorf("%w (%d hits are not acknowledged)", pub.cause, rep.open)
+	case cause != nil && !errors.Is(cause, context.Canceled):
+		return rep, fmt.Errorf("%w (%d hits are not acknowledged)", cause, rep.open)
+	case rep.open > 0 && pub == nil:
+		return rep, fmt.Errorf("interrupted before NATS was reached: of %d hits read, none was sent", rep.open)
 	case rep.open > 0 && held > batch.hits:
 		return rep, fmt.Errorf("interrupted: of %d hits read, %d were not sent and %d are unknown: sent, but not acknowledged",
-			held, held-batch.hits, batch.hits-pub.tally.hits)
+			held, held-batch.hits, batch.hits-rep.tally.hits)
 	case rep.open > 0:
 		return rep, fmt.Errorf("interrupted: %d of %d hits are unknown: not acknowledged within %v", rep.open, batch.hits, grace)
 	case fedErr != nil && ctx.Err() == nil:
 		return rep, fedErr
 	}
 	return rep, nil
+}
+
+// rejectsOf asks for rejects when all is stored; an interrupt, before or meanwhile, makes it short.
+func rejectsOf(ctx context.Context, conn *nats.Conn, stored *places) *rejects {
+	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), rejectsWithin)
+	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(rejectsInterrupted):
+			stop()
+		case <-asking.Done():
+		}
+	})()
+	return askRejects(asking, conn, stored)
 }
 
 // all feeds every hit there is. held is how many hits of a rebased log are in

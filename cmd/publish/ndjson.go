@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/go-faster/jx"
@@ -12,8 +15,11 @@ import (
 var (
 	errNoKey    = errors.New("no key")
 	errKeyType  = errors.New("key is not a string")
-	errBadCount = fmt.Errorf("n is not an integer from 1 to %d", maxCount)
+	errBadCount = fmt.Errorf("n is not an integer from 1 to %d", int64(maxCount))
 	errBadTime  = errors.New("ts is neither an integer of Unix milliseconds nor an RFC 3339 time")
+	errFarTime  = errors.New("ts is outside the years 1 to 9999")
+	errHalfKey  = errors.New("key has half of a surrogate pair")
+	errSlip     = errors.New("a hit has no field")
 	errNoObject = errors.New("not a JSON object")
 	errTrailing = errors.New("something follows the JSON object")
 )
@@ -47,6 +53,12 @@ func (p *ndjson) parse(line []byte) (hit, error) {
 			h.n, err = readCount(d)
 		case "ts":
 			h.ts, err = p.readTime(d)
+		case "Key":
+			err = slip(name, "key")
+		case "N", "count", "value":
+			err = slip(name, "n")
+		case "time", "timestamp":
+			err = slip(name, "ts")
 		default:
 			return d.Skip()
 		}
@@ -66,7 +78,38 @@ func (p *ndjson) parse(line []byte) (hit, error) {
 	if err := p.dec.Skip(); !errors.Is(err, io.EOF) {
 		return hit{}, errTrailing
 	}
+	if bytes.Contains(h.key, replacement) && halfSurrogate(line) {
+		return hit{}, errHalfKey
+	}
 	return h, checkKey(h.key)
+}
+
+// slip refuses a field that was surely meant for another.
+func slip(wrong []byte, right string) error {
+	return fmt.Errorf("%w %q: use %q", errSlip, wrong, right)
+}
+
+var replacement = []byte("\ufffd")
+
+// An escape that is not of a surrogate, or of a whole pair; and what is left of halves.
+var (
+	wholeEscapes = regexp.MustCompile(`\\[^u]|\\u[dD][89abAB]..\\u[dD][c-fC-F]..`)
+	halfEscape   = regexp.MustCompile(`\\u[dD][89a-fA-F]`)
+)
+
+// halfSurrogate reports whether the key of an object that has been read has an
+// escape such as \ud83d without its other half. It decodes to U+FFFD, so that two
+// different keys would become the same.
+func halfSurrogate(object []byte) (half bool) {
+	err := jx.DecodeBytes(object).ObjBytes(func(d *jx.Decoder, name []byte) error {
+		isKey := string(name) == "key"
+		raw, err := d.Raw()
+		if isKey {
+			half = halfEscape.Match(wholeEscapes.ReplaceAll(raw, nil))
+		}
+		return err
+	})
+	return half || err != nil
 }
 
 func (p *ndjson) readKey(d *jx.Decoder) (key []byte, err error) {
@@ -95,12 +138,12 @@ func readInt(d *jx.Decoder) (int64, bool) {
 	if d.Next() != jx.Number {
 		return 0, false
 	}
-	n, err := d.Num()
+	text, err := d.Num()
 	if err != nil {
 		return 0, false
 	}
-	i, err := n.Int64()
-	return i, err == nil && n.IsInt()
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	return n, err == nil
 }
 
 func (p *ndjson) readTime(d *jx.Decoder) (ts int64, err error) {
@@ -122,8 +165,8 @@ func (p *ndjson) readTime(d *jx.Decoder) (ts int64, err error) {
 	default:
 		return 0, errBadTime
 	}
-	if ts < -maxTime || ts > maxTime {
-		return 0, errBadTime
+	if ts < minTime || ts > maxTime {
+		return 0, errFarTime
 	}
 	return ts, nil
 }

@@ -60,6 +60,7 @@ type publisher struct {
 	pending  map[uint64]*message
 	bytes    int
 	tally    tally
+	places   places
 	said     time.Time // when a standstill was last logged
 	answered time.Time // when the last answer came, or the wait for one began
 }
@@ -220,6 +221,7 @@ func (p *publisher) settle(a answer) error {
 		p.bytes -= len(m.body)
 		p.tally.hits += int64(m.hits)
 		p.tally.messages++
+		p.places.add(a.stream, a.seq)
 		p.answered = time.Now()
 		p.stored(m.hits)
 		messages.Put(m)

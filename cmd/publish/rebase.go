@@ -7,12 +7,13 @@ type hitLog struct {
 	ids   map[string]uint32
 	names []string
 	hits  []loggedHit
+	large []int64 // counts that an int32 does not hold
 }
 
 type loggedHit struct {
 	ts   int64
 	name uint32
-	n    int32
+	n    int32 // below 0: the count is large[^n]
 }
 
 func newHitLog() *hitLog { return &hitLog{ids: map[string]uint32{}} }
@@ -25,7 +26,12 @@ func (l *hitLog) add(h hit) error {
 		l.ids[name] = id
 		l.names = append(l.names, name)
 	}
-	l.hits = append(l.hits, loggedHit{ts: h.ts, name: id, n: int32(h.n)})
+	n := int32(h.n)
+	if h.n > math.MaxInt32 {
+		n = ^int32(len(l.large))
+		l.large = append(l.large, h.n)
+	}
+	l.hits = append(l.hits, loggedHit{ts: h.ts, name: id, n: n})
 	return nil
 }
 
@@ -48,7 +54,11 @@ func (l *hitLog) replay(take func(hit) error) error {
 	var key []byte
 	for _, h := range l.hits {
 		key = append(key[:0], l.names[h.name]...)
-		if err := take(hit{key: key, n: int64(h.n), ts: h.ts}); err != nil {
+		n := int64(h.n)
+		if n < 0 {
+			n = l.large[^h.n]
+		}
+		if err := take(hit{key: key, n: n, ts: h.ts}); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,8 @@ type report struct {
 	took  time.Duration
 	bad   badLines
 	open  int64 // hits that were read and are not acknowledged
+
+	rejects *rejects // nil if nobody was asked
 }
 
 // String is the program's last line.
@@ -25,5 +27,5 @@ func (r report) String() string {
 	if r.bad.count > 0 {
 		s += fmt.Sprintf(" (first: line %d: %v)", r.bad.first, r.bad.reason)
 	}
-	return s
+	return s + r.rejects.String()
 }

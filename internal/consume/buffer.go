@@ -14,6 +14,7 @@ type load struct {
 	batch    *window.Batch
 	messages int
 	commands int    // of all shards
+	sum      int64  // of the hits' n
 	seq      uint64 // of the last message
 	stored   int64  // when the stream stored it, Unix nanoseconds
 
@@ -36,6 +37,10 @@ const (
 	maxRejectBytes = 8 << 20
 	rejectCost     = 256
 )
+
+// maxSum is the sum of n at which a load is full. One message can add 2⁶⁰ (a
+// million hits of 2⁴⁰), so no sum of a load passes an int64.
+const maxSum = 1 << 62
 
 // buffer is the two halves of a session: one fills while the other is
 // committed. Its memory is bounded by maxCommands per shard and maxTotal per half.
@@ -113,6 +118,7 @@ func (b *buffer) add(stream string, m message) error {
 			before := cells.Commands()
 			l.batch.Add(h.counter, h.hash, h.at, storedMilli, h.n)
 			l.commands += cells.Commands() - before
+			l.sum += h.n
 		}
 	}
 	if m.seq > b.replayed {
@@ -160,7 +166,7 @@ func (b *buffer) fits(m message) bool {
 	if l.messages == 0 {
 		return true
 	}
-	if l.rejectBytes > maxRejectBytes || l.commands >= b.maxTotal {
+	if l.rejectBytes > maxRejectBytes || l.commands >= b.maxTotal || l.sum >= maxSum {
 		return false
 	}
 	perHit := b.layout.CommandsPerHit()

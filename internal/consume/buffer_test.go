@@ -237,6 +237,27 @@ func TestBufferBoundsRejects(t *testing.T) {
 	}
 }
 
+// A counter that is hit again and again takes no more memory, but its sum has an end.
+func TestBufferBoundsTheSum(t *testing.T) {
+	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
+	m := testMessage(1, 7)
+	m.hits[0].n = 1_000_000 * maxCount // as much as a message can add, with the largest INGEST_MAX_HITS
+	cells := b.filling.batch.Shard(testLayout.ShardOf(m.hits[0].hash))
+	for ; b.fits(m); m.seq++ {
+		b.add("HITS", m, 0)
+		if m.seq > 8 || cells.Hits() < 0 {
+			t.Fatalf("after %d messages the sum is %d", m.seq, cells.Hits())
+		}
+	}
+	if cells.Hits() < maxSum {
+		t.Errorf("the half is full at a sum of %d", cells.Hits())
+	}
+	b.give(b.take())
+	if !b.fits(m) {
+		t.Error("an empty half takes no message")
+	}
+}
+
 // cursorsAt are cursors of shards at these sequences.
 func cursorsAt(applied []uint64) (cursors []window.Cursor) {
 	for _, seq := range applied {

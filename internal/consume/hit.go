@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +31,9 @@ var reasons = []string{badJSON, badKey, badCount, badTime, future, tooLate, tooL
 
 // maxKey is the longest counter name, in bytes.
 const maxKey = 512
+
+// maxCount is the largest n of one hit. An int64 holds the sum of 8 million of these.
+const maxCount = 1 << 40
 
 // hit is one countable hit. counter is valid until the next message is decoded.
 type hit struct {
@@ -203,14 +205,15 @@ func (d *decoder) item(item int, raw []byte, subject string, stored int64) {
 		d.refuse(item, raw, badJSON, "not a JSON object: "+err.Error())
 	case d.fields.reason != "":
 		d.refuse(item, raw, d.fields.reason, d.fields.detail)
-	case d.fields.hasKey && bytes.ContainsRune(d.fields.key, utf8.RuneError) && halfSurrogate(raw):
+	case d.fields.hasKey && bytes.Contains(d.fields.key, replacement) && halfSurrogate(raw):
 		d.refuse(item, raw, badKey, "key has half of a surrogate pair")
 	default:
 		d.accept(item, raw, d.fields, subject, stored)
 	}
 }
 
-// read takes one field of the object. Fields that are not known are ignored.
+// read takes one field of the object. Fields that are not known are ignored, but
+// those that were surely meant for one of ours are refused: the hit would count, and wrong.
 func (f *fields) read(j *jx.Decoder, name []byte) error {
 	switch string(name) {
 	case "key":
@@ -224,8 +227,8 @@ func (f *fields) read(j *jx.Decoder, name []byte) error {
 		return err
 	case "n":
 		n, ok, err := integer(j)
-		if err == nil && (!ok || n < 1 || n > math.MaxInt32) {
-			f.bad(badCount, "n must be an integer from 1 to 2147483647")
+		if err == nil && (!ok || n < 1 || n > maxCount) {
+			f.bad(badCount, fmt.Sprintf("n must be an integer from 1 to %d", int64(maxCount)))
 		}
 		f.n = n
 		return err
@@ -248,8 +251,19 @@ func (f *fields) read(j *jx.Decoder, name []byte) error {
 		}
 		f.at = at.UnixMilli()
 		return nil
+	case "Key":
+		return f.slip(j, name, "key")
+	case "N", "count", "value":
+		return f.slip(j, name, "n")
+	case "time", "timestamp":
+		return f.slip(j, name, "ts")
 	}
 	return j.Skip()
+}
+
+// slip refuses a field that is called otherwise here.
+func (f *fields) slip(j *jx.Decoder, name []byte, right string) error {
+	return f.skip(j, badJSON, fmt.Sprintf("a hit has no field %q: use %q", name, right))
 }
 
 // integer reads a number without fraction or exponent; ok is false for any other value.
@@ -378,7 +392,10 @@ func escapedRune(b []byte) rune {
 	return rune(n)
 }
 
-var newline = []byte{'\n'}
+var (
+	newline     = []byte{'\n'}
+	replacement = []byte("\ufffd")
+)
 
 // trimSpace removes what JSON calls white space.
 func trimSpace(b []byte) []byte { return bytes.Trim(b, " \t\r\n") }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -106,7 +105,7 @@ func TestDecode(t *testing.T) {
 		{"array with a comma at the end", `[{"key":"a"},]`, one("a"), []refused{{1, badJSON, ""}}},
 		{"more after the array", `[{"key":"a"}] {"key":"b"}`, one("a"), []refused{{1, badJSON, `{"key":"b"}`}}},
 		{"more after the empty array", `[] {"key":"b"}`, nil, refuse(badJSON, `{"key":"b"}`)},
-		{"unknown fields are ignored", `{"host":"x","Key":"no","N":0,"a":[1],"b":{"ts":"x"},"c":null,"d":1e9,"e":true,"key":"a"}`, one("a"), nil},
+		{"unknown fields are ignored", `{"host":"x","id":"7","KEY":"no","Count":0,"a":[1],"b":{"ts":"x"},"c":null,"d":1e9,"e":true,"key":"a"}`, one("a"), nil},
 		{"escaped field name", `{"\u006bey":"a"}`, one("a"), nil},
 
 		// bad_json.
@@ -132,7 +131,7 @@ func TestDecode(t *testing.T) {
 		{"key with the replacement character and a pair", `{"key":"�\ud83d\ude00"}`, one("\ufffd😀"), nil},
 		{"key with an escaped backslash", `{"key":"\ufffd\\ud83d"}`, one("\ufffd\\ud83d"), nil},
 		{"half a surrogate in another field", `{"key":"\ufffd","x":"\ud83d"}`, one("\ufffd"), nil},
-		{"n at most", `{"n":2147483647}`, []got{{"subject", math.MaxInt32, testStored}}, nil},
+		{"n at most", `{"n":1099511627776}`, []got{{"subject", maxCount, testStored}}, nil},
 
 		// ts.
 		{"ts as text", `{"ts":"2025-11-21T00:00:00Z"}`, one("subject"), nil},
@@ -154,14 +153,18 @@ func TestDecode(t *testing.T) {
 		{"an item more", " [{},{},{},x,{},{}]\n", nil, refuse(tooLarge, " [{},{},{},x,{},{}]\n")},
 	}
 	for reason, bodies := range map[string][]string{
+		badJSON: {
+			`{"count":7}`, `{"N":7}`, `{"Key":"a"}`, `{"time":1763683200000}`, `{"timestamp":"2025-11-21T00:00:00Z"}`, `{"value":7}`,
+			`{"key":"x","n":1,"count":1}`, `{"\u0063ount":7}`, `{"count":{"n":[1]}}`,
+		},
 		badKey: {
 			`{"key":""}`, `{"key":"` + strings.Repeat("a", 513) + `"}`, `{"key":"` + strings.Repeat("é", 256) + `a"}`,
 			`{"key":"a\nb"}`, `{"key":"\u0000"}`, `{"key":"\u007f"}`, "{\"key\":\"\x7f\"}", `{"key":"\u0085"}`, "{\"key\":\"a\u009f\"}",
 			"{\"key\":\"\xff\"}", "{\"key\":\"a\xc3\"}", "{\"key\":\"\xed\xa0\x80\"}",
 			`{"key":"\ud83d"}`, `{"key":"\uDE00"}`, `{"key":"\ud83dx"}`, `{"key":"\ud83d\n"}`, `{"key":"\ud83d\ud83d\ude00"}`, `{"key":"\ud83d\\ude00"}`,
-			`{"key":5}`, `{"key":null}`, `{"key":["a"]}`, `{"key":{}}`, `{"key":true}`,
+			`{"key":5}`, `{"key":5,"count":2}`, `{"key":null}`, `{"key":["a"]}`, `{"key":{}}`, `{"key":true}`,
 		},
-		badCount: {`{"n":0}`, `{"n":-1}`, `{"n":1.5}`, `{"n":1.0}`, `{"n":1e3}`, `{"n":"3"}`, `{"n":2147483648}`, `{"n":9223372036854775808}`, `{"n":null}`, `{"n":[1]}`, `{"n":-0}`},
+		badCount: {`{"n":0}`, `{"n":-1}`, `{"n":1.5}`, `{"n":1.0}`, `{"n":1e3}`, `{"n":"3"}`, `{"n":1099511627777}`, `{"n":9223372036854775808}`, `{"n":null}`, `{"n":[1]}`, `{"n":-0}`},
 		badTime: {
 			`{"ts":""}`, `{"ts":"yesterday"}`, `{"ts":"2025-11-21"}`, `{"ts":"2025-11-21T00:00:00"}`, `{"ts":"2025-13-21T00:00:00Z"}`,
 			`{"ts":"1763683200000"}`, `{"ts":1763683200000.0}`, `{"ts":1.7e12}`, `{"ts":null}`, `{"ts":{}}`, `{"ts":9223372036854775808}`,
@@ -207,6 +210,22 @@ func TestDecode(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A field that was surely meant for another is refused, and the detail names the right one.
+func TestDecodeNamesTheRightField(t *testing.T) {
+	for wrong, right := range map[string]string{"count": "n", "N": "n", "value": "n", "Key": "key", "time": "ts", "timestamp": "ts"} {
+		d := testDecoder()
+		d.decode("subject", testStored, fmt.Appendf(nil, `{"key":"a",%q:7}`, wrong))
+		if len(d.hits) != 0 || len(d.rejects) != 1 {
+			t.Errorf("%s: hits %v, rejects %v", wrong, d.hits, d.rejects)
+			continue
+		}
+		want := fmt.Sprintf("no field %q: use %q", wrong, right)
+		if r := d.rejects[0]; r.reason != badJSON || !strings.Contains(r.detail, want) {
+			t.Errorf("%s: %s: %s; want %s", wrong, r.reason, r.detail, want)
+		}
 	}
 }
 
@@ -272,7 +291,7 @@ func FuzzDecode(f *testing.F) {
 			if !validKey(h.key) {
 				t.Errorf("key %q", h.key)
 			}
-			if h.n < 1 || h.n > math.MaxInt32 {
+			if h.n < 1 || h.n > maxCount {
 				t.Errorf("n %d", h.n)
 			}
 			if h.at > testStored || h.at < testStored-98*day {
@@ -327,7 +346,7 @@ func TestDecodeAsEncodingJSON(t *testing.T) {
 				o.Key = &w.key
 			}
 			if rapid.Bool().Draw(t, "has n") {
-				w.n = rapid.Int64Range(1, math.MaxInt32).Draw(t, "n")
+				w.n = rapid.Int64Range(1, maxCount).Draw(t, "n")
 				o.N = &w.n
 			}
 			switch rapid.IntRange(0, 2).Draw(t, "has ts") {

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
+)
+
+const (
+	rejectedStream  = "HITS_REJECTED"
+	rejectedSubject = "hits_rejected."
+	// workerDescription is that of the consumers by which workers read.
+	workerDescription = "tallyroll ingest"
+
+	// rejectsWithin bounds the whole question, and rejectsInterrupted after an interrupt.
+	rejectsWithin      = 5 * time.Second
+	rejectsInterrupted = time.Second
+	// rejectsSettle is how long rejects may stay away before none are expected any
+	// more: a worker that has the last message stores its rejects with the next flush.
+	rejectsSettle = time.Second
+	rejectsLook   = 200 * time.Millisecond
+)
+
+// rejects are the hits that workers have refused to count, as far as that is known
+// when the program ends.
+type rejects struct {
+	byReason map[string]int64
+	unread   string // a stream that workers have not read to the last message; empty: they have
+	noWorker bool   // because none reads it
+	unknown  error  // why it is not known
+	left     int64  // messages that were not asked about
+}
+
+// String is empty if nobody was asked.
+func (r *rejects) String() string {
+	if r == nil {
+		return ""
+	}
+	if r.unknown != nil {
+		return fmt.Sprintf("; rejected: not known (%v)", r.unknown)
+	}
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(r.byReason)) {
+		part := boot.Thousands(float64(r.byReason[reason])) + " " + reason
+		if hint := rejectHints[reason]; hint != "" {
+			part += " (" + hint + ")"
+		}
+		parts = append(parts, part)
+	}
+	s := "; rejected so far: "
+	if len(parts) == 0 {
+		s += "none"
+	}
+	s += strings.Join(parts, ", ")
+	switch {
+	case r.noWorker:
+		s += fmt.Sprintf("; no worker reads %s", r.unread)
+	case r.unread != "":
+		s += fmt.Sprintf("; the workers have not read all of %s yet", r.unread)
+	}
+	if r.left > 0 {
+		s += fmt.Sprintf("; of %d messages it is not known", r.left)
+	}
+	return s
+}
+
+// rejectHints say what to do about a reason.
+var rejectHints = map[string]string{
+	"too_late":  "older than every tier: --rebase now shifts a log's times",
+	"future":    "ahead of the server's clock",
+	"too_large": "whole messages: lower --batch",
+}
+
+// askRejects looks for rejects of the messages at these places. It waits until the
+// workers have passed the last of them, as far as NATS knows that, until ctx ends.
+// What it finds is never a reason to fail: the messages are stored.
+func askRejects(ctx context.Context, conn *nats.Conn, stored *places) *rejects {
+	r := &rejects{byReason: map[string]int64{}, left: stored.left}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		r.unknown = err
+		return r
+	}
+	consumer, err := rejectsConsumer(ctx, js, stored)
+	if err != nil {
+		r.unknown = err
+		return r
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rejectsLook)
+		defer cancel()
+		_ = js.DeleteConsumer(ctx, rejectedStream, consumer.CachedInfo().Name) // else the server forgets it by itself
+	}()
+	quiet := time.Now() // since then no reject has come, and every worker was where it is
+	for ctx.Err() == nil {
+		before := r.unread
+		r.unread, r.noWorker, err = unread(ctx, js, stored)
+		if err != nil {
+			break
+		}
+		var found int
+		if found, err = r.take(consumer, stored); err != nil {
+			break
+		}
+		if found > 0 || before != r.unread {
+			quiet = time.Now()
+		}
+		if (r.unread == "" || r.noWorker) && time.Since(quiet) >= rejectsSettle {
+			return r
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		r.unknown = err
+	}
+	return r
+}
+
+// rejectsConsumer reads the headers of what was rejected since the first message was stored.
+func rejectsConsumer(ctx context.Context, js jetstream.JetStream, stored *places) (jetstream.Consumer, error) {
+	config := jetstream.ConsumerConfig{
+		Description: "tallyroll publish", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: 2 * rejectsWithin,
+	}
+	var since time.Time
+	known := true
+	for name, spans := range stored.streams {
+		config.FilterSubjects = append(config.FilterSubjects, rejectedSubject+name)
+		stream, err := js.Stream(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("stream %s: %w", name, err)
+		}
+		first, err := stream.GetMsg(ctx, spans[0].first) // the server's time, not this machine's
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			known = false
+		case err != nil:
+			return nil, fmt.Errorf("message %d of %s: %w", spans[0].first, name, err)
+		case since.IsZero() || first.Time.Before(since):
+			since = first.Time
+		}
+	}
+	if known {
+		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+	}
+	consumer, err := js.CreateConsumer(ctx, rejectedStream, config)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, errors.New("no stream " + rejectedStream + ": is ingest running?")
+	case err != nil:
+		return nil, fmt.Errorf("stream %s: %w", rejectedStream, err)
+	}
+	return consumer, nil
+}
+
+// take counts the rejects that are there, and how many messages these were, also others' ones.
+func (r *rejects) take(consumer jetstream.Consumer, stored *places) (found int, err error) {
+	batch, err := consumer.Fetch(1000, jetstream.FetchMaxWait(rejectsLook))
+	if err != nil {
+		return 0, err
+	}
+	for m := range batch.Messages() {
+		h := m.Headers()
+		seq, err := strconv.ParseUint(h.Get("Tallyroll-Sequence"), 10, 64)
+		if err != nil || !stored.holds(h.Get("Tallyroll-Stream"), seq) {
+			continue
+		}
+		found++
+		if part := h.Get("Tallyroll-Part"); part == "" || strings.HasPrefix(part, "1/") {
+			r.byReason[h.Get("Tallyroll-Reason")]++
+		}
+	}
+	return found, batch.Error()
+}
+
+// unread is a stream whose last message of ours no worker's consumer has been
+// given; noWorker says that there is no such consumer.
+func unread(ctx context.Context, js jetstream.JetStream, stored *places) (name string, noWorker bool, err error) {
+	for name, spans := range stored.streams {
+		stream, err := js.Stream(ctx, name)
+		if err != nil {
+			return "", false, fmt.Errorf("stream %s: %w", name, err)
+		}
+		list := stream.ListConsumers(ctx)
+		workers, passed := 0, false
+		for info := range list.Info() {
+			if info.Config.Description == workerDescription {
+				workers++
+				passed = passed || info.Delivered.Stream >= spans[len(spans)-1].last
+			}
+		}
+		if err := list.Err(); err != nil {
+			return "", false, fmt.Errorf("consumers of %s: %w", name, err)
+		}
+		if !passed {
+			return name, workers == 0, nil
+		}
+	}
+	return "", false, nil
+}

@@ -1,0 +1,203 @@
+package docs_test
+
+import (
+	"compress/gzip"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+// adaptation says how the test runs a line of the README that it cannot run as it
+// stands. Every other line is run word for word.
+type adaptation struct {
+	line   *regexp.Regexp
+	to     string // what runs in its place; empty: nothing does
+	reason string
+}
+
+var adaptations = []adaptation{
+	{regexp.MustCompile(`^make .*`), "", "it builds, tests or runs the whole tree; the test looks only whether there is such a target"},
+	{regexp.MustCompile(`.*….*`), "", "it has a place for the reader's own value"},
+	{regexp.MustCompile(`^(\S+=\S* )*(bin/ingest|bin/query|nats-server|redis-server|docker)\b.*`), "", "a server, which does not end; tests/e2e and tests/deploy start them"},
+	{regexp.MustCompile(`^nats .*`), "", "NATS's command line program is not in the repository; the tests of internal/query ask the same"},
+	{regexp.MustCompile(`^curl -N (.*?)( +#.*)?$`), "curl -N --max-time 3 $1 2>/dev/null || test $$? = 28", "it does not end; 28 is curl's word for the time being up"},
+	{regexp.MustCompile(`\btail -F\b`), "tail -n +1", "it does not end"},
+	{regexp.MustCompile(`--duration \w+`), "--duration 1s", "it takes as long as it says"},
+	{regexp.MustCompile(`\bgo run \./cmd/publish\b`), "bin/publish", "the built program"},
+	{regexp.MustCompile(`http://127\.0\.0\.1:8080`), "$$Q", "the port that make run prefers; the test's is another"},
+}
+
+// adapted is the script that the test runs for a block.
+func adapted(t *testing.T, code string) string {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(code, "\n"), "\n")
+	for i, line := range lines {
+		for _, a := range adaptations {
+			if !a.line.MatchString(line) {
+				continue
+			}
+			line = a.line.ReplaceAllString(line, a.to)
+			if line == "" {
+				t.Logf("not run: %s (%s)", lines[i], a.reason)
+				line = ":"
+			}
+		}
+		if strings.Contains(line, "$Q") {
+			line = strings.ReplaceAll(line, "'$Q", `"$Q"'`) // within single quotes it is no variable
+		}
+		lines[i] = line
+	}
+	// A status that tells of an error fails the script.
+	return "curl() { command curl -sS --fail-with-body \"$@\"; }\n" + strings.Join(lines, "\n") + "\n"
+}
+
+var (
+	makeTarget = regexp.MustCompile(`(?m)\bmake ([a-z]+)`)
+	bodySpan   = regexp.MustCompile("`(\\{\"key\".*?\\})`")
+	jsonField  = regexp.MustCompile(`"([a-z_]+)":`)
+	repoFile   = regexp.MustCompile(`\b(?:deploy|docs|tests)/[\w./-]*\w`)
+)
+
+func TestReadme(t *testing.T) {
+	const path = "../../README.md"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nats, redis := stack.NATS(t), stack.Redis(t)
+	stack.Ingest(t, nats, redis)
+	query := stack.Query(t, redis)
+	js := nats.JetStream()
+	dir := workingDirectory(t)
+
+	// The bodies of its tables are counted as they stand.
+	bodies := bodySpan.FindAllSubmatch(text, -1)
+	if len(bodies) == 0 {
+		t.Error("no example of a hit was found")
+	}
+	for _, body := range bodies {
+		if _, err := js.Publish(t.Context(), "hits.readme", body[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range []string{"/home", "a"} { // what the questions ask about
+		if _, err := js.Publish(t.Context(), "hits.readme", fmt.Appendf(nil, `{"key":%q}`, key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stack.EventuallyTotal(t, time.Minute, query.URL(), "a", "24h", 1)
+
+	scripts, printed := 0, ""
+	for _, e := range examples(t, path) {
+		t.Run(fmt.Sprintf("%s at line %d", e.language, e.line), func(t *testing.T) {
+			switch e.language {
+			case "sh":
+				scripts++
+				e.code = adapted(t, e.code)
+				printed = e.run(t, dir, "Q="+query.URL(), "NATS_URL="+nats.URL())
+			case "json": // what the block before it prints, cut
+				for _, field := range jsonField.FindAllStringSubmatch(e.code, -1) {
+					if !strings.Contains(printed, `"`+field[1]+`":`) {
+						t.Errorf("the answer has no field %s:\n%s", field[1], printed)
+					}
+				}
+			default:
+				t.Errorf("no way to run %s: teach this test", e.language)
+			}
+		})
+	}
+	if scripts < 4 {
+		t.Errorf("only %d scripts were found", scripts)
+	}
+	for _, want := range []string{"my-counter", "/images/a.png"} {
+		if total, _, err := stack.FetchTotal(query.URL(), want, "24h"); err != nil || total.Total == 0 {
+			t.Errorf("the examples count no hit of %s: %+v %v", want, total, err)
+		}
+	}
+	checkRejects(t, js)
+	checkNames(t, string(text))
+}
+
+// workingDirectory is one with the files that the README's commands read.
+func workingDirectory(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(stack.Build(t, "publish"), filepath.Join(dir, "bin", "publish")); err != nil {
+		t.Fatal(err)
+	}
+	log := fmt.Sprintf("192.0.2.1 - - [%s] \"GET /images/a.png HTTP/1.1\" 200 5\n", time.Now().Format("02/Jan/2006:15:04:05 -0700"))
+	if err := os.WriteFile(filepath.Join(dir, "access.log"), []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	packed, err := os.Create(filepath.Join(dir, "access.log.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	zip := gzip.NewWriter(packed)
+	if _, err := zip.Write([]byte(log)); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// checkRejects: no example of the README is rejected. A hit that is comes last and tells that
+// the worker has passed the others.
+func checkRejects(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	const last = `{"key":""}`
+	if _, err := js.Publish(t.Context(), "hits.readme", []byte(last)); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "HITS_REJECTED")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack.Eventually(t, time.Minute, "the reject of the last hit", func() (bool, string) {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Msgs > 0, fmt.Sprint(err)
+	})
+	first, err := stream.GetMsg(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(first.Data) != last {
+		t.Errorf("rejected: %s: %v", first.Data, first.Header)
+	}
+}
+
+// checkNames: the targets and files that the README names are there.
+func checkNames(t *testing.T, text string) {
+	t.Helper()
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range strings.Split(text, "```sh\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		for _, m := range makeTarget.FindAllStringSubmatch(block, -1) {
+			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+				t.Errorf("the Makefile has no target %s", m[1])
+			}
+		}
+	}
+	for _, file := range repoFile.FindAllString(text, -1) {
+		if _, err := os.Stat(filepath.Join("../..", file)); err != nil {
+			t.Error(err)
+		}
+	}
+}
