@@ -92,7 +92,7 @@ const leastPayload = 4 << 10
 func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts options, in io.Reader, out *progress) (report, error) {
 	if conn.MaxPayload() < leastPayload {
 		return report{}, fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its max_payload",
-			conn.ConnectedUrlRedacted(), conn.MaxPayload(), leastPayload)
+			boot.NATSServer(conn), conn.MaxPayload(), leastPayload)
 	}
 	acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()

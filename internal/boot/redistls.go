@@ -18,7 +18,7 @@ type RedisTLS struct {
 	roots *x509.CertPool // of CA; nil for the system's
 }
 
-// Validate reads the files. It belongs to the Validate of all settings.
+// Validate reads the files.
 func (r *Redis) Validate() error {
 	t := &r.TLS
 	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key}} {
