@@ -24,18 +24,17 @@ func TestTwoSignalsAtOnceAreOne(t *testing.T) {
 	stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), "a", "1h", 1)
 }
 
+// The same with the real thing.
 func TestUnderTimeout(t *testing.T) {
 	timeout, err := exec.LookPath("timeout")
 	if err != nil {
 		t.Skip("NOT CHECKED: a program under timeout(1), because there is none on the PATH")
 	}
-	redis := stack.Redis(t)
-	for range 3 {
-		cmd := exec.CommandContext(t.Context(), timeout, "--preserve-status", "2", stack.Build(t, "query"))
-		cmd.Env = append(cmd.Environ(), "REDIS_URL="+redis.URL(), "QUERY_ADDR=127.0.0.1:0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+	nats, redis := stack.NATS(t), stack.Redis(t)
+	cmd := exec.CommandContext(t.Context(), timeout, "--preserve-status", "3", stack.Build(t, "ingest"))
+	cmd.Env = append(cmd.Environ(), "NATS_URL="+nats.URL(), "REDIS_URL="+redis.URL(), "INGEST_ADDR=127.0.0.1:0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 }
 
