@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -22,20 +21,6 @@ func TestTwoSignalsAtOnceAreOne(t *testing.T) {
 		t.Fatalf("ingest ends with code %d; want 0", code)
 	}
 	stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), "a", "1h", 1)
-}
-
-// The same with the real thing.
-func TestUnderTimeout(t *testing.T) {
-	timeout, err := exec.LookPath("timeout")
-	if err != nil {
-		t.Skip("NOT CHECKED: a program under timeout(1), because there is none on the PATH")
-	}
-	nats, redis := stack.NATS(t), stack.Redis(t)
-	cmd := exec.CommandContext(t.Context(), timeout, "--preserve-status", "3", stack.Build(t, "ingest"))
-	cmd.Env = append(cmd.Environ(), "NATS_URL="+nats.URL(), "REDIS_URL="+redis.URL(), "INGEST_ADDR=127.0.0.1:0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
 }
 
 // Another signal, more than a second later, says that the first took too long.
