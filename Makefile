@@ -9,11 +9,11 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 help: ## list what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-run: redis ## everything in one process on loopback, with a small load; Ctrl-C ends it
+run: ## everything in one process on loopback, with a small load; Ctrl-C ends it; flags in ARGS, as in ARGS='--no-load --dir data/dev' (ARGS=--help)
 	@$(GO) build -o bin/dev ./cmd/dev
 	@exec bin/dev $(ARGS)
 
-test: redis ## all tests, with the race detector, on real NATS and Redis servers
+test: redis ## all tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
 	$(GO) test -race -count=1 -timeout 15m ./... # the cache does not know the programs that the tests build
 	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
 
@@ -56,7 +56,7 @@ microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times e
 
 # The tests need a real redis-server; make run can do without one.
 redis:
-	@command -v redis-server >/dev/null || { echo "redis-server is missing: installing it with the system's package manager"; sh tests/install-redis.sh; }
+	@command -v redis-server >/dev/null || sh tests/install-redis.sh
 
 clean: ## remove what was built
 	rm -rf bin

@@ -34,7 +34,12 @@ func main() {
 	}
 	flag.BoolVar(&o.noLoad, "no-load", false, "publish nothing by itself")
 	flag.StringVar(&o.dir, "dir", "", "keep the data in this `directory` (default: a temporary one, removed at the end)")
+	version := flag.Bool("version", false, "print the version")
 	flag.Parse()
+	if *version {
+		fmt.Println("dev", boot.Version())
+		return
+	}
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "dev: unknown argument %q, see dev --help\n", flag.Arg(0))
 		os.Exit(boot.ExitUsage)
@@ -74,8 +79,9 @@ func (o options) run(ctx context.Context) (err error) {
 		"INGEST_ADDR=" + address(9090),
 		"QUERY_ADDR=" + address(8080),
 		"INGEST_WORKER=dev",
-		"LOG_FORMAT=" + fromEnv("LOG_FORMAT", "console"),
-		"LOG_LEVEL=" + fromEnv("LOG_LEVEL", "warn"),
+	}
+	if os.Getenv("LOG_LEVEL") == "" {
+		settings = append(settings, "LOG_LEVEL=warn")
 	}
 	var ingest consume.Settings
 	var answers query.Settings
@@ -130,13 +136,6 @@ func address(port int) string {
 		}
 	}
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) // whoever listens there says what is wrong
-}
-
-func fromEnv(key, def string) string {
-	if v := os.Getenv(key); v != "" {
-		return v
-	}
-	return def
 }
 
 // waitReady waits until a program's /readyz is content.

@@ -93,9 +93,9 @@ func newFlags(o *options) *flag.FlagSet {
 	add("counters", "1000", "synthetic load: this many `names`, api-1, api-2 …", whole(&o.load.counters, 1, 1e12))
 	add("zipf", "0", "synthetic load: draw counters by Zipf's law with this `exponent` above 1; 0 draws them evenly", number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool { return f == 0 || f > 1 && f <= 100 }))
 	add("duration", "", "synthetic load: for this `time`, such as 10s (default until Ctrl-C or --count)", func(s string) (err error) {
-		o.load.duration, err = time.ParseDuration(s)
+		o.load.duration, err = boot.ParseDuration(s)
 		if err != nil || o.load.duration <= 0 {
-			return errors.New("allowed is a duration above 0, such as 10s or 5m")
+			return errors.New("allowed is a duration above 0, such as 10s, 5m or 1d")
 		}
 		return nil
 	})

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go"
+
+	"tallyroll/internal/boot"
 )
 
 // link is the connection to NATS, made while the input is being read: bad
@@ -22,7 +24,7 @@ func dial(connect func() (*nats.Conn, error), failed func()) *link {
 		l.conn, l.err = connect()
 		if l.err == nil && l.conn.MaxPayload() < leastPayload {
 			l.err = fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its max_payload",
-				l.conn.ConnectedUrlRedacted(), l.conn.MaxPayload(), leastPayload)
+				boot.NATSServer(l.conn), l.conn.MaxPayload(), leastPayload)
 		}
 		close(l.done)
 		if l.err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -68,7 +69,25 @@ func (e errorLines) Write(line []byte) (int, error) {
 func Listen(key, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, &SettingError{Key: key, Value: addr, Allowed: fmt.Sprintf("a free host:port (%v)", err)}
+		allowed := fmt.Sprintf("a host:port of this machine (%v)", err)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			allowed = fmt.Sprintf("a host:port that is free (%v): stop what listens there, or set %s to another port; port 0 is any free one", err, key)
+		}
+		return nil, &SettingError{Key: key, Value: addr, Allowed: allowed}
 	}
 	return l, nil
+}
+
+// ListenNear opens the address, or if its port is taken any free one of the same
+// host: for an address that nobody has chosen and that others need not know.
+func ListenNear(key, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
+		return l, err
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, &SettingError{Key: key, Value: addr, Allowed: "host:port"}
+	}
+	return Listen(key, net.JoinHostPort(host, "0"))
 }

@@ -3,15 +3,17 @@ package boot
 import (
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/term"
 )
 
 // Log settings.
 type Log struct {
 	Level  LogLevel  `env:"LOG_LEVEL" envDefault:"info" help:"what is logged: debug, info, warn, error"`
-	Format LogFormat `env:"LOG_FORMAT" envDefault:"json" help:"json for machines, console for people"`
+	Format LogFormat `env:"LOG_FORMAT" envDefault:"auto" help:"json for machines, console for people; auto: console on a terminal, json elsewhere"`
 }
 
 // LogLevel is the least level that is logged.
@@ -31,20 +33,30 @@ func (l *LogLevel) UnmarshalText(text []byte) error {
 // LogFormat is how log lines are written.
 type LogFormat string
 
-// UnmarshalText reads json or console.
+// UnmarshalText reads auto, json or console.
 func (f *LogFormat) UnmarshalText(text []byte) error {
 	switch string(text) {
-	case "json", "console":
+	case "auto", "json", "console":
 		*f = LogFormat(text)
 		return nil
 	}
-	return fmt.Errorf("json or console")
+	return fmt.Errorf("auto, json or console")
 }
 
-// New is a logger that writes to w.
+// New is a logger that writes to w. Colours and, with auto, console lines are for terminals.
 func (l Log) New(w io.Writer) zerolog.Logger {
-	if l.Format == "console" {
-		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly}
+	terminal := isTerminal(w)
+	if l.Format == "console" || l.Format == "auto" && terminal {
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !terminal || os.Getenv("TERM") == "dumb" || os.Getenv("NO_COLOR") != ""}
 	}
 	return zerolog.New(w).Level(zerolog.Level(l.Level)).With().Timestamp().Logger()
+}
+
+// isTerminal looks through a Screen.
+func isTerminal(w io.Writer) bool {
+	if s, ok := w.(*Screen); ok {
+		w = s.out
+	}
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }

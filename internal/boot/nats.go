@@ -1,9 +1,14 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,7 +17,7 @@ import (
 
 // NATS settings.
 type NATS struct {
-	URL string `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated"`
+	URL NATSServers `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers, comma-separated: host:port, nats://[user:password@]host:port, tls://…, ws://…, wss://…"`
 	NATSAccess
 }
 
@@ -27,9 +32,72 @@ type NATSAccess struct {
 	Key      string `env:"NATS_KEY" help:"the private key of NATS_CERT (PEM)"`
 }
 
-// Options are the connection's options: it reconnects for ever, and says in
+// Validate reads the files, as every connection does again: credentials that are
+// renewed in their files are used from then on.
+func (n *NATSAccess) Validate() error {
+	switch {
+	case n.Cert != "" && n.Key == "":
+		return &SettingError{Key: "NATS_CERT", Value: n.Cert, Allowed: "a PEM file together with NATS_KEY"}
+	case n.Key != "" && n.Cert == "":
+		return &SettingError{Key: "NATS_KEY", Value: n.Key, Allowed: "a PEM file together with NATS_CERT"}
+	}
+	for _, file := range []struct{ key, path, what string }{
+		{"NATS_CREDS", n.Creds, "a credentials file"}, {"NATS_CA", n.CA, "a PEM file"}, {"NATS_CERT", n.Cert, "a PEM file"}, {"NATS_KEY", n.Key, "a PEM file"},
+	} {
+		if file.path == "" {
+			continue
+		}
+		if err := readable(file.path); err != nil {
+			return &SettingError{Key: file.key, Value: file.path, Allowed: fmt.Sprintf("%s that can be read (%v)", file.what, err)}
+		}
+	}
+	for _, check := range []struct {
+		key, path, allowed string
+		use                func() error
+	}{
+		{"NATS_CREDS", n.Creds, "a credentials file: a user's JWT and its seed", n.checkCreds},
+		{"NATS_CA", n.CA, "a PEM file of certificates", func() error { return nats.RootCAs(n.CA)(&nats.Options{}) }},
+		{"NATS_CERT", n.Cert, "a PEM certificate that belongs to the key in NATS_KEY", func() error { return nats.ClientCert(n.Cert, n.Key)(&nats.Options{}) }},
+	} {
+		if check.path == "" {
+			continue
+		}
+		if err := check.use(); err != nil {
+			return &SettingError{Key: check.key, Value: check.path, Allowed: fmt.Sprintf("%s (%v)", check.allowed, err)}
+		}
+	}
+	return nil
+}
+
+// checkCreds reads the file as the library will for a connection.
+func (n *NATSAccess) checkCreds() error {
+	var o nats.Options
+	if err := nats.UserCredentials(n.Creds)(&o); err != nil {
+		return err
+	}
+	if _, err := o.UserJWT(); err != nil {
+		return err
+	}
+	_, err := o.SignatureCB(nil)
+	return err
+}
+
+// readable opens a file: a directory and a file of somebody else's are no better than none.
+func readable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.IsDir() {
+		return cmp.Or(err, fmt.Errorf("%s is a directory", path))
+	}
+	return nil
+}
+
+// options are the connection's options: it reconnects for ever, and says in
 // the log when the servers are lost and back.
-func (n NATS) Options(name string, log zerolog.Logger) ([]nats.Option, error) {
+func (n NATS) options(name string, log zerolog.Logger) []nats.Option {
 	opts := []nats.Option{
 		nats.Name(name),
 		nats.MaxReconnects(-1),
@@ -44,7 +112,7 @@ func (n NATS) Options(name string, log zerolog.Logger) ([]nats.Option, error) {
 				log.Warn().Err(err).Msg("NATS lost")
 			}
 		}),
-		nats.ReconnectHandler(func(c *nats.Conn) { log.Info().Str("server", c.ConnectedUrlRedacted()).Msg("NATS back") }),
+		nats.ReconnectHandler(func(c *nats.Conn) { log.Info().Str("server", NATSServer(c)).Msg("NATS back") }),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			log.Warn().Err(err).Msg("NATS reports an error")
 		}),
@@ -61,43 +129,57 @@ func (n NATS) Options(name string, log zerolog.Logger) ([]nats.Option, error) {
 	if n.CA != "" {
 		opts = append(opts, nats.RootCAs(n.CA))
 	}
-	switch {
-	case n.Cert != "" && n.Key != "":
+	if n.Cert != "" {
 		opts = append(opts, nats.ClientCert(n.Cert, n.Key))
-	case n.Cert != "":
-		return nil, &SettingError{Key: "NATS_CERT", Value: n.Cert, Allowed: "a PEM file together with NATS_KEY"}
-	case n.Key != "":
-		return nil, &SettingError{Key: "NATS_KEY", Value: n.Key, Allowed: "a PEM file together with NATS_CERT"}
 	}
-	return opts, nil
+	return opts
+}
+
+// NATSServer is host:port of the server that a connection is to. The library's own
+// ConnectedUrlRedacted leaves a token in: in nats://token@host it is the user's name.
+func NATSServer(c *nats.Conn) string {
+	u, err := url.Parse(c.ConnectedUrl())
+	if err != nil {
+		return ""
+	}
+	return u.Host
 }
 
 // Connect connects to NATS, waiting for the servers for as long as ctx lives.
-// Refused credentials are an error at once.
-func (n NATS) Connect(ctx context.Context, name string, log zerolog.Logger, more ...nats.Option) (*nats.Conn, error) {
-	opts, err := n.Options(name, log)
-	if err != nil {
-		return nil, err
-	}
-	opts = append(opts, more...)
-	var conn *nats.Conn
-	err = WaitFor(ctx, log, "NATS", func(context.Context) error {
-		conn, err = nats.Connect(n.URL, opts...)
-		switch {
-		case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-			return UsageError{fmt.Errorf("NATS refused the credentials: %w: set NATS_CREDS, NATS_USER and NATS_PASSWORD, or NATS_TOKEN", err)}
-		case err != nil && !reachable(err):
-			return &SettingError{Key: "NATS_URL", Allowed: fmt.Sprintf("comma-separated servers such as nats://host:4222 (%v)", err)}
+// What waiting cannot mend, such as refused credentials, is an error at once.
+// Settings must have been validated.
+func (n NATS) Connect(ctx context.Context, name string, log zerolog.Logger, more ...nats.Option) (conn *nats.Conn, err error) {
+	opts := append(n.options(name, log), more...)
+	err = WaitFor(ctx, log, "NATS at "+n.URL.String(), func(context.Context) error {
+		conn, err = nats.Connect(*n.URL.text, opts...)
+		if err == nil {
+			return nil
 		}
-		return err
+		return n.refused(err)
 	})
 	return conn, err
 }
 
-// reachable tells an error of the network, which waiting may mend, from a bad address or file.
+// refused turns an error of a connection that waiting cannot mend into one that
+// says which setting to change.
+func (n NATS) refused(err error) error {
+	if refused := refusedCertificate(err, "NATS"); refused != nil {
+		return refused
+	}
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return UsageError{fmt.Errorf("NATS at %s refused the credentials: %w: set NATS_CREDS, NATS_USER and NATS_PASSWORD, or NATS_TOKEN, or write nats://user:password@host in NATS_URL", n.URL, err)}
+	case !reachable(err):
+		return &SettingError{Key: "NATS_URL", Allowed: fmt.Sprintf("%s (at %s: %v)", natsForms, n.URL, err)}
+	}
+	return err
+}
+
+// reachable tells an error of the network, which waiting may mend, from any other.
 func reachable(err error) bool {
-	var net interface{ Timeout() bool }
-	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.As(err, &net)
+	var net *net.OpError
+	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF) ||
+		errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &net)
 }
 
 // waitRetry is the pause between attempts to reach a server, and waitSay how

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 )
 
 // Exit codes of every program.
@@ -25,16 +26,19 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
+// sameRequest is how long further signals after the first are taken for the same
+// request to stop: GNU timeout, for one, signals its child and then the child's whole group.
+const sameRequest = time.Second
+
 // Main runs a program until SIGINT or SIGTERM cancels its context, prints the
-// error it ends with and exits. A second signal ends the process at once.
+// error it ends with and exits. A second signal, later than sameRequest after the
+// first, ends the process at once.
 func Main(program string, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2) // both have a place: none is missed
+	signals := make(chan os.Signal, 1) // what finds no place comes within sameRequest of one that did
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-signals
-		cancel()
-		<-signals
+		obey(signals, cancel)
 		fmt.Fprintf(os.Stderr, "%s: a second signal: ended at once\n", program)
 		os.Exit(ExitAtOnce)
 	}()
@@ -43,6 +47,19 @@ func Main(program string, run func(ctx context.Context) error) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
 	}
 	os.Exit(exitCode(err))
+}
+
+// obey stops the program at the first signal, and returns when another one says
+// that this takes too long.
+func obey(signals <-chan os.Signal, stop func()) {
+	<-signals
+	first := time.Now()
+	stop()
+	for range signals {
+		if time.Since(first) > sameRequest {
+			return
+		}
+	}
 }
 
 func exitCode(err error) int {

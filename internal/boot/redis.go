@@ -74,7 +74,7 @@ func AskRedis(ctx context.Context, log zerolog.Logger, ask func(context.Context)
 		if err == nil {
 			return nil
 		}
-		if refused := refusedCertificate(err); refused != nil {
+		if refused := refusedCertificate(err, "Redis"); refused != nil {
 			return refused
 		}
 		switch {

@@ -18,7 +18,7 @@ type RedisTLS struct {
 	roots *x509.CertPool // of CA; nil for the system's
 }
 
-// Validate reads the files. It belongs to the Validate of all settings.
+// Validate reads the files.
 func (r *Redis) Validate() error {
 	t := &r.TLS
 	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key}} {
@@ -67,15 +67,16 @@ func (t RedisTLS) apply(config *tls.Config) *tls.Config {
 	return config
 }
 
-// refusedCertificate says whose certificate the other end does not take; nil where
-// err is about something else.
-func refusedCertificate(err error) error {
+// refusedCertificate says whose certificate the other end, Redis or NATS, does not
+// take; nil if err is about something else.
+func refusedCertificate(err error, server string) error {
+	prefix := strings.ToUpper(server)
 	var theirs *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &theirs):
-		return UsageError{fmt.Errorf("the certificate of Redis is not trusted: %w: set REDIS_CA to the authority that signed it, for the host in REDIS_URL", err)}
+		return UsageError{fmt.Errorf("the certificate of %s is not trusted: %w: set %s_CA to the authority that signed it, for the host in %s_URL", server, err, prefix, prefix)}
 	case strings.Contains(err.Error(), "remote error: tls:") && strings.Contains(err.Error(), "certificate"): // an alert; its type is not exported
-		return UsageError{fmt.Errorf("Redis refused the client certificate: %w: set REDIS_CERT and REDIS_KEY to one that it trusts", err)}
+		return UsageError{fmt.Errorf("%s refused the client certificate: %w: set %s_CERT and %s_KEY to one that it trusts", server, err, prefix, prefix)}
 	}
 	return nil
 }

@@ -24,10 +24,10 @@ type Screen struct {
 
 // NewScreen is a screen on a file such as standard error.
 func NewScreen(out io.Writer, words Words) *Screen {
-	f, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+	if !isTerminal(out) || os.Getenv("TERM") == "dumb" {
 		return &Screen{out: out}
 	}
+	f := out.(*os.File)
 	return newScreen(f, words, func() int {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
 			return columns

@@ -34,15 +34,38 @@ func (e *SettingError) Error() string {
 type validator interface{ Validate() error }
 
 // Parse fills the struct that settings points to from the environment, by its
-// `env`, `envDefault` and `help` tags, then calls its Validate method where it
-// has one. The first unusable setting is returned as a *SettingError. Variables
-// given as KEY=value override the environment.
+// `env`, `envDefault` and `help` tags, then calls the Validate method of every struct
+// in it that has one, inner ones first. A bool tagged `given:"KEY"` is told whether KEY
+// is in the environment. The first unusable setting is returned as a *SettingError.
+// Variables given as KEY=value override the environment.
 func Parse(settings any, override ...string) error {
 	environment := env.ToMap(append(os.Environ(), override...))
-	if err := env.ParseWithOptions(settings, env.Options{Environment: environment}); err != nil {
+	options := env.Options{
+		Environment: environment,
+		FuncMap: map[reflect.Type]env.ParserFunc{
+			reflect.TypeFor[time.Duration](): func(text string) (any, error) { return ParseDuration(text) },
+		},
+	}
+	if err := env.ParseWithOptions(settings, options); err != nil {
 		return settingError(settings, err, environment)
 	}
-	if v, ok := settings.(validator); ok {
+	return finish(reflect.ValueOf(settings).Elem(), environment)
+}
+
+// finish fills and validates what the library does not know of.
+func finish(s reflect.Value, environment map[string]string) error {
+	for f, v := range s.Fields() {
+		switch {
+		case !f.IsExported():
+		case f.Tag.Get("given") != "":
+			v.SetBool(environment[f.Tag.Get("given")] != "") // the library, too, takes an empty variable for none
+		case f.Tag.Get("env") == "" && f.Type.Kind() == reflect.Struct:
+			if err := finish(v, environment); err != nil {
+				return err
+			}
+		}
+	}
+	if v, ok := s.Addr().Interface().(validator); ok {
 		return v.Validate()
 	}
 	return nil
@@ -78,7 +101,7 @@ func allowed(parse env.ParseError) string {
 	}
 	switch {
 	case parse.Type == reflect.TypeFor[time.Duration]():
-		return "a duration, such as 250ms, 10s or 48h"
+		return durationForms
 	case parse.Type.Kind() == reflect.Int || parse.Type.Kind() == reflect.Int64:
 		return "a whole number"
 	case parse.Type.Kind() == reflect.Bool:

@@ -244,7 +244,7 @@ func TestBufferBoundsTheSum(t *testing.T) {
 	m.hits[0].n = 1_000_000 * maxCount // as much as a message can add, with the largest INGEST_MAX_HITS
 	cells := b.filling.batch.Shard(testLayout.ShardOf(m.hits[0].hash))
 	for ; b.fits(m); m.seq++ {
-		b.add("HITS", m, 0)
+		b.add("HITS", m)
 		if m.seq > 8 || cells.Hits() < 0 {
 			t.Fatalf("after %d messages the sum is %d", m.seq, cells.Hits())
 		}

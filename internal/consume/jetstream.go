@@ -112,9 +112,6 @@ func (j *jetStreamSource) next(ctx context.Context, from uint64) (uint64, int64,
 	return 0, 0, j.failed(what, answer.Error)
 }
 
-// noPeers is the server's code for "no suitable peers for placement": servers that are still to come may be them.
-const noPeers jetstream.ErrorCode = 10005
-
 // transient tells what a cluster answers, or does not, while it elects leaders or
 // has too few servers, from errors that waiting cannot mend.
 func transient(err error) bool {
@@ -125,10 +122,18 @@ func transient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// awaitLeader calls try until it does not fail for a reason that passes, saying what it waits for.
+// awaitLeader calls try until it does not fail for a reason that passes, saying
+// what it waits for. That servers are wanting passes within placeWithin, or not at all.
 func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
-	err := boot.WaitFor(ctx, log, "a leader of JetStream and enough servers", func(ctx context.Context) error {
-		if failed = try(ctx); transient(failed) {
+	began := time.Now()
+	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", placeWithin)
+	err := boot.WaitFor(ctx, log, what, func(ctx context.Context) error {
+		failed = try(ctx)
+		var answer *jetstream.APIError
+		if errors.As(failed, &answer) && answer.ErrorCode == noPeers && time.Since(began) > placeWithin {
+			return nil
+		}
+		if transient(failed) {
 			return failed
 		}
 		return nil

@@ -27,7 +27,7 @@ type Progress func(stream string, p boot.Progress)
 // closes. Settings must have been validated; progress may be nil.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Progress) error {
 	log = log.With().Str("worker", settings.Worker).Logger()
-	listener, err := boot.Listen("INGEST_ADDR", settings.Addr)
+	listener, err := listen(settings, log)
 	if err != nil {
 		return err
 	}
@@ -64,6 +64,19 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 	return nil
 }
 
+// listen opens the address of the status. The second worker of a machine, if
+// nobody has chosen one for it, takes any free port.
+func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
+	if settings.AddrGiven {
+		return boot.Listen("INGEST_ADDR", settings.Addr)
+	}
+	listener, err := boot.ListenNear("INGEST_ADDR", settings.Addr)
+	if err == nil && listener.Addr().String() != settings.Addr {
+		log.Warn().Str("taken", settings.Addr).Str("status", listener.Addr().String()).Msg("the usual status address is taken; set INGEST_ADDR to choose one")
+	}
+	return listener, err
+}
+
 func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error {
 	client := w.settings.Redis.Client()
 	defer client.Close()
@@ -86,16 +99,16 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	if err := boot.WaitFor(ctx, w.log, "JetStream", func(ctx context.Context) error {
 		_, err := w.js.AccountInfo(ctx)
 		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-			return boot.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable JetStream for the account", conn.ConnectedUrlRedacted(), err)}
+			return boot.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable JetStream for the account", boot.NATSServer(conn), err)}
 		}
 		return err
 	}); err != nil {
 		return err
 	}
 	if err := awaitLeader(ctx, w.log, w.ensureRejected); err != nil {
-		return err
+		return w.settings.refused(err)
 	}
-	w.log.Info().Str("version", boot.Version()).Str("nats", conn.ConnectedUrlRedacted()).Str("redis", w.settings.Redis.URL.Addr()).
+	w.log.Info().Str("version", boot.Version()).Str("nats", boot.NATSServer(conn)).Str("redis", w.settings.Redis.URL.Addr()).
 		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
 		Stringer("streams", w.settings.Streams).Str("status", listener.Addr().String()).Msg("started")
 	w.fleet = newFleet(w.js, w.store.ID, w.settings, listener.Addr().String(), w.metrics, w.log)

@@ -30,9 +30,10 @@ type Settings struct {
 	MaxAhead      time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored; it counts at the time stored, and one further ahead is rejected"`
 	MaxHits       int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
 	Replicas      int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that it creates, and of the bucket by which workers share streams"`
-	MaxAge        time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long streams that it creates keep hits: how far back a lost Redis can be rebuilt"`
+	MaxAge        time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long streams that it creates keep hits, such as 48h, 7d or 2w: how far back a lost Redis can be rebuilt"`
 	AllowEviction bool          `env:"INGEST_ALLOW_EVICTION" envDefault:"false" help:"true: run on a Redis that may evict any key (allkeys-*); cursors and counts can then vanish, and totals be wrong without a word"`
-	Addr          string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:9090" help:"where /healthz, /readyz and /metrics are served"`
+	Addr          string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:9090" help:"where /healthz, /readyz and /metrics are served; if it is not set and the port is taken, at a free port, which the log names"`
+	AddrGiven     bool          `given:"INGEST_ADDR"`
 	Worker        string        `env:"INGEST_WORKER" help:"this worker's name, which no other of the namespace may have (default: host name and a random suffix)"`
 
 	layout window.Layout
@@ -45,14 +46,11 @@ func (s *Settings) Validate() error {
 		return &boot.SettingError{Key: "TIERS", Value: s.Tiers, Allowed: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
 	}
 	s.layout = window.Layout{Tiers: tiers, Shards: s.Shards}
-	if err := s.Redis.Validate(); err != nil {
-		return err
-	}
 	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
 	}
-	if strings.ContainsAny(s.Subject, " \t\r\n") || s.Subject == "" {
-		return &boot.SettingError{Key: "INGEST_SUBJECT", Value: s.Subject, Allowed: "a NATS subject such as hits.>"}
+	if !validSubject(s.Subject) {
+		return &boot.SettingError{Key: "INGEST_SUBJECT", Value: s.Subject, Allowed: subjectForm}
 	}
 	for _, n := range []struct {
 		key             string
@@ -78,7 +76,7 @@ func (s *Settings) Validate() error {
 		{"INGEST_MAX_AGE", s.MaxAge, time.Minute, 10 * 365 * 24 * time.Hour},
 	} {
 		if d.value < d.min || d.value > d.max {
-			return &boot.SettingError{Key: d.key, Value: d.value.String(), Allowed: fmt.Sprintf("a duration from %s to %s", d.min, d.max)}
+			return &boot.SettingError{Key: d.key, Value: window.FormatDuration(d.value), Allowed: fmt.Sprintf("a duration from %s to %s", window.FormatDuration(d.min), window.FormatDuration(d.max))}
 		}
 	}
 	if _, _, err := net.SplitHostPort(s.Addr); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 )
 
@@ -80,7 +81,7 @@ func (w *worker) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return err // at start: say what is wrong instead of waiting in silence
+		return w.settings.refused(err) // at start: say what is wrong instead of waiting in silence
 	}
 	// The fleet outlives ctx: a worker stays in it until its last commit.
 	inFleet, leave := context.WithCancel(context.WithoutCancel(ctx))
@@ -284,7 +285,8 @@ func (w *worker) own() map[string]string {
 func (w *worker) create(ctx context.Context, subjects map[string]string) ([]string, error) {
 	for name := range subjects {
 		if !w.settings.Streams.match(name) {
-			return nil, fmt.Errorf("no stream matches INGEST_STREAMS=%s, and the new stream %s would not either", w.settings.Streams, name)
+			return nil, &boot.SettingError{Key: "INGEST_STREAMS", Value: w.settings.Streams.String(),
+				Allowed: fmt.Sprintf("names of streams that there are, or globs that the new stream %s matches", name)}
 		}
 	}
 	var names []string
@@ -294,7 +296,7 @@ func (w *worker) create(ctx context.Context, subjects map[string]string) ([]stri
 			Replicas: w.settings.Replicas, MaxAge: w.settings.MaxAge,
 		})
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return nil, fmt.Errorf("create stream %s on %s: %w", name, subject, err)
+			return nil, w.uncreated(ctx, name, subject, err)
 		}
 		w.log.Info().Str("stream", name).Str("subject", subject).Stringer("max_age", w.settings.MaxAge).Int("replicas", w.settings.Replicas).Msg("stream created")
 		names = append(names, name)

@@ -191,6 +191,19 @@ func TestAwaitLeader(t *testing.T) {
 			})
 		})
 	}
+	synctest.Test(t, func(t *testing.T) { // servers that never come are waited for, and not for ever
+		began := time.Now()
+		none := fmt.Errorf("create stream HITS: %w", &jetstream.APIError{Code: 400, ErrorCode: noPeers})
+		err := awaitLeader(t.Context(), zerolog.Nop(), func(context.Context) error { return none })
+		if took := time.Since(began); !errors.Is(err, none) || took < placeWithin || took > placeWithin+time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+		settings := parse(t, "INGEST_REPLICAS=3")
+		var setting *boot.SettingError
+		if err := settings.refused(err); !errors.As(err, &setting) || setting.Key != "INGEST_REPLICAS" || setting.Value != "3" {
+			t.Errorf("%v names no setting", err)
+		}
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	err := awaitLeader(ctx, zerolog.Nop(), func(context.Context) error { cancel(); return nats.ErrTimeout })
 	if !errors.Is(err, context.Canceled) {

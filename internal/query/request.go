@@ -156,7 +156,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 		conn.Close()
 		return fmt.Errorf("offer the service %s on NATS: %w", serviceName, err)
 	}
-	s.log.Info().Str("server", conn.ConnectedUrlRedacted()).Str("subjects", namespace+".*").Msg("answering on NATS")
+	s.log.Info().Str("server", boot.NATSServer(conn)).Str("subjects", namespace+".*").Msg("answering on NATS")
 	<-ctx.Done()
 	_ = offered.Stop() // an error is one of the connection, which ends now
 	for range cap(r.busy) {

@@ -24,9 +24,13 @@ const patiently = time.Minute
 // onNATS serves requests until the test ends or stop is called, which waits.
 func onNATS(t *testing.T, s *service, url string) (stop func()) {
 	t.Helper()
+	var settings boot.NATS
+	if err := settings.URL.UnmarshalText([]byte(url)); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.serveNATS(ctx, boot.NATS{URL: url}, namespace) }()
+	go func() { ended <- s.serveNATS(ctx, settings, namespace) }()
 	var once sync.Once
 	stop = func() {
 		cancel()

@@ -40,7 +40,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return health.run(gctx) })
 	group.Go(func() error { return s.hub.run(gctx) })
-	if settings.NATSURL != "" {
+	if settings.NATSURL.Set() {
 		group.Go(func() error {
 			return s.serveNATS(gctx, boot.NATS{URL: settings.NATSURL, NATSAccess: settings.NATS}, settings.Redis.Namespace)
 		})

@@ -15,7 +15,7 @@ type Settings struct {
 	Redis boot.Redis
 	Log   boot.Log
 
-	NATSURL string `env:"NATS_URL" help:"NATS servers, comma-separated: answer requests there, too; not by default"`
+	NATSURL boot.NATSServers `env:"NATS_URL" secret:"true" help:"NATS servers as for ingest, comma-separated: answer requests there, too; not by default"`
 	NATS    boot.NATSAccess
 
 	Addr    string  `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
@@ -38,9 +38,6 @@ const maxMaxKeys = 100_000
 
 // Validate checks what the types do not.
 func (s *Settings) Validate() error {
-	if err := s.Redis.Validate(); err != nil {
-		return err
-	}
 	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
 	}
@@ -59,7 +56,7 @@ func (s *Settings) Validate() error {
 			return &boot.SettingError{Key: most.key, Value: strconv.FormatInt(most.n, 10), Allowed: "a whole number from 1 on"}
 		}
 	}
-	if s.NATSURL != "" && !plainSubject(s.Redis.Namespace) {
+	if s.NATSURL.Set() && !plainSubject(s.Redis.Namespace) {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: "with NATS_URL, a namespace without a dot at its ends or two in a row: it is the first part of the subjects"}
 	}
 	switch {

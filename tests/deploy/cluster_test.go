@@ -27,6 +27,12 @@ func TestPartitions(t *testing.T) {
 	if err := os.WriteFile(file, []byte(with), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	fourStreamsShare(t, file)
+}
+
+// fourStreamsShare publishes through a server with this configuration.
+func fourStreamsShare(t *testing.T, file string) {
+	t.Helper()
 	n, redis := stack.NATSProcess(t, "--config", file), stack.Redis(t)
 	stack.Ingest(t, n, redis, "INGEST_PARTITIONS=4")
 	query := stack.Query(t, redis)
@@ -67,7 +73,7 @@ func natsFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	here := strings.NewReplacer("store_dir: /data", fmt.Sprintf("store_dir: %q", dir), "http_port: 8222", fmt.Sprintf("http_port: %d", stack.FreePort(t)))
-	for _, name := range []string{"nats.conf", "nats-cluster.conf", "nats-partitions.conf"} {
+	for _, name := range []string{"nats.conf", "nats-cluster.conf", "nats-partitions.conf", "nats-partitioned.conf"} {
 		text := here.Replace(read(t, filepath.Join(root(t), "deploy", name)))
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

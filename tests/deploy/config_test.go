@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -63,15 +62,4 @@ func TestNATSConfig(t *testing.T) {
 	if status, body, err = stack.Do(http.MethodGet, base+"/healthz", nil); err != nil || status != http.StatusOK {
 		t.Errorf("/healthz, which compose asks, answers %d %s %v", status, body, err)
 	}
-}
-
-func TestComposeFile(t *testing.T) {
-	compose := []string{"docker-compose"}
-	if _, err := tryIn("", "docker", "compose", "version"); err == nil {
-		compose = []string{"docker", "compose"}
-	} else if _, err := exec.LookPath("docker-compose"); err != nil {
-		t.Skip("NOT CHECKED: deploy/compose.yml, because neither `docker compose` nor docker-compose is installed")
-	}
-	args := append(compose[1:], "-f", "deploy/compose.yml", "config", "-q")
-	command(t, root(t), compose[0], args...)
 }

@@ -173,6 +173,17 @@ func TestImage(t *testing.T) {
 			}
 		})
 	}
+	t.Run("without a program", func(t *testing.T) {
+		out, err := tryIn("", "docker", slices.Concat([]string{"run", "--rm"}, locked, []string{img})...)
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "ingest --help") {
+			t.Errorf("it ends with %v and says %q, want exit code 2 and which programs there are", err, out)
+		}
+	})
+	t.Run("by name", func(t *testing.T) {
+		if got, want := command(t, "", "docker", "run", "--rm", img, "query", "--version"), "query "+version+"\n"; got != want {
+			t.Errorf("printed %q, want %q", got, want)
+		}
+	})
 	for _, c := range []struct{ program, addr string }{{"ingest", "INGEST_ADDR=0.0.0.0:9090"}, {"query", "QUERY_ADDR=0.0.0.0:8080"}} {
 		t.Run(c.program+" --healthcheck", func(t *testing.T) { health(t, img, c.program, c.addr) })
 	}

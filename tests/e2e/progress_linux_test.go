@@ -34,7 +34,7 @@ func TestProgressBarOnATerminal(t *testing.T) {
 
 	// Small transactions let the backlog last until Redis is halted, and that until the bar is there.
 	const columns = 100
-	s.ingest = stack.Ingest(t, s.nats, s.redis, stack.Terminal(columns), "INGEST_MAX_COMMANDS=20")
+	s.ingest = stack.Ingest(t, s.nats, s.redis, stack.Terminal(columns), "INGEST_MAX_COMMANDS=20", "LOG_FORMAT=json")
 	s.redis.Pause()
 	const bar = "messages left"
 	stack.Eventually(t, 20*time.Second, "the bar", func() (bool, string) {
@@ -72,4 +72,23 @@ func TestProgressBarOnATerminal(t *testing.T) {
 		}
 	}
 	t.Logf("%d times: %q", len(bars), bars)
+}
+
+// Without a setting, logs are for people on a terminal and for machines elsewhere.
+func TestLogsOnATerminal(t *testing.T) {
+	for name, c := range map[string]struct {
+		env  []string
+		json bool
+	}{
+		"terminal":          {[]string{stack.Terminal(100)}, false},
+		"file":              {nil, true},
+		"json, on terminal": {[]string{stack.Terminal(100), "LOG_FORMAT=json"}, true},
+	} {
+		p := stack.Query(t, nil, append(c.env, stack.NoWait)...)
+		p.WaitForLog("started")
+		first, _, _ := strings.Cut(p.Logs(), "\n")
+		if json.Valid([]byte(first)) != c.json {
+			t.Errorf("%s: %q", name, first)
+		}
+	}
 }

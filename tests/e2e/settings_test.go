@@ -6,9 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"tallyroll/tests/stack"
 )
@@ -58,6 +56,7 @@ func TestABadSettingIsOneClearLine(t *testing.T) {
 		{"ingest", "REDIS_URL=http://user:hunter2@localhost", "redis://"},
 		{"ingest", "INGEST_STREAMS=[", "globs"},
 		{"ingest", "LOG_LEVEL=loud", "debug, info, warn or error"},
+		{"query", "LOG_FORMAT=loud", "auto, json or console"},
 		{"ingest", "TALLYROLL_NAMESPACE={x}", "letters"},
 		{"ingest", "INGEST_ADDR=nowhere", "host:port"},
 		{"query", "QUERY_MAX_KEYS=0", "from 1"},
@@ -90,19 +89,4 @@ func TestARedisThatEvictsIsRefused(t *testing.T) {
 	if !strings.Contains(allowed.Logs(), "allkeys-lru") {
 		t.Errorf("the risk is not logged: %s", allowed.Logs())
 	}
-}
-
-func TestASecondSignalEndsAtOnce(t *testing.T) {
-	s := start(t)
-	s.redis.Pause() // the last commit cannot end
-	s.send("hits.a", "")
-	s.ingest.Signal(syscall.SIGINT)
-	stack.Eventually(t, 5*time.Second, "the first signal to be taken", func() (bool, string) {
-		return strings.Contains(s.ingest.Logs(), "stopping"), s.ingest.Logs()
-	})
-	s.ingest.Signal(syscall.SIGINT)
-	if code := s.ingest.Wait(2 * time.Second); code != 130 {
-		t.Errorf("ingest ends with code %d; want 130", code)
-	}
-	s.redis.Resume()
 }

@@ -1,0 +1,65 @@
+// Tallyroll is the entry point of the container image, which has no shell: it
+// becomes the program that its first argument names, or says which there are.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"tallyroll/internal/boot"
+)
+
+const usage = `tallyroll: exact rolling-window counters, from NATS JetStream into Redis. Name a program:
+
+  ingest    counts the hits of JetStream streams into Redis; run as many as there is work for
+  query     answers questions about counters over HTTP
+  publish   reads hits from logs or standard input, or makes a load, and publishes them
+
+  docker run --rm IMAGE ingest --help      its settings, which are environment variables
+
+deploy/compose.yml of the sources starts all of it, with NATS and Redis.
+`
+
+func main() {
+	os.Exit(run(os.Args, os.Stdout, os.Stderr, become))
+}
+
+// run returns only if it does not become a program.
+func run(args []string, stdout, stderr io.Writer, become func(name string, args []string) error) int {
+	if len(args) < 2 {
+		fmt.Fprint(stdout, usage)
+		return boot.ExitUsage
+	}
+	switch name := filepath.Base(args[1]); name {
+	case "ingest", "query", "publish":
+		if err := become(name, args[1:]); err != nil {
+			fmt.Fprintf(stderr, "tallyroll: %v\n", err)
+			return boot.ExitFailure
+		}
+	case "--help", "-help", "-h", "help":
+		fmt.Fprint(stdout, usage)
+	case "--version", "-version", "version":
+		fmt.Fprintln(stdout, "tallyroll", boot.Version())
+	default:
+		fmt.Fprintf(stderr, "tallyroll: no program %q: allowed is ingest, query or publish\n", args[1])
+		return boot.ExitUsage
+	}
+	return boot.ExitOK
+}
+
+// become replaces this process by the program beside it, with the arguments, of
+// which the first is its name.
+func become(name string, args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find %s: %w", name, err)
+	}
+	path := filepath.Join(filepath.Dir(self), name)
+	if err := syscall.Exec(path, args, os.Environ()); err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	return nil
+}

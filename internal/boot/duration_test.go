@@ -1,0 +1,75 @@
+package boot
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestParseDuration(t *testing.T) {
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"250ms": 250 * time.Millisecond, "48h": 48 * time.Hour, "1h30m": 90 * time.Minute, "0": 0, "-1s": -time.Second,
+		"2d": 2 * day, "1w": 7 * day, "1w2d3h4ms": 9*day + 3*time.Hour + 4*time.Millisecond, "1.5d": 36 * time.Hour, "-1d1s": -day - time.Second,
+		"+5s": 5 * time.Second,
+	} {
+		if got, err := ParseDuration(text); err != nil || got != want {
+			t.Errorf("%q is %v (%v), want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "-", "2", "d", "2days", "2d3", "1d2w", "--1d", "1d-1s", "1e3d", "0x1d", "NaNd", "Infd", "1000000000d", "100000w", "2 d"} {
+		if got, err := ParseDuration(text); err == nil {
+			t.Errorf("%q is %v, want an error", text, got)
+		}
+	}
+}
+
+// Whatever a setting took before days and weeks were known, it takes as the same.
+func TestParseDurationTakesWhatGoWrites(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := time.Duration(rapid.Int64Range(-1<<61, 1<<61).Draw(t, "duration"))
+		if got, err := ParseDuration(d.String()); err != nil || got != d {
+			t.Fatalf("%v is read as %v, %v", d, got, err)
+		}
+	})
+}
+
+type testSettings struct {
+	For   time.Duration `env:"TEST_FOR" envDefault:"2d"`
+	Addr  string        `env:"TEST_ADDR" envDefault:"here"`
+	Given bool          `given:"TEST_ADDR"`
+	Inner innerSettings
+}
+
+type innerSettings struct {
+	Name string `env:"TEST_NAME"`
+}
+
+func (i *innerSettings) Validate() error {
+	if i.Name == "bad" {
+		return &SettingError{Key: "TEST_NAME"}
+	}
+	return nil
+}
+
+func TestParse(t *testing.T) {
+	var s testSettings
+	if err := Parse(&s); err != nil || s.For != 48*time.Hour || s.Given {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := Parse(&s, "TEST_ADDR=here", "TEST_FOR=1w"); err != nil || s.For != 168*time.Hour || !s.Given {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := Parse(&s, "TEST_ADDR="); err != nil || s.Given || s.Addr != "here" {
+		t.Errorf("an empty variable: %+v, %v", s, err)
+	}
+	var setting *SettingError
+	if err := Parse(&s, "TEST_NAME=bad"); !errors.As(err, &setting) || setting.Key != "TEST_NAME" {
+		t.Errorf("a struct within the settings is not validated: %v", err)
+	}
+	if err := Parse(&s, "TEST_FOR=2days"); !errors.As(err, &setting) || setting.Key != "TEST_FOR" || setting.Allowed != durationForms {
+		t.Errorf("%v", err)
+	}
+}

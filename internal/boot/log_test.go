@@ -1,0 +1,61 @@
+package boot
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestLogFormat(t *testing.T) {
+	var byDefault struct{ Log Log }
+	if err := Parse(&byDefault); err != nil || byDefault.Log.Format != "auto" {
+		t.Fatalf("%+v, %v", byDefault, err)
+	}
+	write := func(format LogFormat) string {
+		var text bytes.Buffer
+		log := byDefault.Log
+		log.Format = format
+		line := log.New(NewScreen(&text, Words{}))
+		line.Info().Msg("hello")
+		return text.String()
+	}
+	if got := write("auto"); !strings.HasPrefix(got, "{") {
+		t.Errorf("auto, into a file: %q", got)
+	}
+	if got := write("json"); !strings.HasPrefix(got, "{") {
+		t.Errorf("json: %q", got)
+	}
+	if got := write("console"); strings.HasPrefix(got, "{") || strings.Contains(got, "\x1b") {
+		t.Errorf("console, into a file: %q", got)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if isTerminal(file) || isTerminal(NewScreen(file, Words{})) {
+		t.Error("a file is taken for a terminal")
+	}
+}
+
+// ConnectedUrlRedacted leaves tokens in: outside of this package nobody may ask a
+// connection where it is.
+func TestOnlyBootPrintsServers(t *testing.T) {
+	for _, dir := range []string{"../../cmd", "../../internal"} {
+		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || filepath.Base(filepath.Dir(path)) == "boot" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if bytes.Contains(text, []byte(".ConnectedUrl")) {
+				t.Errorf("%s asks a connection for its URL: take boot.NATSServer", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package boot
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// NATSServers are the servers of NATS_URL. The credentials among them leave this
+// package only towards the servers: whoever prints it prints hosts alone.
+type NATSServers struct {
+	text  *string // comma-separated, as nats.Connect takes it; a pointer, which %+v of what holds it does not follow
+	hosts string  // host:port,host:port
+}
+
+var natsSchemes = []string{"nats", "tls", "ws", "wss"}
+
+const natsForms = "comma-separated servers, each host:port or nats://[user:password@]host:port; tls:// for TLS, ws:// and wss:// for WebSocket"
+
+// UnmarshalText reads a comma-separated list of servers. No error quotes more than
+// a scheme: a password with a character that should have been escaped can be in any other part.
+func (s *NATSServers) UnmarshalText(text []byte) error {
+	var servers, hosts []string
+	sockets := 0
+	for entry := range strings.SplitSeq(string(text), ",") {
+		entry = strings.TrimSpace(entry)
+		if !strings.Contains(entry, "://") && !strings.Contains(entry, "@") {
+			entry = "nats://" + entry
+		}
+		u, err := parseNATSServer(entry)
+		if err != nil {
+			return fmt.Errorf("%s (%w)", natsForms, err)
+		}
+		if isWebSocket(u) {
+			sockets++
+		}
+		servers, hosts = append(servers, entry), append(hosts, u.Host)
+	}
+	if sockets > 0 && sockets < len(servers) {
+		return fmt.Errorf("%s (some, but not all, are WebSocket)", natsForms)
+	}
+	all := strings.Join(servers, ",") // as they were given: an escaped comma must stay one
+	s.text, s.hosts = &all, strings.Join(hosts, ",")
+	return nil
+}
+
+// parseNATSServer is stricter than the library, which takes any scheme for its
+// own, and what follows the host for nothing.
+func parseNATSServer(text string) (*url.URL, error) {
+	escape := fmt.Errorf("a comma, / ? or # in a password is written %%2C, %%2F, %%3F or %%23")
+	scheme, _, found := strings.Cut(text, "://")
+	switch {
+	case !found:
+		return nil, fmt.Errorf("a server with a user begins with nats://; %w", escape)
+	case strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "":
+		return nil, fmt.Errorf("one of them is not a URL; %w", escape)
+	case !slices.Contains(natsSchemes, strings.ToLower(scheme)):
+		return nil, fmt.Errorf("not %s://", scheme)
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("one of them is not a URL; %w", escape) // err quotes it
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	switch {
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery || strings.Contains(u.Path, "@") || u.Path != "" && !isWebSocket(u):
+		return nil, fmt.Errorf("nothing follows the port; %w", escape)
+	case u.Hostname() == "":
+		return nil, fmt.Errorf("one of them names no host")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, fmt.Errorf("a port is a number from 1 to 65535")
+		}
+	}
+	return u, nil
+}
+
+// isWebSocket tells the servers that can be behind a proxy, at a path of its.
+func isWebSocket(u *url.URL) bool { return u.Scheme == "ws" || u.Scheme == "wss" }
+
+// Set reports whether there is a server: the setting can have no default.
+func (s NATSServers) Set() bool { return s.text != nil }
+
+// String is host:port of each server, without credentials.
+func (s NATSServers) String() string { return s.hosts }
+
+// GoString is String: %#v would print the credentials otherwise.
+func (s NATSServers) GoString() string { return s.hosts }

@@ -1,0 +1,101 @@
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// composed is what compose makes of its files with these variables, as YAML.
+func composed(t *testing.T, env []string, files ...string) (string, error) {
+	t.Helper()
+	compose := []string{"docker-compose"}
+	if _, err := tryIn("", "docker", "compose", "version"); err == nil {
+		compose = []string{"docker", "compose"}
+	} else if _, err := exec.LookPath("docker-compose"); err != nil {
+		t.Skip("NOT CHECKED: deploy/compose.yml, because neither `docker compose` nor docker-compose is installed")
+	}
+	for _, name := range []string{"INGEST_PARTITIONS", "QUERY_PORTS", "QUERY_TOKENS", "VERSION"} {
+		t.Setenv(name, "") // what the person who runs the tests has set is not meant
+		_ = os.Unsetenv(name)
+	}
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		t.Setenv(name, value)
+	}
+	args := compose[1:]
+	for _, file := range files {
+		args = append(args, "-f", filepath.Join("deploy", file))
+	}
+	return tryIn(root(t), compose[0], append(args, "config")...)
+}
+
+// service cuts one service out of compose's own output.
+func service(t *testing.T, config, name string) string {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^  ` + name + `:\n((?:    .*\n)+)`).FindStringSubmatch(config)
+	if m == nil {
+		t.Fatalf("there is no service %s in %s", name, config)
+	}
+	return m[1]
+}
+
+func TestComposeFile(t *testing.T) {
+	config, err := composed(t, nil, "compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := service(t, config, "query")
+	for _, want := range []string{"NATS_URL: nats://nats:4222", "QUERY_ADDR: 0.0.0.0:8080", "8080"} {
+		if !strings.Contains(query, want) {
+			t.Errorf("query lacks %s: %s", want, query)
+		}
+	}
+	if strings.Contains(config, "INGEST_PARTITIONS") {
+		t.Error("compose.yml alone takes INGEST_PARTITIONS: its streams would be given nothing without the mapping")
+	}
+}
+
+// Several query services cannot share one port of the host.
+func TestComposeScalesQuery(t *testing.T) {
+	config, err := composed(t, []string{"QUERY_PORTS=8080-8089"}, "compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if query := service(t, config, "query"); !strings.Contains(query, "8080-8089") {
+		t.Errorf("its ports are no range: %s", query)
+	}
+}
+
+// Partitions need no edit of a file that is tracked, and one number alone.
+func TestComposePartitions(t *testing.T) {
+	files := []string{"compose.yml", "compose.partitions.yml"}
+	config, err := composed(t, []string{"INGEST_PARTITIONS=4"}, files...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nats, ingest := service(t, config, "nats"), service(t, config, "ingest")
+	mapping := regexp.MustCompile(`NATS_HITS_MAPPING: '(.*)'`).FindStringSubmatch(nats)
+	if mapping == nil || !strings.Contains(ingest, "INGEST_PARTITIONS: '4'") && !strings.Contains(ingest, `INGEST_PARTITIONS: "4"`) {
+		t.Fatalf("nats: %s\ningest: %s", nats, ingest)
+	}
+	for _, file := range []string{"nats.conf", "nats-partitioned.conf"} {
+		if !strings.Contains(nats, "/etc/nats/"+file) {
+			t.Errorf("%s is not mounted: %s", file, nats)
+		}
+	}
+	if _, err := composed(t, nil, files...); err == nil || !strings.Contains(err.Error(), "number of streams") {
+		t.Errorf("without INGEST_PARTITIONS: %v", err)
+	}
+	file := filepath.Join(natsFiles(t), "nats-partitioned.conf")
+	// The server has its settings from a file alone here: what the container is given
+	// in its environment stands at the head of it.
+	text := "NATS_HITS_MAPPING: " + mapping[1] + "\n" + read(t, file)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fourStreamsShare(t, file)
+}

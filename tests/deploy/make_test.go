@@ -1,0 +1,149 @@
+package deploy_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// bare is a copy of what make needs on a machine without redis-server. Whoever
+// calls a package manager or sudo there leaves a line in the file called.
+type bare struct {
+	t           *testing.T
+	dir, called string
+	env         []string
+}
+
+func newBare(t *testing.T) *bare {
+	t.Helper()
+	b := &bare{t: t, dir: t.TempDir()}
+	b.called = filepath.Join(b.dir, "called")
+	for _, name := range []string{"Makefile", "go.mod", "go.sum", "tests/install-redis.sh"} {
+		b.write(name, read(t, filepath.Join(root(t), name)), 0o644)
+	}
+	for _, name := range []string{"cmd", "internal"} {
+		if err := os.CopyFS(filepath.Join(b.dir, name), os.DirFS(filepath.Join(root(t), name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	managers := []string{"sudo", "apt-get", "dnf", "apk", "pacman", "brew"}
+	for _, name := range managers {
+		// The manager does what it is asked to: it puts a redis-server beside itself.
+		b.write("bin-path/"+name, "#!/bin/sh\necho \"$0 $*\" >>"+b.called+"\necho CALLED $0\nprintf '#!/bin/sh\\n' >"+b.dir+"/bin-path/redis-server\nchmod +x "+b.dir+"/bin-path/redis-server\n", 0o755)
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // a directory of the PATH that is not there
+		}
+		for _, e := range entries {
+			if e.Name() != "redis-server" && e.Name() != "docker" && !slices.Contains(managers, e.Name()) {
+				_ = os.Symlink(filepath.Join(dir, e.Name()), filepath.Join(b.dir, "bin-path", e.Name())) // the first of a name counts
+			}
+		}
+	}
+	b.env = append(os.Environ(), "PATH="+filepath.Join(b.dir, "bin-path"), "TMPDIR="+t.TempDir())
+	return b
+}
+
+func (b *bare) write(name, text string, mode os.FileMode) {
+	b.t.Helper()
+	path := filepath.Join(b.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bare) make(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(b.t.Context(), "make", args...)
+	cmd.Dir, cmd.Env = b.dir, b.env
+	return cmd
+}
+
+// output is what a process has written so far.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// The first thing a newcomer does works without redis-server, and installs nothing.
+func TestMakeRunInstallsNothing(t *testing.T) {
+	b := newBare(t)
+	var out output
+	cmd := b.make("run")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does: Ctrl-C reaches make and dev
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+		_ = cmd.Wait() // interrupted, says make
+		if called, err := os.ReadFile(b.called); err == nil {
+			t.Errorf("make run has called %s", called)
+		}
+	})
+	stack.Eventually(t, 3*time.Minute, "dev", func() (bool, string) {
+		return strings.Contains(out.String(), "Ctrl-C ends"), out.String()
+	})
+	if !strings.Contains(out.String(), "embedded stand-in") {
+		t.Errorf("it does not say which Redis it has: %s", out.String())
+	}
+	query := regexp.MustCompile(`query +(http://\S+)/docs`).FindStringSubmatch(out.String())
+	if query == nil {
+		t.Fatalf("it names no address: %s", out.String())
+	}
+	stack.Eventually(t, 30*time.Second, "the load to be counted", func() (bool, string) {
+		total, status, err := stack.FetchTotal(query[1], "/home", "1m")
+		return err == nil && total.Total > 0, fmt.Sprint(total.Total, status, err)
+	})
+}
+
+// The tests need redis-server: what is installed is said before it is.
+func TestMakeTestSaysWhatItInstalls(t *testing.T) {
+	b := newBare(t)
+	out, err := b.make("test", "GO=true").CombinedOutput()
+	said, done, called := strings.Cut(string(out), "CALLED")
+	if err != nil || !called || !strings.Contains(said, "redis-server is missing") || !strings.Contains(said, "apt-get install") || strings.Contains(done, "is missing") {
+		t.Errorf("make test: %v\n%s", err, out)
+	}
+	if strings.Contains(said, "sudo") != (os.Getuid() != 0) {
+		t.Errorf("it does not say whether it needs sudo: %s", said)
+	}
+}
+
+func TestMakeHelpExplainsArguments(t *testing.T) {
+	out := command(t, root(t), "make", "help")
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "  make run ") && strings.Contains(line, "ARGS=") && strings.Contains(line, "--no-load") {
+			return
+		}
+	}
+	t.Errorf("make help does not say what ARGS are for: %s", out)
+}

@@ -1,0 +1,44 @@
+package e2e_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// GNU timeout signals its child and then the child's whole group, so two signals
+// come at once: that is one request, and the last commit is made.
+func TestTwoSignalsAtOnceAreOne(t *testing.T) {
+	s := start(t, "INGEST_FLUSH_INTERVAL=1m") // the hit is in memory alone
+	s.send("hits.a", "")
+	for range 3 {
+		s.ingest.Signal(syscall.SIGTERM)
+		s.ingest.Signal(syscall.SIGINT)
+	}
+	if code := s.ingest.Wait(30 * time.Second); code != 0 {
+		t.Fatalf("ingest ends with code %d; want 0", code)
+	}
+	stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), "a", "1h", 1)
+}
+
+// Another signal, more than a second later, says that the first took too long.
+func TestALaterSignalEndsAtOnce(t *testing.T) {
+	s := start(t)
+	s.redis.Pause() // the last commit cannot end
+	s.send("hits.a", "")
+	began := time.Now()
+	s.ingest.Signal(syscall.SIGINT)
+	s.ingest.WaitForLog("stopping")
+	stack.Eventually(t, 9*time.Second, "another signal to end it", func() (bool, string) {
+		if s.ingest.Running() {
+			s.ingest.Signal(syscall.SIGINT)
+		}
+		return !s.ingest.Running(), s.ingest.Logs()
+	})
+	if code := s.ingest.Wait(time.Second); code != 130 || time.Since(began) < time.Second {
+		t.Errorf("ingest ends with code %d after %v; want 130, after a second", code, time.Since(began))
+	}
+	s.redis.Resume()
+}
