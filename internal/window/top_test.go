@@ -66,11 +66,17 @@ func (f *feed) flush() {
 
 func (r *rig) top(w time.Duration, now time.Time, limit int) window.Top {
 	r.t.Helper()
-	top, err := r.reader.Top(r.t.Context(), now.UnixMilli(), window.Range{From: now.Add(-w).UnixMilli(), To: now.UnixMilli()}, limit)
+	top, err := r.topOf(window.Last(w), now, limit)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return top
+}
+
+// topOf asks when Redis's clock says now.
+func (r *rig) topOf(asked window.Span, now time.Time, limit int) (out window.Top, err error) {
+	r.at(now, func() { out, err = r.reader.Top(r.t.Context(), asked, limit) })
+	return out, err
 }
 
 // totals are those of all counters in a window, by name.
@@ -80,9 +86,9 @@ func (r *rig) totals(counters []string, w time.Duration, now time.Time) map[stri
 	for chunk := range slices.Chunk(counters, 2000) {
 		questions := make([]window.Question, len(chunk))
 		for i, c := range chunk {
-			questions[i] = window.Question{Counter: c, Range: window.Range{From: now.Add(-w).UnixMilli(), To: now.UnixMilli()}}
+			questions[i] = window.Question{Counter: c, Span: window.Last(w)}
 		}
-		found, err := r.reader.Answer(r.t.Context(), now.UnixMilli(), questions)
+		found, err := r.answer(now, questions...)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -221,7 +227,7 @@ func theTopOfAFew(t *testing.T, r *rig) {
 	if got := r.top(24*time.Hour, now, 1); got.Counters[0].Counter != "before" || got.Floor != 5 {
 		t.Errorf("a day: %+v", got)
 	}
-	top, err := r.reader.Top(t.Context(), now.UnixMilli(), window.Range{From: 0, To: now.UnixMilli()}, 1)
+	top, err := r.topOf(window.Between(0, window.Now), now, 1)
 	if err == nil || !strings.Contains(err.Error(), "reaches back") {
 		t.Errorf("beyond reach: %+v, %v", top, err)
 	}
@@ -303,7 +309,7 @@ func aSummaryOfAnotherVersionStopsCounting(t *testing.T, r *rig) {
 	if _, err := w.Commit(ctx, b.Shard(shard), cursorAt(2, now)); err == nil || said == nil || !strings.Contains(said.Error(), "version 2") {
 		t.Errorf("%v, after %v", err, said)
 	}
-	if _, err := r.reader.Top(t.Context(), now.UnixMilli(), window.Range{From: now.UnixMilli() - 1000, To: now.UnixMilli()}, 1); err == nil || !strings.Contains(err.Error(), "version 2") {
+	if _, err := r.topOf(window.Last(time.Second), now, 1); err == nil || !strings.Contains(err.Error(), "version 2") {
 		t.Errorf("the reader: %v", err)
 	}
 }
@@ -328,7 +334,9 @@ func namesAreListed(t *testing.T, r *rig) {
 		var out []string
 		q := window.NamesQuestion{Prefix: prefix, Limit: limit}
 		for range 1000 {
-			page, err := r.reader.Names(t.Context(), now.UnixMilli(), q)
+			var page window.Names
+			var err error
+			r.at(now, func() { page, err = r.reader.Names(t.Context(), q) })
 			if err != nil {
 				t.Fatal(err)
 			}
