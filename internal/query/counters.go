@@ -36,7 +36,7 @@ type countersAnswer struct {
 	AsOf          time.Time `json:"as_of" doc:"Every counter with a hit stored before this moment is listed. 1970-01-01T00:00:00Z where some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
 	Complete      bool      `json:"complete" doc:"False where hits of the longest window are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
 	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; not there where that is not known." example:"2026-10-01T08:00:00Z"`
-	Counters      []string  `json:"counters" nullable:"false" doc:"The names, in the order of their bytes. A page can be shorter than limit, even empty, and have a next one." example:"[\"shop.cart\",\"shop.checkout.eu\"]"`
+	Counters      []string  `json:"counters" doc:"The names, in the order of their bytes. A page can be shorter than limit, even empty, and have a next one." example:"[\"shop.cart\",\"shop.checkout.eu\"]"`
 	Next          string    `json:"next,omitempty" doc:"What to ask for as after; not there at the end." example:"shop.checkout.eu"`
 }
 

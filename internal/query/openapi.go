@@ -18,6 +18,11 @@ import (
 
 const bearerScheme = "bearer"
 
+// Answers have empty lists and never null, so no schema says that one may be
+// null: clients are generated from them, and would have to look. huma keeps that in a
+// variable of the package.
+func init() { huma.DefaultArrayNullable = false }
+
 // apiConfig is huma's configuration without its own pages: they load scripts
 // from elsewhere, and its schema links would add a field to every answer.
 func apiConfig(tokens bool) huma.Config {
@@ -131,6 +136,35 @@ func describeStatus(api *huma.OpenAPI) {
 			Metadata: tryout(o.path),
 		})
 	}
+}
+
+// openAPI30 is the document for tools that do not read 3.1. huma leaves in what
+// 3.0 does not have: format says there that a text is binary.
+func openAPI30(api *huma.OpenAPI) ([]byte, error) {
+	text, err := api.Downgrade()
+	if err != nil {
+		return nil, err
+	}
+	var document any
+	if err := json.Unmarshal(text, &document); err != nil {
+		return nil, err
+	}
+	var clean func(any)
+	clean = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			delete(v, "contentMediaType")
+			for _, inner := range v {
+				clean(inner)
+			}
+		case []any:
+			for _, inner := range v {
+				clean(inner)
+			}
+		}
+	}
+	clean(document)
+	return json.Marshal(document)
 }
 
 func serveOpenAPI(encode func() ([]byte, error)) http.Handler {

@@ -18,7 +18,7 @@ const defaultSeries = time.Hour
 
 // seriesParams is what GET /v1/series takes.
 type seriesParams struct {
-	Keys   []string `query:"key,explode" required:"true" nullable:"false" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Keys   []string `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	From   moment   `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
 	To     moment   `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	Step   string   `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w), rounded up to whole cells. Default: a cell." example:"1m"`
@@ -81,18 +81,18 @@ func (a *seriesAsk) questions(maxKeys int) ([]window.SeriesQuestion, error) {
 
 // series is the hits of one counter step by step.
 type series struct {
-	Key            string    `json:"key" doc:"The counter." example:"api-1"`
-	Step           string    `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells." example:"1m"`
-	AsOf           time.Time `json:"as_of" doc:"Every hit stored before this moment is in the points. What lies later is still being counted: the last point too, as long as its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
-	Complete       bool      `json:"complete" doc:"False where hits of the range are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
-	CountingSince  time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; not there where that is not known. Steps that had ended by then have no point." example:"2026-10-01T08:00:00Z"`
-	UnfinishedFrom int64     `json:"unfinished_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step that as_of has not passed: from there on points are still being counted. Not there where all steps are finished." example:"1795255200000"`
-	Points         [][]int64 `json:"points" nullable:"false" doc:"For every step since counting began the moment it begins, in Unix milliseconds, and its hits; zeros included. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
+	Key            string     `json:"key" doc:"The counter." example:"api-1"`
+	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells." example:"1m"`
+	AsOf           time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the points. What lies later is still being counted: the last point too, as long as its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
+	Complete       bool       `json:"complete" doc:"False where hits of the range are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
+	CountingSince  time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; not there where that is not known. Steps that had ended by then have no point." example:"2026-10-01T08:00:00Z"`
+	UnfinishedFrom int64      `json:"unfinished_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step that as_of has not passed: from there on points are still being counted. Not there where all steps are finished." example:"1795255200000"`
+	Points         [][2]int64 `json:"points" doc:"For every step since counting began the moment it begins, in Unix milliseconds, and its hits; zeros included. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
 }
 
 // seriesList is the answer about several counters.
 type seriesList struct {
-	Series []series `json:"series" nullable:"false" doc:"One for each counter, in the order asked for, with the same moments."`
+	Series []series `json:"series" doc:"One for each counter, in the order asked for, with the same moments."`
 }
 
 // rawOutput is an answer that is not JSON alone.
@@ -201,11 +201,11 @@ func seriesJSON(keys []string, found []window.Series) any {
 }
 
 // points are those since counting began.
-func points(f window.Series) [][]int64 {
+func points(f window.Series) [][2]int64 {
 	begun := f.Begun()
-	out := make([][]int64, 0, len(f.Counts)-begun)
+	out := make([][2]int64, 0, len(f.Counts)-begun)
 	for i, n := range f.Counts[begun:] {
-		out = append(out, []int64{f.Start(begun + i), n})
+		out = append(out, [2]int64{f.Start(begun + i), n})
 	}
 	return out
 }
@@ -222,6 +222,6 @@ func counted(found []window.Series) []window.Series {
 func seriesExample() series {
 	return series{
 		Key: "api-1", Step: "1m", AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: sinceExample,
-		UnfinishedFrom: 1795255200000, Points: [][]int64{{1795255080000, 118}, {1795255140000, 121}, {1795255200000, 1}},
+		UnfinishedFrom: 1795255200000, Points: [][2]int64{{1795255080000, 118}, {1795255140000, 121}, {1795255200000, 1}},
 	}
 }

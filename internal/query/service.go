@@ -73,7 +73,7 @@ func (s *service) routes(mux *http.ServeMux) {
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
 	mux.Handle("GET /openapi.json", serveOpenAPI(api.OpenAPI().MarshalJSON))
-	mux.Handle("GET /openapi-3.0.json", serveOpenAPI(api.OpenAPI().Downgrade))
+	mux.Handle("GET /openapi-3.0.json", serveOpenAPI(func() ([]byte, error) { return openAPI30(api.OpenAPI()) }))
 	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
 	mux.Handle("GET /docs", serveDocs(api.OpenAPI(), s.tokens.required(), s.now))
 }

@@ -38,7 +38,7 @@ type topAnswer struct {
 	Complete      bool       `json:"complete" doc:"False where hits of the window are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
 	CountingSince time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; not there where that is not known." example:"2026-10-01T08:00:00Z"`
 	Floor         int64      `json:"floor" doc:"No counter with more hits in the window is missing from the list." example:"37"`
-	Top           []topTotal `json:"top" nullable:"false" doc:"The counters by total, the largest first; those with the same total by name."`
+	Top           []topTotal `json:"top" doc:"The counters by total, the largest first; those with the same total by name."`
 }
 
 // topTotal is a counter of the list.

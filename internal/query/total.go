@@ -15,8 +15,8 @@ const momentHint = "an RFC 3339 time or Unix milliseconds"
 
 // totalParams is what GET /v1/total takes.
 type totalParams struct {
-	Keys    []string `query:"key,explode" required:"true" nullable:"false" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
-	Windows []string `query:"window,explode" nullable:"false" doc:"How far to look back: a whole number and a unit (s, m, h, d, w). May repeat, at most 8 times." example:"[\"24h\"]"`
+	Keys    []string `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Windows []string `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w). May repeat, at most 8 times." example:"[\"24h\"]"`
 	At      moment   `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    moment   `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      moment   `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
@@ -41,8 +41,8 @@ func (p *totalParams) ask() *ask {
 
 // totalBody is what POST /v1/total takes.
 type totalBody struct {
-	Keys    []string `json:"keys" nullable:"false" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"api-1\",\"/cart\"]"`
-	Windows []string `json:"windows,omitempty" nullable:"false" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w)." example:"[\"1h\",\"24h\"]"`
+	Keys    []string `json:"keys" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"api-1\",\"/cart\"]"`
+	Windows []string `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w)." example:"[\"1h\",\"24h\"]"`
 	At      moment   `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    moment   `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      moment   `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
@@ -55,7 +55,7 @@ func (b *totalBody) ask() *ask {
 // totalAnswer is the answer of both.
 type totalAnswer struct {
 	AsOf   time.Time `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z where some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
-	Totals []total   `json:"totals" nullable:"false" doc:"A total for every counter and window: the first counter with each of the windows, then the next one."`
+	Totals []total   `json:"totals" doc:"A total for every counter and window: the first counter with each of the windows, then the next one."`
 }
 
 // total is the hits of one counter in one range, and how exact that is.
