@@ -40,6 +40,8 @@ var cases = []struct {
 	{"a failed commit leaves no summary", aFailedCommitLeavesNoSummary},
 	{"a summary of another version stops counting", aSummaryOfAnotherVersionStopsCounting},
 	{"names are listed", namesAreListed},
+	{"answers go by the clock of redis", answersGoByTheClockOfRedis},
+	{"an answer takes one round trip", anAnswerTakesOneRoundTrip},
 }
 
 func TestStore(t *testing.T) {
