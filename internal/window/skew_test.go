@@ -40,9 +40,9 @@ func answersGoByTheClockOfRedis(t *testing.T, r *rig) {
 			if _, err := r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursor); err != nil {
 				t.Fatal(err)
 			}
-			for _, asker := range []time.Duration{0, -4 * time.Minute, time.Hour} {
-				reader := window.NewReader(r.store)
-				reader.Local = func() time.Time { return time.Now().Add(asker) }
+			for _, asker := range []time.Duration{0, -20 * time.Second, -4 * time.Minute} { // ahead of NATS
+				reader, ahead := window.NewReader(r.store), time.Until(nats.Add(asker))
+				reader.Local = func() time.Time { return time.Now().Add(ahead) }
 				var questions []window.Question
 				for _, span := range []window.Span{
 					window.Last(10 * time.Second), window.Last(time.Minute), window.Last(2 * time.Minute), window.Last(30 * time.Minute),
