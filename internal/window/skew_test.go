@@ -41,8 +41,8 @@ func answersGoByTheClockOfRedis(t *testing.T, r *rig) {
 				t.Fatal(err)
 			}
 			for _, asker := range []time.Duration{0, -20 * time.Second, -4 * time.Minute} { // ahead of NATS
-				reader, ahead := window.NewReader(r.store), time.Until(nats.Add(asker))
-				reader.Local = func() time.Time { return time.Now().Add(ahead) }
+				reader, its := window.NewReader(r.store), time.Until(nats.Add(asker))
+				reader.Local = func() time.Time { return time.Now().Add(its) }
 				var questions []window.Question
 				for _, span := range []window.Span{
 					window.Last(10 * time.Second), window.Last(time.Minute), window.Last(2 * time.Minute), window.Last(30 * time.Minute),
