@@ -32,6 +32,9 @@ func foreign(key string, err error) error {
 // foreignReply is the error of a pipeline, with the key named if Redis says that
 // a value is of another type. The first argument of each command is its key.
 func foreignReply(cmds []redis.Cmder, err error) error {
+	if err == nil {
+		return nil
+	}
 	for _, cmd := range cmds {
 		if redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE") {
 			return foreign(cmd.Args()[1].(string), cmd.Err())
