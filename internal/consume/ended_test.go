@@ -19,8 +19,7 @@ func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
 	r.settled(10)
 	began := time.Now().UnixMilli()
 	since := func() (window.Answers, error) {
-		now := time.Now().UnixMilli()
-		return r.reader.Answer(t.Context(), now, []window.Question{{Counter: "c", Range: window.Range{From: began, To: now}}})
+		return r.reader.Answer(t.Context(), []window.Question{{Counter: "c", Span: window.Between(began, window.Now)}})
 	}
 	stack.Eventually(t, soon, "a complete answer", func() (bool, string) {
 		got, err := since()

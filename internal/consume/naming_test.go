@@ -131,12 +131,11 @@ func (r *rig) passed(moment int64) {
 // compare compares the totals of counters with what they must be.
 func (r *rig) compare(want map[string]int64) {
 	r.t.Helper()
-	now := time.Now().UnixMilli()
 	var questions []window.Question
 	for counter := range want {
-		questions = append(questions, window.Question{Counter: counter, Range: window.Range{From: now - time.Hour.Milliseconds(), To: now}})
+		questions = append(questions, window.Question{Counter: counter, Span: window.Last(time.Hour)})
 	}
-	found, err := r.reader.Answer(r.t.Context(), now, questions)
+	found, err := r.reader.Answer(r.t.Context(), questions)
 	if err != nil {
 		r.t.Fatal(err)
 	}

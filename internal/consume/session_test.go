@@ -159,10 +159,7 @@ func (w *running) metric(name string) float64 {
 
 // answer is the total of c over the last 20 hours.
 func (r *rig) answer() (window.Answers, error) {
-	now := time.Now().UnixMilli()
-	return r.reader.Answer(r.t.Context(), now, []window.Question{{
-		Counter: "c", Range: window.Range{From: now - (20 * time.Hour).Milliseconds(), To: now},
-	}})
+	return r.reader.Answer(r.t.Context(), []window.Question{{Counter: "c", Span: window.Last(20 * time.Hour)}})
 }
 
 // settled waits until everything stored up to this call has been applied, and

@@ -201,9 +201,9 @@ func (w *simWorld) summaryKey(shard string, t window.Tier, number int64) string 
 // checkTop lets the production reader list the counters with most hits and all
 // names, and compares that with the total of each counter.
 func (w *simWorld) checkTop() string {
-	ctx, now := context.Background(), simNow()
-	longest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1].Window.Milliseconds()
-	all := window.Range{From: now - longest, To: now}
+	defer w.redis.atOnce()() // one moment for all questions
+	ctx := context.Background()
+	all := window.Last(w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1].Window)
 	seen := map[string]bool{}
 	for _, m := range w.messages {
 		for _, h := range m.hits {
@@ -215,18 +215,18 @@ func (w *simWorld) checkTop() string {
 	names := sortedKeys(seen)
 	questions := make([]window.Question, len(names))
 	for i, name := range names {
-		questions[i] = window.Question{Counter: name, Range: all}
+		questions[i] = window.Question{Counter: name, Span: all}
 	}
-	answers, err := w.reader.Answer(ctx, now, questions)
+	answers, err := w.reader.Answer(ctx, questions)
 	if err != nil {
 		return "the reader: " + err.Error()
 	}
 	const limit = 5
-	top, err := w.reader.Top(ctx, now, all, limit)
+	top, err := w.reader.Top(ctx, all, limit)
 	if err != nil {
 		return "the top list: " + err.Error()
 	}
-	page, err := w.reader.Names(ctx, now, window.NamesQuestion{Limit: len(names) + 1})
+	page, err := w.reader.Names(ctx, window.NamesQuestion{Limit: len(names) + 1})
 	if err != nil {
 		return "the names: " + err.Error()
 	}
@@ -268,6 +268,7 @@ func (w *simWorld) checkRejects(all bool) string {
 // ask lets the production reader answer about hits that are missing because
 // they were discarded: it must not call such an answer complete.
 func (w *simWorld) ask(healed int64) string {
+	defer w.redis.atOnce()()
 	w.redis.mu.Lock()
 	now := simNow()
 	var questions []window.Question
@@ -279,14 +280,14 @@ func (w *simWorld) ask(healed int64) string {
 				continue
 			}
 			hits = append(hits, h)
-			questions = append(questions, window.Question{Counter: h.counter, Range: window.Range{From: h.at - 1, To: now}})
+			questions = append(questions, window.Question{Counter: h.counter, Span: window.Between(h.at-1, window.Now)})
 		}
 	}
 	discarded := len(hits)
 	for _, h := range w.lostToForeign(now) {
 		if now-h.at+1 <= longest && h.at < now {
 			hits = append(hits, h)
-			questions = append(questions, window.Question{Counter: h.counter, Range: window.Range{From: h.at - 1, To: now}})
+			questions = append(questions, window.Question{Counter: h.counter, Span: window.Between(h.at-1, window.Now)})
 		}
 	}
 	w.redis.mu.Unlock()
@@ -294,12 +295,12 @@ func (w *simWorld) ask(healed int64) string {
 		for i := 0; ; i++ {
 			counter := "any" + strconv.Itoa(i)
 			if w.settings.layout.ShardOf(window.HashCounter([]byte(counter))) == shard {
-				questions = append(questions, window.Question{Counter: counter, Range: window.Range{From: now - 1000, To: now}})
+				questions = append(questions, window.Question{Counter: counter, Span: window.Last(time.Second)})
 				break
 			}
 		}
 	}
-	answers, err := w.reader.Answer(context.Background(), now, questions)
+	answers, err := w.reader.Answer(context.Background(), questions)
 	if err != nil {
 		return "the reader: " + err.Error()
 	}

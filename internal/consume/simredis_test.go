@@ -135,6 +135,19 @@ func (r *simRedis) rollBack(n int) {
 	r.cutAll(nil)
 }
 
+// atOnce lets requests take no time until the function that it returns is called.
+func (r *simRedis) atOnce() (restore func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	latency, slow := r.latency, r.slowShard
+	r.latency, r.slowShard = 0, ""
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.latency, r.slowShard = latency, slow
+	}
+}
+
 func (r *simRedis) flushAll(cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -493,6 +506,14 @@ func (r *simRedis) run(args []string) string {
 			return nilReply
 		}
 		return bulk(e.text)
+	case "exists":
+		n := int64(0)
+		for _, key := range args[1:] {
+			if r.get(key) != nil {
+				n++
+			}
+		}
+		return integerReply(n)
 	case "mget":
 		out := "*" + strconv.Itoa(len(args)-1) + "\r\n"
 		for _, key := range args[1:] {

@@ -23,14 +23,16 @@ const statusClientGone = 499
 
 // reader is the part of window.Reader that answers questions.
 type reader interface {
-	Answer(ctx context.Context, now int64, questions []window.Question) (window.Answers, error)
-	Series(ctx context.Context, now int64, questions []window.SeriesQuestion) ([]window.Series, error)
-	Top(ctx context.Context, now int64, asked window.Range, limit int) (window.Top, error)
-	Names(ctx context.Context, now int64, q window.NamesQuestion) (window.Names, error)
+	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
+	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
+	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
+	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
+	ClockDifference() (ahead time.Duration, known bool)
 }
 
-// bounded asks Redis, for at most answerTimeout. A *window.QuestionError comes
-// back as it is; every other error is one to return to the client.
+// bounded asks Redis, for at most answerTimeout. A *window.QuestionError that the
+// asker must mend comes back as it is (see mendable); every other error is, or wraps, one to
+// return to the client.
 func bounded[T any](ctx context.Context, s *service, read func(context.Context) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -38,12 +40,45 @@ func bounded[T any](ctx context.Context, s *service, read func(context.Context) 
 	var bad *window.QuestionError
 	var much *window.TooMuchError
 	switch {
+	case spoilt(err):
+		p := s.spoilt(err)
+		if errors.As(err, &bad) {
+			return out, &window.QuestionError{Index: bad.Index, Err: p}
+		}
+		return out, p
 	case err == nil, errors.As(err, &bad):
 		return out, err
 	case errors.As(err, &much):
 		return out, tooMuch(much)
 	}
 	return out, s.unavailable(ctx, err)
+}
+
+// mendable is the question that the asker must mend, if the error is about one;
+// nil if it is the service's or Redis's trouble.
+func mendable(err error) *window.QuestionError {
+	var p *problem
+	var bad *window.QuestionError
+	if errors.As(err, &p) || !errors.As(err, &bad) {
+		return nil
+	}
+	return bad
+}
+
+// spoilt is the 500 for a key that something else has written. It names the key:
+// asking again does not help, and whoever runs the service has to look at it.
+func (s *service) spoilt(err error) *problem {
+	s.health.look()
+	s.failures.Error().Err(err).Msg("question not answered")
+	return spoiltProblem(err)
+}
+
+func spoiltProblem(err error) *problem {
+	var foreign *window.ForeignError
+	if errors.As(err, &foreign) {
+		err = foreign // without what was being done
+	}
+	return newProblem(http.StatusInternalServerError, err.Error())
 }
 
 // tooMuch is the 413 for a question that would cost more than the settings allow.

@@ -37,7 +37,9 @@ var grid = color.RGBA{225, 228, 232, 255}
 // gonum keeps the font of new plots in a variable of the package.
 func init() { plot.DefaultFont.Variant = "Sans" }
 
-// seriesChart draws the hits of each step as a level from its beginning to its end.
+// seriesChart draws the hits of each finished step as a level from its beginning
+// to its end. Where nobody counted, or counting goes on, there is no line: a
+// step that has hardly begun would look like a fall.
 func seriesChart(keys []string, found []window.Series, v view) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = "hits per " + window.FormatDuration(found[0].Step)
@@ -57,26 +59,25 @@ func seriesChart(keys []string, found []window.Series, v view) ([]byte, error) {
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.ThumbnailWidth, p.Legend.Padding, p.Legend.XOffs = 16*pixel, 4*pixel, 8*pixel
 
-	top := int64(1)
+	top := 1.0
 	for i, f := range found {
-		line, err := plotter.NewLine(levels(f))
-		if err != nil {
-			return nil, err
-		}
+		line := &plotter.Line{XYs: levels(f), LineStyle: plotter.DefaultLineStyle}
 		line.Color, line.Width, line.StepStyle = lineColors[i], 1.5*pixel, plotter.PostStep
-		p.Add(line)
+		if len(line.XYs) > 0 {
+			p.Add(line)
+		}
 		if len(keys) > 1 {
 			p.Legend.Add(shortened(keys[i]), line)
 		}
-		for _, n := range f.Counts {
-			top = max(top, n)
+		for _, corner := range line.XYs {
+			top = max(top, corner.Y)
 		}
 	}
-	p.Y.Min, p.Y.Max = 0, float64(top)*1.05
+	p.Y.Min, p.Y.Max = 0, top*1.05
 	if len(keys) > 1 {
 		// Room for the legend, out of what the title and the axis leave of the height.
 		legend := float64(20*len(keys)) / float64(v.Height-90)
-		p.Y.Max = float64(top) / (1 - min(legend, 0.7))
+		p.Y.Max = top / (1 - min(legend, 0.7))
 	}
 
 	var out bytes.Buffer
@@ -96,20 +97,31 @@ func seriesChart(keys []string, found []window.Series, v view) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// levels are the corners of the line: the beginning of each step, and the end of the last.
+// levels are the corners of the line: the beginning of each step that is counted, and the end of the last.
 func levels(f window.Series) plotter.XYs {
-	out := make(plotter.XYs, 0, len(f.Counts)+1)
-	for i, n := range f.Counts {
-		out = append(out, plotter.XY{X: seconds(f.Range.From + int64(i)*f.Step.Milliseconds()), Y: float64(n)})
+	begun, finished := f.Begun(), f.Finished()
+	if begun >= finished {
+		return nil
 	}
-	return append(out, plotter.XY{X: seconds(f.Range.To), Y: out[len(out)-1].Y})
+	out := make(plotter.XYs, 0, finished-begun+1)
+	for i := begun; i < finished; i++ {
+		out = append(out, plotter.XY{X: seconds(f.Start(i)), Y: float64(f.Counts[i])})
+	}
+	return append(out, plotter.XY{X: seconds(min(f.Start(finished), f.Range.To)), Y: out[len(out)-1].Y})
 }
 
 func seconds(milli int64) float64 { return float64(milli) / 1000 }
 
-// shortened is a counter's name as a chart has room for it.
+// shortened is a counter's name as a chart has room for it, and may write it: XML
+// has no way at all to write U+FFFE and U+FFFF (XML 1.0, 2.2).
 func shortened(key string) string {
 	const most = 40
+	key = strings.Map(func(r rune) rune {
+		if r == 0xFFFE || r == 0xFFFF {
+			return utf8.RuneError
+		}
+		return r
+	}, key)
 	if utf8.RuneCountInString(key) <= most {
 		return key
 	}

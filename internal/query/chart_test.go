@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"image/png"
 	"io"
 	"math"
@@ -19,7 +20,7 @@ import (
 // aSeries has n points of a wave around a level.
 func aSeries(n int, step time.Duration, level float64) window.Series {
 	out := window.Series{Step: step, AsOf: fakeNow.UnixMilli(), Counts: make([]int64, n)}
-	out.Range.To = fakeNow.UnixMilli()
+	out.Range.To = out.AsOf
 	out.Range.From = out.Range.To - int64(n)*step.Milliseconds()
 	for i := range out.Counts {
 		out.Counts[i] = int64(level * (1 + 0.8*math.Sin(float64(i)/5)))
@@ -38,6 +39,7 @@ func TestCharts(t *testing.T) {
 	}{
 		{"hour", []string{"/index.html"}, []window.Series{aSeries(60, time.Minute, 12_345)}},
 		{"day", []string{"api-1", "api-2", long}, []window.Series{aSeries(96, 15*time.Minute, 1e6), aSeries(96, 15*time.Minute, 5e5), aSeries(96, 15*time.Minute, 2e5)}},
+		{"no XML", []string{"a\ufffeb\uffffc \U0001fffe"}, []window.Series{aSeries(60, time.Minute, 5)}},
 		{"month", []string{"größe <&>\""}, []window.Series{aSeries(120, 6*time.Hour, 3)}},
 		{"minute", []string{"a"}, []window.Series{aSeries(60, time.Second, 40)}},
 		{"nothing", []string{"a"}, []window.Series{aSeries(60, time.Minute, 0)}},
@@ -80,6 +82,40 @@ func TestCharts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A line begins where counting did and ends with the last finished step: it falls
+// only where the hits did.
+func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
+	series := func(since, asOf time.Duration) window.Series {
+		s := aSeries(4, time.Minute, 0)
+		s.Counts = []int64{0, 5, 6, 1}
+		s.CountingSince, s.AsOf = s.Range.From+since.Milliseconds(), s.Range.From+asOf.Milliseconds()
+		return s
+	}
+	for _, c := range []struct {
+		name string
+		of   window.Series
+		want string
+	}{
+		{"all", series(-time.Hour, 4*time.Minute), "0:0 60:5 120:6 180:1 240:1"},
+		{"the last step goes on", series(-time.Hour, 4*time.Minute-1), "0:0 60:5 120:6 180:6"},
+		{"nobody counted at first", series(90*time.Second, 5*time.Minute), "60:5 120:6 180:1 240:1"},
+		{"nothing yet", series(90*time.Second, time.Minute), ""},
+		{"nothing known", series(-time.Hour, -time.Hour), ""},
+		{"it began later", series(time.Hour, time.Hour), ""},
+	} {
+		var got []string
+		for _, corner := range levels(c.of) {
+			got = append(got, fmt.Sprintf("%.0f:%.0f", corner.X-seconds(c.of.Range.From), corner.Y))
+		}
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%s: %q, want %q", c.name, s, c.want)
+		}
+		if _, err := seriesChart([]string{"a"}, []window.Series{c.of}, view{"svg", 400, 200}); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
 	}
 }
 

@@ -33,9 +33,11 @@ const nameHint = "the name of a counter, or the beginning of one"
 
 // countersAnswer is a page of names.
 type countersAnswer struct {
-	AsOf     time.Time `json:"as_of" doc:"Every counter with a hit stored before this moment is listed. 1970-01-01T00:00:00Z where some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
-	Counters []string  `json:"counters" nullable:"false" doc:"The names, in the order of their bytes. A page can be shorter than limit, even empty, and have a next one." example:"[\"shop.cart\",\"shop.checkout.eu\"]"`
-	Next     string    `json:"next,omitempty" doc:"What to ask for as after; not there at the end." example:"shop.checkout.eu"`
+	AsOf          time.Time `json:"as_of" doc:"Every counter with a hit stored before this moment is listed. 1970-01-01T00:00:00Z where some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
+	Complete      bool      `json:"complete" doc:"False where hits of the longest window are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
+	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; not there where that is not known." example:"2026-10-01T08:00:00Z"`
+	Counters      []string  `json:"counters" doc:"The names, in the order of their bytes. A page can be shorter than limit, even empty, and have a next one." example:"[\"shop.cart\",\"shop.checkout.eu\"]"`
+	Next          string    `json:"next,omitempty" doc:"What to ask for as after; not there at the end." example:"shop.checkout.eu"`
 }
 
 type countersOutput struct{ Body countersAnswer }
@@ -46,7 +48,7 @@ func (s *service) registerCounters(api huma.API) {
 		Summary:     "The names of counters",
 		Description: "The counters with hits in the longest window, in the order of their names, in pages.",
 		Responses: answers("A page of names.", countersAnswer{
-			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
+			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: sinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
 		}),
 		Metadata: tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu"),
 	}), s.counters)
@@ -72,7 +74,7 @@ func (s *service) findCounters(ctx context.Context, where string, in *countersPa
 		}
 	}
 	found, err := bounded(ctx, s, func(ctx context.Context) (window.Names, error) {
-		return s.reader.Names(ctx, s.now().UnixMilli(), window.NamesQuestion{Prefix: in.Prefix, After: in.After, Limit: limit})
+		return s.reader.Names(ctx, window.NamesQuestion{Prefix: in.Prefix, After: in.After, Limit: limit})
 	})
 	if err != nil {
 		return countersAnswer{}, err
@@ -80,5 +82,7 @@ func (s *service) findCounters(ctx context.Context, where string, in *countersPa
 	if found.Counters == nil {
 		found.Counters = []string{} // not null
 	}
-	return countersAnswer{AsOf: timeOf(found.AsOf), Counters: found.Counters, Next: found.Next}, nil
+	return countersAnswer{
+		AsOf: timeOf(found.AsOf), Complete: found.Complete, CountingSince: sinceOf(found.CountingSince), Counters: found.Counters, Next: found.Next,
+	}, nil
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // seriesCSV is a table with a row for each step and a column for each counter.
-// All series have the same steps.
+// All series have the same steps. A field is empty if counting had not begun, or goes
+// on: a table that is added up has finished steps only. Rows of empty fields are left out.
 func seriesCSV(keys []string, found []window.Series) []byte {
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
@@ -21,11 +22,17 @@ func seriesCSV(keys []string, found []window.Series) []byte {
 	}
 	_ = w.Write(row) // a buffer takes everything
 	for i := range found[0].Counts {
-		row[0] = timeOf(found[0].Range.From + int64(i)*found[0].Step.Milliseconds()).Format(time.RFC3339)
+		row[0] = timeOf(found[0].Start(i)).Format(time.RFC3339)
+		counted := false
 		for j, f := range found {
-			row[j+1] = strconv.FormatInt(f.Counts[i], 10)
+			row[j+1] = ""
+			if i >= f.Begun() && i < f.Finished() {
+				row[j+1], counted = strconv.FormatInt(f.Counts[i], 10), true
+			}
 		}
-		_ = w.Write(row)
+		if counted {
+			_ = w.Write(row)
+		}
 	}
 	w.Flush()
 	return out.Bytes()

@@ -134,24 +134,35 @@ func docsOf(registry huma.Registry, op *huma.Operation, tokens bool, base string
 	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
 		response := op.Responses[status]
 		d := docsResponse{Status: status, About: response.Description}
-		for contentType, content := range response.Content {
-			if contentType == "text/plain" {
-				d.Example = fmt.Sprint(content.Example)
-				continue
-			}
+		contentType, content := shown(response.Content)
+		if text, ok := content.Example.(string); ok {
+			d.Example = text
+		} else {
 			d.Example = indented(content.Example)
-			if contentType != problemType { // the example says it all
-				d.Fields = docsFields(registry, content.Schema, "")
-			}
+		}
+		if contentType != problemType { // the example says it all
+			d.Fields = docsFields(registry, content.Schema, "")
 		}
 		out.Responses = append(out.Responses, d)
 	}
 	return out
 }
 
-// docsFields lists the fields of a schema, nested ones by their path.
+// shown is the form of an answer that the page shows: JSON, if there is such a one.
+func shown(content map[string]*huma.MediaType) (contentType string, form *huma.MediaType) {
+	if form, ok := content["application/json"]; ok {
+		return "application/json", form
+	}
+	contentType = slices.Min(slices.Collect(maps.Keys(content)))
+	return contentType, content[contentType]
+}
+
+// docsFields lists the fields of a schema, nested ones by their path; of a choice, those of the first.
 func docsFields(registry huma.Registry, s *huma.Schema, prefix string) []docsField {
 	s = resolved(registry, s)
+	if len(s.OneOf) > 0 {
+		s = resolved(registry, s.OneOf[0])
+	}
 	var out []docsField
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]

@@ -61,7 +61,7 @@ func TestTokens(t *testing.T) {
 
 type panicReader struct{ reader }
 
-func (panicReader) Answer(context.Context, int64, []window.Question) (window.Answers, error) {
+func (panicReader) Answer(context.Context, []window.Question) (window.Answers, error) {
 	panic("broken")
 }
 

@@ -24,8 +24,7 @@ const liveEvery = 250 * time.Millisecond
 // reads and tells; it sleeps while nobody listens.
 type hub struct {
 	reader                   reader
-	read                     func(ctx context.Context, now int64, questions []window.Question) (window.Answers, error)
-	now                      func() time.Time
+	read                     func(ctx context.Context, questions []window.Question) (window.Answers, error)
 	maxClients, maxQuestions int
 	reads                    prometheus.Counter
 
@@ -64,7 +63,7 @@ type listener struct {
 }
 
 func newHub(m *metrics) *hub {
-	h := &hub{now: time.Now, maxClients: 10_000, maxQuestions: 500, reads: m.liveReads, wake: make(chan struct{}, 1), topics: make(map[liveQuestion]*topic)}
+	h := &hub{maxClients: 10_000, maxQuestions: 500, reads: m.liveReads, wake: make(chan struct{}, 1), topics: make(map[liveQuestion]*topic)}
 	m.registerLive(h.counts)
 	return h
 }
@@ -147,13 +146,12 @@ func (h *hub) counts() (clients, questions int) {
 func (h *hub) tick(ctx context.Context) {
 	topics := h.current()
 	for len(topics) > 0 {
-		now := h.now().UnixMilli()
 		questions := make([]window.Question, len(topics))
 		for i, t := range topics {
-			questions[i] = window.Question{Counter: t.question.key, Range: window.Range{From: now - t.length.Milliseconds(), To: now}}
+			questions[i] = window.Question{Counter: t.question.key, Span: window.Last(t.length)}
 		}
 		h.reads.Inc()
-		found, err := h.read(ctx, now, questions)
+		found, err := h.read(ctx, questions)
 		if ctx.Err() != nil {
 			return
 		}
@@ -168,7 +166,7 @@ func (h *hub) tick(ctx context.Context) {
 				h.tell(t, &news{err: err})
 				continue
 			}
-			h.tell(t, newsOf(totalOf(questions[i], t.question.window, found.Answers[i])))
+			h.tell(t, newsOf(totalOf(t.question.key, t.question.window, found.Answers[i])))
 		}
 		return
 	}

@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-
-	"tallyroll/internal/window"
 )
 
 const livePath = "/v1/live"
@@ -100,11 +97,10 @@ func (l *listener) first(ctx context.Context) (*news, error) {
 	case <-ctx.Done():
 		return nil, newProblem(statusClientGone, "the client is gone")
 	case n, ok := <-l.news:
-		var bad *window.QuestionError
-		switch {
-		case !ok:
+		if !ok {
 			return nil, busy("the service is stopping")
-		case errors.As(n.err, &bad):
+		}
+		if bad := mendable(n.err); bad != nil {
 			return nil, badInput("window", "%s: %v", l.topic.question.window, bad).problem("query")
 		}
 		return n, n.err

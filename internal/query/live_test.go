@@ -23,7 +23,7 @@ import (
 func scripted(answer func(n int64, questions []window.Question) (window.Answers, error)) (*hub, *atomic.Int64) {
 	h, reads := newHub(newMetrics()), new(atomic.Int64)
 	h.maxClients, h.maxQuestions = 2000, 10
-	h.read = func(_ context.Context, _ int64, questions []window.Question) (window.Answers, error) {
+	h.read = func(_ context.Context, questions []window.Question) (window.Answers, error) {
 		return answer(reads.Add(1), questions)
 	}
 	return h, reads

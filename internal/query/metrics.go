@@ -1,6 +1,8 @@
 package query
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
@@ -27,6 +29,17 @@ func newMetrics() *metrics {
 	}
 	m.registry.MustRegister(m.requestSeconds, m.liveReads, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// registerClock adds the gauge of Redis's clock.
+func (m *metrics) registerClock(difference func() (ahead time.Duration, known bool)) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "tallyroll", Subsystem: "query", Name: "clock_difference_seconds", ConstLabels: prometheus.Labels{"clock": "redis"},
+		Help: "Seconds that a clock is ahead of this machine's (negative: behind). Answers go by the clock of Redis.",
+	}, func() float64 {
+		ahead, _ := difference()
+		return ahead.Seconds()
+	}))
 }
 
 // registerLive adds the gauges of /v1/live.

@@ -64,5 +64,15 @@ func unspaced(s string) string {
 	return s
 }
 
+// sinceOf is when counting began; the zero time, which answers leave out, if that is not known.
+func sinceOf(milli int64) time.Time {
+	if milli == 0 {
+		return time.Time{}
+	}
+	return timeOf(milli)
+}
+
+var sinceExample = time.Date(2026, 10, 1, 8, 0, 0, 0, time.UTC)
+
 // timeOf is a moment as answers tell it.
 func timeOf(milli int64) time.Time { return time.UnixMilli(milli).UTC() }

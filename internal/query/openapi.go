@@ -1,7 +1,9 @@
 package query
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -11,9 +13,15 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
 )
 
 const bearerScheme = "bearer"
+
+// Answers have empty lists and never null, so no schema says that one may be
+// null: clients are generated from them, and would have to look. huma keeps that in a
+// variable of the package.
+func init() { huma.DefaultArrayNullable = false }
 
 // apiConfig is huma's configuration without its own pages: they load scripts
 // from elsewhere, and its schema links would add a field to every answer.
@@ -71,6 +79,8 @@ var problemExamples = []struct {
 		newProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS")},
 	{http.StatusRequestEntityTooLarge, "Too many counters, or too large a body.",
 		(&inputError{http.StatusRequestEntityTooLarge, "keys", "1200 counters in one request: at most 1000 are allowed (QUERY_MAX_KEYS)"}).problem("body")},
+	{http.StatusInternalServerError, "Something else has written to a key of the namespace, which detail names; or a fault of this service.",
+		spoiltProblem(&window.ForeignError{Key: "tallyroll:{3}:h:1m:247:api-1", Err: errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})},
 	{http.StatusServiceUnavailable, "Redis cannot answer now: ask again after the seconds in Retry-After.",
 		newProblem(http.StatusServiceUnavailable, "Redis cannot answer now: ask again in a second")},
 }
@@ -128,13 +138,46 @@ func describeStatus(api *huma.OpenAPI) {
 	}
 }
 
-func serveOpenAPI(api *huma.OpenAPI) http.Handler {
-	document, err := json.MarshalIndent(api, "", "  ")
+// openAPI30 is the document for tools that do not read 3.1. huma leaves in what
+// 3.0 does not have: format says there that a text is binary.
+func openAPI30(api *huma.OpenAPI) ([]byte, error) {
+	text, err := api.Downgrade()
+	if err != nil {
+		return nil, err
+	}
+	var document any
+	if err := json.Unmarshal(text, &document); err != nil {
+		return nil, err
+	}
+	var clean func(any)
+	clean = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			delete(v, "contentMediaType")
+			for _, inner := range v {
+				clean(inner)
+			}
+		case []any:
+			for _, inner := range v {
+				clean(inner)
+			}
+		}
+	}
+	clean(document)
+	return json.Marshal(document)
+}
+
+func serveOpenAPI(encode func() ([]byte, error)) http.Handler {
+	var document bytes.Buffer
+	text, err := encode()
+	if err == nil {
+		err = json.Indent(&document, text, "", "  ")
+	}
 	if err != nil {
 		panic(fmt.Errorf("encode the OpenAPI document: %w", err)) // it is made of our own types
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(document) // the client may be gone
+		_, _ = w.Write(document.Bytes()) // the client may be gone
 	})
 }

@@ -18,7 +18,7 @@ type problem struct {
 	Title  string          `json:"title" doc:"What kind of problem it is: the name of the status." example:"Bad Request"`
 	Status int             `json:"status" doc:"The HTTP status." example:"400"`
 	Detail string          `json:"detail" doc:"One sentence: what was wrong and what is allowed." example:"window: \"24\" is not a duration: write a whole number and a unit (s, m, h, d, w), such as 90s, 15m or 7d"`
-	Errors []problemDetail `json:"errors,omitempty" nullable:"false" doc:"Where the request was wrong, item by item." example:"[{\"location\":\"query.window\",\"message\":\"\\\"24\\\" is not a duration\"}]"`
+	Errors []problemDetail `json:"errors,omitempty" doc:"Where the request was wrong, item by item." example:"[{\"location\":\"query.window\",\"message\":\"\\\"24\\\" is not a duration\"}]"`
 }
 
 type problemDetail struct {

@@ -16,8 +16,6 @@ const (
 	maxWindows = 8
 	// maxKeyBytes is the longest counter that a hit can name.
 	maxKeyBytes = 512
-	// clockSlack is how far an asker's clock may be ahead of ours: such a moment is taken to be now.
-	clockSlack = time.Minute
 	// maxDurationText is longer than any duration of ten years is written.
 	maxDurationText = 16
 )
@@ -32,23 +30,23 @@ type ask struct {
 	from, to    moment
 }
 
-// span is a range of time to ask about, and the window that it was asked as.
+// span is a span of time to ask about, and the window that it was asked as.
 type span struct {
 	window string // empty for a range
-	window.Range
+	window.Span
 }
 
-// spans checks an ask and turns it into the ranges that each of its counters is
-// asked about. now is in Unix milliseconds.
-func (a *ask) spans(now int64, maxKeys int) ([]span, error) {
+// spans checks an ask and turns it into the spans that each of its counters is
+// asked about.
+func (a *ask) spans(maxKeys int) ([]span, error) {
 	if err := a.checkKeys(maxKeys); err != nil {
 		return nil, err
 	}
 	switch {
 	case len(a.windows) > 0:
-		return a.windowSpans(now)
+		return a.windowSpans()
 	case a.from != "":
-		return a.rangeSpan(now)
+		return a.rangeSpan()
 	case a.to != "":
 		return nil, badInput("from", "it is missing beside to: a range is from=…&to=…, where to is now by default")
 	}
@@ -94,7 +92,7 @@ func checkKey(param, key string) error {
 	return badInput(param, "%s: allowed are 1 to %d bytes of UTF-8 without control characters", wrong, maxKeyBytes)
 }
 
-func (a *ask) windowSpans(now int64) ([]span, error) {
+func (a *ask) windowSpans() ([]span, error) {
 	if a.from != "" {
 		return nil, badInput("from", "not together with %s: ask about windows or about a range", a.window)
 	}
@@ -104,12 +102,9 @@ func (a *ask) windowSpans(now int64) ([]span, error) {
 	if len(a.windows) > maxWindows {
 		return nil, badInput(a.window, "%d windows in one request: at most %d are allowed", len(a.windows), maxWindows)
 	}
-	at := now
-	var err error
-	if a.at != "" {
-		if at, err = end("at", a.at, now); err != nil {
-			return nil, err
-		}
+	at, err := end("at", a.at)
+	if err != nil {
+		return nil, err
 	}
 	spans := make([]span, len(a.windows))
 	for i, text := range a.windows {
@@ -117,51 +112,42 @@ func (a *ask) windowSpans(now int64) ([]span, error) {
 		if err != nil {
 			return nil, err
 		}
-		spans[i] = span{text, window.Range{From: at - d.Milliseconds(), To: at}}
+		spans[i] = span{text, window.Span{Length: d, To: at}}
 	}
 	return spans, nil
 }
 
-func (a *ask) rangeSpan(now int64) ([]span, error) {
+func (a *ask) rangeSpan() ([]span, error) {
 	if a.at != "" {
 		return nil, badInput("at", "not together with from: the end of a range is to")
 	}
-	r, err := a.asked(now, 0)
-	return []span{{"", r}}, err
+	asked, err := a.asked(0)
+	return []span{{"", asked}}, err
 }
 
-// asked is the range from–to. Where from is not given it lies the default length
+// asked is the span from–to. Where from is not given it begins the default length
 // before to, and to is now where it is not given.
-func (a *ask) asked(now int64, length time.Duration) (window.Range, error) {
-	r := window.Range{To: now}
-	var err error
-	if a.to != "" {
-		if r.To, err = end("to", a.to, now); err != nil {
-			return window.Range{}, err
-		}
+func (a *ask) asked(length time.Duration) (window.Span, error) {
+	to, err := end("to", a.to)
+	if err != nil || a.from == "" {
+		return window.Span{Length: length, To: to}, err
 	}
-	r.From = r.To - length.Milliseconds()
-	if a.from != "" {
-		if r.From, err = a.from.milli("from"); err != nil {
-			return window.Range{}, err
-		}
+	from, err := a.from.milli("from")
+	if err != nil {
+		return window.Span{}, err
 	}
-	if r.From >= r.To {
-		return window.Range{}, badInput("from", "%s is not before to, %s: allowed is an earlier moment", timeOf(r.From).Format(time.RFC3339Nano), timeOf(r.To).Format(time.RFC3339Nano))
+	if from >= to { // if it ends now, only the answer can tell
+		return window.Span{}, badInput("from", "%v", &window.EmptyError{Range: window.Range{From: from, To: to}})
 	}
-	return r, nil
+	return window.Between(from, to), nil
 }
 
-// end reads the moment that a question ends at: at most now.
-func end(param string, m moment, now int64) (int64, error) {
-	at, err := m.milli(param)
-	if err != nil {
-		return 0, err
+// end reads the moment that a question ends at, now where it is not given.
+func end(param string, m moment) (int64, error) {
+	if m == "" {
+		return window.Now, nil
 	}
-	if ahead := at - now; ahead > clockSlack.Milliseconds() {
-		return 0, badInput(param, "%s is later than now, %s: allowed is a moment up to now", timeOf(at).Format(time.RFC3339Nano), timeOf(now).Format(time.RFC3339Nano))
-	}
-	return min(at, now), nil
+	return m.milli(param)
 }
 
 func parseDuration(param, text string) (time.Duration, error) {
@@ -180,7 +166,7 @@ func questions(keys []string, spans []span) []window.Question {
 	out := make([]window.Question, 0, len(keys)*len(spans))
 	for _, key := range keys {
 		for _, s := range spans {
-			out = append(out, window.Question{Counter: key, Range: s.Range})
+			out = append(out, window.Question{Counter: key, Span: s.Span})
 		}
 	}
 	return out

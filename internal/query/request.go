@@ -79,7 +79,7 @@ func (s *service) requestSeries(ctx context.Context, body []byte) (any, error) {
 	if err := decodeRequest(body, &in); err != nil {
 		return nil, err
 	}
-	found, _, err := s.findSeries(ctx, s.now().UnixMilli(), &seriesAsk{in: "body", keys: in.Key, from: in.From, to: in.To, step: in.Step})
+	found, err := s.findSeries(ctx, &seriesAsk{in: "body", keys: in.Key, from: in.From, to: in.To, step: in.Step})
 	if err != nil {
 		return nil, err
 	}

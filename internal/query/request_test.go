@@ -171,10 +171,10 @@ type meeting struct {
 	wait *sync.WaitGroup
 }
 
-func (m meeting) Answer(ctx context.Context, now int64, questions []window.Question) (window.Answers, error) {
+func (m meeting) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	m.wait.Done()
 	m.wait.Wait()
-	return m.reader.Answer(ctx, now, questions)
+	return m.reader.Answer(ctx, questions)
 }
 
 // Requests are answered beside each other, one service's requests are answered

@@ -16,6 +16,7 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
 )
 
 const namespace = "test"
@@ -80,7 +81,7 @@ func commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.T
 	}
 }
 
-// onRedis is a service that reads a Redis; its clock stands at now.
+// onRedis is a service that reads a Redis whose clock stands at now.
 func onRedis(t testing.TB, url string, now time.Time) *service {
 	t.Helper()
 	var u boot.RedisURL
@@ -89,10 +90,10 @@ func onRedis(t testing.TB, url string, now time.Time) *service {
 	}
 	client := boot.Redis{URL: u, Namespace: namespace}.Client()
 	t.Cleanup(func() { _ = client.Close() })
-	store := window.NewStore(client, namespace)
-	s := newService(window.NewReader(store), newHealth(store.Layout, zerolog.Nop()), 1000, Tokens{}, zerolog.Nop())
-	s.now = func() time.Time { return now }
-	return s
+	stack.WatchClock(client).Hold(&now)
+	reader := window.NewReader(window.NewStore(client, namespace))
+	reader.Local = func() time.Time { return now }
+	return newService(reader, newHealth(reader, zerolog.Nop()), 1000, Tokens{}, zerolog.Nop())
 }
 
 // limited bounds the cells and points that the service reads for one request.
@@ -118,6 +119,7 @@ func watched(t testing.TB, s *service) {
 // fakeReader answers without Redis, and checks questions as the real one does.
 type fakeReader struct {
 	layout window.Layout
+	now    time.Time
 	err    error
 
 	mu    sync.Mutex // the hub asks beside the requests
@@ -136,55 +138,72 @@ func (f *fakeReader) forget() {
 	f.asked = nil
 }
 
-func (f *fakeReader) Answer(_ context.Context, now int64, questions []window.Question) (window.Answers, error) {
+func (f *fakeReader) Look(context.Context) (window.Layout, error) { return f.layout, nil }
+
+func (f *fakeReader) ClockDifference() (time.Duration, bool) { return 0, false }
+
+// plan refuses what the real reader would.
+func (f *fakeReader) plan(span window.Span) (window.Plan, error) {
+	now := f.now.UnixMilli()
+	asked, err := span.At(now)
+	if err != nil {
+		return window.Plan{}, err
+	}
+	return f.layout.Plan(namespace, "a", asked, now)
+}
+
+func (f *fakeReader) Answer(_ context.Context, questions []window.Question) (window.Answers, error) {
 	f.mu.Lock()
 	f.asked = questions
 	f.mu.Unlock()
 	if f.err != nil {
 		return window.Answers{}, f.err
 	}
-	out := window.Answers{AsOf: now, Answers: make([]window.Answer, len(questions))}
+	out := window.Answers{Now: f.now.UnixMilli(), AsOf: f.now.UnixMilli(), Answers: make([]window.Answer, len(questions))}
 	for i, q := range questions {
-		plan, err := f.layout.Plan(namespace, q.Counter, q.Range, now)
+		plan, err := f.plan(q.Span)
 		if err != nil {
 			return window.Answers{}, &window.QuestionError{Index: i, Err: err}
 		}
-		out.Answers[i] = window.Answer{Tier: plan.Tier, Complete: true}
+		out.Answers[i] = window.Answer{Range: plan.Range, Tier: plan.Tier, Complete: true, CountingSince: sinceExample.UnixMilli()}
 	}
 	return out, nil
 }
 
-func (f *fakeReader) Series(_ context.Context, now int64, questions []window.SeriesQuestion) ([]window.Series, error) {
+func (f *fakeReader) Series(_ context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
 	out := make([]window.Series, len(questions))
 	for i, q := range questions {
 		f.mu.Lock()
-		f.asked = append(f.asked, window.Question{Counter: q.Counter, Range: q.Range})
+		f.asked = append(f.asked, window.Question{Counter: q.Counter, Span: q.Span})
 		f.mu.Unlock()
-		plan, err := f.layout.Plan(namespace, q.Counter, q.Range, now)
+		plan, err := f.plan(q.Span)
 		if err != nil {
 			return nil, &window.QuestionError{Index: i, Err: err}
 		}
 		step := max(q.Step, plan.Tier.Cell)
-		out[i] = window.Series{Range: q.Range, Step: step, Counts: []int64{1, 2}, Tier: plan.Tier, AsOf: now, Complete: true}
+		out[i] = window.Series{
+			Range: plan.Range, Asked: plan.Range, Step: step, Counts: []int64{1, 2}, Tier: plan.Tier,
+			Now: f.now.UnixMilli(), AsOf: f.now.UnixMilli(), Complete: true,
+		}
 	}
 	return out, nil
 }
 
-func (f *fakeReader) Top(_ context.Context, now int64, asked window.Range, _ int) (window.Top, error) {
+func (f *fakeReader) Top(_ context.Context, asked window.Span, _ int) (window.Top, error) {
 	if f.err != nil {
 		return window.Top{}, f.err
 	}
-	if _, err := f.layout.Plan(namespace, "a", asked, now); err != nil {
+	if _, err := f.plan(asked); err != nil {
 		return window.Top{}, &window.QuestionError{Err: err}
 	}
-	return window.Top{AsOf: now, Floor: 3, Counters: []window.TopCounter{{Counter: "a", Answer: window.Answer{Total: window.Total{Total: 5, Lower: 4, Upper: 6}}}}}, nil
+	return window.Top{AsOf: f.now.UnixMilli(), Floor: 3, Counters: []window.TopCounter{{Counter: "a", Answer: window.Answer{Total: window.Total{Total: 5, Lower: 4, Upper: 6}}}}}, nil
 }
 
-func (f *fakeReader) Names(_ context.Context, now int64, _ window.NamesQuestion) (window.Names, error) {
-	return window.Names{AsOf: now}, f.err
+func (f *fakeReader) Names(_ context.Context, _ window.NamesQuestion) (window.Names, error) {
+	return window.Names{AsOf: f.now.UnixMilli()}, f.err
 }
 
 // fakeNow is when the documented examples were asked.
@@ -192,9 +211,8 @@ var fakeNow = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
 func onFake(t testing.TB) (*service, *fakeReader) {
 	t.Helper()
-	f := &fakeReader{layout: testLayout(t)}
-	known := func(context.Context) (window.Layout, error) { return f.layout, nil }
-	s := newService(f, newHealth(known, zerolog.Nop()), 1000, Tokens{}, zerolog.Nop())
+	f := &fakeReader{layout: testLayout(t), now: fakeNow}
+	s := newService(f, newHealth(f, zerolog.Nop()), 1000, Tokens{}, zerolog.Nop())
 	s.now = func() time.Time { return fakeNow }
 	return s, f
 }

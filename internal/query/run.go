@@ -21,8 +21,8 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	client := settings.Redis.Client()
 	defer client.Close()
 	store := window.NewStore(client, settings.Redis.Namespace)
-	health := newHealth(store.Layout, log)
 	reader := window.NewReader(store)
+	health := newHealth(reader, log)
 	reader.MaxCells, reader.MaxPoints = settings.MaxCells, settings.MaxPoints
 	s := newService(reader, health, settings.MaxKeys, settings.Tokens, log)
 	s.origins = settings.Origins

@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -19,7 +18,7 @@ const defaultSeries = time.Hour
 
 // seriesParams is what GET /v1/series takes.
 type seriesParams struct {
-	Keys   []string `query:"key,explode" required:"true" nullable:"false" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Keys   []string `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	From   moment   `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
 	To     moment   `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	Step   string   `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w), rounded up to whole cells. Default: a cell." example:"1m"`
@@ -57,13 +56,13 @@ type seriesAsk struct {
 	step     string
 }
 
-// questions checks the ask. now is in Unix milliseconds.
-func (a *seriesAsk) questions(now int64, maxKeys int) ([]window.SeriesQuestion, error) {
+// questions checks the ask.
+func (a *seriesAsk) questions(maxKeys int) ([]window.SeriesQuestion, error) {
 	r := &ask{in: a.in, key: "key", keys: a.keys, from: a.from, to: a.to}
 	if err := r.checkKeys(maxKeys); err != nil {
 		return nil, err
 	}
-	asked, err := r.asked(now, defaultSeries)
+	asked, err := r.asked(defaultSeries)
 	if err != nil {
 		return nil, err
 	}
@@ -75,22 +74,25 @@ func (a *seriesAsk) questions(now int64, maxKeys int) ([]window.SeriesQuestion, 
 	}
 	out := make([]window.SeriesQuestion, len(a.keys))
 	for i, key := range a.keys {
-		out[i] = window.SeriesQuestion{Counter: key, Range: asked, Step: step}
+		out[i] = window.SeriesQuestion{Counter: key, Span: asked, Step: step}
 	}
 	return out, nil
 }
 
 // series is the hits of one counter step by step.
 type series struct {
-	Key    string    `json:"key" doc:"The counter." example:"api-1"`
-	Step   string    `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells." example:"1m"`
-	AsOf   time.Time `json:"as_of" doc:"Every hit stored before this moment is in the points. What lies later is still being counted: the last point too, as long as its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
-	Points [][]int64 `json:"points" nullable:"false" doc:"For every step the moment it begins, in Unix milliseconds, and its hits; zeros included. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
+	Key            string     `json:"key" doc:"The counter." example:"api-1"`
+	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells." example:"1m"`
+	AsOf           time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the points. What lies later is still being counted: the last point too, as long as its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
+	Complete       bool       `json:"complete" doc:"False where hits of the range are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
+	CountingSince  time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; not there where that is not known. Steps that had ended by then have no point." example:"2026-10-01T08:00:00Z"`
+	UnfinishedFrom int64      `json:"unfinished_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step that as_of has not passed: from there on points are still being counted. Not there where all steps are finished." example:"1795255200000"`
+	Points         [][2]int64 `json:"points" doc:"For every step since counting began the moment it begins, in Unix milliseconds, and its hits; zeros included. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
 }
 
 // seriesList is the answer about several counters.
 type seriesList struct {
-	Series []series `json:"series" nullable:"false" doc:"One for each counter, in the order asked for, with the same moments."`
+	Series []series `json:"series" doc:"One for each counter, in the order asked for, with the same moments."`
 }
 
 // rawOutput is an answer that is not JSON alone.
@@ -139,9 +141,8 @@ func (s *service) series(ctx context.Context, in *seriesParams) (*rawOutput, err
 	if err != nil {
 		return nil, err.problem("query")
 	}
-	now := s.now().UnixMilli()
 	a := &seriesAsk{in: "query", keys: in.Keys, from: in.From, to: in.To, step: in.Step}
-	found, questions, failed := s.findSeries(ctx, now, a)
+	found, failed := s.findSeries(ctx, a)
 	if failed != nil {
 		return nil, failed
 	}
@@ -162,31 +163,36 @@ func (s *service) series(ctx context.Context, in *seriesParams) (*rawOutput, err
 		}
 		out.Body = append(out.Body, '\n')
 	}
-	if questions[0].Range.To < now {
+	if found[0].Asked.To < found[0].Now {
 		out.CacheControl, out.ETag = validated(view, a.keys, counted(found))
 	}
 	return out, nil
 }
 
 // findSeries checks an ask and reads the answer; its errors are for the client.
-func (s *service) findSeries(ctx context.Context, now int64, a *seriesAsk) ([]window.Series, []window.SeriesQuestion, error) {
-	questions, err := a.questions(now, s.maxKeys)
+func (s *service) findSeries(ctx context.Context, a *seriesAsk) ([]window.Series, error) {
+	questions, err := a.questions(s.maxKeys)
 	if err != nil {
-		return nil, nil, inputProblem(err, a.in)
+		return nil, inputProblem(err, a.in)
 	}
-	found, err := bounded(ctx, s, func(ctx context.Context) ([]window.Series, error) { return s.reader.Series(ctx, now, questions) })
-	var bad *window.QuestionError
-	if errors.As(err, &bad) {
-		return nil, nil, badInput("from", "%v", bad).problem(a.in)
+	found, err := bounded(ctx, s, func(ctx context.Context) ([]window.Series, error) { return s.reader.Series(ctx, questions) })
+	if bad := mendable(err); bad != nil {
+		return nil, (&ask{in: a.in}).refused("", bad)
 	}
-	return found, questions, err
+	return found, err
 }
 
 // seriesJSON is one series, or a list where several were asked for.
 func seriesJSON(keys []string, found []window.Series) any {
 	out := seriesList{Series: make([]series, len(keys))}
 	for i, f := range found {
-		out.Series[i] = series{Key: keys[i], Step: window.FormatDuration(f.Step), AsOf: timeOf(f.AsOf), Points: points(f)}
+		out.Series[i] = series{
+			Key: keys[i], Step: window.FormatDuration(f.Step), AsOf: timeOf(f.AsOf), Complete: f.Complete,
+			CountingSince: sinceOf(f.CountingSince), Points: points(f),
+		}
+		if n := f.Finished(); n < len(f.Counts) {
+			out.Series[i].UnfinishedFrom = f.Start(max(n, f.Begun()))
+		}
 	}
 	if len(keys) == 1 {
 		return out.Series[0]
@@ -194,10 +200,12 @@ func seriesJSON(keys []string, found []window.Series) any {
 	return out
 }
 
-func points(f window.Series) [][]int64 {
-	out := make([][]int64, len(f.Counts))
-	for i, n := range f.Counts {
-		out[i] = []int64{f.Range.From + int64(i)*f.Step.Milliseconds(), n}
+// points are those since counting began.
+func points(f window.Series) [][2]int64 {
+	begun := f.Begun()
+	out := make([][2]int64, 0, len(f.Counts)-begun)
+	for i, n := range f.Counts[begun:] {
+		out = append(out, [2]int64{f.Start(begun + i), n})
 	}
 	return out
 }
@@ -206,14 +214,14 @@ func points(f window.Series) [][]int64 {
 func counted(found []window.Series) []window.Series {
 	out := slices.Clone(found)
 	for i := range out {
-		out[i].AsOf = 0
+		out[i].Now, out[i].AsOf = 0, int64(out[i].Finished())
 	}
 	return out
 }
 
 func seriesExample() series {
 	return series{
-		Key: "api-1", Step: "1m", AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC),
-		Points: [][]int64{{1795255080000, 118}, {1795255140000, 121}},
+		Key: "api-1", Step: "1m", AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: sinceExample,
+		UnfinishedFrom: 1795255200000, Points: [][2]int64{{1795255080000, 118}, {1795255140000, 121}, {1795255200000, 1}},
 	}
 }

@@ -37,11 +37,11 @@ func newService(r reader, h *health, maxKeys int, tokens Tokens, log zerolog.Log
 		reader: r, health: h, maxKeys: maxKeys, tokens: tokens, now: time.Now, metrics: newMetrics(), log: log,
 		failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute}),
 	}
+	s.metrics.registerClock(r.ClockDifference)
 	s.hub = newHub(s.metrics)
 	s.hub.reader = r
-	s.hub.now = func() time.Time { return s.now() }
-	s.hub.read = func(ctx context.Context, now int64, questions []window.Question) (window.Answers, error) {
-		return bounded(ctx, s, func(ctx context.Context) (window.Answers, error) { return s.hub.reader.Answer(ctx, now, questions) })
+	s.hub.read = func(ctx context.Context, questions []window.Question) (window.Answers, error) {
+		return bounded(ctx, s, func(ctx context.Context) (window.Answers, error) { return s.hub.reader.Answer(ctx, questions) })
 	}
 	return s
 }
@@ -72,7 +72,9 @@ func (s *service) routes(mux *http.ServeMux) {
 		fmt.Fprintln(w, "ready")
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
-	mux.Handle("GET /openapi.json", serveOpenAPI(api.OpenAPI()))
+	mux.Handle("GET /openapi.json", serveOpenAPI(api.OpenAPI().MarshalJSON))
+	mux.Handle("GET /openapi-3.0.json", serveOpenAPI(func() ([]byte, error) { return openAPI30(api.OpenAPI()) }))
+	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
 	mux.Handle("GET /docs", serveDocs(api.OpenAPI(), s.tokens.required(), s.now))
 }
 

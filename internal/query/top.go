@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -34,10 +33,12 @@ func (p *topParams) Resolve(ctx huma.Context) []error {
 
 // topAnswer is the answer.
 type topAnswer struct {
-	AsOf   time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z where some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
-	Window string     `json:"window" doc:"The window as it was asked for." example:"1h"`
-	Floor  int64      `json:"floor" doc:"No counter with more hits in the window is missing from the list." example:"37"`
-	Top    []topTotal `json:"top" nullable:"false" doc:"The counters by total, the largest first; those with the same total by name."`
+	AsOf          time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z where some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
+	Window        string     `json:"window" doc:"The window as it was asked for." example:"1h"`
+	Complete      bool       `json:"complete" doc:"False where hits of the window are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
+	CountingSince time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; not there where that is not known." example:"2026-10-01T08:00:00Z"`
+	Floor         int64      `json:"floor" doc:"No counter with more hits in the window is missing from the list." example:"37"`
+	Top           []topTotal `json:"top" doc:"The counters by total, the largest first; those with the same total by name."`
 }
 
 // topTotal is a counter of the list.
@@ -69,7 +70,6 @@ func (s *service) top(ctx context.Context, in *topParams) (*topOutput, error) {
 // findTop answers the same parameters in a query string or in a body; its errors
 // are for the client.
 func (s *service) findTop(ctx context.Context, where string, in *topParams) (topAnswer, error) {
-	now := s.now().UnixMilli()
 	limit, err := in.Limit.read("limit", defaultTop, maxTop)
 	if err != nil {
 		return topAnswer{}, inputProblem(err, where)
@@ -78,21 +78,23 @@ func (s *service) findTop(ctx context.Context, where string, in *topParams) (top
 		return topAnswer{}, badInput("window", "it is missing: allowed is %s", windowHint).problem(where)
 	}
 	a := &ask{in: where, window: "window", windows: []string{in.Window}, at: in.At}
-	spans, err := a.windowSpans(now)
+	spans, err := a.windowSpans()
 	if err != nil {
 		return topAnswer{}, inputProblem(err, where)
 	}
 	found, err := bounded(ctx, s, func(ctx context.Context) (window.Top, error) {
-		return s.reader.Top(ctx, now, spans[0].Range, limit)
+		return s.reader.Top(ctx, spans[0].Span, limit)
 	})
 	if err != nil {
-		var bad *window.QuestionError
-		if errors.As(err, &bad) {
-			return topAnswer{}, a.refused(spans[0], bad)
+		if bad := mendable(err); bad != nil {
+			return topAnswer{}, a.refused(spans[0].window, bad)
 		}
 		return topAnswer{}, err
 	}
-	out := topAnswer{AsOf: timeOf(found.AsOf), Window: in.Window, Floor: found.Floor, Top: make([]topTotal, len(found.Counters))}
+	out := topAnswer{
+		AsOf: timeOf(found.AsOf), Window: in.Window, Complete: found.Complete, CountingSince: sinceOf(found.CountingSince),
+		Floor: found.Floor, Top: make([]topTotal, len(found.Counters)),
+	}
 	for i, c := range found.Counters {
 		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total.Total, Lower: c.Lower, Upper: c.Upper}
 	}
@@ -101,7 +103,7 @@ func (s *service) findTop(ctx context.Context, where string, in *topParams) (top
 
 func topExample() topAnswer {
 	return topAnswer{
-		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Window: "1h", Floor: 37,
+		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Window: "1h", Complete: true, CountingSince: sinceExample, Floor: 37,
 		Top: []topTotal{{Key: "api-1", Total: 1234, Lower: 1229, Upper: 1241}, {Key: "/cart", Total: 311, Lower: 309, Upper: 312}},
 	}
 }

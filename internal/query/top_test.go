@@ -21,19 +21,17 @@ func TestTop(t *testing.T) {
 		hit{"before", minute.Add(-40 * time.Minute), 90})
 	h := onRedis(t, redis.URL(), now).handler()
 	for target, want := range map[string]string{
-		"/v1/top?window=10m&limit=2": `"window":"10m","floor":1,"top":[{"key":"api","total":10,"lower":5,"upper":15},{"key":"other","total":7,"lower":7,"upper":7}]}`,
-		"/v1/top?window=1h&limit=1":  `"window":"1h","floor":15,"top":[{"key":"before","total":90,"lower":90,"upper":90}]}`,
-		"/v1/top?window=2m&at=" + fmt.Sprint(minute.Add(-4*time.Minute).UnixMilli()): `"window":"2m","floor":0,"top":[{"key":"api","total":5,"lower":5,"upper":5}]}`,
-		"/v1/counters":                 `"counters":["api","before","little","other"]}`,
-		"/v1/counters?limit=2":         `"counters":["api","before"],"next":"before"}`,
-		"/v1/counters?after=little":    `"counters":["other"]}`,
-		"/v1/counters?prefix=l":        `"counters":["little"]}`,
-		"/v1/counters?prefix=nothing.": `"counters":[]}`,
+		"/v1/top?window=10m&limit=2": `"window":"10m","complete":true,SINCE,"floor":1,"top":[{"key":"api","total":10,"lower":5,"upper":15},{"key":"other","total":7,"lower":7,"upper":7}]}`,
+		"/v1/top?window=1h&limit=1":  `"window":"1h","complete":true,SINCE,"floor":15,"top":[{"key":"before","total":90,"lower":90,"upper":90}]}`,
+		"/v1/top?window=2m&at=" + fmt.Sprint(minute.Add(-4*time.Minute).UnixMilli()): `"window":"2m","complete":true,SINCE,"floor":0,"top":[{"key":"api","total":5,"lower":5,"upper":5}]}`,
+		"/v1/counters":                 `"complete":false,SINCE,"counters":["api","before","little","other"]}`,
+		"/v1/counters?limit=2":         `"complete":false,SINCE,"counters":["api","before"],"next":"before"}`,
+		"/v1/counters?after=little":    `"complete":false,SINCE,"counters":["other"]}`,
+		"/v1/counters?prefix=l":        `"complete":false,SINCE,"counters":["little"]}`,
+		"/v1/counters?prefix=nothing.": `"complete":false,SINCE,"counters":[]}`,
 	} {
-		asOf, err := json.Marshal(timeOf(now.UnixMilli()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		asOf, since := compact(timeOf(now.UnixMilli())), compact(timeOf(now.Add(-12*time.Hour).UnixMilli()))
+		want = strings.Replace(want, "SINCE", `"counting_since":`+since, 1)
 		resp := ask1(h, http.MethodGet, target, "")
 		if got, want := string(readAll(t, resp)), fmt.Sprintf(`{"as_of":%s,%s`+"\n", asOf, want); resp.StatusCode != http.StatusOK || got != want {
 			t.Errorf("%s: status %d\n%s want\n%s", target, resp.StatusCode, got, want)

@@ -17,6 +17,7 @@ import (
 func TestTotal(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
 	asOf := now.Add(-200 * time.Millisecond)
+	since := timeOf(asOf.Add(-12 * time.Hour).UnixMilli()) // see commit
 	minute := now.Truncate(time.Minute)
 	odd := []string{"a,b", "/cart/1?x=y&z", "größe ☃", "100%25", "a+b c", strings.Repeat("k", maxKeyBytes)}
 	hits := []hit{
@@ -51,7 +52,8 @@ func TestTotal(t *testing.T) {
 		}
 		for i, w := range []time.Duration{10 * time.Minute, 59 * time.Minute, 20 * time.Hour} {
 			for j := i; j < len(want); j += 3 {
-				want[j].From, want[j].To, want[j].Complete = now.Add(-w), now, w < 12*time.Hour // when counting began
+				want[j].From, want[j].To, want[j].CountingSince = now.Add(-w), now, since
+				want[j].Complete = !want[j].From.Before(since)
 			}
 		}
 		if !slices.Equal(got.Totals, want) {
@@ -85,7 +87,7 @@ func TestTotal(t *testing.T) {
 	t.Run("a range", func(t *testing.T) {
 		from, to := minute.Add(-31*time.Minute), minute.Add(-29*time.Minute)
 		got := get(t, url.Values{"key": {"api"}, "from": {milli(from)}, "to": {milli(to)}}).Totals
-		want := []total{{Key: "api", From: from, To: to, Total: 100, Lower: 100, Upper: 100, Cell: "1m", Complete: true}}
+		want := []total{{Key: "api", From: from, To: to, Total: 100, Lower: 100, Upper: 100, Cell: "1m", Complete: true, CountingSince: since}}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
@@ -154,11 +156,11 @@ func TestTotalOfNothingCounted(t *testing.T) {
 
 // The answer has the contract's fields and no others.
 func TestTotalFields(t *testing.T) {
-	s, _ := onFake(t)
-	s.now = func() time.Time { return fakeNow.Add(200 * time.Millisecond) }
+	s, f := onFake(t)
+	f.now = fakeNow.Add(200 * time.Millisecond)
 	for target, want := range map[string]string{
-		"/v1/total?key=K&window=24h": "cell complete from key lower to total upper window",
-		"/v1/total?key=K&from=" + url.QueryEscape(fakeNow.Add(-time.Hour).Format(time.RFC3339)): "cell complete from key lower to total upper",
+		"/v1/total?key=K&window=24h": "cell complete counting_since from key lower to total upper window",
+		"/v1/total?key=K&from=" + url.QueryEscape(fakeNow.Add(-time.Hour).Format(time.RFC3339)): "cell complete counting_since from key lower to total upper",
 	} {
 		resp := ask1(s.handler(), http.MethodGet, target, "")
 		if got := resp.Header.Get("Content-Type"); got != "application/json" {

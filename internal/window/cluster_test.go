@@ -74,7 +74,7 @@ func TestSlotMoves(t *testing.T) {
 		var cursor *redis.StringCmd
 		var counts *redis.MapStringStringCmd
 		known := false
-		if err := window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
+		if _, err := window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
 			cursor = p.HGet(t.Context(), cursorKey(shard), "seq")
 		}, func(p redis.Pipeliner) {
 			known = cursor.Val() != ""

@@ -347,7 +347,7 @@ func layoutIsFixed(t *testing.T, r *rig) {
 func answersFollowTheNamespace(t *testing.T, r *rig) {
 	now := time.Now()
 	ask := func() (window.Answers, error) {
-		return r.reader.Answer(t.Context(), now.UnixMilli(), []window.Question{{Counter: "a", Range: window.Range{From: now.UnixMilli() - 60_000, To: now.UnixMilli()}}})
+		return r.answer(now, window.Question{Counter: "a", Span: window.Last(time.Minute)})
 	}
 	if a, err := ask(); err != nil || a.AsOf != 0 || a.Answers[0].Complete {
 		t.Errorf("before any commit: %+v, %v", a, err)
@@ -391,14 +391,14 @@ func oneAnswerFromAllShards(t *testing.T, r *rig) {
 	for i := range 100 {
 		name := fmt.Sprintf("c%d", i)
 		all.Add([]byte(name), window.HashCounter([]byte(name)), now.UnixMilli(), now.UnixMilli(), int64(i+1))
-		questions = append(questions, window.Question{Counter: name, Range: window.Range{From: now.UnixMilli() - 60_000, To: now.UnixMilli() + 1000}})
+		questions = append(questions, window.Question{Counter: name, Span: window.Between(now.UnixMilli()-59_000, window.Now)})
 	}
 	for shard, w := range r.writers() {
 		if _, err := w.Commit(t.Context(), all.Shard(shard), cursorAt(1, now.Add(time.Duration(shard)*time.Second))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := r.reader.Answer(t.Context(), now.UnixMilli()+1000, questions)
+	got, err := r.answer(now.Add(5*time.Second), questions...)
 	if err != nil || got.AsOf != now.UnixMilli() {
 		t.Fatalf("as of %d, %v; want the earliest of the shards, %d", got.AsOf, err, now.UnixMilli())
 	}
@@ -452,7 +452,7 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 	}
 	ask := func(back time.Duration) window.Answers {
 		t.Helper()
-		a, err := r.reader.Answer(t.Context(), now.UnixMilli(), []window.Question{{Counter: "a", Range: window.Range{From: now.Add(-back).UnixMilli(), To: now.UnixMilli()}}})
+		a, err := r.answer(now, window.Question{Counter: "a", Span: window.Last(back)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,3 +52,17 @@ func foreignCommand(command redis.Cmder) *ForeignError {
 	}
 	return &ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
 }
+
+// foreignReply is the error of a pipeline, with the key named if Redis says that
+// a value is of another type. The first argument of each command is its key.
+func foreignReply(cmds []redis.Cmder, err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, cmd := range cmds {
+		if redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE") {
+			return foreign(cmd.Args()[1].(string), cmd.Err())
+		}
+	}
+	return err
+}

@@ -42,8 +42,11 @@ type NamesQuestion struct {
 
 // Names is a page of counters.
 type Names struct {
-	AsOf     int64 // as in Answers
-	Counters []string
+	AsOf int64 // as in Answers
+	// Complete and CountingSince are as in Answer, of the longest window.
+	Complete      bool
+	CountingSince int64
+	Counters      []string
 	// Next is what to ask for as After, where there may be more. A page can be
 	// shorter than its limit, even empty, and have a next one.
 	Next string
@@ -53,35 +56,44 @@ type Names struct {
 // hits any more.
 const maxNameRounds = 8
 
-// Names lists the counters that may have hits in the longest window before now
-// (Unix milliseconds). Errors are as those of Answer. MaxCells makes pages
-// shorter; it is a *TooMuchError where it does not allow one counter.
-func (r *Reader) Names(ctx context.Context, now int64, q NamesQuestion) (Names, error) {
-	on, err := r.survey(ctx)
+// Names lists the counters that may have hits in the longest window before now.
+// Errors are as those of Answer. MaxCells makes pages shorter; it is a
+// *TooMuchError where it does not allow one counter.
+func (r *Reader) Names(ctx context.Context, q NamesQuestion) (out Names, err error) {
+	err = r.surveyed(ctx, func(on survey) error {
+		out, err = r.names(ctx, on, q)
+		return err
+	})
+	return out, err
+}
+
+func (r *Reader) names(ctx context.Context, on survey, q NamesQuestion) (Names, error) {
+	layout := on.known.layout
+	coarsest := layout.Tiers[len(layout.Tiers)-1]
+	longest := Last(coarsest.Window)
+	plans, err := r.plan(layout, []Question{{"", longest}}, on.at.milli)
 	if err != nil {
 		return Names{}, err
 	}
-	coarsest := on.layout.Tiers[len(on.layout.Tiers)-1]
-	longest := Range{From: now - coarsest.Window.Milliseconds(), To: now}
-	plan, err := on.layout.Plan(r.store.keys.namespace, "", longest, now)
-	if err != nil {
-		return Names{}, err
-	}
+	plan := plans[0]
 	most, err := r.affordable(plan, 1)
 	if err != nil {
 		return Names{}, err
 	}
-	out := Names{AsOf: on.asOf, Next: q.After}
+	out := Names{AsOf: on.asOf(), Complete: on.complete(plan.Range), CountingSince: on.countingSince(), Next: q.After}
 	for range maxNameRounds {
-		names, more, err := r.namesAfter(ctx, on.layout, longest, q.Prefix, out.Next, min(q.Limit-len(out.Counters), most))
+		names, more, err := r.namesAfter(ctx, layout, plan.Range, q.Prefix, out.Next, min(q.Limit-len(out.Counters), most))
 		if err != nil {
 			return Names{}, err
+		}
+		if !r.holds(on, time.Duration(coarsest.grace())*time.Millisecond) {
+			return Names{}, errStale
 		}
 		questions := make([]Question, len(names))
 		for i, name := range names {
 			questions[i] = Question{name, longest}
 		}
-		found, err := r.Answer(ctx, now, questions)
+		found, err := r.answerAt(ctx, on, questions)
 		if err != nil {
 			return Names{}, err
 		}
@@ -113,7 +125,7 @@ func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix
 		between.Min = "(" + after
 	}
 	var lists []*redis.StringSliceCmd
-	if _, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	if cmds, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := range l.Shards {
 			for epoch := coarsest.epochAt(longest.From); epoch <= coarsest.epochAt(longest.To-1); epoch++ {
 				lists = append(lists, p.ZRangeByLex(ctx, r.store.keys.names(shard, epoch), between))
@@ -121,7 +133,7 @@ func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix
 		}
 		return nil
 	}); err != nil {
-		return nil, false, fmt.Errorf("read names of %d shards: %w", l.Shards, err)
+		return nil, false, fmt.Errorf("read names of %d shards: %w", l.Shards, foreignReply(cmds, err))
 	}
 	// A list that was cut off may go on after its last name: nothing beyond that is known.
 	cut := ""

@@ -47,39 +47,43 @@ func (s *Store) findMasters(ctx context.Context) {
 // readInOrder sends the commands that both functions queue, each with its key as
 // first argument. What first reads of a shard is never newer than what then reads
 // of it. Both may be called again, after which only the commands of the last call
-// have replies.
+// have replies. It returns what the servers' clocks said when all of it had been read.
+// A key of another type is a *ForeignError.
 //
 // The commands of a node go over one connection, so to one process with one
 // history, and all nodes are asked at once. No redirect is followed: of a slot
 // that moves, a redirected cursor would be read after the counts that it tells
 // of. Where one is on its way all is read again in two steps, with redirects. What
 // that cannot see is a fail-over between the two that loses commits.
-func (s *Store) readInOrder(ctx context.Context, first, then func(redis.Pipeliner)) error {
+func (s *Store) readInOrder(ctx context.Context, first, then func(redis.Pipeliner)) (serverTimes, error) {
 	if s.cluster == nil {
-		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		var clock *redis.TimeCmd
+		cmds, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			first(p)
 			then(p)
+			clock = p.Time(ctx)
 			return nil
 		})
-		return err
+		return serverTimes{"": clock.Val()}, foreignReply(cmds, err)
 	}
-	err := s.readByNode(ctx, first, then)
+	times, err := s.readByNode(ctx, first, then)
 	if err == nil || errors.Is(err, redis.Nil) {
-		return err
+		return times, err
 	}
 	s.cluster.ReloadState(ctx)
 	if !redirected(err) {
-		return err
+		return nil, err
 	}
 	for _, queue := range []func(redis.Pipeliner){first, then} {
-		if _, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error { queue(p); return nil }); err != nil {
-			return err
+		cmds, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error { queue(p); return nil })
+		if err != nil {
+			return nil, foreignReply(cmds, err)
 		}
 	}
-	return nil
+	return s.times(ctx)
 }
 
-func (s *Store) readByNode(ctx context.Context, first, then func(redis.Pipeliner)) error {
+func (s *Store) readByNode(ctx context.Context, first, then func(redis.Pipeliner)) (serverTimes, error) {
 	queued := s.cluster.Pipeline()
 	first(queued)
 	then(queued)
@@ -87,7 +91,7 @@ func (s *Store) readByNode(ctx context.Context, first, then func(redis.Pipeliner
 	for _, cmd := range queued.Cmds() {
 		node, err := s.cluster.MasterForKey(ctx, cmd.Args()[1].(string))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if nodes[node] == nil {
 			nodes[node] = node.Pipeline()
@@ -95,13 +99,34 @@ func (s *Store) readByNode(ctx context.Context, first, then func(redis.Pipeliner
 		_ = nodes[node].Process(ctx, cmd) // queues it
 	}
 	var group errgroup.Group
-	for _, pipeline := range nodes {
+	clocks := make(map[string]*redis.TimeCmd, len(nodes))
+	for node, pipeline := range nodes {
+		clocks[node.Options().Addr] = pipeline.Time(ctx)
 		group.Go(func() error {
-			_, err := pipeline.Exec(ctx)
-			return err
+			cmds, err := pipeline.Exec(ctx)
+			return foreignReply(cmds, err)
 		})
 	}
-	return group.Wait()
+	err := group.Wait()
+	times := make(serverTimes, len(clocks))
+	for address, clock := range clocks {
+		times[address] = clock.Val()
+	}
+	return times, err
+}
+
+// times asks all masters of a cluster for their clocks.
+func (s *Store) times(ctx context.Context) (serverTimes, error) {
+	var mu sync.Mutex
+	out := make(serverTimes)
+	err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		at, err := node.Time(ctx).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		out[node.Options().Addr] = at
+		return err
+	})
+	return out, err
 }
 
 // redirected reports whether a node said that another one has the slot, or that key of it.

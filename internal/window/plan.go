@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Range is the time that a question is about: from From up to, not including,
-// To; Unix milliseconds. To == now asks about everything applied so far: hits
-// that lie in the cell of To count whole.
+// Range is a piece of time: from From up to, not including, To; Unix milliseconds.
+// To == now asks about everything applied so far: hits that lie in the cell of To
+// count whole, unless some are known to be dated later (see sum).
 type Range struct{ From, To int64 }
 
 // Plan says which hashes answer a question about one counter, and how their
@@ -49,8 +49,9 @@ func (e *OutOfReachError) Error() string {
 }
 
 // Plan chooses the finest tier that still holds all of the range at the moment
-// now (Unix milliseconds). It returns an *OutOfReachError where none does, and
-// another error for a range that is empty or lies ahead of now.
+// now (by Redis's clock, Unix milliseconds). It returns an *OutOfReachError where
+// none does, an *EmptyError for a range that is empty, and an *AheadError for one
+// that ends later.
 //
 // A range that ends before now may cut a cell at its end, too. Where finer tiers
 // reach back to the beginning of that cell, they answer the rest of the range,
@@ -89,9 +90,9 @@ func (l Layout) newPlan(counter string, r Range, now int64, t Tier) Plan {
 func (l Layout) reaching(r Range, now int64) (Tier, error) {
 	switch {
 	case r.From >= r.To:
-		return Tier{}, fmt.Errorf("the range is empty: from must be before to")
+		return Tier{}, &EmptyError{r}
 	case r.To > now:
-		return Tier{}, fmt.Errorf("the range ends %s after now", time.Duration(r.To-now)*time.Millisecond)
+		return Tier{}, &AheadError{To: r.To, Now: now}
 	}
 	for _, t := range l.Tiers {
 		if now-r.From <= t.Window.Milliseconds() {
@@ -140,23 +141,27 @@ type Cell struct{ Field, Count int64 }
 // sum adds the cells of the plan's hashes, which are given by key. Cells inside
 // the range count whole. A cell that an edge cuts counts in Upper whole, in Lower
 // not at all, and in Total by the part of its elapsed time that lies inside, rounded.
-func (p Plan) sum(hashes map[string][]Cell) Total {
+//
+// ahead is a moment after now up to which there may be hits, because the clock of
+// NATS is ahead of Redis's, and 0 if none are known: the end of a range that ends
+// now then cuts its cell like any other end.
+func (p Plan) sum(hashes map[string][]Cell, ahead int64) Total {
 	var out Total
 	for _, part := range p.parts {
 		for _, h := range part.hashes {
 			for _, c := range hashes[h.key] {
-				part.add(&out, part.tier.cellOf(h.epoch, c.Field), c.Count, p.now)
+				part.add(&out, part.tier.cellOf(h.epoch, c.Field), c.Count, max(p.now, ahead))
 			}
 		}
 	}
 	return out
 }
 
-func (p part) add(out *Total, cell, n, now int64) {
+func (p part) add(out *Total, cell, n, latest int64) {
 	start := p.tier.cellStart(cell)
 	end := start + p.tier.cellMillis()
-	// A cell that is still being filled has hits up to now only.
-	filled := min(end, now)
+	// A cell that is still being filled has hits up to the latest moment only.
+	filled := min(end, latest)
 	from, to := max(start, p.From), min(filled, p.To)
 	switch {
 	case from >= to: // outside

@@ -108,7 +108,7 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, want := p.sum(hashesOf(l, "c", hits, now)), truth(hits, r)
+		got, want := p.sum(hashesOf(l, "c", hits, now), 0), truth(hits, r)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("%+v does not hold the truth, %d", got, want)
 		}
@@ -218,7 +218,7 @@ func TestACutCellCountsInProportion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.sum(hashesOf(l, "c", hits, now)); got != want {
+		if got := p.sum(hashesOf(l, "c", hits, now), 0); got != want {
 			t.Errorf("from %d s ago: %+v; want %+v", (now-from)/1000, got, want)
 		}
 	}
@@ -229,7 +229,7 @@ func TestSumsStopAtTheLargestNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := p.sum(map[string][]Cell{p.parts[0].hashes[0].key: {{0, math.MaxInt64}, {1, math.MaxInt64}}})
+	got := p.sum(map[string][]Cell{p.parts[0].hashes[0].key: {{0, math.MaxInt64}, {1, math.MaxInt64}}}, 0)
 	if got != (Total{math.MaxInt64, math.MaxInt64, math.MaxInt64}) {
 		t.Errorf("%+v", got)
 	}

@@ -17,7 +17,7 @@ func TestSeriesPointsAreExact(t *testing.T) {
 		r := genRange(l, now).Draw(t, "range")
 		step := time.Duration(rapid.IntRange(0, 5000).Draw(t, "step")) * time.Second
 
-		p, err := l.planSeries("ns", SeriesQuestion{"c", r, step}, now)
+		p, err := l.planSeries("ns", SeriesQuestion{"c", Between(r.From, r.To), step}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestSeriesOutOfReach(t *testing.T) {
 	l := Layout{Tiers: mustTiers(t, defaultTiers), Shards: 16}
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
 	var out *OutOfReachError
-	if _, err := l.planSeries("ns", SeriesQuestion{"c", Range{now - (721 * time.Hour).Milliseconds(), now}, 0}, now); !errors.As(err, &out) {
+	if _, err := l.planSeries("ns", SeriesQuestion{"c", Last(721 * time.Hour), 0}, now); !errors.As(err, &out) {
 		t.Errorf("a range of 721h: %v; want an OutOfReachError", err)
 	}
 }

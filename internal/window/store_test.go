@@ -44,6 +44,8 @@ var cases = []struct {
 	{"a foreign cursor ends the writer", aForeignCursorEndsTheWriter},
 	{"a lost reply hides no failed command", aLostReplyHidesNoFailedCommand},
 	{"names are listed", namesAreListed},
+	{"answers go by the clock of redis", answersGoByTheClockOfRedis},
+	{"an answer takes one round trip", anAnswerTakesOneRoundTrip},
 }
 
 func TestStore(t *testing.T) {
@@ -69,6 +71,7 @@ func TestStore(t *testing.T) {
 // programs' own client.
 type backend struct {
 	client      redis.UniversalClient
+	clock       *stack.RedisClock // of the client
 	stop, start func(key string)  // the server that holds the key
 	cannot      map[string]string // cases, and why not
 }
@@ -128,7 +131,14 @@ type rig struct {
 	*backend
 	t      *testing.T
 	store  *window.Store
-	reader *window.Reader
+	reader *window.Reader // by which the local clock stands still
+}
+
+// at lets Redis's clock say now while ask runs.
+func (r *rig) at(now time.Time, ask func()) {
+	r.clock.Hold(&now)
+	defer r.clock.Hold(nil)
+	ask()
 }
 
 func newRig(t *testing.T, b *backend) *rig {
@@ -144,7 +154,12 @@ func newRig(t *testing.T, b *backend) *rig {
 	if err := store.AddStream(ctx, "HITS"); err != nil {
 		t.Fatal(err)
 	}
-	return &rig{b, t, store, window.NewReader(store)}
+	if b.clock == nil {
+		b.clock = stack.WatchClock(b.client)
+	}
+	reader, began := window.NewReader(store), time.Now()
+	reader.Local = func() time.Time { return began }
+	return &rig{b, t, store, reader}
 }
 
 func cursorKey(shard int) string { return fmt.Sprintf("test:{%d}:cursor:HITS", shard) }
@@ -176,11 +191,15 @@ func cursorAt(seq uint64, at time.Time) window.Cursor {
 
 func (r *rig) total(counter string, w time.Duration, now time.Time) window.Answer {
 	r.t.Helper()
-	out, err := r.reader.Answer(r.t.Context(), now.UnixMilli(), []window.Question{{
-		Counter: counter, Range: window.Range{From: now.Add(-w).UnixMilli(), To: now.UnixMilli()},
-	}})
+	out, err := r.answer(now, window.Question{Counter: counter, Span: window.Last(w)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return out.Answers[0]
+}
+
+// answer asks when Redis's clock says now.
+func (r *rig) answer(now time.Time, questions ...window.Question) (out window.Answers, err error) {
+	r.at(now, func() { out, err = r.reader.Answer(r.t.Context(), questions) })
+	return out, err
 }

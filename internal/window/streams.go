@@ -55,6 +55,22 @@ func parseListed(stream, value string) (Listed, error) {
 	return Listed{Ended: at}, nil
 }
 
+// checkList says what of the list cannot be read.
+func checkList(list map[string]string) error {
+	for stream, value := range list {
+		var err error
+		if stream == beganField {
+			_, err = parseBegan(value)
+		} else {
+			_, err = parseListed(stream, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // AddStream lists a stream as live, when it was created not being known.
 func (s *Store) AddStream(ctx context.Context, stream string) error {
 	return s.AddStreamSince(ctx, stream, 0)

@@ -52,7 +52,7 @@ func aNewStreamHoldsAsOfAtItsCreation(t *testing.T, r *rig) {
 		if err := r.store.AddStreamSince(t.Context(), "NEW", test.created); err != nil {
 			t.Fatal(err)
 		}
-		a, err := r.reader.Answer(t.Context(), now.UnixMilli(), []window.Question{{Counter: "a", Range: window.Range{From: now.Add(-10 * time.Second).UnixMilli(), To: now.UnixMilli()}}})
+		a, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "a", Span: window.Last(10 * time.Second)}})
 		if err != nil || a.AsOf != test.asOf || a.Answers[0].Complete {
 			t.Errorf("%+v, %v: want as_of %d, not complete", a, err, test.asOf)
 		}
@@ -123,7 +123,7 @@ func whatHasEndedExpires(t *testing.T, r *rig) {
 
 	ask := func(back time.Duration) window.Answers {
 		t.Helper()
-		a, err := r.reader.Answer(t.Context(), now.UnixMilli(), []window.Question{{Counter: "a", Range: window.Range{From: now.Add(-back).UnixMilli(), To: now.UnixMilli()}}})
+		a, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "a", Span: window.Last(back)}})
 		if err != nil {
 			t.Fatal(err)
 		}

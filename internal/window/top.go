@@ -3,9 +3,11 @@ package window
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,7 +23,10 @@ const (
 // Top is the counters with most hits, and what is known of the others.
 type Top struct {
 	// AsOf is as in Answers. The totals may have later hits too.
-	AsOf int64
+	AsOf     int64
+	Complete bool // see Answer
+	// CountingSince is as in Answer.
+	CountingSince int64
 	// Floor is a number of hits: no counter that is not in the list had more, of
 	// those that were applied at AsOf.
 	Floor    int64
@@ -48,15 +53,20 @@ type candidate struct {
 // among the first, or until maxTopReads or MaxCells stop it: Floor then says what
 // may be missing. It is a *TooMuchError where MaxCells does not allow even limit
 // counters to be read.
-func (r *Reader) Top(ctx context.Context, now int64, asked Range, limit int) (Top, error) {
-	on, err := r.survey(ctx)
+func (r *Reader) Top(ctx context.Context, asked Span, limit int) (out Top, err error) {
+	err = r.surveyed(ctx, func(on survey) error {
+		out, err = r.top(ctx, on, asked, limit)
+		return err
+	})
+	return out, err
+}
+
+func (r *Reader) top(ctx context.Context, on survey, span Span, limit int) (Top, error) {
+	plans, err := r.plan(on.known.layout, []Question{{"", span}}, on.at.milli)
 	if err != nil {
 		return Top{}, err
 	}
-	plan, err := on.layout.Plan(r.store.keys.namespace, "", asked, now)
-	if err != nil {
-		return Top{}, &QuestionError{0, err}
-	}
+	plan := plans[0]
 	candidates, floor, err := r.candidates(ctx, on, plan)
 	if err != nil {
 		return Top{}, err
@@ -66,10 +76,10 @@ func (r *Reader) Top(ctx context.Context, now int64, asked Range, limit int) (To
 		return Top{}, err
 	}
 	most = min(most, limit+maxTopReads)
-	out := Top{AsOf: on.asOf, Floor: floor}
+	out := Top{AsOf: on.asOf(), Complete: on.complete(plan.Range), CountingSince: on.countingSince(), Floor: floor}
 	for len(candidates) > 0 && most > 0 && !out.settled(limit, candidates[0].bound) {
 		chunk := candidates[:min(len(candidates), max(topChunk, limit), most)]
-		if err := r.readCandidates(ctx, now, asked, chunk, &out); err != nil {
+		if err := r.readCandidates(ctx, on, span, chunk, &out); err != nil {
 			return Top{}, err
 		}
 		candidates, most = candidates[len(chunk):], most-len(chunk)
@@ -83,26 +93,35 @@ func (r *Reader) Top(ctx context.Context, now int64, asked Range, limit int) (To
 
 // candidates are the listed counters, the largest bound first. floor bounds all others.
 func (r *Reader) candidates(ctx context.Context, on survey, plan Plan) (out []candidate, floor int64, err error) {
-	tier, first, last := on.layout.segments(plan)
-	replies := make([]*redis.SliceCmd, 0, on.layout.Shards)
-	if _, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for shard := range on.layout.Shards {
+	layout := on.known.layout
+	level, first, last := layout.segments(plan)
+	tier := layout.Tiers[level]
+	var read []*summaries
+	cmds, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for shard := range layout.Shards {
 			var keys []string
 			for _, stream := range on.streams {
 				for cell := first; cell <= last; cell++ {
-					keys = append(keys, r.store.keys.summary(shard, on.layout.Tiers[tier], cell, stream))
+					keys = append(keys, r.store.keys.summary(shard, tier, cell, stream))
 				}
 			}
 			if len(keys) > 0 {
-				replies = append(replies, p.MGet(ctx, keys...))
+				read = append(read, &summaries{keys: keys, there: p.Exists(ctx, keys...), texts: p.MGet(ctx, keys...)})
 			}
 		}
 		return nil
-	}); err != nil {
-		return nil, 0, fmt.Errorf("read the summaries of %d segments: %w", last-first+1, err)
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the summaries of %d segments: %w", last-first+1, foreignReply(cmds, err))
 	}
-	for _, reply := range replies {
-		found, unlisted, err := boundsOf(reply)
+	if !r.holds(on, time.Duration(tier.grace())*time.Millisecond) {
+		return nil, 0, errStale
+	}
+	for _, shard := range read {
+		if err := r.checkSummaries(ctx, shard); err != nil {
+			return nil, 0, err
+		}
+		found, unlisted, err := shard.bounds()
 		if err != nil {
 			return nil, 0, err
 		}
@@ -114,18 +133,50 @@ func (r *Reader) candidates(ctx context.Context, on survey, plan Plan) (out []ca
 	return out, floor, nil
 }
 
-// boundsOf adds up the summaries of one shard. A counter has at most its count
-// in each summary that lists it and at most the floor of each that does not.
-func boundsOf(reply *redis.SliceCmd) (listed []candidate, unlisted int64, err error) {
+// summaries are those of a shard.
+type summaries struct {
+	keys  []string
+	there *redis.IntCmd // how many of the keys exist, of whatever type
+	texts *redis.SliceCmd
+}
+
+// checkSummaries looks again if there were more keys than values: MGET takes a key
+// of another type for one that is not there, and the counters that its hits belong
+// to would be missing without a word.
+func (r *Reader) checkSummaries(ctx context.Context, s *summaries) error {
+	var missing []string
+	for i, value := range s.texts.Val() {
+		if value == nil {
+			missing = append(missing, s.keys[i])
+		}
+	}
+	if int(s.there.Val()) <= len(s.keys)-len(missing) {
+		return nil
+	}
+	cmds, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range missing {
+			p.Get(ctx, key)
+		}
+		return nil
+	})
+	if err = foreignReply(cmds, err); errors.Is(err, redis.Nil) {
+		return nil // it has expired in between
+	}
+	return err
+}
+
+// bounds adds the summaries up. A counter has at most its count in each summary
+// that lists it and at most the floor of each that does not.
+func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
 	above := make(map[string]int64) // the sum of count - floor where a counter is listed
-	for i, value := range reply.Val() {
+	for i, value := range s.texts.Val() {
 		text, found := value.(string)
 		if !found {
 			continue
 		}
 		floor, entries, err := decodeSummary(text)
 		if err != nil {
-			return nil, 0, fmt.Errorf("summary %v: %w", reply.Args()[1+i], err)
+			return nil, 0, &ForeignError{s.keys[i], fmt.Errorf("as a summary %w", err)}
 		}
 		for _, e := range entries {
 			above[e.name] = addCounts(above[e.name], max(e.count-floor, 0))
@@ -140,12 +191,12 @@ func boundsOf(reply *redis.SliceCmd) (listed []candidate, unlisted int64, err er
 }
 
 // readCandidates puts counters with hits in the range on the list.
-func (r *Reader) readCandidates(ctx context.Context, now int64, asked Range, chunk []candidate, out *Top) error {
+func (r *Reader) readCandidates(ctx context.Context, on survey, asked Span, chunk []candidate, out *Top) error {
 	questions := make([]Question, len(chunk))
 	for i, c := range chunk {
 		questions[i] = Question{c.counter, asked}
 	}
-	found, err := r.Answer(ctx, now, questions)
+	found, err := r.answerAt(ctx, on, questions)
 	if err != nil {
 		return err
 	}

@@ -66,11 +66,17 @@ func (f *feed) flush() {
 
 func (r *rig) top(w time.Duration, now time.Time, limit int) window.Top {
 	r.t.Helper()
-	top, err := r.reader.Top(r.t.Context(), now.UnixMilli(), window.Range{From: now.Add(-w).UnixMilli(), To: now.UnixMilli()}, limit)
+	top, err := r.topOf(window.Last(w), now, limit)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return top
+}
+
+// topOf asks when Redis's clock says now.
+func (r *rig) topOf(asked window.Span, now time.Time, limit int) (out window.Top, err error) {
+	r.at(now, func() { out, err = r.reader.Top(r.t.Context(), asked, limit) })
+	return out, err
 }
 
 // totals are those of all counters in a window, by name.
@@ -80,9 +86,9 @@ func (r *rig) totals(counters []string, w time.Duration, now time.Time) map[stri
 	for chunk := range slices.Chunk(counters, 2000) {
 		questions := make([]window.Question, len(chunk))
 		for i, c := range chunk {
-			questions[i] = window.Question{Counter: c, Range: window.Range{From: now.Add(-w).UnixMilli(), To: now.UnixMilli()}}
+			questions[i] = window.Question{Counter: c, Span: window.Last(w)}
 		}
-		found, err := r.reader.Answer(r.t.Context(), now.UnixMilli(), questions)
+		found, err := r.answer(now, questions...)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -221,7 +227,7 @@ func theTopOfAFew(t *testing.T, r *rig) {
 	if got := r.top(24*time.Hour, now, 1); got.Counters[0].Counter != "before" || got.Floor != 5 {
 		t.Errorf("a day: %+v", got)
 	}
-	top, err := r.reader.Top(t.Context(), now.UnixMilli(), window.Range{From: 0, To: now.UnixMilli()}, 1)
+	top, err := r.topOf(window.Between(0, window.Now), now, 1)
 	if err == nil || !strings.Contains(err.Error(), "reaches back") {
 		t.Errorf("beyond reach: %+v, %v", top, err)
 	}
@@ -327,6 +333,9 @@ func aForeignSummaryIsLeftAsItIs(t *testing.T, r *rig) {
 	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 3 {
 		t.Errorf("counted %+v, want 3", a)
 	}
+	if _, err := r.topOf(window.Last(time.Second), now, 1); err == nil {
+		t.Error("the reader takes a foreign summary for silence")
+	}
 }
 
 func namesAreListed(t *testing.T, r *rig) {
@@ -349,7 +358,9 @@ func namesAreListed(t *testing.T, r *rig) {
 		var out []string
 		q := window.NamesQuestion{Prefix: prefix, Limit: limit}
 		for range 1000 {
-			page, err := r.reader.Names(t.Context(), now.UnixMilli(), q)
+			var page window.Names
+			var err error
+			r.at(now, func() { page, err = r.reader.Names(t.Context(), q) })
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -184,10 +184,9 @@ func (r *rig) hashes(t *testing.T) (one [densest][]string, hundred []string) {
 	defer client.Close()
 	client.AddHook(seen)
 	reader := window.NewReader(window.NewStore(client, namespace))
-	now := time.Now().UnixMilli()
 	ask := func(questions ...window.Question) []string {
 		seen.keys = nil
-		if _, err := reader.Answer(t.Context(), now, questions); err != nil {
+		if _, err := reader.Answer(t.Context(), questions); err != nil {
 			t.Fatal(err)
 		}
 		return seen.keys
@@ -195,7 +194,7 @@ func (r *rig) hashes(t *testing.T) (one [densest][]string, hundred []string) {
 	var all []window.Question
 	for i := range densest {
 		back := func(d time.Duration) window.Question {
-			return window.Question{Counter: counterName(i), Range: window.Range{From: now - d.Milliseconds(), To: now}}
+			return window.Question{Counter: counterName(i), Span: window.Last(d)}
 		}
 		one[i] = ask(back(day))
 		all = append(all, back(time.Minute), back(time.Hour), back(day), back(30*day))

@@ -47,11 +47,8 @@ func TestEveryCandidateCountsRight(t *testing.T) {
 		t.Run("tallyroll/"+s.stream, func(t *testing.T) {
 			f := r.tallyroll(t, []*stored{s}, 1, "INGEST_STREAMS="+s.stream)
 			reader := window.NewReader(window.NewStore(r.rdb, namespace))
-			now := time.Now().UnixMilli()
 			check(t, f, func(counter string) (int64, error) {
-				out, err := reader.Answer(t.Context(), now, []window.Question{{
-					Counter: counter, Range: window.Range{From: now - (20 * time.Hour).Milliseconds(), To: now},
-				}})
+				out, err := reader.Answer(t.Context(), []window.Question{{Counter: counter, Span: window.Last(20 * time.Hour)}})
 				if err != nil {
 					return 0, err
 				}

@@ -2,12 +2,16 @@ package faults_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"tallyroll/tests/stack"
 )
 
 // A worker whose wall clock is an hour off counts the same. The worker is built
@@ -18,15 +22,12 @@ func TestWorkerClockIsWrong(t *testing.T) {
 		t.Skip("builds the worker and the standard library anew, so with FAULTS=full only")
 	}
 	t.Setenv("TALLYROLL_BIN", wrongClock(t))
-	for _, offset := range []string{"ahead", "behind"} {
-		t.Run(offset, func(t *testing.T) {
-			s := start(t, "CLOCK_OFFSET="+offset)
+	for name, offset := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, clockOffset(offset))
 			l := startLoad(s, "c", false, 1000)
 			s.progress(l)
-			if !strings.Contains(s.workers[0].Logs(), map[string]string{
-				"ahead":  time.Now().UTC().Add(time.Hour).Format("2006-01-02T15"),
-				"behind": time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15"),
-			}[offset]) {
+			if !strings.Contains(s.workers[0].Logs(), time.Now().UTC().Add(offset).Format("2006-01-02T15")) {
 				t.Fatalf("its clock is right:\n%s", s.workers[0].Logs())
 			}
 			s.workers[0].Kill()
@@ -37,7 +38,48 @@ func TestWorkerClockIsWrong(t *testing.T) {
 	}
 }
 
-// wrongClock builds the programs with a clock that CLOCK_OFFSET moves.
+// The wall clock of query is off, by seconds and by minutes: its answers are those
+// of one whose clock is right, and it warns. TestStore in internal/window has Redis's clock, too.
+func TestQueryClockIsWrong(t *testing.T) {
+	if !full() {
+		t.Skip("builds query and the standard library anew, so with FAULTS=full only")
+	}
+	s := start(t)
+	l := startLoad(s, "c", false, 1000)
+	s.progress(l)
+	s.settled(l, 2)
+	right := stack.Query(t, s.redis)
+	t.Setenv("TALLYROLL_BIN", wrongClock(t))
+	for _, offset := range []time.Duration{-20 * time.Second, -4 * time.Minute, 40 * time.Second, time.Hour} {
+		t.Run(offset.String(), func(t *testing.T) {
+			wrong := stack.Query(t, s.redis, clockOffset(offset))
+			for _, window := range []string{"1h", "24h"} { // longer than the test, so what now is makes no difference to them
+				ask := url.Values{"key": {"c0", "c1", "never"}, "window": {window}}
+				want, err := stack.FetchTotals(right.URL(), ask)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := stack.FetchTotals(wrong.URL(), ask)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, w := range want.Totals {
+					if g := got.Totals[i]; g.Total != w.Total || g.Lower != w.Lower || g.Upper != w.Upper {
+						t.Errorf("%+v, and with a right clock %+v", g, w)
+					}
+				}
+			}
+			stack.Eventually(t, time.Minute, "a warning", func() (bool, string) {
+				return strings.Contains(wrong.Logs(), "the clocks of Redis and of this machine differ"), wrong.Logs()
+			})
+		})
+	}
+}
+
+// clockOffset is the environment that moves the clock of a program of wrongClock.
+func clockOffset(by time.Duration) string { return fmt.Sprintf("CLOCK_OFFSET=%.0f", by.Seconds()) }
+
+// wrongClock builds the programs with a clock that CLOCK_OFFSET moves, in seconds.
 func wrongClock(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -53,14 +95,17 @@ func wrongClock(t *testing.T) (dir string) {
 	const reads = "sec, nsec, mono := runtimeNow()\n" // of time.Now
 	changed := strings.Replace(string(text), reads, reads+"\tsec += clockOffset\n", 1)
 	changed = strings.Replace(changed, "import (", "import (\n\t\"syscall\"", 1) + `
-var clockOffset = func() int64 {
-	switch v, _ := syscall.Getenv("CLOCK_OFFSET"); v {
-	case "ahead":
-		return 3600
-	case "behind":
-		return -3600
+var clockOffset = func() (seconds int64) {
+	v, _ := syscall.Getenv("CLOCK_OFFSET")
+	sign := int64(1)
+	for i, c := range []byte(v) { // strconv would need this package
+		if i == 0 && c == '-' {
+			sign = -1
+			continue
+		}
+		seconds = 10*seconds + int64(c-'0')
 	}
-	return 0
+	return sign * seconds
 }()
 `
 	if !strings.Contains(changed, "sec += clockOffset") {

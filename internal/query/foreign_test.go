@@ -1,0 +1,190 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// A key that something else has written is named to whoever runs into it, with a
+// status that does not tell to wait, and to nobody else. Its type may be another one, or its value.
+func TestForeignKeys(t *testing.T) {
+	server, now := stack.Redis(t), testNow()
+	client := server.Client()
+	shard := testLayout(t).ShardOf(window.HashCounter([]byte("a")))
+	stringInstead := func(key string) error { return client.Set(t.Context(), key, "mine", 0).Err() }
+	hashInstead := func(key string) error { return client.HSet(t.Context(), key, "created", "mine").Err() }
+	all := []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/live?key=a&window=10m", "/v1/top?window=10m", "/v1/counters"}
+	// Of the same shard or not, b's key is in order.
+	others := []string{"/v1/total?key=b&window=10m", "/v1/series?key=b", "/v1/live?key=b&window=10m"}
+	for _, c := range []struct {
+		name, pattern string
+		spoil         func(key string) error
+		asked, fine   []string
+		notReady      bool
+	}{
+		{"cells of another type", fmt.Sprintf("test:{%d}:h:1m:*:a", shard), stringInstead, all[:3], others, false},
+		{"cells of another kind", fmt.Sprintf("test:{%d}:h:1m:*:a", shard), hashInstead, all[:3], others, false},
+		{"a cursor of another type", fmt.Sprintf("test:{%d}:cursor:HITS", shard), stringInstead, all, nil, false},
+		{"a cursor of another kind", fmt.Sprintf("test:{%d}:cursor:HITS", shard), hashInstead, all, nil, false},
+		{"a summary of another type", fmt.Sprintf("test:{%d}:top:1h:*", shard), hashInstead, all[3:4], all[:3], false},
+		{"a summary of another kind", fmt.Sprintf("test:{%d}:top:1h:*", shard), stringInstead, all[3:4], all[:3], false},
+		{"names of another type", fmt.Sprintf("test:{%d}:names:*", shard), stringInstead, all[4:], all[:4], false},
+		{"streams of another type", "test:streams", stringInstead, all, nil, true},
+		{"streams of another kind", "test:streams", hashInstead, all, nil, true},
+		{"a layout of another type", "test:layout", hashInstead, all, nil, true},
+		{"a layout of another kind", "test:layout", stringInstead, all, nil, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := client.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			seed(t, client, now, hit{"a", now.Add(-time.Minute), 3}, hit{"b", now.Add(-time.Minute), 4})
+			keys := stack.Scan(t, client, c.pattern)
+			if len(keys) == 0 {
+				t.Fatalf("there is no %s", c.pattern)
+			}
+			for _, key := range keys {
+				if err := client.Del(t.Context(), key).Err(); err != nil {
+					t.Fatal(err)
+				}
+				if err := c.spoil(key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := onRedis(t, server.URL(), now)
+			watched(t, s)
+			h := s.handler()
+			for _, target := range c.asked {
+				resp := ask1(h, http.MethodGet, target, "")
+				p := refused(t, resp, http.StatusInternalServerError)
+				named := false
+				for _, key := range keys {
+					named = named || strings.Contains(p.Detail, key)
+				}
+				if !named || resp.Header.Get("Retry-After") != "" {
+					t.Errorf("%s: %q, Retry-After %q; want the key %v named", target, p.Detail, resp.Header.Get("Retry-After"), keys)
+				}
+			}
+			for _, target := range c.fine {
+				method := http.MethodGet
+				if strings.HasPrefix(target, livePath) {
+					method = http.MethodHead // it would not end otherwise
+				}
+				if resp := ask1(h, method, target, ""); resp.StatusCode != http.StatusOK {
+					t.Errorf("%s: %d %s", target, resp.StatusCode, readAll(t, resp))
+				}
+			}
+			if !c.notReady {
+				eventuallyReady(t, h, http.StatusOK)
+				return
+			}
+			eventuallyReady(t, h, http.StatusServiceUnavailable)
+			stack.Eventually(t, patiently, "/readyz to name the key", func() (bool, string) {
+				text := string(readAll(t, ask1(h, http.MethodGet, "/readyz", "")))
+				return strings.Contains(text, keys[0]), text
+			})
+		})
+	}
+}
+
+// In a batch one key fails the request, which names it; a listener at /v1/live
+// beside it goes on.
+func TestForeignKeyBesideOthers(t *testing.T) {
+	server, now := stack.Redis(t), testNow()
+	client := server.Client()
+	seed(t, client, now, hit{"a", now.Add(-time.Minute), 3}, hit{"b", now.Add(-time.Minute), 4})
+	for _, key := range stack.Scan(t, client, "test:*:h:1m:*:a") {
+		if err := client.Set(t.Context(), key, "mine", redis.KeepTTL).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := onRedis(t, server.URL(), now)
+	h := s.handler()
+	p := refused(t, ask1(h, http.MethodPost, "/v1/total", `{"keys":["b","a"],"windows":["10m","1h"]}`), http.StatusInternalServerError)
+	if !strings.Contains(p.Detail, ":h:1m:") || !strings.HasSuffix(strings.SplitN(p.Detail, " is not Tallyroll's", 2)[0], ":a") {
+		t.Errorf("detail %q", p.Detail)
+	}
+	bad, err := s.hub.join(liveQuestion{"a", "10m"}, 10*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := s.hub.join(liveQuestion{"b", "10m"}, 10*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.hub.tick(t.Context())
+	if n := <-bad.news; n.err == nil || problemOf(n.err).Status != http.StatusInternalServerError {
+		t.Errorf("a is told %+v", n)
+	}
+	if n := <-good.news; n.err != nil || n.total.Total != 4 {
+		t.Errorf("b is told %+v", n)
+	}
+}
+
+// The clock of this machine is four minutes behind: answers are right, the log
+// says it once, and once when it is over, and a metric says by how much.
+func TestClockDifferenceIsTold(t *testing.T) {
+	server, now := stack.Redis(t), testNow()
+	seed(t, server.Client(), now, hit{"a", now.Add(-time.Minute), 3})
+	s := onRedis(t, server.URL(), now)
+	local := now.Add(-4 * time.Minute)
+	s.reader.(*window.Reader).Local = func() time.Time { return local }
+	s.now = func() time.Time { return local }
+	var log bytes.Buffer
+	s.health.log = zerolog.New(&log)
+	h := s.handler()
+	ask := func() {
+		t.Helper()
+		got := answered(t, ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
+		if got.Total != 3 || got.Lower != 3 || !got.To.Equal(now) {
+			t.Errorf("%+v", got)
+		}
+		s.health.reportClock()
+	}
+	said := func() (out []string) {
+		for line := range strings.Lines(log.String()) {
+			var entry struct{ Level, Message string }
+			if err := json.Unmarshal([]byte(line), &entry); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, entry.Level+" "+strings.SplitN(entry.Message, ":", 2)[0])
+		}
+		return out
+	}
+	for range 3 {
+		ask()
+	}
+	const warning = "warn the clocks of Redis and of this machine differ"
+	if got := fmt.Sprint(said()); got != "["+warning+"]" {
+		t.Errorf("the log has %s", got)
+	}
+	if text := string(readAll(t, ask1(h, http.MethodGet, "/metrics", ""))); !strings.Contains(text, "\ntallyroll_query_clock_difference_seconds{clock=\"redis\"} 240\n") {
+		t.Errorf("no clock is 240 s ahead in\n%s", text)
+	}
+	local = now.Add(-time.Second)
+	for range 3 {
+		ask()
+	}
+	if got := fmt.Sprint(said()); got != "["+warning+" info the clocks of Redis and of this machine agree again]" {
+		t.Errorf("the log has %s", got)
+	}
+}
+
+func TestRootLeadsToTheDocs(t *testing.T) {
+	s, _ := onFake(t)
+	resp := ask1(s.handler(), http.MethodGet, "/", "")
+	if resp.StatusCode != http.StatusFound || resp.Header.Get("Location") != "/docs" {
+		t.Errorf("status %d, Location %q", resp.StatusCode, resp.Header.Get("Location"))
+	}
+}

@@ -1,0 +1,129 @@
+package window_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/window"
+)
+
+// Wherever the clocks of NATS, of Redis and of the asker stand, and wherever in an
+// epoch that is, the truth about the range that an answer names is within its bounds:
+// the hashes that Redis, by its own clock, has let go of are not asked for, and hits that
+// are dated after Redis's now are not sold as certain.
+func answersGoByTheClockOfRedis(t *testing.T, r *rig) {
+	defer r.clock.Ahead(0)
+	epoch := 2 * time.Minute // of 1s/1m
+	seq := uint64(0)
+	for _, skew := range []time.Duration{40 * time.Second, 4 * time.Minute, -20 * time.Second, -4 * time.Minute, 0} { // Redis ahead of NATS
+		for phase := time.Duration(0); phase < epoch; phase += 17 * time.Second {
+			// By NATS it is so long after the beginning of an epoch.
+			nats := time.Now().Truncate(epoch).Add(phase + 300*time.Millisecond)
+			ahead := time.Until(nats.Add(skew))
+			r.clock.Ahead(ahead)
+			counter := fmt.Sprintf("c-%v-%v", skew, phase)
+			batch, shard := window.NewBatch(layout), layout.ShardOf(window.HashCounter([]byte(counter)))
+			var hits []int64
+			for ago := 70 * time.Second; ago > 0; ago -= time.Second {
+				at := nats.Add(-ago).UnixMilli()
+				hits = append(hits, at)
+				batch.Add([]byte(counter), window.HashCounter([]byte(counter)), at, at, 1)
+			}
+			seq++
+			cursor := cursorAt(seq, nats)
+			cursor.Created = nats.Add(-time.Hour).UnixNano()
+			if _, err := r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursor); err != nil {
+				t.Fatal(err)
+			}
+			for _, asker := range []time.Duration{0, -20 * time.Second, -4 * time.Minute} { // ahead of NATS
+				reader, its := window.NewReader(r.store), time.Until(nats.Add(asker))
+				reader.Local = func() time.Time { return time.Now().Add(its) }
+				var questions []window.Question
+				for _, span := range []window.Span{
+					window.Last(10 * time.Second), window.Last(time.Minute), window.Last(2 * time.Minute), window.Last(30 * time.Minute),
+					window.Between(nats.Add(-time.Minute).UnixMilli()-max(0, -skew).Milliseconds(), window.Now),
+				} {
+					questions = append(questions, window.Question{Counter: counter, Span: span})
+				}
+				if _, err := reader.Look(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				found, err := reader.Answer(t.Context(), questions)
+				if err != nil {
+					t.Fatalf("Redis %v ahead, %v after an epoch's beginning: %v", skew, phase, err)
+				}
+				for i, a := range found.Answers {
+					var truth int64
+					for _, at := range hits {
+						if at >= a.Range.From && at < a.Range.To {
+							truth++
+						}
+					}
+					if a.Lower > truth || a.Upper < truth || a.Total.Total < a.Lower || a.Total.Total > a.Upper {
+						t.Errorf("Redis %v ahead of NATS, asker %v, %v after an epoch's beginning, question %d: %d hits, and %+v", skew, asker, phase, i, truth, a.Total)
+					}
+				}
+				if off := time.Until(time.UnixMilli(found.Now)) - ahead; off.Abs() > 30*time.Second { // a machine may be busy
+					t.Errorf("Redis %v ahead of NATS, asker %v: now is %v off Redis's clock", skew, asker, off)
+				}
+			}
+		}
+	}
+}
+
+// An answer costs one round trip, and two when Redis's clock has been set.
+func anAnswerTakesOneRoundTrip(t *testing.T, r *rig) {
+	if _, cluster := r.client.(*redis.ClusterClient); cluster {
+		t.Skip("nodes are asked side by side: the trips of one are counted")
+	}
+	defer r.clock.Ahead(0)
+	trips := 0
+	r.client.AddHook(countTrips{&trips})
+	reader := window.NewReader(r.store)
+	ask := func(want int, why string) {
+		t.Helper()
+		trips = 0
+		if _, err := reader.Answer(t.Context(), []window.Question{{Counter: "a", Span: window.Last(time.Minute)}}); err != nil || trips != want {
+			t.Errorf("%s: %d round trips, want %d: %v", why, trips, want, err)
+		}
+	}
+	ask(2, "the first answer, which the layout is read for")
+	for range 5 {
+		ask(1, "another one")
+	}
+	r.clock.Ahead(40 * time.Second)
+	ask(2, "Redis's clock was set forward")
+	ask(1, "after that")
+	r.clock.Ahead(-4 * time.Minute)
+	ask(2, "Redis's clock was set back")
+	ask(1, "after that")
+	if ahead, known := reader.ClockDifference(); !known || (ahead+4*time.Minute).Abs() > time.Minute {
+		t.Errorf("Redis is said to be %v ahead, %v; want -4m", ahead, known)
+	}
+}
+
+// countTrips counts what is sent in one go.
+type countTrips struct{ n *int }
+
+func (countTrips) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (c countTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		*c.n++
+		return next(ctx, cmd)
+	}
+}
+
+func (c countTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		*c.n++
+		return next(ctx, cmds)
+	}
+}
