@@ -125,19 +125,22 @@ func (f *fleet) updates() <-chan jetstream.KeyValueEntry {
 }
 
 // beat writes this worker's key, making what is missing for it.
-func (f *fleet) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, kvTimeout)
+func (f *fleet) beat(life context.Context) error {
+	ctx, cancel := context.WithTimeout(life, kvTimeout)
 	defer cancel()
 	if id := f.id(); id != f.prefix {
 		f.move(ctx, id)
 	}
-	err := f.open(ctx)
+	err := f.open(ctx, life)
 	if err == nil {
 		err = f.write(ctx)
 	}
 	switch {
 	case err == nil:
-		f.begun, f.joined = time.Time{}, true
+		if f.failing {
+			f.log.Info().Msg("the fleet is reached")
+		}
+		f.begun, f.joined, f.failing = time.Time{}, true, false
 		f.settle(false, false)
 		return nil
 	case errors.Is(err, errNameTaken):
@@ -163,10 +166,6 @@ func (f *fleet) beat(ctx context.Context) error {
 
 // settle notes whether there is a fleet.
 func (f *fleet) settle(alone, waiting bool) {
-	if f.failing && !alone && !waiting {
-		f.log.Info().Msg("the fleet is reached")
-		f.failing = false
-	}
 	f.mu.Lock()
 	f.alone, f.waiting = alone, waiting
 	f.mu.Unlock()
@@ -189,8 +188,8 @@ func (f *fleet) waitForName(taken error) error {
 	return nil
 }
 
-// open finds the bucket, or makes it, and watches it.
-func (f *fleet) open(ctx context.Context) (err error) {
+// open finds the bucket, or makes it, and watches it for life.
+func (f *fleet) open(ctx, life context.Context) (err error) {
 	if f.kv == nil {
 		f.kv, err = f.js.KeyValue(ctx, f.bucket)
 		if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -209,7 +208,7 @@ func (f *fleet) open(ctx context.Context) (err error) {
 	}
 	if f.watcher == nil {
 		// Not under ctx: it lives on. The library bounds the request by itself.
-		f.watcher, err = f.kv.Watch(context.WithoutCancel(ctx), f.prefix+".>")
+		f.watcher, err = f.kv.Watch(life, f.prefix+".>")
 		if err != nil {
 			f.watcher = nil
 			return fmt.Errorf("watch bucket %s: %w", f.bucket, err)
