@@ -45,6 +45,7 @@ type fleet struct {
 	kv       jetstream.KeyValue
 	watcher  jetstream.KeyWatcher
 	watched  time.Time // when the watcher was made
+	endWatch func()    // frees its context
 	prefix   string    // the id that the keys have now
 	revision uint64    // of this worker's key; 0 where it is not written
 	begun    time.Time // of the wait for the name
@@ -207,13 +208,19 @@ func (f *fleet) open(ctx, life context.Context) (err error) {
 		}
 	}
 	if f.watcher == nil {
-		// Not under ctx: it lives on. The library bounds the request by itself.
-		f.watcher, err = f.kv.Watch(life, f.prefix+".>")
+		// Not under ctx: it lives on. The request is bounded all the same.
+		life, cancel := context.WithCancel(life)
+		late := time.AfterFunc(kvTimeout, cancel)
+		watcher, err := f.kv.Watch(life, f.prefix+".>")
+		if !late.Stop() && err == nil {
+			_ = watcher.Stop() // its context has ended just as it came
+			err = context.DeadlineExceeded
+		}
 		if err != nil {
-			f.watcher = nil
+			cancel()
 			return fmt.Errorf("watch bucket %s: %w", f.bucket, err)
 		}
-		f.watched = time.Now()
+		f.watcher, f.watched, f.endWatch = watcher, time.Now(), cancel
 	}
 	return nil
 }
@@ -222,9 +229,10 @@ func (f *fleet) unwatch() {
 	if f.watcher == nil {
 		return
 	}
-	go func(w jetstream.KeyWatcher) { // it asks a server, which may hang
+	go func(w jetstream.KeyWatcher, end func()) { // it asks a server, which may hang
 		_ = w.Stop() // its only error is that there is nothing to stop
-	}(f.watcher)
+		end()
+	}(f.watcher, f.endWatch)
 	go func(rest <-chan jetstream.KeyValueEntry) {
 		for range rest { // until it is closed: what is under way must not block the library
 		}
