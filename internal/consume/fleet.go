@@ -160,6 +160,7 @@ func (f *fleet) beat(life context.Context) error {
 		}
 		f.log.Warn().Err(err).Msg(what)
 	}
+	f.log.Debug().Err(err).Msg("a beat has failed")
 	f.failing = true
 	f.settle(!f.joined, false)
 	return nil
