@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -149,7 +150,9 @@ func (f *fleet) beat(life context.Context) error {
 	case ctx.Err() != nil && context.Cause(ctx) == context.Canceled:
 		return nil
 	}
-	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) {
+	// The last one is what a watch says: the library has two errors for the same.
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) ||
+		errors.Is(err, nats.ErrStreamNotFound) {
 		f.kv = nil // a server that was restarted has forgotten the bucket
 		f.unwatch()
 	}
@@ -160,7 +163,6 @@ func (f *fleet) beat(life context.Context) error {
 		}
 		f.log.Warn().Err(err).Msg(what)
 	}
-	f.log.Debug().Err(err).Msg("a beat has failed")
 	f.failing = true
 	f.settle(!f.joined, false)
 	return nil
