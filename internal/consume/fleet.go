@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -45,6 +46,7 @@ type fleet struct {
 	kv       jetstream.KeyValue
 	watcher  jetstream.KeyWatcher
 	watched  time.Time // when the watcher was made
+	endWatch func()    // frees its context
 	prefix   string    // the id that the keys have now
 	revision uint64    // of this worker's key; 0 where it is not written
 	begun    time.Time // of the wait for the name
@@ -125,19 +127,22 @@ func (f *fleet) updates() <-chan jetstream.KeyValueEntry {
 }
 
 // beat writes this worker's key, making what is missing for it.
-func (f *fleet) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, kvTimeout)
+func (f *fleet) beat(life context.Context) error {
+	ctx, cancel := context.WithTimeout(life, kvTimeout)
 	defer cancel()
 	if id := f.id(); id != f.prefix {
 		f.move(ctx, id)
 	}
-	err := f.open(ctx)
+	err := f.open(ctx, life)
 	if err == nil {
 		err = f.write(ctx)
 	}
 	switch {
 	case err == nil:
-		f.begun, f.joined = time.Time{}, true
+		if f.failing {
+			f.log.Info().Msg("the fleet is reached")
+		}
+		f.begun, f.joined, f.failing = time.Time{}, true, false
 		f.settle(false, false)
 		return nil
 	case errors.Is(err, errNameTaken):
@@ -145,7 +150,9 @@ func (f *fleet) beat(ctx context.Context) error {
 	case ctx.Err() != nil && context.Cause(ctx) == context.Canceled:
 		return nil
 	}
-	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) {
+	// The last one is what a watch says: the library has two errors for the same.
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) ||
+		errors.Is(err, nats.ErrStreamNotFound) {
 		f.kv = nil // a server that was restarted has forgotten the bucket
 		f.unwatch()
 	}
@@ -163,10 +170,6 @@ func (f *fleet) beat(ctx context.Context) error {
 
 // settle notes whether there is a fleet.
 func (f *fleet) settle(alone, waiting bool) {
-	if f.failing && !alone && !waiting {
-		f.log.Info().Msg("the fleet is reached")
-		f.failing = false
-	}
 	f.mu.Lock()
 	f.alone, f.waiting = alone, waiting
 	f.mu.Unlock()
@@ -189,8 +192,8 @@ func (f *fleet) waitForName(taken error) error {
 	return nil
 }
 
-// open finds the bucket, or makes it, and watches it.
-func (f *fleet) open(ctx context.Context) (err error) {
+// open finds the bucket, or makes it, and watches it for life.
+func (f *fleet) open(ctx, life context.Context) (err error) {
 	if f.kv == nil {
 		f.kv, err = f.js.KeyValue(ctx, f.bucket)
 		if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -208,13 +211,19 @@ func (f *fleet) open(ctx context.Context) (err error) {
 		}
 	}
 	if f.watcher == nil {
-		// Not under ctx: it lives on. The library bounds the request by itself.
-		f.watcher, err = f.kv.Watch(context.WithoutCancel(ctx), f.prefix+".>")
+		// Not under ctx: it lives on. The request is bounded all the same.
+		life, cancel := context.WithCancel(life)
+		late := time.AfterFunc(kvTimeout, cancel)
+		watcher, err := f.kv.Watch(life, f.prefix+".>")
+		if !late.Stop() && err == nil {
+			_ = watcher.Stop() // its context has ended just as it came
+			err = context.DeadlineExceeded
+		}
 		if err != nil {
-			f.watcher = nil
+			cancel()
 			return fmt.Errorf("watch bucket %s: %w", f.bucket, err)
 		}
-		f.watched = time.Now()
+		f.watcher, f.watched, f.endWatch = watcher, time.Now(), cancel
 	}
 	return nil
 }
@@ -223,9 +232,10 @@ func (f *fleet) unwatch() {
 	if f.watcher == nil {
 		return
 	}
-	go func(w jetstream.KeyWatcher) { // it asks a server, which may hang
+	go func(w jetstream.KeyWatcher, end func()) { // it asks a server, which may hang
 		_ = w.Stop() // its only error is that there is nothing to stop
-	}(f.watcher)
+		end()
+	}(f.watcher, f.endWatch)
 	go func(rest <-chan jetstream.KeyValueEntry) {
 		for range rest { // until it is closed: what is under way must not block the library
 		}

@@ -1,0 +1,137 @@
+package consume
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/window"
+)
+
+func lines(b *bytes.Buffer) int { return strings.Count(b.String(), "\n") }
+
+// The log tells of the first reject of each reason, and counts the others once a minute.
+func TestRejectLog(t *testing.T) {
+	var out bytes.Buffer
+	l := newRejectLog(zerolog.New(&out))
+	now := time.Unix(0, 0)
+	some := func(reason string, n int) (rejects []rejectedHit) {
+		for i := range n {
+			rejects = append(rejects, newRejectedHit("HITS", 812, 1, reject{reason, "a year\nold", 3 + i, nil}))
+		}
+		return rejects
+	}
+	l.add(now, append(some(tooLate, 1000), some(badJSON, 1)...))
+	l.tell(now, false)
+	if got := out.String(); lines(&out) != 2 || !strings.Contains(got, `"reason":"too_late","detail":"a year old","sequence":812,"item":3`) {
+		t.Errorf("the first of each reason:\n%s", got)
+	}
+	out.Reset()
+	for range 59 {
+		now = now.Add(time.Second)
+		l.add(now, some(tooLate, 10))
+		l.tell(now, false)
+	}
+	if lines(&out) != 0 {
+		t.Errorf("within the minute:\n%s", out.String())
+	}
+	l.tell(now.Add(time.Second), false)
+	if got := out.String(); lines(&out) != 1 || !strings.Contains(got, `"reason":"too_late","rejected":1589,"within":"1m0s"`) {
+		t.Errorf("after a minute:\n%s", got)
+	}
+	out.Reset()
+	l.add(now, some(badJSON, 2))
+	l.tell(now, true)
+	l.tell(now, true)
+	if lines(&out) != 1 || !strings.Contains(out.String(), `"rejected":2`) {
+		t.Errorf("at the end:\n%s", out.String())
+	}
+}
+
+func TestClocks(t *testing.T) {
+	var out bytes.Buffer
+	registry := prometheus.NewRegistry()
+	c := newClocks(newMetrics(registry), zerolog.New(&out))
+	for i, step := range []struct {
+		clock string
+		ahead time.Duration
+		lines int // of the log by then
+	}{
+		{clockNATS, 1500 * time.Millisecond, 0},
+		{clockRedis, 2 * time.Second, 0},
+		{clockRedis, 40 * time.Second, 1},
+		{clockRedis, 41 * time.Second, 1},
+		{clockRedis, 1900 * time.Millisecond, 1}, // not yet agreed again
+		{clockRedis, time.Second, 1},             // but NATS is 1.5 s off
+		{clockNATS, 100 * time.Millisecond, 2},
+		{clockNATS, -1500 * time.Millisecond, 3}, // from Redis, which is ahead by a second
+	} {
+		c.observe(step.clock, step.ahead)
+		if lines(&out) != step.lines {
+			t.Errorf("step %d: %d lines, want %d:\n%s", i, lines(&out), step.lines, out.String())
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "tallyroll_ingest_clock_difference_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if clock := m.GetLabel()[0].GetValue(); clock == clockNATS && m.GetGauge().GetValue() != -1.5 {
+				t.Errorf("the metric of %s is %v", clock, m.GetGauge().GetValue())
+			}
+		}
+	}
+}
+
+func TestClockAhead(t *testing.T) {
+	at := time.Unix(1000, 0)
+	for _, test := range []struct{ server, want time.Duration }{
+		{0, 0}, {time.Second, 0}, {500 * time.Millisecond, 0}, {1500 * time.Millisecond, 500 * time.Millisecond}, {-time.Minute, -time.Minute},
+	} {
+		if got := window.ClockAhead(at.Add(test.server), at, at.Add(time.Second)); got != test.want {
+			t.Errorf("a clock that showed %s after the asking, with a round trip of 1s: %s, want %s", test.server, got, test.want)
+		}
+	}
+}
+
+func TestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaits()
+		is := func(parts ...string) {
+			t.Helper()
+			got := w.lasting()
+			for _, part := range parts {
+				if !strings.Contains(got, part) {
+					t.Errorf("%q, want %q in it", got, part)
+				}
+			}
+			if len(parts) == 0 && got != "" {
+				t.Errorf("%q, want nothing", got)
+			}
+		}
+		is()
+		w.begin("A")
+		time.Sleep(patience - time.Millisecond)
+		is()
+		w.begin("A") // it has got on
+		w.begin("B")
+		time.Sleep(patience)
+		w.end("B")
+		is("stream A", "3s", "no answer yet")
+		w.because("A", fmt.Errorf("READONLY"))
+		time.Sleep(time.Second)
+		is("stream A", "4s", "READONLY")
+		w.end("A")
+		is()
+	})
+}

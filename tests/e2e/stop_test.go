@@ -1,0 +1,70 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// A worker ends when it is told to, whatever hangs: both servers accept what is
+// sent to them and answer nothing. The promise is ten seconds; the order of the steps and
+// their limits are tested in virtual time, so this bound allows for a busy machine.
+func TestAStopWhileBothServersHang(t *testing.T) {
+	const bound = 20 * time.Second
+	nats, redis := stack.NATSProcess(t), stack.Redis(t)
+	ingest := stack.Ingest(t, nats, redis)
+	query := stack.Query(t, redis)
+	js := nats.JetStream()
+	publish := func(n int) {
+		for range n {
+			if _, err := js.Publish(t.Context(), "hits.c", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish(10)
+	stack.EventuallyTotal(t, 10*time.Second, query.URL(), "c", "24h", 10)
+	// Redis first, so that hits are read that cannot be committed.
+	redis.Pause()
+	publish(10)
+	stack.Eventually(t, 20*time.Second, "a worker that says what it waits for", func() (bool, string) {
+		code, text, _ := get(t, ingest.URL()+"/readyz")
+		body := string(text)
+		return code == 503 && strings.Contains(body, "HITS") && strings.Contains(body, "commit"), body
+	})
+	if _, body, _ := get(t, ingest.URL()+"/metrics"); !strings.Contains(string(body), `tallyroll_ingest_lag_messages{stream="HITS"} 10`) {
+		t.Errorf("lag is not told: %s", linesWith(string(body), "ingest_lag", "uncommitted"))
+	}
+	nats.Pause()
+	began := time.Now()
+	ingest.Signal(syscall.SIGTERM)
+	code := ingest.Wait(bound)
+	t.Logf("ended after %s", time.Since(began).Round(10*time.Millisecond))
+	if code != 0 {
+		t.Errorf("exit code %d, want 0: what is not committed is read again", code)
+	}
+	if !strings.Contains(ingest.Logs(), "the next worker reads these hits again") {
+		t.Error("the log does not say what was not committed")
+	}
+
+	redis.Resume()
+	nats.Resume()
+	ingest.Start()
+	stack.EventuallyTotal(t, 30*time.Second, query.URL(), "c", "24h", 20)
+}
+
+func linesWith(text string, parts ...string) string {
+	var out []string
+	for line := range strings.Lines(text) {
+		for _, part := range parts {
+			if strings.Contains(line, part) && !strings.HasPrefix(line, "#") {
+				out = append(out, strings.TrimSpace(line))
+			}
+		}
+	}
+	return fmt.Sprint(out)
+}
