@@ -80,7 +80,7 @@ func (n *news) unsubscribe() {
 	}
 }
 
-// follow lists streams as it hears of them, until ctx ends.
+// followNews lists streams as it hears of them, until ctx ends.
 func (w *worker) followNews(ctx context.Context) {
 	defer w.news.unsubscribe()
 	for {
@@ -131,6 +131,8 @@ func (w *worker) enter(ctx context.Context, name string) error {
 		switch {
 		case err == nil:
 			return w.store.AddStreamSince(ctx, name, sinceOf(handle.CachedInfo()))
+		case !errors.Is(err, jetstream.ErrStreamNotFound) && !w.settings.Streams.match(name):
+			return w.store.AddUnknownStream(ctx, name) // another worker's, which this one need not have a right to
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
 			return fmt.Errorf("look at the new stream %s: %w", name, err)
 		case try == tries:
@@ -150,6 +152,9 @@ func (w *worker) upToDate(ctx context.Context) bool {
 	n := w.news
 	if n == nil {
 		return true // see hear
+	}
+	if !n.conn.IsConnected() {
+		return false
 	}
 	back := make(chan struct{})
 	n.mu.Lock()

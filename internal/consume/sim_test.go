@@ -352,6 +352,8 @@ func (w *simWorld) apply(e simEvent) {
 	case "flush", "flush and cut":
 		w.forgotten, w.unadmitted = true, len(w.messages)
 		w.redis.flushAll(e.kind != "flush")
+	case "taken for ended":
+		w.redis.expireCursors(time.Hour) // longer than any schedule: what goes on is to last again
 	case "slow shard":
 		onRedis(func() { w.redis.slowShard, w.redis.slowBy = fmt.Sprintf("{%d}", e.worker), e.d })
 		later(func() { onRedis(func() { w.redis.slowShard = "" }) })

@@ -85,7 +85,7 @@ func (w *simWorld) check(all bool) string {
 			return fmt.Sprintf("field %s of %s has %d, want %d to %d (all %v)", c.field, c.key, have, b.lower, b.upper, all)
 		}
 	}
-	if problem := w.checkKeys(); problem != "" {
+	if problem := w.checkKeys(all); problem != "" {
 		return problem
 	}
 	return w.checkRejects(all)
@@ -125,9 +125,9 @@ func (w *simWorld) count(c simCell) int64 {
 }
 
 // checkKeys: everything expires but the layout, the list of streams and the
-// cursors; a counter has at most two hashes in a tier, its name is listed, and
+// cursors, which all last in the end, whoever took the stream for ended; a counter has at most two hashes in a tier, its name is listed, and
 // the summaries say of it what its hashes do.
-func (w *simWorld) checkKeys() string {
+func (w *simWorld) checkKeys(all bool) string {
 	alive := map[string]int{}
 	for key := range w.redis.keys {
 		e := w.redis.get(key)
@@ -136,6 +136,9 @@ func (w *simWorld) checkKeys() string {
 		}
 		if e.expires == 0 && !slices.Contains([]string{simNamespace + ":layout", simNamespace + ":streams"}, key) && !strings.Contains(key, "}:cursor:") {
 			return key + " has no expiry"
+		}
+		if all && e.expires != 0 && strings.Contains(key, "}:cursor:") {
+			return key + " is the cursor of a stream that is read, and expires"
 		}
 		before, rest, cells := strings.Cut(key, ":h:")
 		if !cells {

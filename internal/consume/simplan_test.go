@@ -38,7 +38,7 @@ var simKinds = weighted(map[string]int{
 	"roll back": 3, "flush": 1, "flush and cut": 1, "slow shard": 2,
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
 	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream made anew": 1,
-	"leader cut off": 2, "leader paused": 2, "subjects edited": 2,
+	"leader cut off": 2, "leader paused": 2, "subjects edited": 2, "taken for ended": 1,
 	"foreign cells": 2, "foreign summary": 1, "foreign cursor": 1,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 })
@@ -103,7 +103,7 @@ func (e simEvent) String() string {
 	switch e.kind {
 	case "publish":
 		return fmt.Sprintf("publish %d messages of form %d", e.messages(), e.n)
-	case "cut", "flush", "flush and cut":
+	case "cut", "flush", "flush and cut", "taken for ended":
 		return e.kind
 	case "wait", "redis away", "state fails", "nats away", "rejects fail", "rejects unacknowledged", "leader cut off", "leader paused":
 		return fmt.Sprintf("%s for %s", e.kind, e.d)

@@ -160,6 +160,19 @@ func (r *simRedis) flushAll(cut bool) {
 	}
 }
 
+// expireCursors does what a worker does to the cursors of a stream that it takes for gone.
+func (r *simRedis) expireCursors(after time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	mark := len(r.undo)
+	for _, key := range sortedKeys(r.keys) {
+		if e := r.get(key); e != nil && !e.isForeign() && strings.Contains(key, "}:cursor:") {
+			r.put(key, &simEntry{text: e.text, fields: e.fields, expires: simNow() + after.Milliseconds()})
+		}
+	}
+	r.committed(mark)
+}
+
 // cutAll cuts the connections of a process, or (nil) all. Requests on the way are lost.
 func (r *simRedis) cutAll(p *simProcess) {
 	for c := range r.conns {

@@ -84,6 +84,14 @@ func (s *Store) AddStreamSince(ctx context.Context, stream string, created int64
 	return nil
 }
 
+// AddUnknownStream lists a stream as live if it is not listed at all.
+func (s *Store) AddUnknownStream(ctx context.Context, stream string) error {
+	if err := s.client.HSetNX(ctx, s.keys.streams(), stream, Listed{}.value()).Err(); err != nil {
+		return fmt.Errorf("list stream %s: %w", stream, err)
+	}
+	return nil
+}
+
 // Streams is the list, by name.
 func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
 	values, err := s.client.HGetAll(ctx, s.keys.streams()).Result()
