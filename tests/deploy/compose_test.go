@@ -1,16 +1,30 @@
 package deploy_test
 
 import (
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
 )
 
 // composed is what compose makes of its files with these variables, as YAML.
 func composed(t *testing.T, env []string, files ...string) (string, error) {
+	t.Helper()
+	var args []string
+	for _, file := range files {
+		args = append(args, "-f", filepath.Join("deploy", file))
+	}
+	return runCompose(t, env, append(args, "config")...)
+}
+
+func runCompose(t *testing.T, env []string, args ...string) (string, error) {
 	t.Helper()
 	compose := []string{"docker-compose"}
 	if _, err := tryIn("", "docker", "compose", "version"); err == nil {
@@ -26,11 +40,7 @@ func composed(t *testing.T, env []string, files ...string) (string, error) {
 		name, value, _ := strings.Cut(e, "=")
 		t.Setenv(name, value)
 	}
-	args := compose[1:]
-	for _, file := range files {
-		args = append(args, "-f", filepath.Join("deploy", file))
-	}
-	return tryIn(root(t), compose[0], append(args, "config")...)
+	return tryIn(root(t), compose[0], append(compose[1:], args...)...)
 }
 
 // service cuts one service out of compose's own output.
@@ -68,6 +78,31 @@ func TestComposeScalesQuery(t *testing.T) {
 	if query := service(t, config, "query"); !strings.Contains(query, "8080-8089") {
 		t.Errorf("its ports are no range: %s", query)
 	}
+
+	needEngine(t)
+	img, first := programs(t), stack.FreePort(t)
+	command(t, "", "docker", "tag", img, "tallyroll:"+img)
+	t.Cleanup(func() { command(t, "", "docker", "image", "rm", "tallyroll:"+img) })
+	ports := fmt.Sprintf("%d-%d", first, first+9)
+	env := []string{"VERSION=" + img, "QUERY_PORTS=" + ports}
+	up := []string{"-p", img, "-f", "deploy/compose.yml"}
+	t.Cleanup(func() {
+		if _, err := runCompose(t, env, append(up, "down", "--volumes")...); err != nil {
+			t.Errorf("take it down: %v", err)
+		}
+	})
+	if _, err := runCompose(t, env, append(up, "up", "-d", "--no-deps", "--no-build", "--scale", "query=2", "query")...); err != nil {
+		t.Fatal(err)
+	}
+	stack.Eventually(t, time.Minute, "two query services in ports "+ports, func() (bool, string) {
+		well := 0
+		for port := first; port < first+10; port++ {
+			if status, _, err := stack.Do(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/healthz", port), nil); err == nil && status == http.StatusOK {
+				well++
+			}
+		}
+		return well == 2, fmt.Sprint(well, " answer")
+	})
 }
 
 // Partitions need no edit of a file that is tracked, and one number alone.

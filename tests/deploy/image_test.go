@@ -143,8 +143,9 @@ func image(t *testing.T, dir string, args ...string) string {
 // checks here needs a network other than the container's own loopback.
 var locked = []string{"--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"}
 
-func TestImage(t *testing.T) {
-	needEngine(t)
+// programs builds the image with the three programs.
+func programs(t *testing.T) string {
+	t.Helper()
 	parts := stages(instructions(read(t, filepath.Join(root(t), "deploy/Dockerfile"))))
 	if len(parts) != 2 {
 		t.Fatalf("deploy/Dockerfile has %d stages, want 2", len(parts))
@@ -157,7 +158,12 @@ func TestImage(t *testing.T) {
 		}
 		return certificates(t)
 	})
-	img := image(t, dir)
+	return image(t, dir)
+}
+
+func TestImage(t *testing.T) {
+	needEngine(t)
+	img := programs(t)
 
 	t.Run("user", func(t *testing.T) {
 		user := strings.TrimSpace(command(t, "", "docker", "inspect", "--format", "{{.Config.User}}", img))
