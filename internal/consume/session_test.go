@@ -157,6 +157,16 @@ func (w *running) metric(name string) float64 {
 	return sum
 }
 
+// discarded waits until the worker says that it has missed so many messages: it does
+// just after the commit.
+func (w *running) discarded(want float64) {
+	w.t.Helper()
+	stack.Eventually(w.t, soon, fmt.Sprintf("%v messages discarded", want), func() (bool, string) {
+		got := w.metric("discarded_messages_total")
+		return got == want, fmt.Sprint(got)
+	})
+}
+
 // answer is the total of c over the last 20 hours.
 func (r *rig) answer() (window.Answers, error) {
 	return r.reader.Answer(r.t.Context(), []window.Question{{Counter: "c", Span: window.Last(20 * time.Hour)}})
@@ -229,9 +239,7 @@ func TestStreamPurgedWhileTheWorkerIsStopped(t *testing.T) {
 	if a := r.settled(15); a.Complete {
 		t.Error("the answer says that it is complete")
 	}
-	if got := w.metric("discarded_messages_total"); got != 20 {
-		t.Errorf("%v messages discarded, want 20", got)
-	}
+	w.discarded(20)
 	for shard := range testLayout.Shards {
 		if c := r.cursor(shard); c.Seq != 35 || c.IncompleteBefore < purged {
 			t.Errorf("shard %d: cursor %+v; purged at %d", shard, c, purged)
@@ -305,9 +313,7 @@ func TestMessagesDeletedInTheMiddle(t *testing.T) {
 	if a := r.settled(27); a.Complete {
 		t.Error("the answer says that it is complete")
 	}
-	if got := w.metric("discarded_messages_total"); got != 3 {
-		t.Errorf("%v messages discarded, want 3", got)
-	}
+	w.discarded(3)
 }
 
 // The last messages of a stream are gone before they are read: nothing that is
@@ -326,9 +332,7 @@ func TestMessagesGoneAtTheEnd(t *testing.T) {
 		gone(handle, 0)
 		w := r.start()
 		r.settled(0)
-		if got := w.metric("discarded_messages_total"); got != 10 {
-			t.Errorf("%v messages discarded, want 10", got)
-		}
+		w.discarded(10)
 	})
 	t.Run("the last deleted", func(t *testing.T) {
 		r := newRig(t)
@@ -346,9 +350,7 @@ func TestMessagesGoneAtTheEnd(t *testing.T) {
 		}
 		r.publish(3)
 		r.settled(11)
-		if got := w.metric("discarded_messages_total"); got != 2 {
-			t.Errorf("%v messages discarded, want 2", got)
-		}
+		w.discarded(2)
 	})
 	t.Run("all but the first deleted", func(t *testing.T) {
 		r := newRig(t)
