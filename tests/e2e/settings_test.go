@@ -90,3 +90,19 @@ func TestARedisThatEvictsIsRefused(t *testing.T) {
 		t.Errorf("the risk is not logged: %s", allowed.Logs())
 	}
 }
+
+func TestDevSaysItsVersion(t *testing.T) {
+	if code, out := ends(t, "dev", []string{"--version"}); code != 0 || !strings.HasPrefix(out, "dev ") {
+		t.Errorf("dev --version ends with %d and %q", code, out)
+	}
+}
+
+// --help shows defaults, not what is set.
+func TestHelpHasNoSecrets(t *testing.T) {
+	for _, program := range []string{"ingest", "query", "publish"} {
+		code, out := ends(t, program, []string{"--help"}, "NATS_URL=nats://user:"+secret+"@h", "REDIS_URL=redis://:"+secret+"@h", "NATS_PASSWORD="+secret)
+		if code != 0 || strings.Contains(out, secret) {
+			t.Errorf("%s --help ends with %d and %q", program, code, out)
+		}
+	}
+}
