@@ -8,8 +8,9 @@
 //
 // What cannot be answered is refused with an RFC 9457 problem whose detail says
 // in one sentence what was wrong and what is allowed: 400, 404, 405 and 413 are
-// the asker's to mend, 401 asks for a token, and 503 with Retry-After means that
-// Redis cannot answer now. A question that was mistyped is never answered as if
+// the asker's to mend, 401 asks for a token, 503 with Retry-After means that
+// Redis cannot answer now, and 500 names a key that something else has written.
+// What time it is, is Redis's to say, never this machine's. A question that was mistyped is never answered as if
 // it were another one: unknown parameters and fields are refused.
 //
 // # The parts

@@ -210,7 +210,8 @@ func points(f window.Series) [][2]int64 {
 	return out
 }
 
-// counted is what an answer says, without the moment that it was read at.
+// counted is what an answer says, without the moment that it was read at: of
+// as_of the steps that it has passed.
 func counted(found []window.Series) []window.Series {
 	out := slices.Clone(found)
 	for i := range out {

@@ -12,8 +12,8 @@
 //
 // Pure (no I/O): durations and tiers (duration.go, tier.go), the arithmetic of
 // cells, epochs and deadlines (epoch.go), the layout that maps counters to
-// shards (layout.go), the batch that coalesces hits (batch.go), the plan of
-// a question (plan.go), and summaries of the counters with most hits for
+// shards (layout.go), the batch that coalesces hits (batch.go), the time that a
+// question asks about (span.go) and its plan (plan.go), estimates of Redis's clock (clock.go), and summaries of the counters with most hits for
 // segments of time (summary.go, segment.go). Key names are built in keys.go and nowhere else.
 //
 // Redis: the layout record (store.go), the list of streams (streams.go), the
