@@ -43,8 +43,8 @@ type worker struct {
 	waits    *waits
 	clocks   *clocks
 	fleet    *fleet
-	news     *news         // nil if the server does not tell of streams
 	look     chan struct{} // streams are to be looked for at once
+	census   census
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -74,9 +74,11 @@ type held struct {
 // run finds streams and reads its share of them until ctx ends and every session
 // has committed what it had.
 func (w *worker) run(ctx context.Context) error {
-	if err := w.hear(); err != nil {
+	stopHearing, err := w.hear()
+	if err != nil {
 		return err
 	}
+	defer stopHearing()
 	if err := awaitLeader(ctx, w.log, w.discover); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -89,12 +91,6 @@ func (w *worker) run(ctx context.Context) error {
 	defer stop()
 	failed := make(chan error, 1)
 	go func() { failed <- w.fleet.run(inFleet) }()
-	if w.news != nil {
-		var hearing sync.WaitGroup
-		hearing.Go(func() { w.followNews(inFleet) }) // the last commits ask for it, too
-		defer hearing.Wait()
-		defer leave()
-	}
 
 	ticker := time.NewTicker(discoverEvery)
 	defer ticker.Stop()
@@ -194,10 +190,6 @@ func (w *worker) read(working context.Context, name string) {
 // discover looks which streams there are, and tells the fleet. At the first look
 // it makes the streams that are wanting.
 func (w *worker) discover(ctx context.Context) error {
-	epoch := uint64(0)
-	if w.news != nil {
-		epoch = w.news.epoch()
-	}
 	all, err := w.list(ctx)
 	if err != nil {
 		return err
@@ -210,10 +202,12 @@ func (w *worker) discover(ctx context.Context) error {
 		}
 		all = append(all, made...)
 	}
-	if err := w.enlist(ctx, all); err != nil {
-		w.log.Warn().Err(err).Msg("not every stream is listed yet")
-	} else if w.news != nil {
-		w.news.listed.Store(epoch + 1)
+	err = w.recall(ctx, all)
+	if err == nil {
+		err = w.enlist(ctx, all)
+	}
+	if err != nil && ctx.Err() == nil {
+		w.log.Debug().Err(err).Msg("not every stream is listed yet")
 	}
 	w.mu.Lock()
 	for _, name := range all {
