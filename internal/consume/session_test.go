@@ -397,6 +397,7 @@ func TestWatchOfABusyStream(t *testing.T) {
 		buffer: newBuffer(testLayout, testLimits(2000), make([]window.Cursor, testLayout.Shards)),
 		fail:   func(err error) { t.Errorf("the watch ends the session: %v", err); cancel() },
 	}
+	s.clocks = newClocks(s.metrics, zerolog.Nop())
 	s.buffer.add("HITS", testMessage(1), 0)
 	stream := &busy{last: 1}
 	s.source = stream
