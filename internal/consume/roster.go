@@ -19,7 +19,7 @@ const (
 	blindAfter = 2 * time.Second
 	// handOverWithin is how long a worker waits for another to let a stream go: longer
 	// than the last commit may take. After that the cursor decides between them.
-	handOverWithin = shutdownCommit + 2*time.Second
+	handOverWithin = shutdownCommit + 3*time.Second
 )
 
 // member is the value of a worker's key: what the others have to know, and an

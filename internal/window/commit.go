@@ -150,13 +150,13 @@ func (w *Writer) attempt(ctx context.Context, cells *Cells, next record, out *Co
 		}
 		if out.Attempts > 0 && exists && found.same(next) {
 			applied = true // by the attempt before, whose reply was lost
-			return w.inspect(ctx, tx, cells, clock.Val().Unix(), true, out)
+			return w.inspect(ctx, tx, cells, clock.Val().Unix(), out)
 		}
 		if err := w.compare(found, exists); err != nil {
-			if out.Attempts > 0 && errors.Is(err, ErrFenced) {
-				// The attempt before may have been applied, and another worker have gone on from there.
-				passed := found.Created == next.Created && !found.behind(next.Cursor)
-				if lost := w.inspect(ctx, tx, cells, clock.Val().Unix(), passed, out); lost != nil {
+			if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created && !found.behind(next.Cursor) {
+				// The attempt before may have been applied, and another worker have gone on from there. If it was
+				// not, that worker has counted these hits itself: they are in their cells in either case.
+				if lost := w.inspect(ctx, tx, cells, clock.Val().Unix(), out); lost != nil {
 					return lost // and look again
 				}
 			}

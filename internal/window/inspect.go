@@ -9,14 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// inspect looks into the cells of a transaction whose reply was lost for what
-// that reply would have told: commands that failed though the cursor has moved. applied
-// is whether the cursor has passed the cells, by this transaction or by another
-// worker's. now is Redis's clock in Unix seconds.
+// inspect looks into the cells of a transaction whose reply was lost, and which
+// the cursor has passed, for what that reply would have told: commands that failed all the
+// same. now is Redis's clock in Unix seconds.
 //
-// It may suspect what has been mended since or was counted by another worker; it misses a
-// key only if that held something else at the time and has the very cell by now.
-func (w *Writer) inspect(ctx context.Context, tx *redis.Tx, cells *Cells, now int64, applied bool, out *Commit) error {
+// It misses a key only if that held something else at the time, and since has
+// been mended and has got a hit in the very same cell.
+func (w *Writer) inspect(ctx context.Context, tx *redis.Tx, cells *Cells, now int64, out *Commit) error {
 	type cell struct {
 		key     string
 		n       int64
@@ -44,7 +43,7 @@ func (w *Writer) inspect(ctx context.Context, tx *redis.Tx, cells *Cells, now in
 		have, err := a.have.Int64()
 		switch {
 		case errors.Is(err, redis.Nil):
-			if applied && a.expires > now {
+			if a.expires-now > 1 { // otherwise it may have expired since the clock was asked
 				out.failed(&ForeignError{Key: a.key, Err: errors.New("hits that were added are not in it")})
 			}
 		case a.have.Err() != nil:
