@@ -26,7 +26,7 @@ type adaptation struct {
 var adaptations = []adaptation{
 	{regexp.MustCompile(`^make .*`), "", "it builds, tests or runs the whole tree; the test looks only whether there is such a target"},
 	{regexp.MustCompile(`.*….*`), "", "it has a place for the reader's own value"},
-	{regexp.MustCompile(`^(\S+=\S* )*(bin/ingest|bin/query|nats-server|redis-server|docker)\b.*`), "", "a server, which does not end; tests/e2e and tests/deploy start them"},
+	{regexp.MustCompile(`^(mkdir -p \S+ && )?(\S+=\S* )*(bin/ingest|bin/query|nats-server|redis-server|docker)\b.*`), "", "a server, which does not end; tests/e2e and tests/deploy start them"},
 	{regexp.MustCompile(`^nats .*`), "", "NATS's command line program is not in the repository; the tests of internal/query ask the same"},
 	{regexp.MustCompile(`^curl -N (.*?)( +#.*)?$`), "curl -N --max-time 3 $1 2>/dev/null || test $$? = 28", "it does not end; 28 is curl's word for the time being up"},
 	{regexp.MustCompile(`\btail -F\b`), "tail -n +1", "it does not end"},

@@ -95,8 +95,8 @@ func TestNoSecretIsLogged(t *testing.T) {
 				}
 			}
 			wrong := strings.Replace(url.URL(), secret, secret+"x", 1)
-			for _, program := range []string{"ingest", "query", "publish"} {
-				code, out := ends(t, program, nil, "NATS_URL="+wrong, "REDIS_URL="+redis.URL(), "INGEST_ADDR=127.0.0.1:0", "QUERY_ADDR=127.0.0.1:0")
+			for program, args := range map[string][]string{"ingest": nil, "query": nil, "publish": {"--count", "1"}} {
+				code, out := ends(t, program, args, "NATS_URL="+wrong, "REDIS_URL="+redis.URL(), "INGEST_ADDR=127.0.0.1:0", "QUERY_ADDR=127.0.0.1:0")
 				if code != 2 || !strings.Contains(out, "NATS at "+addr+" refused the credentials") || !strings.Contains(out, "NATS_URL") || strings.Contains(out, secret) {
 					t.Errorf("%s with refused credentials ends with %d and %q", program, code, out)
 				}
