@@ -76,6 +76,36 @@ func TestQueryClockIsWrong(t *testing.T) {
 	}
 }
 
+// Every clock is another one: each answer has, of the hits that were stored within its
+// window, all that as_of claims, and no more than there are. Windows are short, so that
+// epochs change and hashes expire meanwhile.
+func TestEveryClockIsAnother(t *testing.T) {
+	if !full() {
+		t.Skip("builds the programs and the standard library anew, so with FAULTS=full only")
+	}
+	programs := wrongClock(t)
+	for _, skew := range []struct{ redis, worker, query time.Duration }{
+		{5 * time.Second, -time.Hour, -20 * time.Second},
+		{-5 * time.Second, time.Hour, 4 * time.Minute},
+	} {
+		t.Run(fmt.Sprintf("redis %s worker %s query %s", skew.redis, skew.worker, skew.query), func(t *testing.T) {
+			redis := stack.Redis(t, stack.RedisClockAhead(t, skew.redis))
+			s := &system{t: t, redis: redis, nats: stack.NATSProcess(t)}
+			s.broker, s.replicas, s.js = s.nats, 1, s.nats.JetStream()
+			s.createStream("HITS", "hits.>")
+			t.Setenv("TALLYROLL_BIN", programs)
+			s.worker(redis, clockOffset(skew.worker), "TIERS=1s/10s,1m/1h")
+			s.query = stack.Query(t, redis, clockOffset(skew.query))
+			l := newSpreadLoad(s, "c", true, 3, 0).start(100)
+			w := s.watchBy(func() (stack.Answer, error) { return askWindows(s.query, l.names(), []string{"5s", "10s", "1h"}) })
+			const epochs = 45 * time.Second // two windows of the finest tier each: two changes at least
+			time.Sleep(epochs)
+			l.finish()
+			w.honest("HITS")
+		})
+	}
+}
+
 // clockOffset is the environment that moves the clock of a program of wrongClock.
 func clockOffset(by time.Duration) string { return fmt.Sprintf("CLOCK_OFFSET=%.0f", by.Seconds()) }
 

@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"context"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,11 @@ type witness struct {
 	hits    []storedHit
 }
 
+// askWindows asks for the totals of counters over some windows.
+func askWindows(query *stack.Service, keys, windows []string) (stack.Answer, error) {
+	return stack.FetchTotals(query.URL(), url.Values{"key": keys, "window": windows})
+}
+
 // storedHit is a hit as its stream tells of it.
 type storedHit struct {
 	counter string
@@ -28,6 +34,11 @@ type storedHit struct {
 
 // watch asks for the totals of counters until the witness is stopped.
 func (s *system) watch(counters func() []string) *witness {
+	return s.watchBy(func() (stack.Answer, error) { return s.ask(counters()) })
+}
+
+// watchBy asks in any way.
+func (s *system) watchBy(ask func() (stack.Answer, error)) *witness {
 	w := &witness{system: s}
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var running sync.WaitGroup
@@ -35,7 +46,7 @@ func (s *system) watch(counters func() []string) *witness {
 	s.t.Cleanup(w.stop)
 	running.Go(func() {
 		for ctx.Err() == nil {
-			if answer, err := s.ask(counters()); err == nil {
+			if answer, err := ask(); err == nil {
 				w.answers = append(w.answers, answer)
 			}
 			select {
@@ -95,37 +106,47 @@ func (w *witness) collectOf(js jetstream.JetStream, stream string) {
 	}
 }
 
-// honest fails the test where an answer claimed more than it had: by as_of a hit
-// that was stored before it is in the total. It collects the streams first.
+// honest fails the test if an answer was wrong. Of the hits with a time in the window,
+// all that were stored before as_of are within upper, and lower has no more than there
+// are. It collects the streams first.
 func (w *witness) honest(streams ...string) {
 	w.t.Helper()
 	w.stop()
 	for _, stream := range streams {
 		w.collect(stream)
 	}
+	times := make(map[string][]int64) // of the hits of a counter
+	for _, h := range w.hits {
+		times[h.counter] = append(times[h.counter], h.at)
+	}
 	wrong, longest, furthest := 0, time.Duration(0), time.Duration(0)
 	for i, answer := range w.answers {
-		due, last, asOf := map[string]int64{}, map[string]int64{}, answer.AsOf.UnixMilli()
-		for _, h := range w.hits {
-			if h.at < asOf {
-				due[h.counter]++
-				last[h.counter] = max(last[h.counter], h.at)
-			}
-		}
 		for _, total := range answer.Totals {
-			if total.Total < due[total.Key] {
-				claimed := time.Duration(asOf-last[total.Key]) * time.Millisecond
-				furthest = max(furthest, claimed)
-				if wrong++; wrong <= 10 {
-					w.t.Errorf("answer %d has %d hits of %s, and as_of %s claims %d, the last of them stored %s earlier (complete: %t)",
-						i, total.Total, total.Key, answer.AsOf, due[total.Key], claimed, total.Complete)
+			due, all, last, asOf := int64(0), int64(0), int64(0), answer.AsOf.UnixMilli()
+			for _, at := range times[total.Key] {
+				if at < total.From.UnixMilli() || at > total.To.UnixMilli() {
+					continue
 				}
+				all++ // also what the very millisecond of to has
+				if at < asOf && at < total.To.UnixMilli() {
+					due++
+					last = max(last, at)
+				}
+			}
+			if total.Upper >= due && total.Lower <= all {
+				continue
+			}
+			claimed := time.Duration(asOf-last) * time.Millisecond
+			furthest = max(furthest, claimed)
+			if wrong++; wrong <= 10 {
+				w.t.Errorf("answer %d has %d to %d hits of %s in %s; of %d, as_of %s claims %d, the last of them stored %s earlier (complete: %t)",
+					i, total.Lower, total.Upper, total.Key, total.Window, all, answer.AsOf, due, claimed, total.Complete)
 			}
 		}
 		if i > 0 {
 			longest = max(longest, answer.AsOf.Sub(w.answers[i-1].AsOf))
 		}
 	}
-	w.t.Logf("%d answers, %d of their totals claim too much, by %s at most; as_of moved by %s at once at most",
+	w.t.Logf("%d answers, %d of their totals are wrong, by %s at most; as_of moved by %s at once at most",
 		len(w.answers), wrong, furthest, longest.Round(time.Millisecond))
 }

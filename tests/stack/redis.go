@@ -36,6 +36,7 @@ type RedisOption func(*redisOptions)
 type redisOptions struct {
 	config string
 	args   []string
+	env    []string
 	tls    *Certificate
 }
 
@@ -75,7 +76,7 @@ func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 		if o.config == "" {
 			args = append(args, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction")
 		}
-		return append(args, o.args...), nil
+		return append(args, o.args...), o.env
 	})
 	s.client = sync.OnceValue(func() *redis.Client {
 		c := newRedisClient(s.Addr())
