@@ -92,9 +92,14 @@ func (w *worker) isGone(ctx context.Context, name string) (bool, error) {
 }
 
 // serverTime is the clock that streams are stored by, in Unix milliseconds. The
-// stream of rejects is there to ask: it is made at start.
+// stream of rejects is there to ask: it is made at start, and again if it was deleted.
 func (w *worker) serverTime(ctx context.Context) (int64, error) {
 	s, err := w.js.Stream(ctx, rejectedStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if err = w.ensureRejected(ctx); err == nil {
+			s, err = w.js.Stream(ctx, rejectedStream)
+		}
+	}
 	if err != nil {
 		return 0, fmt.Errorf("ask the server's time: %w", err)
 	}

@@ -101,7 +101,7 @@ func (s *session) flush(ctx context.Context, all bool) error {
 	}
 	now := time.Now()
 	next := s.target(l)
-	if s.listed != nil && !s.tail.old() && !s.listed(ctx) {
+	if s.listed != nil && !s.listed(ctx) {
 		next.AsOf = 0 // it may claim hits of a stream that readers do not know yet: it stays where it is
 	}
 	if err := eachShard(ctx, len(s.writers), s.atOnce, func(ctx context.Context, shard int) error {

@@ -132,14 +132,6 @@ func (t *tail) gather(place uint64) time.Duration {
 	return min(t.lag/gatherPart, maxGather)
 }
 
-// old reports whether what is read is so far behind that every stream which was
-// there when it was stored has been listed since.
-func (t *tail) old() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.lag > farBehind
-}
-
 // reached returns the moment at which a message was the stream's end, 0 where it
 // was not. A later message with a number that has been read already is one of a
 // stream that was rolled back, so the number alone does not tell.
