@@ -104,6 +104,7 @@ func (s *session) flush(ctx context.Context, all bool) error {
 	if s.listed != nil && !s.listed(ctx) {
 		next.AsOf = 0 // it may claim hits of a stream that readers do not know yet: it stays where it is
 	}
+	flushing := ctx // which another shard's failure does not end
 	if err := eachShard(ctx, len(s.writers), s.atOnce, func(ctx context.Context, shard int) error {
 		w := s.writers[shard]
 		cells := l.batch.Shard(shard)
@@ -114,7 +115,7 @@ func (s *session) flush(ctx context.Context, all bool) error {
 		if cells.Hits() == 0 && !due {
 			return nil
 		}
-		return s.commitShard(ctx, shard, cells, target)
+		return s.commitShard(ctx, flushing, shard, cells, target)
 	}); err != nil {
 		return err
 	}
@@ -161,8 +162,10 @@ func (w *shardWriter) advance(next window.Cursor) window.Cursor {
 	return next
 }
 
-// commitShard commits the shard's part of a load, in several transactions where one would be too large.
-func (s *session) commitShard(ctx context.Context, shard int, cells *window.Cells, target window.Cursor) error {
+// commitShard commits the shard's part of a load, in several transactions if one
+// would be too large. It admits what a transaction could not add for as long as
+// admitting lives: nobody else knows of that loss.
+func (s *session) commitShard(ctx, admitting context.Context, shard int, cells *window.Cells, target window.Cursor) error {
 	w := s.writers[shard]
 	for cells, cursor := range cells.Parts(w.position, target, s.limits.maxCommands) {
 		cursor.IncompleteBefore = max(cursor.IncompleteBefore, w.position.IncompleteBefore) // what an earlier part has admitted
@@ -184,7 +187,7 @@ func (s *session) commitShard(ctx context.Context, shard int, cells *window.Cell
 			s.metrics.lost.WithLabelValues(s.stream).Inc()
 			s.log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
 				Msg("hits of an applied transaction are not counted: answers about their time say complete: false")
-			if failed := s.admitLost(ctx, shard, cells.End()); failed != nil && err == nil {
+			if failed := s.admitLost(admitting, shard, cells.End()); failed != nil && err == nil {
 				err = failed
 			}
 		}
