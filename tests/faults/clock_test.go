@@ -90,6 +90,9 @@ func TestEveryClockIsAnother(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("redis %s worker %s query %s", skew.redis, skew.worker, skew.query), func(t *testing.T) {
 			redis := stack.Redis(t, stack.RedisClockAhead(t, skew.redis))
+			if now, err := redis.Client().Time(t.Context()).Result(); err != nil || (time.Until(now)-skew.redis).Abs() > 2*time.Second {
+				t.Fatalf("the clock of Redis is at %s, want %s from now: %v", now, skew.redis, err)
+			}
 			s := &system{t: t, redis: redis, nats: stack.NATSProcess(t)}
 			s.broker, s.replicas, s.js = s.nats, 1, s.nats.JetStream()
 			s.createStream("HITS", "hits.>")
