@@ -5,11 +5,12 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"image/png"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,60 +29,209 @@ func aSeries(n int, step time.Duration, level float64) window.Series {
 	return out
 }
 
-// Charts of all kinds are drawn and have the size asked for. CHARTS names a
-// directory to look at them in.
+// several are counters with a wave each.
+func several(n int) (keys []string, found []window.Series) {
+	for i := range n {
+		keys = append(keys, fmt.Sprintf("/shop/products/%d/reviews", 1000+i))
+		found = append(found, aSeries(60, time.Minute, 1000*float64(i+1)))
+	}
+	return keys, found
+}
+
+// Charts of all kinds and sizes are XML, name their counters, and have nothing
+// outside the picture. CHARTS names a directory to look at them in.
 func TestCharts(t *testing.T) {
-	long := strings.Repeat("very-long-", 51)
+	seven, ofSeven := several(maxLines)
+	three, ofThree := several(3)
+	late := aSeries(60, time.Minute, 700)
+	late.CountingSince, late.AsOf = late.Start(20), late.Start(50)
+	unknown := aSeries(60, time.Minute, 700)
+	unknown.AsOf = unknown.Range.From
+	hostile := []string{
+		"größe <&>\"' ]]>", "a\ufffeb\uffffc \U0001fffe", "</text><script>alert(1)</script>", "\u202egnp.\u2066", "\ufdfd\ufdfd\ufdfd", "نص عربي", "👩‍👩‍👧‍👦 日本語",
+	}
 	for _, c := range []struct {
 		name  string
 		keys  []string
 		found []window.Series
 	}{
 		{"hour", []string{"/index.html"}, []window.Series{aSeries(60, time.Minute, 12_345)}},
-		{"day", []string{"api-1", "api-2", long}, []window.Series{aSeries(96, 15*time.Minute, 1e6), aSeries(96, 15*time.Minute, 5e5), aSeries(96, 15*time.Minute, 2e5)}},
-		{"no XML", []string{"a\ufffeb\uffffc \U0001fffe"}, []window.Series{aSeries(60, time.Minute, 5)}},
-		{"month", []string{"größe <&>\""}, []window.Series{aSeries(120, 6*time.Hour, 3)}},
+		{"day", three, []window.Series{aSeries(96, 15*time.Minute, 1e6), aSeries(96, 15*time.Minute, 5e5), aSeries(96, 15*time.Minute, 2e5)}},
+		{"three", three, ofThree},
+		{"seven", seven, ofSeven},
+		{"hostile", hostile, ofSeven},
+		{"long", []string{strings.Repeat("very-long-", 51)}, []window.Series{aSeries(120, 6*time.Hour, 3)}},
+		{"wide", []string{strings.Repeat("W", 512), strings.Repeat("\ufdfd", 170)}, ofSeven[:2]},
 		{"minute", []string{"a"}, []window.Series{aSeries(60, time.Second, 40)}},
-		{"nothing", []string{"a"}, []window.Series{aSeries(60, time.Minute, 0)}},
+		{"decade", []string{"a"}, []window.Series{aSeries(520, 7*24*time.Hour, 4e6)}},
+		{"zeros", []string{"a"}, []window.Series{aSeries(60, time.Minute, 0)}},
+		{"late", []string{"a"}, []window.Series{late}},
+		{"unknown", []string{"a"}, []window.Series{unknown}},
 		{"one", []string{"a"}, []window.Series{aSeries(1, time.Minute, math.MaxInt64/2)}},
+		{"most", []string{"a"}, []window.Series{{Step: time.Minute, Range: late.Range, AsOf: late.Range.To, Counts: []int64{math.MaxInt64, -1}}}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			image, err := seriesChart(c.keys, c.found, view{"png", 800, 300})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if dir := os.Getenv("CHARTS"); dir != "" {
-				if err := os.WriteFile(filepath.Join(dir, c.name+".png"), image, 0o600); err != nil {
-					t.Fatal(err)
+		for _, size := range []view{{"svg", 800, 300}, {"svg", 390, 240}, {"svg", 200, 100}, {"svg", 2000, 100}, {"svg", 200, 1200}, {"svg", 2000, 1200}} {
+			name := fmt.Sprintf("%s-%dx%d", c.name, size.Width, size.Height)
+			t.Run(name, func(t *testing.T) {
+				drawing := seriesChart(c.keys, c.found, size)
+				if dir := os.Getenv("CHARTS"); dir != "" {
+					if err := os.WriteFile(filepath.Join(dir, name+".svg"), drawing, 0o600); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			config, err := png.DecodeConfig(bytes.NewReader(image))
-			if err != nil || config.Width != 800 || config.Height != 300 {
-				t.Errorf("%dx%d, %v; want 800x300", config.Width, config.Height, err)
-			}
-			drawing, err := seriesChart(c.keys, c.found, view{"svg", 800, 300})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var text strings.Builder
-			for d := xml.NewDecoder(bytes.NewReader(drawing)); ; {
-				token, err := d.Token()
-				if errors.Is(err, io.EOF) {
-					break
+				if again := seriesChart(c.keys, c.found, size); !bytes.Equal(again, drawing) {
+					t.Error("the same series are drawn in another way the second time")
 				}
+				text := checkDrawing(t, drawing, size)
+				for _, key := range c.keys {
+					if !strings.Contains(text, printable(key)) {
+						t.Errorf("the drawing does not name %s", key)
+					}
+				}
+			})
+		}
+	}
+}
+
+// printable is a name as XML can hold it.
+func printable(key string) string {
+	return strings.NewReplacer("\ufffe", "\ufffd", "\uffff", "\ufffd").Replace(key)
+}
+
+var lengths = regexp.MustCompile(`[MHVvh ]?-?[0-9.]+`)
+
+// checkDrawing fails if a drawing is no XML, has an element that we never draw, or
+// reaches out of the picture. It returns the text.
+func checkDrawing(t *testing.T, drawing []byte, size view) string {
+	t.Helper()
+	var all strings.Builder
+	var x, width float64 // of the box that a text stands in
+	var current xml.StartElement
+	inside := func(what string, at, most float64) {
+		if !(at >= 0 && at <= most) { // also not a number
+			t.Errorf("%s: %v is not within 0 to %v: %s", what, at, most, drawing)
+		}
+	}
+	number := func(e xml.StartElement, name string) float64 {
+		for _, a := range e.Attr {
+			if a.Name.Local == name {
+				n, err := strconv.ParseFloat(a.Value, 64)
 				if err != nil {
-					t.Fatalf("%v in %s", err, drawing)
+					t.Errorf("%s of %s: %v", name, e.Name.Local, err)
 				}
-				if data, ok := token.(xml.CharData); ok {
-					text.Write(data)
+				return n
+			}
+		}
+		return 0
+	}
+	w, h := float64(size.Width), float64(size.Height)
+	depth := 0 // of svg elements
+	for d := xml.NewDecoder(bytes.NewReader(drawing)); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return all.String()
+		}
+		if err != nil {
+			t.Fatalf("%v in %s", err, drawing)
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			current = e
+			switch e.Name.Local {
+			case "svg":
+				depth++
+				x, width = number(e, "x"), number(e, "width")
+				inside("a box's right edge", x+width, w)
+				inside("a box's lower edge", number(e, "y")+number(e, "height"), h)
+			case "path":
+				pathInside(t, e, w, h)
+			case "text":
+				inside("a text's baseline", number(e, "y"), h-2)
+			case "title", "desc", "style", "rect":
+			default:
+				t.Errorf("<%s> in a drawing", e.Name.Local)
+			}
+		case xml.EndElement:
+			if e.Name.Local == "svg" {
+				depth--
+			}
+			current = xml.StartElement{}
+		case xml.CharData:
+			all.Write(e)
+			if current.Name.Local != "text" {
+				continue
+			}
+			long := textWidth(string(e), textSize)
+			if depth > 1 {
+				inside("a name's end", long, width+0.1)
+				continue
+			}
+			at := number(current, "x")
+			from, to := at, at+long
+			for _, a := range current.Attr {
+				switch {
+				case a.Name.Local == "text-anchor" && a.Value == "end":
+					from, to = at-long, at
+				case a.Name.Local == "text-anchor" && a.Value == "middle":
+					from, to = at-long/2, at+long/2
 				}
 			}
-			for _, key := range c.keys {
-				if !strings.Contains(text.String(), shortened(key)) {
-					t.Errorf("the drawing does not name %s", shortened(key))
+			inside("where "+string(e)+" begins", from+0.1, w)
+			inside("where "+string(e)+" ends", to-0.1, w)
+		}
+	}
+}
+
+// pathInside fails if a path leaves the picture.
+func pathInside(t *testing.T, e xml.StartElement, w, h float64) {
+	t.Helper()
+	for _, a := range e.Attr {
+		if a.Name.Local != "d" {
+			continue
+		}
+		x, y := 0.0, 0.0
+		for _, step := range lengths.FindAllString(a.Value, -1) {
+			n, err := strconv.ParseFloat(strings.TrimLeft(step, "MHVvh "), 64)
+			if err != nil {
+				t.Fatalf("path %s: %v", a.Value, err)
+			}
+			switch step[0] {
+			case 'M', 'H':
+				x = n
+			case 'V', ' ':
+				y = n
+			case 'h':
+				x += n
+			case 'v':
+				y += n
+			}
+			if x < 0 || x > w || y < 0 || y > h {
+				t.Errorf("a path reaches %v, %v: %s", x, y, a.Value)
+			}
+		}
+	}
+}
+
+// The plot keeps some height, whatever has to be named.
+func TestPlotKeepsItsRoom(t *testing.T) {
+	for lines := 1; lines <= maxLines; lines++ {
+		keys, found := several(lines)
+		for width := 200; width <= 2000; width += 100 {
+			for height := 100; height <= 1200; height += 50 {
+				drawing := string(seriesChart(keys, found, view{"svg", width, height}))
+				var ys []float64
+				for _, m := range regexp.MustCompile(`class="(?:grid|axis)" d="M\S+ (\S+)H`).FindAllStringSubmatch(drawing, -1) {
+					y, err := strconv.ParseFloat(m[1], 64)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ys = append(ys, y)
+				}
+				if got, least := ys[0]-ys[len(ys)-1], max(10, 0.3*float64(height)-22); got < least {
+					t.Errorf("%d lines in %dx%d: the plot has %v pixels, want %v", lines, width, height, got, least)
 				}
 			}
-		})
+		}
 	}
 }
 
@@ -98,48 +248,59 @@ func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
 		name string
 		of   window.Series
 		want string
+		path string // in a plot of 400 x 100 pixels that ends at 10 hits
 	}{
-		{"all", series(-time.Hour, 4*time.Minute), "0:0 60:5 120:6 180:1 240:1"},
-		{"the last step goes on", series(-time.Hour, 4*time.Minute-1), "0:0 60:5 120:6 180:6"},
-		{"nobody counted at first", series(90*time.Second, 5*time.Minute), "60:5 120:6 180:1 240:1"},
-		{"nothing yet", series(90*time.Second, time.Minute), ""},
-		{"nothing known", series(-time.Hour, -time.Hour), ""},
-		{"it began later", series(time.Hour, time.Hour), ""},
+		{"all", series(-time.Hour, 4*time.Minute), "0:0 60:5 120:6 180:1 240:1", "M0 100H100V50H200V40H300V90H400"},
+		{"the last step goes on", series(-time.Hour, 4*time.Minute-1), "0:0 60:5 120:6 180:6", "M0 100H100V50H200V40H300"},
+		{"nobody counted at first", series(90*time.Second, 5*time.Minute), "60:5 120:6 180:1 240:1", "M100 50H200V40H300V90H400"},
+		{"nothing yet", series(90*time.Second, time.Minute), "", ""},
+		{"nothing known", series(-time.Hour, -time.Hour), "", ""},
+		{"it began later", series(time.Hour, time.Hour), "", ""},
 	} {
+		corners := levels(c.of)
 		var got []string
-		for _, corner := range levels(c.of) {
-			got = append(got, fmt.Sprintf("%.0f:%.0f", corner.X-seconds(c.of.Range.From), corner.Y))
+		for _, corner := range corners {
+			got = append(got, fmt.Sprintf("%d:%d", (corner.at-c.of.Range.From)/1000, corner.count))
 		}
 		if s := strings.Join(got, " "); s != c.want {
 			t.Errorf("%s: %q, want %q", c.name, s, c.want)
 		}
-		if _, err := seriesChart([]string{"a"}, []window.Series{c.of}, view{"svg", 400, 200}); err != nil {
-			t.Errorf("%s: %v", c.name, err)
+		drawing := string(seriesChart([]string{"a"}, []window.Series{c.of}, view{"svg", 400, 200}))
+		if drawn, said := strings.Contains(drawing, `class="line`), strings.Contains(drawing, ">"+nothingYet+"<"); drawn != (c.want != "") || said == drawn {
+			t.Errorf("%s: a line %t, a note that there is none %t", c.name, drawn, said)
+		}
+		if c.want == "" {
+			continue
+		}
+		plot := &chart{found: []window.Series{c.of}, right: 400, bottom: 100, most: 10}
+		if path := plot.path(corners); path != c.path {
+			t.Errorf("%s: path %s, want %s", c.name, path, c.path)
 		}
 	}
 }
 
-func TestGrouped(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 7: "7", 999: "999", 1000: "1,000", 1234567: "1,234,567", -123456: "-123,456", math.MaxInt64: "9,223,372,036,854,775,807"} {
-		if got := grouped(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
+// Levels that look the same are one stroke: a long series stays a small drawing.
+func TestEqualLevelsAreOneStroke(t *testing.T) {
+	long := aSeries(3600, time.Second, 0)
+	plot := &chart{found: []window.Series{long}, right: 400, bottom: 100, most: 10}
+	if path := plot.path(levels(long)); path != "M0 100H400" {
+		t.Errorf("%.100s", path)
 	}
 }
 
-func TestTimeTicks(t *testing.T) {
-	for length, want := range map[time.Duration]string{
-		time.Minute:         "09:59:00 09:59:10 09:59:20 09:59:30 09:59:40 09:59:50 10:00:00",
-		time.Hour:           "09:00 09:10 09:20 09:30 09:40 09:50 10:00",
-		24 * time.Hour:      "12:00 15:00 18:00 21:00 Nov 21 03:00 06:00 09:00",
-		30 * 24 * time.Hour: "Oct 27 Nov 1 Nov 6 Nov 11 Nov 16 Nov 21",
+func TestFitted(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		room float64
+		want string
+	}{
+		{"checkout", 100, "checkout"}, {"checkout", 5, ""}, {"checkout", 12, "…"}, {"", 0, ""},
+		{"/shop/products/1001/reviews", 100, "/shop/pr…ews"},
+		{strings.Repeat("界", 100), 60, "界界…"},
 	} {
-		var got []string
-		for _, tick := range (timeTicks{8}).Ticks(seconds(fakeNow.Add(-length).UnixMilli()), seconds(fakeNow.UnixMilli())) {
-			got = append(got, tick.Label)
-		}
-		if s := strings.Join(got, " "); s != want {
-			t.Errorf("%s: %s; want %s", length, s, want)
+		got := fitted(c.name, textSize, c.room)
+		if got != c.want || textWidth(got, textSize) > c.room {
+			t.Errorf("%s in %v pixels: %q, want %q", c.name, c.room, got, c.want)
 		}
 	}
 }

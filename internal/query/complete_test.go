@@ -105,7 +105,7 @@ func TestEveryResourceWithoutRedis(t *testing.T) {
 	watched(t, s)
 	h := s.handler()
 	redis.Pause()
-	for _, target := range []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/series?key=a&format=png", "/v1/live?key=a&window=10m"} {
+	for _, target := range []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/series?key=a&format=svg", "/v1/live?key=a&window=10m"} {
 		start := time.Now()
 		resp := ask1(h, http.MethodGet, target, "")
 		refused(t, resp, http.StatusServiceUnavailable)
@@ -115,7 +115,7 @@ func TestEveryResourceWithoutRedis(t *testing.T) {
 	}
 	redis.Resume()
 	eventuallyReady(t, h, http.StatusOK)
-	for _, target := range []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/series?key=a&format=png"} {
+	for _, target := range []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/series?key=a&format=svg"} {
 		stack.Eventually(t, time.Minute, target+" to be answered", func() (bool, string) {
 			resp := ask1(h, http.MethodGet, target, "")
 			return resp.StatusCode == http.StatusOK, resp.Status

@@ -19,11 +19,7 @@ const otherRoute = "other"
 // browsers' questions about origins, asks for a token, and compresses; what no
 // route takes ends here.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
-	wrap, err := gzhttp.NewWrapper(gzhttp.ExceptContentTypes([]string{formatTypes["png"]})) // it is compressed already
-	if err != nil {
-		panic(fmt.Errorf("compress answers: %w", err)) // the options are our own
-	}
-	compressed := wrap(mux)
+	compressed := gzhttp.GzipHandler(mux)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		w := &responseWriter{ResponseWriter: rw, request: r}

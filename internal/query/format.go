@@ -11,10 +11,9 @@ var formatTypes = map[string]string{
 	"json": "application/json",
 	"csv":  "text/csv; charset=utf-8",
 	"svg":  "image/svg+xml",
-	"png":  "image/png",
 }
 
-const formatNames = "json, csv, svg or png"
+const formatNames = "json, csv or svg"
 
 // view is how a series is to be shown.
 type view struct {
@@ -22,7 +21,7 @@ type view struct {
 	Width, Height int // pixels of a chart
 }
 
-func (v view) chart() bool { return v.Format == "svg" || v.Format == "png" }
+func (v view) chart() bool { return v.Format == "svg" }
 
 // view reads the format, from the parameter or else from Accept, and the size.
 func (p *seriesParams) view() (view, *inputError) {
@@ -30,11 +29,14 @@ func (p *seriesParams) view() (view, *inputError) {
 	if v.Format == "" {
 		v.Format = accepted(p.accept)
 	}
+	if v.Format == "png" {
+		return view{}, badInput("format", "charts are not drawn as PNG any more: ask for svg, which browsers show and programs convert")
+	}
 	if _, ok := formatTypes[v.Format]; !ok {
 		return view{}, badInput("format", "%s is not a format: allowed are %s", excerpt(v.Format), formatNames)
 	}
 	if !v.chart() && p.Width+p.Height != "" {
-		return view{}, badInput("width", "only a chart has a width and a height: allowed with the formats svg and png")
+		return view{}, badInput("width", "only a chart has a width and a height: allowed with the format svg")
 	}
 	var err *inputError
 	if v.Width, err = pixels("width", p.Width, 200, 800, 2000); err != nil {
@@ -78,8 +80,6 @@ func accepted(header string) string {
 			format = "csv"
 		case "image/svg+xml", "image/*":
 			format = "svg"
-		case "image/png":
-			format = "png"
 		}
 		if format != "" && q > bestQ {
 			best, bestQ = format, q

@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -22,7 +21,7 @@ type seriesParams struct {
 	From   moment   `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
 	To     moment   `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	Step   string   `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w), rounded up to whole cells. Default: a cell." example:"1m"`
-	Format string   `query:"format" doc:"json, csv, svg or png; it goes before the header Accept. Default: json." example:"png"`
+	Format string   `query:"format" doc:"json, csv or svg; it goes before the header Accept. Default: json." example:"svg"`
 	Width  string   `query:"width" doc:"Of a chart, in pixels: 200 to 2000. Default: 800." example:"800"`
 	Height string   `query:"height" doc:"Of a chart, in pixels: 100 to 1200. Default: 300." example:"300"`
 
@@ -106,7 +105,7 @@ type rawOutput struct {
 
 const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier that reaches back " +
 	"to from, so every number is exact. One counter gives the object below; where key repeats, the answer is {\"series\":[…]} with such an object " +
-	"for each. As CSV a row for each step and a column for each counter; as SVG or PNG a chart with a line for each counter."
+	"for each. As CSV a row for each step and a column for each counter; as SVG a chart with a line for each counter."
 
 func (s *service) registerSeries(api huma.API) {
 	schemas := api.OpenAPI().Components.Schemas
@@ -121,7 +120,6 @@ func (s *service) registerSeries(api huma.API) {
 				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: seriesExample()},
 				formatTypes["csv"]:  {Schema: text, Example: "time,api-1\n2026-11-21T09:58:00Z,118\n2026-11-21T09:59:00Z,121\n"},
 				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
-				formatTypes["png"]:  {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}, Example: "(an image)"},
 			},
 		}},
 		Metadata: tryoutAt(func(now time.Time) []string {
@@ -129,7 +127,7 @@ func (s *service) registerSeries(api huma.API) {
 			return []string{
 				"/v1/series?key=api-1",
 				"/v1/series?key=api-1&key=/cart&step=5m&format=csv",
-				"/v1/series?key=api-1&key=/cart&format=png&width=800&height=300",
+				"/v1/series?key=api-1&key=/cart&format=svg&width=800&height=300",
 				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
 			}
 		}),
@@ -153,10 +151,8 @@ func (s *service) series(ctx context.Context, in *seriesParams) (*rawOutput, err
 	switch view.Format {
 	case "csv":
 		out.Body = seriesCSV(a.keys, found)
-	case "svg", "png":
-		if out.Body, failed = seriesChart(a.keys, found, view); failed != nil {
-			return nil, fmt.Errorf("draw %d points: %w", len(found[0].Counts), failed)
-		}
+	case "svg":
+		out.Body = seriesChart(a.keys, found, view)
 	default:
 		if out.Body, failed = json.Marshal(seriesJSON(a.keys, found)); failed != nil {
 			return nil, failed

@@ -1,0 +1,140 @@
+package query
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// countTicks are the numbers beside the axis of hits: 0 and the multiples of a
+// step, the last of which is top or the first above it. The step is the smallest
+// of 1, 2 and 5 times a power of ten with which at most so many follow the 0
+// (P. Heckbert, "Nice Numbers for Graph Labels", Graphics Gems, 1990). It is a whole
+// number, for there is no half of a hit. The largest tick is 10¹⁹.
+func countTicks(top int64, most int) []uint64 {
+	last := uint64(max(top, 1))
+	step := uint64(1)
+	for i := 0; (last-1)/step+1 > uint64(max(most, 1)); i++ {
+		if i%3 == 1 {
+			step = step / 2 * 5
+		} else {
+			step *= 2
+		}
+	}
+	ticks := []uint64{0}
+	for tick := step; ; tick += step {
+		ticks = append(ticks, tick)
+		if tick >= last {
+			return ticks
+		}
+	}
+}
+
+// grouped writes 1234567 as 1,234,567.
+func grouped(n uint64) string {
+	digits := strconv.FormatUint(n, 10)
+	var out strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			out.WriteByte(',')
+		}
+		out.WriteRune(d)
+	}
+	return out.String()
+}
+
+// prefixed writes 1500000 as 1.5M, with the prefixes of the SI. Of a tick it
+// drops nothing but zeros.
+func prefixed(n uint64) string {
+	unit, prefix := uint64(1), ""
+	for _, larger := range []string{"k", "M", "G", "T", "P", "E"} {
+		if n/unit < 1000 {
+			break
+		}
+		unit, prefix = unit*1000, larger
+	}
+	text := strconv.FormatUint(n/unit, 10)
+	if rest := n % unit; rest > 0 {
+		text += "." + strings.TrimRight(strconv.FormatUint(unit+rest, 10)[1:], "0")
+	}
+	return text + prefix
+}
+
+// timeTick is a moment on the axis of time and what stands below it.
+type timeTick struct {
+	at    int64 // Unix milliseconds
+	label string
+}
+
+// cadence is the time from one tick to the next: whole months, or a duration.
+type cadence struct {
+	every  time.Duration // of months the shortest
+	months int
+	widest string // of its labels
+}
+
+const day = 24 * time.Hour
+
+var cadences = []cadence{
+	{time.Second, 0, "00:00:00"}, {2 * time.Second, 0, "00:00:00"}, {5 * time.Second, 0, "00:00:00"},
+	{10 * time.Second, 0, "00:00:00"}, {15 * time.Second, 0, "00:00:00"}, {30 * time.Second, 0, "00:00:00"},
+	{time.Minute, 0, "Nov 30"}, {2 * time.Minute, 0, "Nov 30"}, {5 * time.Minute, 0, "Nov 30"},
+	{10 * time.Minute, 0, "Nov 30"}, {15 * time.Minute, 0, "Nov 30"}, {30 * time.Minute, 0, "Nov 30"},
+	{time.Hour, 0, "Nov 30"}, {2 * time.Hour, 0, "Nov 30"}, {3 * time.Hour, 0, "Nov 30"},
+	{6 * time.Hour, 0, "Nov 30"}, {12 * time.Hour, 0, "Nov 30"},
+	{day, 0, "Nov 30"}, {2 * day, 0, "Nov 30"}, {5 * day, 0, "Nov 30"}, {10 * day, 0, "Nov 30"},
+	{28 * day, 1, "2026"}, {90 * day, 3, "2026"}, {181 * day, 6, "2026"}, {365 * day, 12, "2026"},
+	{5 * 365 * day, 60, "2026"}, {25 * 365 * day, 300, "2026"},
+}
+
+// timeTicks are at round times of the clock and the calendar (UTC), as near to
+// each other as their labels can be read on an axis of so many pixels.
+func timeTicks(from, to int64, pixels float64) []timeTick {
+	const gap = 26 // pixels between labels, at least
+	length := float64(to - from)
+	c := cadences[len(cadences)-1]
+	for _, finer := range cadences {
+		if pixels*float64(finer.every.Milliseconds()) >= length*(textWidth(finer.widest, textSize)+gap) {
+			c = finer
+			break
+		}
+	}
+	var out []timeTick
+	for at := c.start(timeOf(from)); at.UnixMilli() <= to; at = c.next(at) {
+		if at.UnixMilli() >= from {
+			out = append(out, timeTick{at.UnixMilli(), at.Format(c.layout(at))})
+		}
+	}
+	return out
+}
+
+// start is the last tick that is not after a moment.
+func (c cadence) start(at time.Time) time.Time {
+	if c.months == 0 {
+		return at.Truncate(c.every)
+	}
+	months := at.Year()*12 + int(at.Month()) - 1
+	return time.Date(0, time.Month(months-months%c.months+1), 1, 0, 0, 0, 0, time.UTC)
+}
+
+func (c cadence) next(at time.Time) time.Time {
+	if c.months == 0 {
+		return at.Add(c.every)
+	}
+	return at.AddDate(0, c.months, 0)
+}
+
+// layout of a label: a day is named at its midnight, a year at its January.
+func (c cadence) layout(at time.Time) string {
+	switch {
+	case c.months > 0 && at.Month() == time.January:
+		return "2006"
+	case c.months > 0:
+		return "Jan"
+	case at.Equal(at.Truncate(day)):
+		return "Jan 2"
+	case c.every < time.Minute:
+		return "15:04:05"
+	}
+	return "15:04"
+}
