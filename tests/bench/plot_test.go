@@ -2,12 +2,12 @@ package bench_test
 
 import (
 	"cmp"
-	"image/color"
+	"fmt"
+	"html"
+	"math"
+	"os"
 	"slices"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
+	"strings"
 
 	"tallyroll/internal/boot"
 )
@@ -15,12 +15,7 @@ import (
 // plotted is the workload whose rates are drawn.
 const plotted = "zipf"
 
-var kindColors = map[kind]color.Color{
-	ceiling:   color.RGBA{0x99, 0x99, 0x99, 0xff},
-	product:   color.RGBA{0x1f, 0x6f, 0xb4, 0xff},
-	pipelines: color.RGBA{0xe3, 0xa0, 0x57, 0xff},
-	asWritten: color.RGBA{0xc4, 0x5a, 0x3b, 0xff},
-}
+var kindColors = map[kind]string{ceiling: "#999999", product: "#1f6fb4", pipelines: "#e3a057", asWritten: "#c45a3b"}
 
 var kindNames = map[kind]string{
 	ceiling: "a consumer that only counts messages", product: "Tallyroll",
@@ -31,63 +26,48 @@ var kindNames = map[kind]string{
 // from its slowest run to its fastest. The scale is logarithmic: rates differ by
 // a factor of thousands.
 func plotRates(c comparison, path string) error {
-	const least = 100 // where the bars begin
+	const (
+		least                = 100 // hits/s, where the bars begin
+		width, names, margin = 1200.0, 400.0, 20.0
+		rowHeight, header    = 30.0, 60.0
+	)
 	rows := slices.Clone(c.rows)
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(median(a.rates()), median(b.rates())) })
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(median(b.rates()), median(a.rates())) })
+	most := 10.0 * least
+	for _, r := range rows {
+		most = max(most, 4*slices.Max(r.rates())) // room for the number
+	}
+	x := func(rate float64) float64 {
+		return names + (width-margin-names)*math.Log10(max(rate, least)/least)/math.Log10(most/least)
+	}
+	bottom := header + rowHeight*float64(len(rows))
 
-	p := plot.New()
-	p.Title.Text = "Hits per second: " + c.workload.title
-	p.Title.Padding = vg.Points(8)
-	p.X.Label.Text = "hits/s (logarithmic); a thin line spans the slowest and the fastest run"
-	p.X.Scale = plot.LogScale{}
-	p.X.Tick.Marker = plot.TickerFunc(func(least, most float64) []plot.Tick {
-		ticks := plot.LogTicks{}.Ticks(least, most)
-		for i := range ticks {
-			if ticks[i].Label != "" {
-				ticks[i].Label = boot.Thousands(ticks[i].Value)
-			}
-		}
-		return ticks
-	})
-	p.X.Min, p.X.Max = least, 10*least
-	names := make([]string, len(rows))
-	var labels plotter.XYLabels
-	var explained []kind // in the legend
-	p.Legend.Padding = vg.Points(4)
-	p.Legend.XOffs, p.Legend.YOffs = vg.Points(-8), vg.Points(10)
+	var out strings.Builder
+	kinds := []kind{ceiling, product, pipelines, asWritten}
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="system-ui, sans-serif" font-size="13">`+"\n",
+		width, bottom+50+20*float64(len(kinds)))
+	fmt.Fprintf(&out, `<rect width="100%%" height="100%%" fill="#fff"/><text x="%.0f" y="30" font-size="16">Hits per second: %s</text>`+"\n",
+		margin, html.EscapeString(c.workload.title))
+	for rate := float64(least); rate <= most; rate *= 10 {
+		at := x(rate)
+		fmt.Fprintf(&out, `<path d="M%.1f %.1fV%.1f" stroke="#ddd"/><text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`+"\n",
+			at, header-6, bottom, at, bottom+18, boot.Thousands(rate))
+	}
 	for i, r := range rows {
-		y, rates := float64(i), r.rates()
-		middle := max(median(rates), least)
-		names[i] = r.candidate.name
-		bar, err := plotter.NewPolygon(plotter.XYs{{X: least, Y: y - 0.38}, {X: middle, Y: y - 0.38}, {X: middle, Y: y + 0.38}, {X: least, Y: y + 0.38}})
-		if err != nil {
-			return err
-		}
-		bar.Color, bar.LineStyle.Width = kindColors[r.candidate.kind], 0
-		span, err := plotter.NewLine(plotter.XYs{{X: max(slices.Min(rates), least), Y: y}, {X: max(slices.Max(rates), least), Y: y}})
-		if err != nil {
-			return err
-		}
-		p.Add(bar, span)
-		if !slices.Contains(explained, r.candidate.kind) {
-			explained = append(explained, r.candidate.kind)
-			p.Legend.Add(kindNames[r.candidate.kind], bar)
-		}
-		labels.XYs = append(labels.XYs, plotter.XY{X: max(slices.Max(rates), least), Y: y})
-		labels.Labels = append(labels.Labels, boot.Thousands(median(rates)))
-		p.X.Max = max(p.X.Max, 4*slices.Max(rates)) // room for the number
+		rates, y := r.rates(), header+rowHeight*float64(i)
+		middle := y + rowHeight/2
+		fmt.Fprintf(&out, `<text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, names-8, middle+4, html.EscapeString(r.candidate.name))
+		fmt.Fprintf(&out, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`,
+			names, y+4, x(median(rates))-names, rowHeight-8, kindColors[r.candidate.kind])
+		fmt.Fprintf(&out, `<path d="M%.1f %.1fH%.1f" stroke="#000"/>`, x(slices.Min(rates)), middle, x(slices.Max(rates)))
+		fmt.Fprintf(&out, `<text x="%.1f" y="%.1f">%s</text>`+"\n", x(slices.Max(rates))+5, middle+4, boot.Thousands(median(rates)))
 	}
-	text, err := plotter.NewLabels(labels)
-	if err != nil {
-		return err
+	fmt.Fprintf(&out, `<text x="%.0f" y="%.1f">hits/s (logarithmic); a thin line spans the slowest and the fastest run</text>`+"\n", names, bottom+38)
+	for i, k := range kinds {
+		y := bottom + 46 + 20*float64(i)
+		fmt.Fprintf(&out, `<rect x="%.0f" y="%.1f" width="12" height="12" fill="%s"/><text x="%.0f" y="%.1f">%s</text>`+"\n",
+			names, y, kindColors[k], names+18, y+11, kindNames[k])
 	}
-	text.Offset.X = vg.Points(4)
-	for i := range text.TextStyle {
-		text.TextStyle[i].YAlign = -0.4
-	}
-	p.Add(text)
-	p.NominalY(names...)
-	p.Y.Tick.Length, p.Y.LineStyle.Width = 0, 0
-	p.Y.Min, p.Y.Max = -0.6, float64(len(rows))-0.4
-	return p.Save(vg.Points(900), vg.Points(60+22*float64(len(rows))), path)
+	out.WriteString("</svg>\n")
+	return os.WriteFile(path, []byte(out.String()), 0o644)
 }
