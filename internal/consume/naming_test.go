@@ -95,7 +95,7 @@ func TestSubjectsEditedWhileShardsAreBehind(t *testing.T) {
 		}
 	}
 	edit("hits.shop.>")
-	w = r.start()
+	r.start()
 	r.passed(time.Now().UnixMilli())
 	if _, err := r.js.Publish(t.Context(), "hits.shop.new", nil); err != nil {
 		t.Fatal(err)
