@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
 )
 
 // A core publish to a subject that no stream takes is lost without a word. So a
@@ -175,6 +177,6 @@ func defaultOf(field string) string {
 }
 
 func defaultMaxAge() time.Duration {
-	d, _ := time.ParseDuration(defaultOf("MaxAge")) // the tag is read so at every start
+	d, _ := boot.ParseDuration(defaultOf("MaxAge")) // the tag is read so at every start
 	return d
 }

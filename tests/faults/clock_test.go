@@ -100,7 +100,9 @@ func TestEveryClockIsAnother(t *testing.T) {
 			s.worker(redis, clockOffset(skew.worker), "TIERS=1s/10s,1m/1h")
 			s.query = stack.Query(t, redis, clockOffset(skew.query))
 			l := newSpreadLoad(s, "c", true, 3, 0).start(100)
-			w := s.watchBy(func() (stack.Answer, error) { return askWindows(s.query, l.names(), []string{"5s", "10s", "1h"}) })
+			w := s.watchBy(func() (stack.Answer, error) {
+				return stack.FetchTotals(s.query.URL(), url.Values{"key": l.names(), "window": {"5s", "10s", "1h"}})
+			})
 			const epochs = 45 * time.Second // two windows of the finest tier each: two changes at least
 			time.Sleep(epochs)
 			l.finish()

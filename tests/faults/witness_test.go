@@ -2,7 +2,6 @@ package faults_test
 
 import (
 	"context"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -19,11 +18,6 @@ type witness struct {
 	stop    func()
 	answers []stack.Answer
 	hits    []storedHit
-}
-
-// askWindows asks for the totals of counters over some windows.
-func askWindows(query *stack.Service, keys, windows []string) (stack.Answer, error) {
-	return stack.FetchTotals(query.URL(), url.Values{"key": keys, "window": windows})
 }
 
 // storedHit is a hit as its stream tells of it.
