@@ -1,37 +1,58 @@
 # Tallyroll. `make` or `make help` lists what can be made.
 GO ?= go
-PROGRAMS := ingest query publish
+PROGRAMS := ingest query collect publish
+# promql is a module of its own: Prometheus's engine brings many others.
+PROMQL := cmd/promql
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build lint vet staticcheck govulncheck fuzz faults soak simulate bench microbench redis clean
+.PHONY: help run test build lint vet staticcheck govulncheck fuzz faults soak simulate simulate-limits bench microbench proxies redis nginx caddy chromium prometheus clean
 
 help: ## list what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 run: ## everything in one process on loopback, with a small load; Ctrl-C ends it; flags in ARGS, as in ARGS='--no-load --dir data/dev' (ARGS=--help)
-	@$(GO) build -o bin/dev ./cmd/dev
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/dev ./cmd/dev
 	@exec bin/dev $(ARGS)
 
+# The programs under test are built once for all packages (alone, `go test` builds its own). The tests wait
+# more than they compute, so twice as many run as there are processors, the slowest packages first. Vet is a
+# target of its own. -count=1: the cache does not know the programs.
+JOBS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
+SLOWEST := ./tests/faults ./internal/consume ./tests/e2e
+
 test: redis ## all tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
-	$(GO) test -race -count=1 -timeout 15m ./... # the cache does not know the programs that the tests build
+	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/dev
+	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2
+	TALLYROLL_BIN=$(CURDIR)/bin/test $(GO) test -race -vet=off -count=1 -timeout 15m -p $(JOBS) -parallel $(JOBS) $(SLOWEST) ./...
+	TALLYROLL_BIN=$(CURDIR)/bin/test $(GO) test -C $(PROMQL) -race -vet=off -count=1 -timeout 5m ./...
+	@$(HAS_CHROMIUM) || echo "SKIPPED: the tests of the page in a browser (tests/page), for want of Chromium: make chromium installs it"
+	@command -v promtool >/dev/null && command -v prometheus >/dev/null || echo "SKIPPED: the tests of metric names, alerts and scraping in tests/deploy, for want of prometheus and promtool (make prometheus)"
+	@test -n "$$TEST_OGEN" || echo "SKIPPED: the test that asks with a client generated from the OpenAPI document (tests/clients): TEST_OGEN=true make test runs it, and fetches the generator"
+	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
 	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
+	@for p in nginx caddy; do PATH=$$PATH:/usr/sbin command -v $$p >/dev/null || echo "SKIPPED: the test of deploy/examples with a real $$p: make $$p installs it"; done
 
 build: ## the programs, static, into bin/
 	@for p in $(PROGRAMS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
+	@CGO_ENABLED=0 $(GO) build -C $(PROMQL) -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o $(CURDIR)/bin/promql .
 	@ls -l bin
 
 lint: vet staticcheck govulncheck ## vet, staticcheck and govulncheck
 
 vet: ## go vet and gofmt
 	$(GO) vet ./...
+	$(GO) vet -C $(PROMQL) ./...
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these files"; exit 1; }
 
 staticcheck: ## staticcheck, from its module
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	cd $(PROMQL) && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
 govulncheck: ## known vulnerabilities; needs the vulnerability database
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+	cd $(PROMQL) && $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \
@@ -48,15 +69,36 @@ soak: redis ## all faults mixed for SOAK (default 30m)
 simulate: ## N random fault schedules against the production code (N=100000)
 	$(GO) test ./internal/consume -run '^TestSimulation$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -v
 
+simulate-limits: redis ## N random schedules of takes against models of the limits' policies (N=100000)
+	$(GO) test ./internal/limit -run '^TestPoliciesAgainstModels$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v
+
 bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks.md: RUNS=5 SCALE=1 ONLY=pattern (an hour on two cores)
 	BENCH=1 RUNS=$(RUNS) SCALE=$(SCALE) ONLY='$(ONLY)' OUT=$(CURDIR)/docs/benchmarks.md FLEET=$(FLEET) $(GO) test -v -count=1 -timeout 0 -run '^TestBench$$' ./tests/bench
 
 microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times each; BENCH=Drain is the whole worker
-	@$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -skip '$(if $(BENCH),^$$,Drain)' -benchmem -count $(or $(COUNT),10) -timeout 0 ./internal/consume ./internal/window
+	@$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -skip '$(if $(BENCH),^$$,Drain)' -benchmem -count $(or $(COUNT),10) -timeout 0 ./internal/hit ./internal/consume ./internal/window ./internal/limit
+
+proxies: redis nginx caddy ## nginx and Caddy as in deploy/examples, each under load for LOAD (30s)
+	LOAD=$(or $(LOAD),30s) $(GO) test -v -count=1 -run '^TestProxy' ./tests/deploy
 
 # The tests need a real redis-server; make run can do without one.
 redis:
 	@command -v redis-server >/dev/null || sh tests/install-redis.sh
+
+# The tests of deploy/examples want these. Debian has both; nginx is in /usr/sbin there.
+nginx: ## install nginx, with which a test tries its example in deploy/examples
+	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || sh tests/install-proxy.sh nginx
+
+caddy: ## install Caddy, with which a test tries its example in deploy/examples
+	@PATH=$$PATH:/usr/sbin command -v caddy >/dev/null || sh tests/install-proxy.sh caddy
+
+HAS_CHROMIUM := command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
+
+chromium: ## the browser for the tests of the page, with the system's package manager
+	@$(HAS_CHROMIUM) || sh tests/install-chromium.sh
+
+prometheus: ## prometheus and promtool for the tests that need them, with the system's package manager
+	@command -v promtool >/dev/null && command -v prometheus >/dev/null || sh tests/install-prometheus.sh
 
 clean: ## remove what was built
 	rm -rf bin

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
 )
 
 const loadPerSecond = 50
@@ -17,13 +18,13 @@ var loadCounters = []string{"/home", "/search", "/cart", "/product/1", "/product
 
 // load publishes synthetic hits until ctx ends: one message each, an empty
 // object that names its counter, counted at the time it is stored.
-func load(ctx context.Context, url string) error {
+func load(ctx context.Context, url string, access boot.NATSAccess) error {
 	conn, err := nats.Connect(url)
 	if err != nil {
 		return fmt.Errorf("load: %w", err)
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := access.JetStream(conn)
 	if err != nil {
 		return fmt.Errorf("load: %w", err)
 	}

@@ -1,8 +1,8 @@
 // Dev is all of Tallyroll in one process, on loopback, for a first look and for
 // work on it: an embedded NATS server with JetStream, a Redis, one worker, the
-// query service and a small synthetic load.
+// services collect and query, and a small synthetic load.
 //
-//	load ─▶ NATS (embedded) ─▶ consume ─▶ Redis (redis-server, or a stand-in) ◀─ query ◀─ HTTP
+//	load, HTTP ─▶ collect ─▶ NATS (embedded) ─▶ consume ─▶ Redis (redis-server, or a stand-in) ◀─ query ◀─ HTTP
 package main
 
 import (
@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/collect"
 	"tallyroll/internal/consume"
 	"tallyroll/internal/query"
 )
@@ -28,9 +29,9 @@ import (
 func main() {
 	var o options
 	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the query service and a small load.\n\n")
+		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the services collect and query, and a small load.\n\n")
 		flag.PrintDefaults()
-		fmt.Fprint(flag.CommandLine.Output(), "\nThe variables of ingest and query (see their --help) are honoured, addresses and URLs excepted.\n")
+		fmt.Fprint(flag.CommandLine.Output(), "\nThe variables of ingest, collect and query (see their --help) apply, except for addresses and URLs.\n")
 	}
 	flag.BoolVar(&o.noLoad, "no-load", false, "publish nothing by itself")
 	flag.StringVar(&o.dir, "dir", "", "keep the data in this `directory` (default: a temporary one, removed at the end)")
@@ -52,8 +53,8 @@ type options struct {
 	dir    string
 }
 
-// run starts the servers, then the programs; when ctx ends it stops them in the
-// opposite order: the last commit needs both servers.
+// run starts the servers, then the programs. When ctx ends, it stops them in the
+// opposite order, because the last commit needs both servers.
 func (o options) run(ctx context.Context) (err error) {
 	boot.QuietRedis()
 	dir, cleanUp, err := o.directory()
@@ -78,34 +79,45 @@ func (o options) run(ctx context.Context) (err error) {
 		"REDIS_URL=" + redis.url,
 		"INGEST_ADDR=" + address(9090),
 		"QUERY_ADDR=" + address(8080),
+		"COLLECT_ADDR=" + address(8081),
 		"INGEST_WORKER=dev",
+		// These are about another server than the embedded one.
+		"NATS_CONTEXT=", "NATS_NKEY=", "NATS_INBOX_PREFIX=", "NATS_JS_DOMAIN=", "NATS_JS_API_PREFIX=",
 	}
 	if os.Getenv("LOG_LEVEL") == "" {
 		settings = append(settings, "LOG_LEVEL=warn")
 	}
+	if os.Getenv("QUERY_TAKE") == "" {
+		settings = append(settings, "QUERY_TAKE=any")
+	}
 	var ingest consume.Settings
 	var answers query.Settings
-	if err := errors.Join(boot.Parse(&ingest, settings...), boot.Parse(&answers, settings...)); err != nil {
+	var hits collect.Settings
+	if err := errors.Join(boot.Parse(&ingest, settings...), boot.Parse(&answers, settings...), boot.Parse(&hits, settings...)); err != nil {
 		return err
 	}
-	log := ingest.Log.New(os.Stderr)
+	screen := boot.NewScreen(os.Stderr, boot.Words{Items: "messages", End: "caught up"})
+	log := ingest.Log.New(screen)
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return consume.Run(ctx, ingest, log, nil) })
+	group.Go(func() error { return consume.Run(ctx, ingest, log, screen.Progress, nil) })
 	group.Go(func() error {
-		// The worker writes the layout that the query service reads.
+		// The worker makes the stream that collect publishes to, and writes the layout that query reads.
 		if err := waitReady(ctx, ingest.Addr); err != nil {
 			return ignoreCancelled(err)
 		}
-		group.Go(func() error { return query.Run(ctx, answers, log) })
-		if err := waitReady(ctx, answers.Addr); err != nil {
-			return ignoreCancelled(err)
+		group.Go(func() error { return collect.Run(ctx, hits, log, nil) })
+		group.Go(func() error { return query.Run(ctx, answers, log, nil) })
+		for _, addr := range []string{hits.Addr, answers.Addr} {
+			if err := waitReady(ctx, addr); err != nil {
+				return ignoreCancelled(err)
+			}
 		}
-		o.greet(nats.ClientURL(), redis, ingest.Addr, answers.Addr, dir)
+		o.greet(nats.ClientURL(), redis, addresses{ingest.Addr, answers.Addr, hits.Addr}, dir)
 		if o.noLoad {
 			return nil
 		}
-		return ignoreCancelled(load(ctx, nats.ClientURL()))
+		return ignoreCancelled(load(ctx, nats.ClientURL(), ingest.NATS.NATSAccess))
 	})
 	return group.Wait()
 }
@@ -126,7 +138,7 @@ func (o options) directory() (dir string, cleanUp func() error, err error) {
 	return dir, func() error { return os.RemoveAll(dir) }, err
 }
 
-// address is the usual port on loopback, or a free one where that is taken.
+// address returns the usual port on loopback, or a free one if that is taken.
 func address(port int) string {
 	for _, p := range []int{port, 0} {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
@@ -138,7 +150,7 @@ func address(port int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) // whoever listens there says what is wrong
 }
 
-// waitReady waits until a program's /readyz is content.
+// waitReady waits until a program's /readyz answers that it is ready.
 func waitReady(ctx context.Context, addr string) error {
 	return boot.WaitFor(ctx, zerolog.Nop(), addr, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
@@ -157,19 +169,24 @@ func waitReady(ctx context.Context, addr string) error {
 	})
 }
 
-func (o options) greet(natsURL string, redis *redisServer, ingest, answers, dir string) {
+// addresses are where the programs answer HTTP.
+type addresses struct{ ingest, query, collect string }
+
+func (o options) greet(natsURL string, redis *redisServer, at addresses, dir string) {
 	data := "in memory and " + dir + ", removed at the end (--dir keeps it)"
 	if o.dir != "" {
 		data = "kept in " + dir
 	}
-	about := fmt.Sprintf("about %d hits a second on %d counters (--no-load: none)", loadPerSecond, len(loadCounters))
+	about := fmt.Sprintf("about %d hits per second on %d counters (--no-load: none)", loadPerSecond, len(loadCounters))
 	if o.noLoad {
 		about = "none (--no-load)"
 	}
 	fmt.Printf(`
 Tallyroll is up.
+  page     http://%[1]s/
   query    http://%[1]s/docs
-  metrics  http://%[1]s/metrics   http://%[2]s/metrics
+  collect  http://%[8]s/v1/hits
+  metrics  http://%[1]s/metrics   http://%[2]s/metrics   http://%[8]s/metrics
   NATS     %[3]s (embedded)
   Redis    %[4]s (%[5]s)
   data     %[6]s
@@ -179,11 +196,11 @@ How many in the last minute, ask again and again:
   curl -s 'http://%[1]s/v1/total?key=/home&window=1m'
 Three windows at once:
   curl -s 'http://%[1]s/v1/total?key=/home&window=1m&window=24h&window=30d'
-Count a hit of your own:
-  echo my-counter | NATS_URL=%[3]s go run ./cmd/publish --format lines && sleep 1 && curl -s 'http://%[1]s/v1/total?key=my-counter&window=24h'
+Count a hit of your own, and ask until it is counted:
+  curl -sS -d '{"key":"my-counter"}' http://%[8]s/v1/hits && until curl -s 'http://%[1]s/v1/total?key=my-counter&window=24h' | grep '"total":[1-9]'; do sleep 1; done
 
 Ctrl-C ends all of it.
-`, answers, ingest, natsURL, redis.url, redis.about, data, about)
+`, at.query, at.ingest, natsURL, redis.url, redis.about, data, about, at.collect)
 }
 
 // startTimeout bounds the start of each server.

@@ -51,8 +51,8 @@ type redisServer struct {
 	stop       func() error
 }
 
-// startRedis runs redis-server where it is installed, otherwise a stand-in
-// inside this process, which keeps nothing when it ends.
+// startRedis runs redis-server if it is installed. Otherwise it runs a stand-in inside
+// this process, which keeps nothing when it ends.
 func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -100,8 +100,8 @@ func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 	return s, nil
 }
 
-// startChild starts a process that ends with this one, and closes ended when it
-// has. The kernel binds that to the thread that started it, so the thread waits too.
+// startChild starts a process that ends with this one, and closes ended when it has ended. The
+// kernel ties the child to the thread that started it, so that thread waits, too.
 func startChild(cmd *exec.Cmd) (ended chan struct{}, err error) {
 	started := make(chan error, 1)
 	ended = make(chan struct{})
@@ -138,7 +138,7 @@ func startStandIn() (*redisServer, error) {
 		}
 	}()
 	return &redisServer{
-		url: "redis://" + m.Addr() + "/0", about: "embedded stand-in: no redis-server on the PATH; nothing of it is kept",
+		url: "redis://" + m.Addr() + "/0", about: "embedded stand-in: no redis-server on the PATH; its data is not kept",
 		stop: func() error {
 			ticker.Stop()
 			close(done)

@@ -1,5 +1,5 @@
 // Ingest is the worker: it counts the hits of JetStream streams into rolling
-// windows in Redis. Start as many as there is work for.
+// windows in Redis. Run as many workers as you need.
 //
 //	NATS JetStream ─▶ consume (decode, coalesce) ─▶ window (commit) ─▶ Redis
 package main
@@ -7,6 +7,8 @@ package main
 import (
 	"context"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
@@ -14,7 +16,7 @@ import (
 
 func main() {
 	var settings consume.Settings
-	if !boot.Flags("ingest", "counts the hits of NATS JetStream streams into rolling windows in Redis.", &settings) {
+	if !boot.Flags("ingest", "counts the hits of NATS JetStream streams into rolling windows in Redis.", &settings, tryMode(&settings)) {
 		return
 	}
 	boot.Main("ingest", func(ctx context.Context) error {
@@ -22,7 +24,12 @@ func main() {
 		if err := boot.Parse(&settings); err != nil {
 			return err
 		}
+		var reload chan os.Signal
+		if settings.Rules != "" { // otherwise the signal does what it does to any program
+			reload = make(chan os.Signal, 1)
+			signal.Notify(reload, syscall.SIGHUP)
+		}
 		screen := boot.NewScreen(os.Stderr, boot.Words{Items: "messages", End: "caught up"})
-		return consume.Run(ctx, settings, settings.Log.New(screen), screen.Progress)
+		return consume.Run(ctx, settings, settings.Log.New(screen), screen.Progress, reload)
 	})
 }

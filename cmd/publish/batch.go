@@ -3,6 +3,8 @@ package main
 import (
 	"sync"
 	"time"
+
+	"tallyroll/internal/hit"
 )
 
 // linger is the longest that a hit waits for others to share its message.
@@ -14,11 +16,19 @@ type message struct {
 	id   uint64
 	hits int
 	body []byte // NDJSON
+	once *once  // of a reject that is published again; else nil
 
-	due     time.Time // when it is to be sent again
-	open    int       // sends that nothing has answered yet
+	due     time.Time // when to send it again
+	open    int       // sends without an answer yet
 	sent    int       // sends in all
 	doubted time.Time // the first send that may have stored it; zero: none
+}
+
+// once addresses a message that must be the first on its subject: the stream itself refuses a second.
+type once struct {
+	subject string
+	id      string // its Nats-Msg-Id, the same whoever sends it
+	of      *reject
 }
 
 var messages = sync.Pool{New: func() any { return new(message) }}
@@ -32,9 +42,8 @@ func newMessage() *message {
 // batcher collects hits into messages. It belongs to one goroutine.
 type batcher struct {
 	maxHits int
-	// open is called before the first message, and waits for somewhere to publish to:
-	// for submit, which blocks while too much is unacknowledged, and for the
-	// largest body.
+	// open is called before the first message. It waits for the connection, and returns submit,
+	// which blocks while too much is unacknowledged, and the size of the largest body.
 	open     func() (submit func(*message) error, maxBytes int, err error)
 	submit   func(*message) error
 	maxBytes int
@@ -46,7 +55,7 @@ type batcher struct {
 
 // add puts the hit into the message that is being filled, and submits it when
 // it is full.
-func (b *batcher) add(h hit) error {
+func (b *batcher) add(h hit.Hit) error {
 	b.hits++
 	if b.msg == nil {
 		if err := b.begin(); err != nil {
@@ -58,7 +67,7 @@ func (b *batcher) add(h hit) error {
 	if before > 0 {
 		body = append(body, '\n')
 	}
-	body = appendHit(body, h)
+	body = h.AppendJSON(body)
 	if len(body) > b.maxBytes && before > 0 {
 		b.msg.body = body[:before]
 		if err := b.flush(); err != nil {
@@ -67,7 +76,7 @@ func (b *batcher) add(h hit) error {
 		if err := b.begin(); err != nil {
 			return err
 		}
-		body = appendHit(b.msg.body, h)
+		body = h.AppendJSON(b.msg.body)
 	}
 	b.msg.body = body
 	b.msg.hits++
@@ -88,7 +97,7 @@ func (b *batcher) begin() (err error) {
 	return nil
 }
 
-// flush submits what there is.
+// flush submits the message that is being filled.
 func (b *batcher) flush() error {
 	if b.msg == nil || b.msg.hits == 0 {
 		return nil

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
-	"github.com/cespare/xxhash/v2"
+	"tallyroll/internal/hit"
 )
 
-// Why a line of an access log is no hit.
+// Why a line of an access log is not a hit.
 var (
 	errNoHost       = errors.New("no host at the start")
 	errNoTime       = errors.New("no time such as [17/May/2015:10:05:03 +0000]")
@@ -32,60 +31,49 @@ type field string
 // What follows the status does not matter: servers cut long agents off, and
 // the request was served all the same. The counter's name is taken as it
 // stands in the log, escapes included, so that it can be searched for there.
-func combinedParser(key field) func(line []byte) (hit, error) {
-	return func(line []byte) (hit, error) {
+func combinedParser(key field) func(line []byte) (hit.Hit, error) {
+	return func(line []byte) (hit.Hit, error) {
 		host, rest, ok := bytes.Cut(line, space)
 		if !ok || len(host) == 0 {
-			return hit{}, errNoHost
+			return hit.Hit{}, errNoHost
 		}
 		ts, rest, err := cutTime(rest)
 		if err != nil {
-			return hit{}, err
+			return hit.Hit{}, err
 		}
 		request, rest, err := cutRequest(rest)
 		if err != nil {
-			return hit{}, err
+			return hit.Hit{}, err
 		}
 		status, err := cutStatus(rest)
 		if err != nil {
-			return hit{}, err
+			return hit.Hit{}, err
 		}
-		h := hit{n: 1, ts: ts}
+		h := hit.Hit{N: 1, At: ts}
 		switch key {
 		case "path":
-			h.key, err = requestPath(request)
+			h.Counter, err = requestPath(request)
 		case "method":
-			if h.key, _, ok = bytes.Cut(request, space); !ok {
+			h.Counter, _, ok = bytes.Cut(request, space)
+			if !ok {
 				err = errNoMethod
 			}
 		case "host":
-			h.key = host
+			h.Counter = host
 		case "status":
-			h.key = status
+			h.Counter = status
 		default:
 			err = errUnknownField
 		}
 		if err == nil {
-			h.key = shorten(h.key)
-			err = checkKey(h.key)
+			err = hit.CheckTime(ts)
+		}
+		if err == nil {
+			h.Counter = hit.Shorten(h.Counter)
+			err = hit.CheckName(h.Counter)
 		}
 		return h, err
 	}
-}
-
-// shorten makes a name that is too long for a counter fit: its beginning, an
-// ellipsis and the xxhash64 of the whole, so that two long paths stay two
-// counters. The request was served, and is counted, however long its path.
-func shorten(key []byte) []byte {
-	const ellipsis = "…"
-	if len(key) <= maxKey {
-		return key
-	}
-	cut := maxKey - len(ellipsis) - 16
-	for cut > 0 && !utf8.RuneStart(key[cut]) {
-		cut--
-	}
-	return fmt.Appendf(nil, "%s%s%016x", key[:cut], ellipsis, xxhash.Sum64(key))
 }
 
 var (
@@ -221,7 +209,7 @@ func cutStatus(s []byte) ([]byte, error) {
 func requestPath(request []byte) ([]byte, error) {
 	_, target, ok := bytes.Cut(request, space)
 	if !ok {
-		return nil, errNoPath // "-" where the client sent nothing, or bytes that are no HTTP
+		return nil, errNoPath // "-" if the client sent nothing, or bytes that are not HTTP
 	}
 	if i := bytes.LastIndexByte(target, ' '); i >= 0 && bytes.HasPrefix(target[i+1:], proto) {
 		target = target[:i]

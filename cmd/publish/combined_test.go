@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"tallyroll/internal/hit"
 )
 
 const goodLine = `83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /images/a.png?x=1&y=2 HTTP/1.1" 200 203023 "http://example.com/" "Mozilla/5.0 (X11)"`
@@ -45,6 +47,8 @@ func TestCombinedParser(t *testing.T) {
 		{name: "no time", line: `h - - "GET / HTTP/1.1" 200 1`, err: errNoTime},
 		{name: "31 April", line: `h - - [31/Apr/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`, err: errNoTime},
 		{name: "month in words unknown", line: `h - - [17/Mai/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`, err: errNoTime},
+		{name: "year 0", line: `h - - [31/Dec/0000:23:59:59 +0000] "GET / HTTP/1.1" 200 1`, err: hit.ErrTimeRange},
+		{name: "year 10000 by a leap second", line: `h - - [31/Dec/9999:23:59:60 +0000] "GET / HTTP/1.1" 200 1`, err: hit.ErrTimeRange},
 		{name: "hour 24", line: `h - - [17/May/2015:24:05:03 +0000] "GET / HTTP/1.1" 200 1`, err: errNoTime},
 		{name: "time cut off", line: `h - - [17/May/2015:10:05`, err: errNoTime},
 		{name: "no request", line: head + `GET / HTTP/1.1 200 1`, err: errNoRequest},
@@ -54,9 +58,9 @@ func TestCombinedParser(t *testing.T) {
 		{name: "no status", line: head + `"GET / HTTP/1.1"`, err: errNoStatus},
 		{name: "status of letters", line: head + `"GET / HTTP/1.1" abc 1`, err: errNoStatus},
 		{name: "status of four digits", line: head + `"GET / HTTP/1.1" 2000 1`, err: errNoStatus},
-		{name: "not UTF-8", line: head + "\"GET /\xff HTTP/1.1\" 200 1", err: errKeyUTF8},
-		{name: "control character", line: head + "\"GET /\x07 HTTP/1.1\" 200 1", err: errKeyControl},
-		{name: "C1 control character", line: head + "\"GET /\u0085 HTTP/1.1\" 200 1", err: errKeyControl},
+		{name: "not UTF-8", line: head + "\"GET /\xff HTTP/1.1\" 200 1", err: hit.ErrNameUTF8},
+		{name: "control character", line: head + "\"GET /\x07 HTTP/1.1\" 200 1", err: hit.ErrNameControl},
+		{name: "C1 control character", line: head + "\"GET /\u0085 HTTP/1.1\" 200 1", err: hit.ErrNameControl},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -73,8 +77,8 @@ func TestCombinedParser(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if string(h.key) != c.want || h.ts != c.ts || h.n != 1 {
-				t.Fatalf("%q at %d, n %d; want %q at %d", h.key, h.ts, h.n, c.want, c.ts)
+			if string(h.Counter) != c.want || h.At != c.ts || h.N != 1 {
+				t.Fatalf("%q at %d, n %d; want %q at %d", h.Counter, h.At, h.N, c.want, c.ts)
 			}
 		})
 	}
@@ -84,20 +88,20 @@ func TestCombinedLongPath(t *testing.T) {
 	parse := combinedParser("path")
 	seen := map[string]bool{}
 	for _, path := range []string{
-		"/" + strings.Repeat("a", maxKey-1), "/" + strings.Repeat("a", maxKey), "/" + strings.Repeat("a", maxKey+1),
-		"/" + strings.Repeat("ä", maxKey), "/x" + strings.Repeat("ä", maxKey),
+		"/" + strings.Repeat("a", hit.MaxName-1), "/" + strings.Repeat("a", hit.MaxName), "/" + strings.Repeat("a", hit.MaxName+1),
+		"/" + strings.Repeat("ä", hit.MaxName), "/x" + strings.Repeat("ä", hit.MaxName),
 	} {
 		h, err := parse([]byte(`h - - [17/May/2015:10:05:03 +0000] "GET ` + path + ` HTTP/1.1" 200 1`))
 		if err != nil {
 			t.Errorf("path of %d bytes: %v", len(path), err)
 		}
-		if whole := string(h.key) == path; whole != (len(path) <= maxKey) {
-			t.Errorf("path of %d bytes is counted as %q", len(path), h.key)
+		if whole := string(h.Counter) == path; whole != (len(path) <= hit.MaxName) {
+			t.Errorf("path of %d bytes is counted as %q", len(path), h.Counter)
 		}
-		if !strings.HasPrefix(string(h.key), path[:maxKey-32]) {
-			t.Errorf("path of %d bytes is counted as %q, which does not begin like it", len(path), h.key)
+		if !strings.HasPrefix(string(h.Counter), path[:hit.MaxName-32]) {
+			t.Errorf("path of %d bytes is counted as %q, which does not begin like it", len(path), h.Counter)
 		}
-		seen[string(h.key)] = true
+		seen[string(h.Counter)] = true
 	}
 	if len(seen) != 5 {
 		t.Errorf("5 paths are %d counters", len(seen))
@@ -130,14 +134,14 @@ func FuzzCombinedParser(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if err := checkKey(h.key); err != nil {
-				t.Errorf("%s %q: %v", key, h.key, err)
+			if err := hit.CheckName(h.Counter); err != nil {
+				t.Errorf("%s %q: %v", key, h.Counter, err)
 			}
-			if len(h.key) < maxKey-32 && !strings.Contains(line, string(h.key)) {
-				t.Errorf("%s %q does not stand in the line", key, h.key)
+			if len(h.Counter) < hit.MaxName-32 && !strings.Contains(line, string(h.Counter)) {
+				t.Errorf("%s %q does not stand in the line", key, h.Counter)
 			}
-			if h.n != 1 || h.ts == noTime {
-				t.Errorf("n %d, ts %d", h.n, h.ts)
+			if h.N != 1 || h.At == hit.NoTime {
+				t.Errorf("n %d, ts %d", h.N, h.At)
 			}
 		}
 	})

@@ -5,24 +5,43 @@
 // keeps its Nats-Msg-Id however often it is sent, it is sent until JetStream
 // acknowledges it, and JetStream drops what it has already stored. JetStream
 // remembers ids for the stream's duplicate window (two minutes unless the
-// stream says otherwise), so a message that may have been stored and whose
-// acknowledgement is outstanding for longer than that can be stored twice;
+// stream says otherwise). If a message may have been stored and its
+// acknowledgement is outstanding for longer than that, it can be stored twice;
 // the log says so when it happens.
 //
 // It waits, without losing anything, for NATS, for the stream and for room in
 // it. Memory stays bounded meanwhile: reading stops when the window of
 // unacknowledged messages is full. Only --rebase holds its whole input.
 //
+// With --from-rejects it publishes again what workers have refused. It promises that a
+// refused hit counts once, however often it runs, whoever is killed, paused or started twice.
+// The state lies in the streams alone. A refused hit has a name, which becomes a subject of its own,
+// and the stream takes a message there only if it is the first. A reject is removed once its messages
+// are certainly stored: acknowledged, or seen in the stream after it refused another. So a run that
+// finds the reject of a killed one sends it, is refused, and removes it. That holds for as long as the
+// stream holds the first message; docs/delivery.md lists the cases, and what is not promised.
+//
 // The data's way through the files:
 //
 //	feed.go       standard input in chunks, cut into lines (lines.go)
-//	combined.go   a line becomes a hit (also ndjson.go, lines.go; hit.go)
-//	rebase.go     the whole log shifted in time, where asked for
-//	pace.go       held back to the log's own pace, where asked for
-//	synthetic.go  or hits made up, in place of all of the above
+//	combined.go   a line becomes a hit (also lines.go; hit objects are parsed by internal/hit)
+//	rebase.go     the whole log shifted in time, if asked for
+//	pace.go       held back to the log's own pace, if asked for
+//	synthetic.go  or made-up hits, in place of all of the above
 //	batch.go      hits become message bodies
 //	link.go       the connection that the first of them waits for
 //	publisher.go  messages are sent until they are acknowledged (ack.go)
 //	rejected.go   what workers have rejected of it (places.go: which messages were ours)
 //	report.go     the last line
+//
+// And with --from-rejects:
+//
+//	walk.go       HITS_REJECTED is read
+//	reject.go     parts become rejects, each with its name
+//	redrive.go    which of them go, and whether they can
+//	remake.go     what is published: time and key of a hit, pieces of a large message
+//	target.go     under which subject
+//	publisher.go  messages are sent until their fate is known
+//	finish.go     rejects whose messages are stored are removed
+//	redriven.go   the last line
 package main

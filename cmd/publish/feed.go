@@ -7,13 +7,22 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"tallyroll/internal/hit"
 )
 
-// badLines counts the lines that are no hits.
+// badLines counts the lines that are not hits.
 type badLines struct {
 	count  int64
-	first  int64 // its line number
+	first  int64 // its line number; 0 if that is not known any more
 	reason error // why the first one is bad
+}
+
+func (b *badLines) add(count, number int64, reason error) {
+	if b.count == 0 {
+		b.first, b.reason = number, reason
+	}
+	b.count += count
 }
 
 // feeder moves hits from a source into the batcher. Everything but the
@@ -21,8 +30,8 @@ type badLines struct {
 type feeder struct {
 	ctx   context.Context
 	batch *batcher
-	pacer *pacer    // nil: as fast as the stream acknowledges
-	first func(hit) // is given the first hit that has a time, before it goes; then nil
+	pacer *pacer        // nil: as fast as the stream acknowledges
+	first func(hit.Hit) // is given the first hit that has a time, before it goes; then nil
 	timer *time.Timer
 
 	bad badLines
@@ -38,8 +47,8 @@ func newFeeder(ctx context.Context, batch *batcher, speed float64) *feeder {
 }
 
 // take publishes a hit when it is its turn.
-func (f *feeder) take(h hit) error {
-	if f.first != nil && h.ts != noTime {
+func (f *feeder) take(h hit.Hit) error {
+	if f.first != nil && h.At != hit.NoTime {
 		f.first(h)
 		f.first = nil
 	}
@@ -95,9 +104,9 @@ var byteOrderMark = []byte("\ufeff")
 
 // lines reads in to its end and hands each hit to take. A batch that is due
 // is submitted while the input pauses, so that hits from `tail -f` are timely.
-func (f *feeder) lines(in io.Reader, parse func([]byte) (hit, error), take func(hit) error) error {
+func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), take func(hit.Hit) error) error {
 	cutter := &lineCutter{each: func(number int64, line []byte, long bool) error {
-		var h hit
+		var h hit.Hit
 		var err error
 		if number == 1 {
 			line = bytes.TrimPrefix(line, byteOrderMark)
@@ -105,15 +114,13 @@ func (f *feeder) lines(in io.Reader, parse func([]byte) (hit, error), take func(
 		switch {
 		case long:
 			err = errLongLine
-		case len(bytes.TrimSpace(line)) == 0:
+		case hit.Blank(line):
 			return nil // holds nothing that could be lost
 		default:
 			h, err = parse(line)
 		}
 		if err != nil {
-			if f.bad.count++; f.bad.count == 1 {
-				f.bad.first, f.bad.reason = number, err
-			}
+			f.bad.add(1, number, err)
 			return nil
 		}
 		return take(h)

@@ -6,22 +6,26 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
 )
 
 // options are the flags.
 type options struct {
+	access  boot.NATSAccess // where JetStream is; from the environment
 	format  string
 	key     field
 	subject string
 	batch   int64
 	rebase  rebaseTo
 	speed   float64
+
+	rejects fromRejects // standard input is not read
 
 	synthetic bool // hits are made up by load; standard input is not read
 	load      synthetic
@@ -32,7 +36,7 @@ type options struct {
 // rebaseTo is the moment that the log's latest hit is shifted to.
 type rebaseTo struct {
 	on bool
-	at time.Time // zero: when the log has been read
+	at int64 // Unix milliseconds; hit.NoTime: when the log has been read
 }
 
 // value is a flag whose error says what is allowed.
@@ -76,11 +80,14 @@ func newFlags(o *options) *flag.FlagSet {
 		o.subject = s
 		return checkSubject(s)
 	})
-	add("batch", "200", "`hits` in a message (1 to 10000); fewer when the next hit is not there within 100ms, or the server's largest message is reached", whole(&o.batch, 1, 10_000))
-	add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; holds the whole log in memory (16 bytes a hit and each name once)", func(s string) (err error) {
-		o.rebase.on = true
-		if s != "now" {
-			o.rebase.at, err = time.Parse(time.RFC3339, s)
+	add("batch", "200", "`hits` in a message (1 to 10000); fewer if the next hit does not come within 100ms, or the server's largest message is reached", whole(&o.batch, 1, 10_000))
+	add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; holds the whole log in memory (16 bytes per hit, and each name once)", func(s string) (err error) {
+		o.rebase = rebaseTo{on: true, at: hit.NoTime}
+		if s == "now" {
+			return nil
+		}
+		if o.rebase.at, err = hit.ParseTime(s); err == nil {
+			err = hit.CheckTime(o.rebase.at)
 		}
 		if err != nil {
 			return errors.New("allowed is now, or a time such as 2026-11-21T10:00:00Z")
@@ -89,7 +96,7 @@ func newFlags(o *options) *flag.FlagSet {
 	})
 	add("speed", "", "replay at this `multiple` of the log's own pace (default as fast as the stream acknowledges)", number(&o.speed, "a number above 0, such as 10", func(f float64) bool { return f > 0 && f <= 1e12 }))
 
-	add("rate", "0", "synthetic load: `hits` a second; 0 is as fast as possible", number(&o.load.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
+	add("rate", "0", "synthetic load: `hits` per second, or with --from-rejects rejects per second; 0 is as fast as possible", number(&o.load.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
 	add("counters", "1000", "synthetic load: this many `names`, api-1, api-2 …", whole(&o.load.counters, 1, 1e12))
 	add("zipf", "0", "synthetic load: draw counters by Zipf's law with this `exponent` above 1; 0 draws them evenly", number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool { return f == 0 || f > 1 && f <= 100 }))
 	add("duration", "", "synthetic load: for this `time`, such as 10s (default until Ctrl-C or --count)", func(s string) (err error) {
@@ -106,8 +113,42 @@ func newFlags(o *options) *flag.FlagSet {
 		}
 		return nil
 	})
+	fs.BoolVar(&o.rejects.on, "from-rejects", false, "publish again what workers have rejected: reads HITS_REJECTED, and not standard input; removes there what is stored again")
+	add("reason", "", "rejects: only those with these `reasons`, comma-separated, such as too_late (default all; those that would be refused again are left)", func(s string) error {
+		for name := range strings.SplitSeq(s, ",") {
+			if !slices.Contains(hit.Reasons, hit.Reason(name)) {
+				return fmt.Errorf("allowed is one or more of %s", reasonNames())
+			}
+			o.rejects.reasons = append(o.rejects.reasons, hit.Reason(name))
+		}
+		return nil
+	})
+	add("stream", "", "rejects: only those of messages of this `stream`", func(s string) error {
+		o.rejects.stream = s
+		if checkToken(s) != nil {
+			return errors.New("allowed is the name of a stream, such as HITS")
+		}
+		return nil
+	})
+	add("ts", "keep", "rejects: which `time` they get: keep (their own), now (they count when they are stored again), stored (when the refused message was stored)", func(s string) error {
+		o.rejects.ts = timing(s)
+		switch o.rejects.ts {
+		case keepTime, nowTime, storedTime:
+			return nil
+		}
+		return errors.New("allowed is keep, now or stored")
+	})
+	fs.BoolVar(&o.rejects.dryRun, "dry-run", false, "rejects: list what would be sent, at most 100 of them, and send nothing")
 	fs.BoolVar(&o.version, "version", false, "print the version")
 	return fs
+}
+
+func reasonNames() string {
+	names := make([]string, len(hit.Reasons))
+	for i, r := range hit.Reasons {
+		names[i] = string(r)
+	}
+	return strings.Join(names, ", ")
 }
 
 func whole(to *int64, least, most int64) func(string) error {
@@ -142,7 +183,7 @@ func checkSubject(s string) error {
 }
 
 // parseFlags reads the arguments. Its errors are usage errors, and
-// flag.ErrHelp where help is asked for.
+// flag.ErrHelp if help is asked for.
 func parseFlags(args []string) (options, error) {
 	o := options{load: synthetic{seed: rand.Uint64()}}
 	fs := newFlags(&o)
@@ -156,10 +197,32 @@ func parseFlags(args []string) (options, error) {
 	}
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if o.rejects.on {
+		if given["subject"] {
+			o.rejects.subject = o.subject
+		}
+		o.rejects.rate = o.load.rate
+		return o, o.rejects.check(given)
+	}
+	for _, name := range []string{"reason", "stream", "ts", "dry-run"} {
+		if given[name] {
+			return o, usage("--%s belongs to --from-rejects", name)
+		}
+	}
 	for _, name := range []string{"rate", "counters", "zipf", "duration", "count"} {
 		o.synthetic = o.synthetic || given[name]
 	}
 	return o, o.check(given)
+}
+
+// check refuses flags that would have no effect.
+func (fromRejects) check(given map[string]bool) error {
+	for _, name := range []string{"format", "key", "batch", "rebase", "speed", "counters", "zipf", "duration", "count", "seed"} {
+		if given[name] {
+			return usage("--%s has no effect with --from-rejects", name)
+		}
+	}
+	return nil
 }
 
 // check refuses flags that would have no effect together.
@@ -197,11 +260,12 @@ NATS and for the stream, and sends again what was not acknowledged.
   zcat access.log.gz | publish --rebase now     the same, as if it ended now
   tail -F access.log | publish --key status     as it happens
   publish --counters 1000 --zipf 1.1 --rate 5000 --duration 1m
+  publish --from-rejects --reason too_late --ts now    count after all what was rejected
 
-Its last line says what was published, which lines were no hits, and which hits
+Its last line says what was published, which lines were not hits, and which hits
 the workers have rejected so far, and why: for that it waits up to 5 seconds until
 they have read its last message. Rejects do not change the exit code. 0: all that
-was read is stored; 1: it is not known of some hits; 2: a bad flag or setting.`
+was read is stored; 1: some hits may not be; 2: a bad flag or setting.`
 
 // printHelp prints the environment variables and the flags.
 func printHelp(w io.Writer, settings any) {

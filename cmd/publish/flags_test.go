@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
 )
 
 func TestParseFlags(t *testing.T) {
@@ -26,6 +27,8 @@ func TestParseFlags(t *testing.T) {
 		{args: "--format csv", err: "combined, ndjson or lines"},
 		{args: "--key agent", err: "path, host, status or method"},
 		{args: "--rebase tomorrow", err: "allowed is now"},
+		{args: "--rebase 0000-12-31T23:59:59Z", err: "allowed is now"},
+		{args: "--rebase 0001-01-01T00:00:00+00:01", err: "allowed is now"},
 		{args: "--speed 0", err: "above 0"},
 		{args: "--speed NaN", err: "above 0"},
 		{args: "--zipf 0.5", err: "above 1"},
@@ -35,6 +38,12 @@ func TestParseFlags(t *testing.T) {
 		{args: "--counters 5 --rebase now", err: "--rebase is about standard input"},
 		{args: "--seed 5", err: "belongs to a synthetic load"},
 		{args: "--format lines --speed 3", err: "needs hits with times"},
+		{args: "--from-rejects --reason too_late,future --reason bad_key --stream HITS --ts now --dry-run --subject a.b --rate 5"},
+		{args: "--from-rejects --reason late", err: "bad_json, bad_key"},
+		{args: "--from-rejects --ts then", err: "keep, now or stored"},
+		{args: "--from-rejects --stream HITS.>", err: "the name of a stream"},
+		{args: "--from-rejects --batch 5", err: "--batch has no effect"},
+		{args: "--ts now", err: "--ts belongs to --from-rejects"},
 		{args: "--format lines --key host", err: "belongs to --format combined"},
 	}
 	for _, c := range cases {
@@ -74,5 +83,15 @@ func TestReport(t *testing.T) {
 	r.bad = badLines{count: 3, first: 8899, reason: errNoRequest}
 	if got := r.String(); !strings.HasSuffix(got, "; skipped 3 bad lines (first: line 8899: no request in quotes)") {
 		t.Error(got)
+	}
+}
+
+// The year 1 is a moment like any other, and not "when the log has been read".
+func TestRebaseToTheFirstMoment(t *testing.T) {
+	if o := mustParse(t, "--rebase", "0001-01-01T00:00:00Z"); o.rebase != (rebaseTo{on: true, at: hit.MinTime}) {
+		t.Errorf("%+v", o.rebase)
+	}
+	if o := mustParse(t, "--rebase", "now"); o.rebase != (rebaseTo{on: true, at: hit.NoTime}) {
+		t.Errorf("%+v", o.rebase)
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"fmt"
+
+	"tallyroll/internal/hit"
 )
 
 // maxLine is the longest line that is parsed; a longer one is a bad line.
@@ -11,8 +13,8 @@ const maxLine = 1 << 20
 var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
 // parseName takes the whole line for the counter's name.
-func parseName(line []byte) (hit, error) {
-	return hit{key: line, n: 1, ts: noTime}, checkKey(line)
+func parseName(line []byte) (hit.Hit, error) {
+	return hit.Hit{Counter: line, N: 1, At: hit.NoTime}, hit.CheckName(line)
 }
 
 // lineCutter cuts chunks of bytes, as they are read, into lines. It copies

@@ -10,6 +10,8 @@ import (
 	"testing/iotest"
 
 	"pgregory.net/rapid"
+
+	"tallyroll/internal/hit"
 )
 
 // However the input is chunked, the lines are those that strings.Split gives.
@@ -46,12 +48,12 @@ func TestLineCutterAnyChunks(t *testing.T) {
 }
 
 // feedLines runs input through a feeder and returns the names it takes.
-func feedLines(t *testing.T, in io.Reader, parse func([]byte) (hit, error)) (keys []string, bad badLines, err error) {
+func feedLines(t *testing.T, in io.Reader, parse func([]byte) (hit.Hit, error)) (keys []string, bad badLines, err error) {
 	t.Helper()
 	batch := &batcher{maxHits: 3, maxBytes: 1 << 20, submit: func(m *message) error { return nil }}
 	f := newFeeder(t.Context(), batch, 0)
-	err = f.lines(in, parse, func(h hit) error {
-		keys = append(keys, string(h.key))
+	err = f.lines(in, parse, func(h hit.Hit) error {
+		keys = append(keys, string(h.Counter))
 		return f.take(h)
 	})
 	return keys, f.bad, err
@@ -59,7 +61,7 @@ func feedLines(t *testing.T, in io.Reader, parse func([]byte) (hit, error)) (key
 
 func TestFeedLines(t *testing.T) {
 	long := strings.Repeat("x", 3*maxLine)
-	input := "a\r\n\n" + long + "\nb\n" + strings.Repeat("y", maxKey+1) + "\n\x01\nlast"
+	input := "a\r\n\n" + long + "\nb\n" + strings.Repeat("y", hit.MaxName+1) + "\n\x01\nlast"
 	for name, in := range map[string]io.Reader{
 		"whole":    strings.NewReader(input),
 		"halves":   iotest.HalfReader(strings.NewReader(input)),
@@ -85,12 +87,12 @@ func TestFeedLines(t *testing.T) {
 func TestFeedByteOrderMark(t *testing.T) {
 	const mark = "\ufeff"
 	for name, c := range map[string]struct {
-		parse func([]byte) (hit, error)
+		parse func([]byte) (hit.Hit, error)
 		input string
 		want  []string
 	}{
 		"lines":    {parseName, mark + "a\n" + mark + "b\n", []string{"a", mark + "b"}},
-		"ndjson":   {ndjsonParser(), mark + `{"key":"a"}`, []string{"a"}},
+		"ndjson":   {hit.NewParser().Parse, mark + `{"key":"a"}`, []string{"a"}},
 		"combined": {combinedParser("host"), mark + goodLine, []string{goodLine[:strings.IndexByte(goodLine, ' ')]}},
 		"alone":    {parseName, mark, nil},
 	} {
@@ -109,7 +111,7 @@ func TestFeedLongestLine(t *testing.T) {
 		if len(line) != maxLine {
 			t.Fatalf("the line has %d bytes", len(line))
 		}
-		keys, bad, err := feedLines(t, strings.NewReader(line+end), ndjsonParser())
+		keys, bad, err := feedLines(t, strings.NewReader(line+end), hit.NewParser().Parse)
 		if err != nil || len(keys) != 1 || bad.count != 0 {
 			t.Errorf("end %q: %d hits, bad %+v, %v", end, len(keys), bad, err)
 		}

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
 )
 
 // settings come from the environment; what to publish comes from flags.
@@ -33,8 +35,8 @@ func main() {
 //	stdin ─▶ lines ─▶ parse ─▶ [rebase] ─▶ [pace] ─▶ batcher ─▶ publisher ─▶ JetStream
 //	      synthetic ───────────────────────────────────┘            └─ acknowledgements
 //
-// It connects while it reads, and the first hit waits for the connection: what
-// has no hit needs no server.
+// It connects while it reads, and the first hit waits for the connection: an input
+// without a hit needs no server.
 //
 // When ctx ends it stops reading, submits the last batch, and waits up to
 // grace for the acknowledgements.
@@ -54,6 +56,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err := boot.Parse(&env); err != nil {
 		return err
 	}
+	if opts.rejects.on {
+		return runRejects(ctx, &env, opts.rejects, stdout, stderr)
+	}
 	out := newProgress(stderr)
 	log := env.Log.New(out.screen)
 	if f, ok := stdin.(*os.File); ok && !opts.synthetic && term.IsTerminal(int(f.Fd())) {
@@ -62,9 +67,31 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	connect := func(ctx context.Context) (*nats.Conn, error) {
 		return env.NATS.Connect(ctx, "tallyroll publish", log, connOptions()...)
 	}
+	opts.access = env.NATS.NATSAccess
 	rep, err := publish(ctx, connect, log, opts, stdin, out)
 	out.end()
 	if _, printErr := fmt.Fprintln(stdout, rep); err == nil && printErr != nil {
+		err = fmt.Errorf("print the last line: %w", printErr)
+	}
+	return err
+}
+
+// runRejects is the program with --from-rejects.
+func runRejects(ctx context.Context, env *settings, opts fromRejects, stdout, stderr io.Writer) error {
+	out := newProgressOf(stderr, "rejects")
+	log := env.Log.New(out.screen)
+	conn, err := env.NATS.Connect(ctx, "tallyroll publish", log, connOptions()...)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := env.NATS.JetStream(conn)
+	if err != nil {
+		return fmt.Errorf("JetStream: %w", err)
+	}
+	count, err := redrive(ctx, conn, js, log, opts, stdout, out)
+	out.end()
+	if _, printErr := fmt.Fprintln(stdout, count); err == nil && printErr != nil {
 		err = fmt.Errorf("print the last line: %w", printErr)
 	}
 	return err
@@ -91,15 +118,8 @@ const leastPayload = 4 << 10
 
 // publish publishes everything that in, or the synthetic load, gives.
 func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, error), log zerolog.Logger, opts options, in io.Reader, out *progress) (report, error) {
-	acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	acks, giveUp := outliving(ctx, grace)
 	defer giveUp()
-	defer context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(grace):
-			giveUp()
-		case <-acks.Done():
-		}
-	})()
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
 	server := dial(func() (*nats.Conn, error) { return connect(reading) }, stopReading)
@@ -117,8 +137,8 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 		return pub.submit, int(conn.MaxPayload()) - headerRoom, nil
 	}}
 	feed := newFeeder(reading, batch, opts.speed)
-	feed.first = func(h hit) {
-		if at := time.UnixMilli(h.ts).UTC(); time.Since(at) > surelyOld {
+	feed.first = func(h hit.Hit) {
+		if at := time.UnixMilli(h.At).UTC(); time.Since(at) > surelyOld {
 			log.Warn().Msgf("the first hit is dated %s: workers reject what is older than their tiers (30 days by default); --rebase now shifts a log's times",
 				at.Format(time.RFC3339))
 		}
@@ -127,7 +147,7 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	rep := report{bad: feed.bad}
 	var cause error
 	if pub != nil {
-		_ = batch.flush() // where it fails, pub.cause says why
+		_ = batch.flush() // if it fails, pub.cause says why
 		pub.close()
 		<-pub.ended
 		rep.tally, cause = pub.tally, pub.cause
@@ -135,7 +155,11 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	rep.took = time.Since(start)
 	rep.open = max(held, batch.hits) - rep.tally.hits
 	if rep.tally.messages > 0 {
-		rep.rejects = rejectsOf(ctx, server.conn, &pub.places)
+		js, err := opts.access.JetStream(server.conn)
+		if err != nil {
+			return rep, fmt.Errorf("JetStream: %w", err)
+		}
+		rep.rejects = rejectsOf(ctx, js, &pub.places)
 	}
 	if failed := server.failure(); failed != nil && ctx.Err() == nil {
 		return rep, failed
@@ -156,18 +180,29 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	return rep, nil
 }
 
-// rejectsOf asks for rejects when all is stored; an interrupt, before or meanwhile, makes it short.
-func rejectsOf(ctx context.Context, conn *nats.Conn, stored *places) *rejects {
-	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), rejectsWithin)
-	defer stop()
-	defer context.AfterFunc(ctx, func() {
+// outliving returns a context that ends so long after ctx does. It must be ended.
+func outliving(ctx context.Context, by time.Duration) (after context.Context, end func()) {
+	after, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
 		select {
-		case <-time.After(rejectsInterrupted):
-			stop()
-		case <-asking.Done():
+		case <-time.After(by):
+			cancel()
+		case <-after.Done():
 		}
-	})()
-	return askRejects(asking, conn, stored)
+	})
+	return after, func() {
+		stop()
+		cancel()
+	}
+}
+
+// rejectsOf asks for rejects when all is stored; an interrupt, before or meanwhile, makes it short.
+func rejectsOf(ctx context.Context, js jetstream.JetStream, stored *places) *rejects {
+	after, giveUp := outliving(ctx, rejectsInterrupted)
+	defer giveUp()
+	asking, stop := context.WithTimeout(after, rejectsWithin)
+	defer stop()
+	return askRejects(asking, js, stored)
 }
 
 // all feeds every hit there is. held is how many hits of a rebased log are in
@@ -182,7 +217,7 @@ func (f *feeder) all(opts options, in io.Reader, out *progress) (held int64, err
 	case "combined":
 		parse = combinedParser(opts.key)
 	case "ndjson":
-		parse = ndjsonParser()
+		parse = hit.NewParser().Parse
 	}
 	if !opts.rebase.on {
 		return 0, f.lines(in, parse, f.take)
@@ -194,10 +229,12 @@ func (f *feeder) all(opts options, in io.Reader, out *progress) (held int64, err
 		return held, err // of a log that is not complete the last hit is not known
 	}
 	at := opts.rebase.at
-	if at.IsZero() {
-		at = time.Now()
+	if at == hit.NoTime {
+		at = time.Now().UnixMilli()
 	}
-	log.rebase(at.UnixMilli())
+	dropped := int64(log.rebase(at))
+	f.bad.add(dropped, 0, errRebased)
+	held -= dropped
 	out.expect(held)
 	return held, log.replay(f.take)
 }

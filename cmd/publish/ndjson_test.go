@@ -1,133 +1,273 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"tallyroll/internal/hit"
 )
 
-func TestNDJSONParser(t *testing.T) {
-	any := errors.New("any")
-	cases := []struct {
-		name, line string
-		want       string
-		n, ts      int64
-		err        error
-	}{
-		{name: "all fields", line: `{"key":"/cart","n":3,"ts":1763683200000}`, want: "/cart", n: 3, ts: 1763683200000},
-		{name: "key alone", line: ` {"key":"a"} `, want: "a", n: 1, ts: noTime},
-		{name: "other fields", line: `{"x":[1,{"key":"no"}],"key":"a\u00e9\"","y":null}`, want: `aé"`, n: 1, ts: noTime},
-		{name: "RFC 3339", line: `{"key":"a","ts":"2025-11-21T01:00:00.5+01:00"}`, want: "a", n: 1, ts: 1763683200500},
-		{name: "largest n", line: `{"key":"a","n":1099511627776}`, want: "a", n: 1 << 40, ts: noTime},
-		{name: "last moment", line: `{"key":"a","ts":253402300799999}`, want: "a", n: 1, ts: 253402300799999},
-		{name: "first moment", line: `{"key":"a","ts":"0001-01-01T00:00:00Z"}`, want: "a", n: 1, ts: -62135596800000},
-		{name: "surrogate pair", line: `{"key":"\ufffd\uD83D\ude00"}`, want: "\ufffd😀", n: 1, ts: noTime},
-		{name: "escaped backslash before u", line: `{"key":"\ufffd\\ud83d"}`, want: "\ufffd\\ud83d", n: 1, ts: noTime},
-		{name: "half a surrogate in another field", line: `{"x":"\ud83d","key":"\ufffd"}`, want: "\ufffd", n: 1, ts: noTime},
-		{name: "id", line: `{"key":"a","id":"7"}`, want: "a", n: 1, ts: noTime},
-		{name: "before 1970", line: `{"key":"a","ts":-1}`, want: "a", n: 1, ts: -1},
+// part is the value of a field as a line has it.
+type part struct {
+	text string
+	bad  badness
+	want any // a key's string, n or ts
+}
 
-		{name: "no key", line: `{"n":1}`, err: errNoKey},
-		{name: "empty key", line: `{"key":""}`, err: errKeyEmpty},
-		{name: "key of a number", line: `{"key":7}`, err: errKeyType},
-		{name: "key null", line: `{"key":null}`, err: errKeyType},
-		{name: "key with a control character", line: `{"key":"a\u0007"}`, err: errKeyControl},
-		{name: "key not UTF-8", line: "{\"key\":\"\xff\"}", err: any},
-		{name: "n zero", line: `{"key":"a","n":0}`, err: errBadCount},
-		{name: "n too large", line: `{"key":"a","n":1099511627777}`, err: errBadCount},
-		{name: "n far too large", line: `{"key":"a","n":99999999999999999999}`, err: errBadCount},
-		{name: "n fraction", line: `{"key":"a","n":1.5}`, err: errBadCount},
-		{name: "n with a point", line: `{"key":"a","n":1.0}`, err: errBadCount},
-		{name: "n in words", line: `{"key":"a","n":"2"}`, err: errBadCount},
-		{name: "n exponent", line: `{"key":"a","n":1e2}`, err: errBadCount},
-		{name: "ts fraction", line: `{"key":"a","ts":1.5}`, err: errBadTime},
-		{name: "ts in words", line: `{"key":"a","ts":"yesterday"}`, err: errBadTime},
-		{name: "ts quoted number", line: `{"key":"a","ts":"1763683200000"}`, err: errBadTime},
-		{name: "ts beyond", line: `{"key":"a","ts":9223372036854775807}`, err: errFarTime},
-		{name: "ts one beyond", line: `{"key":"a","ts":253402300800000}`, err: errFarTime},
-		{name: "ts in the year 0", line: `{"key":"a","ts":"0000-12-31T23:59:59Z"}`, err: errFarTime},
-		{name: "ts of a JavaScript number", line: `{"key":"a","ts":9007199254740992}`, err: errFarTime},
-		{name: "ts not an int64", line: `{"key":"a","ts":9223372036854775808}`, err: errBadTime},
-		{name: "high surrogate", line: `{"key":"\ud83d"}`, err: errHalfKey},
-		{name: "low surrogate", line: `{"key":"a\uDE00b"}`, err: errHalfKey},
-		{name: "high surrogate before a pair", line: `{"key":"\ud83d\ud83d\ude00"}`, err: errHalfKey},
-		{name: "halves that another escape parts", line: `{"key":"\ud83d\"\ude00"}`, err: errHalfKey},
-		{name: "high surrogate before an escaped backslash", line: `{"key":"\ud83d\\ude00"}`, err: errHalfKey},
-		{name: "count", line: `{"key":"a","count":7}`, err: errSlip},
-		{name: "value", line: `{"key":"a","value":7}`, err: errSlip},
-		{name: "N", line: `{"N":7,"key":"a"}`, err: errSlip},
-		{name: "Key", line: `{"Key":"a"}`, err: errSlip},
-		{name: "time", line: `{"key":"a","time":1763683200000}`, err: errSlip},
-		{name: "timestamp", line: `{"key":"a","timestamp":"2025-11-21T00:00:00Z"}`, err: errSlip},
-		{name: "array", line: `[{"key":"a"}]`, err: errNoObject},
-		{name: "word", line: `hello`, err: errNoObject},
-		{name: "two objects", line: `{"key":"a"}{"key":"b"}`, err: errTrailing},
-		{name: "rubbish behind", line: `{"key":"a"}x`, err: errTrailing},
-		{name: "not closed", line: `{"key":"a"`, err: any},
-		{name: "comma at the end", line: `{"key":"a",}`, err: any},
+type badness int
+
+const (
+	good      badness = iota
+	badIfLast         // a field that comes again later takes its place
+	bad
+)
+
+var keyParts = []part{
+	{`"a"`, good, "a"}, {`" "`, good, " "}, {`"\u0061\/\""`, good, `a/"`}, {`"é\u00e9"`, good, "éé"}, {"\"\u00a0\u2028\ufeff\"", good, "\u00a0\u2028\ufeff"},
+	{`"\ud83d\uDE00"`, good, "😀"}, {`"\ufffd"`, good, "\ufffd"}, {"\"\ufffd\"", good, "\ufffd"}, {`"\ufffd\\ud83d"`, good, "\ufffd\\ud83d"},
+	{`"` + strings.Repeat("é", 256) + `"`, good, strings.Repeat("é", 256)},
+	{`"` + strings.Repeat("é", 256) + `x"`, badIfLast, ""}, {`""`, badIfLast, ""}, {`"\u0000"`, badIfLast, ""}, {"\"\x7f\"", badIfLast, ""}, {`"\u007f"`, badIfLast, ""},
+	{"\"a\u0080\"", badIfLast, ""}, {`"\u009f"`, badIfLast, ""}, {`"\n"`, badIfLast, ""}, {"\"\xff\"", badIfLast, ""}, {"\"a\xc3\"", badIfLast, ""}, {"\"\xed\xa0\x80\"", badIfLast, ""},
+	{`"\ud83d"`, badIfLast, ""}, {`"\uDE00a"`, badIfLast, ""}, {`"\ud83d\ud83d\ude00"`, badIfLast, ""}, {`"\ud83d\\ude00"`, badIfLast, ""}, {`"\ud83d\"\ude00"`, badIfLast, ""},
+	{"\"\n\"", bad, ""}, {"\"\x00\"", bad, ""}, {`"\x61"`, bad, ""}, {`"a`, bad, ""}, {`'a'`, bad, ""}, {`a`, bad, ""}, {``, bad, ""},
+	{`null`, bad, ""}, {`7`, bad, ""}, {`true`, bad, ""}, {`["a"]`, bad, ""}, {`{"key":"a"}`, bad, ""},
+}
+
+var nParts = []part{
+	{`1`, good, int64(1)}, {`2`, good, int64(2)}, {`1099511627776`, good, int64(hit.MaxN)},
+	{`0`, bad, nil}, {`-0`, bad, nil}, {`-1`, bad, nil}, {`1.0`, bad, nil}, {`1.5`, bad, nil}, {`1e2`, bad, nil}, {`1E0`, bad, nil}, {`1e400`, bad, nil}, {`01`, bad, nil}, {`+1`, bad, nil},
+	{`1099511627777`, bad, nil}, {`9223372036854775808`, bad, nil}, {`18446744073709551617`, bad, nil}, {`0x1`, bad, nil}, {`1_0`, bad, nil}, {`1.`, bad, nil}, {`-`, bad, nil},
+	{`"1"`, bad, nil}, {`null`, bad, nil}, {`[1]`, bad, nil}, {`{}`, bad, nil}, {`true`, bad, nil},
+}
+
+var tsParts = []part{
+	{`0`, good, int64(0)}, {`-0`, good, int64(0)}, {`-1`, good, int64(-1)}, {`1763683200000`, good, int64(1763683200000)},
+	{`-62135596800000`, good, int64(hit.MinTime)}, {`253402300799999`, good, int64(hit.MaxTime)},
+	{`"2025-11-21T00:00:00Z"`, good, int64(1763683200000)}, {`"2025-11-21T05:30:00.9999999999+05:30"`, good, int64(1763683200999)}, {`"2025-11-20T23:59:59-00:00"`, good, int64(1763683199000)},
+	{`"0001-01-01T00:00:00Z"`, good, int64(hit.MinTime)}, {`"9999-12-31T23:59:59.999Z"`, good, int64(hit.MaxTime)}, {`"2024-02-29T12:00:00\u005a"`, good, int64(1709208000000)},
+	{`"2025-11-21T0:00:00,5Z"`, good, int64(1763683200500)},
+	{`-62135596800001`, badIfLast, nil}, {`253402300800000`, badIfLast, nil}, {`1763683200000000`, badIfLast, nil}, {`9223372036854775807`, badIfLast, nil}, {`-9223372036854775808`, badIfLast, nil},
+	{`"0000-12-31T23:59:59Z"`, badIfLast, nil}, {`"0001-01-01T00:00:00+00:01"`, badIfLast, nil}, {`"9999-12-31T23:59:59-00:01"`, badIfLast, nil},
+	{`"2025-11-21t00:00:00Z"`, bad, nil}, {`"2025-11-21T00:00:00z"`, bad, nil}, {`"2025-11-21 00:00:00Z"`, bad, nil}, {`"2025-11-21T23:59:60Z"`, bad, nil}, {`"2025-11-21T24:00:00Z"`, bad, nil},
+	{`"2025-02-29T00:00:00Z"`, bad, nil}, {`"2025-11-21"`, bad, nil}, {`"2025-11-21T00:00:00"`, bad, nil}, {`"2025-11-21T00:00:00+0100"`, bad, nil}, {`" 2025-11-21T00:00:00Z"`, bad, nil},
+	{`"12025-11-21T00:00:00Z"`, bad, nil}, {`"2025-11-21T00:00Z"`, bad, nil}, {`"1763683200000"`, bad, nil}, {`""`, bad, nil}, {"\"\xff\"", bad, nil},
+	{`1763683200000.0`, bad, nil}, {`1.7e12`, bad, nil}, {`00`, bad, nil}, {`9223372036854775808`, bad, nil}, {`null`, bad, nil}, {`[]`, bad, nil}, {`{}`, bad, nil}, {`false`, bad, nil},
+}
+
+// otherParts are fields with their names.
+var otherParts = []part{
+	{`"id":"7"`, good, nil}, {`"KEY":null`, good, nil}, {`"":1e400`, good, nil}, {`"x":{"key":"no","n":0,"count":1}`, good, nil}, {`"y":[1,{"ts":"x"},"]}"]`, good, nil}, {`"z":"\ud83d"`, good, nil},
+	{"\"x\xff\":\"\xff\"", good, nil}, {`"Count":0`, good, nil}, {`"key ":0`, good, nil},
+	{`"count":7`, bad, nil}, {`"\u0063ount":7`, bad, nil}, {`"value":null`, bad, nil}, {`"N":7`, bad, nil}, {`"Key":"a"`, bad, nil}, {`"time":{}`, bad, nil}, {`"timestamp":1`, bad, nil},
+	{`"x":tru`, bad, nil}, {`"x":01`, bad, nil}, {`"x":"\q"`, bad, nil}, {"\"x\":\"\t\"", bad, nil}, {`"x":`, bad, nil}, {`"x" 1`, bad, nil}, {`x:1`, bad, nil}, {`"x":[1,]`, bad, nil}, {`"x":NaN`, bad, nil},
+}
+
+// Fields of an object, in the order of allParts.
+const (
+	fieldKey = iota
+	fieldN
+	fieldTS
+	fieldOther
+)
+
+var (
+	allParts   = [][]part{keyParts, nParts, tsParts, otherParts}
+	fieldNames = [][]string{{`"key":`, `"\u006bey":`}, {`"n":`, `"\u006E":`}, {`"ts":`}, {""}}
+)
+
+// line is a line of NDJSON, and what the contract says of it, told without the parser's code.
+type line struct {
+	text string
+	want string // what it counts; empty: nothing
+}
+
+// field is one of an object's.
+type fieldOf struct {
+	of int // fieldKey, …
+	part
+}
+
+// contract is what an object of these fields counts.
+func contract(fields []fieldOf) string {
+	h := hit.Hit{N: 1, At: hit.NoTime}
+	last := [4]*part{}
+	for i, f := range fields {
+		if f.bad == bad {
+			return ""
+		}
+		last[f.of] = &fields[i].part
 	}
-	parse := ndjsonParser() // one for all: no line may leave something behind
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			h, err := parse([]byte(c.line))
-			if c.err != nil {
-				if err == nil || (c.err != any && !errors.Is(err, c.err)) {
-					t.Fatalf("%q: error %v, want %v", h.key, err, c.err)
-				}
-				return
-			}
+	for of, p := range last {
+		switch {
+		case p == nil && of == fieldKey, p != nil && p.bad != good:
+			return ""
+		case p == nil || of == fieldOther:
+		case of == fieldKey:
+			h.Counter = []byte(p.want.(string))
+		case of == fieldN:
+			h.N = p.want.(int64)
+		case of == fieldTS:
+			h.At = p.want.(int64)
+		}
+	}
+	return counted(h)
+}
+
+// eachPart are lines with one field beside a good key, or with a key alone, which tell
+// of each part by itself; and lines that are no object.
+func eachPart() (lines []line) {
+	for of, parts := range allParts {
+		for _, p := range parts {
+			fields := []fieldOf{{fieldKey, part{`"k"`, good, "k"}}, {of, p}}
+			lines = append(lines, line{fmt.Sprintf(`{"key":"k",%s%s}`, fieldNames[of][0], p.text), contract(fields)})
+		}
+	}
+	const object = `{"key":"k"}`
+	for _, text := range []string{
+		object + "x", object + object, object + "[", object + ",", object + "\x00", object + "\u00a0", "\ufeff" + object, "\v" + object, "[" + object + "]", "{" + object, `"` + object,
+		`{"key":"k"`, `{"key":"k",}`, `{,"key":"k"}`, `{"key":"k";"n":1}`, `{}`, `[]`, `null`, `7`, `"k"`, "k", "\u00a0", "\v", "\x00", "\ufeff", "\u0085", "\u2028",
+	} {
+		lines = append(lines, line{text: text})
+	}
+	return append(lines, line{" \t\r" + object + "\r ", contract([]fieldOf{{fieldKey, part{"", good, "k"}}})})
+}
+
+// drawLine draws an object of several fields, some of them more than once.
+func drawLine(t *rapid.T) line {
+	white := func() string { return rapid.SampledFrom([]string{"", "", " ", "\t", "\r"}).Draw(t, "white space") }
+	onlyGood := rapid.IntRange(0, 3).Draw(t, "only good") > 0
+	var fields []fieldOf
+	var object []string
+	for _, of := range append([]int{fieldKey}, rapid.SliceOfN(rapid.IntRange(fieldKey, fieldOther), 0, 4).Draw(t, "fields")...) {
+		p := rapid.SampledFrom(allParts[of]).Filter(func(p part) bool { return p.bad == good || !onlyGood }).Draw(t, "value")
+		if of == fieldKey && p.bad == good && rapid.Bool().Draw(t, "any key") {
+			name := rapid.String().Filter(func(s string) bool { return hit.CheckName([]byte(s)) == nil }).Draw(t, "key")
+			encoded, err := json.Marshal(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if string(h.key) != c.want || h.n != c.n || h.ts != c.ts {
-				t.Fatalf("%q n %d ts %d", h.key, h.n, h.ts)
+			p = part{string(encoded), good, name}
+		}
+		fields = append(fields, fieldOf{of, p})
+		object = append(object, white()+rapid.SampledFrom(fieldNames[of]).Draw(t, "name")+white()+p.text+white())
+	}
+	return line{white() + "{" + strings.Join(object, ",") + "}" + white(), contract(fields)}
+}
+
+// mutate changes some bytes of a line.
+func mutate(t *rapid.T, line string) string {
+	b := []byte(line)
+	for range rapid.IntRange(1, 3).Draw(t, "mutations") {
+		i := rapid.IntRange(0, len(b)).Draw(t, "place")
+		j := min(len(b), i+rapid.IntRange(0, 3).Draw(t, "length"))
+		with := rapid.OneOf(
+			rapid.SampledFrom([]string{"", `"`, `\`, `\u`, `\ud83d`, "{", "}", "[", "]", ":", ",", "0", "-", ".", "e", " ", "\x00", "\x7f", "\xff", "\ufffd", "\u0085", `"key":`, `"n":`, `"ts":`, "null"}),
+			rapid.Just(line[min(i, len(line)):min(j, len(line))]),
+		).Draw(t, "with")
+		b = slices.Replace(b, i, j, []byte(with)...)
+	}
+	return string(b)
+}
+
+// lastStored is after all times that a hit can have, so that each hit has its own.
+const lastStored = hit.MaxTime
+
+// counted is a hit as it is to be counted, in a form that can be compared.
+func counted(h hit.Hit) string {
+	if h.At == hit.NoTime {
+		h.At = lastStored
+	}
+	return fmt.Sprintf("%q n %d at %d", h.Counter, h.N, h.At)
+}
+
+// ingested decodes a body as a worker does whose tiers hold everything.
+func ingested(body []byte) (hits []string, rejects []hit.Reject) {
+	decoder := hit.NewDecoder(hit.Limits{MaxHits: 1000, Place: func([]byte, int64, int64) (uint64, string) { return 0, "" }})
+	found, rejects := decoder.Decode("", lastStored, body) // no subject: a hit without a key has no counter, as in publish
+	for _, h := range found {
+		hits = append(hits, counted(h))
+	}
+	return hits, rejects
+}
+
+// publishing feeds lines through the program up to the messages' bodies, and returns
+// what ingest counts of these.
+func publishing(t rapid.TB, parse func([]byte) (hit.Hit, error), lines ...string) (hits []string, bad badLines) {
+	batch := &batcher{maxHits: 3, maxBytes: 1 << 20}
+	batch.open = func() (func(*message) error, int, error) {
+		return func(m *message) error {
+			counts, rejects := ingested(m.body)
+			if len(rejects) != 0 {
+				t.Fatalf("%q: ingest rejects what publish sends: %q: %+v", lines, m.body, rejects)
 			}
-		})
+			hits = append(hits, counts...)
+			return nil
+		}, 1 << 20, nil
 	}
+	feed := newFeeder(context.Background(), batch, 0)
+	if err := errors.Join(feed.lines(strings.NewReader(strings.Join(lines, "\n")), parse, feed.take), batch.flush()); err != nil {
+		t.Fatal(err)
+	}
+	return hits, feed.bad
 }
 
-// What the body builder writes, the parser reads back.
-func TestNDJSONRoundTrip(t *testing.T) {
-	parse := ndjsonParser()
+// compareLine holds a line that publish reads against the same line among others as any
+// producer sends it, and returns what it counts.
+func compareLine(t rapid.TB, text string) string {
+	text = strings.ReplaceAll(text, "\n", "\f")                                // so that it is one line
+	sent, bad := publishing(t, hit.NewParser().Parse, `{"key":"first"}`, text) // a first line may have a byte-order mark
+	hits, rejects := ingested([]byte(`{"key":"first"}` + "\n" + text))
+	if !slices.Equal(sent, hits) || int(bad.count) != len(rejects) {
+		t.Fatalf("%q: by publish %v, and bad lines %+v; ingest counts %v and rejects %+v", text, sent, bad, hits, rejects)
+	}
+	return strings.Join(hits[1:], "; ")
+}
+
+// What publish takes and sends, ingest counts as the same; what ingest would refuse, publish refuses.
+func TestPublishTakesWhatIngestCounts(t *testing.T) {
+	for _, l := range eachPart() {
+		if got := compareLine(t, l.text); got != l.want {
+			t.Errorf("%q counts %q, want %q", l.text, got, l.want)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		h := hit{
-			key: []byte(rapid.String().Filter(func(s string) bool { return checkKey([]byte(s)) == nil }).Draw(t, "key")),
-			n:   rapid.Int64Range(1, maxCount).Draw(t, "n"),
-			ts:  rapid.OneOf(rapid.Just(int64(noTime)), rapid.Int64Range(minTime, maxTime)).Draw(t, "ts"),
+		l := drawLine(t)
+		if got := compareLine(t, l.text); got != l.want {
+			t.Fatalf("%q counts %q, want %q", l.text, got, l.want)
 		}
-		got, err := parse(appendHit(nil, h))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(got.key) != string(h.key) || got.n != h.n || got.ts != h.ts {
-			t.Fatalf("%+v, want %+v", got, h)
-		}
+		compareLine(t, mutate(t, l.text))
 	})
 }
 
-func FuzzNDJSONParser(f *testing.F) {
-	f.Add([]byte(`{"key":"/cart","n":3,"ts":1763683200000}`))
-	f.Add([]byte(`{"key":"a","ts":"2025-11-21T01:00:00.5+01:00","x":[{}]}`))
-	parse := ndjsonParser()
-	f.Fuzz(func(t *testing.T, line []byte) {
-		h, err := parse(line)
-		if err != nil {
-			return
-		}
-		if err := checkKey(h.key); err != nil || h.n < 1 || h.n > maxCount {
-			t.Fatalf("%q n %d: %v", h.key, h.n, err)
-		}
-	})
-}
-
-func BenchmarkNDJSONParser(b *testing.B) {
-	parse := ndjsonParser()
-	line := []byte(`{"key":"/images/a.png?x=1&y=2","n":3,"ts":1763683200000}`)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := parse(line); err != nil {
-			b.Fatal(err)
-		}
+func FuzzPublishTakesWhatIngestCounts(f *testing.F) {
+	for _, l := range eachPart() {
+		f.Add(l.text)
 	}
+	f.Fuzz(func(t *testing.T, text string) { compareLine(t, text) })
+}
+
+// Whatever stands in the lines of the other formats: what is sent counts.
+func TestPublishSendsOnlyWhatCounts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := mutate(t, rapid.OneOf(rapid.String(), rapid.Just(strings.Repeat("é", 256))).Draw(t, "name"))
+		name = strings.NewReplacer("\n", "", "\r", "").Replace(name)
+		if got, bad := publishing(t, parseName, "first", name); len(got)+int(bad.count) != 2 && !hit.Blank([]byte(name)) ||
+			len(got) == 2 && got[1] != counted(hit.Hit{Counter: []byte(name), N: 1, At: hit.NoTime}) {
+			t.Fatalf("%q: %v, bad %+v", name, got, bad)
+		}
+		year := rapid.SampledFrom([]string{"0000", "0001", "2015", "9999"}).Draw(t, "year")
+		day := rapid.SampledFrom([]string{"01/Jan", "31/Dec"}).Draw(t, "day")
+		clock := rapid.SampledFrom([]string{"00:00:00 +0000", "00:00:00 +0001", "23:59:59 +0000", "23:59:60 +0000", "23:59:59 -0001"}).Draw(t, "clock")
+		access := fmt.Sprintf(`h - - [%s/%s:%s] "GET /%s HTTP/1.1" 200 1`, day, year, clock, name)
+		if got, bad := publishing(t, combinedParser("path"), access); len(got)+int(bad.count) != 1 {
+			t.Fatalf("%q: %v, bad %+v", access, got, bad)
+		}
+	})
 }

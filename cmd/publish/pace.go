@@ -1,6 +1,10 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"tallyroll/internal/hit"
+)
 
 // pacer holds hits back to a multiple of the log's own pace.
 type pacer struct {
@@ -14,15 +18,15 @@ type pacer struct {
 
 // pace waits until it is the hit's turn. Hits older than the first, and hits
 // without a time, have their turn at once.
-func (p *pacer) pace(h hit) error {
-	if h.ts == noTime {
+func (p *pacer) pace(h hit.Hit) error {
+	if h.At == hit.NoTime {
 		return nil
 	}
 	if !p.begun {
-		p.begun, p.start, p.first = true, time.Now(), h.ts
+		p.begun, p.start, p.first = true, time.Now(), h.At
 		return nil
 	}
-	behind := float64(h.ts-p.first) * float64(time.Millisecond) / p.speed
+	behind := float64(h.At-p.first) * float64(time.Millisecond) / p.speed
 	if behind <= 0 {
 		return nil
 	}

@@ -16,8 +16,10 @@ type progress struct {
 	done   atomic.Int64
 }
 
-func newProgress(out io.Writer) *progress {
-	return &progress{screen: boot.NewScreen(out, boot.Words{Items: "hits", End: "done"}), start: time.Now()}
+func newProgress(out io.Writer) *progress { return newProgressOf(out, "hits") }
+
+func newProgressOf(out io.Writer, items string) *progress {
+	return &progress{screen: boot.NewScreen(out, boot.Words{Items: items, End: "done"}), start: time.Now()}
 }
 
 // expect says how many hits there will be.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"tallyroll/internal/puback"
+
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 )
@@ -50,6 +52,7 @@ type publisher struct {
 	subject string // messages go to <subject>.<0 … fanOut-1>
 	runID   string // first part of each Nats-Msg-Id
 	stored  func(hits int)
+	settled func(fate) // is told the fate of each message that has a once
 
 	in    chan *message
 	ended chan struct{} // closed when run returns
@@ -98,24 +101,13 @@ func (p *publisher) run(ctx context.Context) (err error) {
 		p.cause = err
 		close(p.ended)
 	}()
-	answers := make(chan answer, 2*window)
-	p.inbox = p.conn.NewInbox()
-	sub, err := p.conn.Subscribe(p.inbox+".*", func(m *nats.Msg) {
-		if a, ok := parseAnswer(m); ok {
-			select {
-			case answers <- a:
-			case <-p.ended: // nobody reads them any more
-			}
-		}
-	})
+	answers := make(chan puback.Answer, 2*window)
+	inbox, stop, err := puback.Listen(p.conn, answers, p.ended) // the window bounds how many can wait there
 	if err != nil {
-		return fmt.Errorf("subscribe to acknowledgements on %s: %w", p.inbox, err)
+		return err
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is about to close
-	// The window bounds what can be in the subscription's queue.
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return fmt.Errorf("subscribe to acknowledgements on %s: %w", p.inbox, err)
-	}
+	defer stop()
+	p.inbox = inbox
 	connected := p.conn.StatusChanged(nats.CONNECTED)
 	defer p.conn.RemoveStatusListener(connected)
 	ticker := time.NewTicker(tick)
@@ -173,15 +165,19 @@ func (p *publisher) send(m *message) error {
 	}
 	if m.doubted.IsZero() {
 		m.doubted = now
-	} else if m.sent > 0 && now.Sub(m.doubted) > duplicateWindow {
+	} else if m.once == nil && m.sent > 0 && now.Sub(m.doubted) > duplicateWindow {
 		p.sayLate(m)
 	}
-	err := p.conn.PublishMsg(&nats.Msg{
+	out := &nats.Msg{
 		Subject: p.subject + "." + strconv.FormatUint(m.id%fanOut, 10),
 		Reply:   p.inbox + "." + strconv.FormatUint(m.id, 36),
 		Header:  nats.Header{nats.MsgIdHdr: {p.runID + "-" + strconv.FormatUint(m.id, 10)}},
 		Data:    m.body,
-	})
+	}
+	if m.once != nil {
+		out.Subject, out.Header = m.once.subject, m.once.header()
+	}
+	err := p.conn.PublishMsg(out)
 	m.sent++
 	m.open++
 	m.due = now.Add(ackWait)
@@ -191,7 +187,7 @@ func (p *publisher) send(m *message) error {
 		return fmt.Errorf("publish %d hits in %d bytes on %s: the server takes messages of %d bytes at most: lower --batch: %w",
 			m.hits, len(m.body), p.subject, p.conn.MaxPayload(), err)
 	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrHeadersNotSupported):
-		return fmt.Errorf("publish on %s: %w", p.subject, err)
+		return fmt.Errorf("publish on %s: %w", p.to(m), err)
 	default: // the connection is breaking: it is not known how much left
 		m.due = now.Add(refusedWait)
 	}
@@ -211,44 +207,63 @@ func (p *publisher) sendDue(due func(*message) bool) error {
 
 // settle takes an answer in. The second answer for a message that was sent
 // twice finds it gone.
-func (p *publisher) settle(a answer) error {
-	m := p.pending[a.id]
+func (p *publisher) settle(a puback.Answer) error {
+	m := p.pending[a.ID]
 	switch {
 	case m == nil:
 		return nil
-	case a.stored:
-		delete(p.pending, m.id)
-		p.bytes -= len(m.body)
+	case a.Stored:
 		p.tally.hits += int64(m.hits)
 		p.tally.messages++
-		p.places.add(a.stream, a.seq)
-		p.answered = time.Now()
+		p.places.add(a.Stream, a.Seq)
 		p.stored(m.hits)
-		messages.Put(m)
+		p.drop(m, a)
 		return nil
-	case a.never:
-		return fmt.Errorf("publish %d hits in %d bytes on %s: %w: lower --batch", m.hits, len(m.body), p.subject, a.refusal)
+	case m.once != nil && (a.Last > 0 || a.Code == puback.CodeTooLarge):
+		p.drop(m, a)
+		return nil
+	case a.Code == puback.CodeTooLarge:
+		return fmt.Errorf("publish %d hits in %d bytes on %s: %w: lower --batch", m.hits, len(m.body), p.subject, a.Refusal)
 	}
 	if m.open--; m.open == 0 {
 		m.doubted = time.Time{} // every send was refused: it is certainly not stored
 	}
 	p.answered = time.Now()
 	m.due = p.answered.Add(refusedWait)
-	p.sayRefusal(a.refusal)
+	p.sayRefusal(m, a.Refusal)
 	return nil
 }
 
-func (p *publisher) sayRefusal(why error) {
+// drop forgets a message whose fate is known.
+func (p *publisher) drop(m *message, a puback.Answer) {
+	delete(p.pending, m.id)
+	p.bytes -= len(m.body)
+	p.answered = time.Now()
+	if m.once != nil {
+		// If it was sent twice, it was this program that had stored it.
+		p.settled(fate{m.once, a, m.sent == 1 && (a.Duplicate || a.Last > 0)})
+	}
+	messages.Put(m)
+}
+
+// to says where a message goes.
+func (p *publisher) to(m *message) string {
+	if m.once != nil {
+		return m.once.subject
+	}
+	return p.subject + ".*"
+}
+
+func (p *publisher) sayRefusal(m *message, why error) {
 	if time.Since(p.said) < sayEvery {
 		return
 	}
 	p.said = time.Now()
-	var none noStream
-	if errors.As(why, &none) {
-		p.log.Warn().Msgf("no stream takes %s.*: is ingest running? It waits.", p.subject)
+	if errors.Is(why, puback.ErrNoStream) {
+		p.log.Warn().Msgf("no stream takes %s: is ingest running? It waits.", p.to(m))
 		return
 	}
-	p.log.Warn().Err(why).Msgf("%s.* is refused; trying again", p.subject)
+	p.log.Warn().Err(why).Msgf("%s is refused; trying again", p.to(m))
 }
 
 // sayStandstill logs that acknowledgements stay away altogether. A lost
@@ -258,7 +273,10 @@ func (p *publisher) sayStandstill(now time.Time) {
 		return
 	}
 	p.said = now
-	p.log.Warn().Int("messages", len(p.pending)).Msgf("nothing acknowledges %s.*; sending again", p.subject)
+	for _, m := range p.pending {
+		p.log.Warn().Int("messages", len(p.pending)).Msgf("nothing acknowledges %s; sending again", p.to(m))
+		return
+	}
 }
 
 func (p *publisher) sayLate(m *message) {

@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+
+	"tallyroll/internal/hit"
 )
 
 // broker is a NATS server that can be stopped and started again where it was.
@@ -288,7 +290,7 @@ func TestPublishAgainAfterLostAcknowledgements(t *testing.T) {
 	pub := newPublisher(conn, zerolog.Nop(), "hits.publish", func(int) {})
 	m := func(i int) *message {
 		m := newMessage()
-		m.hits, m.body = 1, appendHit(nil, hit{key: fmt.Appendf(nil, "c-%d", i), n: 1, ts: noTime})
+		m.hits, m.body = 1, hit.Hit{Counter: fmt.Appendf(nil, "c-%d", i), N: 1, At: hit.NoTime}.AppendJSON(nil)
 		return m
 	}
 	const hits = 20
@@ -370,7 +372,7 @@ func TestPublishSplitsByTheServersLargestMessage(t *testing.T) {
 	s := b.stream()
 	var in strings.Builder
 	for i := range 100 {
-		fmt.Fprintf(&in, "%03d%s\n", i, strings.Repeat(`"`, maxKey-3)) // escaped, nearly twice as long
+		fmt.Fprintf(&in, "%03d%s\n", i, strings.Repeat(`"`, hit.MaxName-3)) // escaped, nearly twice as long
 	}
 	o := await(t, begin(t.Context(), b.connect(connOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(in.String())))
 	if o.err != nil || o.tally.hits != 100 {
@@ -412,7 +414,7 @@ func TestRunEndsWithoutAServerWhereThereIsNoHit(t *testing.T) {
 		"nothing":           {nil, "", "skipped 0 bad lines\n"},
 		"nothing to rebase": {[]string{"--rebase", "now"}, "", "skipped 0 bad lines\n"},
 		"blank lines":       {[]string{"--format", "lines"}, "\n \n", "skipped 0 bad lines\n"},
-		"bad lines":         {[]string{"--format", "ndjson"}, "x\n", "skipped 1 bad lines (first: line 1: not a JSON object)\n"},
+		"bad lines":         {[]string{"--format", "ndjson"}, "x\n", "skipped 1 bad lines (first: line 1: not a JSON object: \"{\" expected: unexpected byte 120 'x' at 0)\n"},
 	} {
 		var stdout bytes.Buffer
 		if err := run(t.Context(), c.args, strings.NewReader(c.input), &stdout, io.Discard); err != nil {

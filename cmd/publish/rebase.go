@@ -1,6 +1,12 @@
 package main
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"tallyroll/internal/hit"
+)
 
 // hitLog holds a whole log: 16 bytes for a hit and each name once.
 type hitLog struct {
@@ -18,39 +24,47 @@ type loggedHit struct {
 
 func newHitLog() *hitLog { return &hitLog{ids: map[string]uint32{}} }
 
-func (l *hitLog) add(h hit) error {
-	id, ok := l.ids[string(h.key)]
+func (l *hitLog) add(h hit.Hit) error {
+	id, ok := l.ids[string(h.Counter)]
 	if !ok {
 		id = uint32(len(l.names))
-		name := string(h.key)
+		name := string(h.Counter)
 		l.ids[name] = id
 		l.names = append(l.names, name)
 	}
-	n := int32(h.n)
-	if h.n > math.MaxInt32 {
+	n := int32(h.N)
+	if h.N > math.MaxInt32 {
 		n = ^int32(len(l.large))
-		l.large = append(l.large, h.n)
+		l.large = append(l.large, h.N)
 	}
-	l.hits = append(l.hits, loggedHit{ts: h.ts, name: id, n: n})
+	l.hits = append(l.hits, loggedHit{ts: h.At, name: id, n: n})
 	return nil
 }
 
 // rebase shifts all times by the same amount, so that the latest is at the
-// given Unix millisecond. Hits without a time keep none.
-func (l *hitLog) rebase(last int64) {
-	latest := int64(math.MinInt64)
+// given Unix millisecond. Hits without a time keep none. It drops hits that come to
+// lie before all times that a hit can have, and returns how many.
+func (l *hitLog) rebase(last int64) (dropped int) {
+	latest := int64(hit.NoTime) // the least of all
 	for _, h := range l.hits {
-		latest = max(latest, h.ts) // noTime is the least of all
+		latest = max(latest, h.ts)
 	}
+	all := len(l.hits)
+	l.hits = slices.DeleteFunc(l.hits, func(h loggedHit) bool {
+		return h.ts != hit.NoTime && hit.CheckTime(h.ts+last-latest) != nil
+	})
 	for i := range l.hits {
-		if l.hits[i].ts != noTime {
+		if l.hits[i].ts != hit.NoTime {
 			l.hits[i].ts += last - latest
 		}
 	}
+	return all - len(l.hits)
 }
 
+var errRebased = fmt.Errorf("shifted by --rebase: %w", hit.ErrTimeRange)
+
 // replay hands the hits to take, in the log's order.
-func (l *hitLog) replay(take func(hit) error) error {
+func (l *hitLog) replay(take func(hit.Hit) error) error {
 	var key []byte
 	for _, h := range l.hits {
 		key = append(key[:0], l.names[h.name]...)
@@ -58,7 +72,7 @@ func (l *hitLog) replay(take func(hit) error) error {
 		if n < 0 {
 			n = l.large[^h.n]
 		}
-		if err := take(hit{key: key, n: n, ts: h.ts}); err != nil {
+		if err := take(hit.Hit{Counter: key, N: n, At: h.ts}); err != nil {
 			return err
 		}
 	}

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"io"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"tallyroll/internal/hit"
 )
 
 func TestRebaseKeepsDifferences(t *testing.T) {
@@ -16,41 +21,55 @@ func TestRebaseKeepsDifferences(t *testing.T) {
 		hits := rapid.SliceOf(rapid.Custom(func(t *rapid.T) in {
 			return in{
 				name: rapid.SampledFrom([]string{"a", "b", "c", "/d?e"}).Draw(t, "name"),
-				n:    rapid.Int64Range(1, maxCount).Draw(t, "n"),
-				ts:   rapid.OneOf(rapid.Just(int64(noTime)), rapid.Int64Range(minTime, maxTime)).Draw(t, "ts"),
+				n:    rapid.Int64Range(1, hit.MaxN).Draw(t, "n"),
+				ts:   rapid.OneOf(rapid.Just(int64(hit.NoTime)), rapid.Int64Range(hit.MinTime, hit.MaxTime)).Draw(t, "ts"),
 			}
 		})).Draw(t, "hits")
-		moment := rapid.Int64Range(minTime, maxTime).Draw(t, "moment")
+		moment := rapid.Int64Range(hit.MinTime, hit.MaxTime).Draw(t, "moment")
 		log := newHitLog()
+		latest := int64(hit.NoTime)
 		for _, h := range hits {
-			if err := log.add(hit{key: []byte(h.name), n: h.n, ts: h.ts}); err != nil {
+			latest = max(latest, h.ts)
+			if err := log.add(hit.Hit{Counter: []byte(h.name), N: h.n, At: h.ts}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		log.rebase(moment)
+		var want []in
+		for _, h := range hits {
+			if h.ts != hit.NoTime {
+				h.ts += moment - latest
+			}
+			if h.ts == hit.NoTime || h.ts >= hit.MinTime { // none is later than the moment
+				want = append(want, h)
+			}
+		}
+		dropped := log.rebase(moment)
 
-		latest, timed := int64(noTime), false
-		shift, i := int64(0), 0
-		err := log.replay(func(h hit) error {
-			want := hits[i]
-			i++
-			if string(h.key) != want.name || h.n != want.n || (h.ts == noTime) != (want.ts == noTime) {
-				t.Fatalf("hit %d is %+v, want %+v", i, h, want)
-			}
-			if h.ts == noTime {
-				return nil
-			}
-			if timed && h.ts-want.ts != shift {
-				t.Fatalf("hit %d is shifted by %d, another by %d", i, h.ts-want.ts, shift)
-			}
-			shift, timed, latest = h.ts-want.ts, true, max(latest, h.ts)
+		var got []in
+		err := log.replay(func(h hit.Hit) error {
+			got = append(got, in{string(h.Counter), h.N, h.At})
 			return nil
 		})
-		if err != nil || i != len(hits) {
-			t.Fatalf("%d of %d hits: %v", i, len(hits), err)
-		}
-		if timed && latest != moment {
-			t.Fatalf("the latest hit is at %d, want %d", latest, moment)
+		if err != nil || !slices.Equal(got, want) || dropped != len(hits)-len(want) {
+			t.Fatalf("%d dropped: %v, want %v: %v", dropped, got, want, err)
 		}
 	})
+}
+
+// A hit that would be shifted to before the year 1 is reported, not sent for workers to reject.
+func TestFeedRebaseOutOfRange(t *testing.T) {
+	log := `{"key":"a","ts":"0001-01-01T00:00:00Z"}` + "\n" + `{"key":"b","ts":"2026-11-21T10:00:00Z"}` + "\n" + `{"key":"c"}`
+	var published []byte
+	batch := &batcher{maxHits: 10, maxBytes: 1 << 20, submit: func(m *message) error { published = m.body; return nil }}
+	feed := newFeeder(t.Context(), batch, 0)
+	held, err := feed.all(mustParse(t, "--format", "ndjson", "--rebase", "2026-11-21T09:59:59.5Z"), strings.NewReader(log), newProgress(io.Discard))
+	if err != nil || batch.flush() != nil {
+		t.Fatal(err)
+	}
+	if want := `{"key":"b","ts":1795255199500}` + "\n" + `{"key":"c"}`; held != 2 || string(published) != want {
+		t.Errorf("%d held, %s published; want %s", held, published, want)
+	}
+	if got := (report{bad: feed.bad}).String(); !strings.Contains(got, "skipped 1 bad lines (first: shifted by --rebase: the time is outside the years 1 to 9999)") {
+		t.Error(got)
+	}
 }

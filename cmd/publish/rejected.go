@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,18 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
 )
 
 const (
-	rejectedStream  = "HITS_REJECTED"
-	rejectedSubject = "hits_rejected."
-	// workerDescription is that of the consumers by which workers read.
-	workerDescription = "tallyroll ingest"
-
 	// rejectsWithin bounds the whole question, and rejectsInterrupted after an interrupt.
 	rejectsWithin      = 5 * time.Second
 	rejectsInterrupted = time.Second
@@ -34,7 +30,7 @@ const (
 // rejects are the hits that workers have refused to count, as far as that is known
 // when the program ends.
 type rejects struct {
-	byReason map[string]int64
+	byReason map[hit.Reason]int64
 	unread   string // a stream that workers have not read to the last message; empty: they have
 	noWorker bool   // because none reads it
 	unknown  error  // why it is not known
@@ -51,7 +47,7 @@ func (r *rejects) String() string {
 	}
 	var parts []string
 	for _, reason := range slices.Sorted(maps.Keys(r.byReason)) {
-		part := boot.Thousands(float64(r.byReason[reason])) + " " + reason
+		part := boot.Thousands(float64(r.byReason[reason])) + " " + string(reason)
 		if hint := rejectHints[reason]; hint != "" {
 			part += " (" + hint + ")"
 		}
@@ -69,28 +65,23 @@ func (r *rejects) String() string {
 		s += fmt.Sprintf("; the workers have not read all of %s yet", r.unread)
 	}
 	if r.left > 0 {
-		s += fmt.Sprintf("; of %d messages it is not known", r.left)
+		s += fmt.Sprintf("; not known for %d messages", r.left)
 	}
 	return s
 }
 
 // rejectHints say what to do about a reason.
-var rejectHints = map[string]string{
-	"too_late":  "older than every tier: --rebase now shifts a log's times",
-	"future":    "ahead of the server's clock",
-	"too_large": "whole messages: lower --batch",
+var rejectHints = map[hit.Reason]string{
+	hit.TooLate:  "older than every tier: --rebase now shifts a log's times",
+	hit.Future:   "ahead of the server's clock",
+	hit.TooLarge: "whole messages: lower --batch",
 }
 
 // askRejects looks for rejects of the messages at these places. It waits until the
 // workers have passed the last of them, as far as NATS knows that, until ctx ends.
 // What it finds is never a reason to fail: the messages are stored.
-func askRejects(ctx context.Context, conn *nats.Conn, stored *places) *rejects {
-	r := &rejects{byReason: map[string]int64{}, left: stored.left}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		r.unknown = err
-		return r
-	}
+func askRejects(ctx context.Context, js jetstream.JetStream, stored *places) *rejects {
+	r := &rejects{byReason: map[hit.Reason]int64{}, left: stored.left}
 	consumer, err := rejectsConsumer(ctx, js, stored)
 	if err != nil {
 		r.unknown = err
@@ -99,15 +90,18 @@ func askRejects(ctx context.Context, conn *nats.Conn, stored *places) *rejects {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rejectsLook)
 		defer cancel()
-		_ = js.DeleteConsumer(ctx, rejectedStream, consumer.CachedInfo().Name) // else the server forgets it by itself
+		_ = js.DeleteConsumer(ctx, hit.RejectedStream, consumer.CachedInfo().Name) // else the server forgets it by itself
 	}()
 	quiet := time.Now() // since then no reject has come, and every worker was where it is
+	looked := false
 	for ctx.Err() == nil {
 		before := r.unread
-		r.unread, r.noWorker, err = unread(ctx, js, stored)
-		if err != nil {
+		name, noWorker, errUnread := unread(ctx, js, stored)
+		if errUnread != nil {
+			err = errUnread // what was seen before still holds
 			break
 		}
+		r.unread, r.noWorker, looked = name, noWorker, true
 		var found int
 		if found, err = r.take(consumer, stored); err != nil {
 			break
@@ -119,8 +113,8 @@ func askRejects(ctx context.Context, conn *nats.Conn, stored *places) *rejects {
 			return r
 		}
 	}
-	if err != nil && ctx.Err() == nil {
-		r.unknown = err
+	if !looked || err != nil && ctx.Err() == nil {
+		r.unknown = cmp.Or(err, ctx.Err())
 	}
 	return r
 }
@@ -134,7 +128,7 @@ func rejectsConsumer(ctx context.Context, js jetstream.JetStream, stored *places
 	var since time.Time
 	known := true
 	for name, spans := range stored.streams {
-		config.FilterSubjects = append(config.FilterSubjects, rejectedSubject+name)
+		config.FilterSubjects = append(config.FilterSubjects, hit.RejectedSubject+name)
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("stream %s: %w", name, err)
@@ -152,12 +146,12 @@ func rejectsConsumer(ctx context.Context, js jetstream.JetStream, stored *places
 	if known {
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
-	consumer, err := js.CreateConsumer(ctx, rejectedStream, config)
+	consumer, err := js.CreateConsumer(ctx, hit.RejectedStream, config)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, errors.New("no stream " + rejectedStream + ": is ingest running?")
+		return nil, errors.New("no stream " + hit.RejectedStream + ": is ingest running?")
 	case err != nil:
-		return nil, fmt.Errorf("stream %s: %w", rejectedStream, err)
+		return nil, fmt.Errorf("stream %s: %w", hit.RejectedStream, err)
 	}
 	return consumer, nil
 }
@@ -170,13 +164,13 @@ func (r *rejects) take(consumer jetstream.Consumer, stored *places) (found int, 
 	}
 	for m := range batch.Messages() {
 		h := m.Headers()
-		seq, err := strconv.ParseUint(h.Get("Tallyroll-Sequence"), 10, 64)
-		if err != nil || !stored.holds(h.Get("Tallyroll-Stream"), seq) {
+		seq, err := strconv.ParseUint(h.Get(hit.HeaderSequence), 10, 64)
+		if err != nil || !stored.holds(h.Get(hit.HeaderStream), seq) {
 			continue
 		}
 		found++
-		if part := h.Get("Tallyroll-Part"); part == "" || strings.HasPrefix(part, "1/") {
-			r.byReason[h.Get("Tallyroll-Reason")]++
+		if part := h.Get(hit.HeaderPart); part == "" || strings.HasPrefix(part, "1/") {
+			r.byReason[hit.Reason(h.Get(hit.HeaderReason))]++
 		}
 	}
 	return found, batch.Error()
@@ -193,7 +187,7 @@ func unread(ctx context.Context, js jetstream.JetStream, stored *places) (name s
 		list := stream.ListConsumers(ctx)
 		workers, passed := 0, false
 		for info := range list.Info() {
-			if info.Config.Description == workerDescription {
+			if info.Config.Description == hit.WorkerDescription {
 				workers++
 				passed = passed || info.Delivered.Stream >= spans[len(spans)-1].last
 			}

@@ -10,13 +10,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/hit"
 )
 
 // refusing is a stream of hits with the stream of rejects beside it, and what a worker does to both.
 type refusing struct {
-	t    *testing.T
-	conn *nats.Conn
-	js   jetstream.JetStream
+	t      *testing.T
+	conn   *nats.Conn
+	js     jetstream.JetStream
+	broker *broker
 }
 
 func newRefusing(t *testing.T) refusing {
@@ -28,10 +31,10 @@ func newRefusing(t *testing.T) refusing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: rejectedStream, Subjects: []string{rejectedSubject + ">"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: hit.RejectedStream, Subjects: []string{hit.RejectedSubject + ">"}}); err != nil {
 		t.Fatal(err)
 	}
-	return refusing{t, conn, js}
+	return refusing{t, conn, js, b}
 }
 
 // store stores messages and returns where.
@@ -50,7 +53,7 @@ func (r refusing) store(n int) *places {
 
 func (r refusing) reject(seq int, reason string, header ...string) {
 	r.t.Helper()
-	m := nats.NewMsg(rejectedSubject + "HITS")
+	m := nats.NewMsg(hit.RejectedSubject + "HITS")
 	m.Header.Set("Tallyroll-Stream", "HITS")
 	m.Header.Set("Tallyroll-Sequence", fmt.Sprint(seq))
 	m.Header.Set("Tallyroll-Reason", reason)
@@ -65,7 +68,7 @@ func (r refusing) reject(seq int, reason string, header ...string) {
 // read reads so many messages as a worker does.
 func (r refusing) read(n int) {
 	r.t.Helper()
-	c, err := r.js.CreateConsumer(r.t.Context(), "HITS", jetstream.ConsumerConfig{Description: workerDescription, AckPolicy: jetstream.AckNonePolicy})
+	c, err := r.js.CreateConsumer(r.t.Context(), "HITS", jetstream.ConsumerConfig{Description: hit.WorkerDescription, AckPolicy: jetstream.AckNonePolicy})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -79,7 +82,7 @@ func (r refusing) read(n int) {
 func (r refusing) ask(within time.Duration, p *places) string {
 	ctx, cancel := context.WithTimeout(r.t.Context(), within)
 	defer cancel()
-	return askRejects(ctx, r.conn, p).String()
+	return askRejects(ctx, r.js, p).String()
 }
 
 const ample = time.Minute // it ends by itself, however slow the machine
@@ -107,7 +110,7 @@ func TestRejectsAreCountedByReason(t *testing.T) {
 func TestRejectsAreWaitedFor(t *testing.T) {
 	r := newRefusing(t)
 	ours := r.store(3)
-	asked, err := r.conn.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT." + rejectedStream + ".>")
+	asked, err := r.conn.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT." + hit.RejectedStream + ".>")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +142,7 @@ func TestRejectsThatAreNotKnown(t *testing.T) {
 	if got, want := r.ask(2*rejectsSettle, ours), "; rejected so far: none; the workers have not read all of HITS yet"; got != want {
 		t.Errorf("a slow worker: %q, want %q", got, want)
 	}
-	if err := r.js.DeleteStream(t.Context(), rejectedStream); err != nil {
+	if err := r.js.DeleteStream(t.Context(), hit.RejectedStream); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.ask(ample, ours); got != "; rejected: not known (no stream HITS_REJECTED: is ingest running?)" {
@@ -154,7 +157,7 @@ func TestRejectsAreAskedForShortlyAfterAnInterrupt(t *testing.T) {
 	r.read(1)
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if got := rejectsOf(ctx, r.conn, ours); got == nil || got.unknown == nil && got.unread != "HITS" {
+	if got := rejectsOf(ctx, r.js, ours); got == nil || got.unknown == nil && got.unread != "HITS" {
 		t.Errorf("%v", got)
 	}
 }

@@ -25,7 +25,11 @@ func (r report) String() string {
 	s := fmt.Sprintf("published %d hits in %d messages in %.2f s (%.0f hits/s); skipped %d bad lines",
 		r.tally.hits, r.tally.messages, seconds, rate, r.bad.count)
 	if r.bad.count > 0 {
-		s += fmt.Sprintf(" (first: line %d: %v)", r.bad.first, r.bad.reason)
+		line := ""
+		if r.bad.first > 0 {
+			line = fmt.Sprintf("line %d: ", r.bad.first)
+		}
+		s += fmt.Sprintf(" (first: %s%v)", line, r.bad.reason)
 	}
 	return s + r.rejects.String()
 }

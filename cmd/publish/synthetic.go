@@ -5,14 +5,16 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
+
+	"tallyroll/internal/hit"
 )
 
-// synthetic makes hits up: counters api-1 … api-N, drawn evenly or by Zipf's
-// law, at a steady rate. They carry no time of their own: the time stored counts.
+// synthetic makes up hits: counters api-1 … api-N, drawn evenly or by Zipf's law, at a
+// steady rate. The hits have no time of their own: they count at the time at which they are stored.
 type synthetic struct {
 	counters int64
 	zipf     float64       // the exponent, above 1; 0 draws evenly
-	rate     float64       // hits a second; 0 is as fast as possible
+	rate     float64       // hits per second; 0 is as fast as possible
 	duration time.Duration // 0 is without end
 	count    int64         // hits in all; 0 is without end
 	seed     uint64
@@ -28,7 +30,7 @@ const checkEvery = 64
 // run hands hits to take until the count or the duration is reached. Where
 // take or the stream is slower than the rate, it catches up afterwards: the
 // rate is that of the whole run.
-func (s synthetic) run(take func(hit) error, wait func(until time.Time) error) error {
+func (s synthetic) run(take func(hit.Hit) error, wait func(until time.Time) error) error {
 	draw := s.drawer()
 	start := time.Now()
 	limit := s.count
@@ -53,7 +55,7 @@ func (s synthetic) run(take func(hit) error, wait func(until time.Time) error) e
 		}
 		for ; made < target; made++ {
 			key = strconv.AppendInt(key[:len("api-")], draw(), 10)
-			if err := take(hit{key: key, n: 1, ts: noTime}); err != nil {
+			if err := take(hit.Hit{Counter: key, N: 1, At: hit.NoTime}); err != nil {
 				return err
 			}
 		}

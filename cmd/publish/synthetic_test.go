@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"tallyroll/internal/hit"
 )
 
 func sleepUntil(t time.Time) error {
@@ -33,10 +35,10 @@ func TestSyntheticRate(t *testing.T) {
 				start := time.Now()
 				seen := map[string]int{}
 				hits := 0
-				err := c.load.run(func(h hit) error {
+				err := c.load.run(func(h hit.Hit) error {
 					hits++
-					seen[string(h.key)]++
-					if h.ts != noTime || h.n != 1 {
+					seen[string(h.Counter)]++
+					if h.At != hit.NoTime || h.N != 1 {
 						t.Fatalf("%+v", h)
 					}
 					return nil
@@ -61,7 +63,7 @@ func TestSyntheticRate(t *testing.T) {
 func TestSyntheticSeed(t *testing.T) {
 	draw := func(seed uint64) (keys []string) {
 		s := synthetic{counters: 1000, zipf: 1.1, count: 200, seed: seed}
-		if err := s.run(func(h hit) error { keys = append(keys, string(h.key)); return nil }, sleepUntil); err != nil {
+		if err := s.run(func(h hit.Hit) error { keys = append(keys, string(h.Counter)); return nil }, sleepUntil); err != nil {
 			t.Fatal(err)
 		}
 		return keys
@@ -81,8 +83,8 @@ func TestPace(t *testing.T) {
 		for _, step := range []struct {
 			ts   int64
 			want time.Duration
-		}{{50_000, 0}, {51_000, 100 * time.Millisecond}, {noTime, 100 * time.Millisecond}, {40_000, 100 * time.Millisecond}, {60_000, time.Second}} {
-			if err := p.pace(hit{ts: step.ts}); err != nil {
+		}{{50_000, 0}, {51_000, 100 * time.Millisecond}, {hit.NoTime, 100 * time.Millisecond}, {40_000, 100 * time.Millisecond}, {60_000, time.Second}} {
+			if err := p.pace(hit.Hit{At: step.ts}); err != nil {
 				t.Fatal(err)
 			}
 			if got := time.Since(start); got != step.want {

@@ -1,5 +1,5 @@
 // Query answers questions about counters over HTTP, from what ingest has
-// counted into Redis. Start as many as there are askers for.
+// counted into Redis. Run as many as you need.
 //
 //	HTTP ─▶ query (check, plan, answer) ─▶ window (read) ─▶ Redis
 package main
@@ -7,6 +7,8 @@ package main
 import (
 	"context"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/query"
@@ -17,11 +19,13 @@ func main() {
 	if !boot.Flags("query", "answers questions about counters over HTTP, from Redis.", &settings) {
 		return
 	}
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
 	boot.Main("query", func(ctx context.Context) error {
 		boot.QuietRedis()
 		if err := boot.Parse(&settings); err != nil {
 			return err
 		}
-		return query.Run(ctx, settings, settings.Log.New(os.Stderr))
+		return query.Run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

@@ -1,5 +1,5 @@
 // Tallyroll is the entry point of the container image, which has no shell: it
-// becomes the program that its first argument names, or says which there are.
+// becomes the program that its first argument names, or prints which programs there are.
 package main
 
 import (
@@ -14,8 +14,10 @@ import (
 
 const usage = `tallyroll: exact rolling-window counters, from NATS JetStream into Redis. Name a program:
 
-  ingest    counts the hits of JetStream streams into Redis; run as many as there is work for
+  ingest    counts the hits of JetStream streams into Redis; run as many as you need
   query     answers questions about counters over HTTP
+  collect   takes hits over HTTP and publishes them to NATS JetStream
+  promql    answers PromQL about counters, for Grafana's built-in Prometheus data source
   publish   reads hits from logs or standard input, or makes a load, and publishes them
 
   docker run --rm IMAGE ingest --help      its settings, which are environment variables
@@ -34,7 +36,7 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 		return boot.ExitUsage
 	}
 	switch name := filepath.Base(args[1]); name {
-	case "ingest", "query", "publish":
+	case "ingest", "query", "collect", "promql", "publish":
 		if err := become(name, args[1:]); err != nil {
 			fmt.Fprintf(stderr, "tallyroll: %v\n", err)
 			return boot.ExitFailure
@@ -44,14 +46,14 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 	case "--version", "-version", "version":
 		fmt.Fprintln(stdout, "tallyroll", boot.Version())
 	default:
-		fmt.Fprintf(stderr, "tallyroll: no program %q: allowed is ingest, query or publish\n", args[1])
+		fmt.Fprintf(stderr, "tallyroll: no program %q: allowed is ingest, query, collect, promql or publish\n", args[1])
 		return boot.ExitUsage
 	}
 	return boot.ExitOK
 }
 
-// become replaces this process by the program beside it, with the arguments, of
-// which the first is its name.
+// become replaces this process with the program beside it. The first of the arguments is
+// the program's name.
 func become(name string, args []string) error {
 	self, err := os.Executable()
 	if err != nil {

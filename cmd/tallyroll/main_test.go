@@ -19,6 +19,8 @@ func TestRun(t *testing.T) {
 		{[]string{"--help"}, nil, 0, "ingest --help"},
 		{[]string{"--version"}, nil, 0, "tallyroll "},
 		{[]string{"ingest"}, []string{"ingest", "ingest"}, 0, ""},
+		{[]string{"collect"}, []string{"collect", "collect"}, 0, ""},
+		{[]string{"promql"}, []string{"promql", "promql"}, 0, ""},
 		{[]string{"/query", "--help"}, []string{"query", "/query", "--help"}, 0, ""},
 		{[]string{"sh"}, nil, 2, `no program "sh"`},
 		{[]string{""}, nil, 2, "no program"},

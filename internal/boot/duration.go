@@ -12,7 +12,7 @@ const durationForms = "a duration: numbers with units (ms, s, m, h, d of 24 hour
 
 var errDuration = errors.New(durationForms)
 
-// ParseDuration reads what time.ParseDuration does, and days and weeks before it:
+// ParseDuration reads what time.ParseDuration reads, with days and weeks in front of it:
 // 250ms, 48h, 2d, 1w, 1d12h, 1.5d.
 func ParseDuration(text string) (time.Duration, error) {
 	rest, negative := strings.CutPrefix(text, "-")

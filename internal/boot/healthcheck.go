@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// healthTimeout bounds the question and the answer: it is shorter than what
-// container engines allow a check by default.
+// healthTimeout bounds the request and the answer. It is shorter than the time that
+// container engines allow for a check by default.
 const healthTimeout = 3 * time.Second
 
-// Healthcheck asks the program that runs beside this one, with the same
-// settings, for /healthz. An image from scratch has no other client to ask
-// with. addrKey is the variable of its address, def that variable's default.
+// Healthcheck asks the program that runs beside this one with the same settings for
+// /healthz. An image built from scratch has no other HTTP client. addrKey is the
+// variable with the program's address, def that variable's default.
 func Healthcheck(addrKey, def string) error {
 	addr := cmp.Or(os.Getenv(addrKey), def)
 	scheme := "http"
@@ -29,13 +29,13 @@ func Healthcheck(addrKey, def string) error {
 	client := &http.Client{
 		Timeout: healthTimeout,
 		Transport: &http.Transport{
-			// Whatever the URL says, dial the address that is listened on; for
-			// 0.0.0.0 or an empty host this is the local machine.
+			// Whatever the URL says, dial the address that the program listens on. For
+			// 0.0.0.0 or an empty host, this is the local machine.
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return dialer.DialContext(ctx, network, addr)
 			},
-			// The certificate names the public host; who answers on our own
-			// address is not in doubt.
+			// The certificate names the public host, and nobody else can answer on our
+			// own address.
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		},
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Serve answers HTTP on the listener until ctx ends, then lets what is under
-// way finish for up to five seconds. With a certificate it serves HTTPS. A handler
-// that answers for longer than WriteTimeout moves its own deadline.
+// Serve answers HTTP on the listener until ctx ends. Requests under way then have up to
+// five seconds to finish. With a certificate, it serves HTTPS. If a handler answers for longer than
+// WriteTimeout, it must move its own deadline.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, certFile, keyFile string, options ...func(*http.Server)) error {
 	srv := &http.Server{
 		Handler:           h,
@@ -51,8 +51,8 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, certFile, keyFil
 	return err
 }
 
-// LogErrors sends what the server has to say (failed TLS handshakes, say) to the
-// log, a few lines a minute: clients decide how much there is.
+// LogErrors sends the server's own messages (failed TLS handshakes, for example) to the log. It
+// limits them to a few lines per minute, because clients can cause any number of them.
 func LogErrors(to zerolog.Logger) func(*http.Server) {
 	sampled := to.Sample(&zerolog.BurstSampler{Burst: 5, Period: time.Minute})
 	return func(srv *http.Server) { srv.ErrorLog = log.New(errorLines{sampled}, "", 0) }
@@ -78,8 +78,8 @@ func Listen(key, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// ListenNear opens the address, or if its port is taken any free one of the same
-// host: for an address that nobody has chosen and that others need not know.
+// ListenNear opens the address or, if its port is taken, any free port of the same host. It
+// is for an address that nobody has chosen and that others do not need to know.
 func ListenNear(key, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err == nil || !errors.Is(err, syscall.EADDRINUSE) {

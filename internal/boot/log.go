@@ -16,7 +16,7 @@ type Log struct {
 	Format LogFormat `env:"LOG_FORMAT" envDefault:"auto" help:"json for machines, console for people; auto: console on a terminal, json elsewhere"`
 }
 
-// LogLevel is the least level that is logged.
+// LogLevel is the lowest level that is logged.
 type LogLevel zerolog.Level
 
 // UnmarshalText reads debug, info, warn or error.
@@ -43,7 +43,7 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return fmt.Errorf("auto, json or console")
 }
 
-// New is a logger that writes to w. Colours and, with auto, console lines are for terminals.
+// New returns a logger that writes to w. Only a terminal gets colours and, with auto, console lines.
 func (l Log) New(w io.Writer) zerolog.Logger {
 	terminal := isTerminal(w)
 	if l.Format == "console" || l.Format == "auto" && terminal {
@@ -52,7 +52,7 @@ func (l Log) New(w io.Writer) zerolog.Logger {
 	return zerolog.New(w).Level(zerolog.Level(l.Level)).With().Timestamp().Logger()
 }
 
-// isTerminal looks through a Screen.
+// isTerminal reports whether w, or the file behind a Screen, is a terminal.
 func isTerminal(w io.Writer) bool {
 	if s, ok := w.(*Screen); ok {
 		w = s.out

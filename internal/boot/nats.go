@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,94 +18,118 @@ import (
 
 // NATS settings.
 type NATS struct {
-	URL NATSServers `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers, comma-separated: host:port, nats://[user:password@]host:port, tls://…, ws://…, wss://…"`
+	URL      NATSServers `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers, comma-separated: host:port, nats://[user:password@]host:port, tls://…, ws://…, wss://…"`
+	URLGiven bool        `given:"NATS_URL"`
 	NATSAccess
 }
 
-// NATSAccess is how a program is let in.
+// NATSAccess says how a program authenticates itself, which servers it trusts, and where JetStream is.
 type NATSAccess struct {
-	Creds    string `env:"NATS_CREDS" help:"a credentials file (JWT and key)"`
-	User     string `env:"NATS_USER" help:"user name"`
-	Password string `env:"NATS_PASSWORD" secret:"true" help:"password of NATS_USER"`
-	Token    string `env:"NATS_TOKEN" secret:"true" help:"a token in place of user and password"`
-	CA       string `env:"NATS_CA" help:"a PEM file of the authorities that sign the servers' certificates"`
-	Cert     string `env:"NATS_CERT" help:"this client's certificate (PEM), with NATS_KEY"`
-	Key      string `env:"NATS_KEY" help:"the private key of NATS_CERT (PEM)"`
+	Context     string `env:"NATS_CONTEXT" help:"a context of the nats command: its name, or a path with a slash to its file; NATS_* settings win over it"`
+	Creds       string `env:"NATS_CREDS" help:"a credentials file (JWT and key)"`
+	NKey        string `env:"NATS_NKEY" help:"a file with the seed of an NKey"`
+	User        string `env:"NATS_USER" help:"user name"`
+	Password    string `env:"NATS_PASSWORD" secret:"true" help:"password of NATS_USER"`
+	Token       string `env:"NATS_TOKEN" secret:"true" help:"a token in place of user and password"`
+	CA          string `env:"NATS_CA" help:"a PEM file of the authorities that sign the servers' certificates"`
+	Cert        string `env:"NATS_CERT" help:"this client's certificate (PEM), with NATS_KEY"`
+	Key         string `env:"NATS_KEY" help:"the private key of NATS_CERT (PEM)"`
+	InboxPrefix string `env:"NATS_INBOX_PREFIX" help:"first part of the subjects on which answers come, in place of _INBOX"`
+	JSDomain    string `env:"NATS_JS_DOMAIN" help:"the JetStream domain that has the streams, such as that of a leaf node; not with NATS_JS_API_PREFIX"`
+	JSAPIPrefix string `env:"NATS_JS_API_PREFIX" help:"the prefix at which this account imports the JetStream API of another, such as JS.counts.API; not with NATS_JS_DOMAIN"`
+
+	context natsContext // that Context names
 }
 
-// Validate reads the files, as every connection does again: credentials that are
-// renewed in their files are used from then on.
+// Validate reads the context and the files.
 func (n *NATSAccess) Validate() error {
-	switch {
-	case n.Cert != "" && n.Key == "":
-		return &SettingError{Key: "NATS_CERT", Value: n.Cert, Allowed: "a PEM file together with NATS_KEY"}
-	case n.Key != "" && n.Cert == "":
-		return &SettingError{Key: "NATS_KEY", Value: n.Key, Allowed: "a PEM file together with NATS_CERT"}
-	}
-	for _, file := range []struct{ key, path, what string }{
-		{"NATS_CREDS", n.Creds, "a credentials file"}, {"NATS_CA", n.CA, "a PEM file"}, {"NATS_CERT", n.Cert, "a PEM file"}, {"NATS_KEY", n.Key, "a PEM file"},
-	} {
-		if file.path == "" {
-			continue
-		}
-		if err := readable(file.path); err != nil {
-			return &SettingError{Key: file.key, Value: file.path, Allowed: fmt.Sprintf("%s that can be read (%v)", file.what, err)}
-		}
-	}
-	for _, check := range []struct {
-		key, path, allowed string
-		use                func() error
-	}{
-		{"NATS_CREDS", n.Creds, "a credentials file: a user's JWT and its seed", n.checkCreds},
-		{"NATS_CA", n.CA, "a PEM file of certificates", func() error { return nats.RootCAs(n.CA)(&nats.Options{}) }},
-		{"NATS_CERT", n.Cert, "a PEM certificate that belongs to the key in NATS_KEY", func() error { return nats.ClientCert(n.Cert, n.Key)(&nats.Options{}) }},
-	} {
-		if check.path == "" {
-			continue
-		}
-		if err := check.use(); err != nil {
-			return &SettingError{Key: check.key, Value: check.path, Allowed: fmt.Sprintf("%s (%v)", check.allowed, err)}
-		}
-	}
-	return nil
-}
-
-// checkCreds reads the file as the library will for a connection.
-func (n *NATSAccess) checkCreds() error {
-	var o nats.Options
-	if err := nats.UserCredentials(n.Creds)(&o); err != nil {
+	if err := bothOrNeither(PEMFile{"NATS_CERT", n.Cert}, PEMFile{"NATS_KEY", n.Key}); err != nil {
 		return err
 	}
-	if _, err := o.UserJWT(); err != nil {
+	if n.Creds != "" && n.NKey != "" {
+		return &SettingError{Key: "NATS_NKEY", Value: n.NKey, Allowed: "a file without NATS_CREDS beside it: only one of them can say who connects"}
+	}
+	if err := checkJetStream("NATS_JS_DOMAIN", n.JSDomain, "NATS_JS_API_PREFIX", n.JSAPIPrefix); err != nil {
 		return err
 	}
-	_, err := o.SignatureCB(nil)
-	return err
-}
-
-// readable opens a file: a directory and a file of somebody else's are no better than none.
-func readable(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
+	if err := checkInboxPrefix("NATS_INBOX_PREFIX", n.InboxPrefix); err != nil {
 		return err
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.IsDir() {
-		return cmp.Or(err, fmt.Errorf("%s is a directory", path))
+	if n.Context != "" {
+		c, err := readContext(n.Context)
+		if err != nil {
+			return &SettingError{Key: "NATS_CONTEXT", Value: n.Context, Allowed: err.Error()}
+		}
+		n.context = c
 	}
-	return nil
+	own := map[string]string{"CREDS": n.Creds, "NKEY": n.NKey, "CA": n.CA, "CERT": n.Cert, "KEY": n.Key}
+	return n.complete(false).checkFiles(func(field, path, allowed string) error {
+		if own[field] != "" {
+			return &SettingError{Key: "NATS_" + field, Value: path, Allowed: allowed}
+		}
+		allowed = strings.ReplaceAll(allowed, "NATS_KEY", "key")
+		return &SettingError{Key: "NATS_CONTEXT", Value: n.Context, Allowed: fmt.Sprintf("a context whose %s is %s", strings.ToLower(field), allowed)}
+	})
 }
 
-// options are the connection's options: it reconnects for ever, and says in
-// the log when the servers are lost and back.
+// At returns the settings for a program whose NATS_URL has no default.
+func (n NATSAccess) At(servers NATSServers) NATS {
+	given := servers.Set()
+	if !given { // as the nats command takes a context without servers
+		_ = servers.UnmarshalText([]byte(nats.DefaultURL)) // it is a constant
+	}
+	return NATS{URL: servers, URLGiven: given, NATSAccess: n}
+}
+
+// complete takes from the context what no setting says. identified: NATS_URL says who connects. Whoever
+// connects is taken as a whole from the one or the other.
+func (n NATSAccess) complete(identified bool) NATSAccess {
+	c := n.context
+	if n.identified() || identified {
+		c = c.anonymous()
+	}
+	n.User, n.Password, n.Token = cmp.Or(n.User, c.user), cmp.Or(n.Password, c.password), cmp.Or(n.Token, c.token)
+	n.Creds, n.NKey = cmp.Or(n.Creds, c.creds), cmp.Or(n.NKey, c.nkey)
+	if n.Cert == "" {
+		n.Cert, n.Key = c.cert, c.key
+	}
+	if n.JSDomain == "" && n.JSAPIPrefix == "" {
+		n.JSDomain, n.JSAPIPrefix = c.jsDomain, c.jsAPIPrefix
+	}
+	n.CA, n.InboxPrefix = cmp.Or(n.CA, c.ca), cmp.Or(n.InboxPrefix, c.inboxPrefix)
+	n.context = c
+	return n
+}
+
+// identified reports whether a setting says who connects.
+func (n NATSAccess) identified() bool {
+	return n.Creds != "" || n.NKey != "" || n.User != "" || n.Token != ""
+}
+
+// complete takes from the context what no setting says. The default of NATS_URL is no setting.
+func (n NATS) complete() NATS {
+	if n.URLGiven || !n.context.servers.Set() {
+		n.NATSAccess = n.NATSAccess.complete(n.URLGiven && n.URL.identified())
+		return n
+	}
+	n.URL = n.context.servers
+	if n.identified() {
+		n.URL = n.URL.anonymous()
+	}
+	n.NATSAccess = n.NATSAccess.complete(false)
+	return n
+}
+
+// options returns the connection's options: it reconnects for ever, and logs when the
+// servers are lost and when they are back.
 func (n NATS) options(name string, log zerolog.Logger) []nats.Option {
 	opts := []nats.Option{
 		nats.Name(name),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(250*time.Millisecond, time.Second),
-		// A server that hangs, or that the network has swallowed, is left after about 12
-		// seconds; the library's own default takes 6 minutes.
+		// The client leaves a server that hangs, or that the network no longer reaches, after about 12
+		// seconds. With the library's own default it would take 6 minutes.
 		nats.PingInterval(4 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end a worker
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -120,6 +145,15 @@ func (n NATS) options(name string, log zerolog.Logger) []nats.Option {
 	if n.Creds != "" {
 		opts = append(opts, nats.UserCredentials(n.Creds))
 	}
+	if n.NKey != "" {
+		opts = append(opts, func(o *nats.Options) error {
+			option, err := nats.NkeyOptionFromSeed(n.NKey)
+			if err != nil {
+				return &SettingError{Key: "NATS_NKEY", Value: n.NKey, Allowed: "a file with the seed of a user's NKey"}
+			}
+			return option(o)
+		})
+	}
 	if n.User != "" {
 		opts = append(opts, nats.UserInfo(n.User, n.Password))
 	}
@@ -132,11 +166,14 @@ func (n NATS) options(name string, log zerolog.Logger) []nats.Option {
 	if n.Cert != "" {
 		opts = append(opts, nats.ClientCert(n.Cert, n.Key))
 	}
-	return opts
+	if n.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(n.InboxPrefix))
+	}
+	return append(opts, n.context.options()...)
 }
 
-// NATSServer is host:port of the server that a connection is to. The library's own
-// ConnectedUrlRedacted leaves a token in: in nats://token@host it is the user's name.
+// NATSServer returns host:port of the server that a connection leads to. The library's own
+// ConnectedUrlRedacted does not remove a token: in nats://token@host, it takes it for a user name.
 func NATSServer(c *nats.Conn) string {
 	u, err := url.Parse(c.ConnectedUrl())
 	if err != nil {
@@ -145,10 +182,11 @@ func NATSServer(c *nats.Conn) string {
 	return u.Host
 }
 
-// Connect connects to NATS, waiting for the servers for as long as ctx lives.
-// What waiting cannot mend, such as refused credentials, is an error at once.
-// Settings must have been validated.
+// Connect connects to NATS. It waits for the servers for as long as ctx lives, but fails
+// at once if waiting cannot help, such as for refused credentials.
+// The settings must have been validated.
 func (n NATS) Connect(ctx context.Context, name string, log zerolog.Logger, more ...nats.Option) (conn *nats.Conn, err error) {
+	n = n.complete()
 	opts := append(n.options(name, log), more...)
 	err = WaitFor(ctx, log, "NATS at "+n.URL.String(), func(context.Context) error {
 		conn, err = nats.Connect(*n.URL.text, opts...)
@@ -166,23 +204,28 @@ func (n NATS) refused(err error) error {
 	if refused := refusedCertificate(err, "NATS"); refused != nil {
 		return refused
 	}
+	var setting *SettingError
 	switch {
+	case errors.As(err, &setting):
+		return err
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		return UsageError{fmt.Errorf("NATS at %s refused the credentials: %w: set NATS_CREDS, NATS_USER and NATS_PASSWORD, or NATS_TOKEN, or write nats://user:password@host in NATS_URL", n.URL, err)}
+		return UsageError{fmt.Errorf("NATS at %s refused the credentials: %w: set NATS_CREDS, NATS_NKEY, NATS_USER and NATS_PASSWORD, NATS_TOKEN, or a NATS_CONTEXT with one of these, or write nats://user:password@host in NATS_URL", n.URL, err)}
+	case errors.Is(err, nats.ErrNkeysNotSupported):
+		return UsageError{fmt.Errorf("NATS at %s knows no NKeys: %w: unset NATS_NKEY, or the nkey of the context", n.URL, err)}
 	case !reachable(err):
 		return &SettingError{Key: "NATS_URL", Allowed: fmt.Sprintf("%s (at %s: %v)", natsForms, n.URL, err)}
 	}
 	return err
 }
 
-// reachable tells an error of the network, which waiting may mend, from any other.
+// reachable distinguishes an error of the network, which waiting may mend, from any other.
 func reachable(err error) bool {
 	var net *net.OpError
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF) ||
 		errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &net)
 }
 
-// waitRetry is the pause between attempts to reach a server, and waitSay how
+// waitRetry is the pause between attempts to reach a server. waitSay is how
 // often the wait is logged.
 const (
 	waitRetry = 250 * time.Millisecond

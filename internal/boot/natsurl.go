@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// NATSServers are the servers of NATS_URL. The credentials among them leave this
-// package only towards the servers: whoever prints it prints hosts alone.
+// NATSServers are the servers of NATS_URL. Their credentials leave this package only
+// towards the servers: printing a NATSServers prints only the hosts.
 type NATSServers struct {
-	text  *string // comma-separated, as nats.Connect takes it; a pointer, which %+v of what holds it does not follow
+	text  *string // comma-separated, as nats.Connect takes it; a pointer, because %+v of a struct around it does not follow that
 	hosts string  // host:port,host:port
 }
 
@@ -41,13 +41,13 @@ func (s *NATSServers) UnmarshalText(text []byte) error {
 	if sockets > 0 && sockets < len(servers) {
 		return fmt.Errorf("%s (some, but not all, are WebSocket)", natsForms)
 	}
-	all := strings.Join(servers, ",") // as they were given: an escaped comma must stay one
+	all := strings.Join(servers, ",") // as they were given: an escaped comma must stay escaped
 	s.text, s.hosts = &all, strings.Join(hosts, ",")
 	return nil
 }
 
-// parseNATSServer is stricter than the library, which takes any scheme for its
-// own, and what follows the host for nothing.
+// parseNATSServer is stricter than the library, which accepts any scheme and ignores
+// what follows the host.
 func parseNATSServer(text string) (*url.URL, error) {
 	escape := fmt.Errorf("a comma, / ? or # in a password is written %%2C, %%2F, %%3F or %%23")
 	scheme, _, found := strings.Cut(text, "://")
@@ -78,10 +78,11 @@ func parseNATSServer(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// isWebSocket tells the servers that can be behind a proxy, at a path of its.
+// isWebSocket reports whether a server uses WebSocket. Only such a server can be behind a proxy, and
+// so have a path.
 func isWebSocket(u *url.URL) bool { return u.Scheme == "ws" || u.Scheme == "wss" }
 
-// Set reports whether there is a server: the setting can have no default.
+// Set reports whether there is a server: the setting may have no default.
 func (s NATSServers) Set() bool { return s.text != nil }
 
 // String is host:port of each server, without credentials.
@@ -89,3 +90,19 @@ func (s NATSServers) String() string { return s.hosts }
 
 // GoString is String: %#v would print the credentials otherwise.
 func (s NATSServers) GoString() string { return s.hosts }
+
+// identified reports whether one of them comes with a user or a token.
+func (s NATSServers) identified() bool {
+	return s.Set() && *s.text != *s.anonymous().text
+}
+
+// anonymous returns the servers without users and tokens.
+func (s NATSServers) anonymous() NATSServers {
+	var servers []string
+	for entry := range strings.SplitSeq(*s.text, ",") {
+		scheme, rest, _ := strings.Cut(entry, "://")
+		servers = append(servers, scheme+"://"+rest[strings.LastIndexByte(rest, '@')+1:]) // what follows the host has none
+	}
+	all := strings.Join(servers, ",")
+	return NATSServers{text: &all, hosts: s.hosts}
+}

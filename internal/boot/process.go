@@ -15,19 +15,19 @@ import (
 const (
 	ExitOK      = 0
 	ExitFailure = 1   // it could not go on
-	ExitUsage   = 2   // a setting, a flag, or a namespace that other settings made
+	ExitUsage   = 2   // a bad setting or flag, or a namespace that was made with other settings
 	ExitAtOnce  = 130 // a second signal did not let it finish
 )
 
 // UsageError marks an error that the person who starts the program can mend by
-// changing how it is started: the program exits with ExitUsage.
+// starting it differently. The program exits with ExitUsage.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-// sameRequest is how long further signals after the first are taken for the same
-// request to stop: GNU timeout, for one, signals its child and then the child's whole group.
+// sameRequest is how long after the first signal further ones count as the same request to
+// stop. GNU timeout, for example, signals its child and then the child's whole group.
 const sameRequest = time.Second
 
 // Main runs a program until SIGINT or SIGTERM cancels its context, prints the
@@ -35,7 +35,7 @@ const sameRequest = time.Second
 // first, ends the process at once.
 func Main(program string, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 1) // what finds no place comes within sameRequest of one that did
+	signals := make(chan os.Signal, 1) // a signal for which there is no room comes within sameRequest of one that had room
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		obey(signals, cancel)

@@ -8,20 +8,21 @@ import (
 	"time"
 )
 
-// Progress is how far a work is. Without anything left it is over, or not known, unless it is open.
+// Progress says how much of a job is done. If nothing is left and Open is false, the job is over or
+// not known.
 type Progress struct {
 	Done, Left uint64  // items, since it began
 	Open       bool    // nobody knows how much there is
-	PerSecond  float64 // items done
-	Gained     float64 // by how many items a second Left shrinks; what comes meanwhile makes it less, even negative
+	PerSecond  float64 // items done per second
+	Gained     float64 // by how many items Left shrinks per second; negative if more items come than are done
 }
 
-// Words name what a progress is of: "1,234 messages left", "caught up in 5s".
+// Words name the items and the end of a job: "1,234 messages left", "caught up in 5s".
 type Words struct{ Items, End string }
 
 func (p Progress) underWay() bool { return p.Left > 0 || p.Open }
 
-// Seconds is how long the rest takes at this rate; +Inf where more comes than is done.
+// Seconds is how long the rest takes at this rate. It is +Inf if more comes than is done.
 func (p Progress) Seconds() float64 {
 	if p.Gained <= 0 {
 		return math.Inf(1)
@@ -29,11 +30,11 @@ func (p Progress) Seconds() float64 {
 	return float64(p.Left) / p.Gained
 }
 
-// leastBar is the shortest bar, in columns, that says more than the words beside it.
+// leastBar is the length in columns below which a bar says less than the words beside it.
 const leastBar = 10
 
-// line is a progress in at most so many columns. The bar takes what the words
-// leave; where there is too little for both, less is said.
+// line shows a progress in at most the given number of columns. The bar takes the columns that
+// the words leave. If there is too little room for both, it says less.
 func (p Progress) line(columns int, words Words) string {
 	rate := "  " + Thousands(p.PerSecond) + "/s"
 	if p.Open {
@@ -55,7 +56,7 @@ func (p Progress) line(columns int, words Words) string {
 	return widest(columns, percent)
 }
 
-// widest is the first of the texts that fits; empty where none does.
+// widest returns the first of the texts that fits, or an empty one if none does.
 func widest(columns int, texts ...string) string {
 	for _, text := range texts {
 		if len(text) <= columns {
@@ -65,7 +66,7 @@ func widest(columns int, texts ...string) string {
 	return ""
 }
 
-// Thousands is a number to the nearest whole one, with commas: 1,234,567.
+// Thousands rounds a number to a whole one and writes it with commas: 1,234,567.
 func Thousands(n float64) string {
 	s := strconv.FormatFloat(n, 'f', 0, 64)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -18,34 +18,34 @@ type Redis struct {
 	TLS       RedisTLS
 }
 
-// ioTimeout bounds one exchange with Redis; what it stops is tried again by
-// the caller, who knows whether that is safe.
+// ioTimeout bounds one exchange with Redis. Only the caller tries again, because it
+// knows whether that is safe.
 const ioTimeout = 5 * time.Second
 
-// Client is a client with these Options: of one server, of a cluster, or of
-// the master that Sentinels name.
+// Client returns a client with these Options for one server, a cluster, or the
+// master that Sentinels name.
 func (r Redis) Client() redis.UniversalClient {
 	o := r.Options()
 	if !o.IsClusterMode {
 		return redis.NewUniversalClient(o)
 	}
-	// By itself the client asks who is master only when a node redirects it: one
-	// that is dead does not, and for a minute nobody would ask for its successor.
+	// By itself, the client asks who is master only when a node redirects it. A dead
+	// node does not, so for a minute nobody would ask for its successor.
 	c := o.Cluster()
 	c.ClusterStateReloadInterval = time.Second
 	return redis.NewClusterClient(c)
 }
 
-// Options are those of a client that never repeats a command by itself: go-redis
-// resends after a lost reply, and a resent HINCRBY counts twice. A client of a
-// cluster does follow redirects, and repeats what failed on the way: it may be
-// given reads and writes that can be repeated. The clients of its nodes do not.
+// Options are the options of a client that never repeats a command by itself. By default,
+// go-redis resends after a lost reply, and a resent HINCRBY counts twice. A cluster's
+// client does follow redirects and repeats what failed on the way, so give it only
+// reads, and writes that can be repeated. The clients of its nodes do not repeat.
 func (r Redis) Options() *redis.UniversalOptions {
 	o := *r.URL.options
 	o.TLSConfig = r.TLS.apply(o.TLSConfig)
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true // otherwise a deadline does not bound socket reads
-	o.DialerRetries = 1            // of 5 s each where a machine is gone: the caller tries again, by then perhaps at another
+	o.DialerRetries = 1            // one takes 5 s if a machine is gone: the caller tries again, by then perhaps at another machine
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = ioTimeout, ioTimeout, ioTimeout
 	o.ReadBufferSize, o.WriteBufferSize = 128<<10, 128<<10 // transactions of 2000 commands in few system calls
 	o.Protocol = 2                                         // with RESP3 the client looks for push messages before each reply, 7 % of a worker's time
@@ -53,8 +53,8 @@ func (r Redis) Options() *redis.UniversalOptions {
 	return &o
 }
 
-// WaitForRedis waits until Redis answers, of a cluster every master. A server of
-// another kind than REDIS_URL says is an error at once.
+// WaitForRedis waits until Redis answers; on a cluster, until every master does. If the server is
+// of another kind than REDIS_URL says, it fails at once.
 func WaitForRedis(ctx context.Context, client redis.UniversalClient, log zerolog.Logger) error {
 	return AskRedis(ctx, log, func(ctx context.Context) error {
 		err := answers(ctx, client)
@@ -65,8 +65,8 @@ func WaitForRedis(ctx context.Context, client redis.UniversalClient, log zerolog
 	})
 }
 
-// AskRedis calls ask until it succeeds, as WaitFor does: a fail-over can come
-// between any two questions. ask must be safe to repeat. Refused credentials,
+// AskRedis calls ask until it succeeds, like WaitFor, because a fail-over can happen between
+// any two questions. ask must be safe to repeat. Refused credentials,
 // certificates and rights are errors at once.
 func AskRedis(ctx context.Context, log zerolog.Logger, ask func(context.Context) error) error {
 	return WaitFor(ctx, log, "Redis", func(ctx context.Context) error {
@@ -100,7 +100,8 @@ func answers(ctx context.Context, client redis.UniversalClient) error {
 	if err := client.Ping(ctx).Err(); err != nil {
 		return err
 	}
-	// Both would answer PING and refuse most of what follows. A server that does not tell is taken at its word.
+	// Both would answer PING and refuse most other commands. If a server does not say what it is, REDIS_URL
+	// decides.
 	info := client.Info(ctx, "server").Val()
 	switch {
 	case strings.Contains(info, "redis_mode:cluster"):

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// RedisTLS is how the servers of a rediss URL are checked, and what they are shown.
+// RedisTLS says how the client checks the servers of a rediss URL, and which certificate it shows them.
 type RedisTLS struct {
 	CA   string `env:"REDIS_CA" help:"with rediss: a PEM file of the authorities that sign the servers' certificates (default: the system's)"`
 	Cert string `env:"REDIS_CERT" help:"this client's certificate (PEM), with REDIS_KEY: redis-server asks for one unless it has tls-auth-clients no"`
@@ -23,7 +23,7 @@ func (r *Redis) Validate() error {
 	t := &r.TLS
 	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key}} {
 		if file.path != "" && r.URL.options.TLSConfig == nil {
-			return &SettingError{Key: file.key, Value: file.path, Allowed: "a PEM file where REDIS_URL begins with rediss, and nothing where it does not: the connection would not be encrypted"}
+			return &SettingError{Key: file.key, Value: file.path, Allowed: "a PEM file if REDIS_URL begins with rediss, and nothing if it does not: the connection would not be encrypted"}
 		}
 	}
 	if t.CA != "" {
@@ -36,18 +36,7 @@ func (r *Redis) Validate() error {
 			return &SettingError{Key: "REDIS_CA", Value: t.CA, Allowed: "a PEM file with a certificate: there is none in it"}
 		}
 	}
-	switch {
-	case t.Cert == "" && t.Key == "":
-	case t.Key == "":
-		return &SettingError{Key: "REDIS_CERT", Value: t.Cert, Allowed: "a PEM file together with REDIS_KEY"}
-	case t.Cert == "":
-		return &SettingError{Key: "REDIS_KEY", Value: t.Key, Allowed: "a PEM file together with REDIS_CERT"}
-	default:
-		if _, err := tls.LoadX509KeyPair(t.Cert, t.Key); err != nil {
-			return &SettingError{Key: "REDIS_CERT", Value: t.Cert, Allowed: fmt.Sprintf("a PEM certificate that belongs to the key in REDIS_KEY (%v)", err)}
-		}
-	}
-	return nil
+	return CheckKeyPair(PEMFile{"REDIS_CERT", t.Cert}, PEMFile{"REDIS_KEY", t.Key})
 }
 
 // apply returns a URL's configuration with the files; nil without TLS.
@@ -58,7 +47,7 @@ func (t RedisTLS) apply(config *tls.Config) *tls.Config {
 	config = config.Clone()
 	config.RootCAs = t.roots
 	if t.Cert != "" {
-		// Read for every connection: a certificate that is renewed in its file is used from then on.
+		// Read for every connection, so that a certificate renewed in its file is used from then on.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 			return &pair, err
@@ -67,8 +56,8 @@ func (t RedisTLS) apply(config *tls.Config) *tls.Config {
 	return config
 }
 
-// refusedCertificate says whose certificate the other end, Redis or NATS, does not
-// take; nil if err is about something else.
+// refusedCertificate returns an error that says whose certificate was refused, by this program or by
+// the other end (Redis or NATS). It returns nil if err is about something else.
 func refusedCertificate(err error, server string) error {
 	prefix := strings.ToUpper(server)
 	var theirs *tls.CertificateVerificationError

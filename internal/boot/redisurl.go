@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisURL says where Redis is, and of which kind: one server, a cluster, or
-// servers that Sentinels watch over.
+// RedisURL says where Redis is and of which kind it is: one server, a cluster, or
+// servers that Sentinels watch.
 type RedisURL struct{ options *redis.UniversalOptions }
 
 const redisForms = "redis://[user:password@]host:port/db, " +
@@ -38,7 +38,7 @@ func (u RedisURL) Addr() string { return strings.Join(u.options.Addrs, ",") }
 
 // redisKind is what differs between the kinds of URL.
 type redisKind struct {
-	port   string   // where the URL names none
+	port   string   // if the URL names none
 	params []string // that it takes
 	db     bool     // whether it takes the number of a database
 }
@@ -49,8 +49,8 @@ var redisKinds = map[string]redisKind{
 	"sentinel": {port: "26379", params: []string{"addr", "master_name", "sentinel_username", "sentinel_password"}, db: true},
 }
 
-// parseRedisURL reads all forms in one way. The library has a parser for each
-// that differ in whose password the URL holds, and take options that would
+// parseRedisURL reads all forms in the same way. The library has a parser for each form. These
+// disagree about whose password the URL holds, and they accept options that would
 // break what this program promises, such as reading from replicas.
 func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	u, err := url.Parse(text)
@@ -112,8 +112,8 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 		}
 	}
 	if base == "rediss" {
-		// A cluster or a Sentinel names its servers by address: every certificate
-		// is held against the name that was written here.
+		// A cluster or a Sentinel names its servers by address, so every certificate
+		// is checked against the name in the URL.
 		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	}
 	return o, nil

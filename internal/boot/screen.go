@@ -9,20 +9,20 @@ import (
 	"golang.org/x/term"
 )
 
-// Screen is where a program's log lines go and, if that is a terminal, one line
-// below them with a progress bar. Both go through it, so neither breaks the
-// other. Anywhere else it writes what it is given, and shows no progress.
+// Screen is where a program's log lines go. On a terminal, it also shows one line below
+// them with a progress bar. Both go through the Screen, so neither breaks the
+// other. Anywhere else, it only writes the log lines, and shows no progress.
 type Screen struct {
 	out   io.Writer
 	words Words
-	width func() int // columns; nil where it is no terminal
+	width func() int // columns; nil if out is not a terminal
 
 	mu    sync.Mutex
-	parts map[string]Progress // what the bar sums up; those that are over as well, until all are
+	parts map[string]Progress // the jobs that the bar sums up; finished ones stay until all are finished
 	drawn time.Time
 }
 
-// NewScreen is a screen on a file such as standard error.
+// NewScreen returns a screen on a file such as standard error.
 func NewScreen(out io.Writer, words Words) *Screen {
 	if !isTerminal(out) || os.Getenv("TERM") == "dumb" {
 		return &Screen{out: out}
@@ -43,7 +43,7 @@ func newScreen(out io.Writer, words Words, width func() int) *Screen {
 const (
 	lineStart = "\r"
 	clearRest = "\x1b[K" // to the end of the line
-	// redrawEvery is a little less than the second after which each part tells of itself.
+	// redrawEvery is a little less than the second after which each part reports its progress.
 	redrawEvery = 900 * time.Millisecond
 )
 
@@ -60,8 +60,8 @@ func (s *Screen) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// Progress shows how far one of the parts of the work is: all that are under way
-// are one bar, which vanishes when the last of them is over.
+// Progress shows how much of one part of the work is done. All parts share one bar, which
+// vanishes when the last of them is over.
 func (s *Screen) Progress(part string, p Progress) {
 	if s.width == nil {
 		return

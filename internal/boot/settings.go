@@ -15,7 +15,7 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// SettingError is a setting that cannot be used. Its text is one line that
+// SettingError says that a setting cannot be used. Its text is one line that
 // names the variable, its value and what is allowed.
 type SettingError struct {
 	Key     string // the environment variable
@@ -35,8 +35,8 @@ type validator interface{ Validate() error }
 
 // Parse fills the struct that settings points to from the environment, by its
 // `env`, `envDefault` and `help` tags, then calls the Validate method of every struct
-// in it that has one, inner ones first. A bool tagged `given:"KEY"` is told whether KEY
-// is in the environment. The first unusable setting is returned as a *SettingError.
+// in it that has one, inner ones first. It sets a bool tagged `given:"KEY"` if KEY
+// is in the environment. It returns the first unusable setting as a *SettingError.
 // Variables given as KEY=value override the environment.
 func Parse(settings any, override ...string) error {
 	environment := env.ToMap(append(os.Environ(), override...))
@@ -52,13 +52,13 @@ func Parse(settings any, override ...string) error {
 	return finish(reflect.ValueOf(settings).Elem(), environment)
 }
 
-// finish fills and validates what the library does not know of.
+// finish does what the library cannot: it fills the `given` fields, and validates.
 func finish(s reflect.Value, environment map[string]string) error {
 	for f, v := range s.Fields() {
 		switch {
 		case !f.IsExported():
 		case f.Tag.Get("given") != "":
-			v.SetBool(environment[f.Tag.Get("given")] != "") // the library, too, takes an empty variable for none
+			v.SetBool(environment[f.Tag.Get("given")] != "") // the library, too, treats an empty variable as missing
 		case f.Tag.Get("env") == "" && f.Type.Kind() == reflect.Struct:
 			if err := finish(v, environment); err != nil {
 				return err
@@ -94,7 +94,7 @@ func settingError(settings any, err error, environment map[string]string) error 
 	return err
 }
 
-// allowed says what a type takes. A type that parses itself says so in its own error.
+// allowed says what a type accepts. A type that parses itself says so in its own error.
 func allowed(parse env.ParseError) string {
 	if reflect.PointerTo(parse.Type).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return parse.Err.Error()
@@ -134,9 +134,17 @@ func fields(t reflect.Type) []field {
 	return out
 }
 
+// Mode is something else that a program can do, if its first argument is --Name or --Name=value.
+type Mode struct {
+	Name string
+	Help string // follows the name in --help: arguments, and what it does
+	// Run gets all arguments. It returns the exit code, and an error for people if that does not say enough.
+	Run func(args []string) (code int, err error)
+}
+
 // Usage prints every setting of the struct that settings points to: its
 // variable, its default and what it does.
-func Usage(w io.Writer, program, about string, settings any) {
+func Usage(w io.Writer, program, about string, settings any, modes ...Mode) {
 	fmt.Fprintf(w, "%s %s\n\nSettings are environment variables:\n\n", program, about)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range fields(reflect.TypeOf(settings).Elem()) {
@@ -149,11 +157,14 @@ func Usage(w io.Writer, program, about string, settings any) {
 	_ = tw.Flush()
 	fmt.Fprintf(w, "\nFlags: --help prints this, --version the version.\n")
 	if addr, ok := addrField(settings); ok {
-		fmt.Fprintf(w, "--healthcheck asks the program at %s for /healthz: exit code 0 when it is well, 1 when not.\n", addr.key)
+		fmt.Fprintf(w, "--healthcheck asks the program at %s for /healthz: exit code 0 if it is well, 1 if not.\n", addr.key)
+	}
+	for _, m := range modes {
+		fmt.Fprintf(w, "--%s %s\n", m.Name, m.Help)
 	}
 }
 
-// addrField is the setting of the address that the program answers HTTP on.
+// addrField finds the setting for the address on which the program answers HTTP.
 func addrField(settings any) (field, bool) {
 	for _, f := range fields(reflect.TypeOf(settings).Elem()) {
 		if strings.HasSuffix(f.key, "_ADDR") {
@@ -164,16 +175,23 @@ func addrField(settings any) (field, bool) {
 }
 
 // Flags answers --help, --version and, for a program that serves HTTP,
-// --healthcheck, and refuses anything else. It reports whether the program
+// --healthcheck, does what the modes say, and refuses anything else. It reports whether the program
 // should go on.
-func Flags(program, about string, settings any) (proceed bool) {
+func Flags(program, about string, settings any, modes ...Mode) (proceed bool) {
 	args := os.Args[1:]
 	addr, serves := addrField(settings)
-	switch {
-	case len(args) == 0:
+	if len(args) == 0 {
 		return true
+	}
+	for _, m := range modes {
+		name, _, _ := strings.Cut(strings.TrimPrefix(args[0], "-"), "=")
+		if name == m.Name || name == "-"+m.Name {
+			runMode(program, m, args)
+		}
+	}
+	switch {
 	case slices.Contains([]string{"--help", "-help", "-h"}, args[0]):
-		Usage(os.Stdout, program, about, settings)
+		Usage(os.Stdout, program, about, settings, modes...)
 	case slices.Contains([]string{"--version", "-version"}, args[0]):
 		fmt.Println(program, Version())
 	case serves && slices.Contains([]string{"--healthcheck", "-healthcheck"}, args[0]):
@@ -186,4 +204,14 @@ func Flags(program, about string, settings any) (proceed bool) {
 		os.Exit(ExitUsage)
 	}
 	return false
+}
+
+// runMode ends the program.
+func runMode(program string, m Mode, args []string) {
+	code, err := m.Run(args)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
+		code = max(code, exitCode(err))
+	}
+	os.Exit(code)
 }

@@ -10,21 +10,23 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/window"
 )
 
-// A stream that is not listed in Redis holds nothing back: the others' as_of would
-// claim its hits. So no as_of moves before all streams have been looked at once more,
-// by a look that began after what it claims, and new ones have been listed. The
-// server's advisories only make new streams be read sooner.
+// A stream that is not listed in Redis cannot hold as_of back: the as_of of the others would
+// claim its hits. So a worker moves as_of only after it has looked at all streams once more and
+// listed the new ones, and that look must begin after the moment that as_of claims. The
+// server's advisories only let the worker read new streams sooner.
 
 const (
 	streamCreated = "$JS.EVENT.ADVISORY.STREAM.CREATED.*"
 	streamDeleted = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"
-	// censusWithin bounds a look at all streams. Without an answer as_of stands still.
+	// censusWithin bounds a look at all streams. If no answer comes, as_of stands still.
 	censusWithin = time.Second
 )
 
-// census lets those who wait for a look at all streams share one.
+// census lets all sessions that wait for a look at all streams share one look.
 type census struct {
 	turn sync.Mutex // held by the round that looks
 
@@ -49,7 +51,7 @@ func (w *worker) upToDate(ctx context.Context) bool {
 	if r == nil {
 		r = &round{done: make(chan struct{})}
 		c.next = r
-		w.running.Go(func() { w.count(r) })
+		w.running.Go(func() { w.takeCensus(r) })
 	}
 	c.mu.Unlock()
 	select {
@@ -60,14 +62,14 @@ func (w *worker) upToDate(ctx context.Context) bool {
 	}
 }
 
-// count looks at all streams for those who wait for the round.
-func (w *worker) count(r *round) {
+// takeCensus looks at all streams on behalf of the sessions that wait for the round.
+func (w *worker) takeCensus(r *round) {
 	c := &w.census
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	defer close(r.done)
 	c.mu.Lock()
-	c.next = nil // whoever comes now has a later look
+	c.next = nil // whoever asks from now on waits for a later look
 	c.mu.Unlock()
 	if !w.js.Conn().IsConnected() {
 		return
@@ -78,19 +80,20 @@ func (w *worker) count(r *round) {
 	if err == nil {
 		err = w.enlist(ctx, all)
 	}
-	if r.ok = err == nil; !r.ok {
+	r.ok = err == nil
+	if !r.ok {
 		w.log.Debug().Err(err).Msg("as_of stands still: streams could not be looked at")
 	}
 }
 
-// enlist lists the streams that are not known to be listed.
+// enlist lists in Redis the streams that are not known to be listed there.
 func (w *worker) enlist(ctx context.Context, all []string) error {
 	c := &w.census
 	for _, name := range all {
 		c.mu.Lock()
 		known := c.live[name]
 		c.mu.Unlock()
-		if known || !w.fleet.matters(name) {
+		if known || !w.fleet.Matters(name) {
 			continue
 		}
 		if err := w.enter(ctx, name); err != nil {
@@ -106,13 +109,9 @@ func (w *worker) enlist(ctx context.Context, all []string) error {
 	return nil
 }
 
-// recall forgets what is not listed as live in Redis, and what is there no more: it
-// is listed anew when it comes again.
-func (w *worker) recall(ctx context.Context, all []string) error {
-	listed, err := w.store.Streams(ctx)
-	if err != nil {
-		return err
-	}
+// recall forgets the streams that Redis does not list as live and those that no longer exist, so
+// that enlist lists them anew if they come back.
+func (w *worker) recall(all []string, listed map[string]window.Listed) {
 	live := make(map[string]bool)
 	for _, name := range all {
 		l, known := listed[name]
@@ -121,10 +120,9 @@ func (w *worker) recall(ctx context.Context, all []string) error {
 	w.census.mu.Lock()
 	w.census.live = live
 	w.census.mu.Unlock()
-	return nil
 }
 
-// enter lists a stream as live, with the moment before which it has stored nothing.
+// enter lists a stream as live, together with the moment before which it stored nothing.
 func (w *worker) enter(ctx context.Context, name string) error {
 	asking, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
@@ -134,14 +132,14 @@ func (w *worker) enter(ctx context.Context, name string) error {
 		return w.store.AddStreamSince(ctx, name, sinceOf(handle.CachedInfo()))
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil // it is gone again
-	case !w.settings.Streams.match(name):
-		return w.store.AddUnknownStream(ctx, name) // another worker's, which this one need not have a right to
+	case !w.settings.Streams.Match(name):
+		return w.store.AddUnknownStream(ctx, name) // another worker reads it, and this one may have no right to look at it
 	}
 	return fmt.Errorf("look at the new stream %s: %w", name, err)
 }
 
-// hear has streams looked for whenever the server tells that one was made or
-// deleted. A user without the right to that goes on without.
+// hear makes the worker look for streams whenever the server announces that one was made or
+// deleted. If the user has no right to these announcements, the worker does without them.
 func (w *worker) hear() (stop func(), err error) {
 	conn := w.js.Conn()
 	var subs []*nats.Subscription
@@ -152,8 +150,8 @@ func (w *worker) hear() (stop func(), err error) {
 	}
 	for _, subject := range []string{streamCreated, streamDeleted} {
 		sub, err := conn.Subscribe(subject, func(m *nats.Msg) {
-			if w.fleet.matters(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
-				signal(w.look)
+			if w.fleet.Matters(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
+				w.look.Give()
 			}
 		})
 		if err != nil {
@@ -162,7 +160,7 @@ func (w *worker) hear() (stop func(), err error) {
 		}
 		subs = append(subs, sub)
 	}
-	_ = conn.FlushTimeout(censusWithin) // a refusal comes before the answer; without one there is nothing to say
+	_ = conn.FlushTimeout(censusWithin) // a refusal arrives before the flush is answered
 	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "$JS.EVENT.ADVISORY.STREAM.") {
 		w.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right to read them at once", streamCreated, discoverEvery)
 	}

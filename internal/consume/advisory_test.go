@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/fleet"
+	"tallyroll/internal/wake"
 	"tallyroll/tests/stack"
 )
 
@@ -34,7 +36,7 @@ func TestNoRightToAdvisories(t *testing.T) {
 	}
 	stack.Eventually(t, soon, "the hit of the new stream", func() (bool, string) {
 		got, err := r.answer()
-		return err == nil && got.Answers[0].Total.Total == 4, fmt.Sprintf("%+v %v", got, err)
+		return err == nil && got.Answers[0].Total == 4, fmt.Sprintf("%+v %v", got, err)
 	})
 }
 
@@ -43,8 +45,8 @@ func TestUpToDate(t *testing.T) {
 	r := newRig(t)
 	settings := parse(t)
 	ctx := context.Background()
-	w := &worker{settings: settings, js: r.js, store: r.store, log: zerolog.Nop(), look: make(chan struct{}, 1)}
-	w.fleet = newFleet(r.js, r.store.ID, settings, "", nil, zerolog.Nop())
+	w := &worker{settings: settings, js: r.js, store: r.store, log: zerolog.Nop(), look: wake.New()}
+	w.fleet = fleet.New(fleet.Config{JS: r.js, ID: r.store.ID, Streams: settings.Streams})
 	listed := func(name string) bool {
 		t.Helper()
 		streams, err := r.store.Streams(t.Context())

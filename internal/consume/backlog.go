@@ -9,27 +9,27 @@ import (
 	"tallyroll/internal/boot"
 )
 
-// backlogSpan is how often a worker that is far behind says so in its log, and the
-// time over which its speed is measured.
+// backlogSpan is how often a worker that is far behind says so in its log. It is also
+// the time over which the worker's speed is measured.
 const backlogSpan = 10 * time.Second
 
-// backlog is how a session that is far behind catches up.
+// backlog follows how a session that is far behind catches up.
 type backlog struct {
-	since  time.Time // it has been far behind since then; zero while it is not
+	since  time.Time // when it fell far behind; zero while it is not
 	from   uint64    // where the reader was then
 	logged time.Time
 	seen   []sight // of the last backlogSpan
 }
 
-// sight is where the reader and the stream's end were at a moment.
+// sight is the places of the reader and of the stream's end at one moment.
 type sight struct {
 	at          time.Time
 	place, last uint64
 }
 
-// observe takes note of where the reader and the stream's end are. The progress
-// is empty while there is no backlog, and at its first sight, which shows no speed yet. due is
-// whether the log should tell of it; caught is how long the backlog lasted, when it is over.
+// observe notes where the reader and the stream's end are. The progress is empty while there is no
+// backlog, and at the first sight of one, which shows no speed yet. due is whether the log should
+// report it. caught is how long the backlog lasted, if it has just ended.
 func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p boot.Progress, due bool, caught time.Duration) {
 	if !far {
 		if !b.since.IsZero() {
@@ -55,23 +55,24 @@ func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p boot.P
 		Done: place - b.from, Left: last - place,
 		PerSecond: read / seconds, Gained: (read - (float64(last) - float64(first.last))) / seconds,
 	}
-	if due = now.Sub(b.logged) >= backlogSpan; due {
+	due = now.Sub(b.logged) >= backlogSpan
+	if due {
 		b.logged = now
 	}
 	return p, due, 0
 }
 
 // observeBacklog says how long a session that is far behind still needs.
-func (s *session) observeBacklog(b *backlog, place uint64, state streamState) {
-	p, due, caught := b.observe(time.Now(), place, state.last, s.tail.gather(place) > 0)
-	s.show(p)
+func (w *watcher) observeBacklog(place uint64, state streamState) {
+	p, due, caught := w.backlog.observe(time.Now(), place, state.last, w.tail.gather(place) > 0)
+	w.show(p)
 	switch {
 	case caught > 0:
-		s.metrics.catchUp.WithLabelValues(s.stream).Set(0)
-		s.log.Info().Stringer("after", caught.Round(time.Second)).Msg("caught up")
+		w.metrics.catchUp.WithLabelValues(w.stream).Set(0)
+		w.log.Info().Stringer("after", caught.Round(time.Second)).Msg("caught up")
 	case due:
-		s.metrics.catchUp.WithLabelValues(s.stream).Set(p.Seconds())
-		s.log.Info().Uint64("behind", p.Left).Float64("per_second", math.Round(p.PerSecond)).
+		w.metrics.catchUp.WithLabelValues(w.stream).Set(p.Seconds())
+		w.log.Info().Uint64("behind", p.Left).Float64("per_second", math.Round(p.PerSecond)).
 			Func(func(e *zerolog.Event) {
 				if math.IsInf(p.Seconds(), 1) {
 					e.Str("left", "never at this rate: more is stored than read")
@@ -82,9 +83,9 @@ func (s *session) observeBacklog(b *backlog, place uint64, state streamState) {
 	}
 }
 
-// show tells whoever watches the worker how far the backlog is worked off; an empty p ends it.
-func (s *session) show(p boot.Progress) {
-	if s.progress != nil {
-		s.progress(s.stream, p)
+// show passes on how much of the backlog is done to whoever watches the worker. An empty p ends it.
+func (w *watcher) show(p boot.Progress) {
+	if w.progress != nil {
+		w.progress(w.stream, p)
 	}
 }

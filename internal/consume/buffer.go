@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	"tallyroll/internal/hit"
+	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 )
 
@@ -21,6 +23,8 @@ type load struct {
 	rejects     []rejectedHit
 	rejectBytes int
 
+	unmet int // events that the rules left uncounted
+
 	discarded        uint64 // messages that the stream dropped before they were read
 	incompleteBefore int64  // Unix milliseconds; see window.Cursor
 }
@@ -32,26 +36,26 @@ func (l *load) reset() {
 }
 
 // maxRejectBytes bounds the rejects that wait in memory for their flush: bodies,
-// details, and rejectCost for the rest of each, so that a million tiny ones are bounded too.
+// details, and rejectCost for the rest of each, so that a million tiny rejects are bounded too.
 const (
 	maxRejectBytes = 8 << 20
 	rejectCost     = 256
 )
 
-// maxSum is the sum of n at which a load is full. One message can add 2⁶⁰ (a
-// million hits of 2⁴⁰), so no sum of a load passes an int64.
+// maxSum is the sum of n at which a load is full. One message can add at most 2⁶⁰ (a
+// million hits of 2⁴⁰), so the sum of a load always fits into an int64.
 const maxSum = 1 << 62
 
-// buffer is the two halves of a session: one fills while the other is
-// committed. Its memory is bounded by maxCommands per shard and maxTotal per half.
+// buffer is the two halves of a session's memory: one fills while the other is
+// committed. maxCommands per shard and maxTotal per half bound its size.
 type buffer struct {
 	layout      window.Layout
 	maxCommands int             // of one transaction
 	splits      int             // transactions that a shard's part of a half may take, once the replay is over
 	maxTotal    int             // commands of all shards together; one message more may pass it
 	resumed     []window.Cursor // per shard: what had been applied when the session began
-	replayed    uint64          // no counter had been further on than this, and no reject been published behind it
-	limit       int             // of commands a shard, of the filling half
+	replayed    uint64          // when the session began, no hit after this message was counted or rejected
+	limit       int             // commands per shard of the filling half
 
 	mu      sync.Mutex
 	room    sync.Cond // the filling half was taken, or the buffer was closed
@@ -61,7 +65,7 @@ type buffer struct {
 	closed  bool
 	perHit  []int // scratch: hits of one message per shard
 
-	full chan struct{} // a flush is due before its time
+	full wake.Signal // a flush is due before the next tick
 }
 
 func newBuffer(layout window.Layout, limits limits, resumed []window.Cursor) *buffer {
@@ -71,7 +75,7 @@ func newBuffer(layout window.Layout, limits limits, resumed []window.Cursor) *bu
 		filling: &load{batch: window.NewBatch(layout)},
 		spare:   &load{batch: window.NewBatch(layout)},
 		perHit:  make([]int, layout.Shards),
-		full:    make(chan struct{}, 1),
+		full:    wake.New(),
 	}
 	for _, c := range resumed {
 		b.replayed = max(b.replayed, c.Furthest())
@@ -85,22 +89,25 @@ func newBuffer(layout window.Layout, limits limits, resumed []window.Cursor) *bu
 type message struct {
 	seq     uint64
 	stored  int64 // Unix nanoseconds
-	hits    []hit
-	rejects []reject
+	hits    []hit.Hit
+	rejects []hit.Reject
+	counter string // of hits that name none
+	origin  origin // of rejects of events
+	unmet   int    // events that the rules left uncounted
 }
 
 // errClosed says that a buffer takes nothing more.
 var errClosed = errors.New("the buffer is closed")
 
-// add puts a message into the filling half, waiting for room while it is full. Those
-// between it and the place before were discarded unread. It fails with errClosed, and
-// with errGap if the message is not after that place.
+// add puts a message into the filling half, and waits for room while that is full. The messages
+// between it and the previous place were discarded unread. add fails with errClosed, and
+// with errGap if the message does not lie after the previous place.
 func (b *buffer) add(stream string, m message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.closed && !b.fits(m) {
 		b.waiting = true
-		b.flushSoon()
+		b.full.Give()
 		b.room.Wait()
 	}
 	b.waiting = false
@@ -113,32 +120,38 @@ func (b *buffer) add(stream string, m message) error {
 	}
 	storedMilli := m.stored / 1e6
 	for _, h := range m.hits {
-		if shard := b.layout.ShardOf(h.hash); m.seq > b.replayed || m.seq > b.resumed[shard].Applied(h.hash) {
+		if shard := b.layout.ShardOf(h.Hash); m.seq > b.replayed || m.seq > b.resumed[shard].Applied(h.Hash) {
 			cells := l.batch.Shard(shard)
 			before := cells.Commands()
-			l.batch.Add(h.counter, h.hash, h.at, storedMilli, h.n)
+			l.batch.Add(h.Counter, h.Hash, h.At, storedMilli, h.N)
 			l.commands += cells.Commands() - before
-			l.sum += h.n
+			l.sum += h.N
 		}
 	}
 	if m.seq > b.replayed {
+		l.unmet += m.unmet
 		for _, r := range m.rejects {
-			l.rejects = append(l.rejects, newRejectedHit(stream, m.seq, m.stored, r))
-			l.rejectBytes += len(r.body) + len(r.detail) + rejectCost
+			rejected := newRejectedHit(stream, m.seq, m.stored, r)
+			if r.Kind == hit.OfHit {
+				rejected.counter = m.counter
+			}
+			rejected.origin = m.origin
+			l.rejects = append(l.rejects, rejected)
+			l.rejectBytes += len(r.Body) + len(r.Detail) + len(m.counter) + m.origin.size + rejectCost
 		}
 	}
 	if discarded := m.seq - l.seq - 1; discarded > 0 {
 		l.discarded += discarded
-		l.incompleteBefore = storedMilli + 1 // they had been stored no later than this one
+		l.incompleteBefore = storedMilli + 1 // they were stored no later than this one
 	}
 	l.messages++
 	l.seq, l.stored = m.seq, m.stored
 	return nil
 }
 
-// pass moves the place from one message to another over messages that the stream does
-// not hold any more, all stored before a moment (Unix milliseconds). It does nothing
-// if another message has come meanwhile: that one shows the gap itself.
+// pass moves the place from one message to another, over messages that the stream no longer
+// holds and that were all stored before a moment (Unix milliseconds). It does nothing
+// if another message has come in the meantime: that one shows the gap itself.
 func (b *buffer) pass(from, to uint64, stored, before int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,8 +162,8 @@ func (b *buffer) pass(from, to uint64, stored, before int64) {
 	}
 }
 
-// setLimit: a load that begins in a replay has to fit into one transaction a
-// shard, since a cursor tells of one place that some counters are ahead at.
+// setLimit sets the limit of the filling half. A load that begins in a replay has to fit into one
+// transaction per shard, because a cursor can hold only one place that some counters have reached.
 func (b *buffer) setLimit() {
 	b.limit = b.maxCommands
 	if b.filling.seq >= b.replayed {
@@ -159,8 +172,7 @@ func (b *buffer) setLimit() {
 }
 
 // fits reports whether a message can join the filling half without taking a
-// shard over the limit. A message always fits into an empty half: a
-// half ends at a message's end.
+// shard over the limit. A message is never divided, so it always fits into an empty half.
 func (b *buffer) fits(m message) bool {
 	l := b.filling
 	if l.messages == 0 {
@@ -171,24 +183,17 @@ func (b *buffer) fits(m message) bool {
 	}
 	perHit := b.layout.CommandsPerHit()
 	if len(m.hits) == 1 {
-		return l.batch.Shard(b.layout.ShardOf(m.hits[0].hash)).Commands()+perHit <= b.limit
+		return l.batch.Shard(b.layout.ShardOf(m.hits[0].Hash)).Commands()+perHit <= b.limit
 	}
 	clear(b.perHit)
 	for _, h := range m.hits {
-		shard := b.layout.ShardOf(h.hash)
+		shard := b.layout.ShardOf(h.Hash)
 		b.perHit[shard]++
 		if l.batch.Shard(shard).Commands()+b.perHit[shard]*perHit > b.limit {
 			return false
 		}
 	}
 	return true
-}
-
-func (b *buffer) flushSoon() {
-	select {
-	case b.full <- struct{}{}:
-	default:
-	}
 }
 
 // take swaps the halves and returns the one to commit.
@@ -211,7 +216,7 @@ func (b *buffer) give(l *load) {
 	b.mu.Unlock()
 }
 
-// close wakes the reader and takes nothing more.
+// close wakes the reader. The buffer takes nothing more.
 func (b *buffer) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -219,8 +224,8 @@ func (b *buffer) close() {
 	b.mu.Unlock()
 }
 
-// place is the last message in memory, when it was stored (Unix nanoseconds),
-// and whether the reader waits for room.
+// place returns the sequence of the last message in memory, when that was stored (Unix
+// nanoseconds), and whether the reader waits for room.
 func (b *buffer) place() (seq uint64, stored int64, waiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

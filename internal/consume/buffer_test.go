@@ -9,15 +9,16 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
 )
 
 // testHits are hits of counters c0, c1, … at the moment of storing.
-func testHits(counters ...int) []hit {
-	var hits []hit
+func testHits(counters ...int) []hit.Hit {
+	var hits []hit.Hit
 	for _, c := range counters {
 		name := fmt.Appendf(nil, "c%d", c)
-		hits = append(hits, hit{counter: name, hash: window.HashCounter(name), at: testStored, n: 1})
+		hits = append(hits, hit.Hit{Counter: name, Hash: window.HashCounter(name), At: testStored, N: 1})
 	}
 	return hits
 }
@@ -33,7 +34,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 	b := newBuffer(testLayout, testLimits(maxCommands), make([]window.Cursor, testLayout.Shards))
 	sent := make([]int64, testLayout.Shards)
 	rejects := 0
-	history := make([][]hit, 2*messages+1) // by sequence
+	history := make([][]hit.Hit, 2*messages+1) // by sequence
 	missing := uint64(0)
 	random := rand.New(rand.NewPCG(1, 2))
 
@@ -51,12 +52,12 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 				m.hits = append(m.hits, testHits(random.IntN(200))...)
 			}
 			for i := range m.hits {
-				m.hits[i].n = 1 + random.Int64N(3)
-				sent[testLayout.ShardOf(m.hits[i].hash)] += m.hits[i].n
+				m.hits[i].N = 1 + random.Int64N(3)
+				sent[testLayout.ShardOf(m.hits[i].Hash)] += m.hits[i].N
 			}
 			history[seq] = m.hits
 			if random.IntN(10) == 0 {
-				m.rejects = []reject{{badKey, "bad", 0, []byte("{}")}}
+				m.rejects = []hit.Reject{{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")}}
 				rejects++
 			}
 			if err := b.add("HITS", m); err != nil {
@@ -99,7 +100,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 				first = history[before+2]
 			}
 			for _, h := range first {
-				alone.Add(h.counter, h.hash, h.at, testStored, h.n)
+				alone.Add(h.Counter, h.Hash, h.At, testStored, h.N)
 			}
 			if cells.Commands() != alone.Shard(shard).Commands() {
 				t.Errorf("a transaction has %d commands, and the first message of its load alone %d", cells.Commands(), alone.Shard(shard).Commands())
@@ -184,10 +185,10 @@ func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 // A shard that is further on skips what it has; rejects that were published before the session are not again.
 func TestBufferSkipsWhatIsApplied(t *testing.T) {
 	m := testMessage(10, 0, 1, 2, 3, 4, 5, 6, 7)
-	m.rejects = []reject{{badKey, "bad", 0, []byte("{}")}}
+	m.rejects = []hit.Reject{{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")}}
 	perShard := make([]int64, testLayout.Shards)
 	for _, h := range m.hits {
-		perShard[testLayout.ShardOf(h.hash)]++
+		perShard[testLayout.ShardOf(h.Hash)]++
 	}
 	for _, test := range []struct {
 		applied []uint64
@@ -224,7 +225,7 @@ func TestBufferSkipsWhatIsApplied(t *testing.T) {
 func TestBufferBoundsRejects(t *testing.T) {
 	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
 	m := testMessage(1)
-	m.rejects = slices.Repeat([]reject{{badJSON, "", 0, nil}}, 10_000)
+	m.rejects = slices.Repeat([]hit.Reject{{Reason: hit.BadJSON}}, 10_000)
 	for ; b.fits(m); m.seq++ {
 		if m.seq > 100 {
 			t.Fatal("a million rejects without a body are taken at once")
@@ -241,8 +242,8 @@ func TestBufferBoundsRejects(t *testing.T) {
 func TestBufferBoundsTheSum(t *testing.T) {
 	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
 	m := testMessage(1, 7)
-	m.hits[0].n = 1_000_000 * maxCount // as much as a message can add, with the largest INGEST_MAX_HITS
-	cells := b.filling.batch.Shard(testLayout.ShardOf(m.hits[0].hash))
+	m.hits[0].N = 1_000_000 * hit.MaxN // as much as a message can add, with the largest INGEST_MAX_HITS
+	cells := b.filling.batch.Shard(testLayout.ShardOf(m.hits[0].Hash))
 	for ; b.fits(m); m.seq++ {
 		b.add("HITS", m)
 		if m.seq > 8 || cells.Hits() < 0 {

@@ -88,6 +88,7 @@ func TestHistoryOfAStreamWithGaps(t *testing.T) {
 }
 
 func TestHistoryOnACluster(t *testing.T) {
+	t.Parallel()
 	c := stack.NATSCluster(t)
 	js := c.JetStream()
 	s, stored := askedStream(t, js, 3)

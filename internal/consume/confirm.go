@@ -10,22 +10,22 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A NATS cluster answers for a stream through the stream's Raft leader. A leader
-// that was cut off or paused does not know at once that another was elected: for
-// up to ten seconds, or for the instant in which it wakes, it answers from a past.
-// Believed, such an answer makes as_of claim hits that the new leader has stored,
-// and looks like a stream that was rolled back or made anew, for which hits are
-// counted again. So an answer is believed only when the same leader, in the same
-// reign, has been heard to have a majority behind it some time after it.
+// In a NATS cluster, the Raft leader of a stream answers for it. A leader that was
+// cut off or paused does not know at once that another was elected: for up to ten
+// seconds, or for an instant after it wakes, its answers are out of date. If a worker
+// believed such an answer, as_of would claim hits that the new leader has stored. The stream
+// would also look as if it had been rolled back or made anew, and the worker would count its hits
+// again. So the worker believes an answer only if, some time after it, the same leader in
+// the same reign is known to have a majority behind it.
 
 const (
-	// settle is how long after an answer a follower must have been heard. What was on
-	// its way to a server when it was paused reaches it when it wakes, old replies of
-	// its followers among it; by then it has also read that it is deposed.
+	// settle is how long after an answer the leader must have heard a follower. A server that was
+	// paused receives, when it wakes, what was on its way to it, including old replies of its
+	// followers. By the end of this time it has also read that it is deposed.
 	settle = 500 * time.Millisecond
 	// lookAgain is the pause between looks. Followers of an idle stream are heard once a second.
 	lookAgain = 100 * time.Millisecond
-	// lookWithin bounds one answer: while a leader is elected none comes.
+	// lookWithin bounds the wait for one answer: none comes during an election.
 	lookWithin = time.Second
 	// confirmWithin bounds all looks for one state: an election takes 4 to 9 seconds.
 	confirmWithin = 12 * time.Second
@@ -34,23 +34,23 @@ const (
 // errUnconfirmed says that a stream's leader is not known to have a majority behind it.
 var errUnconfirmed = errors.New("no majority of the stream's servers has confirmed its leader")
 
-// look is one answer about a stream, and what it shows of the server that gave it.
+// look is one answer about a stream, and what it shows about the server that gave it.
 type look struct {
 	state    streamState
 	reign    reign
-	asked    time.Time // by this process's clock, as is answered
+	asked    time.Time // by this process's clock, like answered
 	answered time.Time
 }
 
-// reign is one leadership, as the leader sees it. Its zero value is that of a
-// server without a cluster, whose answers need nobody's confirmation.
+// reign is one leadership, as the leader sees it. The zero value stands for a
+// server without a cluster, whose answers need no confirmation.
 type reign struct {
 	clustered bool
-	leader    string    // empty while there is none: then any replica answers
-	since     time.Time // zero where the server does not say
+	leader    string    // empty while there is none, when any replica answers
+	since     time.Time // zero if the server does not say
 	majority  bool      // enough followers have been heard at all
-	// silence is how long ago the followers that it takes were heard: all of them
-	// have followed this leader until then, and no majority can be had without one of them.
+	// silence is how long ago the followers of its majority were heard. All of them followed this
+	// leader until then, and no other majority can form without one of them.
 	silence time.Duration
 }
 
@@ -70,27 +70,28 @@ func newReign(c *jetstream.ClusterInfo) reign {
 	}
 	slices.Sort(silences)
 	needed := (len(c.Replicas) + 1) / 2 // with the leader, a majority
-	if r.majority = needed <= len(silences); r.majority && needed > 0 {
+	r.majority = needed <= len(silences)
+	if r.majority && needed > 0 {
 		r.silence = silences[needed-1]
 	}
 	return r
 }
 
-// same reports whether both looks were at the same leader in the same reign.
+// same reports whether both looks saw the same leader in the same reign.
 func (l look) same(earlier look) bool {
 	return l.reign.leader != "" && l.reign.leader == earlier.reign.leader && l.reign.since.Equal(earlier.reign.since)
 }
 
-// confirms reports whether this look shows that the leader of an earlier one led
-// when it answered. It counts from the asking: the answer can only be younger.
+// confirms reports whether this look shows that the leader of an earlier look still led
+// when it answered. It counts from when the question was asked: the answer can only be younger.
 func (l look) confirms(earlier look) bool {
 	return l.same(earlier) && l.reign.majority && !l.asked.Add(-l.reign.silence).Before(earlier.answered.Add(settle))
 }
 
-// confirmed is the stream's state, from a server that is known to have led the
-// stream after the call began; errUnconfirmed where none is found within
-// confirmWithin. What it holds is the last look's, and at the first's: what
-// was then on its way to the followers is committed too.
+// confirmed returns the stream's state from a server that is known to have led the
+// stream after the call began, or errUnconfirmed if it finds none within confirmWithin.
+// The contents are those of the last look and the field at is that of the first: by then,
+// what was on its way to the followers at the first look is committed too.
 func confirmed(ctx context.Context, s source) (streamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()

@@ -3,40 +3,57 @@
 //
 // # What it promises
 //
-// Every message that a stream stores is either added to the cells of its
-// counters exactly once, or, hit by hit, found again in the stream
-// HITS_REJECTED with the reason. Messages that the stream discarded before
-// they were read are counted as discarded, and the answers about their time say
-// that they are incomplete.
+// A worker adds every hit of a stored message to the cells of its counter exactly once. If it
+// cannot count a hit, it puts that hit into the stream HITS_REJECTED with the reason. If the
+// stream discards messages before they are read, the worker counts them as discarded, and
+// the answers about their time say that they are incomplete.
 //
 // # How a stream is read
 //
-// A session (session.go) is one attempt to keep a stream flowing. It reads the
-// cursors of all shards from Redis, compares them with the stream (resume.go),
-// and reads from the smallest one with an unacknowledged consumer; a shard that is
-// further on skips what it has. Three goroutines share a session: the reader
-// decodes and coalesces into the filling half of a buffer (buffer.go), the
-// committer takes that half at each flush and commits it shard by shard
-// (commit.go), and the watch asks the stream every second where its end is
-// (watch.go). What it answers is believed once it is known who answered
-// (confirm.go). While a commit is under way the other half fills; when both are
-// full the reader waits, and the stream holds the hits.
+// A worker (worker.go) runs one session after another for each stream of its share
+// (keep.go). A session (session.go) is one attempt to keep a stream flowing, in four phases:
 //
-// # How streams are shared
+//   - resuming (resume.go): it reads the cursors of all shards from Redis, compares them
+//     with the stream, and decides where each shard goes on;
+//   - opening: it asks for the messages after the smallest cursor with an unacknowledged
+//     consumer, and makes sure that the stream is still the one that it has judged;
+//   - counting: the reader (reader.go) decodes and coalesces into the filling half of a
+//     buffer (buffer.go). The committer (commit.go) takes that half at each flush and commits
+//     it shard by shard; a shard that is further on skips what it has. Meanwhile the
+//     other half fills. If both are full, the reader waits, and the hits wait in the
+//     stream. The watcher (watch.go) asks the stream every second where its end is. It
+//     believes an answer once it knows that the stream's leader gave it (confirm.go);
+//   - ending: it stops reading and commits what it has read.
 //
-// Each worker keeps a key alive in a NATS bucket (fleet.go); what it knows of the
-// others is its roster (roster.go). The one that has been there longest writes a plan
-// (assign.go), the worker (worker.go) runs sessions for its share. Streams that
-// were deleted are let go (ended.go).
+// Package fleet says which streams are this worker's share. discover.go finds new
+// streams, and ended.go lets go of those that were deleted.
 //
 // # What can go wrong
 //
-// Whatever is not understood ends the session: a gap in the delivery, a moved
-// cursor, a stream made anew, a reconnect. The next session starts from what
-// Redis and the stream say then. Nothing is carried over, so nothing can be wrong.
+// Anything unexpected ends the session: a gap in the delivery, a moved
+// cursor, a stream made anew, a reconnect. Its outcome (outcome.go) says how it ended. The next
+// session starts from what Redis and the stream say then. It takes over nothing from the one
+// before but how long to wait, so it cannot take over a mistake.
+//
+// # Goroutines
+//
+//	goroutine                  owns                              ended by                waited for by
+//	worker.run                 the list of streams, its share    the end of Run's ctx    Run
+//	the status server          its listener                      the end of worker.run   Run
+//	the fleet's                its key and watch (fleet)         worker.run, last        worker.run
+//	keep, one per stream       the sessions, one by one; the     the share, or ctx       worker.run
+//	                           committer and its cursors
+//	the feed's, per session    the reader                        feed.stop               nobody: the buffer is closed
+//	feed.watch, per session    the consumer's silence            feed.stop               nobody
+//	watcher, per session       what it has seen                  the session's life      its session
+//	one per shard of a flush   that shard's writer               its commit              the flush
+//	census, one round          the look at all streams           its second              worker.run
+//	probe                      nothing                           its two seconds         worker.run
+//
+// State that several of them use has a lock beside it: buffer, tail, committed, waits, outage,
+// clocks, census and the worker's own mu.
 //
 // # Shutdown
 //
-// In this order: stop reading, commit what is in memory (with a deadline of
-// its own), delete the consumer, leave the fleet, close the clients.
+// shutdown.go lists the steps in order, and how long each may take.
 package consume

@@ -123,14 +123,15 @@ func (d *drain) run() (stop func()) {
 	metrics := newMetrics(prometheus.NewRegistry())
 	counted := prometheus.NewRegistry() // of hits alone: asking it costs little
 	counted.MustRegister(metrics.hits)
-	s := &session{
+	s := &session{setup: setup{
 		stream: "HITS", source: newJetStreamSource(d.js, "HITS", maxPullBytes), store: d.store, layout: d.settings.layout,
 		limits: (&worker{settings: d.settings}).limits(), metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
 		waits: newWaits(), clocks: newClocks(metrics, zerolog.Nop()), rejects: newRejectLog(zerolog.Nop()),
-	}
+		maxIdle: stalledAfter, enter: func(phase) {},
+	}}
 	ctx, cancel := context.WithCancel(d.b.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.run(ctx, func() {}) }()
+	ended := make(chan outcome, 1)
+	go func() { ended <- s.run(ctx) }()
 
 	const pollEvery = 5 * time.Millisecond
 	tick := time.NewTicker(pollEvery)
@@ -138,8 +139,8 @@ func (d *drain) run() (stop func()) {
 	for hits := 0; hits < drainHits; {
 		select {
 		case <-tick.C:
-		case err := <-ended:
-			d.b.Fatalf("the session ended: %v", err)
+		case o := <-ended:
+			d.b.Fatalf("the session ended: %s: %v", o.verdict, o.why)
 		case <-time.After(soon):
 			d.b.Fatal("the stream is not counted to its end")
 		}
@@ -159,8 +160,8 @@ func (d *drain) run() (stop func()) {
 	}
 	return func() {
 		cancel()
-		if err := <-ended; err != nil {
-			d.b.Fatal(err)
+		if o := <-ended; o.verdict != drained {
+			d.b.Fatalf("the session ended: %s: %v", o.verdict, o.why)
 		}
 	}
 }

@@ -10,35 +10,32 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
 )
 
 const (
-	// goneFor is how far apart the two looks are that must both find no stream.
+	// goneFor is the time between the two looks that must both find no stream.
 	goneFor = 4 * time.Second
-	// unwatched is how old a stream's as_of may be when it is found gone: nobody can
-	// say that nothing was stored after an older one.
+	// unwatched is the greatest age that a stream's as_of may have when the stream is found gone. If
+	// as_of is older, nobody can say that nothing was stored after it.
 	unwatched = 10 * time.Second
 )
 
 // absence is a look that found no stream.
 type absence struct {
 	at     time.Time // by this process's monotonic clock
-	server int64     // by the clock that as_of comes from, Unix milliseconds
+	server int64     // by the clock that as_of is taken from, Unix milliseconds
 }
 
-// unlisted looks for streams that a list does not name: those that were on the
-// one before, and those that Redis takes to be live. It returns those that must
-// not be taken for deleted yet, and ends the others. Only the server's own word
-// that a stream does not exist counts, twice: a list may be incomplete.
-func (w *worker) unlisted(ctx context.Context, all []string) (still []string) {
-	candidates := slices.DeleteFunc(slices.Clone(w.known), func(name string) bool { return !w.fleet.matters(name) })
-	listed, err := w.store.Streams(ctx)
-	if err != nil {
-		w.log.Debug().Err(err).Msg("streams that have ended are not looked for")
-	}
+// unlisted looks for streams that the list all does not name: those that the previous list named,
+// and those that Redis takes to be live (listed; nil if Redis does not answer). It
+// returns those that must not be taken for deleted yet, and ends the others. A list may be
+// incomplete, so a stream counts as deleted only after the server has said twice that it does not exist.
+func (w *worker) unlisted(ctx context.Context, all []string, listed map[string]window.Listed) (still []string) {
+	candidates := slices.DeleteFunc(slices.Clone(w.known), func(name string) bool { return !w.fleet.Matters(name) })
 	for name, l := range listed {
-		if l.Ended == 0 && w.settings.Streams.match(name) && w.fleet.first(name) {
+		if l.Ended == 0 && w.settings.Streams.Match(name) && w.fleet.First(name) {
 			candidates = append(candidates, name)
 		}
 	}
@@ -68,7 +65,7 @@ func (w *worker) unlisted(ctx context.Context, all []string) (still []string) {
 			if slices.Contains(w.known, name) {
 				still = append(still, name)
 			}
-		case w.fleet.first(name):
+		case w.fleet.First(name):
 			l, known := listed[name]
 			if !known || l.Ended > 0 {
 				continue
@@ -91,13 +88,13 @@ func (w *worker) isGone(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// serverTime is the clock that streams are stored by, in Unix milliseconds. The
-// stream of rejects is there to ask: it is made at start, and again if it was deleted.
+// serverTime reads the clock by which streams store messages, in Unix milliseconds. It asks for
+// the stream of rejects, which always exists: the worker makes it at start, and again if it was deleted.
 func (w *worker) serverTime(ctx context.Context) (int64, error) {
-	s, err := w.js.Stream(ctx, rejectedStream)
+	s, err := w.js.Stream(ctx, hit.RejectedStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err = w.ensureRejected(ctx); err == nil {
-			s, err = w.js.Stream(ctx, rejectedStream)
+			s, err = w.js.Stream(ctx, hit.RejectedStream)
 		}
 	}
 	if err != nil {
@@ -106,9 +103,9 @@ func (w *worker) serverTime(ctx context.Context) (int64, error) {
 	return s.CachedInfo().TimeStamp.UnixMilli(), nil
 }
 
-// endStream lets go of a stream that is gone: it no longer holds as_of back, and
-// its cursors expire when no window reaches back to it. Where nobody had watched it
-// lately, or at all, hits from before may be missing. created is what is listed of it.
+// endStream lets go of a stream that is gone. The stream no longer holds as_of back, and
+// its cursors expire when no window reaches back to it. If nobody had watched it
+// lately, or ever, hits stored before its end may be missing. created is its incarnation as listed.
 func (w *worker) endStream(ctx context.Context, name string, created, at int64) error {
 	cursors, err := w.cursors(ctx, name)
 	if err != nil {
@@ -132,7 +129,7 @@ func (w *worker) endStream(ctx context.Context, name string, created, at int64) 
 	return w.expireCursors(ctx, name, cursors, w.layout.Keep())
 }
 
-// cursors are a stream's, by shard; a shard without one has the zero value.
+// cursors returns a stream's cursors, by shard. A shard without a cursor has the zero value.
 func (w *worker) cursors(ctx context.Context, name string) ([]window.Cursor, error) {
 	out := make([]window.Cursor, w.layout.Shards)
 	err := eachShard(ctx, w.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
@@ -151,13 +148,13 @@ func (w *worker) expireCursors(ctx context.Context, name string, cursors []windo
 	})
 }
 
-// removeOld takes streams off the list whose end no window reaches any more, and
-// removes the cursors that a late commit has made last.
+// removeOld takes streams off the list if no window reaches back to their end any more. It also
+// removes the cursors that a late commit has made permanent.
 func (w *worker) removeOld(ctx context.Context, listed map[string]window.Listed) {
 	keep := w.layout.Keep().Milliseconds()
 	for name, l := range listed {
-		// This worker's clock only saves questions.
-		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !w.settings.Streams.match(name) || !w.fleet.first(name) {
+		// This worker's clock serves only to save requests.
+		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !w.settings.Streams.Match(name) || !w.fleet.First(name) {
 			continue
 		}
 		if err := w.remove(ctx, name, l.Ended+keep); err != nil {
@@ -174,7 +171,8 @@ func (w *worker) remove(ctx context.Context, name string, after int64) error {
 	if err != nil {
 		return err
 	}
-	// The cursors first: an entry without them is tried again, cursors without an entry are not.
+	// The cursors first: a listed stream without cursors is tried again, but nobody
+	// looks for the cursors of a stream that is not listed.
 	gone, err := w.isGone(ctx, name)
 	if err != nil || !gone {
 		return err
@@ -186,9 +184,9 @@ func (w *worker) remove(ctx context.Context, name string, after int64) error {
 	return err
 }
 
-// admit writes to all cursors of a stream that hits from before a moment may be
-// missing, and makes those that are missing themselves: nobody has read the stream,
-// or Redis has lost what was read. It moves nothing else, and it is fenced like any commit.
+// admit writes to all cursors of a stream that hits from before a moment may be missing. It makes
+// the cursors that do not exist: nobody has read the stream, or Redis has lost what was
+// read. It changes nothing else, and it is fenced like any commit.
 func (w *worker) admit(ctx context.Context, name string, created, before int64) error {
 	if created == 0 {
 		created = before
@@ -212,7 +210,7 @@ func (w *worker) admit(ctx context.Context, name string, created, before int64) 
 	})
 }
 
-// admitLoss admits that a stream was deleted before all of it was read, trying
+// admitLoss admits that a stream was deleted before all of it was read. It tries
 // for as long as ctx lives.
 func (w *worker) admitLoss(ctx context.Context, name string) {
 	for ctx.Err() == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,32 +14,33 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
 )
 
-// consumerIdle is how long the server keeps the consumer of a worker that died.
+// consumerIdle is how long the server keeps a consumer after its worker has died.
 const consumerIdle = 30 * time.Second
 
 // jetStreamSource is a stream of a NATS server.
 type jetStreamSource struct {
 	js     jetstream.JetStream
 	name   string
-	bytes  int                         // that it may buffer, at most maxPullOne
+	bytes  int                         // bytes that it may buffer, at most maxPullOne
 	handle jetstream.Stream            // nil until the stream has been found
-	remake func(context.Context) error // of the stream of rejects; may be nil
+	remake func(context.Context) error // makes the stream of rejects; may be nil
 
-	origin *jetStreamSource // of a mirror; nil before it has been asked
-	far    bool             // this is one that a mirror copies: its own origins are out of reach
-	unsure func(error)      // told why the end of a mirror is not known, nil when it is; may be nil
+	origin *jetStreamSource // the stream that a mirror copies; nil before it has been asked
+	far    bool             // a mirror copies this stream, whose own origins are out of reach
+	unsure func(error)      // is told why the end of a mirror is not known, or nil if it is known; may be nil
 }
 
 func newJetStreamSource(js jetstream.JetStream, name string, bytes int) *jetStreamSource {
 	return &jetStreamSource{js: js, name: name, bytes: min(bytes, maxPullOne)}
 }
 
-// look asks the stream's leader. The moment at which the state held is the
-// server's time less the time the answer took: nothing stored before it can be
-// missing from the state, whichever of the two the server took first.
+// look asks the stream's leader. The moment at which the state was true is the server's
+// time less the time that the answer took. Nothing stored before that moment can be
+// missing from the state, whether the server read its clock or the state first.
 func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 	if j.handle == nil {
 		finding, cancel := context.WithTimeout(ctx, lookWithin)
@@ -49,7 +51,7 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 		}
 		j.handle = handle
 	}
-	origin := j.askOrigin(ctx) // has its own time: a copy is read also while that is away
+	origin := j.askOrigin(ctx) // has a time limit of its own: a copy can be read while its origin is away
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	asked := time.Now()
@@ -82,14 +84,14 @@ func (j *jetStreamSource) failed(what string, err error) error {
 	return fmt.Errorf("stream %s: %s: %w", j.name, what, err)
 }
 
-// next asks the stream's leader too. The client library's own request may go to
-// any replica, and a consumer lives on any.
+// next asks the stream's leader, too. The client library's own request may go to any
+// replica, and a consumer may live on any.
 func (j *jetStreamSource) next(ctx context.Context, from uint64) (uint64, int64, error) {
 	what := fmt.Sprintf("get the message at or after %d", from)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, from)
-	reply, err := j.js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+j.name, request)
+	reply, err := j.js.Conn().RequestWithContext(ctx, boot.JetStreamSubject(j.js, "STREAM.MSG.GET."+j.name), request)
 	if err != nil {
 		return 0, 0, j.failed(what, err)
 	}
@@ -112,8 +114,8 @@ func (j *jetStreamSource) next(ctx context.Context, from uint64) (uint64, int64,
 	return 0, 0, j.failed(what, answer.Error)
 }
 
-// transient tells what a cluster answers, or does not, while it elects leaders or
-// has too few servers, from errors that waiting cannot mend.
+// transient reports whether waiting can mend an error: a cluster gives such answers, or
+// none, while it elects leaders or has too few servers.
 func transient(err error) bool {
 	var answer *jetstream.APIError
 	if errors.As(err, &answer) {
@@ -122,8 +124,8 @@ func transient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// awaitLeader calls try until it does not fail for a reason that passes, saying
-// what it waits for. That servers are wanting passes within placeWithin, or not at all.
+// awaitLeader calls try until it succeeds or fails for a reason that does not pass. It logs
+// what it waits for. A lack of servers passes within placeWithin, or not at all.
 func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
 	began := time.Now()
 	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", placeWithin)
@@ -144,7 +146,7 @@ func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Conte
 	return failed
 }
 
-// reject makes the stream of rejects again if somebody has deleted it.
+// reject stores rejects, and first makes their stream again if somebody has deleted it.
 func (j *jetStreamSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {
 	stored, err := publishRejects(ctx, j.js, rejects)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) && j.remake != nil {
@@ -158,11 +160,37 @@ func (j *jetStreamSource) reject(ctx context.Context, rejects []rejectedHit) (in
 	return stored, err
 }
 
-// ephemeral is a consumer that is not acknowledged and that the server forgets
-// by itself: the position lives with the counts, and acknowledgements cost two
-// thirds of the speed.
+// lastReject asks for the newest reject on the stream's subject of rejects. The messages of rejects are
+// stored in the order in which they were read.
+func (j *jetStreamSource) lastReject(ctx context.Context) (uint64, int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	const what = "get its newest reject"
+	rejected, err := j.js.Stream(ctx, hit.RejectedStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, j.failed(what, err)
+	}
+	m, err := rejected.GetLastMsgForSubject(ctx, hit.RejectedSubject+j.name)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, j.failed(what, err)
+	}
+	seq, err := strconv.ParseUint(m.Header.Get(hit.HeaderSequence), 10, 64)
+	if err != nil {
+		return 0, 0, nil // another program wrote it
+	}
+	return seq, m.Time.UnixNano(), nil
+}
+
+// ephemeral turns c into a consumer without acknowledgements that the server forgets by itself. The
+// position lives with the counts in Redis, and acknowledgements cost two thirds of the speed.
 func ephemeral(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
-	c.Description = "tallyroll ingest"
+	c.Description = hit.WorkerDescription
 	c.AckPolicy = jetstream.AckNonePolicy
 	c.InactiveThreshold = consumerIdle
 	c.MemoryStorage = true

@@ -1,6 +1,10 @@
 package consume
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tallyroll/internal/hit"
+)
 
 // metrics are described in docs/metrics.md.
 type metrics struct {
@@ -14,6 +18,9 @@ type metrics struct {
 	lagMessages, lagSeconds, uncommitted, catchUp        *prometheus.GaugeVec   // by stream
 	clockDifference                                      *prometheus.GaugeVec   // by clock
 	fleetWorkers, held                                   prometheus.Gauge
+	rules                                                *prometheus.GaugeVec // by fingerprint
+	reloadFailures                                       prometheus.Counter
+	unmet                                                *prometheus.CounterVec // by stream
 
 	byStream []interface{ DeletePartialMatch(prometheus.Labels) int } // all that have a label stream
 }
@@ -37,7 +44,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help, Buckets: buckets})
 	}
 	commands := counter("commands_total", "Redis commands in applied transactions.")
-	retries := counter("commit_retries_total", "Commits whose fate was unknown and that were looked at again.")
+	reloadFailures := counter("rules_reload_failures_total", "Times that the file of rules could not be used when it was read again.")
+	retries := counter("commit_retries_total", "Commits whose fate was unknown, so that the worker checked them again.")
 	m := &metrics{
 		messages:        counter("messages_total", "Messages read from the stream and committed.", "stream"),
 		hits:            counter("hits_total", "Hits added to cells (the sum of their n).", "stream"),
@@ -55,30 +63,34 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		lagMessages:     gauge("lag_messages", "Messages in the stream after the last one that is committed.", "stream"),
 		lagSeconds:      gauge("lag_seconds", "How long ago the last committed message had been stored, if there are later ones; 0 when all are committed.", "stream"),
 		uncommitted:     gauge("uncommitted_messages", "Messages read and not committed yet.", "stream"),
-		catchUp:         gauge("catch_up_seconds", "Estimate of the seconds until the end of the stream is reached; 0 unless far behind, +Inf where the end moves away.", "stream"),
+		catchUp:         gauge("catch_up_seconds", "Estimate of the seconds until the end of the stream is reached; 0 unless far behind, +Inf if the end moves away.", "stream"),
 		clockDifference: gauge("clock_difference_seconds", "How much a server's clock is ahead of this worker's (negative: behind), less what the round trip may explain.", "clock"),
-		fleetWorkers:    whole("fleet_workers", "Workers that share the streams, this one included; 0 where no fleet can be joined."),
+		fleetWorkers:    whole("fleet_workers", "Workers that share the streams, this one included; 0 if no fleet can be joined."),
 		held:            whole("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
+	m.unmet = counter("unmet_total", "Events that met no rule's when, and so were left uncounted.", "stream")
+	m.rules = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: "rules_info", Help: "1 for the fingerprint of the rules by which this worker reads new messages."}, []string{"fingerprint"})
+	m.reloadFailures = reloadFailures.WithLabelValues()
 	m.byStream = byStream
 	r.MustRegister(m.messages, m.hits, m.rejects, m.discarded, m.conflicts, m.sessions, m.lost, commands, retries,
 		m.commitSeconds, m.commitCommands, m.commitHits, m.skipped, m.lagMessages, m.lagSeconds, m.uncommitted, m.catchUp,
-		m.clockDifference, m.fleetWorkers, m.held)
+		m.clockDifference, m.fleetWorkers, m.held, m.unmet, m.rules, reloadFailures)
 	return m
 }
 
-// start makes a stream's counters exist at zero, so that a rate sees the first step.
+// start creates a stream's series at zero, so that a rate sees the first step.
 func (m *metrics) start(stream string) {
-	for _, c := range []*prometheus.CounterVec{m.messages, m.hits, m.discarded, m.conflicts, m.lost} {
+	for _, c := range []*prometheus.CounterVec{m.messages, m.hits, m.discarded, m.conflicts, m.lost, m.unmet} {
 		c.WithLabelValues(stream)
 	}
+	m.catchUp.WithLabelValues(stream) // set only when far behind
 	m.skipped.WithLabelValues(stream, skippedMarker)
-	for _, reason := range reasons {
-		m.rejects.WithLabelValues(stream, reason)
+	for _, reason := range hit.Reasons {
+		m.rejects.WithLabelValues(stream, string(reason))
 	}
 }
 
-// end removes a stream's gauges: a stream that is not ours has no lag here.
+// end removes a stream's gauges: a worker has no lag in a stream that it does not read.
 func (m *metrics) end(stream string) {
 	m.lagMessages.DeleteLabelValues(stream)
 	m.lagSeconds.DeleteLabelValues(stream)

@@ -4,48 +4,57 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
 )
 
-// A stream may copy others. What it holds is then not all that was stored, and that
-// it has been read to its end says nothing of the hits that are still on their way.
+// A stream may copy others. It then may not hold everything that was stored. Even if a worker
+// has read such a stream to its end, hits may still be on their way to it.
 //
-// A mirror keeps the sequences and the times of its origin, so the origin is asked
-// itself: what it had stored when it answered is in the mirror if the mirror, asked
-// afterwards, has its last message. What the mirror reports of the link will not do:
-// "active" is set when a link is made anew, before anything has come over it, and
-// "lag" is that of the last message that came (seen with nats-server 2.15).
+// A mirror keeps the sequences and the times of its origin, so the worker asks the origin
+// itself, and the mirror afterwards. If the mirror has the origin's last message, it has
+// everything that the origin had stored when it answered. What the mirror reports about the link
+// is not enough: "active" is set when a link is made anew, before anything has come over
+// it, and "lag" is that of the last message that came (seen with nats-server 2.15).
 //
-// A stream with sources gives messages sequences and times of its own. For its as_of
-// a hit is stored when it arrives; but the end is only as of when the sources were heard.
+// A stream with sources gives messages sequences and times of its own. For its as_of, a hit is
+// stored when it arrives. Beyond the last message that arrived from any of them, the stream's end is
+// known only up to the moment at which all sources were last heard.
 
-// originWithin bounds all looks for one state of an origin in a cluster.
-const originWithin = 4 * time.Second
+const (
+	// originWithin bounds all looks for one state of an origin in a cluster.
+	originWithin = 4 * time.Second
+	// sourceSilent is how long a source is not heard before the log says so. A server hears a
+	// source that has nothing to say every second.
+	sourceSilent = 5 * time.Second
+)
 
-var errBehind = errors.New("it has messages that have not arrived")
+var (
+	errBehind = errors.New("it has messages that have not arrived")
+	errSilent = fmt.Errorf("it has not been heard for %s", sourceSilent)
+)
 
-// originLook is what the origin of a mirror had stored.
+// originLook is what the origin of a mirror had stored when it was asked.
 type originLook struct {
 	state streamState
 	err   error
 }
 
-// askOrigin asks before the mirror is asked itself.
+// askOrigin asks the origin of a mirror. It must be called before the mirror itself is asked.
 func (j *jetStreamSource) askOrigin(ctx context.Context) originLook {
 	mirror := j.handle.CachedInfo().Config.Mirror
 	if mirror == nil || j.far {
 		return originLook{}
 	}
 	if j.origin == nil {
-		js := j.js
-		if mirror.External != nil && mirror.External.APIPrefix != "" {
-			var err error
-			if js, err = jetstream.NewWithAPIPrefix(j.js.Conn(), mirror.External.APIPrefix); err != nil {
-				return originLook{err: err}
-			}
+		js, err := boot.OriginJetStream(j.js, mirror.External)
+		if err != nil {
+			return originLook{err: err}
 		}
 		j.origin = &jetStreamSource{js: js, name: mirror.Name, far: true}
 	}
@@ -59,55 +68,91 @@ func (j *jetStreamSource) askOrigin(ctx context.Context) originLook {
 	return originLook{state, err}
 }
 
-// bound sets the moment at which a state was the end back to what is known of the
-// origins, and to the last message if that is nothing.
+// bound moves the moment for which a state is known to be the end back to what is known about
+// the origins. If nothing is known about them, that is the time of the last message.
 func (j *jetStreamSource) bound(s *streamState, info *jetstream.StreamInfo, origin originLook) {
-	known, why := s.at, error(nil)
-	if s.mirror = info.Config.Mirror != nil; s.mirror {
-		known = origin.state.at
-		switch {
-		case origin.err != nil:
-			why = origin.err
-		case j.far:
-			why = errors.New("it is a mirror itself")
-		case s.last < origin.state.last, s.endStored() < origin.state.endStored(): // or another incarnation's
-			why = errBehind
-		}
-		if why != nil {
-			why = fmt.Errorf("stream %s mirrors %s: %w", j.name, info.Config.Mirror.Name, why)
-		}
+	s.mirror = info.Config.Mirror != nil
+	why := j.boundMirror(s, info, origin)
+	heard, whySource := heardSources(info)
+	if whySource != nil {
+		why = fmt.Errorf("stream %s has the source %w", j.name, whySource)
 	}
-	for _, source := range info.Sources {
-		switch {
-		case source.Error != nil:
-			why = source.Error
-		case source.Active < 0:
-			why = errors.New("it has not been heard yet")
-		case source.Lag > 0:
-			why = errBehind
-		default:
-			known = min(known, info.TimeStamp.Add(-source.Active).UnixMilli())
-			continue
-		}
-		why = fmt.Errorf("stream %s has the source %s: %w", j.name, source.Name, why)
-		break
+	if why != nil && !errors.Is(why, errSilent) {
+		s.at = min(s.at, s.endStored()/1e6)
 	}
-	if why != nil {
-		known = s.endStored() / 1e6
-	}
-	s.at = min(s.at, known)
+	s.at = min(s.at, heard)
 	if j.unsure != nil && !errors.Is(why, errBehind) {
 		j.unsure(why)
 	}
 }
 
-// sayUnsure says once, and again after it was known, why the end of a stream that copies others is not.
+// boundMirror bounds the end of a mirror by its origin's, or says why that is not known.
+func (j *jetStreamSource) boundMirror(s *streamState, info *jetstream.StreamInfo, origin originLook) (why error) {
+	if !s.mirror {
+		return nil
+	}
+	switch {
+	case origin.err != nil:
+		why = origin.err
+	case j.far:
+		why = errors.New("it is a mirror itself")
+	case s.last < origin.state.last, s.endStored() < origin.state.endStored(): // or another incarnation's
+		why = errBehind
+	default:
+		s.at = min(s.at, origin.state.at)
+		return nil
+	}
+	return fmt.Errorf("stream %s mirrors %s: %w", j.name, info.Config.Mirror.Name, why)
+}
+
+// heardSources returns the moment at which all sources were last heard, in Unix milliseconds, and why
+// one of them may have more.
+func heardSources(info *jetstream.StreamInfo) (heard int64, why error) {
+	heard = math.MaxInt64
+	for _, source := range info.Sources {
+		var trouble error
+		switch {
+		case source.Error != nil:
+			trouble = source.Error
+		case source.Active < 0:
+			trouble = errors.New("it has not been heard yet")
+		case source.Lag > 0:
+			trouble = errBehind
+		case source.Active > sourceSilent:
+			trouble = errSilent
+		}
+		if source.Active >= 0 {
+			heard = min(heard, info.TimeStamp.Add(-source.Active).UnixMilli())
+		}
+		if weight(trouble) > weight(why) {
+			why = fmt.Errorf("%s: %w", source.Name, trouble)
+		}
+	}
+	return heard, why
+}
+
+// weight orders troubles by what they leave known: of a silent source its last moment, of one that is behind
+// that it is alive.
+func weight(trouble error) int {
+	switch {
+	case trouble == nil:
+		return 0
+	case errors.Is(trouble, errSilent):
+		return 1
+	case errors.Is(trouble, errBehind):
+		return 2
+	}
+	return 3
+}
+
+// sayUnsure returns a function that logs why the end of a stream that copies others is not known. It
+// does so once, and again only after the end was known in between.
 func (w *worker) sayUnsure(name string) func(error) {
 	var said atomic.Bool
 	return func(why error) {
 		switch was := said.Swap(why != nil); {
 		case why != nil && !was:
-			w.log.Warn().Err(why).Str("stream", name).Msg("how far this copy has got is not known: as_of stays at its last message")
+			w.log.Warn().Err(why).Str("stream", name).Msg("how far this copy has got is not known: as_of passes only what has arrived")
 		case why == nil && was:
 			w.log.Info().Str("stream", name).Msg("how far this copy has got is known again")
 		}

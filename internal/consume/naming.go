@@ -9,28 +9,34 @@ import (
 	"tallyroll/internal/window"
 )
 
-// The counter of a hit that names none follows from its message's subject and the
-// subjects of the stream. Those can be edited at any time, and a message can be read
-// again after that, by some shards only. Its counter must be the same then: another
-// one may be on another shard, which has or has not passed the message, so the hit
-// would count twice or not at all.
+// If a hit names no counter, its counter follows from the message's subject and the
+// subjects of the stream. If there are rules, an event's counters follow from them. Somebody can edit
+// either at any time, and some shards may read the message again afterwards. The counters must then
+// still be the same. A different counter may be on a different shard, which may or may not have
+// passed the message, so the hit would count twice or not at all.
 //
-// So what names are made from is a version. Every cursor lists the versions, and a new
-// one begins at the first sequence that no shard has passed. All cursors list it
-// before anything is read by it. What lies before is read by the version in whose time
-// it was first read.
+// So the stream's subjects and the rules have versions. Every cursor lists the versions, and a new
+// version begins at the first sequence that no shard has passed. A session reads by a new version only
+// after all cursors list it, and after Redis has the text of its rules. It reads earlier messages by
+// the version that was in force when they were first read.
 
-// naming is what the counters of a stream's messages are named by from a sequence on.
+// naming is what names the counters of a stream's messages from a sequence on.
 type naming struct {
 	From     uint64   `json:"from"`
-	Subjects []string `json:"subjects"` // of the stream
+	Subjects []string `json:"subjects"`        // of the stream
+	Rules    string   `json:"rules,omitempty"` // fingerprint; empty if there were none
+}
+
+// same reports whether two versions differ in nothing but where they begin.
+func (n naming) same(o naming) bool {
+	return n.Rules == o.Rules && slices.Equal(n.Subjects, o.Subjects)
 }
 
 // namings are the versions of a stream, in the order of From.
 type namings []naming
 
-// maxNamings bounds what a cursor takes. Messages from before the oldest version that
-// is kept are named by that one.
+// maxNamings bounds how many versions a cursor lists. Messages from before the oldest version that
+// is kept are named by that version, unless a version has rules: see unknown.
 const maxNamings = 32
 
 // parseNamings reads the field of a cursor.
@@ -54,44 +60,92 @@ func (n namings) String() string {
 	return strings.TrimSpace(out.String())
 }
 
-// namingsAfter are the versions by which a stream is read from these cursors on, if its
-// subjects are now these. The cursor that is furthest on was moved there by all
-// versions up to its place; those that begin after it were never used.
-func namingsAfter(cursors []window.Cursor, subjects []string) (namings, error) {
+// ruled reports whether any version has rules.
+func (n namings) ruled() bool {
+	return slices.ContainsFunc(n, func(n naming) bool { return n.Rules != "" })
+}
+
+// after returns the versions by which messages after a sequence are read.
+func (n namings) after(seq uint64) namings {
+	for len(n) > 1 && n[1].From <= seq+1 {
+		n = n[1:]
+	}
+	return n
+}
+
+// unknown returns the last of the messages after a sequence whose version is no longer listed, or 0 if all
+// are known. If no version has rules, the oldest one also names what came before it.
+func (n namings) unknown(seq uint64) uint64 {
+	if first := n[0].From; n.ruled() && first > seq+1 {
+		return first - 1
+	}
+	return 0
+}
+
+// versions are how a stream is read from some cursors on.
+type versions struct {
+	namings
+	begin bool // no shard has passed the beginning of the last one yet
+	rules bool // there are rules, or were
+}
+
+// namingsAfter returns the versions by which a stream is read from these cursors on, if its
+// subjects and the rules are now those of now. The cursor that is furthest on lists all versions up to
+// its place. A version that begins after that place, and after rejected, was never used. rejected is
+// the last message of which a reject may have been stored without any cursor having passed it, or 0:
+// the version that refused a message must also be the one that counts it.
+func namingsAfter(cursors []window.Cursor, now naming, rejected uint64) (found versions, err error) {
 	var furthest window.Cursor
 	for _, c := range cursors {
 		if c.Furthest() > furthest.Furthest() || c.Furthest() == furthest.Furthest() && furthest.Naming == "" {
 			furthest = c
 		}
 	}
-	out, err := parseNamings(furthest.Naming)
+	listed, err := parseNamings(furthest.Naming)
 	if err != nil {
-		return nil, err
+		return versions{}, err
 	}
-	out = slices.DeleteFunc(out, func(n naming) bool { return n.From > furthest.Furthest() })
+	used := max(furthest.Furthest(), rejected)
+	out := slices.DeleteFunc(slices.Clone(listed), func(n naming) bool { return n.From > used })
+	ruled := now.Rules != "" || listed.ruled()
+	if len(out) == 0 && used > 0 && ruled && len(listed) == 0 {
+		out = namings{{From: 1, Subjects: now.Subjects}} // the cursor's messages were read before there were rules
+	}
 	switch {
 	case len(out) == 0:
-		out = namings{{From: 1, Subjects: subjects}}
-	case !slices.Equal(out[len(out)-1].Subjects, subjects):
-		out = append(out, naming{From: furthest.Furthest() + 1, Subjects: subjects})
+		now.From = 1
+		if ruled {
+			now.From = used + 1
+		}
+		out = namings{now}
+	case !out[len(out)-1].same(now):
+		now.From = used + 1
+		out = append(out, now)
 	}
-	return out[max(0, len(out)-maxNamings):], nil
+	return versions{out[max(0, len(out)-maxNamings):], out[len(out)-1].From > furthest.Furthest(), ruled}, nil
 }
 
-// namer names the counters of messages that come in order.
+// namer names the counters of messages, which must come in order.
 type namer struct {
 	subjects subjects
+	rules    string // fingerprint of the rules in force; empty for none
 	later    namings
 }
 
 func newNamer(n namings) namer {
-	return namer{subjects: newSubjects(n[0].Subjects), later: n[1:]}
+	return namer{subjects: newSubjects(n[0].Subjects), rules: n[0].Rules, later: n[1:]}
 }
 
-// counter is the counter of a message that names none.
-func (n *namer) counter(seq uint64, subject string) string {
+// reach makes the version that a message belongs to the one in force.
+func (n *namer) reach(seq uint64) {
 	for len(n.later) > 0 && seq >= n.later[0].From {
 		*n = newNamer(n.later)
 	}
+}
+
+// counter returns the counter for a message that names none itself. The rules are those for this message from
+// then on.
+func (n *namer) counter(seq uint64, subject string) string {
+	n.reach(seq)
 	return n.subjects.counter(subject)
 }

@@ -33,7 +33,7 @@ func TestNamingsAfter(t *testing.T) {
 		{"a worker that was fenced had begun a version", []window.Cursor{at(12, "["+one+"]"), at(10, "["+one+","+two+"]")}, "b.>", "[" + one + `,{"from":13,"subjects":["b.>"]}]`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := namingsAfter(test.cursors, []string{test.subject})
+			got, err := namingsAfter(test.cursors, naming{Subjects: []string{test.subject}}, 0)
 			if err != nil || got.String() != test.want {
 				t.Errorf("%s, %v\nwant %s", got, err, test.want)
 			}
@@ -43,16 +43,64 @@ func TestNamingsAfter(t *testing.T) {
 	for i := range uint64(maxNamings) {
 		many = append(many, naming{From: 1 + i, Subjects: []string{fmt.Sprintf("s%d.>", i)}})
 	}
-	if got, err := namingsAfter([]window.Cursor{at(100, many.String())}, []string{"new.>"}); err != nil || len(got) != maxNamings || got[0].From != 2 || got[maxNamings-1].From != 101 {
-		t.Errorf("%d versions from %d to %d, %v", len(got), got[0].From, got[len(got)-1].From, err)
+	if got, err := namingsAfter([]window.Cursor{at(100, many.String())}, naming{Subjects: []string{"new.>"}}, 0); err != nil || len(got.namings) != maxNamings || got.namings[0].From != 2 || got.namings[maxNamings-1].From != 101 {
+		t.Errorf("%d versions: %s, %v", len(got.namings), got, err)
 	}
-	if _, err := namingsAfter([]window.Cursor{at(1, "{")}, nil); err == nil {
+	if _, err := namingsAfter([]window.Cursor{at(1, "{")}, naming{}, 0); err == nil {
 		t.Error("a field that is no list of versions is taken")
 	}
 }
 
+// Rules are part of a version, as the subjects are.
+func TestNamingsWithRules(t *testing.T) {
+	const none, one, two = `{"from":1,"subjects":["a.>"]}`, `{"from":1,"subjects":["a.>"],"rules":"A"}`, `{"from":11,"subjects":["a.>"],"rules":"B"}`
+	at := func(seq uint64, versions string) window.Cursor { return window.Cursor{Seq: seq, Naming: versions} }
+	for _, test := range []struct {
+		name     string
+		cursors  []window.Cursor
+		rules    string
+		rejected uint64
+		want     string
+		begins   bool
+	}{
+		{"nothing is counted yet", []window.Cursor{at(0, ""), at(0, "")}, "A", 0, "[" + one + "]", true},
+		{"cursors of before there were versions", []window.Cursor{at(7, ""), at(10, "")}, "B", 0, "[" + none + "," + two + "]", true},
+		{"the first rules", []window.Cursor{at(7, "["+none+"]"), at(10, "["+none+"]")}, "B", 0, "[" + none + "," + two + "]", true},
+		{"the same rules", []window.Cursor{at(7, "["+one+"]"), at(10, "["+one+"]")}, "A", 0, "[" + one + "]", false},
+		{"other rules", []window.Cursor{at(7, "["+one+"]"), at(10, "["+one+"]")}, "B", 0, "[" + one + "," + two + "]", true},
+		{"no rules any more", []window.Cursor{at(10, "["+one+"]")}, "", 0, "[" + one + `,{"from":11,"subjects":["a.>"]}]`, true},
+		{"other rules, and not all cursors were written", []window.Cursor{at(7, "["+one+","+two+"]"), at(10, "["+one+"]")}, "B", 0, "[" + one + "," + two + "]", true},
+		{"back before anything was read", []window.Cursor{at(10, "["+one+","+two+"]")}, "A", 0, "[" + one + "]", false},
+		{"back", []window.Cursor{at(7, "["+one+","+two+"]"), at(20, "["+one+","+two+"]")}, "A", 0, "[" + one + "," + two + `,{"from":21,"subjects":["a.>"],"rules":"A"}]`, true},
+		{"other rules, and rejects are stored of what no shard has passed", []window.Cursor{at(7, "["+one+"]"), at(8, "["+one+"]")}, "B", 10, "[" + one + "," + two + "]", true},
+		{"the same, of a version that no shard has passed", []window.Cursor{at(8, "["+one+","+two+"]")}, "C", 12, "[" + one + "," + two + `,{"from":13,"subjects":["a.>"],"rules":"C"}]`, true},
+		{"the same, of the first message", []window.Cursor{at(0, "["+one+"]")}, "B", 10, "[" + one + "," + two + "]", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := namingsAfter(test.cursors, naming{Subjects: []string{"a.>"}, Rules: test.rules}, test.rejected)
+			if err != nil || got.String() != test.want || got.begin != test.begins || !got.rules {
+				t.Errorf("%s, %v, %v\nwant %s, %v", got, got.begin, err, test.want, test.begins)
+			}
+		})
+	}
+	versions := namings{{From: 5, Rules: "A"}, {From: 11, Rules: "B"}, {From: 21}}
+	for seq, want := range map[uint64]int{0: 3, 9: 3, 10: 2, 19: 2, 20: 1, 100: 1} {
+		if got := len(versions.after(seq)); got != want {
+			t.Errorf("after message %d: %d versions, want %d", seq, got, want)
+		}
+	}
+	for seq, want := range map[uint64]uint64{0: 4, 3: 4, 4: 0, 20: 0} {
+		if got := versions.unknown(seq); got != want {
+			t.Errorf("after message %d: unknown up to %d, want %d", seq, got, want)
+		}
+	}
+	if got := (namings{{From: 5}, {From: 11}}).unknown(0); got != 0 {
+		t.Errorf("without rules: unknown up to %d", got)
+	}
+}
+
 func TestNamer(t *testing.T) {
-	n := newNamer(namings{{1, []string{"hits.>"}}, {11, []string{"hits.a.>"}}, {12, []string{"other"}}, {20, nil}})
+	n := newNamer(namings{{From: 1, Subjects: []string{"hits.>"}}, {From: 11, Subjects: []string{"hits.a.>"}}, {From: 12, Subjects: []string{"other"}}, {From: 20}})
 	for _, test := range []struct {
 		seq  uint64
 		want string
@@ -119,12 +167,16 @@ func TestSubjectsEditedWhileShardsAreBehind(t *testing.T) {
 	r.compare(want)
 }
 
-// passed waits until as_of has passed a moment (Unix milliseconds).
+// passed waits until as_of of all shards has passed a moment (Unix milliseconds).
 func (r *rig) passed(moment int64) {
 	r.t.Helper()
+	var questions []window.Question
+	for i := range 16 * testLayout.Shards { // enough names for every shard to have one
+		questions = append(questions, window.Question{Counter: fmt.Sprint(i), Span: window.Last(time.Hour)})
+	}
 	stack.Eventually(r.t, soon, "as_of to pass what was published", func() (bool, string) {
-		got, err := r.answer()
-		return err == nil && got.AsOf > moment, fmt.Sprintf("%+v %v, called at %d", got, err, moment)
+		got, err := r.reader.Answer(r.t.Context(), questions)
+		return err == nil && got.AsOf > moment, fmt.Sprintf("%d, %v, called at %d", got.AsOf, err, moment)
 	})
 }
 

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -10,71 +9,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/puback"
 )
 
-// A core publish to a subject that no stream takes is lost without a word. So a
-// worker looks where the subject of hits leads, with a message that no stream can
-// store: it expects a stream whose name cannot be one, and whichever stream takes
-// the subject refuses it and gives its name.
+// If a producer publishes with core NATS to a subject that no stream takes, the message is lost
+// without a word. So a worker probes where the subject of hits leads.
 
-const (
-	probeToken  = "tallyroll-probe"
-	probeStream = "no stream has a name with spaces"
-	probeWithin = 2 * time.Second
-	// probeAgain is how often a bad end is looked at again.
-	probeAgain = 30 * time.Second
-)
+// probeAgain is how often the worker probes again while hits do not reach a stream that is counted.
+const probeAgain = 30 * time.Second
 
-var (
-	errNoTaker   = errors.New("no stream takes it")
-	errMayNot    = errors.New("this user may not publish there")
-	errNoAnswer  = errors.New("nothing has answered")
-	errProbeKept = errors.New("the message was stored")
-)
-
-// taker is the stream that takes a subject, which may have wildcards.
-func taker(ctx context.Context, conn *nats.Conn, subject string) (string, error) {
-	tokens := strings.Split(subject, ".")
-	for i, token := range tokens {
-		if token == "*" || token == ">" {
-			tokens[i] = probeToken
-		}
-	}
-	m := nats.NewMsg(strings.Join(tokens, "."))
-	m.Header.Set(jetstream.ExpectedStreamHeader, probeStream)
-	ctx, cancel := context.WithTimeout(ctx, probeWithin)
-	defer cancel()
-	reply, err := conn.RequestMsgWithContext(ctx, m)
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		return "", errNoTaker
-	case err != nil:
-		if last := conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), m.Subject) {
-			return "", errMayNot
-		}
-		return "", errors.Join(errNoAnswer, err)
-	}
-	var answer struct {
-		Error  *jetstream.APIError `json:"error"`
-		Stream string              `json:"stream"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil || answer.Stream == "" {
-		return "", fmt.Errorf("%w: something that is no stream did", errNoAnswer) // a service that listens there
-	}
-	if answer.Error == nil {
-		return answer.Stream, errProbeKept
-	}
-	return answer.Stream, nil
-}
-
-// probe looks, when the streams that are read have changed and for as long as it
-// does not lead to one of them, where the subject of hits leads, and says so.
+// probe finds out where the subject of hits leads, and logs it. It does so when the streams
+// that are read have changed, and for as long as the subject leads to none of them.
 func (w *worker) probe(ctx context.Context, all []string) {
-	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !w.settings.Streams.match(name) })
+	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !w.settings.Streams.Match(name) })
 	slices.Sort(read)
 	is := strings.Join(read, " ")
 	if is == w.probed.streams && (!w.probed.bad.Load() || time.Since(w.probed.at) < probeAgain) {
@@ -83,11 +33,11 @@ func (w *worker) probe(ctx context.Context, all []string) {
 	again := is == w.probed.streams
 	w.probed.streams, w.probed.at = is, time.Now()
 	w.running.Go(func() {
-		stream, err := taker(ctx, w.js.Conn(), w.settings.Subject)
+		stream, err := puback.Taker(ctx, w.js.Conn(), w.settings.Subject)
 		if ctx.Err() != nil {
 			return
 		}
-		bad := errors.Is(err, errNoTaker) || err == nil && !w.settings.Streams.match(stream) && !w.copied(ctx, read, stream)
+		bad := errors.Is(err, puback.ErrNoStream) || err == nil && !w.settings.Streams.Match(stream) && !w.copied(ctx, read, stream)
 		if was := w.probed.bad.Swap(bad); was == bad && again {
 			return
 		}
@@ -95,7 +45,7 @@ func (w *worker) probe(ctx context.Context, all []string) {
 	})
 }
 
-// copied reports whether a stream that is read copies another one, which may be of another domain.
+// copied reports whether a stream that is read copies the stream origin, which may be in another domain.
 func (w *worker) copied(ctx context.Context, read []string, origin string) bool {
 	return slices.ContainsFunc(read, func(name string) bool {
 		handle, err := w.js.Stream(ctx, name)
@@ -108,7 +58,7 @@ func (w *worker) copied(ctx context.Context, read []string, origin string) bool 
 	})
 }
 
-// sayTaker says where hits go, and what to do if they are not counted.
+// sayTaker logs where hits go, and what to do if they are not counted.
 func (w *worker) sayTaker(bad bool, read []string, stream string, err error) {
 	subject := w.settings.Subject
 	line := w.log.Warn().Str("subject", subject).Strs("streams", read)
@@ -121,20 +71,20 @@ func (w *worker) sayTaker(bad bool, read []string, stream string, err error) {
 		w.log.Debug().Str("subject", subject).Str("stream", stream).Msg("hits published to the subject reach a stream that is counted")
 	case err == nil:
 		line.Str("stream", stream).Msgf("hits published to %s go to the stream %s, which INGEST_STREAMS=%s leaves out: they are not counted; add it there", subject, stream, w.settings.Streams)
-	case errors.Is(err, errNoTaker) && partitions > 0:
+	case errors.Is(err, puback.ErrNoStream) && partitions > 0:
 		line.Msgf(`HITS PUBLISHED TO %s ARE LOST: no stream takes that subject, and the server does not map it onto the partitions. Add to the server's configuration (or the account's), as deploy/nats-partitions.conf does, and reload it: mappings { %q: "hitp.{{partition(%d)}}.>" }`,
 			subject, subject, partitions)
-	case errors.Is(err, errNoTaker):
+	case errors.Is(err, puback.ErrNoStream):
 		line.Msgf("hits published to %s are lost: no stream takes that subject; publish to the subjects of the streams, or add it to one of them", subject)
 	default:
-		w.log.Info().Err(err).Str("subject", subject).Msg("whether hits published to the subject reach a stream that is counted could not be looked at")
+		w.log.Info().Err(err).Str("subject", subject).Msg("the worker could not find out whether hits published to the subject reach a stream that is counted")
 	}
 }
 
-// sayIdle says at start which settings have no effect, because the streams are there already.
+// sayIdle logs at start which settings have no effect because the streams already exist.
 func (w *worker) sayIdle(ctx context.Context, all []string) {
 	own, s := w.own(), w.settings
-	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !s.Streams.match(name) })
+	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !s.Streams.Match(name) })
 	if len(read) == 0 {
 		return
 	}
@@ -143,17 +93,17 @@ func (w *worker) sayIdle(ctx context.Context, all []string) {
 	}
 	there := slices.DeleteFunc(slices.Clone(read), func(name string) bool { return own[name] == "" })
 	if s.Partitions > 1 && len(there) == 0 {
-		idle("INGEST_PARTITIONS", s.Partitions, "streams are made only if none matches INGEST_STREAMS; docs/scaling.md says how to go over to several (make HITS_0 by hand, and the next start makes the others)")
+		idle("INGEST_PARTITIONS", s.Partitions, "streams are made only if none matches INGEST_STREAMS; docs/scaling.md says how to change to several (make HITS_0 by hand, and the next start makes the others)")
 	}
 	if s.Partitions == 1 && len(there) == 0 && s.isSet("Subject", s.Subject) {
-		idle("INGEST_SUBJECT", s.Subject, "it is the subject of a stream HITS that would be made if none matched INGEST_STREAMS")
+		idle("INGEST_SUBJECT", s.Subject, "it is the subject of the stream HITS, which is made only if no stream matches INGEST_STREAMS")
 	}
 	for _, name := range there {
 		asking, cancel := context.WithTimeout(ctx, lookWithin)
 		handle, err := w.js.Stream(asking, name)
 		cancel()
 		if err != nil {
-			continue // what cannot be looked at now is said by others
+			continue // other log lines report streams that do not answer
 		}
 		have := handle.CachedInfo().Config
 		if s.Partitions == 1 && s.isSet("Subject", s.Subject) && !slices.Contains(have.Subjects, s.Subject) {
@@ -168,7 +118,7 @@ func (w *worker) sayIdle(ctx context.Context, all []string) {
 	}
 }
 
-// isSet reports whether a setting differs from its default: one that was left alone needs no word.
+// isSet reports whether a setting differs from its default. If it does not, there is nothing to log.
 func (Settings) isSet(field, value string) bool { return value != defaultOf(field) }
 
 func defaultOf(field string) string {
@@ -177,6 +127,6 @@ func defaultOf(field string) string {
 }
 
 func defaultMaxAge() time.Duration {
-	d, _ := boot.ParseDuration(defaultOf("MaxAge")) // the tag is read so at every start
+	d, _ := boot.ParseDuration(defaultOf("MaxAge")) // every start parses this tag, so it is valid
 	return d
 }

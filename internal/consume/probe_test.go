@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/puback"
 	"tallyroll/tests/stack"
 )
 
@@ -48,13 +49,13 @@ func TestTaker(t *testing.T) {
 		{"hits.>", "HITS", nil, nil},
 		{"hits.*.b", "HITS", nil, nil},
 		{"one.*.x", "ONE", nil, nil},
-		{"one.>", "", errNoTaker, nil}, // the tokens of a hit are not known
-		{"hitp.0.>", "", errNoTaker, nil},
-		{"deaf.>", "", errNoAnswer, nil},
-		{"chatty.>", "", errNoAnswer, nil},
-		{"hits.>", "", errMayNot, []nats.Option{nats.UserInfo("mute", "mute")}},
+		{"one.>", "", puback.ErrNoStream, nil}, // the tokens of a hit are not known
+		{"hitp.0.>", "", puback.ErrNoStream, nil},
+		{"deaf.>", "", puback.ErrNoAnswer, nil},
+		{"chatty.>", "", puback.ErrNoAnswer, nil},
+		{"hits.>", "", puback.ErrMayNot, []nats.Option{nats.UserInfo("mute", "mute")}},
 	} {
-		stream, err := taker(t.Context(), broker.Conn(test.options...), test.subject)
+		stream, err := puback.Taker(t.Context(), broker.Conn(test.options...), test.subject)
 		if stream != test.stream || !errors.Is(err, test.err) || err != nil && test.err == nil {
 			t.Errorf("%s: %q, %v, want %q, %v", test.subject, stream, err, test.stream, test.err)
 		}

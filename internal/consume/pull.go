@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,42 +12,46 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
 )
 
 const (
-	// pullMessages are asked for at a time, and asked for again when so few are on
-	// their way: measured better than 1,000 and 50,000.
+	// pullMessages is how many messages one request asks for. When no more than that are on
+	// their way, the feed asks again. 10,000 measured better than 1,000 and 50,000.
 	pullMessages = 10_000
 	maxPullOne   = 16 << 20 // bytes: bounds what is buffered of large messages, as does the worker's share
 	pullExpiry   = 30 * time.Second
-	// heartbeat: a consumer that is silent for some of them is given up. It lives on
-	// one server of a cluster and dies with it, which nobody says.
+	// heartbeat is how often the server shows that the consumer is there. The feed gives up a
+	// consumer that misses silentHeartbeats of them: it lives on one server of a cluster and dies with
+	// that server, and nobody announces that.
 	heartbeat        = time.Second
 	silentHeartbeats = 2
 )
 
-// jetStreamReading reads with an unfiltered pull consumer. It asks for messages
-// itself, by the request that the client library's Consume sends: that takes locks,
-// sets timers and makes values for each message, which was a third of the time
-// of reading. Whatever it does not understand ends the reading; the next one begins at the cursors.
+// jetStreamFeed reads with an unfiltered pull consumer. It sends the request for messages
+// itself, in the form that the client library's Consume sends. Consume takes locks, sets timers
+// and makes values for each message, which was a third of the time of reading. Anything unexpected
+// ends the reading, and the next session begins at the cursors.
 //
-// The library's self-healing ("ordered") consumer is not used either: it resets
-// in silence, and every reset is a moment at which the stream may have changed.
-type jetStreamReading struct {
+// The feed does not use the library's self-healing ("ordered") consumer either: that resets
+// silently, and at every reset the stream may have changed.
+type jetStreamFeed struct {
 	source   *jetStreamSource
 	conn     *nats.Conn
 	consumer *jetstream.ConsumerInfo
+	next     string // the subject of requests
 	request  pullRequest
 
 	subscription *nats.Subscription
-	coming       int           // messages that were asked for and have not come; of the subscription's goroutine
-	steps        atomic.Uint64 // of deliveries: odd within one
+	coming       int           // messages asked for that have not come; the subscription's goroutine owns it
+	steps        atomic.Uint64 // begins and ends of deliveries: odd during one
 	ended        sync.Once
 	done         chan struct{}
 }
 
-// pullRequest asks a consumer for messages: until there have been so many, or so
-// many bytes, or it expires. Meanwhile the server shows at every heartbeat that it is there.
+// pullRequest asks a consumer for messages. It ends after a number of messages, after a number of
+// bytes, or when it expires. Until then the server sends heartbeats.
 type pullRequest struct {
 	Batch     int           `json:"batch"`
 	MaxBytes  int           `json:"max_bytes"`
@@ -54,16 +59,20 @@ type pullRequest struct {
 	Heartbeat time.Duration `json:"idle_heartbeat"`
 }
 
-func (j *jetStreamSource) open(ctx context.Context, from uint64) (reading, error) {
-	consumer, err := j.handle.CreateConsumer(ctx, ephemeral(jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
-	}))
+func (j *jetStreamSource) open(ctx context.Context, from uint64) (feed, error) {
+	config := ephemeral(jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
+	create := j.pulled
+	if boot.IsImported(j.js) {
+		create = j.pushed
+	}
+	consumer, err := create(ctx, config)
 	if err != nil {
 		return nil, j.failed(fmt.Sprintf("read from %d", from), err)
 	}
 	conn := j.js.Conn()
-	r := &jetStreamReading{source: j, conn: conn, consumer: consumer.CachedInfo(), done: make(chan struct{})}
-	// Two requests are under way, and the largest message must fit into one.
+	r := &jetStreamFeed{source: j, conn: conn, consumer: consumer, done: make(chan struct{})}
+	r.next = boot.JetStreamSubject(j.js, "CONSUMER.MSG.NEXT."+r.consumer.Stream+"."+r.consumer.Name)
+	// Two requests are under way at once, and the largest message must fit into one.
 	r.request = pullRequest{pullMessages, max(j.bytes/2, 2*int(conn.MaxPayload())), pullExpiry, heartbeat}
 	if most := r.consumer.Config.MaxRequestBatch; most > 0 { // a server can be told to allow less
 		r.request.Batch = min(r.request.Batch, most)
@@ -71,9 +80,17 @@ func (j *jetStreamSource) open(ctx context.Context, from uint64) (reading, error
 	return r, nil
 }
 
-func (r *jetStreamReading) pending() uint64 { return r.consumer.NumPending }
+func (j *jetStreamSource) pulled(ctx context.Context, config jetstream.ConsumerConfig) (*jetstream.ConsumerInfo, error) {
+	consumer, err := j.handle.CreateConsumer(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return consumer.CachedInfo(), nil
+}
 
-func (r *jetStreamReading) start(deliver func(delivery), lost func(error)) error {
+func (r *jetStreamFeed) pending() uint64 { return r.consumer.NumPending }
+
+func (r *jetStreamFeed) start(deliver func(delivery), lost func(error)) error {
 	var once sync.Once
 	fail := func(err error) { once.Do(func() { lost(err) }) }
 	reconnected := r.conn.StatusChanged(nats.CONNECTED)
@@ -95,15 +112,15 @@ func (r *jetStreamReading) start(deliver func(delivery), lost func(error)) error
 	return nil
 }
 
-// subscribe asks for the first messages and has handle called for each.
-func (r *jetStreamReading) subscribe(handle nats.MsgHandler) (err error) {
-	inbox := r.conn.NewInbox()
+// subscribe asks for the first messages and passes each message to handle.
+func (r *jetStreamFeed) subscribe(handle nats.MsgHandler) (err error) {
+	inbox := cmp.Or(r.consumer.Config.DeliverSubject, r.conn.NewInbox())
 	r.coming = r.request.Batch
 	if r.subscription, err = r.conn.Subscribe(inbox, handle); err != nil {
 		return err
 	}
-	// The requests are the limit.
-	if err = r.subscription.SetPendingLimits(-1, -1); err == nil {
+	// No limit here: the requests, or the flow control, bound what is pending.
+	if err = r.subscription.SetPendingLimits(-1, -1); err == nil && !r.isPushed() {
 		err = r.ask(inbox)
 	}
 	if err != nil {
@@ -112,18 +129,23 @@ func (r *jetStreamReading) subscribe(handle nats.MsgHandler) (err error) {
 	return err
 }
 
-func (r *jetStreamReading) ask(inbox string) error {
+func (r *jetStreamFeed) ask(inbox string) error {
 	body, err := json.Marshal(r.request)
 	if err != nil {
 		return err
 	}
-	return r.conn.PublishRequest(jetstream.DefaultAPIPrefix+"CONSUMER.MSG.NEXT."+r.consumer.Stream+"."+r.consumer.Name, inbox, body)
+	return r.conn.PublishRequest(r.next, inbox, body)
 }
 
-// receive handles a message, or the server's word about a request, and asks for
-// more in time. An error means that deliveries can no longer be trusted.
-func (r *jetStreamReading) receive(m *nats.Msg, deliver func(delivery)) error {
-	if m.Reply == "" { // a delivery has a subject to acknowledge it by
+// receive handles a message, or a status that the server sends about a request, and asks for
+// more messages in time. After an error, deliveries can no longer be trusted.
+func (r *jetStreamFeed) receive(m *nats.Msg, deliver func(delivery)) error {
+	if r.isPushed() {
+		if flow := flowControl(m); flow != "" {
+			return r.conn.Publish(flow, nil)
+		}
+	}
+	if m.Reply == "" { // every delivery has a reply subject, so this is a status
 		unused, err := requestEnded(m.Header)
 		if err != nil {
 			return err
@@ -134,19 +156,19 @@ func (r *jetStreamReading) receive(m *nats.Msg, deliver func(delivery)) error {
 		if !ok {
 			return fmt.Errorf("reply subject %q is not one of a delivery", m.Reply)
 		}
-		d.subject, d.data, d.marker = m.Subject, m.Data, isMarker(m)
+		d.subject, d.header, d.data, d.marker = m.Subject, m.Header, m.Data, isMarker(m)
 		deliver(d)
 		r.coming--
 	}
-	if r.coming > r.request.Batch {
+	if r.coming > r.request.Batch || r.isPushed() {
 		return nil
 	}
 	r.coming += r.request.Batch
 	return r.ask(m.Sub.Subject)
 }
 
-// requestEnded is how many of the messages that a request asked for will not
-// come, by what the server says of it. Everything but an ordinary end is an error.
+// requestEnded returns how many of the messages that a request asked for will not
+// come, according to the server's status. Everything but an ordinary end is an error.
 func requestEnded(h nats.Header) (unused int, err error) {
 	status, description := h.Get("Status"), h.Get("Description")
 	switch {
@@ -160,8 +182,8 @@ func requestEnded(h nats.Header) (unused int, err error) {
 	return 0, fmt.Errorf("the server ended the delivery: %s %s", status, description)
 }
 
-// watch notices what no message tells: that the connection is a new one, and silence.
-func (r *jetStreamReading) watch(reconnected chan nats.Status, lost func(error)) {
+// watch notices what no message shows: a new connection, and silence.
+func (r *jetStreamFeed) watch(reconnected chan nats.Status, lost func(error)) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
 	heard, silent := uint64(0), 0
@@ -175,24 +197,28 @@ func (r *jetStreamReading) watch(reconnected chan nats.Status, lost func(error))
 		case <-ticker.C:
 		}
 		silent++
-		// A delivery that waits for room in the buffer is no silence of the server's.
+		// While a delivery waits for room in the buffer, the silence is not the server's.
 		if steps := r.steps.Load(); steps != heard || steps%2 == 1 || !r.conn.IsConnected() {
 			heard, silent = steps, 0
 		}
 	}
-	lost(r.source.failed("read", fmt.Errorf("nothing was heard of the consumer for %s", silentHeartbeats*heartbeat)))
+	hint := ""
+	if r.isPushed() {
+		hint = ": does this account import the delivery subject " + r.consumer.Config.DeliverSubject + "?"
+	}
+	lost(r.source.failed("read", fmt.Errorf("nothing was heard from the consumer for %s%s", silentHeartbeats*heartbeat, hint)))
 }
 
-// skippedMarker is why a message that has no hits is skipped, as the metric says it.
+// skippedMarker is the reason, as the metric names it, for which a message without hits is skipped.
 const skippedMarker = "delete_marker"
 
-// isMarker tells the server's own note that a subject's messages have expired,
-// which a stream with SubjectDeleteMarkerTTL has, from a message that a producer
-// published. Only the very form that nats-server 2.15 writes is one (handleRemovalOrSdm
-// in its filestore.go): no body, these headers and no others. The form alone
-// decides, so that a message is the same whenever it is read, however the stream
-// is configured by then. Nobody publishes it by mistake: the server refuses Nats-TTL in a
-// stream without AllowMsgTTL, and Nats-Rollup in one without AllowRollup.
+// isMarker reports whether a message is a delete marker and not a producer's message. The server
+// writes delete markers into a stream with SubjectDeleteMarkerTTL, to note that a subject's messages
+// have expired. A message is a marker only if it has exactly the form that nats-server 2.15
+// writes (handleRemovalOrSdm in its filestore.go): no body, these headers and no others. The form
+// alone decides, so the answer is the same whenever the message is read, however the stream is
+// configured by then. Nobody publishes this form by mistake: the server refuses Nats-TTL in a stream
+// without AllowMsgTTL, and Nats-Rollup in one without AllowRollup.
 func isMarker(m *nats.Msg) bool {
 	const reason, ttl, rollup, source = "Nats-Marker-Reason", "Nats-TTL", "Nats-Rollup", "Nats-Stream-Source"
 	if len(m.Header) < 3 || len(m.Data) > 0 {
@@ -208,15 +234,15 @@ func isMarker(m *nats.Msg) bool {
 		m.Header.Get(reason) == "MaxAge" && m.Header.Get(rollup) == "sub"
 }
 
-func (r *jetStreamReading) stop() {
+func (r *jetStreamFeed) stop() {
 	r.ended.Do(func() {
 		close(r.done)
-		_ = r.subscription.Unsubscribe() // a closed connection has none
+		_ = r.subscription.Unsubscribe() // fails only if the connection is closed, which ends the subscription, too
 	})
 }
 
-// release deletes the consumer, so that the server need not wait for its silence.
-func (r *jetStreamReading) release() error {
+// release deletes the consumer, so that the server does not have to wait until it expires.
+func (r *jetStreamFeed) release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
 	defer cancel()
 	return r.source.handle.DeleteConsumer(ctx, r.consumer.Name)

@@ -12,17 +12,17 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// reader is a reading of the stream HITS, begun at its first message.
-type reader struct {
-	t       *testing.T
-	js      jetstream.JetStream
-	reading *jetStreamReading
-	seqs    chan uint64
-	lost    chan error
+// feedReader reads the feed of the stream HITS, begun at its first message.
+type feedReader struct {
+	t    *testing.T
+	js   jetstream.JetStream
+	feed *jetStreamFeed
+	seqs chan uint64
+	lost chan error
 }
 
-// startReader makes the stream and reads it with requests that set changes.
-func startReader(t *testing.T, js jetstream.JetStream, set func(*pullRequest)) *reader {
+// startFeed makes the stream and reads it with requests that set changes.
+func startFeed(t *testing.T, js jetstream.JetStream, set func(*pullRequest)) *feedReader {
 	t.Helper()
 	ctx := t.Context()
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}}); err != nil {
@@ -36,24 +36,24 @@ func startReader(t *testing.T, js jetstream.JetStream, set func(*pullRequest)) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{t, js, opened.(*jetStreamReading), make(chan uint64), make(chan error, 8)}
-	set(&r.reading.request)
-	if err := r.reading.start(r.take, func(err error) { r.lost <- err }); err != nil {
+	r := &feedReader{t, js, opened.(*jetStreamFeed), make(chan uint64), make(chan error, 8)}
+	set(&r.feed.request)
+	if err := r.feed.start(r.take, func(err error) { r.lost <- err }); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.reading.stop)
+	t.Cleanup(r.feed.stop)
 	return r
 }
 
 // take holds a delivery until it is expected.
-func (r *reader) take(d delivery) {
+func (r *feedReader) take(d delivery) {
 	select {
 	case r.seqs <- d.seq:
 	case <-r.t.Context().Done():
 	}
 }
 
-func (r *reader) publish(n, size int) {
+func (r *feedReader) publish(n, size int) {
 	r.t.Helper()
 	for range n {
 		if _, err := r.js.Publish(r.t.Context(), "hits.a", make([]byte, size)); err != nil {
@@ -63,7 +63,7 @@ func (r *reader) publish(n, size int) {
 }
 
 // expect waits for so many messages in their order.
-func (r *reader) expect(from, n uint64) {
+func (r *feedReader) expect(from, n uint64) {
 	r.t.Helper()
 	for want := from; want < from+n; want++ {
 		select {
@@ -79,7 +79,7 @@ func (r *reader) expect(from, n uint64) {
 	}
 }
 
-func (r *reader) expectLost(part string) {
+func (r *feedReader) expectLost(part string) {
 	r.t.Helper()
 	select {
 	case err := <-r.lost:
@@ -104,7 +104,7 @@ func TestReadingAsksAgain(t *testing.T) {
 		"by one":      func(r *pullRequest) { r.Batch = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startReader(t, stack.NATS(t).JetStream(), set)
+			r := startFeed(t, stack.NATS(t).JetStream(), set)
 			for round := range uint64(3) {
 				r.publish(40, 700)
 				r.expect(40*round+1, 40)
@@ -117,7 +117,7 @@ func TestReadingAsksAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := startReader(t, n.JetStream(), func(r *pullRequest) { r.Expires, r.Heartbeat = 200*time.Millisecond, 50*time.Millisecond })
+		r := startFeed(t, n.JetStream(), func(r *pullRequest) { r.Expires, r.Heartbeat = 200*time.Millisecond, 50*time.Millisecond })
 		for range 6 {
 			if _, err := asked.NextMsg(soon); err != nil {
 				t.Fatal(err)
@@ -130,33 +130,33 @@ func TestReadingAsksAgain(t *testing.T) {
 
 func TestReadingIsGivenUp(t *testing.T) {
 	t.Run("consumer deleted", func(t *testing.T) {
-		r := startReader(t, stack.NATS(t).JetStream(), func(*pullRequest) {})
+		r := startFeed(t, stack.NATS(t).JetStream(), func(*pullRequest) {})
 		r.publish(1, 0)
 		r.expect(1, 1)
-		if err := r.reading.release(); err != nil {
+		if err := r.feed.release(); err != nil {
 			t.Fatal(err)
 		}
 		r.expectLost("Consumer Deleted")
 	})
 	t.Run("refused", func(t *testing.T) {
-		r := startReader(t, stack.NATS(t).JetStream(), func(r *pullRequest) { r.Heartbeat = r.Expires })
+		r := startFeed(t, stack.NATS(t).JetStream(), func(r *pullRequest) { r.Heartbeat = r.Expires })
 		r.expectLost("the server ended the delivery: 400")
 	})
 	t.Run("reconnected", func(t *testing.T) {
 		n := stack.NATS(t)
-		r := startReader(t, n.JetStream(), func(*pullRequest) {})
+		r := startFeed(t, n.JetStream(), func(*pullRequest) {})
 		n.Stop()
 		n.Start()
 		r.expectLost("") // by whatever is noticed first
 	})
 	t.Run("silence", func(t *testing.T) {
 		n := stack.NATSProcess(t)
-		r := startReader(t, n.JetStream(), func(*pullRequest) {})
+		r := startFeed(t, n.JetStream(), func(*pullRequest) {})
 		r.publish(1, 0)
 		r.expect(1, 1)
 		n.Pause()
 		defer n.Resume()
-		r.expectLost(fmt.Sprintf("nothing was heard of the consumer for %s", silentHeartbeats*heartbeat))
+		r.expectLost(fmt.Sprintf("nothing was heard from the consumer for %s", silentHeartbeats*heartbeat))
 	})
 }
 
@@ -167,7 +167,7 @@ func TestWaitingIsNoSilence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := startReader(t, n.JetStream(), func(r *pullRequest) { r.Heartbeat = 500 * time.Millisecond })
+	r := startFeed(t, n.JetStream(), func(r *pullRequest) { r.Heartbeat = 500 * time.Millisecond })
 	heartbeats := func(n int) {
 		t.Helper()
 		for n > 0 {

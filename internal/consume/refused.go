@@ -13,24 +13,24 @@ import (
 	"tallyroll/internal/boot"
 )
 
-// What the server answers when a stream cannot be made as it was asked for.
+// What the server answers if it cannot make a stream as requested.
 const (
-	// noPeers is "no suitable peers for placement": servers that are still to come may be them.
+	// noPeers is "no suitable peers for placement": suitable servers may still come up.
 	noPeers jetstream.ErrorCode = 10005
-	// noReplicas is a server without a cluster, asked for more than one replica.
+	// noReplicas is the answer of a server without a cluster that was asked for more than one replica.
 	noReplicas jetstream.ErrorCode = 10074
-	// subjectsOverlap is another stream that has some of the subjects.
+	// subjectsOverlap says that another stream has some of the subjects.
 	subjectsOverlap jetstream.ErrorCode = 10065
-	// invalidConfig is, of the streams made here, about their subjects: all else has been validated.
+	// invalidConfig is about the subjects of the streams made here: everything else has been validated.
 	invalidConfig jetstream.ErrorCode = 10052
 )
 
-// placeWithin is how long a worker waits, at start, for servers to hold the
+// placeWithin is how long a worker waits at start until there are enough servers for the
 // replicas of a stream that it makes: a cluster may still be coming up.
 const placeWithin = time.Minute
 
 // refused turns an answer of the server that only other settings can mend into
-// one that names the setting.
+// an error that names the setting.
 func (s *Settings) refused(err error) error {
 	var answer *jetstream.APIError
 	if !errors.As(err, &answer) {
@@ -60,10 +60,10 @@ func (w *worker) uncreated(ctx context.Context, name, subject string, err error)
 	}
 	if w.settings.Partitions > 1 {
 		return &boot.SettingError{Key: "INGEST_PARTITIONS", Value: strconv.Itoa(w.settings.Partitions),
-			Allowed: fmt.Sprintf("1, or more where no other stream has subjects of hitp.> (%v)", failed)}
+			Allowed: fmt.Sprintf("1, or more if no other stream has subjects of hitp.> (%v)", failed)}
 	}
 	return &boot.SettingError{Key: "INGEST_SUBJECT", Value: subject,
-		Allowed: fmt.Sprintf("%s, that no other stream has a part of; to count another stream, name it in INGEST_STREAMS (%v)", subjectForm, failed)}
+		Allowed: fmt.Sprintf("%s that overlaps with no other stream's subjects; to count another stream, name it in INGEST_STREAMS (%v)", subjectForm, failed)}
 }
 
 const subjectForm = "a NATS subject such as hits.>"

@@ -13,55 +13,58 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
 )
 
-// The stream of hits that could not be counted.
-const (
-	rejectedStream  = "HITS_REJECTED"
-	rejectedSubject = "hits_rejected."
-	// rejectedWindow is how long the server remembers the identity of a reject: a
-	// replay within it stores none twice.
-	rejectedWindow = time.Hour
-)
+// rejectedWindow is how long the server remembers the identity of a reject. A replay
+// within this time stores no reject twice.
+const rejectedWindow = time.Hour
 
-// rejectedHit is a reject that waits for its flush; it owns its bytes.
+// rejectedHit is a reject that waits for its flush. It owns its bytes.
 type rejectedHit struct {
 	stream string
 	seq    uint64
-	stored int64 // the message, Unix nanoseconds
-	reject
+	stored int64 // when the message was stored, Unix nanoseconds
+	hit.Reject
+	counter string // of a hit that names none
+	origin         // of a message that was read with rules
 }
 
-func newRejectedHit(stream string, seq uint64, stored int64, r reject) rejectedHit {
-	r.body = bytes.Clone(r.body)
-	return rejectedHit{stream, seq, stored, r}
+func newRejectedHit(stream string, seq uint64, stored int64, r hit.Reject) rejectedHit {
+	r.Body = bytes.Clone(r.Body)
+	return rejectedHit{stream: stream, seq: seq, stored: stored, Reject: r}
 }
 
-// storedHeader says when the message of a reject was stored.
-const storedHeader = "Tallyroll-Stored"
-
-// messages are the messages that carry the reject: one, or several parts if the
-// body and the headers together would be larger than the server takes. Where that
-// leaves little room the detail is cut short; what identifies the reject never is.
+// messages returns the messages that carry the reject: one, or several parts if the body and the
+// headers together would be larger than the server takes. If the headers leave little room, it cuts
+// the detail short, but never what identifies the reject.
 func (r rejectedHit) messages(maxPayload int) ([]*nats.Msg, error) {
-	const most = 99_999 // parts, by whose number their header is measured
-	detail := headerText(r.detail)
+	const most = 99_999 // parts: the longest number that the measured header makes room for
+	detail := headerText(r.Detail)
+	if len(r.counter) > maxPayload/4 || hit.CheckName([]byte(r.counter)) != nil {
+		r.counter = "" // no counter can have the name, or it leaves too little room for the rest
+	}
+	if r.origin.size > maxPayload/4 {
+		r.origin = origin{} // likewise
+	}
 	room := maxPayload - headerSize(r.message("", most, most).Header)
 	detail = clipText(detail, room/2)
-	size := room - len(detail) // of a part's share of the body
+	size := room - len(detail) // bytes of the body per part
 	if size < 1 {
-		return nil, fmt.Errorf("a message of NATS may have %d bytes, which leaves no room for a reject beside its headers (%d bytes): raise max_payload", maxPayload, maxPayload-room)
+		return nil, fmt.Errorf("NATS takes messages of at most %d bytes, which leaves no room for a reject beside its headers (%d bytes): raise max_payload", maxPayload, maxPayload-room)
 	}
 	whole := r.message(detail, 1, 1)
-	if headerSize(whole.Header)+len(r.body) <= maxPayload {
-		whole.Data = r.body
+	if headerSize(whole.Header)+len(r.Body) <= maxPayload {
+		whole.Data = r.Body
 		return []*nats.Msg{whole}, nil
 	}
 	var out []*nats.Msg
-	parts := (len(r.body) + size - 1) / size
+	parts := (len(r.Body) + size - 1) / size
 	for i := range parts {
 		m := r.message(detail, i+1, parts)
-		m.Data = r.body[i*size : min((i+1)*size, len(r.body))]
+		m.Data = r.Body[i*size : min((i+1)*size, len(r.Body))]
 		out = append(out, m)
 	}
 	return out, nil
@@ -69,16 +72,23 @@ func (r rejectedHit) messages(maxPayload int) ([]*nats.Msg, error) {
 
 // message is one part of a reject, without its share of the body.
 func (r rejectedHit) message(detail string, part, parts int) *nats.Msg {
-	m := nats.NewMsg(rejectedSubject + r.stream)
-	m.Header.Set("Tallyroll-Reason", r.reason)
-	m.Header.Set("Tallyroll-Detail", detail)
-	m.Header.Set("Tallyroll-Stream", r.stream)
-	m.Header.Set("Tallyroll-Sequence", strconv.FormatUint(r.seq, 10))
-	m.Header.Set("Tallyroll-Item", strconv.Itoa(r.item))
-	m.Header.Set(storedHeader, time.Unix(0, r.stored).UTC().Format(time.RFC3339Nano))
-	id := fmt.Sprintf("%s:%d:%d", r.stream, r.seq, r.item)
+	m := nats.NewMsg(hit.RejectedSubject + r.stream)
+	m.Header.Set(hit.HeaderReason, string(r.Reason))
+	m.Header.Set(hit.HeaderDetail, detail)
+	m.Header.Set(hit.HeaderStream, r.stream)
+	m.Header.Set(hit.HeaderSequence, strconv.FormatUint(r.seq, 10))
+	m.Header.Set(hit.HeaderItem, strconv.Itoa(r.Item))
+	m.Header.Set(hit.HeaderStored, time.Unix(0, r.stored).UTC().Format(time.RFC3339Nano))
+	if r.counter != "" {
+		m.Header.Set(hit.HeaderCounter, r.counter)
+	}
+	if r.Kind != hit.OfHit {
+		m.Header.Set(hit.HeaderKind, string(r.Kind))
+	}
+	r.origin.addTo(m.Header, r.Kind)
+	id := fmt.Sprintf("%s:%d:%d", r.stream, r.seq, r.Item)
 	if parts > 1 {
-		m.Header.Set("Tallyroll-Part", fmt.Sprintf("%d/%d", part, parts))
+		m.Header.Set(hit.HeaderPart, fmt.Sprintf("%d/%d", part, parts))
 		if part > 1 {
 			id = fmt.Sprintf("%s/%d", id, part)
 		}
@@ -87,10 +97,10 @@ func (r rejectedHit) message(detail string, part, parts int) *nats.Msg {
 	return m
 }
 
-// namesakeSuffix is what identifies a reject whose number another message has had.
-func namesakeSuffix(h nats.Header) string { return "@" + h.Get(storedHeader) }
+// namesakeSuffix distinguishes a reject from one whose message had the same sequence earlier.
+func namesakeSuffix(h nats.Header) string { return "@" + h.Get(hit.HeaderStored) }
 
-// headerSize is how many bytes of a message its headers take, with the suffix of a namesake.
+// headerSize returns how many bytes of a message its headers take, including the suffix of a namesake.
 func headerSize(h nats.Header) int {
 	size := len("NATS/1.0\r\n") + len("\r\n") + len(namesakeSuffix(h))
 	for name, values := range h {
@@ -101,7 +111,7 @@ func headerSize(h nats.Header) int {
 	return size
 }
 
-// headerText makes one printable line of a text.
+// headerText turns a text into one printable line.
 func headerText(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -123,11 +133,19 @@ func clipText(s string, n int) string {
 	return clip(s, n-len("…"))
 }
 
-// publishRejects stores the rejects and returns when all of them are
-// acknowledged, or how many of them were. Stored again within rejectedWindow they
-// are dropped by the server.
+// clip cuts a text to at most n bytes, not counting the ellipsis that it adds.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// publishRejects stores the rejects and returns when all of them are acknowledged. If it
+// fails, it returns how many of them were. If they are stored again within rejectedWindow, the
+// server drops them.
 func publishRejects(ctx context.Context, js jetstream.JetStream, rejects []rejectedHit) (stored int, err error) {
-	const chunk = 500 // acknowledgements, or looks, under way at once
+	const chunk = 500 // acknowledgements, or requests for stored messages, under way at once
 	maxPayload := int(js.Conn().MaxPayload())
 	for start := 0; start < len(rejects); start += chunk {
 		var messages []*nats.Msg
@@ -142,7 +160,7 @@ func publishRejects(ctx context.Context, js jetstream.JetStream, rejects []rejec
 		if err != nil {
 			return start, err
 		}
-		again, err := namesakes(ctx, js.Conn(), duplicates)
+		again, err := namesakes(ctx, js, duplicates)
 		if err != nil {
 			return start, err
 		}
@@ -153,13 +171,13 @@ func publishRejects(ctx context.Context, js jetstream.JetStream, rejects []rejec
 	return len(rejects), nil
 }
 
-// duplicate is a message that the server has dropped, since it holds one of the same identity.
+// duplicate is a message that the server has dropped because it holds one with the same identity.
 type duplicate struct {
 	*nats.Msg
-	of uint64 // the sequence of that one
+	of uint64 // the sequence of the one it holds
 }
 
-// publishAll stores messages and returns those that were duplicates, once all are acknowledged.
+// publishAll stores messages. Once all are acknowledged, it returns those that were duplicates.
 func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Msg) (duplicates []duplicate, err error) {
 	acks := make([]jetstream.PubAckFuture, len(messages))
 	for i, m := range messages {
@@ -170,6 +188,10 @@ func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Ms
 	for _, ack := range acks {
 		select {
 		case got := <-ack.Ok():
+			if wanted := js.Options().Domain; wanted != "" && got.Domain != wanted {
+				return nil, fmt.Errorf("publish a reject to %s: the stream %s of the domain %q took it before %s of the domain %q: let no two domains that share subjects have this subject",
+					ack.Msg().Subject, got.Stream, got.Domain, hit.RejectedStream, wanted)
+			}
 			if got.Duplicate {
 				duplicates = append(duplicates, duplicate{ack.Msg(), got.Sequence})
 			}
@@ -182,15 +204,17 @@ func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Ms
 	return duplicates, nil
 }
 
-// namesakes looks at what the server took duplicates for. Mostly it is the same
-// reject. But a stream that was made anew or rolled back numbers its messages
-// again, and then it is another message's: that one is to be stored under an
-// identity of its own. All are asked about at once: a replay brings every reject of an hour again.
-func namesakes(ctx context.Context, conn *nats.Conn, duplicates []duplicate) (again []*nats.Msg, err error) {
+// namesakes looks at the stored rejects of which the server took these for duplicates. Usually a
+// stored reject is the same one. But a stream that was made anew or rolled back numbers its messages
+// again, and then the stored reject belongs to another message, and the new one must be stored under
+// an identity of its own. namesakes sends all requests at once, because a replay brings every reject
+// of an hour again.
+func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplicate) (again []*nats.Msg, err error) {
 	if len(duplicates) == 0 {
 		return nil, nil
 	}
-	inbox := conn.NewInbox()
+	conn := js.Conn()
+	inbox, look := conn.NewInbox(), boot.JetStreamSubject(js, "STREAM.MSG.GET."+hit.RejectedStream)
 	answers, err := conn.SubscribeSync(inbox + ".*")
 	if err != nil {
 		return nil, fmt.Errorf("look at rejects: %w", err)
@@ -201,8 +225,8 @@ func namesakes(ctx context.Context, conn *nats.Conn, duplicates []duplicate) (ag
 	}
 	for i, d := range duplicates {
 		request := fmt.Appendf(nil, `{"seq":%d}`, d.of)
-		if err := conn.PublishRequest(jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+rejectedStream, inbox+"."+strconv.Itoa(i), request); err != nil {
-			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, rejectedStream, err)
+		if err := conn.PublishRequest(look, inbox+"."+strconv.Itoa(i), request); err != nil {
+			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, hit.RejectedStream, err)
 		}
 	}
 	for range duplicates {
@@ -217,11 +241,13 @@ func namesakes(ctx context.Context, conn *nats.Conn, duplicates []duplicate) (ag
 		d := duplicates[i]
 		stored, err := storedOf(answer)
 		if err != nil {
-			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, rejectedStream, err)
+			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, hit.RejectedStream, err)
 		}
-		if stored == "" || stored == d.Header.Get(storedHeader) {
-			continue // the same, or one that was there and has been removed since
+		if stored == d.Header.Get(hit.HeaderStored) {
+			continue // the same reject
 		}
+		// If the stored one has been removed since (publish --from-rejects does that), nobody can tell whose it
+		// was. Stored again, the same reject does no harm: it is known by its name when it is sent again.
 		m := nats.NewMsg(d.Subject)
 		m.Data = d.Data
 		for name, values := range d.Header {
@@ -233,8 +259,8 @@ func namesakes(ctx context.Context, conn *nats.Conn, duplicates []duplicate) (ag
 	return again, nil
 }
 
-// storedOf reads when the message of a stored reject had been stored; empty if
-// the stream does not hold that reject any more.
+// storedOf reads from a stored reject when its message was stored. It returns an empty string if
+// the stream no longer holds that reject.
 func storedOf(answer *nats.Msg) (string, error) {
 	if len(answer.Data) == 0 {
 		return "", fmt.Errorf("no answer: %s", answer.Header.Get("Status"))
@@ -258,24 +284,24 @@ func storedOf(answer *nats.Msg) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if stored := h.Get(storedHeader); stored != "" {
+	if stored := h.Get(hit.HeaderStored); stored != "" {
 		return stored, nil
 	}
-	return "?", nil // of an earlier version, or not one of ours
+	return "?", nil // an earlier version or another program wrote it
 }
 
-// ensureRejected makes the stream of rejects where it is missing.
+// ensureRejected makes the stream of rejects if it is missing.
 func ensureRejected(ctx context.Context, js jetstream.JetStream, replicas int, maxAge time.Duration) error {
 	_, err := js.CreateStream(ctx, jetstream.StreamConfig{
-		Name:        rejectedStream,
+		Name:        hit.RejectedStream,
 		Description: "hits that could not be counted, with the reason in their headers",
-		Subjects:    []string{rejectedSubject + ">"},
+		Subjects:    []string{hit.RejectedSubject + ">"},
 		Replicas:    replicas,
 		MaxAge:      maxAge,
 		Duplicates:  min(rejectedWindow, maxAge),
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return fmt.Errorf("create stream %s: %w", rejectedStream, err)
+		return fmt.Errorf("create stream %s: %w", hit.RejectedStream, err)
 	}
 	return nil
 }

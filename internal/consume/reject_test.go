@@ -13,11 +13,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/hit"
 	"tallyroll/tests/stack"
 )
 
 func TestRejectMessages(t *testing.T) {
-	r := newRejectedHit("HITS", 812, 1, reject{badJSON, "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", 3, []byte("{\xff\x00\r\n")})
+	r := newRejectedHit("HITS", 812, 1, hit.Reject{Reason: hit.BadJSON, Detail: "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", Item: 3, Body: []byte("{\xff\x00\r\n")})
 	messages, err := r.messages(1 << 20)
 	if err != nil || len(messages) != 1 {
 		t.Fatalf("%d messages, %v", len(messages), err)
@@ -48,13 +49,31 @@ func TestHeaderText(t *testing.T) {
 	}
 }
 
+// A body may name no counter: then the reject tells which one the subject named.
+func TestRejectTellsTheCounterOfTheSubject(t *testing.T) {
+	for counter, want := range map[string]string{"shop.cart": "shop.cart", strings.Repeat("x", 513): "", "a\x01": ""} {
+		r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.TooLate, Body: []byte("{}")})
+		r.counter = counter
+		messages, err := r.messages(1 << 20)
+		if err != nil || messages[0].Header.Get("Tallyroll-Counter") != want {
+			t.Errorf("%q: %v, %v", counter, messages, err)
+		}
+	}
+	r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.TooLate, Body: []byte("{}")})
+	r.counter = strings.Repeat("x", 512)
+	messages, err := r.messages(1 << 10)
+	if err != nil || len(messages) != 1 || messages[0].Header.Get("Tallyroll-Counter") != "" {
+		t.Errorf("where it leaves too little room: %v, %v", messages, err)
+	}
+}
+
 // The reject owns its bytes: the decoder's are gone with the next message.
 func TestRejectOwnsItsBody(t *testing.T) {
 	body := []byte("bad")
-	r := newRejectedHit("HITS", 1, 1, reject{badJSON, "", 0, body})
+	r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadJSON, Body: body})
 	copy(body, "xxx")
-	if string(r.body) != "bad" {
-		t.Errorf("body %q", r.body)
+	if string(r.Body) != "bad" {
+		t.Errorf("body %q", r.Body)
 	}
 }
 
@@ -75,7 +94,7 @@ func TestRejectInParts(t *testing.T) {
 		for i := range body {
 			body[i] = byte(i * 7)
 		}
-		r := newRejectedHit(test.stream, 1<<60, time.Now().UnixNano(), reject{tooLarge, strings.Repeat("dü", 500), 9999, body})
+		r := newRejectedHit(test.stream, 1<<60, time.Now().UnixNano(), hit.Reject{Reason: hit.TooLarge, Detail: strings.Repeat("dü", 500), Item: 9999, Body: body})
 		messages, err := r.messages(test.maxPayload)
 		if err != nil || len(messages) != test.parts && test.parts > 0 || len(messages) < 2 && test.parts == 0 {
 			t.Errorf("%d of %d bytes: %d parts, want %d: %v", test.body, test.maxPayload, len(messages), test.parts, err)
@@ -100,7 +119,7 @@ func TestRejectInParts(t *testing.T) {
 			t.Errorf("%d bytes: the parts have %d bytes and ids %v", test.body, len(joined), ids)
 		}
 	}
-	if _, err := newRejectedHit("HITS", 1, 1, reject{tooLarge, "", 0, nil}).messages(200); err == nil || !strings.Contains(err.Error(), "max_payload") {
+	if _, err := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.TooLarge}).messages(200); err == nil || !strings.Contains(err.Error(), "max_payload") {
 		t.Errorf("where nothing fits: %v", err)
 	}
 }
@@ -113,7 +132,7 @@ func TestRejectsFitIntoASmallMaxPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := bytes.Repeat([]byte("x"), maxPayload)
-	r := newRejectedHit("HITS", 1, 1, reject{badJSON, strings.Repeat("d", 300), 0, body})
+	r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadJSON, Detail: strings.Repeat("d", 300), Body: body})
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	if stored, err := publishRejects(ctx, js, []rejectedHit{r}); err != nil || stored != 1 {
@@ -126,7 +145,7 @@ func TestRejectsFitIntoASmallMaxPayload(t *testing.T) {
 
 func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
 	t.Helper()
-	handle, err := js.Stream(t.Context(), rejectedStream)
+	handle, err := js.Stream(t.Context(), hit.RejectedStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,9 +163,9 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rejects := []rejectedHit{newRejectedHit("HITS", 1, 1, reject{tooLarge, "large", 0, bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
+	rejects := []rejectedHit{newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.TooLarge, Detail: "large", Body: bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
 	for i := range 1200 {
-		rejects = append(rejects, newRejectedHit("HITS", uint64(2+i/3), 1, reject{badKey, "bad", i % 3, []byte("{}")}))
+		rejects = append(rejects, newRejectedHit("HITS", uint64(2+i/3), 1, hit.Reject{Reason: hit.BadKey, Detail: "bad", Item: i % 3, Body: []byte("{}")}))
 	}
 	for range 2 {
 		stored, err := publishRejects(t.Context(), js, rejects)
@@ -157,7 +176,7 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 			t.Fatalf("%d messages stored, want 1202", got)
 		}
 	}
-	handle, err := js.Stream(t.Context(), rejectedStream)
+	handle, err := js.Stream(t.Context(), hit.RejectedStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +199,7 @@ func TestManyRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 	rejects := make([]rejectedHit, many)
 	for i, want := range []uint64{many, 2 * many, 2 * many} {
 		for k := range rejects {
-			rejects[k] = newRejectedHit("HITS", uint64(1+k), int64(1+min(i, 1)), reject{badKey, "bad", 0, []byte("{}")})
+			rejects[k] = newRejectedHit("HITS", uint64(1+k), int64(1+min(i, 1)), hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})
 		}
 		if stored, err := publishRejects(t.Context(), js, rejects); err != nil || stored != many {
 			t.Fatalf("%d stored: %v", stored, err)
@@ -196,7 +215,7 @@ func TestPublishRejectsNeedsTheStream(t *testing.T) {
 	js := stack.NATS(t).JetStream()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	stored, err := publishRejects(ctx, js, []rejectedHit{newRejectedHit("HITS", 1, 1, reject{badKey, "bad", 0, nil})})
+	stored, err := publishRejects(ctx, js, []rejectedHit{newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
 	if err == nil || stored != 0 {
 		t.Errorf("%d stored, %v", stored, err)
 	}
@@ -213,12 +232,60 @@ func TestRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 		stored int64
 		want   uint64 // messages in the end
 	}{{1, 1}, {1, 1}, {2, 2}, {2, 2}, {1, 2}} {
-		rejects := []rejectedHit{newRejectedHit("HITS", 7, c.stored, reject{badKey, "bad", 0, []byte("{}")})}
+		rejects := []rejectedHit{newRejectedHit("HITS", 7, c.stored, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})}
 		if stored, err := publishRejects(t.Context(), js, rejects); err != nil || stored != 1 {
 			t.Fatalf("%d stored: %v", stored, err)
 		}
 		if got := rejectsStored(t, js); got != c.want {
 			t.Errorf("after the reject of the message stored at %d: %d messages, want %d", c.stored, got, c.want)
+		}
+	}
+}
+
+// Whose reject the removed one was, nobody can tell: it may have been that of a stream that was made anew.
+func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
+	js := stack.NATS(t).JetStream()
+	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	handle, err := js.Stream(t.Context(), hit.RejectedStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		stored int64
+		want   uint64 // messages in the end
+	}{{1, 1}, {2, 1}, {2, 1}} {
+		rejects := []rejectedHit{newRejectedHit("HITS", 7, c.stored, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})}
+		if stored, err := publishRejects(t.Context(), js, rejects); err != nil || stored != 1 {
+			t.Fatalf("%d stored: %v", stored, err)
+		}
+		if got := rejectsStored(t, js); got != c.want {
+			t.Errorf("after the reject of the message stored at %d: %d messages, want %d", c.stored, got, c.want)
+		}
+		if i == 0 {
+			if err := handle.DeleteMsg(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A reject that another domain has stored is not where it belongs.
+func TestRejectStoredInAnotherDomain(t *testing.T) {
+	n := stack.NATS(t, func(o *server.Options) { o.JetStreamDomain = "hub" })
+	err := ensureRejected(t.Context(), n.JetStream(), 1, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for domain, want := range map[string]int{"hub": 1, "leaf": 0} {
+		js, err := jetstream.NewWithDomain(n.Conn(), domain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored, err := publishRejects(t.Context(), js, []rejectedHit{newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
+		if stored != want || (err == nil) != (want == 1) {
+			t.Errorf("to the domain %s: %d are stored, %v", domain, stored, err)
 		}
 	}
 }

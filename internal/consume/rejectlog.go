@@ -4,49 +4,51 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"tallyroll/internal/hit"
 )
 
-// tellRejectsEvery is how often the log counts the rejects of one reason.
+// tellRejectsEvery is how often the log reports the number of rejects per reason.
 const tellRejectsEvery = time.Minute
 
-// rejectLog tells of a stream's rejects: the first of each reason with what is
-// wrong with it, and from then on how many there were, once a minute. It outlives
-// sessions; their flushes call it, one after the other.
+// rejectLog logs a stream's rejects: the first of each reason with its details, and then, once a
+// minute, how many there were. It outlives sessions, and their flushes call it one after the other.
 type rejectLog struct {
 	log zerolog.Logger
-	of  map[string]*rejectCount // by reason
+	of  map[hit.Reason]*rejectCount
 }
 
 type rejectCount struct {
-	more int       // since told
-	told time.Time // when the log last spoke of them
+	more int       // rejects since told
+	told time.Time // when the log last reported them
 }
 
 func newRejectLog(log zerolog.Logger) *rejectLog {
-	return &rejectLog{log, make(map[string]*rejectCount)}
+	return &rejectLog{log, make(map[hit.Reason]*rejectCount)}
 }
 
-// add takes note of rejects that have been stored.
+// add notes rejects that have been stored.
 func (l *rejectLog) add(now time.Time, rejects []rejectedHit) {
 	for _, r := range rejects {
-		if count := l.of[r.reason]; count != nil {
+		if count := l.of[r.Reason]; count != nil {
 			count.more++
 			continue
 		}
-		l.of[r.reason] = &rejectCount{told: now}
-		l.log.Warn().Str("reason", r.reason).Str("detail", headerText(r.detail)).Uint64("sequence", r.seq).Int("item", r.item).
-			Msg("a hit is rejected: it is in " + rejectedStream + "; further ones of this reason are counted once a minute")
+		l.of[r.Reason] = &rejectCount{told: now}
+		l.log.Warn().Str("reason", string(r.Reason)).Str("detail", headerText(r.Detail)).Uint64("sequence", r.seq).Int("item", r.Item).
+			Msg("a hit is rejected: it is in " + hit.RejectedStream + "; further ones of this reason are counted once a minute")
 	}
 }
 
-// tell counts what has come since, of each reason that is due; of all of them at the end.
+// tell logs how many rejects have come since the last time, for each reason that is due, or, if
+// all is set, for every reason.
 func (l *rejectLog) tell(now time.Time, all bool) {
-	for _, reason := range reasons {
+	for _, reason := range hit.Reasons {
 		count := l.of[reason]
 		if count == nil || count.more == 0 || !all && now.Sub(count.told) < tellRejectsEvery {
 			continue
 		}
-		l.log.Warn().Str("reason", reason).Int("rejected", count.more).Stringer("within", now.Sub(count.told).Round(time.Second)).
+		l.log.Warn().Str("reason", string(reason)).Int("rejected", count.more).Stringer("within", now.Sub(count.told).Round(time.Second)).
 			Msg("hits were rejected")
 		count.more, count.told = 0, now
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
 )
 
@@ -21,13 +22,13 @@ func TestRejectLog(t *testing.T) {
 	var out bytes.Buffer
 	l := newRejectLog(zerolog.New(&out))
 	now := time.Unix(0, 0)
-	some := func(reason string, n int) (rejects []rejectedHit) {
+	some := func(reason hit.Reason, n int) (rejects []rejectedHit) {
 		for i := range n {
-			rejects = append(rejects, newRejectedHit("HITS", 812, 1, reject{reason, "a year\nold", 3 + i, nil}))
+			rejects = append(rejects, newRejectedHit("HITS", 812, 1, hit.Reject{Reason: reason, Detail: "a year\nold", Item: 3 + i}))
 		}
 		return rejects
 	}
-	l.add(now, append(some(tooLate, 1000), some(badJSON, 1)...))
+	l.add(now, append(some(hit.TooLate, 1000), some(hit.BadJSON, 1)...))
 	l.tell(now, false)
 	if got := out.String(); lines(&out) != 2 || !strings.Contains(got, `"reason":"too_late","detail":"a year old","sequence":812,"item":3`) {
 		t.Errorf("the first of each reason:\n%s", got)
@@ -35,7 +36,7 @@ func TestRejectLog(t *testing.T) {
 	out.Reset()
 	for range 59 {
 		now = now.Add(time.Second)
-		l.add(now, some(tooLate, 10))
+		l.add(now, some(hit.TooLate, 10))
 		l.tell(now, false)
 	}
 	if lines(&out) != 0 {
@@ -46,7 +47,7 @@ func TestRejectLog(t *testing.T) {
 		t.Errorf("after a minute:\n%s", got)
 	}
 	out.Reset()
-	l.add(now, some(badJSON, 2))
+	l.add(now, some(hit.BadJSON, 2))
 	l.tell(now, true)
 	l.tell(now, true)
 	if lines(&out) != 1 || !strings.Contains(out.String(), `"rejected":2`) {

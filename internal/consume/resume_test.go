@@ -139,7 +139,7 @@ func TestResume(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := resume(test.cursor, test.exists, test.state, rollBack{test.rolledBack, test.afterTime}, test.ahead)
+			r := resumeFrom(test.cursor, test.exists, test.state, rollBack{test.rolledBack, test.afterTime}, test.ahead)
 			if r.cursor != test.want {
 				t.Errorf("cursor %+v\nwant   %+v", r.cursor, test.want)
 			}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,29 +18,41 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/fleet"
+	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 )
 
-// Progress is told of every stream that is far behind, once a second, and of its
-// end by an empty one. Streams call it at the same time; it must not block.
+// Progress is called once a second for every stream that is far behind, and with an empty
+// boot.Progress when that ends. Streams call it at the same time. It must not block.
 type Progress func(stream string, p boot.Progress)
 
-// Run is the worker: it connects, counts until ctx ends, commits what it has and
-// closes. Settings must have been validated; progress may be nil.
-func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Progress) error {
+// Run runs a worker: it connects, counts until ctx ends, commits what it has read and
+// closes. The settings must have been validated. progress may be nil. At each signal of reload, which
+// may be nil, it reads the file of rules again.
+func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Progress, reload <-chan os.Signal) error {
 	log = log.With().Str("worker", settings.Worker).Logger()
+	if settings.MaxCellsGiven {
+		log.Warn().Msg("TIERS_MAX_CELLS has no effect any more: a tier may have any number of cells, and every hash stays small")
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildinfo.Collector())
+	metrics := newMetrics(registry)
+	book, err := openRulebook(settings.Rules, metrics, log)
+	if err != nil {
+		return err
+	}
 	listener, err := listen(settings, log)
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	w := &worker{
 		settings: settings, layout: settings.layout, log: log, progress: progress,
-		metrics: newMetrics(registry),
-		outage:  &outage{log: log}, waits: newWaits(),
+		metrics: metrics, rules: book,
+		outage: &outage{log: log}, waits: newWaits(),
 		open: make(map[string]*held), absent: make(map[string]bool),
-		counted: make(map[string]bool), look: make(chan struct{}, 1),
+		counted: make(map[string]bool), look: wake.New(),
 	}
 	w.clocks = newClocks(w.metrics, log)
 
@@ -50,11 +64,17 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 		defer stopServing()
 		return w.connectAndRun(gctx, listener)
 	})
+	if book != nil {
+		group.Go(func() error {
+			book.run(serving, reload)
+			return nil
+		})
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- group.Wait() }()
 	err, late := awaitEnd(ctx, ended)
 	if late {
-		log.Error().Strs("streams", w.reading()).Msg("something hangs, and the time to stop in is over: leaving it behind")
+		log.Error().Strs("streams", w.holding()).Msg("something hangs, and the time allowed for stopping is over: exiting without it")
 		return nil
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -64,8 +84,8 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 	return nil
 }
 
-// listen opens the address of the status. The second worker of a machine, if
-// nobody has chosen one for it, takes any free port.
+// listen opens the status address. If nobody has set an address and another worker
+// of this machine has taken the default one, it takes any free port.
 func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 	if settings.AddrGiven {
 		return boot.Listen("INGEST_ADDR", settings.Addr)
@@ -93,11 +113,15 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 	defer conn.Close()
-	if w.js, err = jetstream.New(conn, jetstream.WithPublishAsyncTimeout(5*time.Second)); err != nil {
+	if w.js, err = w.settings.NATS.JetStream(conn, jetstream.WithPublishAsyncTimeout(5*time.Second)); err != nil {
 		return err
 	}
-	if err := boot.WaitFor(ctx, w.log, "JetStream", func(ctx context.Context) error {
+	far := boot.FarJetStream(w.js)
+	if err := boot.WaitFor(ctx, w.log, strings.TrimSpace("JetStream "+far), func(ctx context.Context) error {
 		_, err := w.js.AccountInfo(ctx)
+		if far != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+			return errors.New("nobody answers: the way there may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX (or the context) names it wrongly")
+		}
 		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 			return boot.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable JetStream for the account", boot.NATSServer(conn), err)}
 		}
@@ -111,29 +135,37 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	w.log.Info().Str("version", boot.Version()).Str("nats", boot.NATSServer(conn)).Str("redis", w.settings.Redis.URL.Addr()).
 		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
 		Stringer("streams", w.settings.Streams).Str("status", listener.Addr().String()).Msg("started")
-	w.fleet = newFleet(w.js, w.store.ID, w.settings, listener.Addr().String(), w.metrics, w.log)
+	w.fleet = fleet.New(fleet.Config{
+		JS: w.js, Namespace: w.settings.Redis.Namespace, ID: w.store.ID,
+		Name: w.settings.Worker, Status: listener.Addr().String(), Streams: w.settings.Streams, Replicas: w.settings.Replicas,
+		LastCommit: shutdownCommit, LeaveWithin: leaveWithin, Log: w.log,
+	})
 	return w.run(ctx)
 }
 
-// openNamespace sees that Redis and the namespace in it are fit to count in. It
-// waits while Redis is away, since a fail-over can begin once it has answered;
-// what only a person can mend is an error at once.
+// openNamespace makes sure that Redis and the namespace in it are fit for counting. It waits
+// while Redis is away, because a fail-over can begin even after Redis has answered. If only a
+// person can mend a problem, it returns an error at once.
 func (w *worker) openNamespace(ctx context.Context) error {
 	if err := boot.AskRedis(ctx, w.log, w.checkRedis); err != nil {
 		return err
 	}
 	return boot.AskRedis(ctx, w.log, func(ctx context.Context) error {
-		err := w.store.EnsureLayout(ctx, w.layout)
+		layout, err := w.store.OpenLayout(ctx, w.layout)
 		var mismatch *window.LayoutMismatchError
 		if errors.As(err, &mismatch) || errors.Is(err, window.ErrBadLayout) {
 			return boot.UsageError{Err: err}
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		w.layout = layout
+		return nil
 	})
 }
 
-// checkRedis refuses a Redis whose settings break the promise, and says what else
-// people should know of them, once all its servers have been looked at.
+// checkRedis refuses a Redis whose settings break the promise. It logs what else people
+// should know about the settings, once it has checked all servers.
 func (w *worker) checkRedis(ctx context.Context) error {
 	warnings, err := w.store.CheckServer(ctx)
 	var eviction *window.EvictionError
@@ -153,8 +185,8 @@ func (w *worker) checkRedis(ctx context.Context) error {
 	return nil
 }
 
-// status serves /healthz (the process), /readyz (every stream is being read, and
-// no commit waits for anything) and /metrics.
+// status serves /healthz (the process runs), /readyz (the worker reads every stream of its share, and
+// no commit has waited for longer than patience) and /metrics.
 func (w *worker) status(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprintln(rw, "ok") })

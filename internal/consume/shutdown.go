@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A worker that is told to stop ends within ten seconds, whatever hangs. The steps,
-// in their order, and how long each may take:
+// A worker that is told to stop ends within ten seconds, whatever hangs. These are the steps
+// in order, and how long each may take:
 //
 //  1. Each session stops reading and commits what is in memory: shutdownCommit. What is not
 //     committed by then stays in the stream, and the log says where it begins.
@@ -16,8 +16,8 @@ import (
 //  4. The connections are closed and the status server ends: what is left of stopWithin.
 //     A step that has not come back by then is left behind.
 //
-// The exit code is 0 even if the last commit could not be done: nothing is lost
-// by that, the next worker reads those messages again.
+// The exit code is 0 even if the last commit failed. Nothing is lost then: the next
+// worker reads those messages again.
 const (
 	shutdownCommit = 7 * time.Second
 	releaseWithin  = time.Second
@@ -25,7 +25,7 @@ const (
 	stopWithin     = 9500 * time.Millisecond
 )
 
-// awaitEnd waits until the work has ended. Once ctx has, it waits for at most
+// awaitEnd waits until the work has ended. Once ctx has ended, it waits for at most
 // stopWithin, and reports whether that was too short.
 func awaitEnd(ctx context.Context, ended <-chan error) (err error, late bool) {
 	select {
@@ -41,9 +41,9 @@ func awaitEnd(ctx context.Context, ended <-chan error) (err error, late bool) {
 	}
 }
 
-// grace is a context that outlives another one and, once it has been told to
-// end, has a deadline. A cancellation would not do: the client of Redis looks
-// up from a socket at a deadline alone.
+// grace is a context that outlives another one. It has a deadline once it has been told to end.
+// A cancellation would not be enough: while the Redis client reads from a socket, only a
+// deadline can stop it.
 type grace struct {
 	context.Context
 	cancel   context.CancelFunc
@@ -56,7 +56,7 @@ func newGrace(ctx context.Context) *grace {
 	return g
 }
 
-// Deadline tells contexts that are derived from this one, too.
+// Deadline also passes the deadline on to contexts that are derived from this one.
 func (g *grace) Deadline() (time.Time, bool) {
 	if d := g.deadline.Load(); d != nil {
 		return *d, true

@@ -45,7 +45,7 @@ func TestSimulation(t *testing.T) {
 			var lines bytes.Buffer
 			log := zerolog.Nop()
 			if *simLog {
-				log = zerolog.New(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"}).With().Timestamp().Logger()
+				log = zerolog.New(zerolog.SyncWriter(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"})).With().Timestamp().Logger()
 			}
 			if problem := plan.run(t, log); problem != "" {
 				failed = true
@@ -89,12 +89,14 @@ type simWorld struct {
 	reader   *window.Reader
 	running  sync.WaitGroup
 	stored   int64 // of the last message, Unix nanoseconds
+	rules    int   // the file, of simRules
 
 	forgotten bool // Redis has forgotten commits, or never knew a stream that is gone
 
 	beforeStore func(*simMessage) // nil for none
 	foreignKeys map[string]bool   // of hashes and summaries that something else has written to
 	foreignTop  bool              // one of them is a summary
+	misheld     string            // what holds has found wrong
 	unadmitted  int               // a loss of hits of earlier messages may have been forgotten before it was admitted
 }
 
@@ -102,18 +104,19 @@ type simWorld struct {
 type simProcess struct {
 	dead   atomic.Bool
 	stop   context.CancelFunc
+	rules  *rulebook
 	mu     sync.Mutex
 	frozen chan struct{} // nil while it runs
 }
 
-// wait stands still with the process: nothing that reaches out gets past it.
-func (p *simProcess) wait() {
-	for {
+// wait stands still with the process: nothing that reaches out gets past it. It reports whether it had to.
+func (p *simProcess) wait() (stood bool) {
+	for ; ; stood = true {
 		p.mu.Lock()
 		frozen := p.frozen
 		p.mu.Unlock()
 		if frozen == nil {
-			return
+			return stood
 		}
 		<-frozen
 	}
@@ -138,11 +141,14 @@ func (p *simProcess) thaw() {
 
 func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	time.Sleep(p.offset)
-	tiers, err := window.ParseTiers(p.tiers, window.DefaultMaxCells)
+	tiers, err := window.ParseTiers(p.tiers)
 	if err != nil {
 		panic(err)
 	}
-	w := &simWorld{plan: p, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}}
+	if p.epochCells > 0 {
+		tiers = tiers.Cut(p.epochCells)
+	}
+	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}}
 	w.redis.latency, w.stream.clustered = p.latency, p.clustered
 	w.settings = Settings{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxAhead: p.maxAhead, MaxHits: 100}
 	w.settings.layout = window.Layout{Tiers: tiers, Shards: p.shards}
@@ -166,18 +172,19 @@ func (w *simWorld) start(slot int) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &simProcess{stop: cancel}
+	p := &simProcess{stop: cancel, rules: w.rulebook()}
 	w.slots[slot] = p
 	client := w.redis.client(w.settings.Redis.Options().Simple(), p)
 	log := w.log.With().Int("worker", slot).Logger()
 	worker := &worker{
 		settings: w.settings, layout: w.settings.layout, store: window.NewStore(client, simNamespace),
 		metrics: simMetrics, log: log, outage: &outage{log: log}, waits: newWaits(), clocks: newClocks(simMetrics, log),
+		rules: p.rules,
 	}
 	w.running.Go(func() {
 		defer client.Close()
 		for ctx.Err() == nil {
-			worker.keep(ctx, simName, new(atomic.Bool), func() source { return &simSource{w.stream, p} })
+			worker.keep(ctx, simName, func(phase) {}, func() source { return &simSource{w.stream, p} })
 			select {
 			case <-ctx.Done():
 			case <-time.After(discoverEvery):
@@ -198,7 +205,7 @@ func (w *simWorld) end(slot int, crash, inFlight bool) {
 		w.redis.mu.Lock()
 		for c := range w.redis.conns {
 			if c.process == p {
-				if c.wake(); !inFlight {
+				if c.readable.Give(); !inFlight {
 					c.cut()
 				}
 			}
@@ -304,9 +311,9 @@ func (w *simWorld) apply(e simEvent) {
 		defer w.redis.mu.Unlock()
 		f()
 	}
-	onReadings := func(f func(*simReading)) {
+	onFeeds := func(f func(*simFeed)) {
 		onStream(func() {
-			for r := range w.stream.readings {
+			for r := range w.stream.feeds {
 				if r.source.process == p {
 					f(r)
 				}
@@ -317,6 +324,10 @@ func (w *simWorld) apply(e simEvent) {
 	case "publish":
 		for range e.messages() {
 			w.publish(e.n)
+		}
+	case "publish events":
+		for range e.messages() {
+			w.publishEvents(e.n)
 		}
 	case "wait":
 		time.Sleep(e.d)
@@ -346,6 +357,8 @@ func (w *simWorld) apply(e simEvent) {
 		later(func() { onRedis(func() { w.redis.away = false }) })
 	case "subjects edited":
 		onStream(func() { w.stream.subjects = e.subjects() })
+	case "rules edited":
+		w.editRules(e)
 	case "roll back":
 		w.forgotten, w.unadmitted = true, len(w.messages)
 		w.redis.rollBack(e.n + 1)
@@ -361,14 +374,14 @@ func (w *simWorld) apply(e simEvent) {
 		w.foreign(e)
 		later(func() { onRedis(w.redis.mendForeign) })
 	case "gap":
-		onReadings((*simReading).gap)
+		onFeeds((*simFeed).gap)
 	case "repeat", "repeat, reset":
 		if e.n < len(w.stream.held) {
-			onReadings(func(r *simReading) { r.repeat(w.stream.held[e.n], e.kind != "repeat") })
+			onFeeds(func(r *simFeed) { r.repeat(w.stream.held[e.n], e.kind != "repeat") })
 		}
 	case "lost":
-		onReadings(func(r *simReading) {
-			delete(w.stream.readings, r)
+		onFeeds(func(r *simFeed) {
+			delete(w.stream.feeds, r)
 			go r.lose(errReconnect)
 		})
 	case "state fails":
@@ -453,7 +466,7 @@ func (w *simWorld) publish(form int) {
 			item = strings.Replace(item, `"n":`, `"n":-`, 1)
 		}
 		items = append(items, item)
-		if bad || dated > stored/1e6+w.plan.maxAhead.Milliseconds() || !w.settings.layout.Holds(hit.hash, hit.at, stored/1e6) {
+		if bad || dated > stored/1e6+w.plan.maxAhead.Milliseconds() || !w.holds(len(w.single)-1, hit, stored/1e6) {
 			m.bad = append(m.bad, k)
 			continue
 		}
@@ -484,12 +497,29 @@ func (w *simWorld) publish(form int) {
 // placed is a hit with its cells, if it is stored at a Unix millisecond.
 func (w *simWorld) placed(hit simHit, stored int64) simHit {
 	for i, t := range w.settings.layout.Tiers {
-		if w.single[i].Holds(hit.hash, hit.at, stored) {
-			hit.cells = append(hit.cells, simPlace(hit, i, t))
+		if w.holds(i, hit, stored) {
+			hit.cells = append(hit.cells, w.place(hit, i, t))
 		}
 	}
 	return hit
 }
+
+// holds reports whether a tier still holds a hit at a Unix millisecond, and notes if that is not as documented: a
+// hash expires a window and the grace after its epoch, and no later than the longest jitter after that.
+func (w *simWorld) holds(tier int, hit simHit, at int64) bool {
+	got := w.single[tier].Holds(hit.hash, hit.at, at)
+	t := w.settings.layout.Tiers[tier]
+	span := w.span(t) * t.Cell.Milliseconds()
+	kept := (floorTo(hit.at, span)+1)*span + (t.Window + simGrace(t)).Milliseconds()
+	latest := kept + min(t.Window.Milliseconds()/4, span) + 999
+	if got && at >= latest || !got && at < kept {
+		w.misheld = fmt.Sprintf("the hash of a hit at %d in tier %s is there at %d: %v; it is to expire from %d to %d", hit.at, t, at, got, kept, latest)
+	}
+	return got
+}
+
+// simGrace is the documented grace of a tier.
+func simGrace(t window.Tier) time.Duration { return min(t.Window/4, 5*time.Minute) }
 
 // tick is the stream's clock in Unix nanoseconds: no two moments are the same.
 func (w *simWorld) tick() int64 {
@@ -497,14 +527,23 @@ func (w *simWorld) tick() int64 {
 	return w.stored
 }
 
-// simPlace is the documented place of a hit: epoch = ⌊t/2W⌋, field = ⌊t/c⌋ mod (2W/c).
-func simPlace(h simHit, tier int, t window.Tier) simCell {
-	cell, window := t.Cell.Milliseconds(), t.Window.Milliseconds()
+// place is the documented place of a hit: epoch = ⌊t/S⌋, field = ⌊t/c⌋ mod (S/c).
+func (w *simWorld) place(h simHit, tier int, t window.Tier) simCell {
+	cell, span := t.Cell.Milliseconds(), w.span(t)*t.Cell.Milliseconds()
 	return simCell{
 		tier:  tier,
-		key:   fmt.Sprintf("%s:{%d}:h:%ds:%d:%s", simNamespace, h.shard, cell/1000, h.at/(2*window), h.counter),
-		field: fmt.Sprint(h.at / cell % (2 * window / cell)),
+		key:   fmt.Sprintf("%s:{%d}:h:%ds:%d:%s", simNamespace, h.shard, cell/1000, h.at/span, h.counter),
+		field: fmt.Sprint(h.at % span / cell),
 	}
+}
+
+// span is the documented span of a hash in cells: two windows, or the most cells of a hash if that is less.
+func (w *simWorld) span(t window.Tier) int64 {
+	cells := int64(2 * t.Window / t.Cell)
+	if most := cmp.Or(w.plan.epochCells, window.EpochCells); most < cells {
+		return most
+	}
+	return cells
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

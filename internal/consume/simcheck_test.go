@@ -51,6 +51,9 @@ func (w *simWorld) check(all bool) string {
 	asOf := w.cursorsLocked()
 	shared := map[simCell]simBounds{}
 	for _, m := range w.messages {
+		if problem := w.checkWays(m, now, all, asOf); problem != "" {
+			return problem
+		}
 		for _, h := range m.hits {
 			if h.others != nil {
 				if problem := w.checkNames(m, h, now, all, asOf); problem != "" {
@@ -60,7 +63,7 @@ func (w *simWorld) check(all bool) string {
 			}
 			due := m.fate == simHeld && (all || m.stored/1e6 < asOf[h.shard])
 			for _, c := range h.cells {
-				if !w.single[c.tier].Holds(h.hash, h.at, now) {
+				if !w.holds(c.tier, h, now) {
 					continue // past its deadline
 				}
 				if h.shared {
@@ -85,6 +88,9 @@ func (w *simWorld) check(all bool) string {
 			return fmt.Sprintf("field %s of %s has %d, want %d to %d (all %v)", c.field, c.key, have, b.lower, b.upper, all)
 		}
 	}
+	if w.misheld != "" {
+		return w.misheld
+	}
 	if problem := w.checkKeys(all); problem != "" {
 		return problem
 	}
@@ -102,7 +108,7 @@ func (w *simWorld) checkNames(m *simMessage, h simHit, now int64, all bool, asOf
 	for tier := range h.cells {
 		sum, alive := int64(0), true
 		for _, name := range names {
-			if alive = alive && w.single[tier].Holds(name.hash, name.at, now); !alive {
+			if alive = alive && w.holds(tier, name, now); !alive {
 				break // past its deadline
 			}
 			if n := w.count(name.cells[tier]); n > 0 {
@@ -125,16 +131,16 @@ func (w *simWorld) count(c simCell) int64 {
 }
 
 // checkKeys: everything expires but the layout, the list of streams and the
-// cursors, which all last in the end, whoever took the stream for ended; a counter has at most two hashes in a tier, its name is listed, and
-// the summaries say of it what its hashes do.
+// cursors, which all last in the end, whoever took the stream for ended; a counter has no more hashes in a tier
+// than may be alive, its name is listed, and the summaries say of it what its hashes do.
 func (w *simWorld) checkKeys(all bool) string {
-	alive := map[string]int{}
+	alive, segments := map[string]int64{}, map[simSegment]int64{}
 	for key := range w.redis.keys {
 		e := w.redis.get(key)
 		if e == nil || e.isForeign() {
 			continue
 		}
-		if e.expires == 0 && !slices.Contains([]string{simNamespace + ":layout", simNamespace + ":streams"}, key) && !strings.Contains(key, "}:cursor:") {
+		if e.expires == 0 && !slices.Contains([]string{simNamespace + ":layout", simNamespace + ":streams", simNamespace + ":rules"}, key) && !strings.Contains(key, "}:cursor:") {
 			return key + " has no expiry"
 		}
 		if all && e.expires != 0 && strings.Contains(key, "}:cursor:") {
@@ -146,40 +152,76 @@ func (w *simWorld) checkKeys(all bool) string {
 		}
 		cell, rest, _ := strings.Cut(rest, ":")
 		epoch, counter, _ := strings.Cut(rest, ":")
+		tiers := w.settings.layout.Tiers
+		t := tiers[slices.IndexFunc(tiers, func(t window.Tier) bool { return window.FormatDuration(t.Cell) == cell })]
 		name := before + cell + counter
-		if alive[name]++; alive[name] > 2 {
-			return fmt.Sprintf("%s has %d hashes in the tier of %s cells", counter, alive[name], cell)
+		if alive[name]++; alive[name] > w.mostAlive(t) {
+			return fmt.Sprintf("%s has %d hashes in the tier of %s cells, more than %d", counter, alive[name], cell, w.mostAlive(t))
 		}
 		coarsest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1]
 		if cell != window.FormatDuration(coarsest.Cell) {
 			continue
 		}
-		names := before + ":names:" + epoch
+		number, _ := strconv.ParseInt(epoch, 10, 64)
+		names := fmt.Sprintf("%s:names:%d", before, number*w.span(coarsest)/int64(2*coarsest.Window/coarsest.Cell))
 		if _, listed := w.redis.get(names).value(counter); !listed {
 			return fmt.Sprintf("%s has the hash %s and is not listed in %s", counter, key, names)
 		}
 		for _, f := range e.fields {
-			if problem := w.checkSummary(before, coarsest, epoch, f, counter); problem != "" {
-				return problem
-			}
+			cell, n := w.cell(coarsest, epoch, f)
+			segments[simSegment{before, counter, cell / w.segmentCells(coarsest)}] += n
+		}
+	}
+	for s, n := range segments {
+		if problem := w.checkSummary(s, n); problem != "" {
+			return problem
 		}
 	}
 	return ""
 }
 
-// checkSummary compares a cell of a counter with the summary of its segment,
+// mostAlive is how many hashes of a counter can be alive at a time: the one that fills, and those that ended less
+// than a window, the grace, the jitter, and the second to which a deadline is rounded up, ago.
+func (w *simWorld) mostAlive(t window.Tier) int64 {
+	span := w.span(t) * t.Cell.Milliseconds()
+	kept := (t.Window + simGrace(t)).Milliseconds() + min(t.Window.Milliseconds()/4, span) + 999
+	return max(2, (kept+span-1)/span+1)
+}
+
+// cell is the number of a cell since 1970, and what it has counted.
+func (w *simWorld) cell(t window.Tier, epoch string, f simField) (number, n int64) {
+	e, _ := strconv.ParseInt(epoch, 10, 64)
+	field, _ := strconv.ParseInt(f.name, 10, 64)
+	n, _ = strconv.ParseInt(f.value, 10, 64)
+	return e*w.span(t) + field, n
+}
+
+// simSegment is a segment of a shard (the beginning of its keys), and a counter.
+type simSegment struct {
+	shard, counter string
+	number         int64
+}
+
+// segmentCells is the documented length of a segment: as many cells as hashes it takes to span two windows.
+func (w *simWorld) segmentCells(t window.Tier) int64 {
+	cells := int64(2 * t.Window / t.Cell)
+	return (cells + w.span(t) - 1) / w.span(t)
+}
+
+// checkSummary compares the hits that a counter's cells have in a segment with the segment's summary,
 // which has room for all counters of a schedule and so knows the exact count.
 // The levels of a schedule's tiers are the coarsest alone.
-func (w *simWorld) checkSummary(shard string, t window.Tier, epoch string, cell simField, counter string) string {
-	inEpoch := int64(2 * t.Window / t.Cell)
-	e, _ := strconv.ParseInt(epoch, 10, 64)
-	f, _ := strconv.ParseInt(cell.name, 10, 64)
-	number := e*inEpoch + f
-	grace := min(t.Window/4, 5*time.Minute)
-	if expires := (number+1)*t.Cell.Milliseconds() + (t.Window + grace).Milliseconds(); expires <= simNow() {
+func (w *simWorld) checkSummary(s simSegment, hits int64) string {
+	t := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1]
+	kept := (t.Window + simGrace(t)).Milliseconds()
+	first := s.number * w.segmentCells(t) // of its cells
+	if expires := (first+w.segmentCells(t))*t.Cell.Milliseconds() + kept; expires <= simNow() {
 		return ""
 	}
-	key := w.summaryKey(shard, t, number)
+	if ends := (first/w.span(t)+1)*w.span(t)*t.Cell.Milliseconds() + kept; ends <= simNow() && w.segmentCells(t) > 1 {
+		return "" // the hash of its first cells may have expired already
+	}
+	key := w.summaryKey(s.shard, t, s.number)
 	if w.foreignKeys[key] {
 		return ""
 	}
@@ -187,12 +229,11 @@ func (w *simWorld) checkSummary(shard string, t window.Tier, epoch string, cell 
 	if summary := w.redis.get(key); summary != nil {
 		have = summary.text
 	}
-	n, _ := strconv.ParseUint(cell.value, 10, 64)
-	want := binary.AppendUvarint(append([]byte{byte(len(counter))}, counter...), n)
+	want := binary.AppendUvarint(append([]byte{byte(len(s.counter))}, s.counter...), uint64(hits))
 	// A count ends where the next length or the text does; no length of a name is also a letter of one.
-	at := strings.Index(have, string(want[:1+len(counter)]))
+	at := strings.Index(have, string(want[:1+len(s.counter)]))
 	if at < 0 || !strings.HasPrefix(have[at:], string(want)) || have[1] != 0 {
-		return fmt.Sprintf("%s has %s hits in segment %d of shard %s and the summary %s is %q", counter, cell.value, number, shard, key, have)
+		return fmt.Sprintf("%s has %d hits in segment %d of shard %s and the summary %s is %q", s.counter, hits, s.number, s.shard, key, have)
 	}
 	return ""
 }
@@ -209,6 +250,9 @@ func (w *simWorld) checkTop() string {
 	all := window.Last(w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1].Window)
 	seen := map[string]bool{}
 	for _, m := range w.messages {
+		for _, counter := range m.counters() {
+			seen[counter] = true
+		}
 		for _, h := range m.hits {
 			for _, name := range append([]simHit{h}, h.others...) {
 				seen[name.counter] = true
@@ -250,7 +294,41 @@ func (w *simWorld) checkTop() string {
 			return fmt.Sprintf("%s has %+v; the names are %q, next %q", names[i], a, page.Counters, page.Next)
 		}
 	}
+	for i, a := range answers.Answers {
+		if lower, upper := w.inRange(names[i], a.Range); a.Lower != lower || a.Upper != upper {
+			return fmt.Sprintf("%s has %+v; its cells have %d to %d hits", names[i], a, lower, upper)
+		}
+	}
 	return ""
+}
+
+// inRange adds up the cells of the coarsest tier that lie in a range that ends now. lower leaves out the
+// one that its beginning cuts.
+func (w *simWorld) inRange(counter string, r window.Range) (lower, upper int64) {
+	w.redis.mu.Lock()
+	defer w.redis.mu.Unlock()
+	t := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1]
+	shard := w.settings.layout.ShardOf(window.HashCounter([]byte(counter)))
+	prefix := fmt.Sprintf("%s:{%d}:h:%s:", simNamespace, shard, window.FormatDuration(t.Cell))
+	for key := range w.redis.keys {
+		rest, isCells := strings.CutPrefix(key, prefix)
+		epoch, of, _ := strings.Cut(rest, ":")
+		e := w.redis.get(key)
+		if !isCells || of != counter || e == nil || e.isForeign() {
+			continue
+		}
+		for _, f := range e.fields {
+			cell, n := w.cell(t, epoch, f)
+			start := cell * t.Cell.Milliseconds()
+			if start+t.Cell.Milliseconds() <= r.From || start >= r.To {
+				continue
+			}
+			if upper += n; start >= r.From {
+				lower += n
+			}
+		}
+	}
+	return lower, upper
 }
 
 // checkRejects: each rejected item is stored once, at the end at the latest.
@@ -279,6 +357,9 @@ func (w *simWorld) ask(healed int64) string {
 	longest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1].Window.Milliseconds()
 	for _, m := range w.messages {
 		for _, h := range m.hits {
+			if m.foreign && m.id < w.unadmitted {
+				continue // counted into a foreign key, and a crash came before the loss was admitted
+			}
 			if m.fate != simDiscarded || h.shared || h.others != nil || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 {
 				continue
 			}

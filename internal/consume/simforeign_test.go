@@ -58,7 +58,8 @@ func (w *simWorld) foreign(e simEvent) {
 			key := c.key
 			if e.kind == "foreign summary" {
 				coarsest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1]
-				key = w.summaryKey(fmt.Sprintf("%s:{%d}", simNamespace, h.shard), coarsest, floorTo(h.at, coarsest.Cell.Milliseconds()))
+				length := w.segmentCells(coarsest) * coarsest.Cell.Milliseconds()
+				key = w.summaryKey(fmt.Sprintf("%s:{%d}", simNamespace, h.shard), coarsest, floorTo(h.at, length))
 				w.foreignTop = true
 			}
 			if w.redis.get(key) == nil { // what it replaced would be lost with nobody to tell of it
@@ -91,7 +92,7 @@ func (w *simWorld) lostToForeign(now int64) (hits []simHit) {
 		}
 		for _, h := range m.hits {
 			for _, c := range h.cells {
-				if w.foreignKeys[c.key] && w.count(c) == 0 && w.single[c.tier].Holds(h.hash, h.at, now) {
+				if w.foreignKeys[c.key] && w.count(c) == 0 && w.holds(c.tier, h, now) {
 					hits = append(hits, h)
 					break
 				}

@@ -11,6 +11,7 @@ import (
 // simPlan is a schedule: everything that is drawn, before anything runs.
 type simPlan struct {
 	tiers       string
+	epochCells  int64 // most cells of a hash; 0: as many as in production
 	shards      int
 	maxCommands int
 	flush       time.Duration
@@ -18,6 +19,7 @@ type simPlan struct {
 	latency     time.Duration
 	offset      time.Duration // of the beginning, in the tiers' epochs
 	workers     int
+	rules       int  // the file of rules, of simRules
 	clustered   bool // the stream's server is one of a cluster
 	events      []simEvent
 }
@@ -33,7 +35,7 @@ type simEvent struct {
 
 // simKinds are the kinds of events and how often each is drawn.
 var simKinds = weighted(map[string]int{
-	"publish": 24, "pause": 4, "crash": 3, "crash, its requests arrive": 2, "stop": 2, "start": 4,
+	"publish": 24, "publish events": 10, "rules edited": 4, "pause": 4, "crash": 3, "crash, its requests arrive": 2, "stop": 2, "start": 4,
 	"cut before": 2, "lost reply": 3, "late reply": 2, "late request": 3, "cut": 2, "redis away": 2,
 	"roll back": 3, "flush": 1, "flush and cut": 1, "slow shard": 2,
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
@@ -74,7 +76,8 @@ var simEvents = rapid.Custom(func(t *rapid.T) simEvent {
 
 func drawPlan(t *rapid.T) simPlan {
 	return simPlan{
-		tiers:       rapid.SampledFrom([]string{"1s/4s,4s/60s", "1s/4s", "1s/6s,3s/12s", "2s/60s"}).Draw(t, "tiers"),
+		tiers:       rapid.SampledFrom([]string{"1s/4s,4s/60s", "1s/4s", "1s/6s,3s/12s", "2s/60s", "1s/40s,5s/90s"}).Draw(t, "tiers"),
+		epochCells:  rapid.SampledFrom([]int64{0, 2, 5, 16}).Draw(t, "epochCells"),
 		shards:      rapid.IntRange(2, 4).Draw(t, "shards"),
 		maxCommands: rapid.IntRange(8, 40).Draw(t, "maxCommands"),
 		flush:       rapid.SampledFrom([]time.Duration{50 * simTick, 10 * simTick, 250 * simTick, 900 * simTick}).Draw(t, "flush"),
@@ -82,6 +85,7 @@ func drawPlan(t *rapid.T) simPlan {
 		latency:     rapid.SampledFrom([]time.Duration{0, simTick, 20 * simTick}).Draw(t, "latency"),
 		offset:      time.Duration(rapid.IntRange(0, 240).Draw(t, "offset")) * 500 * simTick,
 		workers:     rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "workers"),
+		rules:       rapid.IntRange(0, len(simRules)-1).Draw(t, "rules"),
 		clustered:   rapid.Bool().Draw(t, "clustered"),
 		events:      rapid.SliceOfN(simEvents, 5, 40).Draw(t, "events"),
 	}
@@ -89,8 +93,8 @@ func drawPlan(t *rapid.T) simPlan {
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, clustered %v\n",
-		p.tiers, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.clustered)
+	fmt.Fprintf(&b, "tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v\n",
+		p.tiers, p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after
@@ -103,6 +107,10 @@ func (e simEvent) String() string {
 	switch e.kind {
 	case "publish":
 		return fmt.Sprintf("publish %d messages of form %d", e.messages(), e.n)
+	case "publish events":
+		return fmt.Sprintf("publish %d messages of events, form %d", e.messages(), e.n)
+	case "rules edited":
+		return fmt.Sprintf("rules edited to %d, and read again by worker %d", e.rules(), e.worker)
 	case "cut", "flush", "flush and cut", "taken for ended":
 		return e.kind
 	case "wait", "redis away", "state fails", "nats away", "rejects fail", "rejects unacknowledged", "leader cut off", "leader paused":
@@ -128,6 +136,8 @@ func (e simEvent) String() string {
 	}
 	return fmt.Sprintf("%s, worker %d, %s", e.kind, e.worker, e.d)
 }
+
+func (e simEvent) rules() int { return e.n % len(simRules) }
 
 func (e simEvent) messages() int { return 1 + e.worker*2 }
 

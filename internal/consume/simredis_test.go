@@ -16,6 +16,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"tallyroll/internal/wake"
 )
 
 // simRedis is a model of one Redis server: the commands that the program uses,
@@ -78,7 +80,7 @@ func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 		if r.away || p.dead.Load() {
 			return nil, errors.New("simulated: connection refused")
 		}
-		c := &simConn{redis: r, process: p, readable: make(chan struct{}, 1)}
+		c := &simConn{redis: r, process: p, readable: wake.New()}
 		r.conns[c] = true
 		return c, nil
 	}
@@ -200,7 +202,7 @@ type simConn struct {
 	multi    bool
 	queued   [][]string
 	watched  map[string]uint64
-	readable chan struct{}
+	readable wake.Signal
 }
 
 type simReply struct {
@@ -211,14 +213,7 @@ type simReply struct {
 func (c *simConn) cut() {
 	c.broken, c.arriving, c.in = true, nil, nil
 	delete(c.redis.conns, c)
-	c.wake()
-}
-
-func (c *simConn) wake() {
-	select {
-	case c.readable <- struct{}{}:
-	default:
-	}
+	c.readable.Give()
 }
 
 func (c *simConn) Write(b []byte) (int, error) {
@@ -316,7 +311,7 @@ func (c *simConn) reply(data string, delay time.Duration) {
 		c.outAt = at
 	}
 	c.out = append(c.out, simReply{c.outAt, []byte(data)})
-	c.wake()
+	c.readable.Give()
 }
 
 func (c *simConn) Read(b []byte) (int, error) {
@@ -375,7 +370,7 @@ func (c *simConn) Close() error {
 	if len(c.arriving) == 0 && !c.blocked {
 		delete(c.redis.conns, c)
 	}
-	c.wake()
+	c.readable.Give()
 	return nil
 }
 
@@ -503,7 +498,7 @@ func (r *simRedis) run(args []string) string {
 	switch name := strings.ToLower(args[0]); {
 	case e == nil:
 	case name == "get" && e.fields != nil,
-		e.fields == nil && slices.Contains([]string{"hset", "hget", "hmget", "hgetall", "hincrby", "zadd", "zrangebylex"}, name):
+		e.fields == nil && slices.Contains([]string{"hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hincrby", "zadd", "zrangebylex"}, name):
 		return "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
 	}
 	switch strings.ToLower(args[0]) {
@@ -604,6 +599,12 @@ func (r *simRedis) run(args []string) string {
 		out := "*" + strconv.Itoa(2*len(changed.fields)) + "\r\n"
 		for _, f := range changed.fields {
 			out += bulk(f.name) + bulk(f.value)
+		}
+		return out
+	case "hkeys":
+		out := "*" + strconv.Itoa(len(changed.fields)) + "\r\n"
+		for _, f := range changed.fields {
+			out += bulk(f.name)
 		}
 		return out
 	case "hincrby":

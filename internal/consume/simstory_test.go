@@ -25,6 +25,18 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 15, worker: 1, after: 1100 * simTick},
 		},
 	},
+	// The rejects were those of the first rules, and the same events counted by the second.
+	"rejects are stored, no cursor has passed them, and the rules are edited": {
+		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1, rules: 3,
+		events: []simEvent{
+			{kind: "wait", d: 2500 * simTick},
+			{kind: "rejects unacknowledged", d: 700 * simTick},
+			{kind: "publish events"},
+			{kind: "crash", after: 400 * simTick},
+			{kind: "rules edited", n: 1},
+			{kind: "start"},
+		},
+	},
 	"a deleted tail while no worker runs for long": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1,
 		events: []simEvent{
@@ -45,7 +57,7 @@ func TestStories(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range 100 { // the pauses between sessions are random, and so is who is first
 				var lines bytes.Buffer
-				log := zerolog.New(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"}).With().Timestamp().Logger()
+				log := zerolog.New(zerolog.SyncWriter(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"})).With().Timestamp().Logger()
 				if problem := plan.run(t, log); problem != "" {
 					t.Fatalf("%s\n%s%s", problem, plan, lines.String())
 				}

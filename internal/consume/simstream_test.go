@@ -10,20 +10,26 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/wake"
 )
 
 // simStream is a model of one stream and of the stream of its rejects.
 type simStream struct {
-	mu       sync.Mutex
-	created  int64
-	subjects []string
-	held     []*simMessage // in the order of seq; a deleted one is not in it
-	stored   []*simMessage // all of this incarnation
-	last     uint64
-	highest  uint64 // last, before any roll-back
-	lastTime int64  // of the last message, held or not
-	readings map[*simReading]bool
-	rejected map[string]int // by message id: items that the stream of rejects holds
+	mu        sync.Mutex
+	created   int64
+	subjects  []string
+	held      []*simMessage // in the order of seq; a deleted one is not in it
+	stored    []*simMessage // all of this incarnation
+	last      uint64
+	highest   uint64 // last, before any roll-back
+	lastTime  int64  // of the last message, held or not
+	feeds     map[*simFeed]bool
+	rejected  map[string]int  // by message id: items that the stream of rejects holds
+	late      map[string]bool // items whose process stood still before it stored them
+	refused   uint64          // the message of the newest reject
+	refusedAt int64           // Unix nanoseconds
 
 	// The cluster; a stream without one has a leader all the same.
 	clustered bool
@@ -56,8 +62,9 @@ type simMessage struct {
 	data    []byte
 	hits    []simHit
 	items   []string
-	bad     []int // of items, those that are to be rejected
-	again   bool  // seq was another message's, which was rolled away
+	ways    []simWay // that versions count its events in; nil if it has none
+	bad     []int    // of items, those that are to be rejected
+	again   bool     // seq was another message's, which was rolled away
 	fate    simFate
 
 	foreign bool // something else had written to a key that its hits belong to
@@ -72,7 +79,7 @@ const (
 )
 
 func newSimStream() *simStream {
-	return &simStream{created: time.Now().UnixNano(), subjects: simSubjects[0], lastTime: 0, readings: map[*simReading]bool{}, rejected: map[string]int{}}
+	return &simStream{created: time.Now().UnixNano(), subjects: simSubjects[0], lastTime: 0, feeds: map[*simFeed]bool{}, rejected: map[string]int{}, late: map[string]bool{}}
 }
 
 func (s *simStream) store(m *simMessage) {
@@ -84,7 +91,7 @@ func (s *simStream) store(m *simMessage) {
 	s.highest = max(s.highest, s.last)
 	s.lastTime = m.stored
 	s.held, s.stored = append(s.held, m), append(s.stored, m)
-	for r := range s.readings {
+	for r := range s.feeds {
 		r.push(m)
 	}
 }
@@ -153,8 +160,8 @@ func fated(messages []*simMessage, fate simFate) {
 
 // dropReadings ends all deliveries; what a client has received it still has.
 func (s *simStream) dropReadings(notice time.Duration) {
-	for r := range s.readings {
-		delete(s.readings, r)
+	for r := range s.feeds {
+		delete(s.feeds, r)
 		time.AfterFunc(notice, func() { r.lose(errReconnect) })
 	}
 }
@@ -260,7 +267,7 @@ func (s *simSource) next(ctx context.Context, from uint64) (uint64, int64, error
 
 // reject keeps the identities that the production messages carry.
 func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {
-	s.process.wait()
+	stood := s.process.wait()
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
 	if s.stream.rejectFails || s.stream.away || s.process.dead.Load() {
@@ -273,10 +280,12 @@ func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, err
 		}
 		for _, m := range messages {
 			// publishRejects stores one of another message of the same number under another identity.
-			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(storedHeader)
+			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(hit.HeaderStored)
 			if _, again := s.stream.rejected[id]; !again {
 				s.stream.rejected[id] = 1
 				s.stream.rejected["body "+string(m.Data)]++
+				s.stream.late[string(m.Data)] = stood
+				s.stream.refused, s.stream.refusedAt = r.seq, time.Now().UnixNano()
 			}
 		}
 	}
@@ -286,31 +295,40 @@ func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, err
 	return len(rejects), ctx.Err()
 }
 
-func (s *simSource) open(ctx context.Context, from uint64) (reading, error) {
+func (s *simSource) lastReject(ctx context.Context) (uint64, int64, error) {
+	if err := s.ask(ctx); err != nil {
+		return 0, 0, err
+	}
+	s.stream.mu.Lock()
+	defer s.stream.mu.Unlock()
+	return s.stream.refused, s.stream.refusedAt, nil
+}
+
+func (s *simSource) open(ctx context.Context, from uint64) (feed, error) {
 	if err := s.ask(ctx); err != nil {
 		return nil, err
 	}
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
-	r := &simReading{source: s, more: make(chan struct{}, 1), done: make(chan struct{})}
+	r := &simFeed{source: s, more: wake.New(), done: make(chan struct{})}
 	for _, m := range s.stream.held {
 		if m.seq >= from {
 			r.push(m)
 		}
 	}
 	r.waiting = uint64(len(r.queue))
-	s.stream.readings[r] = true
+	s.stream.feeds[r] = true
 	return r, nil
 }
 
-// simReading delivers what the stream has sent to a client. Under stream.mu but
+// simFeed delivers what the stream has sent to a client. Under stream.mu but
 // for what start's goroutine alone uses.
-type simReading struct {
+type simFeed struct {
 	source  *simSource
 	waiting uint64
 	queue   []simDelivery
 	nth     uint64
-	more    chan struct{}
+	more    wake.Signal
 	done    chan struct{}
 	stopped atomic.Bool
 	onLost  func(error)
@@ -322,21 +340,14 @@ type simDelivery struct {
 	nth uint64
 }
 
-func (r *simReading) push(m *simMessage) {
+func (r *simFeed) push(m *simMessage) {
 	r.nth++
 	r.queue = append(r.queue, simDelivery{m, r.nth})
-	r.wake()
-}
-
-func (r *simReading) wake() {
-	select {
-	case r.more <- struct{}{}:
-	default:
-	}
+	r.more.Give()
 }
 
 // lose tells the client that its deliveries cannot be trusted.
-func (r *simReading) lose(err error) {
+func (r *simFeed) lose(err error) {
 	r.source.process.wait()
 	if r.onLost != nil && !r.stopped.Load() {
 		r.once.Do(func() { r.onLost(err) })
@@ -344,7 +355,7 @@ func (r *simReading) lose(err error) {
 }
 
 // gap loses what the client has not been given yet, or the next message to come.
-func (r *simReading) gap() {
+func (r *simFeed) gap() {
 	if len(r.queue) > 0 {
 		r.queue = r.queue[1:]
 	} else {
@@ -354,16 +365,16 @@ func (r *simReading) gap() {
 
 // repeat delivers a message of the past again, numbered as if it were the next
 // or (reset) as if the consumer had begun anew.
-func (r *simReading) repeat(m *simMessage, reset bool) {
+func (r *simFeed) repeat(m *simMessage, reset bool) {
 	if reset {
 		r.nth = 0
 	}
 	r.push(m)
 }
 
-func (r *simReading) pending() uint64 { return r.waiting }
+func (r *simFeed) pending() uint64 { return r.waiting }
 
-func (r *simReading) start(deliver func(delivery), lost func(error)) error {
+func (r *simFeed) start(deliver func(delivery), lost func(error)) error {
 	r.source.stream.mu.Lock()
 	r.onLost = lost
 	r.source.stream.mu.Unlock()
@@ -387,7 +398,7 @@ func (r *simReading) start(deliver func(delivery), lost func(error)) error {
 	return nil
 }
 
-func (r *simReading) pop() (simDelivery, bool) {
+func (r *simFeed) pop() (simDelivery, bool) {
 	r.source.stream.mu.Lock()
 	defer r.source.stream.mu.Unlock()
 	if len(r.queue) == 0 || r.source.stream.away || r.source.process.dead.Load() {
@@ -398,17 +409,17 @@ func (r *simReading) pop() (simDelivery, bool) {
 	return d, true
 }
 
-func (r *simReading) stop() {
+func (r *simFeed) stop() {
 	if !r.stopped.Swap(true) {
 		close(r.done)
 	}
 }
 
-func (r *simReading) release() error {
+func (r *simFeed) release() error {
 	r.stop()
 	r.source.stream.mu.Lock()
 	defer r.source.stream.mu.Unlock()
-	delete(r.source.stream.readings, r)
+	delete(r.source.stream.feeds, r)
 	return nil
 }
 

@@ -4,62 +4,68 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
-// source is what a session needs of a stream. jetstream.go has the real one;
-// the simulation has one that loses, repeats and forgets.
+// source is what a session needs from a stream. jetstream.go has the real one. The
+// simulation in the tests has one that loses, repeats and forgets messages.
 type source interface {
-	// look asks what the stream is now, or errNoStream. One answer alone may be a
-	// past: see confirmed.
+	// look asks for the stream's present state. It returns errNoStream if there is no such stream. A
+	// single answer may be out of date: see confirmed.
 	look(ctx context.Context) (look, error)
-	// next is the first message that the stream holds from a sequence on, 0 where
-	// there is none. In a cluster a server that lags may answer: a message that is
-	// found is true, one that is missing may be yet to come there.
+	// next returns the first message that the stream holds from a sequence on, or 0 if there
+	// is none. In a cluster, a server that lags may answer: a message that it has is
+	// real, but a message that it lacks may still arrive there.
 	next(ctx context.Context, from uint64) (seq uint64, stored int64, err error)
 	// open prepares to read from a sequence on.
-	open(ctx context.Context, from uint64) (reading, error)
-	// reject stores rejects, and says how many of them certainly are.
+	open(ctx context.Context, from uint64) (feed, error)
+	// reject stores rejects, and returns how many of them are certainly stored.
 	reject(ctx context.Context, rejects []rejectedHit) (stored int, err error)
+	// lastReject returns the message of the newest stored reject of the stream, and when that reject was
+	// stored (Unix nanoseconds). seq is 0 if there is none.
+	lastReject(ctx context.Context) (seq uint64, at int64, err error)
 }
 
-// reading is one delivery of a stream's messages in order.
-type reading interface {
+// feed is the messages of a stream, in order, from one of them on.
+type feed interface {
 	// pending is how many messages there were to read when it was opened.
 	pending() uint64
 	// start delivers messages, one after the other, on a goroutine of its own. It
 	// calls lost at most once, when deliveries can no longer be trusted.
 	start(deliver func(delivery), lost func(error)) error
-	// stop begins no further delivery.
+	// stop makes the feed begin no further delivery.
 	stop()
-	// release frees what the server keeps for it.
+	// release frees what the server keeps for the feed.
 	release() error
 }
 
 // delivery is a message as it is delivered.
 type delivery struct {
 	subject string
+	header  nats.Header
 	data    []byte
-	marker  bool   // a note of the server's, not a message of a producer's
+	marker  bool   // the server's own note, not a producer's message
 	seq     uint64 // in the stream
-	nth     uint64 // of this reading, from 1
+	nth     uint64 // of this feed, from 1
 	stored  int64  // Unix nanoseconds
 }
 
-// streamState is what a stream says of itself.
+// streamState is what a stream says about itself.
 type streamState struct {
 	subjects    []string
 	created     int64         // Unix nanoseconds: its incarnation
-	first, last uint64        // sequences held; first is last+1 where it is empty
-	firstStored int64         // of the first message, Unix nanoseconds; seen where it is empty
+	first, last uint64        // sequences held; first is last+1 if the stream is empty
+	firstStored int64         // of the first message, Unix nanoseconds; seen if the stream is empty
 	lastStored  int64         // of the last message, held or not, Unix nanoseconds
-	at          int64         // Unix milliseconds: what was stored before this moment is in last
+	at          int64         // Unix milliseconds: no message after last was stored before this moment
 	mirror      bool          // of another stream: its messages keep the times at which that one stored them
-	seen        int64         // Unix milliseconds: what was stored at this moment or after it is not
-	ahead       time.Duration // of this process's clock the server's is; see window.ClockAhead
+	seen        int64         // Unix milliseconds: every message stored from this moment on is after last
+	ahead       time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
 }
 
-// since is a moment in Unix milliseconds before which nothing in the stream was
-// stored; 0 for a mirror, of which nobody knows it.
+// since returns a moment in Unix milliseconds before which nothing in the stream was
+// stored. It is 0 for a mirror, because nobody knows that moment.
 func (s streamState) since() int64 {
 	switch {
 	case s.mirror:
@@ -68,6 +74,15 @@ func (s streamState) since() int64 {
 		return min(s.created, s.firstStored) / 1e6
 	}
 	return s.created / 1e6
+}
+
+// endStored returns when the last message was stored. It is 0 if the stream is empty, because a
+// purge replaces that time with its own.
+func (s streamState) endStored() int64 {
+	if s.first > s.last {
+		return 0
+	}
+	return s.lastStored
 }
 
 // errNoStream says that the stream does not exist (any more).

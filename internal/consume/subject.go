@@ -2,8 +2,8 @@ package consume
 
 import "strings"
 
-// subjects finds the counter in a message's subject: what the wildcards of the
-// stream's subject matched.
+// subjects finds the counter in a message's subject: it is the part that the wildcards of
+// the stream's subject matched.
 type subjects struct{ filters [][]string }
 
 func newSubjects(filters []string) subjects {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// patience is how long a commit may take without getting on before the worker is
-// not ready: longer than the transactions of any load, shorter than anyone waits for an answer.
+// patience is how long a commit may make no progress before the worker counts as not ready. It is
+// longer than the transactions of any load take, and shorter than anyone waits for an answer.
 const patience = 3 * time.Second
 
 // waits says what each stream of a worker waits for.
@@ -18,12 +18,12 @@ type waits struct {
 
 type wait struct {
 	since time.Time
-	why   error // nil while nothing has failed
+	why   error // the last failure; nil if there was none
 }
 
 func newWaits() *waits { return &waits{by: make(map[string]wait)} }
 
-// begin notes that a commit begins, or that it has got on.
+// begin notes that a commit begins, or that it has made progress.
 func (w *waits) begin(stream string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,14 +48,15 @@ func (w *waits) end(stream string) {
 	delete(w.by, stream)
 }
 
-// why is what a stream that is not being read has failed for; nil where that is not known.
+// why returns why a stream is not being read, or nil if that is not known.
 func (w *waits) why(stream string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.by[stream].why
 }
 
-// lasting tells of the commit that has waited longest, if that is longer than patience; empty if none has.
+// lasting describes the commit that has waited longest, if it has waited for longer than patience. It
+// returns an empty string if none has.
 func (w *waits) lasting() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

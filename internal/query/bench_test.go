@@ -15,11 +15,11 @@ func BenchmarkTotal(b *testing.B) {
 	const counters = 1000
 	redis, now := stack.Redis(b), testNow()
 	keys := make([]string, counters)
-	var hits []hit
+	var hits []sample
 	for i := range keys {
 		keys[i] = fmt.Sprintf("counter-%d", i)
 		for minute := range 60 {
-			hits = append(hits, hit{keys[i], now.Add(-time.Duration(minute) * time.Minute), 1})
+			hits = append(hits, sample{keys[i], now.Add(-time.Duration(minute) * time.Minute), 1})
 		}
 	}
 	seed(b, redis.Client(), now, hits...)

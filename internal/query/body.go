@@ -18,8 +18,8 @@ import (
 // greatest length take half of it.
 const maxBody = 1 << 20
 
-// bufferBody reads the body whole and puts it back, or says why it cannot be
-// read: huma would call a body that breaks off an error of the server.
+// bufferBody reads the whole body and puts it back, or says why it cannot be read. huma
+// would treat a body that breaks off as an error of the server.
 // The type of the body is not asked for: all of them are JSON, and `curl -d`
 // calls everything a form.
 func bufferBody(w http.ResponseWriter, r *http.Request) *problem {
@@ -28,7 +28,7 @@ func bufferBody(w http.ResponseWriter, r *http.Request) *problem {
 	var network net.Error
 	switch {
 	case errors.As(err, &large):
-		return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it is larger than %d bytes, which is the most that is allowed: ask in parts", maxBody))
+		return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it is larger than %d bytes, the most allowed: ask in parts", maxBody))
 	case errors.As(err, &network) && network.Timeout():
 		return newProblem(http.StatusRequestTimeout, "body: it did not arrive in time")
 	case err != nil:
@@ -42,7 +42,7 @@ func bufferBody(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// checkBody refuses what cannot be a JSON object, or would be read as another one.
+// checkBody refuses a body that cannot be a JSON object, or that would be read as another object.
 func checkBody(data []byte) *problem {
 	switch {
 	case len(data) == 0:
@@ -55,7 +55,7 @@ func checkBody(data []byte) *problem {
 }
 
 // decodeBody reads one JSON object without unknown fields. Its errors are
-// sentences for the asker.
+// sentences for the client.
 func decodeBody(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"tallyroll/internal/window"
 )
@@ -260,7 +261,7 @@ func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
 		corners := levels(c.of)
 		var got []string
 		for _, corner := range corners {
-			got = append(got, fmt.Sprintf("%d:%d", (corner.at-c.of.Range.From)/1000, corner.count))
+			got = append(got, fmt.Sprintf("%d:%d", (corner.at-c.of.Range.From)/1000, corner.hits))
 		}
 		if s := strings.Join(got, " "); s != c.want {
 			t.Errorf("%s: %q, want %q", c.name, s, c.want)
@@ -272,7 +273,7 @@ func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
 		if c.want == "" {
 			continue
 		}
-		plot := &chart{found: []window.Series{c.of}, right: 400, bottom: 100, most: 10}
+		plot := &chart{series: []window.Series{c.of}, right: 400, bottom: 100, ceiling: 10}
 		if path := plot.path(corners); path != c.path {
 			t.Errorf("%s: path %s, want %s", c.name, path, c.path)
 		}
@@ -282,7 +283,7 @@ func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
 // Levels that look the same are one stroke: a long series stays a small drawing.
 func TestEqualLevelsAreOneStroke(t *testing.T) {
 	long := aSeries(3600, time.Second, 0)
-	plot := &chart{found: []window.Series{long}, right: 400, bottom: 100, most: 10}
+	plot := &chart{series: []window.Series{long}, right: 400, bottom: 100, ceiling: 10}
 	if path := plot.path(levels(long)); path != "M0 100H400" {
 		t.Errorf("%.100s", path)
 	}
@@ -301,6 +302,37 @@ func TestFitted(t *testing.T) {
 		got := fitted(c.name, textSize, c.room)
 		if got != c.want || textWidth(got, textSize) > c.room {
 			t.Errorf("%s in %v pixels: %q, want %q", c.name, c.room, got, c.want)
+		}
+	}
+}
+
+// Names that differ only in the middle stay different if there is room for that.
+func TestFittedApart(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		room  float64
+		want  string
+	}{
+		{[]string{"checkout", "cart"}, 100, "checkout cart"},
+		{[]string{"/shop/products/1000/reviews", "/shop/products/1001/reviews"}, 1000, "/shop/products/1000/reviews /shop/products/1001/reviews"},
+		{[]string{"/shop/products/1000/reviews", "/shop/products/1001/reviews"}, 100, "/sho…1000…s /sho…1001…s"},
+		{[]string{"/shop/products/1000/reviews", "/shop/products/7/reviews"}, 60, "…1000… /s…7…s"},
+		{[]string{"/shop/products/1000/reviews", "/shop/products/1001/reviews"}, 40, "1000 1001"},
+		{[]string{"/shop/products/1000", "/shop/products/1001"}, 100, "/shop/pr…1000 /shop/pr…1001"},
+		{[]string{"shop.berlin.checkout", "market.berlin.checkout"}, 100, "shop…ckout market…ckout"},
+		{[]string{"größe/日本語/größe", "größe/本/größe"}, 80, "…日本語… grö…本…e"},
+		{[]string{"/a/b", "/a/b/c/d/e/f/g/h/i/j"}, 50, "/a/b b/c/…/j"},
+		{[]string{"the-same-long-name", "the-same-long-name"}, 60, "t…name t…name"},
+		{[]string{strings.Repeat("x", 40), strings.Repeat("x", 40) + "y"}, 60, "xxxx…xx xxxx…xy"},
+	} {
+		got := fittedApart(c.names, textSize, c.room)
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%s in %v pixels: %s, want %s", c.names, c.room, s, c.want)
+		}
+		for _, name := range got {
+			if width := textWidth(name, textSize); width > c.room || !utf8.ValidString(name) {
+				t.Errorf("%q takes %v pixels of %v", name, width, c.room)
+			}
 		}
 	}
 }

@@ -100,7 +100,7 @@ func TestNotCompleteBeforeAStreamIsRead(t *testing.T) {
 // Every resource says 503 in time where Redis is away, and answers by itself when it is back.
 func TestEveryResourceWithoutRedis(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, hit{"a", now.Add(-time.Minute), 3})
+	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 3})
 	s := onRedis(t, redis.URL(), now)
 	watched(t, s)
 	h := s.handler()

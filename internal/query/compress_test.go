@@ -16,7 +16,7 @@ import (
 // never, and a tag holds whether an answer was compressed or not.
 func TestCompression(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, hit{"a", now, 1})
+	seed(t, redis.Client(), now, sample{"a", now, 1})
 	s := onRedis(t, redis.URL(), now)
 	watched(t, s)
 	server := httptest.NewServer(s.handler())

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+
+	"tallyroll/internal/web"
 )
 
 func TestCORS(t *testing.T) {
@@ -33,6 +35,10 @@ func TestCORS(t *testing.T) {
 			if got := resp.Header.Get("Access-Control-Allow-Origin"); resp.StatusCode != http.StatusOK || got != c.allowed {
 				t.Errorf("status %d, allowed %q, want %q", resp.StatusCode, got, c.allowed)
 			}
+			// Scripts may read the headers that answers have, and no others.
+			if got := resp.Header.Get("Access-Control-Expose-Headers"); (got == "ETag, RateLimit, RateLimit-Policy, Retry-After") != (c.allowed != "") {
+				t.Errorf("exposed %q", got)
+			}
 			if exact := c.setting != "" && c.setting != "*"; exact != slices.Contains(resp.Header.Values("Vary"), "Origin") {
 				t.Errorf("Vary %q", resp.Header.Values("Vary"))
 			}
@@ -48,13 +54,13 @@ func TestCORS(t *testing.T) {
 				}
 				return
 			}
-			if resp.StatusCode != http.StatusNoContent || resp.Header.Get("Access-Control-Allow-Headers") == "" || resp.Header.Get("Access-Control-Allow-Methods") != "GET, HEAD, POST" {
+			if resp.StatusCode != http.StatusNoContent || resp.Header.Get("Access-Control-Allow-Headers") == "" || resp.Header.Get("Access-Control-Allow-Methods") != "GET, HEAD, POST, DELETE" {
 				t.Errorf("preflight: status %d, %v", resp.StatusCode, resp.Header)
 			}
 		})
 	}
 	for _, bad := range []string{"", "a.example", "https://", "https://a.example/", "https://a.example/path", "https://a.example,*", "https://u@a.example?x"} {
-		if err := new(Origins).UnmarshalText([]byte(bad)); err == nil {
+		if err := new(web.Origins).UnmarshalText([]byte(bad)); err == nil {
 			t.Errorf("origins %q were taken", bad)
 		}
 	}

@@ -2,33 +2,80 @@
 //
 // # What it promises
 //
-// An answer is read from Redis at the moment it is asked for, totals in one round trip;
-// nothing is cached but the layout and the list of streams. Every total comes
-// with bounds, and every answer with the moment up to which it is whole (as_of).
+//   - An answer is read from Redis when it is asked for. Nothing is cached but the
+//     layout, the list of streams, and for a second what /v1/streams, /v1/rejects and
+//     the gauges of freshness tell. Totals take one round trip.
+//   - Every total comes with bounds, every answer with the moment up to which it is
+//     whole (as_of). Now is what Redis's clock says, never this machine's.
+//   - A mistyped question is never answered as if it were another one: unknown
+//     parameters and fields are refused.
+//   - HTTP and NATS give the same answers and the same problems.
+//   - Only takes and resets change anything in Redis. Everything else works with a user who may only read.
 //
-// What cannot be answered is refused with an RFC 9457 problem whose detail says
-// in one sentence what was wrong and what is allowed: 400, 404, 405 and 413 are
-// the asker's to mend, 401 asks for a token, 503 with Retry-After means that
-// Redis cannot answer now, and 500 names a key that something else has written.
-// What time it is, is Redis's to say, never this machine's. A question that was mistyped is never answered as if
-// it were another one: unknown parameters and fields are refused.
+// # When it acts
 //
-// # The parts
-//
-// Pure: moments (moment.go), and how a request becomes questions for a
-// window.Reader (question.go). HTTP: the edge that every request passes
-// (edge.go, body.go, params.go, token.go, cors.go, problem.go), one file for each
-// resource (total.go, series.go with format.go, csv.go and chart.go, top.go, counters.go,
-// live.go), the description of it all (openapi.go, docs.go). NATS: request.go. The state of
-// Redis is watched by one goroutine (health.go), another reads for all who listen
-// (hub.go); run.go ties it together.
-//
-// A further resource is a file with its types, its operation and its handler,
-// and a line in service.routes.
+// It listens at once, whether Redis and NATS answer or not. A request waits for Redis
+// for at most answerTimeout. Listeners at /v1/live cost one pipelined read every
+// liveEvery, however many they are, and nothing while there are none. When the service
+// stops, it finishes the requests under way before it closes the connections to Redis.
 //
 // # What can go wrong
 //
-// Redis may be away when the service starts or at any time later: it listens
-// anyway, answers 503 within answerTimeout, and answers again as soon as Redis
-// does. /healthz is about the process alone, /readyz about Redis and the layout.
+// What cannot be answered is refused with an RFC 9457 problem, whose detail says in
+// one sentence what was wrong and what is allowed.
+//
+//	400, 404, 405, 413  the asker has to change the request
+//	401                 the request needs a token
+//	403                 the settings forbid takes
+//	500                 something else has written to a key, which detail names;
+//	                    or a fault of this service
+//	501                 the request needs NATS, and there is no NATS_URL
+//	503                 Redis or NATS cannot answer now, or /v1/live has no room:
+//	                    Retry-After says when to ask again
+//
+// A refused take is no problem but an answer, with the status 429. If Redis does not decide about a
+// take within QUERY_TAKE_TIMEOUT, the limit's fail mode does. A bad file of limits keeps the program from
+// starting. Read again at SIGHUP, it changes nothing.
+//
+// Redis may be away when the service starts, or at any time later: requests get 503
+// until it is back. /healthz is about the process alone, /readyz about Redis and the
+// layout. If a client of /v1/live does not read, it misses all but the latest news of each
+// question, and the service drops it after liveWriteTimeout.
+//
+// # Goroutines
+//
+//	goroutine            owns                                     who waits for it
+//	Run                  the connections to Redis, for takes      the program
+//	                     others than for questions
+//	health.run           looks at Redis, what they found          Run
+//	hub.run              the reads for /v1/live; it tells the     Run
+//	                     listeners under hub.mu
+//	limits.run           the named limits, which requests load    Run
+//	serveNATS            the connection to NATS, its endpoints    Run
+//	responder.dispatch   one request over NATS, one slot          serveNATS (responder.wait)
+//	boot.Serve           the listener; another one with           Run
+//	                     QUERY_METRICS_ADDR
+//	freshness.Collect    two reads for a scrape                   the handler of /metrics
+//	a handler of HTTP    one request; at /v1/live one listener    boot.Serve, for five seconds
+//
+// # The parts
+//
+// What a request says is an input (input.go). It is checked and becomes periods and
+// questions for a window.Reader. What the reader found becomes an answer, a problem
+// (problem.go), or news for a listener.
+//
+// HTTP: the edge that every request passes (edge.go, body.go, params.go,
+// cors.go), and one file for each resource: total.go, series.go (with format.go, csv.go,
+// and the chart in chart.go, plot.go, legend.go, label.go, ticks.go), top.go,
+// counters.go, live.go (with hub.go and listener.go), streams.go, rejects.go (with rejectlist.go; both ask NATS
+// through jetstream.go, and look at most once per second: recent.go). For Prometheus: probe.go,
+// metrics.go, freshness.go, metricsaddr.go. openapi.go describes it all, with
+// internal/web, which also has the problems and the pages. page.go serves the page at /, whose files are in the folder page: HTML, CSS and plain
+// JavaScript, which ask this API and nobody else. Limits (internal/limit decides): take.go, limit.go,
+// judge.go, and authz.go with forwarded.go and networks.go for proxies. limits.go has the named limits,
+// takeitem.go checks what a request says, ratelimit.go writes the fields, limiterror.go the problems.
+// NATS: nats.go, responder.go. Redis: redis.go, health.go. run.go and service.go tie it together.
+//
+// A further resource is a file with its types, its operation and its find function,
+// a line in service.routes, and one in service.endpoints.
 package query

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 )
 
@@ -53,7 +54,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", ",", "a,", "a b", "ä"} {
-		if err := new(Tokens).UnmarshalText([]byte(bad)); err == nil {
+		if err := new(boot.Tokens).UnmarshalText([]byte(bad)); err == nil {
 			t.Errorf("tokens %q were taken", bad)
 		}
 	}

@@ -49,7 +49,7 @@ func TestForeignKeys(t *testing.T) {
 			if err := client.FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			seed(t, client, now, hit{"a", now.Add(-time.Minute), 3}, hit{"b", now.Add(-time.Minute), 4})
+			seed(t, client, now, sample{"a", now.Add(-time.Minute), 3}, sample{"b", now.Add(-time.Minute), 4})
 			keys := stack.Scan(t, client, c.pattern)
 			if len(keys) == 0 {
 				t.Fatalf("there is no %s", c.pattern)
@@ -103,7 +103,7 @@ func TestForeignKeys(t *testing.T) {
 func TestForeignKeyBesideOthers(t *testing.T) {
 	server, now := stack.Redis(t), testNow()
 	client := server.Client()
-	seed(t, client, now, hit{"a", now.Add(-time.Minute), 3}, hit{"b", now.Add(-time.Minute), 4})
+	seed(t, client, now, sample{"a", now.Add(-time.Minute), 3}, sample{"b", now.Add(-time.Minute), 4})
 	for _, key := range stack.Scan(t, client, "test:*:h:1m:*:a") {
 		if err := client.Set(t.Context(), key, "mine", redis.KeepTTL).Err(); err != nil {
 			t.Fatal(err)
@@ -115,19 +115,19 @@ func TestForeignKeyBesideOthers(t *testing.T) {
 	if !strings.Contains(p.Detail, ":h:1m:") || !strings.HasSuffix(strings.SplitN(p.Detail, " is not Tallyroll's", 2)[0], ":a") {
 		t.Errorf("detail %q", p.Detail)
 	}
-	bad, err := s.hub.join(liveQuestion{"a", "10m"}, 10*time.Minute)
+	bad, err := s.hub.join([]liveQuestion{{"a", "10m"}}, []time.Duration{10 * time.Minute}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, err := s.hub.join(liveQuestion{"b", "10m"}, 10*time.Minute)
+	good, err := s.hub.join([]liveQuestion{{"b", "10m"}}, []time.Duration{10 * time.Minute}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.hub.tick(t.Context())
-	if n := <-bad.news; n.err == nil || problemOf(n.err).Status != http.StatusInternalServerError {
+	s.hub.tellAll(t.Context())
+	if n := bad.next(); n.err == nil || problemOf(n.err).Status != http.StatusInternalServerError {
 		t.Errorf("a is told %+v", n)
 	}
-	if n := <-good.news; n.err != nil || n.total.Total != 4 {
+	if n := good.next(); n.err != nil || n.total.Total != 4 {
 		t.Errorf("b is told %+v", n)
 	}
 }
@@ -136,7 +136,7 @@ func TestForeignKeyBesideOthers(t *testing.T) {
 // says it once, and once when it is over, and a metric says by how much.
 func TestClockDifferenceIsTold(t *testing.T) {
 	server, now := stack.Redis(t), testNow()
-	seed(t, server.Client(), now, hit{"a", now.Add(-time.Minute), 3})
+	seed(t, server.Client(), now, sample{"a", now.Add(-time.Minute), 3})
 	s := onRedis(t, server.URL(), now)
 	local := now.Add(-4 * time.Minute)
 	s.reader.(*window.Reader).Local = func() time.Time { return local }
@@ -178,13 +178,5 @@ func TestClockDifferenceIsTold(t *testing.T) {
 	}
 	if got := fmt.Sprint(said()); got != "["+warning+" info the clocks of Redis and of this machine agree again]" {
 		t.Errorf("the log has %s", got)
-	}
-}
-
-func TestRootLeadsToTheDocs(t *testing.T) {
-	s, _ := onFake(t)
-	resp := ask1(s.handler(), http.MethodGet, "/", "")
-	if resp.StatusCode != http.StatusFound || resp.Header.Get("Location") != "/docs" {
-		t.Errorf("status %d, Location %q", resp.StatusCode, resp.Header.Get("Location"))
 	}
 }

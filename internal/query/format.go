@@ -23,11 +23,11 @@ type view struct {
 
 func (v view) chart() bool { return v.Format == "svg" }
 
-// view reads the format, from the parameter or else from Accept, and the size.
-func (p *seriesParams) view() (view, *inputError) {
+// parseView parses the format, from the parameter or else from Accept, and the size.
+func (p *seriesParams) parseView() (view, error) {
 	v := view{Format: p.Format}
 	if v.Format == "" {
-		v.Format = accepted(p.accept)
+		v.Format = wantedFormat(p.accept)
 	}
 	if v.Format == "png" {
 		return view{}, badInput("format", "charts are not drawn as PNG any more: ask for svg, which browsers show and programs convert")
@@ -38,17 +38,18 @@ func (p *seriesParams) view() (view, *inputError) {
 	if !v.chart() && p.Width+p.Height != "" {
 		return view{}, badInput("width", "only a chart has a width and a height: allowed with the format svg")
 	}
-	var err *inputError
-	if v.Width, err = pixels("width", p.Width, 200, 800, 2000); err != nil {
+	var err error
+	v.Width, err = parsePixels("width", p.Width, 200, 800, 2000)
+	if err != nil {
 		return view{}, err
 	}
-	v.Height, err = pixels("height", p.Height, 100, 300, 1200)
+	v.Height, err = parsePixels("height", p.Height, 100, 300, 1200)
 	return v, err
 }
 
-func pixels(param, text string, least, normal, most int) (int, *inputError) {
+func parsePixels(param, text string, least, byDefault, most int) (int, error) {
 	if text == "" {
-		return normal, nil
+		return byDefault, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
@@ -57,9 +58,9 @@ func pixels(param, text string, least, normal, most int) (int, *inputError) {
 	return n, nil
 }
 
-// accepted is the format that an Accept header wants most, the first of equals;
-// JSON where it wants none of ours.
-func accepted(header string) string {
+// wantedFormat is the format that an Accept header wants most, the first of equals;
+// JSON if it wants none of ours.
+func wantedFormat(header string) string {
 	best, bestQ := "json", 0.0
 	for part := range strings.SplitSeq(header, ",") {
 		wanted, params, err := mime.ParseMediaType(part)
@@ -68,7 +69,8 @@ func accepted(header string) string {
 		}
 		q := 1.0
 		if text, ok := params["q"]; ok {
-			if q, err = strconv.ParseFloat(text, 64); err != nil {
+			q, err = strconv.ParseFloat(text, 64)
+			if err != nil {
 				continue
 			}
 		}

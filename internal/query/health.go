@@ -8,15 +8,16 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 )
 
-// lookEvery is the pause between looks at Redis: how old the answer of /readyz can be.
+// lookEvery is the pause between looks at Redis, and so how old the answer of /readyz can be.
 const lookEvery = 500 * time.Millisecond
 
 // maxClockDifference is how far the clock of this machine may be from Redis's
-// before it is worth a warning. No answer depends on it, but it tells of machines whose
-// clocks nobody keeps.
+// before it is worth a warning. No answer depends on it, but it reveals machines whose
+// clocks nobody synchronises.
 const maxClockDifference = 2 * time.Second
 
 // health knows whether Redis answers and has a layout. One goroutine, run,
@@ -25,8 +26,8 @@ type health struct {
 	reader      looker
 	clockWarned bool // run's own
 	log         zerolog.Logger
-	asked       chan struct{}
-	found       atomic.Pointer[finding]
+	due         wake.Signal // look before the next look is due
+	last        atomic.Pointer[look]
 }
 
 // looker is the part of window.Reader that finds out about Redis.
@@ -35,19 +36,11 @@ type looker interface {
 	ClockDifference() (ahead time.Duration, known bool)
 }
 
-// finding is what a look at Redis found.
-type finding struct{ err error }
+// look is the outcome of a look at Redis.
+type look struct{ err error }
 
 func newHealth(r looker, log zerolog.Logger) *health {
-	return &health{reader: r, log: log, asked: make(chan struct{}, 1)}
-}
-
-// look asks for a look before the next is due.
-func (h *health) look() {
-	select {
-	case h.asked <- struct{}{}:
-	default: // one is asked for already
-	}
+	return &health{reader: r, log: log, due: wake.New()}
 }
 
 // run looks until ctx ends.
@@ -67,27 +60,27 @@ func (h *health) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-		case <-h.asked:
+		case <-h.due:
 		}
 	}
 }
 
 // report keeps what was found and logs what it changes.
 func (h *health) report(layout window.Layout, err error) {
-	before := h.found.Swap(&finding{err})
+	before := h.last.Swap(&look{err})
 	first := before == nil
-	wasLost := !first && lost(before.err)
+	wasLost := !first && isLost(before.err)
 	hadLayout := !first && before.err == nil
 	switch {
-	case lost(err) && !wasLost:
+	case isLost(err) && !wasLost:
 		h.log.Warn().Err(err).Msg("Redis lost")
-	case !lost(err) && wasLost:
+	case !isLost(err) && wasLost:
 		h.log.Info().Msg("Redis back")
 	}
 	switch {
 	case err == nil && !hadLayout:
 		h.log.Debug().Stringer("tiers", layout.Tiers).Int("shards", layout.Shards).Msg("layout known")
-	case spoilt(err) && (first || !spoilt(before.err)):
+	case isSpoilt(err) && (first || !isSpoilt(before.err)):
 		h.log.Error().Err(err).Msg("no question can be answered")
 	case errors.Is(err, window.ErrNoLayout) && (first || !errors.Is(before.err, window.ErrNoLayout)):
 		h.log.Warn().Err(err).Msg("nothing to answer from")
@@ -104,34 +97,36 @@ func (h *health) reportClock() {
 	h.clockWarned = apart
 	if apart {
 		h.log.Warn().Float64("redis_ahead_seconds", ahead.Seconds()).
-			Msg("the clocks of Redis and of this machine differ: answers go by that of Redis; look at the time synchronisation of both")
+			Msg("the clocks of Redis and of this machine differ: answers go by that of Redis; check the time synchronisation of both")
 		return
 	}
 	h.log.Info().Msg("the clocks of Redis and of this machine agree again")
 }
 
-// lost tells an error of Redis from the answer that there is no layout yet, and
-// from one that cannot be used.
-func lost(err error) bool { return err != nil && !errors.Is(err, window.ErrNoLayout) && !spoilt(err) }
+// isLost distinguishes an error of Redis from the answer that there is no layout yet, and
+// from a layout that cannot be used.
+func isLost(err error) bool {
+	return err != nil && !errors.Is(err, window.ErrNoLayout) && !isSpoilt(err)
+}
 
-// spoilt reports whether an error is about a key that something else has written.
-func spoilt(err error) bool {
+// isSpoilt reports whether an error is about a key that another program has written to.
+func isSpoilt(err error) bool {
 	var foreign *window.ForeignError
 	return errors.As(err, &foreign) || errors.Is(err, window.ErrBadLayout)
 }
 
-// notReady says why no question can be answered now; empty where they can.
-func (h *health) notReady() string {
-	f := h.found.Load()
+// whyNotReady says why no question can be answered now. It is empty if they can.
+func (h *health) whyNotReady() string {
+	last := h.last.Load()
 	switch {
-	case f == nil:
+	case last == nil:
 		return "Redis has not answered yet"
-	case lost(f.err):
+	case isLost(last.err):
 		return "Redis does not answer"
-	case spoilt(f.err):
-		return spoiltProblem(f.err).Detail
-	case f.err != nil:
-		return f.err.Error()
+	case isSpoilt(last.err):
+		return spoiltProblem(last.err).Detail
+	case last.err != nil:
+		return last.err.Error()
 	}
 	return ""
 }

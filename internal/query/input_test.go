@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"tallyroll/internal/hit"
 )
 
 func TestBadInput(t *testing.T) {
@@ -51,6 +53,7 @@ func TestBadInput(t *testing.T) {
 		{"at and from", get, "/v1/total?key=a&from=1&at=2", "", 400, "at: "},
 		{"at in words", get, "/v1/total?key=a&window=1h&at=yesterday", "", 400, `at: "yesterday"`},
 		{"empty at", get, "/v1/total?key=a&window=1h&at=", "", 400, "at: "},
+		{"empty from, empty to and empty at", get, "/v1/total?key=a&window=1h&to=&from=&at=", "", 400, "at: it is empty"},
 		{"two ats", get, "/v1/total?key=a&window=1h&at=1&at=2", "", 400, "at: it is given 2 times"},
 		{"at ahead", get, "/v1/total?key=a&window=1h&at=" + tomorrow, "", 400, "at: "},
 		{"at before 1970", get, "/v1/total?key=a&window=1h&at=-1", "", 400, "at: "},
@@ -65,7 +68,7 @@ func TestBadInput(t *testing.T) {
 		{"to ahead", get, "/v1/total?key=a&from=1000&to=" + tomorrow, "", 400, "to: "},
 		{"from after now", get, "/v1/total?key=a&from=" + tomorrow, "", 400, "from: "},
 		{"beyond reach", get, "/v1/total?key=a&window=1h&at=1000", "", 400, "window: 1h: the question reaches back"},
-		{"mistyped parameter", get, "/v1/total?key=a&windwo=1h", "", 400, `"windwo": allowed are at, from, key, to, window`},
+		{"mistyped parameter", get, "/v1/total?key=a&windwo=1h", "", 400, `"windwo": allowed are at, explain, from, group, key, prefix, to, tz, window`},
 		{"parameter in capitals", get, "/v1/total?key=a&window=1h&At=1", "", 400, `"At"`},
 		{"parameter without a name", get, "/v1/total?key=a&window=1h&=1", "", 400, `unknown parameter ""`},
 		{"top of no window", get, "/v1/top", "", 400, "window: it is missing"},
@@ -91,7 +94,7 @@ func TestBadInput(t *testing.T) {
 		{"a list", post, "/v1/total", `["a"]`, 400, "body: its JSON is of the type array"},
 		{"null", post, "/v1/total", `null`, 400, "keys: "},
 		{"two objects", post, "/v1/total", `{"keys":["a"],"windows":["1h"]}{}`, 400, "body: "},
-		{"mistyped field", post, "/v1/total", `{"keys":["a"],"window":["1h"]}`, 400, `"window": allowed are keys, windows, at, from, to`},
+		{"mistyped field", post, "/v1/total", `{"keys":["a"],"window":["1h"]}`, 400, `"window": allowed are keys, windows, at, from, to, prefix, group, explain, tz`},
 		{"no counters", post, "/v1/total", `{"windows":["1h"]}`, 400, "keys: "},
 		{"empty list of counters", post, "/v1/total", `{"keys":[],"windows":["1h"]}`, 400, "keys: "},
 		{"counters as text", post, "/v1/total", `{"keys":"a","windows":["1h"]}`, 400, "keys: it has a value of the type string: allowed is an array"},
@@ -128,9 +131,13 @@ func TestBadInput(t *testing.T) {
 		{"series by post", post, "/v1/series", "{}", 405, "GET, HEAD"},
 
 		{"live without a counter", get, "/v1/live?window=1m", "", 400, "key: "},
-		{"live with two counters", get, "/v1/live?key=a&key=b&window=1m", "", 400, "key: it is given 2 times"},
+		{"live with an empty counter", get, "/v1/live?key=a&key=&window=1m", "", 400, "key: a counter without a name"},
+		{"live with too many counters", get, "/v1/live?key=a&key=b&key=c&key=d&window=1m", "", 413, "key: 4 counters"},
+		{"live with too many windows", get, "/v1/live?key=a&window=1m&window=2m&window=3m&window=4m&window=5m&window=6m&window=7m&window=8m&window=9m", "", 400, "window: 9 windows"},
+		{"live with one bad window of two", get, "/v1/live?key=a&window=1m&window=2d", "", 400, "window: 2d: the question reaches back"},
+		{"live with a bad as_of", get, "/v1/live?key=a&window=1m&as_of=1", "", 400, "as_of: \"1\": allowed is true or false"},
 		{"live without a window", get, "/v1/live?key=a", "", 400, "window: it is missing"},
-		{"live with an empty window", get, "/v1/live?key=a&window=", "", 400, "window: it is empty"},
+		{"live with an empty window", get, "/v1/live?key=a&window=", "", 400, "window: "},
 		{"live with a bad window", get, "/v1/live?key=a&window=1", "", 400, `window: "1" is not a duration`},
 		{"live out of reach", get, "/v1/live?key=a&window=2d", "", 400, "window: 2d: the question reaches back"},
 		{"live of an earlier moment", get, "/v1/live?key=a&window=1m&at=1795255200000", "", 400, "unknown parameter"},
@@ -192,7 +199,7 @@ func TestMoment(t *testing.T) {
 		"0": 0, "1795255200000": 1795255200000,
 		"2026-11-21T10:00:00Z": 1795255200000, "2026-11-21T10:00:00.25Z": 1795255200250,
 		"2026-11-21T11:00:00+01:00": 1795255200000, "2026-11-21T11:00:00 01:00": 1795255200000,
-		"9999-12-31T23:59:59.999Z": latestMoment,
+		"9999-12-31T23:59:59.999Z": hit.MaxTime,
 	} {
 		if got, err := text.milli("at"); got != want || err != nil {
 			t.Errorf("%s: %d %v, want %d", text, got, err, want)

@@ -7,16 +7,16 @@ import (
 	"unicode"
 )
 
-// escaped is a name as text of XML. What XML has no way to write at all becomes
-// U+FFFD, such as U+FFFE (XML 1.0, 2.2).
-func escaped(name string) string {
+// xmlText writes a name as XML text. Characters that XML cannot express, such as U+FFFE,
+// become U+FFFD (XML 1.0, 2.2).
+func xmlText(name string) string {
 	var out bytes.Buffer
 	_ = xml.EscapeText(&out, []byte(name)) // a buffer takes everything
 	return out.String()
 }
 
-// fitted is a name, or as much of its beginning and its end as there is room for:
-// names that differ often differ at their end.
+// fitted returns a name, or as much of its beginning and end as there is room for. It
+// keeps the end because different names often differ there.
 func fitted(name string, size, room float64) string {
 	if textWidth(name, size) <= room {
 		return name
@@ -32,8 +32,76 @@ func fitted(name string, size, room float64) string {
 	return ""
 }
 
-// textWidth is about the most pixels that a text takes. The font is the reader's,
-// so it reckons with the wide ones among the common fonts, DejaVu Sans and Verdana.
+// fittedApart are names that stand beside each other, each shortened if there is no
+// room for the whole. Words that all of them begin and end with go first, so that
+// what differs stays.
+func fittedApart(names []string, size, room float64) []string {
+	head, tail := common(names)
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = name
+		if textWidth(name, size) > room {
+			out[i] = fittedAround(name[:head], name[head:len(name)-tail], name[len(name)-tail:], size, room)
+		}
+	}
+	return out
+}
+
+// fittedAround keeps the middle, and of what is around it as much as there is room for.
+func fittedAround(head, middle, tail string, size, room float64) string {
+	before, after := []rune(head), []rune(tail)
+	for kept := len(before) + len(after) - 1; kept >= 0 && middle != ""; kept-- {
+		end := min(kept/3, len(after))
+		begin := min(kept-end, len(before))
+		short := head + middle
+		if begin < len(before) {
+			short = string(before[:begin]) + "…" + middle
+		}
+		if end < len(after) {
+			short += "…" + string(after[len(after)-end:])
+		} else {
+			short += tail
+		}
+		if textWidth(short, size) <= room {
+			return short
+		}
+	}
+	if middle == "" {
+		middle = head + tail
+	}
+	return fitted(middle, size, room)
+}
+
+// common are the lengths of the words that all names begin with, and of those that
+// all end with behind them.
+func common(names []string) (head, tail int) {
+	first := names[0]
+	head = len(first)
+	for _, name := range names {
+		head = min(head, len(name))
+		for first[:head] != name[:head] {
+			head--
+		}
+	}
+	head = strings.LastIndexFunc(first[:head], isSeparator) + 1
+	tail = len(first) - head
+	for _, name := range names {
+		tail = min(tail, len(name)-head)
+		for first[len(first)-tail:] != name[len(name)-tail:] {
+			tail--
+		}
+	}
+	behind := first[len(first)-tail:]
+	if i := strings.IndexFunc(behind, isSeparator); i >= 0 {
+		return head, len(behind) - i
+	}
+	return head, 0
+}
+
+func isSeparator(r rune) bool { return strings.ContainsRune("/.-_:,;?&= ", r) }
+
+// textWidth estimates the most pixels that a text takes. The reader chooses the font, so
+// it assumes the wide ones among the common fonts, DejaVu Sans and Verdana.
 func textWidth(text string, size float64) float64 {
 	ems := 0.0
 	for _, r := range text {

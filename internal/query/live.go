@@ -1,12 +1,13 @@
 package query
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
+
+	"tallyroll/internal/web"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -15,60 +16,58 @@ import (
 const livePath = "/v1/live"
 
 const (
-	// heartbeatEvery keeps proxies, which cut silent connections off, and both
-	// ends sure of the connection.
+	// heartbeatEvery is the pause between heartbeats. They show both ends that the connection
+	// lives, and keep proxies from cutting off a silent one.
 	heartbeatEvery = 15 * time.Second
-	// liveWriteTimeout is how long a client may take nothing before it is let go.
+	// liveWriteTimeout is how long a client may read nothing before the service drops it.
 	liveWriteTimeout = 10 * time.Second
-	// reconnectAfter is the pause that browsers are told to make, in milliseconds.
+	// reconnectAfter is the pause in milliseconds that browsers should make before they reconnect.
 	reconnectAfter = 2000
 )
 
 // liveParams is what GET /v1/live takes.
 type liveParams struct {
-	Key         string `query:"key" required:"true" doc:"The counter: 1 to 512 bytes of UTF-8 without control characters." example:"api-1"`
-	Window      string `query:"window" required:"true" doc:"How far to look back from now: a whole number and a unit (s, m, h, d, w)." example:"1m"`
-	LastEventID string `header:"Last-Event-ID" doc:"The id of the last event received; browsers send it when they connect again. The first event is left out where nothing has changed since." example:"1234-1229-1241-true"`
+	Keys        []string `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Windows     []string `query:"window,explode" required:"true" doc:"How far to look back from now: a whole number and a unit (s, m, h, d, w). May repeat, at most 8 times." example:"[\"1m\"]"`
+	AsOf        string   `query:"as_of" doc:"true: once per second an event as_of says how far the totals reach. Default: false." example:"true"`
+	LastEventID string   `header:"Last-Event-ID" doc:"The id of the last event received; browsers send it when they connect again. With one counter and one window, the first event is left out if nothing has changed since." example:"1234-1229-1241-true"`
 }
 
-// Resolve reads the parameters again: see single.
+// Resolve reads the query string a second time; params.go says why.
 func (p *liveParams) Resolve(ctx huma.Context) []error {
-	var err error
-	if p.Key, err = single(ctx, "key", "a counter"); err == nil {
-		p.Window, err = single(ctx, "window", "a duration, such as 1m")
-	}
-	if err != nil {
-		return []error{err}
-	}
-	return nil
+	p.Keys, p.Windows = repeated(ctx, "key"), repeated(ctx, "window")
+	return resolveSingles(ctx, singleParam{"as_of", asOfHint, &p.AsOf})
 }
+
+const asOfHint = "true or false"
 
 func (s *service) registerLive(api huma.API) {
-	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + compact(totalExample().Totals[0]) + "\n\n"
+	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + web.Compact(totalExample().Totals[0]) + "\n\n"
 	huma.Register(api, s.operation(api, huma.Operation{
 		OperationID: "get-live", Method: http.MethodGet, Path: livePath,
-		Summary: "A total at each change",
-		Description: "Server-sent events. Each event total has one total as data, at the beginning and at each change, at most four a second. " +
-			"A slow client is told the latest only. Where Redis cannot answer, an event problem has the problem as data; totals go on by themselves. " +
-			"A comment every 15 seconds shows that the connection lives.",
+		Summary: "Totals at each change",
+		Description: "Server-sent events on one connection, about every counter in every window. Each event total has one total as data, " +
+			"at the beginning and at each change, at most four per second. A slow client gets only the latest of each. " +
+			"With as_of=true, an event as_of has {\"as_of\":…,\"now\":…} once per second, changes or not; now is the time by Redis's clock. If Redis cannot answer, an event problem has the problem as data; totals resume by themselves. " +
+			"A comment every 15 seconds shows that the connection is alive.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The events, until the client goes or the service stops.",
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}, Example: example}},
 		}},
-		Metadata: tryout("/v1/live?key=api-1&window=1m"),
-	}), s.live)
+		Metadata: web.Tryout("/v1/live?key=api-1&window=1m", "/v1/live?key=api-1&key=/cart&window=1m&window=24h&as_of=true"),
+	}), s.getLive)
 }
 
-func (s *service) live(ctx context.Context, in *liveParams) (*huma.StreamResponse, error) {
-	length, err := in.check()
+func (s *service) getLive(ctx context.Context, p *liveParams) (*huma.StreamResponse, error) {
+	asked, lengths, err := p.questions(s.maxKeys)
 	if err != nil {
-		return nil, inputProblem(err, "query")
+		return nil, inputProblem(err, inQuery)
 	}
-	l, err := s.hub.join(liveQuestion{in.Key, in.Window}, length)
+	l, err := s.hub.join(asked, lengths, p.AsOf == "true")
 	if err != nil {
 		return nil, err
 	}
-	first, err := l.first(ctx)
+	first, err := l.firstNews(ctx)
 	if err != nil {
 		s.hub.leave(l)
 		return nil, err
@@ -76,56 +75,66 @@ func (s *service) live(ctx context.Context, in *liveParams) (*huma.StreamRespons
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		defer s.hub.leave(l)
 		r, w := humago.Unwrap(ctx)
-		streamNews(r, w, l, first, in.LastEventID)
+		streamNews(r, w, l, openingOf(first, p.LastEventID))
 	}}, nil
 }
 
-func (p *liveParams) check() (time.Duration, error) {
-	if err := checkKey("key", p.Key); err != nil {
-		return 0, err
+// questions checks the parameters and is what they ask, with the lengths of the windows.
+func (p *liveParams) questions(maxKeys int) (asked []liveQuestion, lengths []time.Duration, err error) {
+	in := &input{part: inQuery, keyParam: "key", windowsParam: "window", keys: p.Keys, windows: p.Windows}
+	if err := in.checkKeys(maxKeys); err != nil {
+		return nil, nil, err
 	}
-	if p.Window == "" {
-		return 0, badInput("window", "it is missing: ask about a window, such as 1m")
+	if len(p.Windows) == 0 {
+		return nil, nil, badInput("window", "it is missing: ask about a window, such as 1m")
 	}
-	return parseDuration("window", p.Window)
+	if p.AsOf != "" && p.AsOf != "true" && p.AsOf != "false" {
+		return nil, nil, badInput("as_of", "%s: allowed is %s", excerpt(p.AsOf), asOfHint)
+	}
+	periods, err := in.windowPeriods()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, key := range p.Keys {
+		for _, period := range periods {
+			q := liveQuestion{key, period.window}
+			if slices.Contains(asked, q) {
+				continue // the answer would be the same
+			}
+			asked, lengths = append(asked, q), append(lengths, period.span.Length)
+		}
+	}
+	return asked, lengths, nil
 }
 
-// first waits for the first answer, so that a question which has none is
-// refused with a status like any other.
-func (l *listener) first(ctx context.Context) (*news, error) {
-	select {
-	case <-ctx.Done():
-		return nil, newProblem(statusClientGone, "the client is gone")
-	case n, ok := <-l.news:
-		if !ok {
-			return nil, busy("the service is stopping")
-		}
-		if bad := mendable(n.err); bad != nil {
-			return nil, badInput("window", "%s: %v", l.topic.question.window, bad).problem("query")
-		}
-		return n, n.err
+// openingOf is what a client is sent first: all totals, unless it asks one question and has the answer.
+func openingOf(first []*news, lastID string) []byte {
+	out := fmt.Appendf(nil, "retry: %d\n\n", reconnectAfter)
+	if len(first) == 1 && first[0].id == lastID {
+		return out
 	}
+	for _, n := range first {
+		out = append(out, n.text...)
+	}
+	return out
 }
 
 // streamNews writes events until the client goes, takes nothing for
 // liveWriteTimeout, or the service stops.
-func streamNews(r *http.Request, w http.ResponseWriter, l *listener, first *news, lastID string) {
+func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
 	if r.Method == http.MethodHead {
 		return
 	}
 	control := http.NewResponseController(w)
-	// The time to read a request is over; later the server would take it for the client's end.
+	// The request has been read. If its read deadline stayed, the server would later take
+	// that for the client's end.
 	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
 	send := func(text []byte) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(liveWriteTimeout))
 		_, err := w.Write(text)
 		return err == nil && control.Flush() == nil
-	}
-	opening := fmt.Appendf(nil, "retry: %d\n\n", reconnectAfter)
-	if first.id != lastID {
-		opening = append(opening, first.event()...)
 	}
 	if !send(opening) {
 		return
@@ -138,11 +147,11 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, first *news
 		case <-r.Context().Done():
 			return
 		case <-heartbeat.C:
-		case n, ok := <-l.news:
+		case _, ok := <-l.ready:
 			if !ok {
 				return
 			}
-			text = n.event()
+			text = l.events()
 		}
 		if !send(text) {
 			return
@@ -152,17 +161,19 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, first *news
 
 // event is the news as the protocol writes it.
 func (n *news) event() []byte {
-	var out bytes.Buffer
-	kind, data := "total", any(n.total)
 	if n.err != nil {
-		kind, data = "problem", problemOf(n.err)
-	} else {
-		fmt.Fprintf(&out, "id: %s\n", n.id)
+		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", web.Compact(problemOf(n.err)))
 	}
-	text, err := json.Marshal(data)
-	if err != nil {
-		panic(fmt.Errorf("encode an event: %w", err)) // it is made of our own types
-	}
-	fmt.Fprintf(&out, "event: %s\ndata: %s\n\n", kind, text)
-	return out.Bytes()
+	return fmt.Appendf(nil, "id: %s\nevent: total\ndata: %s\n\n", n.id, web.Compact(n.total))
+}
+
+// reach is the data of an event as_of.
+type reach struct {
+	AsOf time.Time `json:"as_of"`
+	Now  time.Time `json:"now"`
+}
+
+// reachEvent is the event that says how far answers reach, of two moments in Unix milliseconds.
+func reachEvent(asOf, now int64) []byte {
+	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", web.Compact(reach{timeOf(asOf), timeOf(now)}))
 }

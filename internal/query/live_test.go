@@ -21,29 +21,33 @@ import (
 
 // scripted is a hub that reads from a script; reads counts.
 func scripted(answer func(n int64, questions []window.Question) (window.Answers, error)) (*hub, *atomic.Int64) {
-	h, reads := newHub(newMetrics()), new(atomic.Int64)
-	h.maxClients, h.maxQuestions = 2000, 10
-	h.read = func(_ context.Context, questions []window.Question) (window.Answers, error) {
+	reads := new(atomic.Int64)
+	return newHub(func(_ context.Context, questions []window.Question) (window.Answers, error) {
 		return answer(reads.Add(1), questions)
-	}
-	return h, reads
+	}, 2000, 10, newMetrics()), reads
 }
 
 func totals(n int64, questions []window.Question) (window.Answers, error) {
 	out := window.Answers{Answers: make([]window.Answer, len(questions))}
 	for i := range out.Answers {
-		out.Answers[i].Total = window.Total{Total: n, Lower: n, Upper: n}
+		out.Answers[i].Estimate = window.Estimate{Total: n, Lower: n, Upper: n}
 	}
 	return out, nil
 }
 
 func join(t *testing.T, h *hub, key string) *listener {
 	t.Helper()
-	l, err := h.join(liveQuestion{key, "1m"}, time.Minute)
+	l, err := h.join([]liveQuestion{{key, "1m"}}, []time.Duration{time.Minute}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// next waits for news of a listener with one question, which are nil once the hub has stopped.
+func (l *listener) next() *news {
+	<-l.ready
+	return l.take()[0]
 }
 
 // A thousand clients cost one read every quarter of a second, a client that takes
@@ -67,7 +71,7 @@ func TestHubReadsOnceForAll(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			for _, l := range all[1:] {
-				if n := <-l.news; n.total.Total != reads.Load() {
+				if n := l.next(); n.total.Total != reads.Load() {
 					t.Fatalf("after %d s a client is told %d, want %d", second, n.total.Total, reads.Load())
 				}
 			}
@@ -75,7 +79,7 @@ func TestHubReadsOnceForAll(t *testing.T) {
 		if n := reads.Load(); n < 40 || n > 42 {
 			t.Errorf("%d reads in ten seconds, want four a second", n)
 		}
-		if n := <-slow.news; n.total.Total != reads.Load() {
+		if n := slow.next(); n.total.Total != reads.Load() {
 			t.Errorf("the slow client is told %d first, want the latest, %d", n.total.Total, reads.Load())
 		}
 		for _, l := range all {
@@ -87,7 +91,7 @@ func TestHubReadsOnceForAll(t *testing.T) {
 		if n := reads.Load() - before; n > 1 {
 			t.Errorf("%d reads after all have left", n)
 		}
-		if clients, questions := h.counts(); clients != 0 || questions != 0 {
+		if clients, questions := h.sizes(); clients != 0 || questions != 0 {
 			t.Errorf("%d clients and %d questions are left", clients, questions)
 		}
 		cancel()
@@ -119,27 +123,27 @@ func TestHubTellsChanges(t *testing.T) {
 		done := make(chan struct{})
 		go func() { _ = h.run(ctx); close(done) }()
 		good, bad := join(t, h, "good"), join(t, h, "bad")
-		if n := <-bad.news; n.err == nil {
+		if n := bad.next(); n.err == nil {
 			t.Errorf("the bad question is answered: %+v", n)
 		}
 		h.leave(bad)
 		for i, want := range []error{nil, down, nil} {
-			if n := <-good.news; !errors.Is(n.err, want) {
+			if n := good.next(); !errors.Is(n.err, want) {
 				t.Errorf("news %d: %v, want %v", i, n.err, want)
 			}
 		}
 		time.Sleep(time.Minute)
 		select {
-		case n := <-good.news:
-			t.Errorf("told %+v though nothing has changed", n)
+		case <-good.ready:
+			t.Errorf("told %+v though nothing has changed", good.take()[0])
 		default:
 		}
 		cancel()
 		<-done
-		if _, ok := <-good.news; ok {
+		if _, ok := <-good.ready; ok {
 			t.Error("the channel is open though the hub has stopped")
 		}
-		if _, err := h.join(liveQuestion{"a", "1m"}, time.Minute); err == nil {
+		if _, err := h.join([]liveQuestion{{"a", "1m"}}, []time.Duration{time.Minute}, false); err == nil {
 			t.Error("a client was taken though the hub has stopped")
 		}
 	})
@@ -152,7 +156,7 @@ func TestHubIsBounded(t *testing.T) {
 	l := join(t, h, "b")
 	refusedFor := func(key, want string) {
 		t.Helper()
-		if _, err := h.join(liveQuestion{key, "1m"}, time.Minute); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := h.join([]liveQuestion{{key, "1m"}}, []time.Duration{time.Minute}, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("join %s: %v, want %s in it", key, err, want)
 		}
 	}
@@ -166,15 +170,18 @@ func TestHubIsBounded(t *testing.T) {
 // A connection is kept alive, and ends when the service does.
 func TestHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &listener{news: make(chan *news, 1)}
+		h, _ := scripted(totals)
+		l := newListener(h, 1, false)
+		first := newsOf(total{Total: 7})
+		first.text = first.event()
 		w := httptest.NewRecorder()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			streamNews(httptest.NewRequest(http.MethodGet, "/v1/live", nil), w, l, newsOf(total{Total: 7}), "")
+			streamNews(httptest.NewRequest(http.MethodGet, "/v1/live", nil), w, l, openingOf([]*news{first}, ""))
 		}()
 		time.Sleep(50 * time.Second)
-		close(l.news)
+		close(l.ready)
 		<-done
 		text := w.Body.String()
 		if n := strings.Count(text, ": still here\n\n"); n != 3 || !strings.HasPrefix(text, "retry: 2000\n\nid: 7-0-0-false\nevent: total\ndata: {") {
@@ -264,9 +271,8 @@ func readsOf(t *testing.T, s *service) int {
 
 func TestLive(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, hit{"a", now.Add(-time.Minute), 5})
+	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 5})
 	s := onRedis(t, redis.URL(), now)
-	s.hub.maxClients, s.hub.maxQuestions = 100, 10
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { _ = s.hub.run(ctx); close(ended) }()
@@ -290,13 +296,13 @@ func TestLive(t *testing.T) {
 	seq := uint64(2)
 	add := func(n int64) {
 		t.Helper()
-		commit(t, window.NewStore(redis.Client(), namespace), testLayout(t), now, seq, []hit{{"a", now.Add(-time.Minute), n}})
+		commit(t, window.NewStore(redis.Client(), namespace), testLayout(t), now, seq, []sample{{"a", now.Add(-time.Minute), n}})
 		seq++
 	}
 	id := ""
 	for i, want := range []int64{6, 8, 11} {
 		before := readsOf(t, s)
-		stack.Eventually(t, 30*time.Second, "the server's timeouts to pass", func() (bool, string) {
+		stack.Eventually(t, 2*time.Minute, "the server's timeouts to pass", func() (bool, string) {
 			n := readsOf(t, s) - before
 			return n > 2, fmt.Sprint(n)
 		})

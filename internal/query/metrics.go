@@ -5,13 +5,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"tallyroll/internal/limit"
 )
 
 // metrics are described in docs/metrics.md.
 type metrics struct {
 	registry       *prometheus.Registry
 	requestSeconds *prometheus.HistogramVec // by route and code
+	redisSeconds   prometheus.Histogram
 	liveReads      prometheus.Counter
+	limitDecisions *prometheus.CounterVec // by limit, result and source
 }
 
 func newMetrics() *metrics {
@@ -22,13 +26,42 @@ func newMetrics() *metrics {
 			Help:    "Seconds from a request's header to the end of its answer, by route and status.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}, []string{"route", "code"}),
+		redisSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "tallyroll", Subsystem: "query", Name: "redis_seconds",
+			Help:    "Seconds that Redis took for the reads of one answer.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
 		liveReads: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "query", Name: "live_reads_total",
 			Help: "Reads of Redis for all who listen at /v1/live together.",
 		}),
+		limitDecisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
+			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
+		}, []string{"limit", "result", "source"}),
 	}
-	m.registry.MustRegister(m.requestSeconds, m.liveReads, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requestSeconds, m.redisSeconds, m.liveReads, m.limitDecisions,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// decided counts the decisions of an answer.
+func (m *metrics) decided(a *limit.Answer) {
+	for i := range a.Decisions {
+		d := &a.Decisions[i]
+		result := "refused"
+		if d.Allowed {
+			result = "allowed"
+		}
+		m.limitDecisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
+	}
+}
+
+// notDecided counts takes about which nothing could be decided.
+func (m *metrics) notDecided(takes []limit.Take) {
+	for i := range takes {
+		m.limitDecisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
+	}
 }
 
 // registerClock adds the gauge of Redis's clock.

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/hit"
 )
 
 // moment is a time as a request gives it, not yet read: RFC 3339 text or Unix
-// milliseconds. Empty where the request gives none.
+// milliseconds. It is empty if the request gives none.
 type moment string
 
 // UnmarshalJSON keeps a string's text and anything else as it is written, so
@@ -37,26 +39,20 @@ func (moment) Schema(huma.Registry) *huma.Schema {
 	return s
 }
 
-// latestMoment is the end of the year 9999, the last that RFC 3339 can write.
-const latestMoment = 253402300799999
-
 // milli is the moment in Unix milliseconds; param is what the request calls it.
 func (m moment) milli(param string) (int64, error) {
 	n, err := strconv.ParseInt(string(m), 10, 64)
 	if err != nil {
-		var t time.Time
-		if t, err = time.Parse(time.RFC3339, unspaced(string(m))); err == nil {
-			n = t.UnixMilli()
-		}
+		n, err = hit.ParseTime(unspaced(string(m)))
 	}
-	if err != nil || n < 0 || n > latestMoment {
+	if err != nil || n < 0 || n > hit.MaxTime {
 		return 0, badInput(param, "%s is not a time: allowed is RFC 3339, such as 2026-11-21T10:00:00Z, or Unix milliseconds, such as 1795255200000, from 1970 to 9999", excerpt(string(m)))
 	}
 	return n, nil
 }
 
 // unspaced puts back the + of an offset such as +01:00, which a query string
-// turns into a space where it was not written as %2B.
+// turns into a space if it was not written as %2B.
 func unspaced(s string) string {
 	if i := len(s) - len("+01:00"); i > 0 && s[i] == ' ' {
 		return s[:i] + "+" + s[i+1:]

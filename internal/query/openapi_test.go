@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"tallyroll/internal/web"
+
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
@@ -67,7 +69,10 @@ func TestOpenAPI(t *testing.T) {
 		if !strings.HasPrefix(doc.OpenAPI, "3.1.") || doc.Info.Title == "" || doc.Info.Description == "" {
 			t.Errorf("OpenAPI %s, %+v", doc.OpenAPI, doc.Info)
 		}
-		for _, want := range []string{"/v1/total", "/v1/series", "/v1/top", "/v1/counters", "/v1/live", "/healthz", "/readyz", "/metrics"} {
+		for _, want := range []string{
+			"/v1/total", "/v1/series", "/v1/top", "/v1/counters", "/v1/live", "/v1/streams", "/v1/rejects", "/probe",
+			"/v1/take", "/v1/limit", "/v1/authz", "/v1/authz/{limit}", "/healthz", "/readyz", "/metrics",
+		} {
 			if doc.Paths[want] == nil {
 				t.Errorf("%s is missing", want)
 			}
@@ -96,8 +101,12 @@ func TestOpenAPI(t *testing.T) {
 						}
 					}
 				}
-				if underV1(path) {
-					for _, status := range []string{"200", "400", "413", "500", "503"} {
+				if answersFromRedis(path) {
+					success := "200"
+					if method == "delete" {
+						success = "204"
+					}
+					for _, status := range []string{success, "400", "413", "500", "503"} {
 						if _, ok := op.Responses[status]; !ok {
 							t.Errorf("%s: %s is missing", at, status)
 						}
@@ -139,14 +148,18 @@ func TestDocumentedRequests(t *testing.T) {
 	s.registerLive(api)
 	s.registerTop(api)
 	s.registerCounters(api)
+	s.registerTake(api)
+	s.registerLimit(api)
+	s.describeAuthz(api)
+	s.registerProbe(api)
 	describeStatus(api.OpenAPI())
 	tried := 0
 	for path, item := range api.OpenAPI().Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post} {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
 			if op == nil {
 				continue
 			}
-			try, ok := op.Metadata[tryoutKey].(tryouts)
+			try, ok := op.Metadata[web.TryoutKey].(web.Tryouts)
 			if !ok {
 				t.Errorf("%s %s has nothing to try", op.Method, path)
 				continue
@@ -154,20 +167,20 @@ func TestDocumentedRequests(t *testing.T) {
 			for _, target := range try(fakeNow) {
 				body := ""
 				if op.RequestBody != nil {
-					body = compact(op.RequestBody.Content["application/json"].Example)
+					body = web.Compact(op.RequestBody.Content["application/json"].Example)
 				}
 				method := op.Method
 				if path == livePath {
 					method = http.MethodHead // it would not end otherwise
 				}
-				if resp := ask1(h, method, target, body); resp.StatusCode != http.StatusOK {
+				if resp := ask1(h, method, target, body, "User-Agent", "curl"); resp.StatusCode/100 != 2 {
 					t.Errorf("%s %s: status %d: %s", op.Method, target, resp.StatusCode, readAll(t, resp))
 				}
 				tried++
 			}
 		}
 	}
-	if tried < 11 {
+	if tried < 20 {
 		t.Errorf("only %d requests were tried", tried)
 	}
 }
@@ -207,6 +220,11 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 	s.registerTotal(api)
 	s.registerSeries(api)
 	s.registerLive(api)
+	s.registerTake(api)
+	s.registerLimit(api)
+	s.describeAuthz(api)
+	s.registerStreams(api)
+	s.registerRejects(api)
 	registry := api.OpenAPI().Components.Schemas
 	checked := 0
 	check := func(at string, content *huma.MediaType, mode huma.ValidateMode) {
@@ -215,7 +233,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 			return
 		}
 		var example any
-		if err := json.Unmarshal([]byte(compact(content.Example)), &example); err != nil {
+		if err := json.Unmarshal([]byte(web.Compact(content.Example)), &example); err != nil {
 			t.Fatal(err)
 		}
 		result := &huma.ValidateResult{}
@@ -226,7 +244,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 		checked++
 	}
 	for path, item := range api.OpenAPI().Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post} {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
 			if op == nil {
 				continue
 			}
@@ -242,7 +260,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 			}
 		}
 	}
-	if checked < 15 {
+	if checked < 40 {
 		t.Errorf("only %d examples were checked", checked)
 	}
 }

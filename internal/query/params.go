@@ -10,14 +10,14 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// strictParams refuses query strings that huma would read as something else: it
-// passes over parameters that it does not know, over pairs with broken escapes,
-// and over the second value of a parameter that takes one.
+// strictParams refuses query strings that huma would read as something else: huma
+// ignores parameters that it does not know, pairs with broken escapes, and the second
+// value of a parameter that takes one.
 func strictParams(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		u := ctx.URL()
 		if err := checkParams(u.RawQuery, ctx.Operation()); err != nil {
-			// An error here is one of writing: the client is gone.
+			// An error here means that the answer could not be written: the client is gone.
 			_ = huma.WriteErr(api, ctx, http.StatusBadRequest, "", err)
 			return
 		}
@@ -53,23 +53,47 @@ func checkParams(rawQuery string, op *huma.Operation) error {
 	return nil
 }
 
-// repeated is every value of a parameter that may repeat, empty ones included
-// and commas untouched. huma drops them all where the first one is empty.
+// What parameters take, for the errors about them.
+const (
+	durationHint = "a duration, such as 1m"
+	keyHint      = "a counter"
+	momentHint   = "an RFC 3339 time or Unix milliseconds"
+	nameHint     = "the name of a counter, or the beginning of one"
+	pixelsHint   = "a number of pixels"
+	windowHint   = "a duration such as 90s, 15m, 24h, 7d or 1w"
+)
+
+// Every Resolve method reads the query string again, after huma, with repeated and
+// resolveSingles. It checks nothing else: the find functions check what values say,
+// whether they come from a query string or from a body.
+
+// repeated returns every value of a parameter that may repeat, including empty ones, with
+// commas untouched. huma drops all values if the first one is empty.
 func repeated(ctx huma.Context, name string) []string {
 	u := ctx.URL()
 	return u.Query()[name]
 }
 
-// single is the value of a parameter, and an error where it is given empty:
-// huma takes that for a parameter that is not there.
-func single(ctx huma.Context, name, allowed string) (string, error) {
+// singleParam is a parameter that is given at most once, and not empty.
+type singleParam struct {
+	name, allowed string
+	into          *string
+}
+
+// resolveSingles sets parameters. It reports only the first one that is given empty. huma
+// would treat an empty parameter as a missing one.
+func resolveSingles(ctx huma.Context, params ...singleParam) []error {
 	u := ctx.URL()
-	values := u.Query()[name]
-	switch {
-	case len(values) == 0:
-		return "", nil
-	case values[0] == "":
-		return "", &huma.ErrorDetail{Location: "query." + name, Message: "it is empty: allowed is " + allowed}
+	query := u.Query()
+	for _, p := range params {
+		values, given := query[p.name]
+		if !given {
+			continue
+		}
+		if values[0] == "" {
+			return []error{&huma.ErrorDetail{Location: "query." + p.name, Message: "it is empty: allowed is " + p.allowed}}
+		}
+		*p.into = values[0]
 	}
-	return values[0], nil
+	return nil
 }

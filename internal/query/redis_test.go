@@ -61,7 +61,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 
 	eventuallyReady(t, h, http.StatusServiceUnavailable)
 	refusedInTime(t, h, "start ingest")
-	seed(t, redis.Client(), now, hit{"a", now.Add(-time.Minute), 3})
+	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 3})
 	eventuallyReady(t, h, http.StatusOK)
 	want := answered(t, ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
 	if want.Total != 3 {
@@ -160,7 +160,7 @@ func TestRun(t *testing.T) {
 	var log logLines
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, settings, zerolog.New(&log)) }()
+	go func() { ended <- Run(ctx, settings, zerolog.New(&log), nil) }()
 	base := "http://" + settings.Addr
 	status := func(path string) string {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
@@ -195,7 +195,7 @@ func TestRun(t *testing.T) {
 	wait("/v1/total?key=a&window=1m", "503 Service Unavailable")
 	logged("Redis lost", 1)
 	redis.Start()
-	seed(t, redis.Client(), time.Now(), hit{"a", time.Now(), 1})
+	seed(t, redis.Client(), time.Now(), sample{"a", time.Now(), 1})
 	wait("/readyz", "200 OK")
 	wait("/v1/total?key=a&window=1m", "200 OK")
 	conn := broker.Conn()

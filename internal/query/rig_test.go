@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/limit"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -28,22 +29,22 @@ func testNow() time.Time { return time.Now().UTC().Truncate(time.Minute).Add(30 
 
 func testLayout(t testing.TB) window.Layout {
 	t.Helper()
-	tiers, err := window.ParseTiers("1m/1h,1h/1d", window.DefaultMaxCells)
+	tiers, err := window.ParseTiers("1m/1h,1h/1d")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return window.Layout{Tiers: tiers, Shards: 4}
 }
 
-// hit is n hits of a counter at a moment.
-type hit struct {
+// sample is n hits of a counter at a moment.
+type sample struct {
 	key string
 	at  time.Time
 	n   int64
 }
 
 // seed counts hits as a worker would, and says that the stream is counted up to asOf.
-func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hit) {
+func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...sample) {
 	t.Helper()
 	ctx, layout, store := t.Context(), testLayout(t), window.NewStore(client, namespace)
 	if err := store.EnsureLayout(ctx, layout); err != nil {
@@ -56,12 +57,12 @@ func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hi
 }
 
 // late counts hits that come after those of seed.
-func late(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hit) {
+func late(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...sample) {
 	t.Helper()
 	commit(t, window.NewStore(client, namespace), testLayout(t), asOf, 2, hits)
 }
 
-func commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.Time, seq uint64, hits []hit) {
+func commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.Time, seq uint64, hits []sample) {
 	t.Helper()
 	ctx, batch := t.Context(), window.NewBatch(layout)
 	for _, h := range hits {
@@ -81,6 +82,8 @@ func commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.T
 	}
 }
 
+var testSettings = Settings{MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, MaxExplain: 5000, LiveClients: 100, LiveQuestions: 500, Take: TakeAny}
+
 // onRedis is a service that reads a Redis whose clock stands at now.
 func onRedis(t testing.TB, url string, now time.Time) *service {
 	t.Helper()
@@ -93,7 +96,8 @@ func onRedis(t testing.TB, url string, now time.Time) *service {
 	stack.WatchClock(client).Hold(&now)
 	reader := window.NewReader(window.NewStore(client, namespace))
 	reader.Local = func() time.Time { return now }
-	return newService(reader, newHealth(reader, zerolog.Nop()), 1000, Tokens{}, zerolog.Nop())
+	limits := limitsFor(t, limit.New(client, namespace, patience), testSettings)
+	return newService(reader, reader, limits, testSettings, zerolog.Nop())
 }
 
 // limited bounds the cells and points that the service reads for one request.
@@ -122,6 +126,9 @@ type fakeReader struct {
 	now    time.Time
 	err    error
 
+	estimate window.Estimate // what Fall finds
+	falls    time.Duration
+
 	mu    sync.Mutex // the hub asks beside the requests
 	asked []window.Question
 }
@@ -142,6 +149,11 @@ func (f *fakeReader) Look(context.Context) (window.Layout, error) { return f.lay
 
 func (f *fakeReader) ClockDifference() (time.Duration, bool) { return 0, false }
 
+func (f *fakeReader) Progress(context.Context) (string, []window.Progress, error) {
+	at := f.now.UnixMilli()
+	return "id", []window.Progress{{Stream: "HITS", Counted: true, Applied: 1, Stored: at * 1e6, AsOf: at}}, f.err
+}
+
 // plan refuses what the real reader would.
 func (f *fakeReader) plan(span window.Span) (window.Plan, error) {
 	now := f.now.UnixMilli()
@@ -149,7 +161,7 @@ func (f *fakeReader) plan(span window.Span) (window.Plan, error) {
 	if err != nil {
 		return window.Plan{}, err
 	}
-	return f.layout.Plan(namespace, "a", asked, now)
+	return f.layout.Plan("a", asked, now)
 }
 
 func (f *fakeReader) Answer(_ context.Context, questions []window.Question) (window.Answers, error) {
@@ -168,6 +180,23 @@ func (f *fakeReader) Answer(_ context.Context, questions []window.Question) (win
 		out.Answers[i] = window.Answer{Range: plan.Range, Tier: plan.Tier, Complete: true, CountingSince: sinceExample.UnixMilli()}
 	}
 	return out, nil
+}
+
+func (f *fakeReader) Explain(ctx context.Context, questions []window.Question, _ int) (window.Answers, []window.Explanation, error) {
+	out, err := f.Answer(ctx, questions)
+	return out, make([]window.Explanation, len(out.Answers)), err
+}
+
+func (f *fakeReader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
+	out, err := f.Answer(ctx, []window.Question{{Counter: counter, Span: window.Last(length)}})
+	if err != nil {
+		return out, 0, err
+	}
+	out.Answers[0].Estimate = f.estimate
+	if f.estimate.Total <= most {
+		return out, 0, nil
+	}
+	return out, f.falls, nil
 }
 
 func (f *fakeReader) Series(_ context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
@@ -199,7 +228,7 @@ func (f *fakeReader) Top(_ context.Context, asked window.Span, _ int) (window.To
 	if _, err := f.plan(asked); err != nil {
 		return window.Top{}, &window.QuestionError{Err: err}
 	}
-	return window.Top{AsOf: f.now.UnixMilli(), Floor: 3, Counters: []window.TopCounter{{Counter: "a", Answer: window.Answer{Total: window.Total{Total: 5, Lower: 4, Upper: 6}}}}}, nil
+	return window.Top{AsOf: f.now.UnixMilli(), Floor: 3, Counters: []window.TopCounter{{Counter: "a", Answer: window.Answer{Estimate: window.Estimate{Total: 5, Lower: 4, Upper: 6}}}}}, nil
 }
 
 func (f *fakeReader) Names(_ context.Context, _ window.NamesQuestion) (window.Names, error) {
@@ -212,7 +241,7 @@ var fakeNow = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 func onFake(t testing.TB) (*service, *fakeReader) {
 	t.Helper()
 	f := &fakeReader{layout: testLayout(t), now: fakeNow}
-	s := newService(f, newHealth(f, zerolog.Nop()), 1000, Tokens{}, zerolog.Nop())
+	s := newService(f, f, limitsFor(t, &fakeLimiter{}, testSettings), testSettings, zerolog.Nop())
 	s.now = func() time.Time { return fakeNow }
 	return s, f
 }

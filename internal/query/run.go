@@ -2,51 +2,69 @@ package query
 
 import (
 	"context"
+	"errors"
+	"net"
+	"os"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/limit"
 	"tallyroll/internal/window"
 )
 
-// Run is the service: it listens at once, whether Redis (and NATS, where one is
-// set) answers or not, and answers until ctx ends. Requests under way are finished before the connections to
-// Redis are closed. Settings must have been validated.
-func Run(ctx context.Context, settings Settings, log zerolog.Logger) error {
+// Run runs the service. It listens at once, whether Redis and NATS answer or not, and
+// answers until ctx ends. It finishes the requests under way before it closes the
+// connections to Redis. At each signal of reload, which may be nil, it reads the file of limits
+// again. The settings must have been validated.
+func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
+	// Takes have connections of their own: questions that read much do not hold them up.
+	takeClient := settings.Redis.Client()
+	defer takeClient.Close()
+	limits, err := newLimits(limit.New(takeClient, settings.Redis.Namespace, settings.TakeTimeout), settings)
+	if err != nil {
+		return err
+	}
 	listener, err := boot.Listen("QUERY_ADDR", settings.Addr)
 	if err != nil {
 		return err
 	}
+	var metricsListener net.Listener
+	if settings.MetricsAddr != "" {
+		metricsListener, err = boot.Listen("QUERY_METRICS_ADDR", settings.MetricsAddr)
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+	}
 	client := settings.Redis.Client()
 	defer client.Close()
 	store := window.NewStore(client, settings.Redis.Namespace)
-	reader := window.NewReader(store)
-	health := newHealth(reader, log)
-	reader.MaxCells, reader.MaxPoints = settings.MaxCells, settings.MaxPoints
-	s := newService(reader, health, settings.MaxKeys, settings.Tokens, log)
-	s.origins = settings.Origins
-	s.hub.reader = window.NewReader(store) // one that is bounded by the number of questions
-	s.hub.maxClients, s.hub.maxQuestions = settings.LiveClients, settings.LiveQuestions
-	handler := s.handler()
+	requests := window.NewReader(store)
+	requests.MaxCells, requests.MaxPoints = settings.MaxCells, settings.MaxPoints
+	s := newService(requests, window.NewReader(store), limits, settings, log)
 
 	scheme := "http"
 	if settings.TLSCert != "" {
 		scheme = "https"
 	}
 	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Bool("tokens", settings.Tokens.required()).Str("url", scheme+"://"+listener.Addr().String()).Msg("started")
+		Bool("tokens", settings.Tokens.Required()).Int("limits", len(*limits.named.Load())).Str("url", scheme+"://"+listener.Addr().String()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return health.run(gctx) })
+	group.Go(func() error { return s.health.run(gctx) })
 	group.Go(func() error { return s.hub.run(gctx) })
-	if settings.NATSURL.Set() {
+	group.Go(func() error { return limits.run(gctx, reload, log) })
+	if settings.asksNATS() {
 		group.Go(func() error {
-			return s.serveNATS(gctx, boot.NATS{URL: settings.NATSURL, NATSAccess: settings.NATS}, settings.Redis.Namespace)
+			return s.serveNATS(gctx, settings.NATS.At(settings.NATSURL), settings.Redis.Namespace)
 		})
 	}
+	if metricsListener != nil {
+		group.Go(func() error { return s.serveMetrics(gctx, metricsListener) })
+	}
 	group.Go(func() error {
-		return boot.Serve(gctx, listener, handler, settings.TLSCert, settings.TLSKey, boot.LogErrors(log))
+		return boot.Serve(gctx, listener, s.handler(), settings.TLSCert, settings.TLSKey, boot.LogErrors(log))
 	})
 	if err := group.Wait(); err != nil {
 		return err

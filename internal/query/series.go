@@ -9,11 +9,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
-
-// defaultSeries is how far back a series goes that names no beginning.
-const defaultSeries = time.Hour
 
 // seriesParams is what GET /v1/series takes.
 type seriesParams struct {
@@ -21,72 +19,64 @@ type seriesParams struct {
 	From   moment   `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
 	To     moment   `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	Step   string   `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w), rounded up to whole cells. Default: a cell." example:"1m"`
-	Format string   `query:"format" doc:"json, csv or svg; it goes before the header Accept. Default: json." example:"svg"`
+	Format string   `query:"format" doc:"json, csv or svg; it takes precedence over the header Accept. Default: json." example:"svg"`
 	Width  string   `query:"width" doc:"Of a chart, in pixels: 200 to 2000. Default: 800." example:"800"`
 	Height string   `query:"height" doc:"Of a chart, in pixels: 100 to 1200. Default: 300." example:"300"`
 
 	accept string
 }
 
-// Resolve reads the parameters again: see repeated and single.
+// Resolve reads the query string a second time; params.go says why.
 func (p *seriesParams) Resolve(ctx huma.Context) []error {
 	p.Keys, p.accept = repeated(ctx, "key"), ctx.Header("Accept")
-	var err error
-	for _, given := range []struct {
-		name, allowed string
-		into          *string
-	}{
-		{"from", momentHint, (*string)(&p.From)}, {"to", momentHint, (*string)(&p.To)},
-		{"step", "a duration, such as 1m", &p.Step}, {"format", formatNames, &p.Format},
-		{"width", "a number of pixels", &p.Width}, {"height", "a number of pixels", &p.Height},
-	} {
-		if *given.into, err = single(ctx, given.name, given.allowed); err != nil {
-			return []error{err}
-		}
-	}
-	return nil
+	return resolveSingles(ctx,
+		singleParam{"from", momentHint, (*string)(&p.From)},
+		singleParam{"to", momentHint, (*string)(&p.To)},
+		singleParam{"step", durationHint, &p.Step},
+		singleParam{"format", formatNames, &p.Format},
+		singleParam{"width", pixelsHint, &p.Width},
+		singleParam{"height", pixelsHint, &p.Height},
+	)
 }
 
-// seriesAsk is what a request for series says, before it is checked.
-type seriesAsk struct {
-	in       string // query or body
-	keys     []string
-	from, to moment
-	step     string
+func (p *seriesParams) input() *input {
+	return &input{part: inQuery, keyParam: "key", keys: p.Keys, from: p.From, to: p.To, step: p.Step}
 }
 
-// questions checks the ask.
-func (a *seriesAsk) questions(maxKeys int) ([]window.SeriesQuestion, error) {
-	r := &ask{in: a.in, key: "key", keys: a.keys, from: a.from, to: a.to}
-	if err := r.checkKeys(maxKeys); err != nil {
-		return nil, err
+// seriesBody is what the endpoint series takes over NATS: the same names.
+type seriesBody struct {
+	Key  oneOrMany `json:"key"`
+	From moment    `json:"from"`
+	To   moment    `json:"to"`
+	Step string    `json:"step"`
+}
+
+func (b *seriesBody) input() *input {
+	return &input{part: inBody, keyParam: "key", keys: b.Key, from: b.From, to: b.To, step: b.Step}
+}
+
+// oneOrMany is a string or a list of them.
+type oneOrMany []string
+
+// UnmarshalJSON reads either.
+func (o *oneOrMany) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil && string(data) != "null" {
+		*o = oneOrMany{one}
+		return nil
 	}
-	asked, err := r.asked(defaultSeries)
-	if err != nil {
-		return nil, err
-	}
-	var step time.Duration
-	if a.step != "" {
-		if step, err = parseDuration("step", a.step); err != nil {
-			return nil, err
-		}
-	}
-	out := make([]window.SeriesQuestion, len(a.keys))
-	for i, key := range a.keys {
-		out[i] = window.SeriesQuestion{Counter: key, Span: asked, Step: step}
-	}
-	return out, nil
+	return json.Unmarshal(data, (*[]string)(o))
 }
 
 // series is the hits of one counter step by step.
 type series struct {
 	Key            string     `json:"key" doc:"The counter." example:"api-1"`
 	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells." example:"1m"`
-	AsOf           time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the points. What lies later is still being counted: the last point too, as long as its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
-	Complete       bool       `json:"complete" doc:"False where hits of the range are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
-	CountingSince  time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; not there where that is not known. Steps that had ended by then have no point." example:"2026-10-01T08:00:00Z"`
-	UnfinishedFrom int64      `json:"unfinished_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step that as_of has not passed: from there on points are still being counted. Not there where all steps are finished." example:"1795255200000"`
-	Points         [][2]int64 `json:"points" doc:"For every step since counting began the moment it begins, in Unix milliseconds, and its hits; zeros included. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
+	AsOf           time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the points. Later hits are still being counted, and so is the last point while its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
+	Complete       bool       `json:"complete" doc:"False if hits of the range are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
+	CountingSince  time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. Steps that had ended by then have no point." example:"2026-10-01T08:00:00Z"`
+	UnfinishedFrom int64      `json:"unfinished_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step that as_of has not passed: from there on points are still being counted. Absent if all steps are finished." example:"1795255200000"`
+	Points         [][2]int64 `json:"points" doc:"For every step since counting began, the moment at which the step begins, in Unix milliseconds, and its hits; zeros included. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
 }
 
 // seriesList is the answer about several counters.
@@ -94,7 +84,7 @@ type seriesList struct {
 	Series []series `json:"series" doc:"One for each counter, in the order asked for, with the same moments."`
 }
 
-// rawOutput is an answer that is not JSON alone.
+// rawOutput is an answer that need not be JSON.
 type rawOutput struct {
 	ContentType  string   `header:"Content-Type"`
 	CacheControl string   `header:"Cache-Control"`
@@ -103,13 +93,13 @@ type rawOutput struct {
 	Body         []byte
 }
 
-const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier that reaches back " +
-	"to from, so every number is exact. One counter gives the object below; where key repeats, the answer is {\"series\":[…]} with such an object " +
-	"for each. As CSV a row for each step and a column for each counter; as SVG a chart with a line for each counter."
+const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
+	"still has all of it, so every number is exact. One counter gives the object below; if key repeats, the answer is {\"series\":[…]} with such an object " +
+	"per counter. As CSV it is a table with a row per step and a column per counter; as SVG it is a chart with a line per counter."
 
 func (s *service) registerSeries(api huma.API) {
 	schemas := api.OpenAPI().Components.Schemas
-	one, many := schemaOf[series](schemas), schemaOf[seriesList](schemas)
+	one, many := web.SchemaOf[series](schemas), web.SchemaOf[seriesList](schemas)
 	text := &huma.Schema{Type: huma.TypeString}
 	huma.Register(api, s.operation(api, huma.Operation{
 		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
@@ -122,7 +112,7 @@ func (s *service) registerSeries(api huma.API) {
 				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
 			},
 		}},
-		Metadata: tryoutAt(func(now time.Time) []string {
+		Metadata: web.TryoutAt(func(now time.Time) []string {
 			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
 			return []string{
 				"/v1/series?key=api-1",
@@ -131,54 +121,54 @@ func (s *service) registerSeries(api huma.API) {
 				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
 			}
 		}),
-	}), func(ctx context.Context, in *seriesParams) (*rawOutput, error) { return s.series(ctx, in) })
+	}), s.getSeries)
 }
 
-func (s *service) series(ctx context.Context, in *seriesParams) (*rawOutput, error) {
-	view, err := in.view()
+func (s *service) getSeries(ctx context.Context, p *seriesParams) (*rawOutput, error) {
+	view, err := p.parseView()
 	if err != nil {
-		return nil, err.problem("query")
+		return nil, inputProblem(err, inQuery)
 	}
-	a := &seriesAsk{in: "query", keys: in.Keys, from: in.From, to: in.To, step: in.Step}
-	found, failed := s.findSeries(ctx, a)
-	if failed != nil {
-		return nil, failed
+	found, err := s.findSeries(ctx, p.input())
+	if err != nil {
+		return nil, err
 	}
-	if view.chart() && len(a.keys) > maxLines {
-		return nil, badInput("key", "%d counters in a chart: at most %d lines can be told apart", len(a.keys), maxLines).problem("query")
+	if view.chart() && len(p.Keys) > maxLines {
+		return nil, badInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), maxLines).problem(inQuery)
 	}
 	out := &rawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
 	switch view.Format {
 	case "csv":
-		out.Body = seriesCSV(a.keys, found)
+		out.Body = seriesCSV(p.Keys, found)
 	case "svg":
-		out.Body = seriesChart(a.keys, found, view)
+		out.Body = seriesChart(p.Keys, found, view)
 	default:
-		if out.Body, failed = json.Marshal(seriesJSON(a.keys, found)); failed != nil {
-			return nil, failed
+		text, err := json.Marshal(seriesJSON(p.Keys, found))
+		if err != nil {
+			return nil, err
 		}
-		out.Body = append(out.Body, '\n')
+		out.Body = append(text, '\n')
 	}
 	if found[0].Asked.To < found[0].Now {
-		out.CacheControl, out.ETag = validated(view, a.keys, counted(found))
+		out.CacheControl, out.ETag = cacheHeaders(view, p.Keys, withoutReadTime(found))
 	}
 	return out, nil
 }
 
-// findSeries checks an ask and reads the answer; its errors are for the client.
-func (s *service) findSeries(ctx context.Context, a *seriesAsk) ([]window.Series, error) {
-	questions, err := a.questions(s.maxKeys)
+// findSeries checks an input and answers it. Its errors are for the client.
+func (s *service) findSeries(ctx context.Context, in *input) ([]window.Series, error) {
+	questions, err := in.seriesQuestions(s.maxKeys)
 	if err != nil {
-		return nil, inputProblem(err, a.in)
+		return nil, inputProblem(err, in.part)
 	}
-	found, err := bounded(ctx, s, func(ctx context.Context) ([]window.Series, error) { return s.reader.Series(ctx, questions) })
+	found, err := askRedis(ctx, s, func(ctx context.Context) ([]window.Series, error) { return s.reader.Series(ctx, questions) })
 	if bad := mendable(err); bad != nil {
-		return nil, (&ask{in: a.in}).refused("", bad)
+		return nil, in.unanswerable(period{}, bad)
 	}
 	return found, err
 }
 
-// seriesJSON is one series, or a list where several were asked for.
+// seriesJSON is one series, or a list if several were asked for.
 func seriesJSON(keys []string, found []window.Series) any {
 	out := seriesList{Series: make([]series, len(keys))}
 	for i, f := range found {
@@ -196,7 +186,7 @@ func seriesJSON(keys []string, found []window.Series) any {
 	return out
 }
 
-// points are those since counting began.
+// points returns the points since counting began.
 func points(f window.Series) [][2]int64 {
 	begun := f.Begun()
 	out := make([][2]int64, 0, len(f.Counts)-begun)
@@ -206,9 +196,9 @@ func points(f window.Series) [][2]int64 {
 	return out
 }
 
-// counted is what an answer says, without the moment that it was read at: of
-// as_of the steps that it has passed.
-func counted(found []window.Series) []window.Series {
+// withoutReadTime returns the contents of an answer without the moment at which it was read. Of
+// as_of, only the number of steps that it has passed remains.
+func withoutReadTime(found []window.Series) []window.Series {
 	out := slices.Clone(found)
 	for i := range out {
 		out[i].Now, out[i].AsOf = 0, int64(out[i].Finished())

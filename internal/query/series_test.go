@@ -19,11 +19,11 @@ func TestSeries(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
 	minute := now.Truncate(time.Minute)
 	seed(t, redis.Client(), now,
-		hit{"api", now.Add(-time.Second), 3},
-		hit{"api", minute.Add(-time.Minute), 5}, hit{"api", minute.Add(-time.Millisecond), 6},
-		hit{"api", minute.Add(-59 * time.Minute), 7},
-		hit{"api", minute.Add(-5 * time.Hour), 100},
-		hit{"a,b", minute.Add(-2 * time.Minute), 1},
+		sample{"api", now.Add(-time.Second), 3},
+		sample{"api", minute.Add(-time.Minute), 5}, sample{"api", minute.Add(-time.Millisecond), 6},
+		sample{"api", minute.Add(-59 * time.Minute), 7},
+		sample{"api", minute.Add(-5 * time.Hour), 100},
+		sample{"a,b", minute.Add(-2 * time.Minute), 1},
 	)
 	s := onRedis(t, redis.URL(), now)
 	h := s.handler()
@@ -85,6 +85,13 @@ func TestSeries(t *testing.T) {
 		}
 		if got.Step != "1h" || sum != 121 {
 			t.Errorf("step %s, sum %d", got.Step, sum)
+		}
+	})
+	t.Run("an hour that ended a moment ago", func(t *testing.T) {
+		var got series
+		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(now.Add(-61 * time.Minute).UnixMilli())}, "to": {fmt.Sprint(now.Add(-time.Minute).UnixMilli())}})
+		if s := counts(got); s != "-59m0s:7 -1m0s:11" || got.Step != "1m" {
+			t.Errorf("%s: step %s", s, got.Step)
 		}
 	})
 	t.Run("from before counting began", func(t *testing.T) {
@@ -173,7 +180,7 @@ func TestSeries(t *testing.T) {
 			}
 		}
 		// A hit that comes late changes the answer and so the tag.
-		late(t, redis.Client(), now, hit{"api", minute.Add(-10 * time.Minute), 1})
+		late(t, redis.Client(), now, sample{"api", minute.Add(-10 * time.Minute), 1})
 		for tag, what := range seen {
 			resp := ask1(h, http.MethodGet, what, "", "If-None-Match", tag)
 			if resp.StatusCode != http.StatusOK || resp.Header.Get("ETag") == tag {
@@ -183,13 +190,13 @@ func TestSeries(t *testing.T) {
 	})
 }
 
-func TestAccepted(t *testing.T) {
+func TestWantedFormat(t *testing.T) {
 	for header, want := range map[string]string{
 		"": "json", "*/*": "json", "text/html": "json", "text/csv": "csv", "image/png": "json", "image/*": "svg",
 		"text/csv;q=0.5, image/svg+xml": "svg", "image/svg+xml;q=0, text/csv;q=0.1": "csv", "image/png, image/*;q=0.5": "svg", "text/csv;q=x": "json", ";;,": "json",
 		"application/json, text/csv": "json", "TEXT/CSV": "csv",
 	} {
-		if got := accepted(header); got != want {
+		if got := wantedFormat(header); got != want {
 			t.Errorf("%s: %s, want %s", header, got, want)
 		}
 	}
@@ -197,7 +204,7 @@ func TestAccepted(t *testing.T) {
 
 func TestWorkIsBounded(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, hit{"a", now, 1})
+	seed(t, redis.Client(), now, sample{"a", now, 1})
 	s := onRedis(t, redis.URL(), now)
 	limited(t, s, 480, 61) // of counters with hashes of 120 cells, two each
 	h := s.handler()

@@ -4,45 +4,66 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
 // service is what the handlers share.
 type service struct {
-	reader   reader
-	now      func() time.Time
-	maxKeys  int
-	tokens   Tokens
-	origins  Origins
-	health   *health
-	hub      *hub
-	metrics  *metrics
-	log      zerolog.Logger
-	failures zerolog.Logger // a few lines a minute: clients decide how often it is written to
+	reader    reader
+	now       func() time.Time
+	namespace string
+	maxKeys   int
+	tokens    boot.Tokens
+	origins   web.Origins
+	limits    *limits
+	health    *health
+	hub       *hub
+	metrics   *metrics
+	asksNATS  bool                                // NATS_URL or NATS_CONTEXT is set
+	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
+	streams   recent[streamsAnswer]
+	log       zerolog.Logger
+	failures  zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+
+	rejects      recent[newestRejects]
+	maxProbe     int
+	maxSum       int
+	maxExplain   int
+	metricsApart bool // QUERY_METRICS_ADDR is set
 }
 
-// failureLines is how many failed questions are logged in a minute: enough to
-// see why, however many clients ask.
+// failureLines is how many failed questions are logged per minute: enough to
+// see why they fail, however many clients ask.
 const failureLines = 5
 
-func newService(r reader, h *health, maxKeys int, tokens Tokens, log zerolog.Logger) *service {
+// newService makes a service that answers requests from one reader, and the listeners at /v1/live
+// from another. The number of their questions bounds the listeners, not what one request
+// may cost. The caller must run health.run and hub.run.
+func newService(requests, live reader, limits *limits, settings Settings, log zerolog.Logger) *service {
 	s := &service{
-		reader: r, health: h, maxKeys: maxKeys, tokens: tokens, now: time.Now, metrics: newMetrics(), log: log,
-		failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute}),
+		reader: requests, health: newHealth(requests, log), metrics: newMetrics(), now: time.Now,
+		namespace: settings.Redis.Namespace, maxKeys: settings.MaxKeys, tokens: settings.Tokens, origins: settings.Origins,
+		limits: limits, asksNATS: settings.asksNATS(),
+		log: log, failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute}),
 	}
-	s.metrics.registerClock(r.ClockDifference)
-	s.hub = newHub(s.metrics)
-	s.hub.reader = r
-	s.hub.read = func(ctx context.Context, questions []window.Question) (window.Answers, error) {
-		return bounded(ctx, s, func(ctx context.Context) (window.Answers, error) { return s.hub.reader.Answer(ctx, questions) })
-	}
+	s.maxProbe, s.maxSum, s.metricsApart = settings.MaxProbe, settings.MaxSum, settings.MetricsAddr != ""
+	s.maxExplain = settings.MaxExplain
+	s.metrics.registerClock(requests.ClockDifference)
+	s.metrics.registry.MustRegister(buildinfo.Collector(), &freshness{service: s})
+	s.hub = newHub(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
+		return askRedis(ctx, s, func(ctx context.Context) (window.Answers, error) { return live.Answer(ctx, questions) })
+	}, settings.LiveClients, settings.LiveQuestions, s.metrics)
 	return s
 }
 
@@ -54,28 +75,47 @@ func (s *service) handler() http.Handler {
 }
 
 func (s *service) routes(mux *http.ServeMux) {
-	api := humago.New(mux, apiConfig(s.tokens.required()))
+	api := humago.New(mux, apiConfig(s.tokens.Required()))
 	api.UseMiddleware(strictParams(api))
 	s.registerTotal(api)
 	s.registerSeries(api)
 	s.registerLive(api)
 	s.registerTop(api)
 	s.registerCounters(api)
+	s.registerTake(api)
+	s.registerLimit(api)
+	s.describeAuthz(api)
+	s.registerStreams(api)
+	s.registerRejects(api)
+	s.registerProbe(api)
 	describeStatus(api.OpenAPI())
 
+	mux.HandleFunc(authzPath, s.serveAuthz)
+	mux.HandleFunc(authzPath+"/{limit}", s.serveAuthz)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := s.health.notReady(); why != "" {
+		if why := s.health.whyNotReady(); why != "" {
 			http.Error(w, why, http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ready")
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
-	mux.Handle("GET /openapi.json", serveOpenAPI(api.OpenAPI().MarshalJSON))
-	mux.Handle("GET /openapi-3.0.json", serveOpenAPI(func() ([]byte, error) { return openAPI30(api.OpenAPI()) }))
-	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
-	mux.Handle("GET /docs", serveDocs(api.OpenAPI(), s.tokens.required(), s.now))
+	s.routeMetrics(mux, api.OpenAPI())
+	mux.Handle("GET /openapi.json", web.ServeOpenAPI(api.OpenAPI().MarshalJSON))
+	mux.Handle("GET /openapi-3.0.json", web.ServeOpenAPI(func() ([]byte, error) { return web.OpenAPI30(api.OpenAPI()) }))
+	newPage().register(mux)
+	mux.Handle("GET /docs", web.ServeDocs(api.OpenAPI(), s.tokens.Required(), s.now))
+}
+
+// jsonOutput is an answer that is a JSON body and nothing else.
+type jsonOutput[A any] struct{ Body A }
+
+// overHTTP is the handler of an answer to the parameters of a query string.
+func overHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*jsonOutput[A], error) {
+	return func(ctx context.Context, p *P) (*jsonOutput[A], error) {
+		out, err := find(ctx, inQuery, p)
+		return &jsonOutput[A]{out}, err
+	}
 }
 
 // operation fills in what all operations have in common.
@@ -84,6 +124,6 @@ func (s *service) operation(api huma.API, op huma.Operation) huma.Operation {
 	// operation itself, whose errors name what is allowed; edge has read the body.
 	op.SkipValidateParams, op.SkipValidateBody = true, true
 	op.BodyReadTimeout, op.MaxBodyBytes = -1, -1
-	describeProblems(api.OpenAPI().Components.Schemas, &op, s.tokens.required())
+	describeProblems(api.OpenAPI().Components.Schemas, &op, s.tokens.Required())
 	return op
 }

@@ -1,12 +1,12 @@
 package query
 
 import (
-	"crypto/tls"
 	"fmt"
-	"net"
 	"strconv"
+	"time"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
@@ -15,60 +15,71 @@ type Settings struct {
 	Redis boot.Redis
 	Log   boot.Log
 
-	NATSURL boot.NATSServers `env:"NATS_URL" secret:"true" help:"NATS servers as for ingest, comma-separated: answer requests there, too; not by default"`
+	NATSURL boot.NATSServers `env:"NATS_URL" secret:"true" help:"NATS servers as for ingest, comma-separated: if set, or if NATS_CONTEXT is, query answers requests there, too"`
 	NATS    boot.NATSAccess
 
-	Addr    string  `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
-	Tokens  Tokens  `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; where set, every /v1 call needs one"`
-	Origins Origins `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default"`
-	TLSCert string  `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY"`
-	TLSKey  string  `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
-	MaxKeys int     `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads for every window that is asked about"`
+	Addr    string      `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
+	Tokens  boot.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; if set, every /v1 call and /probe needs one"`
+	Origins web.Origins `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default"`
+	TLSCert string      `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY"`
+	TLSKey  string      `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
+	MaxKeys int         `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads per window with the default tiers"`
 
-	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million that are filled take about half a second and 110 MB while they are answered"`
+	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million filled cells take about half a second and 110 MB while a request is answered"`
 	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
 
+	MaxSum     int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that a total adds up over a prefix; each costs Redis up to two hash reads per window, and two for its name"`
+	MaxExplain int `env:"QUERY_MAX_EXPLAIN" envDefault:"5000" help:"most cells that the explanations of one answer name; each takes about 100 bytes of the answer"`
+
+	MetricsAddr string `env:"QUERY_METRICS_ADDR" help:"an address of its own for /metrics, host:port; by default it is at QUERY_ADDR"`
+	MaxProbe    int    `env:"QUERY_MAX_PROBE" envDefault:"500" help:"most totals (counter and window) in one answer of /probe; each is four series in Prometheus"`
+
 	LiveClients   int `env:"QUERY_LIVE_CLIENTS" envDefault:"10000" help:"most clients that may listen at /v1/live"`
-	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each is up to two hash reads, four times a second"`
+	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each costs up to two hash reads with the default tiers, four times per second"`
+
+	LimitsFile     string        `env:"QUERY_LIMITS_FILE" help:"a YAML file of named limits, for /v1/take, /v1/limit and /v1/authz; SIGHUP reads it again"`
+	Take           TakeMode      `env:"QUERY_TAKE" envDefault:"named" help:"which takes are counted: named (limits of QUERY_LIMITS_FILE), any (numbers in the request, too: whoever may ask can make any number of keys in Redis) or off"`
+	TakeTimeout    time.Duration `env:"QUERY_TAKE_TIMEOUT" envDefault:"50ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides"`
+	TrustedProxies Networks      `env:"QUERY_TRUSTED_PROXIES" help:"networks of proxies whose X-Forwarded-For is believed, comma-separated, such as 10.0.0.0/8; without it no limit can go by the client's address"`
 }
 
 // maxMaxKeys bounds QUERY_MAX_KEYS: Redis executes the reads of a request one
-// after the other, and the answer is held in memory.
+// after the other, and query holds the whole answer in memory.
 const maxMaxKeys = 100_000
 
-// Validate checks what the types do not.
+// The bounds of QUERY_TAKE_TIMEOUT.
+const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
+
+// asksNATS reports whether there is a NATS to ask.
+func (s *Settings) asksNATS() bool { return s.NATSURL.Set() || s.NATS.Context != "" }
+
+// Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
 	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
 	}
-	if _, _, err := net.SplitHostPort(s.Addr); err != nil {
-		return &boot.SettingError{Key: "QUERY_ADDR", Value: s.Addr, Allowed: "host:port"}
+	if err := boot.CheckAddress("QUERY_ADDR", s.Addr); err != nil {
+		return err
+	}
+	if s.MetricsAddr != "" {
+		if err := boot.CheckAddress("QUERY_METRICS_ADDR", s.MetricsAddr); err != nil {
+			return err
+		}
 	}
 	if s.MaxKeys < 1 || s.MaxKeys > maxMaxKeys {
 		return &boot.SettingError{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
 	}
-	for _, most := range []struct {
-		key string
-		n   int64
-	}{{"QUERY_MAX_CELLS", s.MaxCells}, {"QUERY_MAX_POINTS", s.MaxPoints},
-		{"QUERY_LIVE_CLIENTS", int64(s.LiveClients)}, {"QUERY_LIVE_QUESTIONS", int64(s.LiveQuestions)}} {
-		if most.n < 1 {
-			return &boot.SettingError{Key: most.key, Value: strconv.FormatInt(most.n, 10), Allowed: "a whole number from 1 on"}
-		}
+	err := boot.CheckMost(boot.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, boot.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, boot.Most{Key: "QUERY_MAX_EXPLAIN", N: int64(s.MaxExplain)}, boot.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
+		boot.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, boot.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
+		boot.Most{Key: "QUERY_LIVE_QUESTIONS", N: int64(s.LiveQuestions)})
+	if err != nil {
+		return err
 	}
-	if s.NATSURL.Set() && !plainSubject(s.Redis.Namespace) {
+	if s.TakeTimeout < minTakeTimeout || s.TakeTimeout > maxTakeTimeout {
+		return &boot.SettingError{Key: "QUERY_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
+	}
+	if s.asksNATS() && !plainSubject(s.Redis.Namespace) {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: "with NATS_URL, a namespace without a dot at its ends or two in a row: it is the first part of the subjects"}
 	}
-	switch {
-	case s.TLSCert == "" && s.TLSKey == "":
-	case s.TLSKey == "":
-		return &boot.SettingError{Key: "QUERY_TLS_CERT", Value: s.TLSCert, Allowed: "a PEM file together with QUERY_TLS_KEY"}
-	case s.TLSCert == "":
-		return &boot.SettingError{Key: "QUERY_TLS_KEY", Value: s.TLSKey, Allowed: "a PEM file together with QUERY_TLS_CERT"}
-	default:
-		if _, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey); err != nil {
-			return &boot.SettingError{Key: "QUERY_TLS_CERT", Value: s.TLSCert, Allowed: fmt.Sprintf("a PEM certificate that belongs to the key in QUERY_TLS_KEY (%v)", err)}
-		}
-	}
-	return nil
+	return boot.CheckKeyPair(boot.PEMFile{Key: "QUERY_TLS_CERT", Path: s.TLSCert}, boot.PEMFile{Key: "QUERY_TLS_KEY", Path: s.TLSKey})
 }

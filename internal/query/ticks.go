@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// countTicks are the numbers beside the axis of hits: 0 and the multiples of a
-// step, the last of which is top or the first above it. The step is the smallest
-// of 1, 2 and 5 times a power of ten with which at most so many follow the 0
+// hitTicks are the numbers beside the axis of hits: 0 and the multiples of a
+// step, the last of which is the highest number or the first above it. The step is the smallest
+// of 1, 2 and 5 times a power of ten with which at most the given number of ticks follow the 0
 // (P. Heckbert, "Nice Numbers for Graph Labels", Graphics Gems, 1990). It is a whole
-// number, for there is no half of a hit. The largest tick is 10¹⁹.
-func countTicks(top int64, most int) []uint64 {
-	last := uint64(max(top, 1))
+// number, because there are no half hits. The largest tick is 10¹⁹.
+func hitTicks(highest int64, most int) []uint64 {
+	last := uint64(max(highest, 1))
 	step := uint64(1)
 	for i := 0; (last-1)/step+1 > uint64(max(most, 1)); i++ {
 		if i%3 == 1 {
@@ -30,8 +30,8 @@ func countTicks(top int64, most int) []uint64 {
 	}
 }
 
-// grouped writes 1234567 as 1,234,567.
-func grouped(n uint64) string {
+// withCommas writes 1234567 as 1,234,567.
+func withCommas(n uint64) string {
 	digits := strconv.FormatUint(n, 10)
 	var out strings.Builder
 	for i, d := range digits {
@@ -43,9 +43,9 @@ func grouped(n uint64) string {
 	return out.String()
 }
 
-// prefixed writes 1500000 as 1.5M, with the prefixes of the SI. Of a tick it
+// withPrefix writes 1500000 as 1.5M, with the prefixes of the SI. Of a tick it
 // drops nothing but zeros.
-func prefixed(n uint64) string {
+func withPrefix(n uint64) string {
 	unit, prefix := uint64(1), ""
 	for _, larger := range []string{"k", "M", "G", "T", "P", "E"} {
 		if n/unit < 1000 {
@@ -100,16 +100,16 @@ func timeTicks(from, to int64, pixels float64) []timeTick {
 		}
 	}
 	var out []timeTick
-	for at := c.start(timeOf(from)); at.UnixMilli() <= to; at = c.next(at) {
+	for at := c.firstTick(timeOf(from)); at.UnixMilli() <= to; at = c.nextTick(at) {
 		if at.UnixMilli() >= from {
-			out = append(out, timeTick{at.UnixMilli(), at.Format(c.layout(at))})
+			out = append(out, timeTick{at.UnixMilli(), at.Format(c.labelFormat(at))})
 		}
 	}
 	return out
 }
 
-// start is the last tick that is not after a moment.
-func (c cadence) start(at time.Time) time.Time {
+// firstTick is the last tick that is not after a moment.
+func (c cadence) firstTick(at time.Time) time.Time {
 	if c.months == 0 {
 		return at.Truncate(c.every)
 	}
@@ -117,15 +117,15 @@ func (c cadence) start(at time.Time) time.Time {
 	return time.Date(0, time.Month(months-months%c.months+1), 1, 0, 0, 0, 0, time.UTC)
 }
 
-func (c cadence) next(at time.Time) time.Time {
+func (c cadence) nextTick(at time.Time) time.Time {
 	if c.months == 0 {
 		return at.Add(c.every)
 	}
 	return at.AddDate(0, c.months, 0)
 }
 
-// layout of a label: a day is named at its midnight, a year at its January.
-func (c cadence) layout(at time.Time) string {
+// labelFormat is how a label is written: a day is named at its midnight, a year at its January.
+func (c cadence) labelFormat(at time.Time) string {
 	switch {
 	case c.months > 0 && at.Month() == time.January:
 		return "2006"

@@ -21,7 +21,7 @@ func TestCountTicks(t *testing.T) {
 		{1000, 1, "[0 1000]"}, {1001, 1, "[0 2000]"}, {7, 0, "[0 10]"}, {7, -1, "[0 10]"}, {-4, 3, "[0 1]"},
 		{math.MaxInt64, 1, "[0 10000000000000000000]"}, {math.MaxInt64, 2, "[0 5000000000000000000 10000000000000000000]"},
 	} {
-		if got := fmt.Sprint(countTicks(c.top, c.most)); got != c.want {
+		if got := fmt.Sprint(hitTicks(c.top, c.most)); got != c.want {
 			t.Errorf("up to %d, at most %d: %s, want %s", c.top, c.most, got, c.want)
 		}
 	}
@@ -31,7 +31,7 @@ func TestCountTicks(t *testing.T) {
 func TestCountTicksHoldTheTop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		top, most := rapid.Int64Range(1, math.MaxInt64).Draw(t, "top"), rapid.IntRange(1, 40).Draw(t, "most")
-		ticks := countTicks(top, most)
+		ticks := hitTicks(top, most)
 		n := len(ticks) - 1
 		if n < 1 || n > most || ticks[n] < uint64(top) || ticks[n-1] >= uint64(top) {
 			t.Fatalf("%v", ticks)
@@ -47,7 +47,7 @@ func TestCountTicksHoldTheTop(t *testing.T) {
 
 func TestGrouped(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0", 7: "7", 999: "999", 1000: "1,000", 1234567: "1,234,567", 1e19: "10,000,000,000,000,000,000"} {
-		if got := grouped(n); got != want {
+		if got := withCommas(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}
@@ -55,7 +55,7 @@ func TestGrouped(t *testing.T) {
 
 func TestPrefixed(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0", 7: "7", 999: "999", 1000: "1k", 1500: "1.5k", 20_000: "20k", 1_050_000: "1.05M", 5e8: "500M", 2e9: "2G", 1e19: "10E"} {
-		if got := prefixed(n); got != want {
+		if got := withPrefix(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}

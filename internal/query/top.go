@@ -7,36 +7,34 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
-const (
-	defaultTop, maxTop = 20, 1000
-	windowHint         = "a duration such as 90s, 15m, 24h, 7d or 1w"
-)
+const defaultTop, maxTop = 20, 1000
 
 // topParams is what GET /v1/top takes, and as JSON the endpoint top over NATS.
 type topParams struct {
-	Window string `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w)." example:"1h"`
-	Limit  count  `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
-	At     moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	Window string     `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w)." example:"1h"`
+	Limit  numberText `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
+	At     moment     `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 }
 
-// Resolve reads the parameters again: see single.
+// Resolve reads the query string a second time; params.go says why.
 func (p *topParams) Resolve(ctx huma.Context) []error {
-	return readSingles(ctx,
+	return resolveSingles(ctx,
 		singleParam{"window", windowHint, &p.Window},
-		singleParam{"limit", countHint(maxTop), (*string)(&p.Limit)},
+		singleParam{"limit", numberHint(1, maxTop), (*string)(&p.Limit)},
 		singleParam{"at", momentHint, (*string)(&p.At)},
 	)
 }
 
 // topAnswer is the answer.
 type topAnswer struct {
-	AsOf          time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z where some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
+	AsOf          time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
 	Window        string     `json:"window" doc:"The window as it was asked for." example:"1h"`
-	Complete      bool       `json:"complete" doc:"False where hits of the window are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
-	CountingSince time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; not there where that is not known." example:"2026-10-01T08:00:00Z"`
+	Complete      bool       `json:"complete" doc:"False if hits of the window are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
+	CountingSince time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
 	Floor         int64      `json:"floor" doc:"No counter with more hits in the window is missing from the list." example:"37"`
 	Top           []topTotal `json:"top" doc:"The counters by total, the largest first; those with the same total by name."`
 }
@@ -45,58 +43,50 @@ type topAnswer struct {
 type topTotal struct {
 	Key   string `json:"key" doc:"The counter." example:"api-1"`
 	Total int64  `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"1234"`
-	Lower int64  `json:"lower" doc:"At least so many." example:"1229"`
-	Upper int64  `json:"upper" doc:"At most so many." example:"1241"`
+	Lower int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
+	Upper int64  `json:"upper" doc:"There were at most this many hits." example:"1241"`
 }
-
-type topOutput struct{ Body topAnswer }
 
 func (s *service) registerTop(api huma.API) {
 	huma.Register(api, s.operation(api, huma.Operation{
 		OperationID: "get-top", Method: http.MethodGet, Path: "/v1/top",
 		Summary: "The counters with most hits",
-		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor says what a counter that is not listed can have. " +
-			"A list with fewer counters than limit can leave some out that have at most floor hits.",
-		Responses: answers("The list, as of now.", topExample()),
-		Metadata:  tryout("/v1/top?window=1h&limit=20"),
-	}), s.top)
+		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor is the most hits that a counter outside the list can have. " +
+			"Even a list with fewer counters than limit can lack counters with at most floor hits.",
+		Responses: web.SuccessOnly("The list, as of now.", topExample()),
+		Metadata:  web.Tryout("/v1/top?window=1h&limit=20"),
+	}), overHTTP(s.findTop))
 }
 
-func (s *service) top(ctx context.Context, in *topParams) (*topOutput, error) {
-	out, err := s.findTop(ctx, "query", in)
-	return &topOutput{out}, err
-}
-
-// findTop answers the same parameters in a query string or in a body; its errors
-// are for the client.
-func (s *service) findTop(ctx context.Context, where string, in *topParams) (topAnswer, error) {
-	limit, err := in.Limit.read("limit", defaultTop, maxTop)
+// findTop checks parameters and answers them. Its errors are for the client.
+func (s *service) findTop(ctx context.Context, part string, p *topParams) (topAnswer, error) {
+	limit, err := p.Limit.parse("limit", defaultTop, 1, maxTop)
 	if err != nil {
-		return topAnswer{}, inputProblem(err, where)
+		return topAnswer{}, inputProblem(err, part)
 	}
-	if in.Window == "" {
-		return topAnswer{}, badInput("window", "it is missing: allowed is %s", windowHint).problem(where)
+	if p.Window == "" {
+		return topAnswer{}, badInput("window", "it is missing: allowed is %s", windowHint).problem(part)
 	}
-	a := &ask{in: where, window: "window", windows: []string{in.Window}, at: in.At}
-	spans, err := a.windowSpans()
+	in := &input{part: part, windowsParam: "window", windows: []string{p.Window}, at: p.At}
+	periods, err := in.windowPeriods()
 	if err != nil {
-		return topAnswer{}, inputProblem(err, where)
+		return topAnswer{}, inputProblem(err, part)
 	}
-	found, err := bounded(ctx, s, func(ctx context.Context) (window.Top, error) {
-		return s.reader.Top(ctx, spans[0].Span, limit)
+	found, err := askRedis(ctx, s, func(ctx context.Context) (window.Top, error) {
+		return s.reader.Top(ctx, periods[0].span, int(limit))
 	})
 	if err != nil {
 		if bad := mendable(err); bad != nil {
-			return topAnswer{}, a.refused(spans[0].window, bad)
+			return topAnswer{}, in.unanswerable(periods[0], bad)
 		}
 		return topAnswer{}, err
 	}
 	out := topAnswer{
-		AsOf: timeOf(found.AsOf), Window: in.Window, Complete: found.Complete, CountingSince: sinceOf(found.CountingSince),
+		AsOf: timeOf(found.AsOf), Window: p.Window, Complete: found.Complete, CountingSince: sinceOf(found.CountingSince),
 		Floor: found.Floor, Top: make([]topTotal, len(found.Counters)),
 	}
 	for i, c := range found.Counters {
-		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total.Total, Lower: c.Lower, Upper: c.Upper}
+		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total, Lower: c.Lower, Upper: c.Upper}
 	}
 	return out, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/web"
 	"tallyroll/tests/stack"
 )
 
@@ -16,9 +17,9 @@ func TestTop(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
 	minute := now.Truncate(time.Minute)
 	seed(t, redis.Client(), now,
-		hit{"api", minute.Add(-5 * time.Minute), 5}, hit{"api", minute.Add(-10*time.Minute + 5*time.Second), 10},
-		hit{"other", minute.Add(-2 * time.Minute), 7}, hit{"little", minute.Add(-2 * time.Minute), 1},
-		hit{"before", minute.Add(-40 * time.Minute), 90})
+		sample{"api", minute.Add(-5 * time.Minute), 5}, sample{"api", minute.Add(-10*time.Minute + 5*time.Second), 10},
+		sample{"other", minute.Add(-2 * time.Minute), 7}, sample{"little", minute.Add(-2 * time.Minute), 1},
+		sample{"before", minute.Add(-40 * time.Minute), 90})
 	h := onRedis(t, redis.URL(), now).handler()
 	for target, want := range map[string]string{
 		"/v1/top?window=10m&limit=2": `"window":"10m","complete":true,SINCE,"floor":1,"top":[{"key":"api","total":10,"lower":5,"upper":15},{"key":"other","total":7,"lower":7,"upper":7}]}`,
@@ -30,7 +31,7 @@ func TestTop(t *testing.T) {
 		"/v1/counters?prefix=l":        `"complete":false,SINCE,"counters":["little"]}`,
 		"/v1/counters?prefix=nothing.": `"complete":false,SINCE,"counters":[]}`,
 	} {
-		asOf, since := compact(timeOf(now.UnixMilli())), compact(timeOf(now.Add(-12*time.Hour).UnixMilli()))
+		asOf, since := web.Compact(timeOf(now.UnixMilli())), web.Compact(timeOf(now.Add(-12*time.Hour).UnixMilli()))
 		want = strings.Replace(want, "SINCE", `"counting_since":`+since, 1)
 		resp := ask1(h, http.MethodGet, target, "")
 		if got, want := string(readAll(t, resp)), fmt.Sprintf(`{"as_of":%s,%s`+"\n", asOf, want); resp.StatusCode != http.StatusOK || got != want {
@@ -56,9 +57,9 @@ func TestListsWithoutRedis(t *testing.T) {
 // honestly, and it is refused where not even what was asked for can be read.
 func TestListsAreBounded(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
-	var hits []hit
+	var hits []sample
 	for i := range 10 {
-		hits = append(hits, hit{fmt.Sprintf("c%d", i), now.Add(-time.Minute), int64(100 - i)})
+		hits = append(hits, sample{fmt.Sprintf("c%d", i), now.Add(-time.Minute), int64(100 - i)})
 	}
 	seed(t, redis.Client(), now, hits...)
 	s := onRedis(t, redis.URL(), now)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/hit"
 	"tallyroll/tests/stack"
 )
 
@@ -19,15 +20,15 @@ func TestTotal(t *testing.T) {
 	asOf := now.Add(-200 * time.Millisecond)
 	since := timeOf(asOf.Add(-12 * time.Hour).UnixMilli()) // see commit
 	minute := now.Truncate(time.Minute)
-	odd := []string{"a,b", "/cart/1?x=y&z", "größe ☃", "100%25", "a+b c", strings.Repeat("k", maxKeyBytes)}
-	hits := []hit{
+	odd := []string{"a,b", "/cart/1?x=y&z", "größe ☃", "100%25", "a+b c", strings.Repeat("k", hit.MaxName)}
+	hits := []sample{
 		{"api", minute.Add(-10*time.Minute + 5*time.Second), 10}, // in the cell that a window of 10m cuts in half
 		{"api", minute.Add(-5 * time.Minute), 5},
 		{"api", minute.Add(-30 * time.Minute), 100},
 		{"other", minute.Add(-2 * time.Minute), 7},
 	}
 	for i, key := range odd {
-		hits = append(hits, hit{key, minute.Add(-time.Minute), int64(i + 1)})
+		hits = append(hits, sample{key, minute.Add(-time.Minute), int64(i + 1)})
 	}
 	seed(t, redis.Client(), asOf, hits...)
 	h := onRedis(t, redis.URL(), now).handler()

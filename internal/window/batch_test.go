@@ -9,10 +9,17 @@ import (
 )
 
 func TestABatchKeepsEveryHit(t *testing.T) {
-	l := Layout{Tiers: mustTiers(t, defaultTiers), Shards: 8}
-	b := NewBatch(l)
+	batches := map[string]*Batch{} // they are used again
+	outer := t
 	rapid.Check(t, func(t *rapid.T) {
-		b.Reset() // batches are used again
+		l := Layout{Tiers: genTiers(outer).Draw(t, "tiers"), Shards: 8}
+		which := fmt.Sprintf("%+v", l.Tiers)
+		b := batches[which]
+		if b == nil {
+			b = NewBatch(l)
+			batches[which] = b
+		}
+		b.Reset()
 		stored := rapid.Int64Range(1<<40, 1<<41).Draw(t, "stored")
 		type cell struct {
 			counter string
@@ -37,33 +44,32 @@ func TestABatchKeepsEveryHit(t *testing.T) {
 		for shard := range l.Shards {
 			s := b.Shard(shard)
 			commands := 0
-			segments, epochs := map[segment]bool{}, map[int64]bool{}
+			segments, names := map[segment]bool{}, map[int64]bool{}
 			for i := range s.counters {
 				c, name := &s.counters[i], s.counters[i].name
 				cells := s.cells(c, nil)
 				if l.ShardOf(HashCounter([]byte(name))) != shard {
 					t.Fatalf("counter %s is on shard %d", name, shard)
 				}
-				for i, got := range cells {
+				for _, got := range cells {
 					k := cell{name, got.tier, got.cell}
 					if want[k] != got.n {
 						t.Fatalf("%+v has %d; want %d", k, got.n, want[k])
 					}
 					delete(want, k)
 					commands++
-					if firstOfHash(l.Tiers[got.tier], cells, i) {
+					if got.first {
 						commands++
 					}
 					if tier := l.Tiers[got.tier]; tier.Window > time.Hour { // at least the coarsest is
-						segments[segment{got.tier, got.cell}] = true
+						segments[segment{got.tier, floorDiv(got.cell, tier.segmentCells())}] = true
 					}
 					if got.tier == len(l.Tiers)-1 {
-						epoch, _ := l.Tiers[got.tier].place(got.cell)
-						epochs[epoch] = true
+						names[l.Tiers[got.tier].namesOf(got.epoch)] = true
 					}
 				}
 			}
-			commands += len(segments) + 2*len(epochs)
+			commands += len(segments) + 2*len(names)
 			if s.Commands() != commands {
 				t.Fatalf("shard %d says %d commands and has %d", shard, s.Commands(), commands)
 			}

@@ -57,7 +57,7 @@ func BenchmarkPlan(b *testing.B) {
 			r := window.Range{From: now - w.Milliseconds(), To: now}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := layout.Plan("tallyroll", "api-1", r, now); err != nil {
+				if _, err := layout.Plan("api-1", r, now); err != nil {
 					b.Fatal(err)
 				}
 			}

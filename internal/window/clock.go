@@ -5,25 +5,27 @@ import (
 	"time"
 )
 
-// What time it is, is for Redis to say: its keys expire by its clock. But the
-// hashes that a question reads have to be chosen before it is sent. So a Reader
-// plans with an estimate of Redis's clock, reads TIME behind the hashes in the same
-// round trip, and plans again if the estimate was wrong. The estimate is the
-// latest TIME and what a local clock that nobody sets (the monotonic one) has
-// counted since; so a second round trip happens only after Redis's clock was set,
-// its server was replaced, or this machine has slept.
+// Redis's clock decides what time it is, because its keys expire by that clock. But a
+// Reader has to choose the hashes for a question before it asks Redis. So it
+// plans with an estimate of Redis's clock, reads TIME after the hashes in the same
+// round trip, and plans again if the estimate was wrong. The answer is for that TIME
+// (see snapshot.settle).
+//
+// The estimate is the latest TIME plus what the local monotonic clock, which nobody
+// sets, has counted since. So a second round trip happens only if Redis's clock was
+// set, its server was replaced, or this machine has slept.
 
 const (
-	// clockTolerance is how far an estimate may be off, beside what is not known of
-	// the round trip that it is from: when in it TIME was read.
+	// clockTolerance is how far an estimate may be off. It comes on top of the doubt about when,
+	// within its round trip, TIME was read.
 	clockTolerance = 500 * time.Millisecond
-	// sampleMemory is how long a quick round trip tells more than a later slow one.
+	// sampleMemory is how long a sample from a quick round trip is preferred to a later one from a slow one.
 	sampleMemory = 10 * time.Second
-	// clockMemory is how long a server of a cluster counts that was not asked again.
+	// clockMemory is how long the clock of a cluster's server counts if the server is not asked again.
 	clockMemory = time.Minute
 )
 
-// serverTimes are what the clocks of servers say, by address (of a single server: empty).
+// serverTimes are the times of the servers' clocks, by address (empty for a single server).
 type serverTimes map[string]time.Time
 
 // latest is the most advanced of the clocks.
@@ -36,15 +38,15 @@ func (t serverTimes) latest() (out time.Time) {
 	return out
 }
 
-// clocks are estimates of the clocks of all servers that were asked lately. On
-// a cluster now is the latest of them: by that one no hash that a plan needs has
-// expired on any server, and which servers a question goes to does not move it.
+// clocks are estimates of the clocks of all servers that were asked lately. On a cluster, now is the
+// latest of them. A plan for that moment needs no hash that has expired on any server, and
+// now does not depend on which servers a question goes to.
 type clocks struct {
 	mu      sync.Mutex
 	servers map[string]clockSample
 }
 
-// clockSample is what a server's clock said when the local one said local, give
+// clockSample is what a server's clock said when the local clock said local, give
 // or take doubt.
 type clockSample struct {
 	said, local time.Time
@@ -56,11 +58,11 @@ func (s clockSample) at(local time.Time) time.Time { return s.said.Add(local.Sub
 // instant is a moment that questions are planned for.
 type instant struct {
 	milli int64         // by Redis's clock, Unix milliseconds
-	doubt time.Duration // of it
-	local time.Time     // by the local one
+	doubt time.Duration // how far milli may be off
+	local time.Time     // the same moment by the local clock
 }
 
-// now is the moment by the latest clock; false if none is known.
+// now returns the moment by the latest clock. It reports false if no clock is known.
 func (c *clocks) now(local time.Time) (instant, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,10 +80,9 @@ func (c *clocks) now(local time.Time) (instant, bool) {
 	return instant{latest.UnixMilli(), doubt, local}, !latest.IsZero()
 }
 
-// learn takes what the servers said in a round trip that was sent and received
-// at these local moments. It reports whether what was planned for an instant
-// holds: no clock was elsewhere than was thought, and none has gone on for more
-// than grace (of the hashes that were read) since the instant.
+// learn takes the servers' times from a round trip that was sent and received at these local
+// moments. It reports whether a plan for the instant planned still holds: every clock was where the
+// estimate had it, and none has advanced since by more than grace, that of the hashes read.
 func (c *clocks) learn(planned instant, sent, received time.Time, times serverTimes, grace time.Duration) (holds bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,8 +108,8 @@ func (c *clocks) learn(planned instant, sent, received time.Time, times serverTi
 	return holds
 }
 
-// difference is how far the clock that differs most is ahead of the local wall
-// clock (negative: behind); false if none is known.
+// difference returns how far the clock that differs most is ahead of the local wall
+// clock (negative: behind). It reports false if no clock is known.
 func (c *clocks) difference(local time.Time) (most time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,8 +122,8 @@ func (c *clocks) difference(local time.Time) (most time.Duration, known bool) {
 	return most, known
 }
 
-// ClockDifference is how far Redis's clock is ahead of this machine's (negative:
-// behind), as of the last answer; of a cluster, the one that differs most. It is
+// ClockDifference returns how far Redis's clock is ahead of this machine's (negative: behind), as
+// of the last answer. On a cluster, this is the clock that differs most. It reports
 // false before the first answer. No answer depends on it.
 func (r *Reader) ClockDifference() (ahead time.Duration, known bool) {
 	return r.clocks.difference(r.local())

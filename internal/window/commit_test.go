@@ -280,13 +280,7 @@ func (l *losesAReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 func aLostReplyHidesNoFailedCommand(t *testing.T, r *rig) {
 	now := time.Now()
 	hook := new(losesAReply)
-	if cluster, ok := r.client.(*redis.ClusterClient); ok {
-		if err := cluster.ForEachMaster(t.Context(), func(_ context.Context, node *redis.Client) error { node.AddHook(hook); return nil }); err != nil {
-			t.Fatal(err)
-		}
-	} else {
-		r.client.AddHook(hook)
-	}
+	r.addHook(hook)
 	for i, test := range []struct {
 		name    string
 		damage  func(key string) error

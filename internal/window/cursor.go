@@ -21,26 +21,26 @@ type Cursor struct {
 	// AsOf is a moment in Unix milliseconds: every hit that the stream stored before it has been applied.
 	AsOf int64
 	// IncompleteBefore is a moment in Unix milliseconds: hits of this stream
-	// from before it may be missing, because messages were discarded unread. 0
-	// where none were.
+	// from before it may be missing, because messages were discarded unread. It is 0
+	// if none were.
 	IncompleteBefore int64
-	// Ahead tells of the counters that are further on than Seq, where a batch is
+	// Ahead says which counters are further on than Seq. There are some if a batch was
 	// too large for one transaction and not all of its parts have been applied.
 	Ahead Ahead
-	// Naming says what the names of counters were made from, up to Seq and for what is
-	// read again. This package keeps it beside the counts and does not look into it.
+	// Naming says how counters were named up to Seq, for messages that are read again.
+	// This package stores it beside the counts, and does not look into it.
 	Naming string
 }
 
 // Ahead is a place that the first Done of Parts parts of the counters have
-// reached. The zero value is none.
+// reached. The zero value means that no counter is ahead.
 type Ahead struct {
 	Seq         uint64
 	Stored      int64 // of that message, Unix nanoseconds
 	Done, Parts int
 }
 
-// Applied is the last sequence that has been applied to a counter with this HashCounter.
+// Applied returns the last sequence that has been applied to a counter with this HashCounter.
 func (c Cursor) Applied(counterHash uint64) uint64 {
 	if c.Ahead.Parts > 0 && partOf(counterHash, c.Ahead.Parts) < c.Ahead.Done {
 		return max(c.Seq, c.Ahead.Seq)
@@ -56,7 +56,7 @@ func (c Cursor) behind(o Cursor) bool {
 // Furthest is the last sequence that has been applied to any counter.
 func (c Cursor) Furthest() uint64 { return max(c.Seq, c.Ahead.Seq) }
 
-// partOf spreads counters over parts by the upper bits of their hash; the lower ones choose the shard.
+// partOf spreads counters over parts by the upper bits of their hash. The lower bits choose the shard.
 func partOf(counterHash uint64, parts int) int {
 	high, _ := bits.Mul64(counterHash, uint64(parts))
 	return int(high)
@@ -65,16 +65,15 @@ func partOf(counterHash uint64, parts int) int {
 // record is a cursor as Redis keeps it.
 type record struct {
 	Cursor
-	// by is the writer that moved it over hits. The place alone does not tell whose
-	// commits they were: after a loss another worker can arrive at the same one over
-	// other messages, and then neither the expiries that it has set nor the names that
-	// it has listed are this one's.
+	// by is the writer that last moved the cursor over hits. The place alone does not show whose
+	// commits led to it: after a loss, another worker can arrive at the same place over other
+	// messages. This writer can then rely neither on expiries that it has set itself nor on names that it
+	// has listed.
 	by string
 }
 
-// same reports whether two records come from the same commits. as_of does not
-// count: idle workers may each move it. Naming need not be read for it: "by" changes
-// with it.
+// same reports whether two records come from the same commits. It ignores as_of, because every
+// idle worker may move that. It does not need Naming either, because "by" changes with it.
 func (r record) same(o record) bool {
 	r.AsOf, r.Naming = o.AsOf, o.Naming
 	return r == o
@@ -82,10 +81,10 @@ func (r record) same(o record) bool {
 
 var cursorFields = []string{"created", "seq", "stored", "as_of", "incomplete_before", "ahead", "by"}
 
-// namingField can be long: it is read when a writer is opened, and written when it changes.
+// namingField can be long, so it is read only when a writer is opened, and written only when it changes.
 const namingField = "naming"
 
-// values are what HSET takes to make a record of the one before.
+// values returns the arguments with which HSET turns the record before into c.
 func (c record) values(before record) []any {
 	out := []any{
 		"created", c.Created, "seq", c.Seq, "stored", c.Stored,
@@ -97,7 +96,7 @@ func (c record) values(before record) []any {
 	return out
 }
 
-// String is "seq stored done/parts", or empty where there is none.
+// String is "seq stored done/parts", or empty if there is none.
 func (a Ahead) String() string {
 	if a == (Ahead{}) {
 		return ""
@@ -115,9 +114,9 @@ func parseAhead(text string) (a Ahead, err error) {
 	return a, nil
 }
 
-// readRecord reads the answer of HMGET key with cursorFields, perhaps with namingField
-// behind them; found is false if the record does not exist. What cannot be read is a *ForeignError.
-func readRecord(key string, reply *redis.SliceCmd) (c record, found bool, err error) {
+// recordFrom reads the answer to HMGET key with cursorFields, perhaps followed by namingField.
+// found is false if the record does not exist. If it cannot be read, the error is a *ForeignError.
+func recordFrom(key string, reply *redis.SliceCmd) (c record, found bool, err error) {
 	if err := reply.Err(); err != nil {
 		return record{}, false, foreign(key, err)
 	}
@@ -127,7 +126,7 @@ func readRecord(key string, reply *redis.SliceCmd) (c record, found bool, err er
 	return c, found, nil
 }
 
-// parseRecord reads the fields of readRecord.
+// parseRecord parses the fields for recordFrom.
 func parseRecord(reply []any) (c record, found bool, err error) {
 	if extra := len(reply) - len(cursorFields); extra != 0 && extra != 1 {
 		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(reply), len(cursorFields))

@@ -4,28 +4,51 @@
 // # What it promises
 //
 // A hit belongs to exactly one cell of each tier that still holds its time. A
-// commit adds a batch of cells and moves the stream's cursor in one Redis
+// commit adds a batch of hits and moves the stream's cursor in one Redis
 // transaction, so that a stored hit counts exactly once whatever crashes. An
-// answer is a total with two bounds; the truth is always between them.
+// answer is an estimate with two bounds, and the truth is always between them.
 //
-// # The parts
+// # A few types
 //
-// Pure (no I/O): durations and tiers (duration.go, tier.go), the arithmetic of
-// cells, epochs and deadlines (epoch.go), the layout that maps counters to
-// shards (layout.go), the batch that coalesces hits (batch.go), the time that a
-// question asks about (span.go) and its plan (plan.go), estimates of Redis's clock (clock.go), and summaries of the counters with most hits for
-// segments of time (summary.go, segment.go). Key names are built in keys.go and nowhere else.
+// A worker makes a Layout of Tiers and opens the namespace (Store). It adds hits to
+// a Batch. For each stream and shard a Writer commits the batch's share (ShardBatch)
+// together with the Cursor that it leads to.
 //
-// Redis: the layout record (store.go), the list of streams (streams.go), the
-// cursor and the commit (cursor.go, commit.go) with the names and summaries that it
-// writes (names.go, topwriter.go), and reads (read.go, top.go, and names.go).
-// Which node of a cluster a command goes to is in node.go.
+// A Reader answers questions: Answer (totals), Series, Top and Names. Layout.Plan
+// chooses the tier that answers.
+//
+// # Where to find what
+//
+// Without Redis:
+//
+//   - durations and tiers (duration.go, tier.go); cells, epochs and deadlines
+//     (epoch.go); the layout that maps counters to shards (layout.go)
+//   - the batch that coalesces hits (batch.go), how it is split into several
+//     transactions (split.go), and what a transaction changes (changes.go, expiry.go)
+//   - the time that a question is about (span.go), its plan (plan.go), and estimates
+//     of Redis's clock (clock.go)
+//   - summaries of the counters with most hits in a segment of time (summary.go,
+//     segment.go)
+//   - the names of keys, which are made in keys.go alone
+//
+// With Redis:
+//
+//   - the layout record (store.go, layoutrecord.go) and the list of streams (streams.go)
+//   - the cursor (cursor.go) and the commit: what it means to its caller (commit.go),
+//     the transaction (transact.go, commands.go) with the summaries and names that it
+//     writes (topwriter.go, names.go), and the look at one whose reply was lost (inspect.go)
+//   - reads: what a reader caches (directory.go), one round trip (reader.go, fetch.go)
+//     and what it has found (snapshot.go, progress.go); questions about all counters
+//     (survey.go, top.go, names.go)
+//   - which node of a cluster a command goes to (node.go)
 //
 // # What can go wrong
 //
-// Every error of a commit means "unknown": the cursor in Redis is read again
-// and decides. At the target the batch has been applied; at the old place it is
-// sent again; anywhere else the caller learns that it was fenced by another
-// worker (ErrFenced) or that Redis lost commits (ErrRewound), drops the batch
-// and reads the stream again from the cursor.
+// Every error of a commit means "unknown", so the writer reads the cursor in Redis again, and the
+// cursor decides. If it is at the target, the batch has been applied. If it is at the old place, the
+// writer sends the batch again. If it is anywhere else, the caller learns that another worker has
+// fenced it off (ErrFenced) or that Redis lost commits (ErrRewound). It then drops the batch and reads
+// the stream again from the cursor.
+//
+// If another program has written to a key, a ForeignError names that key.
 package window

@@ -43,14 +43,16 @@ func ParseDuration(s string) (time.Duration, error) {
 
 // FormatDuration writes whole seconds with the largest unit that divides them,
 // except that weeks are written in days: 60 s is 1m, 90 s is 90s, 14 days 14d.
-func FormatDuration(d time.Duration) string {
+func FormatDuration(d time.Duration) string { return string(appendDuration(nil, d)) }
+
+func appendDuration(to []byte, d time.Duration) []byte {
 	if d == 0 {
-		return "0s"
+		return append(to, "0s"...)
 	}
 	for _, u := range units[1:] {
 		if d%u.length == 0 {
-			return strconv.FormatInt(int64(d/u.length), 10) + string(u.suffix)
+			return append(strconv.AppendInt(to, int64(d/u.length), 10), u.suffix)
 		}
 	}
-	return d.String()
+	return append(to, d.String()...)
 }

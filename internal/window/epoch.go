@@ -2,22 +2,30 @@ package window
 
 import "time"
 
-// Two-key sharding. Time is cut into epochs of two windows; each epoch of a
-// counter and tier is one hash, whose deadline passes a window (and some slack)
-// after the epoch ends. So at most two hashes of a counter and tier are alive, a
-// window touches at most two, and nothing has to be deleted by hand.
+// Time is cut into epochs. Each epoch of a counter and tier is one hash. It spans two
+// windows, or EpochCells cells if these are less, and expires a window (and some slack) after it
+// ends. So hashes stay small, a window of n epochs touches at most n+1 of them, they vanish one by one,
+// and nothing has to be deleted by hand. Namespaces made before hashes were bounded keep two windows.
 //
 // Moments are Unix milliseconds, deadlines Unix seconds (what EXPIREAT takes).
 
-// maxGrace bounds the slack that a deadline adds for clocks that differ and for
-// readers that ask about a moment a little while ago.
+// maxGrace bounds the slack that a deadline adds because clocks differ and because
+// readers may ask about a moment that has just passed.
 const maxGrace = 5 * time.Minute
 
+// twoWindows is how many cells two windows have.
+func (t Tier) twoWindows() int64 { return int64(2 * t.Window / t.Cell) }
+
 // cellsPerEpoch is how many cells one hash can hold.
-func (t Tier) cellsPerEpoch() int64 { return int64(2 * t.Window / t.Cell) }
+func (t Tier) cellsPerEpoch() int64 {
+	if t.epoch > 0 {
+		return t.epoch
+	}
+	return t.twoWindows()
+}
 
 func (t Tier) cellMillis() int64  { return t.Cell.Milliseconds() }
-func (t Tier) epochMillis() int64 { return 2 * t.Window.Milliseconds() }
+func (t Tier) epochMillis() int64 { return t.cellsPerEpoch() * t.cellMillis() }
 
 // cellAt is the number, since 1970, of the cell that holds a moment.
 func (t Tier) cellAt(milli int64) int64 { return floorDiv(milli, t.cellMillis()) }
@@ -39,21 +47,24 @@ func (t Tier) cellOf(epoch, field int64) int64 { return epoch*t.cellsPerEpoch() 
 func (t Tier) epochAt(milli int64) int64 { return floorDiv(milli, t.epochMillis()) }
 
 // deadline is the Unix second at which the hash of an epoch expires: the end of
-// the epoch, a window in which it still answers, a grace of a quarter window (at
-// most five minutes), and up to a quarter window that depends on the counter's
-// hash alone, so that a million hashes do not expire in the same second.
-// In all less than two windows after the epoch's end: before the hash after next begins.
+// the epoch, plus a window in which it still answers, plus a grace of a quarter window
+// (at most five minutes), plus a jitter.
+//
+// The jitter depends on the counter's hash alone, so that a million hashes do not expire in the
+// same second. It is at most a quarter window, and at most an epoch: by then the hashes of the next epoch
+// begin to expire, and with a longer jitter no fewer would expire at a time. If a hash spans two windows,
+// it expires before the hash after next begins.
 func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
 	end := (epoch + 1) * t.epochMillis()
 	w := t.Window.Milliseconds()
-	jitter := int64((counterHash >> 32) * uint64(w/4) >> 32)
+	jitter := int64((counterHash >> 32) * uint64(min(w/4, t.epochMillis())) >> 32)
 	return (end + w + t.grace() + jitter + 999) / 1000
 }
 
 // grace is in milliseconds; see maxGrace.
 func (t Tier) grace() int64 { return min(t.Window.Milliseconds()/4, maxGrace.Milliseconds()) }
 
-// floorDiv rounds down, also before 1970.
+// floorDiv rounds down, even before 1970.
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {

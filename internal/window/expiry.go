@@ -1,16 +1,16 @@
 package window
 
-// expiryMemory remembers the hashes whose expiry this writer has set, so that
-// EXPIREAT goes out on the first write to a hash and not on every one (which
-// measured 225k instead of 405k commands a second).
+// expiryMemory remembers the hashes whose expiry this writer has set, so that it sends
+// EXPIREAT on the first write to a hash and not on every one (which
+// measured 225k instead of 405k commands per second).
 //
-// It holds at most two generations of expiryGeneration hashes; forgetting one
-// costs an EXPIREAT and a name, and nothing else. It dies with its writer, which
-// is replaced whenever Redis is found changed.
+// It holds at most two generations of expiryGeneration hashes. Forgetting a hash
+// costs an EXPIREAT and a name, and nothing else. The memory dies with its writer, which
+// is replaced whenever it finds that Redis has changed.
 type expiryMemory struct{ young, old idSet }
 
 // expiryGeneration bounds the memory: two generations of up to 2 MiB each, per
-// stream and shard. It fills a table of 1<<18 slots as far as one is filled.
+// stream and shard. It is the number of hashes at which a table of 1<<18 slots counts as full.
 const expiryGeneration = (1 << 18) / 8 * 7
 
 func (m *expiryMemory) has(id uint64) bool {
@@ -31,14 +31,14 @@ func (m *expiryMemory) add(id uint64) {
 	m.young.add(id)
 }
 
-// idSet is a set of numbers that are well mixed already: a table with linear
-// probing. A map takes three times the memory and hashes each number again.
+// idSet is a set of numbers that are already well mixed: a table with linear
+// probing. A map would take three times the memory and hash each number again.
 type idSet struct {
 	slots []uint64 // a power of two; 0 is an empty one
 	len   int
 }
 
-// slot is where an id is or would be.
+// slot returns the slot that holds an id, or that would hold it.
 func (s *idSet) slot(id uint64) int {
 	mask := len(s.slots) - 1
 	i := int(id) & mask
@@ -48,7 +48,7 @@ func (s *idSet) slot(id uint64) int {
 	return i
 }
 
-// has never finds 0, which no slot can hold: whoever asks for it takes it as new.
+// has never finds 0, because no slot can hold it. The caller then treats it as new.
 func (s *idSet) has(id uint64) bool {
 	return s.len > 0 && id != 0 && s.slots[s.slot(id)] == id
 }

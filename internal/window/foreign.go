@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ForeignError is a key of the namespace that holds what this program has not
-// written: a value of another type, or one that it cannot read. Waiting does not
-// mend it; a person has to look at the key.
+// ForeignError names a key of the namespace that another program has written to: it has a
+// value of another type, or one that this program cannot read. Waiting does not mend this. A
+// person has to look at the key.
 type ForeignError struct {
 	Key string
 	Err error
@@ -21,7 +21,7 @@ func (e *ForeignError) Error() string {
 
 func (e *ForeignError) Unwrap() error { return e.Err }
 
-// foreign names the key where Redis says that its value is of another type, and
+// foreign names the key if Redis says that its value is of another type, and
 // returns every other error as it is.
 func foreign(key string, err error) error {
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
@@ -35,8 +35,8 @@ func isForeign(err error) bool {
 	return errors.As(err, &f)
 }
 
-// foreignCommand is why a command of a transaction that was applied has failed;
-// nil if it has not. Such an error tells of the value of its key.
+// foreignCommand returns why a command of an applied transaction has failed, or nil if it
+// has not. Such an error is always about the value of the command's key.
 func foreignCommand(command redis.Cmder) *ForeignError {
 	if command.Err() == nil {
 		return nil
@@ -53,8 +53,8 @@ func foreignCommand(command redis.Cmder) *ForeignError {
 	return &ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
 }
 
-// foreignReply is the error of a pipeline, with the key named if Redis says that
-// a value is of another type. The first argument of each command is its key.
+// foreignReply returns the error of a pipeline, and names the key if Redis says that
+// its value is of another type. The first argument of each command is its key.
 func foreignReply(cmds []redis.Cmder, err error) error {
 	if err == nil {
 		return nil

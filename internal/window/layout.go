@@ -13,11 +13,11 @@ type Layout struct {
 	Shards int
 }
 
-// MaxShards bounds SHARDS: each stream keeps a cursor on every shard, and moves it every second.
+// MaxShards bounds SHARDS: each stream has a cursor on every shard, and a worker moves it every second.
 const MaxShards = 4096
 
-// Validate checks what ParseTiers has not: the number of shards.
-func (l Layout) Validate() error {
+// validate checks what ParseTiers does not: the number of shards.
+func (l Layout) validate() error {
 	if len(l.Tiers) == 0 {
 		return fmt.Errorf("no tiers")
 	}
@@ -30,12 +30,12 @@ func (l Layout) Validate() error {
 // HashCounter is the hash that places a counter: xxhash64 of its name.
 func HashCounter(name []byte) uint64 { return xxhash.Sum64(name) }
 
-// ShardOf is the shard of a counter with this hash.
+// ShardOf returns the shard of a counter with this hash.
 func (l Layout) ShardOf(counterHash uint64) int { return int(counterHash % uint64(l.Shards)) }
 
 // Holds reports whether any tier still held the time of a hit when it was
-// stored; both are Unix milliseconds. It depends on nothing but the hit, so that
-// a replay decides the same.
+// stored; both are Unix milliseconds. The result depends only on the hit, so a replay
+// decides the same.
 func (l Layout) Holds(counterHash uint64, at, stored int64) bool {
 	return l.Tiers[len(l.Tiers)-1].holds(counterHash, at, stored)
 }

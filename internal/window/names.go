@@ -10,26 +10,35 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The names of counters. Beside the expiry of a counter's coarsest hash goes its
-// name, into a sorted set of the shard and the hash's epoch. So whatever has a
-// hash has its name listed, in the same transaction, and a name costs nothing
-// while its hash is in use. The set expires when the last hash of its epoch can.
+// The names of counters. When a writer sets the expiry of a counter's coarsest hash, it also adds
+// the counter's name to a sorted set of the shard. Both happen in the transaction
+// that makes the hash, so every counter that has a hash is listed. A name costs nothing while its hash
+// is in use.
+//
+// There is a set for every two windows, for the hashes whose epochs begin in them. It expires when the
+// last of these hashes may expire. A set per epoch would hold a name once for each hash of a window.
 
-// namesDeadline is the Unix second at which the names of an epoch expire: the
-// latest deadline of its hashes.
-func (t Tier) namesDeadline(epoch int64) int64 { return t.deadline(epoch, math.MaxUint64) }
+// namesOf is the number, since 1970, of the set that has the names for an epoch.
+func (t Tier) namesOf(epoch int64) int64 { return floorDiv(epoch*t.cellsPerEpoch(), t.twoWindows()) }
 
-// newNames are the names that a transaction lists, by epoch of the coarsest tier.
-type newNames map[int64][]redis.Z
+// namesDeadline is the Unix second at which a set of names expires: the latest deadline of its hashes.
+func (t Tier) namesDeadline(set int64) int64 {
+	lastEpoch := floorDiv((set+1)*t.twoWindows()-1, t.cellsPerEpoch())
+	return t.deadline(lastEpoch, math.MaxUint64)
+}
 
-// write lists the names and renews the expiries, which the transaction must
-// have after all that they belong to.
-func (n newNames) write(ctx context.Context, p redis.Pipeliner, w *Writer) {
+// listNames queues the names of the writer's changes and the expiries of their sets. In the
+// transaction, the expiries must come after everything that they belong to.
+func (w *Writer) listNames(ctx context.Context, p redis.Pipeliner) {
 	coarsest := w.layout.Tiers[len(w.layout.Tiers)-1]
-	for epoch, names := range n {
-		key := w.store.keys.names(w.shard, epoch)
-		p.ZAdd(ctx, key, names...)
-		p.ExpireAt(ctx, key, time.Unix(coarsest.namesDeadline(epoch), 0))
+	for set, names := range w.changes.names {
+		key := w.store.keys.names(w.shard, set)
+		members := make([]redis.Z, len(names))
+		for i := range names {
+			members[i].Member = names[i]
+		}
+		p.ZAdd(ctx, key, members...)
+		p.ExpireAt(ctx, key, time.Unix(coarsest.namesDeadline(set), 0))
 	}
 }
 
@@ -46,32 +55,37 @@ type Names struct {
 	// Complete and CountingSince are as in Answer, of the longest window.
 	Complete      bool
 	CountingSince int64
-	Counters      []string
-	// Next is what to ask for as After, where there may be more. A page can be
-	// shorter than its limit, even empty, and have a next one.
+	// CompleteSince is a moment from which no hit of any counter is known to be missing. It is
+	// math.MaxInt64 if some stream has not been counted yet.
+	CompleteSince int64
+	// Now is a moment by Redis's clock at which the longest window ended, or earlier.
+	Now      int64
+	Counters []string
+	// Next is the After of the next question, if there may be more names. A page can be
+	// shorter than its limit, or even empty, and still have a next one.
 	Next string
 }
 
-// maxNameRounds bounds the work for a page where counters have names and no
+// maxNameRounds bounds the work for a page if many counters are listed but have no
 // hits any more.
 const maxNameRounds = 8
 
 // Names lists the counters that may have hits in the longest window before now.
-// Errors are as those of Answer. MaxCells makes pages shorter; it is a
-// *TooMuchError where it does not allow one counter.
+// Its errors are those of Answer. MaxCells can make pages shorter. The error is a
+// *TooMuchError if MaxCells does not allow even one counter.
 func (r *Reader) Names(ctx context.Context, q NamesQuestion) (out Names, err error) {
-	err = r.surveyed(ctx, func(on survey) error {
-		out, err = r.names(ctx, on, q)
+	err = r.surveyed(ctx, func(base survey) error {
+		out, err = r.names(ctx, base, q)
 		return err
 	})
 	return out, err
 }
 
-func (r *Reader) names(ctx context.Context, on survey, q NamesQuestion) (Names, error) {
-	layout := on.known.layout
+func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names, error) {
+	layout := base.dir.layout
 	coarsest := layout.Tiers[len(layout.Tiers)-1]
 	longest := Last(coarsest.Window)
-	plans, err := r.plan(layout, []Question{{"", longest}}, on.at.milli)
+	plans, err := layout.planAll([]Question{{"", longest}}, base.at.milli)
 	if err != nil {
 		return Names{}, err
 	}
@@ -80,20 +94,21 @@ func (r *Reader) names(ctx context.Context, on survey, q NamesQuestion) (Names, 
 	if err != nil {
 		return Names{}, err
 	}
-	out := Names{AsOf: on.asOf(), Complete: on.complete(plan.Range), CountingSince: on.countingSince(), Next: q.After}
+	out := Names{AsOf: base.asOf(), Complete: base.complete(plan.Range), CountingSince: base.countingSince(), Next: q.After}
+	out.CompleteSince, out.Now = base.completeSince(), base.at.milli
 	for range maxNameRounds {
 		names, more, err := r.namesAfter(ctx, layout, plan.Range, q.Prefix, out.Next, min(q.Limit-len(out.Counters), most))
 		if err != nil {
 			return Names{}, err
 		}
-		if !r.holds(on, time.Duration(coarsest.grace())*time.Millisecond) {
+		if !r.holds(base, time.Duration(coarsest.grace())*time.Millisecond) {
 			return Names{}, errStale
 		}
 		questions := make([]Question, len(names))
 		for i, name := range names {
 			questions[i] = Question{name, longest}
 		}
-		found, err := r.answerAt(ctx, on, questions)
+		found, err := r.answerAfter(ctx, base, questions)
 		if err != nil {
 			return Names{}, err
 		}
@@ -107,18 +122,19 @@ func (r *Reader) names(ctx context.Context, on survey, q NamesQuestion) (Names, 
 			return out, nil
 		}
 		most -= len(names)
-		if out.Next = names[len(names)-1]; len(out.Counters) == q.Limit || most == 0 {
+		out.Next = names[len(names)-1]
+		if len(out.Counters) == q.Limit || most == 0 {
 			break
 		}
 	}
 	return out, nil
 }
 
-// namesAfter is the first most listed names after a name, or some of them, and
-// whether there are more. There is at least one where there are more.
+// namesAfter returns the first most listed names after a name, or some of them, and reports
+// whether there are more. If there are more, it returns at least one name.
 func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	coarsest := l.Tiers[len(l.Tiers)-1]
-	// Names are spread evenly: twice the share of a shard, and some, is mostly enough.
+	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
 	each := 2*most/l.Shards + 16
 	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff", Count: int64(each)} // no name has that byte
 	if after >= prefix && after != "" {
@@ -127,15 +143,15 @@ func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix
 	var lists []*redis.StringSliceCmd
 	if cmds, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := range l.Shards {
-			for epoch := coarsest.epochAt(longest.From); epoch <= coarsest.epochAt(longest.To-1); epoch++ {
-				lists = append(lists, p.ZRangeByLex(ctx, r.store.keys.names(shard, epoch), between))
+			for set := coarsest.namesOf(coarsest.epochAt(longest.From)); set <= coarsest.namesOf(coarsest.epochAt(longest.To-1)); set++ {
+				lists = append(lists, p.ZRangeByLex(ctx, r.store.keys.names(shard, set), between))
 			}
 		}
 		return nil
 	}); err != nil {
 		return nil, false, fmt.Errorf("read names of %d shards: %w", l.Shards, foreignReply(cmds, err))
 	}
-	// A list that was cut off may go on after its last name: nothing beyond that is known.
+	// If a list was cut off, it may go on after its last name, so the names are known only up to there.
 	cut := ""
 	for _, list := range lists {
 		found := list.Val()

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Where a command goes. On a single server, or the master that Sentinels name,
-// there is no choice. On a cluster a shard is a slot and lives on one node, and
-// what counts, or must be read in order, goes to that node's own client: the
-// cluster's client follows redirects and repeats, command by command.
+// Where a command goes. On a single server, or on the master that Sentinels name,
+// there is no choice. On a cluster, a shard is a slot and lives on one node. Commands
+// that count, or that must be read in order, go to that node's own client, because the
+// cluster's client follows redirects and retries command by command.
 
-// watch runs fn in a WATCH of one key on the server that holds it, at most once.
-// It repeats nothing and follows no redirect.
+// watch runs fn under a WATCH of one key, on the server that holds the key, at most once.
+// It retries nothing and follows no redirect.
 func (s *Store) watch(ctx context.Context, key string, fn func(*redis.Tx) error) error {
 	if s.cluster == nil {
 		return s.client.Watch(ctx, fn, key)
@@ -31,30 +31,30 @@ func (s *Store) watch(ctx context.Context, key string, fn func(*redis.Tx) error)
 	return node.Watch(ctx, fn, key)
 }
 
-// findMasters asks a cluster which node is master of what, for at most a second:
-// after a failure the slot may have moved, or its master may have died.
+// findMasters asks a cluster which node is master of which slots, for at most a second.
+// After a failure, a slot may have moved or its master may have died.
 func (s *Store) findMasters(ctx context.Context) {
 	if s.cluster == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	// This asks before it calls anything; ReloadState would come back before it has
-	// asked, and the next attempt would go to where the last one went.
+	// ForEachMaster asks before it calls anything. ReloadState would return before it has
+	// asked, and the next attempt would go to the same node as the last one.
 	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 
-// readInOrder sends the commands that both functions queue, each with its key as
-// first argument. What first reads of a shard is never newer than what then reads
-// of it. Both may be called again, after which only the commands of the last call
-// have replies. It returns what the servers' clocks said when all of it had been read.
-// A key of another type is a *ForeignError.
+// readInOrder sends the commands that both functions queue, each with its key as the
+// first argument. What first reads from a shard is never newer than what then reads
+// from it. readInOrder may call both again; only the commands of the last call then
+// have replies. It returns what the servers' clocks said when everything had been read.
+// If a key has another type, the error is a *ForeignError.
 //
-// The commands of a node go over one connection, so to one process with one
-// history, and all nodes are asked at once. No redirect is followed: of a slot
-// that moves, a redirected cursor would be read after the counts that it tells
-// of. Where one is on its way all is read again in two steps, with redirects. What
-// that cannot see is a fail-over between the two that loses commits.
+// The commands for a node go over one connection, and so to one process with one
+// history, and all nodes are asked at once. The first attempt follows no redirect: if a slot
+// moves, a redirected cursor would be read after the counts that it describes. If a slot is
+// moving, everything is read again in two steps, with redirects. That does not notice a
+// fail-over between the two steps that loses commits.
 func (s *Store) readInOrder(ctx context.Context, first, then func(redis.Pipeliner)) (serverTimes, error) {
 	if s.cluster == nil {
 		var clock *redis.TimeCmd
@@ -129,20 +129,20 @@ func (s *Store) times(ctx context.Context) (serverTimes, error) {
 	return out, err
 }
 
-// redirected reports whether a node said that another one has the slot, or that key of it.
+// redirected reports whether a node said that another node has the slot, or that key of the slot.
 func redirected(err error) bool {
 	_, moved := redis.IsMovedError(err)
 	_, ask := redis.IsAskError(err)
 	return moved || ask
 }
 
-// server is one that holds data.
+// server is a server that holds data.
 type server struct {
 	redis.Cmdable
-	name string // for people
+	name string // for messages to people
 }
 
-// masters are the servers that hold the namespace: one, or those of a cluster by address.
+// masters returns the servers that hold the namespace: a single one, or a cluster's masters.
 func (s *Store) masters(ctx context.Context) ([]server, error) {
 	if s.cluster == nil {
 		return []server{{s.client, "Redis"}}, nil
@@ -159,7 +159,7 @@ func (s *Store) masters(ctx context.Context) ([]server, error) {
 	return out, err
 }
 
-// Servers is how many servers the namespace is spread over: the masters of a cluster, or one.
+// Servers returns how many servers the namespace is spread over: a cluster's masters, or one.
 func (s *Store) Servers(ctx context.Context) (int, error) {
 	if s.cluster == nil {
 		return 1, nil

@@ -7,63 +7,64 @@ import (
 	"time"
 )
 
-// Range is a piece of time: from From up to, not including, To; Unix milliseconds.
-// To == now asks about everything applied so far: hits that lie in the cell of To
-// count whole, unless some are known to be dated later (see sum).
+// Range is a piece of time from From up to, but not including, To, in Unix milliseconds. To == now
+// asks about everything applied so far: all hits in the cell of To then count,
+// unless some are known to be dated later (see sum).
 type Range struct{ From, To int64 }
 
 // Plan says which hashes answer a question about one counter, and how their
-// cells make a total.
+// cells add up. It knows nothing about Redis: the Reader turns the hashes into keys.
 type Plan struct {
-	Tier    Tier // the finest that reaches back to the beginning of the range
-	Range   Range
-	Counter string
-	Shard   int
+	Tier  Tier // the finest that reaches back to the beginning of the range
+	Range Range
 
-	parts []part // one after the other they make up the range
-	now   int64
+	counter   string
+	shard     int
+	stretches []stretch // in order; together they make up the range
+	now       int64
 }
 
-// part is a piece of the range, and the hashes of the tier that answers it.
-type part struct {
-	tier Tier
+// stretch is a piece of the range, with the epochs of the tier that answers it.
+type stretch struct {
 	Range
-	hashes []hashOfEpoch // one or two
+	tier                  Tier
+	firstEpoch, lastEpoch int64
 }
 
-type hashOfEpoch struct {
-	key   string
-	epoch int64
+// cellHash identifies a hash of cells: that of a counter, a tier and an epoch.
+type cellHash struct {
+	shard   int
+	counter string
+	tier    Tier
+	epoch   int64
 }
 
-// OutOfReachError is a question that no tier can answer.
-type OutOfReachError struct {
-	From  int64 // Unix milliseconds
-	Now   int64
-	Tiers Tiers
+// outOfReachError is a question that no tier can answer.
+type outOfReachError struct {
+	from, now int64 // Unix milliseconds
+	tiers     Tiers
 }
 
-func (e *OutOfReachError) Error() string {
-	back := time.Duration(e.Now-e.From) * time.Millisecond
-	return fmt.Sprintf("the question reaches back %s, further than any tier: %s", back.Round(time.Second), e.Tiers.Reach())
+func (e *outOfReachError) Error() string {
+	back := time.Duration(e.now-e.from) * time.Millisecond
+	return fmt.Sprintf("the question reaches back %s, further than any tier: %s", back.Round(time.Second), e.tiers.Reach())
 }
 
-// Plan chooses the finest tier that still holds all of the range at the moment
-// now (by Redis's clock, Unix milliseconds). It returns an *OutOfReachError where
-// none does, an *EmptyError for a range that is empty, and an *AheadError for one
-// that ends later.
+// Plan chooses the finest tier that still holds all of the range at the moment now (by Redis's
+// clock, Unix milliseconds). It returns an error if no tier does, an *EmptyError if the
+// range is empty, and an *AheadError if the range ends after now.
 //
-// A range that ends before now may cut a cell at its end, too. Where finer tiers
+// A range that ends before now may cut a cell at its end, too. If finer tiers
 // reach back to the beginning of that cell, they answer the rest of the range,
-// and the doubt there is one of their cells instead.
+// and only one of their smaller cells is then in doubt.
 //
-// No hit falls between the tiers. The parts share no moment, and each begins
-// where a cell of its own and of the part before begins, so a hit lies in one of
-// them. A tier has every hit of its part: one at t ≥ now-W was stored before now
-// (but for clocks, which the deadline's grace allows for), and its hash lives
-// until after t+W. A hit that was too late for a finer tier when it was stored is
-// older than that tier's part, and it is in the coarser one, which held it.
-func (l Layout) Plan(namespace, counter string, r Range, now int64) (Plan, error) {
+// No hit falls between the tiers. The stretches share no moment. Each begins where a cell of
+// its own tier and a cell of the previous stretch's tier both begin, so a hit lies in
+// exactly one of them. A tier has every hit of its stretch: a hit at t ≥ now-W was stored before
+// now (apart from clock differences, which the deadline's grace covers), and its hash lives
+// until after t+W. If a hit was too late for a finer tier when it was stored, it is older
+// than that tier's stretch, and it is in the coarser tier, which still held it.
+func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 	tier, err := l.reaching(r, now)
 	if err != nil {
 		return Plan{}, err
@@ -74,18 +75,18 @@ func (l Layout) Plan(namespace, counter string, r Range, now int64) (Plan, error
 		if !ok {
 			break
 		}
-		p.read(namespace, tier, Range{r.From, edge})
+		p.add(tier, Range{r.From, edge})
 		tier, r.From = finer, edge
 	}
-	p.read(namespace, tier, r)
+	p.add(tier, r)
 	return p, nil
 }
 
 func (l Layout) newPlan(counter string, r Range, now int64, t Tier) Plan {
-	return Plan{Tier: t, Range: r, Counter: counter, Shard: l.ShardOf(HashCounter([]byte(counter))), now: now}
+	return Plan{Tier: t, Range: r, counter: counter, shard: l.ShardOf(HashCounter([]byte(counter))), now: now}
 }
 
-// reaching is the finest tier whose window reaches from now back to the
+// reaching returns the finest tier whose window reaches from now back to the
 // beginning of the range.
 func (l Layout) reaching(r Range, now int64) (Tier, error) {
 	switch {
@@ -99,12 +100,12 @@ func (l Layout) reaching(r Range, now int64) (Tier, error) {
 			return t, nil
 		}
 	}
-	return Tier{}, &OutOfReachError{From: r.From, Now: now, Tiers: l.Tiers}
+	return Tier{}, &outOfReachError{r.From, now, l.Tiers}
 }
 
-// refine finds the cell of a tier that the end of the range cuts, and the
-// finest tier that can answer from the beginning of that cell (edge) on. That is
-// after r.From: t is the finest tier that reaches back to there.
+// refine finds the cell of tier t that the end of the range cuts, and the finest tier that can
+// answer from the beginning of that cell (edge) on. edge lies after r.From,
+// because t is the finest tier that reaches back to r.From.
 func (l Layout) refine(t Tier, r Range, now int64) (finer Tier, edge int64, ok bool) {
 	edge = t.cellStart(t.cellAt(r.To))
 	if edge == r.To || r.To == now {
@@ -121,48 +122,85 @@ func (l Layout) refine(t Tier, r Range, now int64) (finer Tier, edge int64, ok b
 	return Tier{}, 0, false
 }
 
-// read adds a part that is answered by a tier.
-func (p *Plan) read(namespace string, t Tier, r Range) {
+// add adds a stretch that the tier t answers.
+func (p *Plan) add(t Tier, r Range) {
 	first, _ := t.place(t.cellAt(r.From))
 	last, _ := t.place(t.cellAt(r.To - 1))
-	part := part{tier: t, Range: r}
-	for e := first; e <= last; e++ {
-		part.hashes = append(part.hashes, hashOfEpoch{keys{namespace}.cellsPrefix(p.Shard, t, e) + p.Counter, e})
-	}
-	p.parts = append(p.parts, part)
+	p.stretches = append(p.stretches, stretch{r, t, first, last})
 }
 
-// Total is an answer: the truth is between Lower and Upper.
-type Total struct{ Total, Lower, Upper int64 }
+// hashes yields the hashes that the plan reads, stretch by stretch.
+func (p *Plan) hashes(yield func(cellHash) bool) {
+	for _, s := range p.stretches {
+		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {
+			if !yield(p.hash(s.tier, epoch)) {
+				return
+			}
+		}
+	}
+}
 
-// Cell is the count of one cell of a hash: its field and value.
-type Cell struct{ Field, Count int64 }
+func (p *Plan) hash(t Tier, epoch int64) cellHash { return cellHash{p.shard, p.counter, t, epoch} }
 
-// sum adds the cells of the plan's hashes, which are given by key. Cells inside
-// the range count whole. A cell that an edge cuts counts in Upper whole, in Lower
-// not at all, and in Total by the part of its elapsed time that lies inside, rounded.
-//
-// ahead is a moment after now up to which there may be hits, because the clock of
-// NATS is ahead of Redis's, and 0 if none are known: the end of a range that ends
-// now then cuts its cell like any other end.
-func (p Plan) sum(hashes map[string][]Cell, ahead int64) Total {
-	var out Total
-	for _, part := range p.parts {
-		for _, h := range part.hashes {
-			for _, c := range hashes[h.key] {
-				part.add(&out, part.tier.cellOf(h.epoch, c.Field), c.Count, max(p.now, ahead))
+// hashSet is a set of hashes in a fixed order.
+type hashSet struct {
+	all []cellHash
+	at  map[cellHash]int // index in all
+}
+
+// hashesOf returns the hashes that the plans read.
+func hashesOf(plans []Plan) hashSet {
+	out := hashSet{at: make(map[cellHash]int, len(plans))}
+	for i := range plans {
+		for h := range plans[i].hashes {
+			if _, ok := out.at[h]; !ok {
+				out.at[h] = len(out.all)
+				out.all = append(out.all, h)
 			}
 		}
 	}
 	return out
 }
 
-func (p part) add(out *Total, cell, n, latest int64) {
-	start := p.tier.cellStart(cell)
-	end := start + p.tier.cellMillis()
+// room returns how many cells the hashes can hold.
+func (s hashSet) room() (n int64) {
+	for i := range s.all {
+		n += s.all[i].tier.cellsPerEpoch()
+	}
+	return n
+}
+
+// Estimate is how many hits there were. Total is the best guess; the truth lies between Lower and Upper.
+type Estimate struct{ Total, Lower, Upper int64 }
+
+// storedCell is a cell as a hash holds it.
+type storedCell struct{ field, n int64 }
+
+// sum adds up the cells of the plan's hashes. A cell inside the range counts in full. A cell that
+// an edge cuts counts in full in Upper, not at all in Lower, and in Total in proportion to the
+// part of its elapsed time that lies inside, rounded.
+//
+// ahead is a moment after now up to which there may be hits because the clock of NATS is ahead
+// of Redis's. The end of a range that ends now then cuts its cell like any other end. ahead is 0
+// if no such hits are known.
+func (p *Plan) sum(cells func(cellHash) []storedCell, ahead int64) (out Estimate) {
+	for _, s := range p.stretches {
+		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {
+			for _, c := range cells(p.hash(s.tier, epoch)) {
+				s.count(&out, s.tier.cellOf(epoch, c.field), c.n, max(p.now, ahead))
+			}
+		}
+	}
+	return out
+}
+
+// count adds the n hits of a cell to out.
+func (s *stretch) count(out *Estimate, cell, n, latest int64) {
+	start := s.tier.cellStart(cell)
+	end := start + s.tier.cellMillis()
 	// A cell that is still being filled has hits up to the latest moment only.
 	filled := min(end, latest)
-	from, to := max(start, p.From), min(filled, p.To)
+	from, to := max(start, s.From), min(filled, s.To)
 	switch {
 	case from >= to: // outside
 	case from == start && to == filled:
@@ -175,15 +213,15 @@ func (p part) add(out *Total, cell, n, latest int64) {
 	}
 }
 
-// portion is n × part / whole, rounded half up, for 0 < part ≤ whole.
-func portion(n, part, whole int64) int64 {
-	hi, lo := bits.Mul64(uint64(n), uint64(part))
+// portion is n × inside / whole, rounded half up, for 0 < inside ≤ whole.
+func portion(n, inside, whole int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(inside))
 	lo, carry := bits.Add64(lo, uint64(whole)/2, 0)
 	q, _ := bits.Div64(hi+carry, lo, uint64(whole))
 	return int64(q)
 }
 
-// addCounts stops at the largest number instead of wrapping round.
+// addCounts stops at the largest number and never wraps round.
 func addCounts(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +15,12 @@ import (
 // storedHit is n hits at a moment, which the stream stored at another.
 type storedHit struct{ at, stored, n int64 }
 
-// hashesOf is what commits of these hits have left by the moment now: cells of
-// the tiers that still held each hit when it was stored, in hashes by key, less
+// leftBy is what commits of these hits have left by the moment now: cells of
+// the tiers that still held each hit when it was stored, in hashes, less
 // the hashes that have expired.
-func hashesOf(l Layout, counter string, hits []storedHit, now int64) map[string][]Cell {
+func leftBy(l Layout, counter string, hits []storedHit, now int64) func(cellHash) []storedCell {
 	hash := HashCounter([]byte(counter))
-	out := map[string][]Cell{}
+	out := map[cellHash][]storedCell{}
 	for _, t := range l.Tiers {
 		cells := map[int64]int64{}
 		for _, h := range hits {
@@ -30,12 +31,12 @@ func hashesOf(l Layout, counter string, hits []storedHit, now int64) map[string]
 		for cell, n := range cells {
 			epoch, field := t.place(cell)
 			if t.deadline(epoch, hash)*1000 > now {
-				key := keys{"ns"}.cellsPrefix(l.ShardOf(hash), t, epoch) + counter
-				out[key] = append(out[key], Cell{field, n})
+				h := cellHash{l.ShardOf(hash), counter, t, epoch}
+				out[h] = append(out[h], storedCell{field, n})
 			}
 		}
 	}
-	return out
+	return func(h cellHash) []storedCell { return out[h] }
 }
 
 // truth counts the hits of a range one by one.
@@ -53,7 +54,7 @@ var genLayout = rapid.Custom(func(t *rapid.T) Layout {
 	l := Layout{Shards: rapid.IntRange(1, 64).Draw(t, "shards")}
 	for range rapid.IntRange(1, 4).Draw(t, "tiers") {
 		tier := Tier{Cell: time.Duration(rapid.IntRange(1, 90).Draw(t, "cell")) * time.Second}
-		cells := rapid.IntRange(1, DefaultMaxCells/2).Draw(t, "cells")
+		cells := rapid.IntRange(1, EpochCells).Draw(t, "cells")
 		if len(l.Tiers) > 0 {
 			last := l.Tiers[len(l.Tiers)-1]
 			tier.Cell += last.Cell
@@ -65,6 +66,7 @@ var genLayout = rapid.Custom(func(t *rapid.T) Layout {
 		tier.Window = tier.Cell * time.Duration(cells)
 		l.Tiers = append(l.Tiers, tier)
 	}
+	l.Tiers = l.Tiers.Cut(genCut.Draw(t, "cut"))
 	return l
 })
 
@@ -77,6 +79,16 @@ func genHits(l Layout, now int64) *rapid.Generator[[]storedHit] {
 		stored := rapid.OneOf(rapid.Just(at), rapid.Just(now), rapid.Int64Range(at, now)).Draw(t, "stored")
 		return storedHit{at, stored, rapid.Int64Range(1, math.MaxInt32).Draw(t, "n")}
 	}), 0, 60)
+}
+
+// genEdgeHits draws hits within two cells of the edges of a range, where a plan could miss or take too much.
+func genEdgeHits(l Layout, r Range, now int64) *rapid.Generator[[]storedHit] {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) storedHit {
+		edge := rapid.SampledFrom([]int64{r.From, r.To}).Draw(t, "edge")
+		near := 2 * rapid.SampledFrom(l.Tiers).Draw(t, "tier").cellMillis()
+		at := rapid.Int64Range(edge-near, min(edge+near, now)-1).Draw(t, "at")
+		return storedHit{at, at, rapid.Int64Range(1, 1<<40).Draw(t, "n")}
+	}), 0, 10)
 }
 
 // genRange draws a range that some tier answers at the moment now.
@@ -103,16 +115,17 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
 		hits := genHits(l, now).Draw(t, "hits")
 		r := genRange(l, now).Draw(t, "range")
+		hits = append(hits, genEdgeHits(l, r, now).Draw(t, "hits at the edges")...)
 
-		p, err := l.Plan("ns", "c", r, now)
+		p, err := l.Plan("c", r, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, want := p.sum(hashesOf(l, "c", hits, now), 0), truth(hits, r)
+		got, want := p.sum(leftBy(l, "c", hits, now), 0), truth(hits, r)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("%+v does not hold the truth, %d", got, want)
 		}
-		first, last := p.parts[0], p.parts[len(p.parts)-1]
+		first, last := p.stretches[0], p.stretches[len(p.stretches)-1]
 		var doubt int64
 		from := cutCell(first.tier, r.From)
 		doubt += truth(hits, from)
@@ -123,11 +136,11 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 			t.Fatalf("%+v has more doubt than the %d hits of the cells that its edges cut", got, doubt)
 		}
 		at := r.From
-		for _, part := range p.parts {
-			if part.From != at || part.To <= part.From || len(part.hashes) > 2 {
-				t.Fatalf("part %+v after %d", part, at)
+		for _, s := range p.stretches {
+			if s.From != at || s.To <= s.From || s.lastEpoch-s.firstEpoch > (s.To-s.From+s.tier.epochMillis()-1)/s.tier.epochMillis() {
+				t.Fatalf("stretch %+v after %d", s, at)
 			}
-			at = part.To
+			at = s.To
 		}
 		if at != r.To || first.tier != p.Tier {
 			t.Fatalf("%+v is not all of the range", p)
@@ -164,14 +177,14 @@ func TestAnEndInThePastIsRefined(t *testing.T) {
 		{"09:20:00", "09:59:30", "1m 09:20:00-09:59:00, 1s 09:59:00-09:59:30"},
 		{"08:46:00", "08:50:00", "15m 08:46:00-08:50:00"}, // all of it in one cell
 	} {
-		p, err := l.Plan("ns", "c", Range{milli(c.from), milli(c.to)}, now.UnixMilli())
+		p, err := l.Plan("c", Range{milli(c.from), milli(c.to)}, now.UnixMilli())
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, part := range p.parts {
-			got = append(got, fmt.Sprintf("%s %s-%s", FormatDuration(part.tier.Cell),
-				time.UnixMilli(part.From).UTC().Format(time.TimeOnly), time.UnixMilli(part.To).UTC().Format(time.TimeOnly)))
+		for _, s := range p.stretches {
+			got = append(got, fmt.Sprintf("%s %s-%s", FormatDuration(s.tier.Cell),
+				time.UnixMilli(s.From).UTC().Format(time.TimeOnly), time.UnixMilli(s.To).UTC().Format(time.TimeOnly)))
 		}
 		if s := strings.Join(got, ", "); s != c.want {
 			t.Errorf("%s to %s: %s; want %s", c.from, c.to, s, c.want)
@@ -186,20 +199,20 @@ func TestPlanTakesTheFinestTierThatReaches(t *testing.T) {
 		time.Second: "1s", time.Minute: "1s", 61 * time.Second: "1m", time.Hour: "1m",
 		2 * time.Hour: "15m", 24 * time.Hour: "15m", 25 * time.Hour: "6h", 720 * time.Hour: "6h",
 	} {
-		p, err := l.Plan("ns", "c", Range{now - window.Milliseconds(), now}, now)
+		p, err := l.Plan("c", Range{now - window.Milliseconds(), now}, now)
 		if err != nil || FormatDuration(p.Tier.Cell) != want {
 			t.Errorf("window %v is answered by %v, %v; want cells of %s", window, p.Tier, err, want)
 		}
-		if n := len(p.parts[0].hashes); len(p.parts) != 1 || n < 1 || n > 2 {
+		if n := len(slices.Collect(p.hashes)); len(p.stretches) != 1 || n < 1 || n > 2 {
 			t.Errorf("window %v reads %d hashes", window, n)
 		}
 	}
-	var out *OutOfReachError
-	if _, err := l.Plan("ns", "c", Range{now - (721 * time.Hour).Milliseconds(), now}, now); !errors.As(err, &out) {
-		t.Errorf("a window of 721h: %v; want an OutOfReachError", err)
+	var out *outOfReachError
+	if _, err := l.Plan("c", Range{now - (721 * time.Hour).Milliseconds(), now}, now); !errors.As(err, &out) {
+		t.Errorf("a window of 721h: %v; want an outOfReachError", err)
 	}
 	for _, r := range []Range{{now, now}, {now, now - 1}, {now - 1, now + 1}} {
-		if _, err := l.Plan("ns", "c", r, now); err == nil {
+		if _, err := l.Plan("c", r, now); err == nil {
 			t.Errorf("range %v was taken", r)
 		}
 	}
@@ -209,28 +222,28 @@ func TestACutCellCountsInProportion(t *testing.T) {
 	l := Layout{Tiers: Tiers{{Cell: time.Minute, Window: time.Hour}}, Shards: 1}
 	now := int64(1_000_000 * 60_000)
 	hits := []storedHit{{now - 30_000, now, 100}, {now - 90_000, now, 10}} // one in the cell before the last one
-	for from, want := range map[int64]Total{
+	for from, want := range map[int64]Estimate{
 		now - 60_000:  {100, 100, 100},
 		now - 75_000:  {103, 100, 110}, // a quarter of 10, rounded half up
 		now - 120_000: {110, 110, 110},
 	} {
-		p, err := l.Plan("ns", "c", Range{from, now}, now)
+		p, err := l.Plan("c", Range{from, now}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.sum(hashesOf(l, "c", hits, now), 0); got != want {
+		if got := p.sum(leftBy(l, "c", hits, now), 0); got != want {
 			t.Errorf("from %d s ago: %+v; want %+v", (now-from)/1000, got, want)
 		}
 	}
 }
 
 func TestSumsStopAtTheLargestNumber(t *testing.T) {
-	p, err := Layout{Tiers: Tiers{{time.Second, time.Minute}}, Shards: 1}.Plan("ns", "c", Range{0, 60_000}, 60_000)
+	p, err := Layout{Tiers: Tiers{{Cell: time.Second, Window: time.Minute}}, Shards: 1}.Plan("c", Range{0, 60_000}, 60_000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := p.sum(map[string][]Cell{p.parts[0].hashes[0].key: {{0, math.MaxInt64}, {1, math.MaxInt64}}}, 0)
-	if got != (Total{math.MaxInt64, math.MaxInt64, math.MaxInt64}) {
+	got := p.sum(func(cellHash) []storedCell { return []storedCell{{0, math.MaxInt64}, {1, math.MaxInt64}} }, 0)
+	if got != (Estimate{math.MaxInt64, math.MaxInt64, math.MaxInt64}) {
 		t.Errorf("%+v", got)
 	}
 	if got := portion(math.MaxInt64, 999, 1000); got != 9214148664817921031 {

@@ -59,13 +59,13 @@ func FuzzDecodeLayout(f *testing.F) {
 	f.Add(`{"version":2}`)
 	f.Add(`[]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		l, id, err := decodeLayoutID(text)
+		found, err := parseLayoutRecord(text)
 		if err != nil {
 			return
 		}
-		again, sameID, err := decodeLayoutID(encodeLayout(l, id))
-		if err != nil || sameID != id || again.Shards != l.Shards || again.Tiers.String() != l.Tiers.String() {
-			t.Fatalf("%q is read as %+v, which is read as %+v, %v", text, l, again, err)
+		again, err := parseLayoutRecord(found.encode())
+		if err != nil || again.id != found.id || again.Shards != found.Shards || again.Tiers.String() != found.Tiers.String() {
+			t.Fatalf("%q is read as %+v, which is read as %+v, %v", text, found, again, err)
 		}
 	})
 }

@@ -2,29 +2,29 @@ package window
 
 import "time"
 
-// Summaries of the counters with most hits are kept for segments of time: the
-// cells of a few tiers, which are called levels. The finest tiers are none: a
-// summary for every second or minute would cost more than it tells.
+// Writers keep summaries of the counters with most hits for segments of time. Segments are the
+// cells of some tiers, which are called levels, or several cells each if a window has many. The finest
+// tiers are not levels: a summary for every second or minute would cost more than it is worth.
 
 const (
-	// levelAbove is the window that a tier must be longer than to be a level.
+	// levelAbove: a tier is a level if its window is longer than this.
 	levelAbove = time.Hour
-	// maxSegments is how many segments of a level a question reads, of each stream
-	// and shard, while there is a coarser level.
+	// maxSegments is the most segments of a level that a question reads per stream and
+	// shard, if there is a coarser level.
 	maxSegments = 100
 	// summaryCounters is how many counters the summaries of one segment and stream
-	// list on all shards together, and leastSummary how many each lists at least.
+	// list on all shards together. leastSummary is how many each of them may list at least.
 	summaryCounters, leastSummary = 1000, 16
 )
 
-// segment is a cell of a level.
+// segment is a piece of time of a level; see Tier.segmentOf.
 type segment struct {
-	tier int
-	cell int64
+	tier   int
+	number int64
 }
 
-// isLevel reports whether summaries are kept for the cells of a tier: of those
-// with long windows, or of the coarsest where there is none.
+// isLevel reports whether summaries are kept for the cells of a tier. They are kept for the
+// tiers with long windows, or for the coarsest tier if no window is long enough.
 func (l Layout) isLevel(tier int) bool {
 	return l.Tiers[tier].Window > levelAbove || tier == len(l.Tiers)-1
 }
@@ -34,19 +34,28 @@ func (l Layout) summarySize() int {
 	return max((summaryCounters+l.Shards-1)/l.Shards, leastSummary)
 }
 
-// segmentDeadline is the Unix second at which a summary expires: when no window
-// of its tier reaches back to it, and the grace that hashes have. That is never
-// later than the hashes that its hits are in.
-func (t Tier) segmentDeadline(cell int64) int64 {
-	end := t.cellStart(cell + 1)
+// segmentCells is how many cells a segment has: as many as hashes it takes to span two windows. So a
+// window has at most half as many segments as a hash has cells, however many cells it has itself.
+func (t Tier) segmentCells() int64 {
+	return (t.twoWindows() + t.cellsPerEpoch() - 1) / t.cellsPerEpoch()
+}
+
+// segmentOf is the number, since 1970, of the segment that a cell belongs to.
+func (t Tier) segmentOf(cell int64) int64 { return floorDiv(cell, t.segmentCells()) }
+
+func (t Tier) segmentMillis() int64 { return t.segmentCells() * t.cellMillis() }
+
+// segmentDeadline is the Unix second at which a summary expires: when no window of its tier
+// reaches back to it any more, plus the grace that hashes have.
+func (t Tier) segmentDeadline(number int64) int64 {
+	end := (number + 1) * t.segmentMillis()
 	w := t.Window.Milliseconds()
 	return (end + w + t.grace() + 999) / 1000
 }
 
-// segments are the segments that hold every hit of a plan's range, and those of
-// the cells that its edges cut. They are of the coarsest level whose cells are at
-// most a quarter of the range, or else of the finest; or of a coarser one,
-// where there would be more than maxSegments.
+// segments returns the segments that hold every hit of a plan's range and of the cells that its
+// edges cut. They belong to the coarsest level whose segments are at most a quarter of the range, or to
+// the finest level if there is none. If they were more than maxSegments, it takes a coarser level.
 func (l Layout) segments(p Plan) (tier int, first, last int64) {
 	tier = -1
 	for i, t := range l.Tiers {
@@ -54,7 +63,7 @@ func (l Layout) segments(p Plan) (tier int, first, last int64) {
 			continue
 		}
 		f, n := t.segmentsOf(p)
-		if tier < 0 || 4*t.cellMillis() <= p.Range.To-p.Range.From || last-first >= maxSegments {
+		if tier < 0 || 4*t.segmentMillis() <= p.Range.To-p.Range.From || last-first >= maxSegments {
 			tier, first, last = i, f, n
 		}
 	}
@@ -64,5 +73,5 @@ func (l Layout) segments(p Plan) (tier int, first, last int64) {
 func (t Tier) segmentsOf(p Plan) (first, last int64) {
 	from := p.Tier.cellStart(p.Tier.cellAt(p.Range.From))
 	to := p.Tier.cellStart(p.Tier.cellAt(p.Range.To-1) + 1)
-	return t.cellAt(from), t.cellAt(to - 1)
+	return t.segmentOf(t.cellAt(from)), t.segmentOf(t.cellAt(to - 1))
 }

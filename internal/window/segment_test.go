@@ -43,8 +43,9 @@ func TestTheLevelOfAWindow(t *testing.T) {
 		{defaultTiers, "23h", "15m", 0},
 		{defaultTiers, "1d", "6h", 0},
 		{defaultTiers, "30d", "6h", 0},
-		{"1m/4h,2h/9d", "3h", "2h", 0}, // 180 segments of a minute are too many
-		{"1h/10d", "10d", "1h", 0},     // and here there is no coarser level
+		{"1m/2h,2h/9d", "119m", "2h", 0}, // 120 segments of a minute are too many
+		{"1m/4h,2h/9d", "3h", "1m", 0},   // and here a segment has two of them
+		{"1h/10d", "10d", "1h", 0},       // and here there is no coarser level
 	} {
 		l := Layout{Tiers: mustTiers(t, c.tiers), Shards: 16}
 		window, err := ParseDuration(c.window)
@@ -52,7 +53,7 @@ func TestTheLevelOfAWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := now - c.ago.Milliseconds()
-		p, err := l.Plan("n", "", Range{to - window.Milliseconds(), to}, now)
+		p, err := l.Plan("", Range{to - window.Milliseconds(), to}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,27 +69,31 @@ func TestTheLevelOfAWindow(t *testing.T) {
 func TestSegmentsCoverARange(t *testing.T) {
 	outer := t
 	rapid.Check(t, func(t *rapid.T) {
-		l := Layout{Tiers: mustTiers(outer, rapid.SampledFrom([]string{defaultTiers, "1s/4s,4s/60s", "2s/60s", "3s/6s,4s/8s", "7m/161m,1h/2d"}).Draw(t, "tiers")), Shards: 16}
+		tiers := mustTiers(outer, rapid.SampledFrom([]string{defaultTiers, "1s/4s,4s/60s", "2s/60s", "3s/6s,4s/8s", "7m/161m,1h/2d", "1s/2h,1m/2d,1h/92d"}).Draw(t, "tiers"))
+		l := Layout{Tiers: tiers.Cut(genCut.Draw(t, "cut")), Shards: 16}
 		longest := l.Tiers[len(l.Tiers)-1].Window.Milliseconds()
 		now := rapid.Int64Range(1_763_000_000_000, 1_764_000_000_000).Draw(t, "now")
 		from := now - rapid.Int64Range(1, longest).Draw(t, "from")
 		to := rapid.Int64Range(from+1, now).Draw(t, "to")
-		p, err := l.Plan("n", "", Range{from, to}, now)
+		p, err := l.Plan("", Range{from, to}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tier, first, last := l.segments(p)
 		level := l.Tiers[tier]
 		at := rapid.Int64Range(from, to-1).Draw(t, "at")
-		cell := level.cellAt(at)
-		if cell < first || cell > last {
-			t.Fatalf("segment %d of a hit is not among %d to %d", cell, first, last)
+		number := level.segmentOf(level.cellAt(at))
+		if number < first || number > last {
+			t.Fatalf("segment %d of a hit is not among %d to %d", number, first, last)
 		}
-		deadline := level.segmentDeadline(cell)
+		deadline := level.segmentDeadline(number)
 		if deadline*1000 <= now {
 			t.Fatalf("the summary of a hit at %d expires at %d, before now", at, deadline)
 		}
-		if hash := level.deadline(level.epochAt(at), 0); hash < deadline {
+		if most := (level.cellsPerEpoch()+1)/2 + 1; last-first+1 > most {
+			t.Fatalf("%d segments for hashes of %d cells", last-first+1, level.cellsPerEpoch())
+		}
+		if hash := level.deadline(level.epochAt(at), 0); hash < deadline && level.segmentCells() == 1 {
 			t.Fatalf("the hash expires at %d, the summary at %d", hash, deadline)
 		}
 	})

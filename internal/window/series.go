@@ -9,19 +9,30 @@ import (
 type SeriesQuestion struct {
 	Counter string
 	Span    Span
-	Step    time.Duration // 0 for a cell
+	Step    time.Duration // 0 means one cell
+
+	// Held lets a tier answer for as long as its hashes are sure to live, which is longer than
+	// its window. The counts are as exact: a hit of a hash that lives is in it, however late it came.
+	// So a range that ended a moment ago gets the cells that the same range ending now would get.
+	Held bool
+	// Fit, beside Held, leaves out tiers with a window shorter than the range. Whether a range that ends now
+	// gets their cells would depend on when their epochs began.
+	Fit bool
+	// Lead widens the range by the length of a cell at its beginning, so that a whole cell lies before From.
+	// It needs Held.
+	Lead bool
 }
 
 // Series are the hits of a counter step by step. Every count is exact: the
 // range and the step are whole cells.
 type Series struct {
-	// Range is the range asked for, widened to the cells that its edges cut. The
+	// Range is the range asked for, widened to include the cells that its edges cut. The
 	// last cell may reach beyond now.
 	Range Range
 	Asked Range // what the span was when it was answered
 	// Step is the step asked for, rounded up to whole cells.
 	Step time.Duration
-	// Counts has a number for every step, from the first on; the last step ends
+	// Counts has a number per step, in order. The last step ends
 	// with the range and may be shorter than the others.
 	Counts        []int64
 	Tier          Tier
@@ -30,8 +41,8 @@ type Series struct {
 	CountingSince int64 // see Answer
 }
 
-// Begun is the first step that counting had begun before the end of; len(Counts)
-// if there is none. Steps before it say nothing: nobody counted.
+// Begun returns the first step before whose end counting had begun, or len(Counts) if there
+// is none. Earlier steps say nothing, because nobody counted then.
 func (s Series) Begun() int {
 	if s.CountingSince <= s.Range.From {
 		return 0
@@ -39,8 +50,8 @@ func (s Series) Begun() int {
 	return int(min((s.CountingSince-s.Range.From)/s.Step.Milliseconds(), int64(len(s.Counts))))
 }
 
-// Finished is how many steps, from the first on, had ended by AsOf. What later
-// ones count may still grow by more than hits that come late.
+// Finished returns how many steps, from the first on, had ended by AsOf. The counts of later
+// steps may still grow, and not only by hits that come late.
 func (s Series) Finished() int {
 	switch {
 	case s.AsOf >= s.Range.To:
@@ -54,51 +65,82 @@ func (s Series) Finished() int {
 // Start is the beginning of a step, in Unix milliseconds.
 func (s Series) Start(step int) int64 { return s.Range.From + int64(step)*s.Step.Milliseconds() }
 
-// seriesPlan is a plan whose range is made of whole cells, and how it is cut into steps.
+// seriesPlan is a plan whose range consists of whole cells, and the step that divides it.
 type seriesPlan struct {
 	Plan
 	asked Range
 	step  int64 // milliseconds
 }
 
-// planSeries chooses the finest tier that holds all of the range. The cell that
-// from cuts is whole in it, too: a hash lives a window longer than its last
-// cell, so all of its cells are there when one of them is.
-func (l Layout) planSeries(namespace string, q SeriesQuestion, now int64) (seriesPlan, error) {
+// planSeries chooses the finest tier that holds all of the range. That tier also holds all of
+// the cell that from cuts: a hash lives a window longer than its last cell, so all of its
+// cells are there if one of them is.
+func (l Layout) planSeries(q SeriesQuestion, now int64) (seriesPlan, error) {
 	asked, err := q.Span.At(now)
 	if err != nil {
 		return seriesPlan{}, err
 	}
 	t, err := l.reaching(asked, now)
+	if q.Held {
+		tiers := l.Tiers
+		if q.Fit {
+			tiers = tiers.windowsFrom(asked.To - asked.From)
+		}
+		t, asked.From, err = l.holding(tiers, asked.From, now, q.Lead)
+	}
 	if err != nil {
 		return seriesPlan{}, err
 	}
 	cells := max(1, int64((q.Step+t.Cell-1)/t.Cell))
 	r := Range{From: t.cellStart(t.cellAt(asked.From)), To: t.cellStart(t.cellAt(asked.To-1) + 1)}
 	p := seriesPlan{l.newPlan(q.Counter, r, now, t), asked, cells * t.cellMillis()}
-	p.read(namespace, t, r)
+	p.add(t, r)
 	return p, nil
 }
 
-// points is how many steps the range has.
+// holding returns the finest of some tiers whose hashes hold everything from a moment on, and that moment,
+// or the one a cell earlier if lead is set. Half of the grace is left for clocks that differ, and for
+// the way to Redis. settle makes sure that no more of it is used up.
+func (l Layout) holding(among Tiers, from, now int64, lead bool) (Tier, int64, error) {
+	for _, t := range among {
+		first := from
+		if lead {
+			first -= t.cellMillis()
+		}
+		if end := (t.epochAt(first) + 1) * t.epochMillis(); now <= end+t.Window.Milliseconds()+t.grace()/2 {
+			return t, first, nil
+		}
+	}
+	return Tier{}, 0, &outOfReachError{from, now, l.Tiers}
+}
+
+// windowsFrom returns the tiers with at least this window (milliseconds), or the last one.
+func (ts Tiers) windowsFrom(length int64) Tiers {
+	for len(ts) > 1 && ts[0].Window.Milliseconds() < length {
+		ts = ts[1:]
+	}
+	return ts
+}
+
+// points returns how many steps the range has.
 func (p seriesPlan) points() int64 { return (p.Range.To - p.Range.From + p.step - 1) / p.step }
 
 // counts adds up the cells of each step.
-func (p seriesPlan) counts(hashes map[string][]Cell) []int64 {
+func (p seriesPlan) counts(cells func(cellHash) []storedCell) []int64 {
 	out := make([]int64, p.points())
-	for _, h := range p.parts[0].hashes {
-		for _, c := range hashes[h.key] {
-			start := p.Tier.cellStart(p.Tier.cellOf(h.epoch, c.Field))
+	for h := range p.hashes {
+		for _, c := range cells(h) {
+			start := p.Tier.cellStart(p.Tier.cellOf(h.epoch, c.field))
 			if start >= p.Range.From && start < p.Range.To {
 				i := (start - p.Range.From) / p.step
-				out[i] = addCounts(out[i], c.Count)
+				out[i] = addCounts(out[i], c.n)
 			}
 		}
 	}
 	return out
 }
 
-// Series answers all questions in one pipelined round trip, in their order; its
+// Series answers all questions in one pipelined round trip, in their order. Its
 // errors are those of Answer.
 func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Series, error) {
 	var steps []seriesPlan
@@ -108,7 +150,7 @@ func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Seri
 		var points int64
 		for i, q := range questions {
 			var err error
-			if steps[i], err = l.planSeries(r.store.keys.namespace, q, now); err != nil {
+			if steps[i], err = l.planSeries(q, now); err != nil {
 				return nil, &QuestionError{i, err}
 			}
 			plans[i] = steps[i].Plan
@@ -125,9 +167,9 @@ func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Seri
 	out := make([]Series, len(steps))
 	for i, p := range steps {
 		out[i] = Series{
-			Range: p.Range, Asked: p.asked, Step: time.Duration(p.step) * time.Millisecond, Counts: p.counts(found.cells),
-			Tier: p.Tier, Now: found.at.milli, AsOf: found.byShard[p.Shard].asOf, Complete: found.complete(p.Plan),
-			CountingSince: found.byShard[p.Shard].began,
+			Range: p.Range, Asked: p.asked, Step: time.Duration(p.step) * time.Millisecond, Counts: p.counts(found.cellsOf),
+			Tier: p.Tier, Now: found.at.milli, AsOf: found.shards[p.shard].asOf, Complete: found.complete(&p.Plan),
+			CountingSince: found.shards[p.shard].began,
 		}
 	}
 	return out, nil

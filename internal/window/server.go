@@ -9,21 +9,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// EvictionError is a Redis that may throw any key away when its memory is full:
-// a cursor that vanishes makes hits count again, and counts vanish unseen.
+// EvictionError says that Redis may throw away any key when its memory is full. If a cursor
+// vanishes, hits count again, and counts vanish unnoticed.
 type EvictionError struct {
-	Server string // which, for people
-	Policy string
+	server string // its name, for messages to people
+	policy string
 }
 
 func (e *EvictionError) Error() string {
-	return fmt.Sprintf("%s has maxmemory-policy %s: it may throw away cursors and counts when its memory is full, and totals would be wrong without a word: set noeviction, or INGEST_ALLOW_EVICTION=true to run that risk", e.Server, e.Policy)
+	return fmt.Sprintf("%s has maxmemory-policy %s: it may throw away cursors and counts when its memory is full, and totals would be wrong without warning: set noeviction, or INGEST_ALLOW_EVICTION=true to accept that risk", e.server, e.policy)
 }
 
-// CheckServer looks at the settings of Redis, of every master of a cluster, that
-// the promises of this package rest on. It returns what people should know, one
-// sentence each, and an *EvictionError where they cannot be kept at all. A Redis
-// that does not tell its settings is taken as it is, with a sentence that says so.
+// CheckServer checks the settings of Redis (on a cluster, of every master) that the promises of
+// this package rest on. It returns warnings for people, one sentence each, and an
+// *EvictionError if the promises cannot be kept at all. If Redis does not reveal its
+// settings, CheckServer accepts it, with a warning that says so.
 func (s *Store) CheckServer(ctx context.Context) (warnings []string, err error) {
 	servers, err := s.masters(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s server) check(ctx context.Context) (warnings []string, err error) {
 		if err != nil {
 			var refused redis.Error
 			if errors.As(err, &refused) { // NOPERM, or a service that has no such command
-				return []string{fmt.Sprintf("%s does not tell its settings (%v): make sure that maxmemory-policy is noeviction and that it persists", s.name, err)}, nil
+				return []string{fmt.Sprintf("%s does not reveal its settings (%v): make sure that maxmemory-policy is noeviction and that it persists", s.name, err)}, nil
 			}
 			return nil, fmt.Errorf("read settings of %s: %w", s.name, err)
 		}
@@ -59,7 +59,7 @@ func (s server) check(ctx context.Context) (warnings []string, err error) {
 		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: counts that expire may be thrown away when its memory is full, and totals would be too low: set noeviction", s.name, policy))
 	}
 	if settings["appendonly"] == "no" && settings["save"] == "" {
-		warnings = append(warnings, s.name+" persists nothing: after a restart all is counted again from what the streams still hold, and older hits are gone: set appendonly yes")
+		warnings = append(warnings, s.name+" persists nothing: after a restart, the workers count again what the streams still hold, and older hits are gone: set appendonly yes")
 	}
 	return warnings, err
 }

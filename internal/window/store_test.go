@@ -37,6 +37,8 @@ var cases = []struct {
 	{"an ended stream holds nothing back", anEndedStreamHoldsNothingBack},
 	{"a new stream holds as of at its creation", aNewStreamHoldsAsOfAtItsCreation},
 	{"what has ended expires", whatHasEndedExpires},
+	{"rules are kept", rulesAreKept},
+	{"a seized cursor fences", aSeizedCursorFences},
 	{"the top of a few", theTopOfAFew},
 	{"summaries outlast redis", summariesOutlastRedis},
 	{"a failed commit leaves no summary", aFailedCommitLeavesNoSummary},
@@ -46,6 +48,7 @@ var cases = []struct {
 	{"names are listed", namesAreListed},
 	{"answers go by the clock of redis", answersGoByTheClockOfRedis},
 	{"an answer takes one round trip", anAnswerTakesOneRoundTrip},
+	{"an answer ends when it was read", anAnswerEndsWhenItWasRead},
 }
 
 func TestStore(t *testing.T) {
@@ -119,7 +122,7 @@ func (b *backend) flushAll(ctx context.Context) error {
 }
 
 var layout = func() window.Layout {
-	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d", window.DefaultMaxCells)
+	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d")
 	if err != nil {
 		panic(err)
 	}
@@ -165,6 +168,19 @@ func newRig(t *testing.T, b *backend) *rig {
 func cursorKey(shard int) string { return fmt.Sprintf("test:{%d}:cursor:HITS", shard) }
 
 // writers opens a writer for every shard.
+// addHook adds a hook to whatever sends commands: the clients of a cluster's masters, or the client.
+func (r *rig) addHook(hook redis.Hook) {
+	r.t.Helper()
+	cluster, ok := r.client.(*redis.ClusterClient)
+	if !ok {
+		r.client.AddHook(hook)
+		return
+	}
+	if err := cluster.ForEachMaster(r.t.Context(), func(_ context.Context, node *redis.Client) error { node.AddHook(hook); return nil }); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func (r *rig) writers() []*window.Writer {
 	r.t.Helper()
 	out := make([]*window.Writer, layout.Shards)

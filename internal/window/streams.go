@@ -11,23 +11,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Listed is what the list of streams says of one. Readers find the cursors by that
-// list, and a live stream whose cursors stand still holds AsOf back.
+// Listed is what the list of streams says about one stream. Readers find the cursors through
+// the list, and a live stream whose cursors stand still holds AsOf back.
 type Listed struct {
-	// Created is a moment in Unix milliseconds before which the stream cannot have
-	// stored anything: AsOf for as long as it has no cursor. 0 is an unknown one.
+	// Created is a moment in Unix milliseconds before which the stream cannot have stored
+	// anything. It serves as AsOf while the stream has no cursor. 0 means that it is not known.
 	Created int64
-	// Ended is when the stream was found gone, Unix milliseconds; 0 while it lives.
+	// Ended is when the stream was found gone, in Unix milliseconds, or 0 while it lives.
 	Ended int64
 }
 
-// The values in the hash of streams: "live", a space and Created; empty for a live
-// one of which that is not known; and the bare number Ended.
+// A live stream's value in the hash of streams is "live", a space and Created, or empty if Created
+// is not known. An ended stream's value is the bare number Ended.
 const livePrefix = "live "
 
-// beganField is no stream, since no name of one has a dot. Its value is when the
-// oldest of the streams that have ended was created (Unix milliseconds): it says
-// where counting began when their cursors are gone.
+// beganField is not a stream, because no stream's name has a dot. Its value is when the
+// oldest of the ended streams was created (Unix milliseconds). It says when
+// counting began after their cursors have expired.
 const beganField = ".began"
 
 func (l Listed) value() string {
@@ -55,31 +55,29 @@ func parseListed(stream, value string) (Listed, error) {
 	return Listed{Ended: at}, nil
 }
 
-// checkList says what of the list cannot be read.
-func checkList(list map[string]string) error {
+// parseList reads the streams of the list, by name.
+func parseList(list map[string]string) (out map[string]Listed, err error) {
+	out = make(map[string]Listed, len(list))
 	for stream, value := range list {
-		var err error
 		if stream == beganField {
-			_, err = parseBegan(value)
-		} else {
-			_, err = parseListed(stream, value)
+			continue
 		}
-		if err != nil {
-			return err
+		if out[stream], err = parseListed(stream, value); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return out, nil
 }
 
-// AddStream lists a stream as live, when it was created not being known.
+// AddStream lists a stream as live if it is not known when the stream was created.
 func (s *Store) AddStream(ctx context.Context, stream string) error {
 	return s.AddStreamSince(ctx, stream, 0)
 }
 
-// AddStreamSince lists a stream as live; created is that of Listed.
+// AddStreamSince lists a stream as live. created is Listed.Created.
 func (s *Store) AddStreamSince(ctx context.Context, stream string, created int64) error {
 	if err := s.client.HSet(ctx, s.keys.streams(), stream, Listed{Created: created}.value()).Err(); err != nil {
-		return fmt.Errorf("list stream %s: %w", stream, err)
+		return fmt.Errorf("list stream %s: %w", stream, foreign(s.keys.streams(), err))
 	}
 	return nil
 }
@@ -87,34 +85,25 @@ func (s *Store) AddStreamSince(ctx context.Context, stream string, created int64
 // AddUnknownStream lists a stream as live if it is not listed at all.
 func (s *Store) AddUnknownStream(ctx context.Context, stream string) error {
 	if err := s.client.HSetNX(ctx, s.keys.streams(), stream, Listed{}.value()).Err(); err != nil {
-		return fmt.Errorf("list stream %s: %w", stream, err)
+		return fmt.Errorf("list stream %s: %w", stream, foreign(s.keys.streams(), err))
 	}
 	return nil
 }
 
-// Streams is the list, by name.
+// Streams reads the list, by name.
 func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
 	values, err := s.client.HGetAll(ctx, s.keys.streams()).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read the list of streams: %w", err)
+		return nil, fmt.Errorf("read the list of streams: %w", foreign(s.keys.streams(), err))
 	}
-	out := make(map[string]Listed, len(values))
-	for name, value := range values {
-		if name == beganField {
-			continue
-		}
-		if out[name], err = parseListed(name, value); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return parseList(values)
 }
 
-// EndStream marks a live stream as ended at a moment (Unix milliseconds): its
-// cursors no longer count for AsOf, and still for Complete. created is when it was
-// made, 0 if it was never counted. gone looks whether the stream is gone indeed;
-// whoever lists the stream as live after that look prevails. It reports whether the
-// stream was ended.
+// EndStream marks a live stream as ended at a moment (Unix milliseconds). Its cursors then no
+// longer count for AsOf, but still for Complete. created is when the stream was made, or 0
+// if it was never counted. gone checks that the stream is really gone. If another worker lists the
+// stream as live after that check, the stream stays live. EndStream reports whether it ended
+// the stream.
 func (s *Store) EndStream(ctx context.Context, stream string, at, created int64, gone func() (bool, error)) (ended bool, err error) {
 	return s.changeStream(ctx, "end", stream, func(l Listed) bool { return l.Ended == 0 }, gone, func(p redis.Pipeliner, began int64) {
 		p.HSet(ctx, s.keys.streams(), stream, Listed{Ended: at}.value())
@@ -124,15 +113,15 @@ func (s *Store) EndStream(ctx context.Context, stream string, at, created int64,
 	})
 }
 
-// RemoveStream takes an ended stream off the list, when no window reaches back to
-// its end any more; gone is that of EndStream.
+// RemoveStream takes an ended stream off the list. Call it when no window reaches back to
+// the stream's end any more. gone is as in EndStream.
 func (s *Store) RemoveStream(ctx context.Context, stream string, gone func() (bool, error)) (removed bool, err error) {
 	return s.changeStream(ctx, "remove", stream, func(l Listed) bool { return l.Ended > 0 }, gone, func(p redis.Pipeliner, _ int64) {
 		p.HDel(ctx, s.keys.streams(), stream)
 	})
 }
 
-// changeStream changes the entry of a stream that is gone, if it is fit for that.
+// changeStream changes the entry of a stream that is gone, if fit accepts that entry.
 func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(Listed) bool, gone func() (bool, error), change func(p redis.Pipeliner, began int64)) (changed bool, err error) {
 	key := s.keys.streams()
 	err = s.watch(ctx, key, func(tx *redis.Tx) error {
@@ -163,15 +152,15 @@ func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(
 		return err
 	})
 	if errors.Is(err, redis.TxFailedErr) {
-		return false, nil // some stream was listed meanwhile, perhaps this one: look again later
+		return false, nil // a stream was listed in the meantime, perhaps this one: look again later
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s stream %s: %w", what, stream, err)
+		return false, fmt.Errorf("%s stream %s: %w", what, stream, foreign(key, err))
 	}
 	return changed, nil
 }
 
-// parseBegan reads the value of beganField, nil or empty for none.
+// parseBegan reads the value of beganField, which is nil or empty if there is none.
 func parseBegan(value any) (int64, error) {
 	text, _ := value.(string)
 	if text == "" {
@@ -184,16 +173,16 @@ func parseBegan(value any) (int64, error) {
 	return at, nil
 }
 
-// Keep is how long an ended stream's cursors are of use: no window reaches back to
-// its end any more, by the grace that hashes have.
+// Keep returns how long an ended stream's cursors are of use. After that, and the grace that
+// hashes have, no window reaches back to the stream's end.
 func (l Layout) Keep() time.Duration {
 	coarsest := l.Tiers[len(l.Tiers)-1]
 	return coarsest.Window + time.Duration(coarsest.grace())*time.Millisecond
 }
 
-// ExpireCursor lets the cursor of an ended stream expire after a while, or at once
-// for 0. Another incarnation of the stream than the one created then (Unix
-// nanoseconds) keeps its cursor. A writer that goes on all the same makes it last again.
+// ExpireCursor lets the cursor of an ended stream expire after a while, or at once if that is
+// 0. If the cursor belongs to another incarnation than the one created at that moment (Unix
+// nanoseconds), it stays. If a writer commits all the same, it removes the cursor's expiry again.
 func (s *Store) ExpireCursor(ctx context.Context, stream string, shard int, created int64, after time.Duration) error {
 	key := s.keys.cursor(shard, stream)
 	err := s.watch(ctx, key, func(tx *redis.Tx) error {
@@ -215,7 +204,7 @@ func (s *Store) ExpireCursor(ctx context.Context, stream string, shard int, crea
 		return err
 	})
 	if err != nil && !errors.Is(err, redis.TxFailedErr) { // a writer goes on
-		return fmt.Errorf("let cursor %s expire: %w", key, err)
+		return fmt.Errorf("let cursor %s expire: %w", key, foreign(key, err))
 	}
 	return nil
 }

@@ -4,112 +4,113 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
-// summary finds the counters with most hits in bounded memory: the Space-Saving
-// algorithm of A. Metwally, D. Agrawal and A. El Abbadi, "Efficient Computation
-// of Frequent and Top-k Elements in Data Streams", ICDT 2005.
+// summary finds the counters with most hits in bounded memory. It lists at most
+// size counters. Of n hits in all it promises:
 //
-// It lists at most size counters. A listed counter has at most its count of hits,
-// and one that is not listed has at most floor, which is at most all hits
-// divided by size.
+//  1. A listed counter has at most its count of hits, and at least count - floor.
+//  2. A counter that is not listed has at most floor.
+//  3. floor is at most n / size.
+//
+// A counter that is listed for the first time may have had floor hits before, so
+// that is added to its count. These are the counts of Space-Saving (A. Metwally,
+// D. Agrawal and A. El Abbadi, "Efficient Computation of Frequent and Top-k Elements
+// in Data Streams", ICDT 2005). Less the floor they are those of Misra-Gries. So a
+// whole batch is merged at once, as P. K. Agarwal, G. Cormode, Z. Huang, J. M.
+// Phillips, Z. Wei and K. Yi merge these: "Mergeable Summaries", PODS 2012.
+//
+// The proof. Let g be count - floor of a listed counter, and 0 of any other. Then 1
+// and 2 say that g ≤ hits ≤ g + floor for every counter.
+//
+// Merging adds the batch's hits to g, as both hits and bounds require. If more than
+// size counters then have a count, the smallest are dropped. Let d be the largest g
+// among them. floor grows by d, to the largest count that is dropped. The counts
+// that are kept stay as they are, so their g shrinks by d. A counter that is dropped
+// had at most d, which the floor now covers. So g has grown for no counter, g + floor
+// has shrunk for none, and 1 and 2 hold.
+//
+// For 3, size·floor + Σg ≤ n. At first all of these are 0. Merging adds the batch's
+// hits to Σg and to n. Dropping takes d from each of the size counters that are kept,
+// and from the one that had d. It adds size·d to size·floor. So the sum shrinks by d.
+//
+// With (size+1)·floor the sum would not grow either. But earlier versions of this
+// program wrote summaries with Σcount = n, and of those only the weaker form is true.
+// Σcount may exceed n while a batch is merged, because each new counter brings the floor
+// with it. Nothing depends on that.
 type summary struct {
-	size   int
 	floor  int64
-	listed map[string]*summaryEntry
-	order  smallestFirst // the same entries, as a heap
+	listed []listing
 }
 
-type summaryEntry struct {
+// listing is a counter and a number of hits.
+type listing struct {
 	name  string
 	count int64
-	at    int // in the heap
 }
 
-func newSummary(size int) *summary {
-	return &summary{size: size, listed: make(map[string]*summaryEntry, size)}
-}
+var errListedTwice = errors.New("it lists a counter twice")
 
-// add counts n hits of a counter. One that is not listed takes the place of the
-// counter with the smallest count, and could have had as many hits as that one.
-func (s *summary) add(name string, n int64) {
-	if e := s.listed[name]; e != nil {
-		e.count = addCounts(e.count, n)
-		s.order.sink(e.at)
-		return
+// merge adds the hits of a batch, which names each counter once, and keeps the
+// size largest counts.
+func (s *summary) merge(batch []listing, size int) error {
+	at := make(map[string]int, len(s.listed))
+	for i, l := range s.listed {
+		at[l.name] = i
 	}
-	if len(s.order) < s.size {
-		s.insert(&summaryEntry{name: name, count: addCounts(s.floor, n)})
-		return
+	if len(at) < len(s.listed) {
+		return errListedTwice
 	}
-	e := s.order[0]
-	delete(s.listed, e.name)
-	s.floor = e.count
-	e.name, e.count = name, addCounts(e.count, n)
-	s.listed[name] = e
-	s.order.sink(0)
+	s.listed = slices.Grow(s.listed, len(batch))
+	for _, b := range batch {
+		if i, ok := at[b.name]; ok {
+			s.listed[i].count = addCounts(s.listed[i].count, b.count)
+		} else {
+			s.listed = append(s.listed, listing{b.name, addCounts(s.floor, b.count)})
+		}
+	}
+	if len(s.listed) > size {
+		s.keep(size)
+	}
+	return nil
 }
 
-func (s *summary) insert(e *summaryEntry) {
-	e.at = len(s.order)
-	s.listed[e.name] = e
-	s.order = append(s.order, e)
-	s.order.rise(e.at)
-}
-
-// smallestFirst is a heap whose entries know their places. container/heap would
-// call through an interface, and this runs for every counter of every batch.
-type smallestFirst []*summaryEntry
-
-// sink puts an entry in its place whose count has grown.
-func (h smallestFirst) sink(i int) {
-	e := h[i]
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			break
-		}
-		if right := child + 1; right < len(h) && h[right].count < h[child].count {
-			child = right
-		}
-		if h[child].count >= e.count {
-			break
-		}
-		h[i] = h[child]
-		h[i].at = i
-		i = child
+// keep drops all but the size largest counts, of which there are more.
+func (s *summary) keep(size int) {
+	counts := make([]int64, len(s.listed)) // numbers sort several times faster than the entries
+	for i, l := range s.listed {
+		counts[i] = l.count
 	}
-	h[i], e.at = e, i
-}
-
-// rise puts an entry in its place that has come to the end.
-func (h smallestFirst) rise(i int) {
-	e := h[i]
-	for i > 0 {
-		parent := (i - 1) / 2
-		if h[parent].count <= e.count {
-			break
+	slices.Sort(counts)
+	s.floor = counts[len(counts)-size-1]
+	ties := 0 // how many counters are kept with the same count as the largest one dropped
+	for _, n := range counts[len(counts)-size:] {
+		if n == s.floor {
+			ties++
 		}
-		h[i] = h[parent]
-		h[i].at = i
-		i = parent
 	}
-	h[i], e.at = e, i
+	s.listed = slices.DeleteFunc(s.listed, func(l listing) bool {
+		if l.count == s.floor {
+			ties--
+		}
+		return l.count < s.floor || l.count == s.floor && ties < 0
+	})
 }
 
 // summaryVersion is the first byte of a summary as Redis keeps it. The floor
-// follows, then each listed counter: the length of its name, the name, its
+// follows, then for each listed counter the length of its name, the name, and its
 // count. All numbers are unsigned varints.
 const summaryVersion = 1
 
 func (s *summary) encode() string {
 	size := 1 + binary.MaxVarintLen64
-	for _, e := range s.order {
-		size += len(e.name) + 2 + 5 // what most of them take
+	for _, e := range s.listed {
+		size += len(e.name) + 2 + 5 // enough for most entries
 	}
 	out := append(make([]byte, 0, size), summaryVersion)
 	out = binary.AppendUvarint(out, uint64(s.floor))
-	for _, e := range s.order {
+	for _, e := range s.listed {
 		out = binary.AppendUvarint(out, uint64(len(e.name)))
 		out = append(out, e.name...)
 		out = binary.AppendUvarint(out, uint64(e.count))
@@ -117,53 +118,41 @@ func (s *summary) encode() string {
 	return string(out)
 }
 
-// parseSummary reads what encode wrote.
-func parseSummary(size int, text string) (*summary, error) {
-	floor, entries, err := decodeSummary(text)
+var errSummaryEnds = errors.New("it ends early")
+
+// parseSummary reads what encode wrote. The names are parts of the text.
+func parseSummary(text string) (s summary, err error) {
+	if text == "" {
+		return summary{}, errSummaryEnds
+	}
+	if text[0] != summaryVersion {
+		return summary{}, fmt.Errorf("it has version %d; this program knows version %d", text[0], summaryVersion)
+	}
+	s.floor, text, err = takeCount(text[1:])
+	for err == nil && text != "" {
+		var l listing
+		if l, text, err = takeListing(text); err == nil {
+			s.listed = append(s.listed, l)
+		}
+	}
 	if err != nil {
-		return nil, err
-	}
-	s := newSummary(size)
-	s.floor = floor
-	for i := range entries {
-		s.insert(&entries[i])
-	}
-	if len(s.listed) < len(s.order) {
-		return nil, errors.New("it lists a counter twice")
+		return summary{}, err
 	}
 	return s, nil
 }
 
-var errSummaryEnds = errors.New("it ends early")
-
-// decodeSummary is the part of parseSummary that a reader needs. The names are
-// parts of the text.
-func decodeSummary(text string) (floor int64, entries []summaryEntry, err error) {
-	if text == "" {
-		return 0, nil, errSummaryEnds
-	}
-	if text[0] != summaryVersion {
-		return 0, nil, fmt.Errorf("it has version %d; this program knows version %d", text[0], summaryVersion)
-	}
-	floor, text, err = takeCount(text[1:])
-	for err == nil && text != "" {
-		var length, count int64
-		var name string
-		if length, text, err = takeCount(text); err != nil {
-			break
-		}
-		if length > int64(len(text)) {
-			return 0, nil, errSummaryEnds
-		}
-		name, text = text[:length], text[length:]
-		if count, text, err = takeCount(text); err == nil {
-			entries = append(entries, summaryEntry{name: name, count: count})
-		}
-	}
+// takeListing takes a counter and its count off the text.
+func takeListing(text string) (l listing, rest string, err error) {
+	length, text, err := takeCount(text)
 	if err != nil {
-		return 0, nil, err
+		return listing{}, "", err
 	}
-	return floor, entries, nil
+	if length > int64(len(text)) {
+		return listing{}, "", errSummaryEnds
+	}
+	l.name = text[:length]
+	l.count, rest, err = takeCount(text[length:])
+	return l, rest, err
 }
 
 // maxCountBytes is the length of the largest int64 as a varint.
@@ -180,5 +169,5 @@ func takeCount(text string) (n int64, rest string, err error) {
 	if len(text) < maxCountBytes {
 		return 0, "", errSummaryEnds
 	}
-	return 0, "", errors.New("it has a number that is no count")
+	return 0, "", errors.New("it has a number that is not a count")
 }

@@ -2,40 +2,45 @@ package window
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
-// Tier is a cell size and the longest window that cells of this size answer.
+// Tier is a cell size and the longest window that cells of this size answer. ParseTiers makes one.
 type Tier struct {
 	Cell   time.Duration // whole seconds
 	Window time.Duration // a whole number of cells
+
+	// epoch is how many cells a hash spans, if these are less than two windows. 0 means two windows.
+	epoch int64
 }
 
 // Tiers are ordered from the finest cells to the coarsest.
 type Tiers []Tier
 
 const (
-	// DefaultMaxCells is the most cells of one hash that Redis keeps as a compact
-	// listpack with its own defaults (hash-max-listpack-entries is 512 in 7.x; 513
-	// fields take about ten times the memory of 512).
-	DefaultMaxCells = 512
-	// MaxTiers bounds the work that one hit causes.
-	MaxTiers = 8
+	// EpochCells is the most cells that a hash spans in a namespace that is made now. With this many, an
+	// increment takes at most 2.7 µs of Redis, and the whole hash 23 µs to read (Redis 7.0; both grow with the
+	// number of cells). Fewer cells would make more hashes, whose keys cost more memory than they save.
+	EpochCells = 256
+	// maxCells bounds the cells of a window, and so the hashes of one question.
+	maxCells = 1 << 20
+	// maxTiers bounds the work that one hit causes.
+	maxTiers = 8
 )
 
 // ParseTiers reads cell/window pairs such as "1s/1m,1m/1h,15m/1d,6h/30d",
-// finest first. A hash holds the cells of two windows; maxCells is the most
-// that a hash may hold.
-func ParseTiers(s string, maxCells int) (Tiers, error) {
+// finest first. A hash of theirs spans two windows, or EpochCells cells if these are less.
+func ParseTiers(s string) (Tiers, error) {
 	var tiers Tiers
 	for pair := range strings.SplitSeq(s, ",") {
 		t, err := parseTier(strings.TrimSpace(pair))
 		if err != nil {
 			return nil, err
 		}
-		if cells := t.cellsPerEpoch(); cells > int64(maxCells) {
-			return nil, fmt.Errorf("tier %s needs a hash of %d cells (two windows); at most %d are allowed: use larger cells, a shorter window, or raise TIERS_MAX_CELLS", t, cells, maxCells)
+		if cells := int64(t.Window / t.Cell); cells > maxCells {
+			return nil, fmt.Errorf("tier %s has %d cells in a window; at most %d are allowed: use larger cells or a shorter window", t, cells, maxCells)
 		}
 		if len(tiers) > 0 {
 			last := tiers[len(tiers)-1]
@@ -45,10 +50,38 @@ func ParseTiers(s string, maxCells int) (Tiers, error) {
 		}
 		tiers = append(tiers, t)
 	}
-	if len(tiers) > MaxTiers {
-		return nil, fmt.Errorf("%d tiers; at most %d are allowed", len(tiers), MaxTiers)
+	if len(tiers) > maxTiers {
+		return nil, fmt.Errorf("%d tiers; at most %d are allowed", len(tiers), maxTiers)
 	}
-	return tiers, nil
+	return tiers.Cut(EpochCells), nil
+}
+
+// Cut returns the tiers with hashes that span at most so many cells, or two windows if that is 0, as
+// it was in namespaces made before hashes were bounded. A hash never spans more than two windows.
+func (ts Tiers) Cut(cells int64) Tiers {
+	out := slices.Clone(ts)
+	for i, t := range out {
+		out[i].epoch = 0
+		if cells > 0 && cells < t.twoWindows() {
+			out[i].epoch = cells
+		}
+	}
+	return out
+}
+
+// cut is the inverse of Cut: how many cells the hashes of those tiers span that are cut. It is 0 if none is.
+func (ts Tiers) cut() int64 {
+	for _, t := range ts {
+		if t.epoch > 0 {
+			return t.epoch
+		}
+	}
+	return 0
+}
+
+// answerAlike reports whether both answer the same windows with the same cells, whatever their hashes.
+func (ts Tiers) answerAlike(others Tiers) bool {
+	return slices.EqualFunc(ts, others, func(a, b Tier) bool { return a.Cell == b.Cell && a.Window == b.Window })
 }
 
 func parseTier(pair string) (Tier, error) {
@@ -73,18 +106,18 @@ func parseTier(pair string) (Tier, error) {
 func (t Tier) String() string { return FormatDuration(t.Cell) + "/" + FormatDuration(t.Window) }
 
 func (ts Tiers) String() string {
-	parts := make([]string, len(ts))
+	pairs := make([]string, len(ts))
 	for i, t := range ts {
-		parts[i] = t.String()
+		pairs[i] = t.String()
 	}
-	return strings.Join(parts, ",")
+	return strings.Join(pairs, ",")
 }
 
 // Reach says how far back each tier answers, for messages to people.
 func (ts Tiers) Reach() string {
-	parts := make([]string, len(ts))
+	reaches := make([]string, len(ts))
 	for i, t := range ts {
-		parts[i] = fmt.Sprintf("%s cells reach back %s", FormatDuration(t.Cell), FormatDuration(t.Window))
+		reaches[i] = fmt.Sprintf("%s cells reach back %s", FormatDuration(t.Cell), FormatDuration(t.Window))
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(reaches, ", ")
 }

@@ -10,7 +10,7 @@ const defaultTiers = "1s/1m,1m/1h,15m/1d,6h/30d"
 
 func mustTiers(t testing.TB, s string) Tiers {
 	t.Helper()
-	tiers, err := ParseTiers(s, 1<<20)
+	tiers, err := ParseTiers(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,17 +56,18 @@ func TestParseTiers(t *testing.T) {
 		"1m/1h,1s/1m":  "from fine to coarse",
 		"1s/1m,2s/1m":  "from fine to coarse",
 		"1m/1h,60s/2h": "from fine to coarse",
-		"1s/5m":        "at most 512 are allowed",
+		"1s/1w,1m/2y":  "is not a duration",
+		"1s/13d":       "at most 1048576 are allowed",
 		"1h/1m":        "whole number of cells",
 		"1s/1s,2s/2s,3s/3s,4s/4s,5s/5s,6s/6s,7s/7s,8s/8s,9s/9s": "at most 8",
 	} {
-		_, err := ParseTiers(in, DefaultMaxCells)
+		_, err := ParseTiers(in)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseTiers(%q): %v; want an error with %q", in, err, want)
 		}
 	}
-	if _, err := ParseTiers("1s/1h,1m/1d", 7200); err != nil {
-		t.Errorf("with more cells allowed: %v", err)
+	if got := mustTiers(t, "1s/1h,1m/1d,1h/92d").String(); got != "1s/1h,1m/1d,1h/92d" {
+		t.Errorf("tiers of many cells are %q", got)
 	}
 }
 
@@ -75,16 +76,16 @@ func FuzzParseTiers(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		tiers, err := ParseTiers(s, DefaultMaxCells)
+		tiers, err := ParseTiers(s)
 		if err != nil {
 			return
 		}
-		again, err := ParseTiers(tiers.String(), DefaultMaxCells)
+		again, err := ParseTiers(tiers.String())
 		if err != nil || again.String() != tiers.String() {
 			t.Fatalf("%q is read as %s, which is read as %s, %v", s, tiers, again, err)
 		}
 		for _, tier := range tiers {
-			if tier.cellsPerEpoch() > DefaultMaxCells || tier.Window < tier.Cell {
+			if tier.cellsPerEpoch() > EpochCells || tier.Window < tier.Cell {
 				t.Fatalf("%q: tier %s is out of bounds", s, tier)
 			}
 		}

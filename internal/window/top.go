@@ -15,25 +15,25 @@ import (
 const (
 	// topChunk is how many candidates are read at a time.
 	topChunk = 200
-	// maxTopReads bounds the candidates that are read beyond those asked for. Where
-	// counters are much alike, reading on would go through all of them.
+	// maxTopReads bounds how many candidates are read beyond those asked for. If many counters
+	// have nearly the same count, Top would otherwise read all of them.
 	maxTopReads = 2000
 )
 
-// Top is the counters with most hits, and what is known of the others.
+// Top is the counters with most hits, and what is known about the others.
 type Top struct {
-	// AsOf is as in Answers. The totals may have later hits too.
+	// AsOf is as in Answers. The totals may include later hits, too.
 	AsOf     int64
 	Complete bool // see Answer
 	// CountingSince is as in Answer.
 	CountingSince int64
-	// Floor is a number of hits: no counter that is not in the list had more, of
-	// those that were applied at AsOf.
+	// Floor is a number of hits. Of the hits applied at AsOf, no counter outside the list
+	// had more.
 	Floor    int64
 	Counters []TopCounter // by total, the largest first; then by name
 }
 
-// TopCounter is a counter and what Reader.Answer says of it.
+// TopCounter is a counter and what Reader.Answer says about it.
 type TopCounter struct {
 	Counter string
 	Answer
@@ -42,32 +42,32 @@ type TopCounter struct {
 // candidate is a counter that a summary lists.
 type candidate struct {
 	counter string
-	bound   int64 // it had no more hits in the range
+	bound   int64 // the counter had at most so many hits in the range
 }
 
-// Top finds up to limit counters with most hits in a range. Errors are as those
+// Top finds up to limit counters with most hits in a range. Its errors are those
 // of Answer; a *QuestionError has the index 0.
 //
-// The summaries of all streams bound the hits of every counter. The counters that
-// they list are read exactly, in the order of those bounds, until no other can be
-// among the first, or until maxTopReads or MaxCells stop it: Floor then says what
-// may be missing. It is a *TooMuchError where MaxCells does not allow even limit
-// counters to be read.
+// The summaries of all streams bound the hits of every counter. Top reads the counters that they
+// list from their cells, in the order of those bounds, until no other counter can be
+// among the first, or until it reaches maxTopReads or MaxCells. Floor then says what may be
+// missing. The error is a *TooMuchError if MaxCells does not allow even limit counters
+// to be read.
 func (r *Reader) Top(ctx context.Context, asked Span, limit int) (out Top, err error) {
-	err = r.surveyed(ctx, func(on survey) error {
-		out, err = r.top(ctx, on, asked, limit)
+	err = r.surveyed(ctx, func(base survey) error {
+		out, err = r.top(ctx, base, asked, limit)
 		return err
 	})
 	return out, err
 }
 
-func (r *Reader) top(ctx context.Context, on survey, span Span, limit int) (Top, error) {
-	plans, err := r.plan(on.known.layout, []Question{{"", span}}, on.at.milli)
+func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (Top, error) {
+	plans, err := base.dir.layout.planAll([]Question{{"", span}}, base.at.milli)
 	if err != nil {
 		return Top{}, err
 	}
 	plan := plans[0]
-	candidates, floor, err := r.candidates(ctx, on, plan)
+	candidates, floor, err := r.candidates(ctx, base, plan)
 	if err != nil {
 		return Top{}, err
 	}
@@ -76,10 +76,10 @@ func (r *Reader) top(ctx context.Context, on survey, span Span, limit int) (Top,
 		return Top{}, err
 	}
 	most = min(most, limit+maxTopReads)
-	out := Top{AsOf: on.asOf(), Complete: on.complete(plan.Range), CountingSince: on.countingSince(), Floor: floor}
+	out := Top{AsOf: base.asOf(), Complete: base.complete(plan.Range), CountingSince: base.countingSince(), Floor: floor}
 	for len(candidates) > 0 && most > 0 && !out.settled(limit, candidates[0].bound) {
 		chunk := candidates[:min(len(candidates), max(topChunk, limit), most)]
-		if err := r.readCandidates(ctx, on, span, chunk, &out); err != nil {
+		if err := r.readCandidates(ctx, base, span, chunk, &out); err != nil {
 			return Top{}, err
 		}
 		candidates, most = candidates[len(chunk):], most-len(chunk)
@@ -91,18 +91,18 @@ func (r *Reader) top(ctx context.Context, on survey, span Span, limit int) (Top,
 	return out, nil
 }
 
-// candidates are the listed counters, the largest bound first. floor bounds all others.
-func (r *Reader) candidates(ctx context.Context, on survey, plan Plan) (out []candidate, floor int64, err error) {
-	layout := on.known.layout
+// candidates returns the listed counters, the one with the largest bound first. floor bounds all others.
+func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []candidate, floor int64, err error) {
+	layout := base.dir.layout
 	level, first, last := layout.segments(plan)
 	tier := layout.Tiers[level]
 	var read []*summaries
 	cmds, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := range layout.Shards {
 			var keys []string
-			for _, stream := range on.streams {
-				for cell := first; cell <= last; cell++ {
-					keys = append(keys, r.store.keys.summary(shard, tier, cell, stream))
+			for _, stream := range base.dir.streams {
+				for number := first; number <= last; number++ {
+					keys = append(keys, r.store.keys.summary(shard, tier, number, stream))
 				}
 			}
 			if len(keys) > 0 {
@@ -114,7 +114,7 @@ func (r *Reader) candidates(ctx context.Context, on survey, plan Plan) (out []ca
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the summaries of %d segments: %w", last-first+1, foreignReply(cmds, err))
 	}
-	if !r.holds(on, time.Duration(tier.grace())*time.Millisecond) {
+	if !r.holds(base, time.Duration(tier.grace())*time.Millisecond) {
 		return nil, 0, errStale
 	}
 	for _, shard := range read {
@@ -133,16 +133,16 @@ func (r *Reader) candidates(ctx context.Context, on survey, plan Plan) (out []ca
 	return out, floor, nil
 }
 
-// summaries are those of a shard.
+// summaries are the summaries of a shard.
 type summaries struct {
 	keys  []string
-	there *redis.IntCmd // how many of the keys exist, of whatever type
+	there *redis.IntCmd // how many of the keys exist, whatever their type
 	texts *redis.SliceCmd
 }
 
-// checkSummaries looks again if there were more keys than values: MGET takes a key
-// of another type for one that is not there, and the counters that its hits belong
-// to would be missing without a word.
+// checkSummaries looks again if there were more keys than values. MGET answers for a key of
+// another type as if the key did not exist, and its counters would be missing
+// without warning.
 func (r *Reader) checkSummaries(ctx context.Context, s *summaries) error {
 	var missing []string
 	for i, value := range s.texts.Val() {
@@ -165,23 +165,23 @@ func (r *Reader) checkSummaries(ctx context.Context, s *summaries) error {
 	return err
 }
 
-// bounds adds the summaries up. A counter has at most its count in each summary
-// that lists it and at most the floor of each that does not.
+// bounds adds up the summaries. A counter has at most its count in each summary that
+// lists it, and at most the floor of each summary that does not.
 func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
-	above := make(map[string]int64) // the sum of count - floor where a counter is listed
+	above := make(map[string]int64) // the sum of count - floor over the summaries that list a counter
 	for i, value := range s.texts.Val() {
-		text, found := value.(string)
-		if !found {
+		text, exists := value.(string)
+		if !exists {
 			continue
 		}
-		floor, entries, err := decodeSummary(text)
+		found, err := parseSummary(text)
 		if err != nil {
 			return nil, 0, &ForeignError{s.keys[i], fmt.Errorf("as a summary %w", err)}
 		}
-		for _, e := range entries {
-			above[e.name] = addCounts(above[e.name], max(e.count-floor, 0))
+		for _, e := range found.listed {
+			above[e.name] = addCounts(above[e.name], max(e.count-found.floor, 0))
 		}
-		unlisted = addCounts(unlisted, floor)
+		unlisted = addCounts(unlisted, found.floor)
 	}
 	listed = make([]candidate, 0, len(above))
 	for counter, n := range above {
@@ -190,13 +190,13 @@ func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
 	return listed, unlisted, nil
 }
 
-// readCandidates puts counters with hits in the range on the list.
-func (r *Reader) readCandidates(ctx context.Context, on survey, asked Span, chunk []candidate, out *Top) error {
+// readCandidates reads candidates and puts those with hits in the range on the list.
+func (r *Reader) readCandidates(ctx context.Context, base survey, asked Span, chunk []candidate, out *Top) error {
 	questions := make([]Question, len(chunk))
 	for i, c := range chunk {
 		questions[i] = Question{c.counter, asked}
 	}
-	found, err := r.answerAt(ctx, on, questions)
+	found, err := r.answerAfter(ctx, base, questions)
 	if err != nil {
 		return err
 	}
@@ -206,19 +206,19 @@ func (r *Reader) readCandidates(ctx context.Context, on survey, asked Span, chun
 	return nil
 }
 
-// settled reports whether the list is full of counters that none with at most
-// bound hits can drive out.
+// settled reports whether the list is full, and no counter with at most bound hits can
+// replace one on it.
 func (t *Top) settled(limit int, bound int64) bool {
-	return len(t.Counters) == limit && t.Counters[limit-1].Total.Total >= bound
+	return len(t.Counters) == limit && t.Counters[limit-1].Total >= bound
 }
 
-// trim orders the list and takes off what is beyond limit or has no hits.
+// trim sorts the list, and removes the counters that have no hits or are beyond limit.
 func (t *Top) trim(limit int) {
 	slices.SortFunc(t.Counters, func(a, b TopCounter) int {
-		return cmp.Or(cmp.Compare(b.Total.Total, a.Total.Total), strings.Compare(a.Counter, b.Counter))
+		return cmp.Or(cmp.Compare(b.Total, a.Total), strings.Compare(a.Counter, b.Counter))
 	})
 	keep := min(limit, len(t.Counters))
-	for keep > 0 && t.Counters[keep-1].Total.Total == 0 {
+	for keep > 0 && t.Counters[keep-1].Total == 0 {
 		keep--
 	}
 	for _, c := range t.Counters[keep:] {

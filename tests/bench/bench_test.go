@@ -34,9 +34,12 @@ func TestBench(t *testing.T) {
 	report := &report{options: o, began: time.Now(), rig: r}
 	report.throughput = measureThroughput(t, r, o)
 	report.multi = measureStreams(t, r, o)
+	report.rules = measureRules(t, r, o)
 	report.latency = measureLatency(t, r, o)
 	report.memory = measureMemory(t, r, o)
 	report.queries = measureQueries(t, r, o)
+	report.collect = measureCollect(t, r, o)
+	report.limits = measureLimits(t, r, o)
 	report.write(t)
 }
 

@@ -95,7 +95,7 @@ func (r *rig) restingBytes(t *testing.T) int64 {
 func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) float64 {
 	t.Helper()
 	r.empty(t)
-	tiers, err := window.ParseTiers(text, 1<<20)
+	tiers, err := window.ParseTiers(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,9 +23,12 @@ type report struct {
 	rig        *rig
 	throughput []comparison
 	multi      []row
+	rules      []row
 	latency    []latencies
 	memory     []footprint
 	queries    []*queryFigures
+	collect    []*collecting
+	limits     limitFigures
 }
 
 const (
@@ -67,7 +70,8 @@ func (r *report) write(t *testing.T) {
 	fmt.Println("written:", r.options.out)
 }
 
-var page = template.Must(template.New("page").Parse(`Measured {{.Date}} with ` + "`{{.Command}}`" + `: the median of {{.Runs}} runs of each candidate, in brackets the least and the most.
+var page = template.Must(template.New("page").Parse(`Measured {{.Date}} with ` + "`{{.Command}}`" + `.
+A figure is the median of {{.Runs}} runs per candidate. The least and the most follow in brackets.
 
 | | |
 | --- | --- |
@@ -76,7 +80,7 @@ var page = template.Must(template.New("page").Parse(`Measured {{.Date}} with ` +
 {{- range .Throughput}}
 ### {{.Title}}
 
-Tallyroll and the ceiling: {{.Single}} hits a run, one a message, and {{.Batched}}, 100 a message.
+Tallyroll and the ceiling: {{.Single}} hits per run with one per message, and {{.Batched}} with 100 per message.
 {{if .Plot}}
 ![Hits per second of each candidate, on a logarithmic scale](benchmarks.svg)
 {{end}}
@@ -84,23 +88,35 @@ Tallyroll and the ceiling: {{.Single}} hits a run, one a message, and {{.Batched
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {{range .Rows}}| {{.}} |
 {{end}}{{if .Late}}
-Marked *: a run took longer than cells of the finest tier live, so some may not have been written: too fast by that.
+Marked *: the run took longer than cells of the finest tier live. Some may not have been written, so its rate
+is too high by that.
 {{end}}{{end}}
 {{- if .Multi}}
 ### Several streams and workers
 
-The same hits (100,000 counters, Zipf 1.1, one hit a message, 4 tiers), spread over streams.
+The same hits (100,000 counters, Zipf 1.1, one hit per message, 4 tiers), spread over streams.
 
 | | hits/s (least to most) | of the first | CPU µs/hit: workers | Redis | NATS | Redis commands/hit | workers' memory |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 {{range .Multi}}| {{.}} |
 {{end}}{{end}}
+{{- if .Rules}}
+### Rules
+
+The same orders of about 400 bytes (100,000 names, Zipf 1.1, 4 tiers), counted by their own ` + "`key`" + ` without
+rules, and by rules. Rates, times and commands are per event.
+
+| | events/s (least to most) | of the first of its form | CPU µs/event: worker | Redis | NATS | Redis commands/event | worker memory |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+{{range .Rules}}| {{.}} |
+{{end}}{{end}}
 {{- if .Latency}}
 ### Live
 
-From the acknowledgement of a published hit until every total includes it, at the default flush interval of 250 ms; and
-a PING of another client meanwhile, beside one of a second Redis that does nothing: what that one waits, it waits for a
-processor. Publisher, NATS, worker and Redis share the machine. A third of the time passes before anything is measured.
+How long it takes from the acknowledgement of a published hit until every total includes it, at the default
+flush interval of 250 ms. Beside it is a PING of another client meanwhile, and one of a second Redis that does
+nothing: what that one waits, it waits for a processor. Publisher, NATS, worker and Redis share the machine. A
+third of the time passes before anything is measured.
 
 | load | hits/s asked | reached | visible after, p50 | p99 | PING p50 | p99 | PING of an idle Redis, p50 | p99 |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -109,8 +125,9 @@ processor. Publisher, NATS, worker and Redis share the machine. A third of the t
 {{- if .Memory}}
 ### Redis bytes of a counter
 
-What is alive at a moment, the mean over moments; names of 5 to 7 characters. Ratios are to the default tiers. The names
-are in, the summaries of /v1/top are not: a stream has them once ([scaling](scaling.md#memory-of-redis)).
+What is alive at a moment, the mean over moments; names of 5 to 7 characters. Ratios are to the default tiers.
+The names are included. The summaries of /v1/top are not, because a stream has them once
+([scaling](scaling.md#memory-of-redis)).
 
 | |{{range .Rates}} {{.}} |{{end}}
 | --- |{{range .Rates}} --- |{{end}}
@@ -123,13 +140,40 @@ are in, the summaries of /v1/top are not: a stream has them once ([scaling](scal
 | --- | --- | --- | --- | --- | --- | --- | --- |
 {{range .Rows}}| {{.}} |
 {{end}}{{end}}{{if .Live}}
-| 1,000 clients of /v1/live | events/s (least to most) | by the client | processors of query |
+| 1,000 clients of /v1/live | events/s (least to most) | per client | processors of query |
 | --- | --- | --- | --- |
 | {{.Live}} |
 {{end}}{{if .Busy}}
-Where nothing is asked the worker counts {{.Alone}} hits/s.
+If nothing is asked, the worker counts {{.Alone}} hits/s.
 {{end}}{{if .Ended}}
 Marked *: the backlog ended while it was measured, so the servers were idle for a part of it.
+{{end}}{{end}}
+{{- if .Collect}}
+### Hits over HTTP
+
+Requests to collect over connections that stay open, each with its next request when it has its answer, beside
+a handler of Go's net/http that reads nothing and answers 204. Client, servers and NATS share the machine.
+
+| | connections | requests/s (least to most) | of net/http | hits/s | p50 | p99 | CPU µs/request: server | NATS | requests per message |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{{range .Collect}}| {{.}} |
+{{end}}{{end}}
+{{- if .Limits.Deciding}}
+### Limits
+
+Idle: every decision is about another key. Hot: all are about one key, and allowed. Refused: all are about one
+key that is full. "Of INCR" is p50 beside the bare INCR of so many clients; beside refusals, that of the hot key.
+
+| state | clients | limiter | decisions/s (least to most) | p50 | p99 | of INCR |
+| --- | --- | --- | --- | --- | --- | --- |
+{{range .Limits.Deciding}}| {{.}} |
+{{end}}{{end}}
+{{- if .Limits.Occupied}}
+Redis bytes of a key with as many hits as its max, spread evenly over the window, by MEMORY USAGE.
+
+| limiter | max=100 | max=10,000 |
+| --- | --- | --- |
+{{range .Limits.Occupied}}| {{.}} |
 {{end}}{{end}}`))
 
 type view struct {
@@ -138,14 +182,17 @@ type view struct {
 	Machine       [][2]string
 	Throughput    []tableView
 	Multi         []string
+	Rules         []string
 	Latency       []string
 	Memory, Rates []string
 	Queries       []queriesView
+	Collect       []string
+	Limits        limitsView
 }
 
 type tableView struct {
 	Title           string
-	Single, Batched string // hits of a run
+	Single, Batched string // hits per run
 	Plot, Late      bool
 	Rows            []string
 }
@@ -177,6 +224,15 @@ func (r *report) view(t *testing.T) view {
 		v.Multi = append(v.Multi, cellsOf(row.candidate.name, spread(rates), ratio(median(rates), median(r.multi[0].rates())),
 			row.micros(figures.worker), row.micros(figures.redis), row.micros(figures.broker), row.commandsPerHit(), row.rss()))
 	}
+	var base *row
+	for i, row := range r.rules {
+		if base == nil || row.candidate.batched != base.candidate.batched {
+			base = &r.rules[i]
+		}
+		rates := row.rates()
+		v.Rules = append(v.Rules, cellsOf(row.candidate.name, spread(rates), ratio(median(rates), median(base.rates())),
+			row.micros(figures.worker), row.micros(figures.redis), row.micros(figures.broker), row.commandsPerHit(), row.rss()))
+	}
 	for _, l := range r.latency {
 		v.Latency = append(v.Latency, cellsOf(l.name, boot.Thousands(l.asked), boot.Thousands(l.reached),
 			percentile(l.visible, 50).String(), percentile(l.visible, 99).String(), percentile(l.ping, 50).String(), percentile(l.ping, 99).String(),
@@ -199,6 +255,8 @@ func (r *report) view(t *testing.T) view {
 	for _, f := range r.queries {
 		v.Queries = append(v.Queries, f.view())
 	}
+	v.Collect = collectRows(r.collect)
+	v.Limits = r.limits.view()
 	return v
 }
 

@@ -17,6 +17,7 @@ import (
 // With deploy/nats-partitions.conf producers publish to hits.<counter> as ever,
 // and four streams share the messages.
 func TestPartitions(t *testing.T) {
+	t.Parallel()
 	dir := natsFiles(t)
 	file := filepath.Join(dir, "nats.conf")
 	without := read(t, file)

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"os"
@@ -32,7 +33,7 @@ func runCompose(t *testing.T, env []string, args ...string) (string, error) {
 	} else if _, err := exec.LookPath("docker-compose"); err != nil {
 		t.Skip("NOT CHECKED: deploy/compose.yml, because neither `docker compose` nor docker-compose is installed")
 	}
-	for _, name := range []string{"INGEST_PARTITIONS", "QUERY_PORTS", "QUERY_TOKENS", "VERSION"} {
+	for _, name := range []string{"COLLECT_BEACON_PREFIX", "COLLECT_ORIGINS", "COLLECT_PORTS", "COLLECT_TOKENS", "INGEST_PARTITIONS", "QUERY_PORTS", "QUERY_TOKENS", "VERSION"} {
 		t.Setenv(name, "") // what the person who runs the tests has set is not meant
 		_ = os.Unsetenv(name)
 	}
@@ -67,6 +68,75 @@ func TestComposeFile(t *testing.T) {
 	if strings.Contains(config, "INGEST_PARTITIONS") {
 		t.Error("compose.yml alone takes INGEST_PARTITIONS: its streams would be given nothing without the mapping")
 	}
+}
+
+// collect listens on loopback alone. It asks for tokens if their file is named.
+func TestComposeCollect(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens.yml")
+	for _, c := range []struct {
+		files, env, want []string // want are patterns
+	}{
+		{[]string{"compose.yml"}, nil, []string{`NATS_URL: nats://nats:4222`, `--healthcheck`}},
+		{[]string{"compose.yml"}, []string{"COLLECT_ORIGINS=https://shop.example.com", "COLLECT_BEACON_PREFIX=web.", "COLLECT_PORTS=8091-8092"}, []string{
+			`COLLECT_ORIGINS: https://shop.example.com`, `COLLECT_BEACON_PREFIX: web.`, `8091-8092`,
+		}},
+		{[]string{"compose.yml", "compose.tokens.yml"}, []string{"COLLECT_TOKENS=" + file}, []string{
+			`COLLECT_TOKENS_FILE: /etc/tallyroll/tokens.yml`, `source: ` + file, `target: /etc/tallyroll/tokens.yml`, `read_only: true`,
+		}},
+	} {
+		config, err := composed(t, c.env, c.files...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		collect := service(t, config, "collect")
+		for _, want := range append(c.want, `COLLECT_ADDR: 0.0.0.0:8081`, `host_ip: 127\.0\.0\.1|127\.0\.0\.1:80[89]\d`) {
+			if !regexp.MustCompile(want).MatchString(collect) {
+				t.Errorf("with %v collect lacks %s: %s", c.env, want, collect)
+			}
+		}
+	}
+	_, err := composed(t, nil, "compose.yml", "compose.tokens.yml")
+	if err == nil || !strings.Contains(err.Error(), "file of tokens") {
+		t.Errorf("without COLLECT_TOKENS: %v", err)
+	}
+
+	needEngine(t)
+	const secret = "hunter2"
+	text := fmt.Sprintf("tokens: [{name: a, token_sha256: %x}]\n", sha256.Sum256([]byte(secret)))
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil { // another user reads it; it holds no secret
+		t.Fatal(err)
+	}
+	img, port := programs(t), stack.FreePort(t)
+	command(t, "", "docker", "tag", img, "tallyroll:"+img)
+	t.Cleanup(func() { command(t, "", "docker", "image", "rm", "tallyroll:"+img) })
+	env := []string{"VERSION=" + img, fmt.Sprint("COLLECT_PORTS=", port), "COLLECT_TOKENS=" + file}
+	up := []string{"-p", img, "-f", "deploy/compose.yml", "-f", "deploy/compose.tokens.yml"}
+	t.Cleanup(func() {
+		if _, err := runCompose(t, env, append(up, "down", "--volumes")...); err != nil {
+			t.Errorf("take it down: %v", err)
+		}
+	})
+	if _, err := runCompose(t, env, append(up, "up", "-d", "--no-deps", "--no-build", "collect")...); err != nil {
+		t.Fatal(err)
+	}
+	status := func(token string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/v1/hits", port), strings.NewReader(`{"key":"a"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	// Nothing can be stored, because NATS does not run. That is not what a wrong token is told.
+	stack.Eventually(t, time.Minute, "collect to know its tokens", func() (bool, string) {
+		wrong, right := status("wrong"), status(secret)
+		return wrong == http.StatusUnauthorized && right == http.StatusServiceUnavailable, fmt.Sprint(wrong, right)
+	})
 }
 
 // Several query services cannot share one port of the host.

@@ -143,7 +143,7 @@ func image(t *testing.T, dir string, args ...string) string {
 // checks here needs a network other than the container's own loopback.
 var locked = []string{"--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"}
 
-// programs builds the image with the three programs.
+// programs builds the image with the programs.
 func programs(t *testing.T) string {
 	t.Helper()
 	parts := stages(instructions(read(t, filepath.Join(root(t), "deploy/Dockerfile"))))
@@ -162,6 +162,7 @@ func programs(t *testing.T) string {
 }
 
 func TestImage(t *testing.T) {
+	t.Parallel()
 	needEngine(t)
 	img := programs(t)
 
@@ -171,7 +172,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("it runs as %q, want 65532:65532", user)
 		}
 	})
-	for _, program := range []string{"ingest", "query", "publish"} {
+	for _, program := range []string{"ingest", "query", "collect", "promql", "publish"} {
 		t.Run(program+" --version", func(t *testing.T) {
 			got := command(t, "", "docker", slices.Concat([]string{"run", "--rm"}, locked, []string{img, "/" + program, "--version"})...)
 			if want := program + " " + version + "\n"; got != want {
@@ -190,7 +191,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("printed %q, want %q", got, want)
 		}
 	})
-	for _, c := range []struct{ program, addr string }{{"ingest", "INGEST_ADDR=0.0.0.0:9090"}, {"query", "QUERY_ADDR=0.0.0.0:8080"}} {
+	for _, c := range []struct{ program, addr string }{{"ingest", "INGEST_ADDR=0.0.0.0:9090"}, {"query", "QUERY_ADDR=0.0.0.0:8080"}, {"collect", "COLLECT_ADDR=0.0.0.0:8081"}, {"promql", "PROMQL_ADDR=0.0.0.0:9091"}} {
 		t.Run(c.program+" --healthcheck", func(t *testing.T) { health(t, img, c.program, c.addr) })
 	}
 }
@@ -209,7 +210,7 @@ func health(t *testing.T, img, program, addr string) {
 		}
 	})
 	command(t, "", "docker", slices.Concat([]string{"run", "--detach", "--name", name, "--env", addr}, locked, []string{"--entrypoint", "/" + program, img})...)
-	stack.Eventually(t, 30*time.Second, program+" --healthcheck", func() (bool, string) {
+	stack.Eventually(t, 2*time.Minute, program+" --healthcheck", func() (bool, string) {
 		_, err := tryIn("", "docker", "exec", name, "/"+program, "--healthcheck")
 		return err == nil, fmt.Sprint(err)
 	})
@@ -225,6 +226,7 @@ func health(t *testing.T, img, program, addr string) {
 
 // TestContext sees that .dockerignore lets in what the build needs and nothing else.
 func TestContext(t *testing.T) {
+	t.Parallel()
 	needEngine(t)
 	file := filepath.Join(t.TempDir(), "Dockerfile")
 	if err := os.WriteFile(file, []byte("FROM scratch\nCOPY . /\nCMD [\"/none\"]\n"), 0o644); err != nil {
@@ -238,7 +240,7 @@ func TestContext(t *testing.T) {
 		}
 	})
 	names := strings.Fields(command(t, "", "sh", "-c", "docker export "+id+" | tar -t"))
-	for _, want := range []string{"go.mod", "go.sum", "internal/boot/process.go", "cmd/ingest/main.go"} {
+	for _, want := range []string{"go.mod", "go.sum", "cmd/promql/go.mod", "cmd/promql/go.sum", "internal/boot/process.go", "cmd/ingest/main.go", "cmd/collect/main.go"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("the build would lack %s", want)
 		}

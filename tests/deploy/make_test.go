@@ -94,6 +94,7 @@ func (o *output) String() string {
 
 // The first thing a newcomer does works without redis-server, and installs nothing.
 func TestMakeRunInstallsNothing(t *testing.T) {
+	t.Parallel()
 	b := newBare(t)
 	var out output
 	cmd := b.make("run")
@@ -119,7 +120,7 @@ func TestMakeRunInstallsNothing(t *testing.T) {
 	if query == nil {
 		t.Fatalf("it names no address: %s", out.String())
 	}
-	stack.Eventually(t, 30*time.Second, "the load to be counted", func() (bool, string) {
+	stack.Eventually(t, 2*time.Minute, "the load to be counted", func() (bool, string) {
 		total, status, err := stack.FetchTotal(query[1], "/home", "1m")
 		return err == nil && total.Total > 0, fmt.Sprint(total.Total, status, err)
 	})

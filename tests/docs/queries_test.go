@@ -30,7 +30,7 @@ type example struct {
 
 var (
 	printsComment = regexp.MustCompile(`^<!-- prints: (.*) -->$`)
-	apiPath       = regexp.MustCompile(`/v1/[a-z]+`)
+	apiPath       = regexp.MustCompile(`/v1/[a-z]+|/probe`)
 )
 
 // examples reads the blocks whose fence names a language, each with the comment
@@ -65,7 +65,7 @@ func examples(t *testing.T, path string) []example {
 
 // run runs an example in a directory.
 func (e example) run(t *testing.T, dir string, env ...string) (printed string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute) // a Go example is compiled first
 	defer cancel()
 	file := filepath.Join(dir, map[string]string{"sh": "e.sh", "python": "e.py", "js": "e.mjs", "go": "main.go"}[e.language])
 	command := map[string][]string{"sh": {"sh", "-eu", file}, "python": {"python3", file}, "js": {"node", file}, "go": {"go", "run", file}}[e.language]
@@ -89,10 +89,11 @@ func (e example) run(t *testing.T, dir string, env ...string) (printed string) {
 }
 
 func TestQueries(t *testing.T) {
+	t.Parallel()
 	const path = "../../docs/queries.md"
 	nats, redis := stack.NATS(t), stack.Redis(t)
 	stack.Ingest(t, nats, redis)
-	query := stack.Query(t, redis)
+	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s") // as make run, and patient
 	now := time.Now()
 	hits := fmt.Sprintf(`[{"key":"checkout","n":7},{"key":"/cart","n":2},{"key":"checkout","n":3,"ts":%d}`, now.Add(-25*time.Hour).UnixMilli())
 	counters := []string{"checkout", "/cart"}
@@ -107,6 +108,13 @@ func TestQueries(t *testing.T) {
 	if _, err := nats.JetStream().Publish(ctx, "hits.x", []byte(hits)); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := nats.JetStream().Publish(ctx, "hits.x", []byte("not a hit")); err != nil {
+		t.Fatal(err)
+	}
+	stack.Eventually(t, time.Minute, "the reject", func() (bool, string) {
+		_, body, err := stack.Do(http.MethodGet, query.URL()+"/v1/rejects", nil)
+		return bytes.Contains(body, []byte("not a hit")), fmt.Sprint(string(body), err)
+	})
 	stack.Eventually(t, time.Minute, "all counters", func() (bool, string) { // shards advance one by one
 		answer, err := stack.FetchTotals(query.URL(), url.Values{"key": counters, "window": {"1h"}})
 		return err == nil && !slices.ContainsFunc(answer.Totals, func(c stack.Total) bool { return c.Total == 0 }), fmt.Sprint(err)

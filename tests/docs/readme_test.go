@@ -15,7 +15,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// adaptation says how the test runs a line of the README that it cannot run as it
+// adaptation says how the test runs a line of a page that it cannot run as it
 // stands. Every other line is run word for word.
 type adaptation struct {
 	line   *regexp.Regexp
@@ -33,6 +33,7 @@ var adaptations = []adaptation{
 	{regexp.MustCompile(`--duration \w+`), "--duration 1s", "it takes as long as it says"},
 	{regexp.MustCompile(`\bgo run \./cmd/publish\b`), "bin/publish", "the built program"},
 	{regexp.MustCompile(`http://127\.0\.0\.1:8080`), "$$Q", "the port that make run prefers; the test's is another"},
+	{regexp.MustCompile(`http://127\.0\.0\.1:8081`), "$$C", "the same, of collect"},
 }
 
 // adapted is the script that the test runs for a block.
@@ -50,8 +51,8 @@ func adapted(t *testing.T, code string) string {
 				line = ":"
 			}
 		}
-		if strings.Contains(line, "$Q") {
-			line = strings.ReplaceAll(line, "'$Q", `"$Q"'`) // within single quotes it is no variable
+		for _, v := range []string{"$Q", "$C"} {
+			line = strings.ReplaceAll(line, "'"+v, `"`+v+`"'`) // within single quotes it is no variable
 		}
 		lines[i] = line
 	}
@@ -61,32 +62,40 @@ func adapted(t *testing.T, code string) string {
 
 var (
 	makeTarget = regexp.MustCompile(`(?m)\bmake ([a-z]+)`)
-	bodySpan   = regexp.MustCompile("`(\\{\"key\".*?\\})`")
+	bodySpan   = regexp.MustCompile("`(\\[?\\{\"key\".*?\\}\\]?)`")
 	jsonField  = regexp.MustCompile(`"([a-z_]+)":`)
 	repoFile   = regexp.MustCompile(`\b(?:deploy|docs|tests)/[\w./-]*\w`)
 )
 
-func TestReadme(t *testing.T) {
-	const path = "../../README.md"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+// pages are those whose commands the test runs, one after the other, on the same servers.
+var pages = []string{"../../README.md", "../../docs/reference.md"}
+
+func TestReadmeAndReference(t *testing.T) {
+	t.Parallel()
 	nats, redis := stack.NATS(t), stack.Redis(t)
 	stack.Ingest(t, nats, redis)
 	query := stack.Query(t, redis)
+	collect := stack.Collect(t, nats)
 	js := nats.JetStream()
 	dir := workingDirectory(t)
 
-	// The bodies of its tables are counted as they stand.
-	bodies := bodySpan.FindAllSubmatch(text, -1)
-	if len(bodies) == 0 {
-		t.Error("no example of a hit was found")
-	}
-	for _, body := range bodies {
-		if _, err := js.Publish(t.Context(), "hits.readme", body[1]); err != nil {
+	// The bodies of their tables are counted as they stand.
+	bodies := 0
+	for _, path := range pages {
+		text, err := os.ReadFile(path)
+		if err != nil {
 			t.Fatal(err)
 		}
+		for _, body := range bodySpan.FindAllSubmatch(text, -1) {
+			bodies++
+			if _, err := js.Publish(t.Context(), "hits.readme", body[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkNames(t, string(text))
+	}
+	if bodies < 2 {
+		t.Errorf("%d examples of a body were found", bodies)
 	}
 	for _, key := range []string{"/home", "a"} { // what the questions ask about
 		if _, err := js.Publish(t.Context(), "hits.readme", fmt.Appendf(nil, `{"key":%q}`, key)); err != nil {
@@ -96,25 +105,27 @@ func TestReadme(t *testing.T) {
 	stack.EventuallyTotal(t, time.Minute, query.URL(), "a", "24h", 1)
 
 	scripts, printed := 0, ""
-	for _, e := range examples(t, path) {
-		t.Run(fmt.Sprintf("%s at line %d", e.language, e.line), func(t *testing.T) {
-			switch e.language {
-			case "sh":
-				scripts++
-				e.code = adapted(t, e.code)
-				printed = e.run(t, dir, "Q="+query.URL(), "NATS_URL="+nats.URL())
-			case "json": // what the block before it prints, cut
-				for _, field := range jsonField.FindAllStringSubmatch(e.code, -1) {
-					if !strings.Contains(printed, `"`+field[1]+`":`) {
-						t.Errorf("the answer has no field %s:\n%s", field[1], printed)
+	for _, path := range pages {
+		for _, e := range examples(t, path) {
+			t.Run(fmt.Sprintf("%s of %s at line %d", e.language, filepath.Base(path), e.line), func(t *testing.T) {
+				switch e.language {
+				case "sh":
+					scripts++
+					e.code = adapted(t, e.code)
+					printed = e.run(t, dir, "Q="+query.URL(), "C="+collect.URL(), "NATS_URL="+nats.URL())
+				case "json": // what the block before it prints, cut
+					for _, field := range jsonField.FindAllStringSubmatch(e.code, -1) {
+						if !strings.Contains(printed, `"`+field[1]+`":`) {
+							t.Errorf("the answer has no field %s:\n%s", field[1], printed)
+						}
 					}
+				default:
+					t.Errorf("no way to run %s: teach this test", e.language)
 				}
-			default:
-				t.Errorf("no way to run %s: teach this test", e.language)
-			}
-		})
+			})
+		}
 	}
-	if scripts < 4 {
+	if scripts < 8 {
 		t.Errorf("only %d scripts were found", scripts)
 	}
 	for _, want := range []string{"my-counter", "/images/a.png"} {
@@ -123,10 +134,9 @@ func TestReadme(t *testing.T) {
 		}
 	}
 	checkRejects(t, js)
-	checkNames(t, string(text))
 }
 
-// workingDirectory is one with the files that the README's commands read.
+// workingDirectory is one with the files that the pages' commands read.
 func workingDirectory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -155,7 +165,7 @@ func workingDirectory(t *testing.T) string {
 	return dir
 }
 
-// checkRejects: no example of the README is rejected. A hit that is comes last and tells that
+// checkRejects: no example of a body is rejected. A hit that is comes last and tells that
 // the worker has passed the others.
 func checkRejects(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
@@ -180,7 +190,7 @@ func checkRejects(t *testing.T, js jetstream.JetStream) {
 	}
 }
 
-// checkNames: the targets and files that the README names are there.
+// checkNames: the targets and files that a page names are there.
 func checkNames(t *testing.T, text string) {
 	t.Helper()
 	makefile, err := os.ReadFile("../../Makefile")

@@ -15,6 +15,7 @@ import (
 // Two workers of one machine share its streams without a setting: the second one takes
 // any free port for its status, says so, and tells the fleet.
 func TestASecondWorkerOnOneHost(t *testing.T) {
+	t.Parallel()
 	// The usual port may be somebody else's on this machine: then both take another one.
 	if l, err := net.Listen("tcp", "127.0.0.1:9090"); err == nil {
 		defer l.Close()
@@ -32,7 +33,7 @@ func TestASecondWorkerOnOneHost(t *testing.T) {
 	if status == "" || status == "127.0.0.1:9090" {
 		t.Fatalf("the log names no other address: %s", second.Logs())
 	}
-	stack.Eventually(t, 30*time.Second, "the second worker to be ready at "+status, func() (bool, string) {
+	stack.Eventually(t, 2*time.Minute, "the second worker to be ready at "+status, func() (bool, string) {
 		code, body, err := stack.Do("GET", "http://"+status+"/readyz", nil)
 		return err == nil && code == 200, string(body)
 	})
@@ -40,7 +41,7 @@ func TestASecondWorkerOnOneHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, 30*time.Second, "the fleet to know its status address", func() (bool, string) {
+	stack.Eventually(t, 2*time.Minute, "the fleet to know its status address", func() (bool, string) {
 		return fleetKnows(t, kv, status), status
 	})
 }
@@ -61,6 +62,7 @@ func fleetKnows(t *testing.T, kv jetstream.KeyValue, status string) bool {
 
 // An address that was chosen is not exchanged for another one.
 func TestAnAddressThatIsTaken(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

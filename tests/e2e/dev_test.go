@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"os"
 	"os/exec"
@@ -16,9 +17,9 @@ import (
 
 // What make run starts: it prints lines to paste, they work, and Ctrl-C leaves nothing behind.
 func TestDevRunsEverything(t *testing.T) {
+	t.Parallel()
 	tmp := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), stack.Build(t, "dev"))
-	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	cmd := stack.Command(t.Context(), t, "dev", nil, []string{"TMPDIR=" + tmp})
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -28,28 +29,52 @@ func TestDevRunsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := regexp.MustCompile(`query +(http://\S+)/docs`)
-	var query string
+	var query, first string
+	var pasted []string
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && !strings.HasPrefix(lines.Text(), "Ctrl-C") {
+		if first == "" && strings.Contains(lines.Text(), "http://") {
+			first = strings.TrimSpace(lines.Text())
+		}
 		if m := url.FindStringSubmatch(lines.Text()); m != nil {
 			query = m[1]
+		}
+		if line := strings.TrimSpace(lines.Text()); strings.Contains(line, "curl ") {
+			pasted = append(pasted, line)
 		}
 	}
 	if query == "" {
 		t.Fatal("dev has printed no address of the query service")
 	}
+	if want := regexp.MustCompile(`^page +` + regexp.QuoteMeta(query) + `/$`); !want.MatchString(first) {
+		t.Errorf("the first address is not the page's: %s", first)
+	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 
-	var first int64
-	stack.Eventually(t, 15*time.Second, "the load to be counted", func() (bool, string) {
+	var counted int64
+	stack.Eventually(t, soon, "the load to be counted", func() (bool, string) {
 		total, _, err := stack.FetchTotal(query, "/home", "1m")
-		first = total.Total
-		return err == nil && first > 0, total.Key
+		counted = total.Total
+		return err == nil && counted > 0, total.Key
 	})
-	stack.Eventually(t, 15*time.Second, "the total to grow", func() (bool, string) {
+	stack.Eventually(t, soon, "the total to grow", func() (bool, string) {
 		total, _, err := stack.FetchTotal(query, "/home", "1m")
-		return err == nil && total.Total > first, total.Key
+		return err == nil && total.Total > counted, total.Key
 	})
+
+	if len(pasted) != 3 {
+		t.Errorf("%d lines to paste: %q", len(pasted), pasted)
+	}
+	for _, line := range pasted {
+		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute) // go run compiles, perhaps everything for the first time
+		shell := exec.CommandContext(ctx, "sh", "-c", line)
+		shell.Dir, shell.WaitDelay = "../..", time.Second
+		said, err := shell.CombinedOutput()
+		cancel()
+		if err != nil || !strings.Contains(string(said), `"total":`) {
+			t.Errorf("%s: %v\n%s", line, err, said)
+		}
+	}
 
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)

@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -19,7 +17,10 @@ import (
 
 func TestMain(m *testing.M) { stack.Main(m) }
 
-// system is the whole of Tallyroll on its own servers.
+// soon bounds every wait for what takes a second or two on a machine with nothing else to do.
+const soon = 2 * time.Minute
+
+// system is the whole of Tallyroll on its own servers, so the tests run side by side.
 type system struct {
 	t      *testing.T
 	redis  *stack.RedisServer
@@ -43,8 +44,7 @@ func (s *system) publish(stdin io.Reader, args ...string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, stack.Build(s.t, "publish"), args...)
-	cmd.Env = append(os.Environ(), "NATS_URL="+s.nats.URL())
+	cmd := stack.Command(ctx, s.t, "publish", args, []string{"NATS_URL=" + s.nats.URL()})
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -56,7 +56,7 @@ func (s *system) publish(stdin io.Reader, args ...string) string {
 // send publishes one message and waits until it is stored.
 func (s *system) send(subject, body string) *jetstream.PubAck {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), soon)
 	defer cancel()
 	ack, err := s.js.Publish(ctx, subject, []byte(body))
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *system) rejects(n uint64) []*jetstream.RawStreamMsg {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	stack.Eventually(s.t, 10*time.Second, "rejects", func() (bool, string) {
+	stack.Eventually(s.t, soon, "rejects", func() (bool, string) {
 		info, err := stream.Info(s.t.Context())
 		if err != nil {
 			return false, err.Error()

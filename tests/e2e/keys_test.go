@@ -14,6 +14,7 @@ import (
 // A long life is simulated by the hits' own times: sixty days of them, each as
 // old as it may be and older.
 func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	rng := rand.New(rand.NewPCG(3, 4))
 	now := time.Now()
@@ -25,7 +26,7 @@ func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
 	}
 	s.publish(strings.NewReader(b.String()), "--format", "ndjson")
 	s.send("hits.last", "")
-	stack.EventuallyTotal(t, 20*time.Second, s.query.URL(), "last", "1h", 1)
+	stack.EventuallyTotal(t, soon, s.query.URL(), "last", "1h", 1)
 
 	client := s.redis.Client()
 	cells := regexp.MustCompile(`^tallyroll:\{\d+\}:h:(\w+):(-?\d+):(.+)$`)

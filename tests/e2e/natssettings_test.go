@@ -23,6 +23,7 @@ func (u secretURL) URL() string { return string(u) }
 // What cannot work is refused before anything is waited for, by every program that
 // connects to NATS, and nothing that is printed has a secret in it.
 func TestANATSSettingThatCannotWorkIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	none, empty := filepath.Join(dir, "none"), filepath.Join(dir, "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
@@ -44,6 +45,18 @@ func TestANATSSettingThatCannotWorkIsRefused(t *testing.T) {
 		{"NATS_CA", []string{"NATS_CA=" + empty}, "certificate"},
 		{"NATS_CERT", []string{"NATS_CERT=" + none, "NATS_KEY=" + empty}, "no such file"},
 		{"NATS_KEY", []string{"NATS_CERT=" + empty, "NATS_KEY=" + none}, "no such file"},
+		{"NATS_NKEY", []string{"NATS_NKEY=" + none}, "no such file"},
+		{"NATS_NKEY", []string{"NATS_NKEY=" + empty}, "seed"},
+		{"NATS_NKEY", []string{"NATS_NKEY=" + empty, "NATS_CREDS=" + empty}, "NATS_CREDS"},
+		{"NATS_JS_DOMAIN", []string{"NATS_JS_DOMAIN=a", "NATS_JS_API_PREFIX=b.c"}, `NATS_JS_API_PREFIX="b.c"`},
+		{"NATS_JS_DOMAIN", []string{"NATS_JS_DOMAIN=a.b"}, "without dots"},
+		{"NATS_JS_API_PREFIX", []string{"NATS_JS_API_PREFIX=a.*"}, "without wildcards"},
+		{"NATS_JS_API_PREFIX", []string{"NATS_JS_API_PREFIX=a..b"}, "without wildcards"},
+		{"NATS_INBOX_PREFIX", []string{"NATS_INBOX_PREFIX=_INBOX.>"}, "without wildcards"},
+		{"NATS_CONTEXT", []string{"NATS_CONTEXT=none", "XDG_CONFIG_HOME=" + dir}, "no such file"},
+		{"NATS_CONTEXT", []string{"NATS_CONTEXT=" + none}, "no such file"},
+		{"NATS_CONTEXT", []string{"NATS_CONTEXT=" + empty}, "not a JSON object"},
+		{"NATS_CONTEXT", []string{"NATS_CONTEXT=.."}, "the name of a context"},
 		{"NATS_CERT", []string{"NATS_CERT=" + empty, "NATS_KEY=" + empty}, "NATS_KEY"},
 		{"NATS_KEY", []string{"NATS_KEY=" + empty}, "NATS_CERT"},
 	} {
@@ -60,6 +73,7 @@ func TestANATSSettingThatCannotWorkIsRefused(t *testing.T) {
 
 // The log says which server it waits for, that it was lost and is back; never how it is asked.
 func TestNoSecretIsLogged(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		user string // of the URL
 		set  func(*server.Options)
@@ -107,6 +121,7 @@ func TestNoSecretIsLogged(t *testing.T) {
 
 // What the server refuses of the streams that ingest makes is a setting's fault, and ends it.
 func TestAStreamThatTheServerRefuses(t *testing.T) {
+	t.Parallel()
 	nats, redis := stack.NATS(t), stack.Redis(t)
 	if _, err := nats.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*", "hitp.1.>"}}); err != nil {
 		t.Fatal(err)
@@ -132,6 +147,7 @@ func TestAStreamThatTheServerRefuses(t *testing.T) {
 }
 
 func TestMaxAgeInDays(t *testing.T) {
+	t.Parallel()
 	s := start(t, "INGEST_MAX_AGE=2d")
 	stream, err := s.js.Stream(t.Context(), "HITS")
 	if err != nil {

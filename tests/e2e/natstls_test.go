@@ -11,6 +11,7 @@ import (
 
 // Certificates that do not fit are not waited for: the error says whose and which setting.
 func TestNATSOverTLS(t *testing.T) {
+	t.Parallel()
 	ours, other := stack.NewCertificate(t), stack.NewCertificate(t)
 	config, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: ours.CertFile, KeyFile: ours.KeyFile, CaFile: ours.CertFile, Verify: true, Timeout: 5})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 // A worker on a terminal shows how far a backlog is worked off.
 func TestProgressBarOnATerminal(t *testing.T) {
+	t.Parallel()
 	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATS(t)}
 	s.js = s.nats.JetStream()
 	stream, err := s.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
@@ -37,16 +38,16 @@ func TestProgressBarOnATerminal(t *testing.T) {
 	s.ingest = stack.Ingest(t, s.nats, s.redis, stack.Terminal(columns), "INGEST_MAX_COMMANDS=20", "LOG_FORMAT=json")
 	s.redis.Pause()
 	const bar = "messages left"
-	stack.Eventually(t, 20*time.Second, "the bar", func() (bool, string) {
+	stack.Eventually(t, soon, "the bar", func() (bool, string) {
 		logs := s.ingest.Logs()
 		return strings.Contains(logs, bar), logs
 	})
-	stack.Eventually(t, 20*time.Second, "a log line above the bar", func() (bool, string) {
+	stack.Eventually(t, soon, "a log line above the bar", func() (bool, string) {
 		_, after, _ := strings.Cut(s.ingest.Logs(), bar)
 		return strings.Contains(after, "Redis lost"), after
 	})
 	s.redis.Resume()
-	stack.Eventually(t, time.Minute, "the end of the backlog", func() (bool, string) {
+	stack.Eventually(t, 3*time.Minute, "the end of the backlog", func() (bool, string) {
 		logs := s.ingest.Logs()
 		return strings.Contains(logs, `"caught up"`), logs
 	})
@@ -76,6 +77,7 @@ func TestProgressBarOnATerminal(t *testing.T) {
 
 // Without a setting, logs are for people on a terminal and for machines elsewhere.
 func TestLogsOnATerminal(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		env  []string
 		json bool

@@ -11,6 +11,7 @@ import (
 
 // A whole log published with its own times is too old: publish says so itself.
 func TestPublishSaysWhatWasRejected(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	s.send("hits.another", `{"ts":1}`) // another producer's reject
 	var log strings.Builder
@@ -31,6 +32,7 @@ func TestPublishSaysWhatWasRejected(t *testing.T) {
 
 // What ingest would refuse, publish refuses first, and names; what it takes, counts.
 func TestPublishRefusesWhatIngestRefuses(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	bad := []string{
 		`{"key":"\ud83d"}`, `{"key":"x\uDE00"}`, `{"key":"\ud83d\ud83d\ude00"}`, `{"key":"\ud83d\\ude00"}`, `{"key":"\ufffd\ud83d"}`,

@@ -45,6 +45,7 @@ func restrict(t *testing.T, servers ...*stack.RedisServer) {
 }
 
 func TestTLSAndAUserOfFewRights(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(*testing.T, stack.RedisOption) string{
 		"one server": func(t *testing.T, tls stack.RedisOption) string {
 			server := stack.Redis(t, tls)
@@ -95,6 +96,7 @@ func TestTLSAndAUserOfFewRights(t *testing.T) {
 }
 
 func TestAnotherKindOfRedisThanTheURLSays(t *testing.T) {
+	t.Parallel()
 	nats := stack.NATS(t)
 	one, cluster, sentinels := stack.Redis(t), stack.Cluster(t, 0), stack.Sentinels(t, 1)
 	for url, want := range map[string]string{

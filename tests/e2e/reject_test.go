@@ -10,6 +10,7 @@ import (
 )
 
 func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
+	t.Parallel()
 	s := start(t, "INGEST_MAX_HITS=5")
 	now := time.Now()
 	good := func(key string) string { return fmt.Sprintf(`{"key":%q}`, key) }
@@ -43,7 +44,7 @@ func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 			h.Get("Tallyroll-Sequence") != seq || h.Get("Tallyroll-Item") != w.item || h.Get("Nats-Msg-Id") != "HITS:"+seq+":"+w.item {
 			t.Errorf("reject %d on %s: %q with %v; want %+v", i, got[i].Subject, got[i].Data, h, w)
 		}
-		stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), w.reason, "24h", w.neighbours)
+		stack.EventuallyTotal(t, soon, s.query.URL(), w.reason, "24h", w.neighbours)
 	}
 
 	// Counting all again from an empty Redis rejects nothing twice.
@@ -52,9 +53,9 @@ func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.ingest.Start()
-	stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), "too_late", "24h", 2)
+	stack.EventuallyTotal(t, soon, s.query.URL(), "too_late", "24h", 2)
 	s.send("hits.last", "")
-	stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), "last", "24h", 1)
+	stack.EventuallyTotal(t, soon, s.query.URL(), "last", "24h", 1)
 	stream, err := s.js.Stream(t.Context(), "HITS_REJECTED")
 	if err != nil {
 		t.Fatal(err)
@@ -65,11 +66,12 @@ func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 }
 
 func TestARejectAsLargeAsAMessageIsStored(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	body := "x" + strings.Repeat("y", 1<<20-1) // the server's max_payload: no room for headers
 	s.send("hits.big", body)
 	s.send("hits.next", "")
-	stack.EventuallyTotal(t, 10*time.Second, s.query.URL(), "next", "24h", 1)
+	stack.EventuallyTotal(t, soon, s.query.URL(), "next", "24h", 1)
 	var got string
 	for i, part := range s.rejects(2) {
 		if p := part.Header.Get("Tallyroll-Part"); p != fmt.Sprintf("%d/2", i+1) {

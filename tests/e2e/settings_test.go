@@ -3,7 +3,7 @@ package e2e_test
 import (
 	"bytes"
 	"errors"
-	"os"
+	"io"
 	"os/exec"
 	"strings"
 	"testing"
@@ -14,9 +14,15 @@ import (
 // ends runs a program that is expected to end by itself.
 func ends(t *testing.T, name string, args []string, env ...string) (code int, output string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), stack.Build(t, name), args...)
-	cmd.Env = append(os.Environ(), env...)
+	return endsWith(t, name, nil, args, env...)
+}
+
+// endsWith is ends with an input.
+func endsWith(t *testing.T, name string, stdin io.Reader, args []string, env ...string) (code int, output string) {
+	t.Helper()
+	cmd := stack.Command(t.Context(), t, name, args, env)
 	var out bytes.Buffer
+	cmd.Stdin = stdin
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -27,11 +33,12 @@ func ends(t *testing.T, name string, args []string, env ...string) (code int, ou
 }
 
 func TestHelpNamesEverySetting(t *testing.T) {
+	t.Parallel()
 	for name, keys := range map[string][]string{
 		"ingest": {"NATS_URL", "NATS_CREDS", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN", "NATS_CA", "NATS_CERT", "NATS_KEY", "REDIS_URL",
 			"TALLYROLL_NAMESPACE", "TIERS", "SHARDS", "INGEST_STREAMS", "INGEST_SUBJECT", "INGEST_PARTITIONS", "INGEST_FLUSH_INTERVAL",
 			"INGEST_MAX_COMMANDS", "INGEST_MAX_AHEAD", "INGEST_MAX_HITS", "INGEST_REPLICAS", "INGEST_MAX_AGE", "INGEST_ADDR", "INGEST_WORKER", "INGEST_ALLOW_EVICTION", "LOG_LEVEL", "LOG_FORMAT"},
-		"query":   {"REDIS_URL", "TALLYROLL_NAMESPACE", "QUERY_ADDR", "QUERY_TOKENS", "QUERY_TLS_CERT", "QUERY_TLS_KEY", "QUERY_MAX_KEYS", "LOG_LEVEL", "LOG_FORMAT"},
+		"query":   {"REDIS_URL", "TALLYROLL_NAMESPACE", "QUERY_ADDR", "QUERY_TOKENS", "QUERY_TLS_CERT", "QUERY_TLS_KEY", "QUERY_MAX_KEYS", "QUERY_LIMITS_FILE", "QUERY_TAKE", "QUERY_TAKE_TIMEOUT", "QUERY_TRUSTED_PROXIES", "LOG_LEVEL", "LOG_FORMAT"},
 		"publish": {"NATS_URL"},
 	} {
 		code, out := ends(t, name, []string{"--help"})
@@ -47,6 +54,7 @@ func TestHelpNamesEverySetting(t *testing.T) {
 }
 
 func TestABadSettingIsOneClearLine(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ program, env, want string }{
 		{"ingest", "TIERS=1m/1h,1s/1m", "from fine to coarse"},
 		{"ingest", "SHARDS=0", "from 1 to"},
@@ -60,7 +68,12 @@ func TestABadSettingIsOneClearLine(t *testing.T) {
 		{"ingest", "TALLYROLL_NAMESPACE={x}", "letters"},
 		{"ingest", "INGEST_ADDR=nowhere", "host:port"},
 		{"query", "QUERY_MAX_KEYS=0", "from 1"},
+		{"query", "QUERY_TAKE=maybe", "named, any or off"},
+		{"query", "QUERY_TAKE_TIMEOUT=1m", "from 1ms to 5s"},
+		{"query", "QUERY_TRUSTED_PROXIES=10.0.0.0/99", "networks"},
 		{"query", "QUERY_TLS_CERT=cert.pem", "QUERY_TLS_KEY"},
+		{"promql", "PROMQL_MAX_COUNTERS=0", "from 1"},
+		{"promql", "PROMQL_TIMEOUT=1h", "1ms to 10m"},
 	} {
 		key, _, _ := strings.Cut(c.env, "=")
 		code, out := ends(t, c.program, nil, c.env)
@@ -71,6 +84,7 @@ func TestABadSettingIsOneClearLine(t *testing.T) {
 }
 
 func TestAnotherLayoutIsRefused(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	code, out := ends(t, "ingest", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "SHARDS=8", "INGEST_ADDR=127.0.0.1:0")
 	if code != 2 || !strings.Contains(out, "SHARDS=16") || !strings.Contains(out, "TALLYROLL_NAMESPACE") {
@@ -79,6 +93,7 @@ func TestAnotherLayoutIsRefused(t *testing.T) {
 }
 
 func TestARedisThatEvictsIsRefused(t *testing.T) {
+	t.Parallel()
 	redis := stack.Redis(t, stack.RedisArgs("--maxmemory-policy", "allkeys-lru"))
 	nats := stack.NATS(t)
 	code, out := ends(t, "ingest", nil, "NATS_URL="+nats.URL(), "REDIS_URL="+redis.URL(), "INGEST_ADDR=127.0.0.1:0")
@@ -92,6 +107,7 @@ func TestARedisThatEvictsIsRefused(t *testing.T) {
 }
 
 func TestDevSaysItsVersion(t *testing.T) {
+	t.Parallel()
 	if code, out := ends(t, "dev", []string{"--version"}); code != 0 || !strings.HasPrefix(out, "dev ") {
 		t.Errorf("dev --version ends with %d and %q", code, out)
 	}
@@ -99,7 +115,8 @@ func TestDevSaysItsVersion(t *testing.T) {
 
 // --help shows defaults, not what is set.
 func TestHelpHasNoSecrets(t *testing.T) {
-	for _, program := range []string{"ingest", "query", "publish"} {
+	t.Parallel()
+	for _, program := range []string{"ingest", "query", "promql", "publish"} {
 		code, out := ends(t, program, []string{"--help"}, "NATS_URL=nats://user:"+secret+"@h", "REDIS_URL=redis://:"+secret+"@h", "NATS_PASSWORD="+secret)
 		if code != 0 || strings.Contains(out, secret) {
 			t.Errorf("%s --help ends with %d and %q", program, code, out)

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 // GNU timeout signals its child and then the child's whole group, so two signals
 // come at once: that is one request, and the worker ends as at one signal.
 func TestTwoSignalsAtOnceAreOne(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	s.send("hits.a", "")
 	for range 3 {
@@ -26,9 +28,14 @@ func TestTwoSignalsAtOnceAreOne(t *testing.T) {
 
 // Another signal, more than a second later, says that the first took too long.
 func TestALaterSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	s.redis.Pause() // the last commit cannot end
 	s.send("hits.a", "")
+	stack.Eventually(t, soon, "the hit to be read", func() (bool, string) {
+		_, body, _ := get(t, s.ingest.URL()+"/metrics")
+		return strings.Contains(string(body), `tallyroll_ingest_uncommitted_messages{stream="HITS"} 1`), linesWith(string(body), "uncommitted")
+	})
 	began := time.Now()
 	s.ingest.Signal(syscall.SIGINT)
 	s.ingest.WaitForLog("stopping")

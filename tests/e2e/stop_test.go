@@ -14,6 +14,7 @@ import (
 // sent to them and answer nothing. The promise is ten seconds; the order of the steps and
 // their limits are tested in virtual time, so this bound allows for a busy machine.
 func TestAStopWhileBothServersHang(t *testing.T) {
+	t.Parallel()
 	const bound = 20 * time.Second
 	nats, redis := stack.NATSProcess(t), stack.Redis(t)
 	ingest := stack.Ingest(t, nats, redis)
@@ -28,14 +29,14 @@ func TestAStopWhileBothServersHang(t *testing.T) {
 	}
 	publish(10)
 	// The whole commit, not only that of the shard that has the counter.
-	stack.Eventually(t, 20*time.Second, "all to be committed", func() (bool, string) {
+	stack.Eventually(t, soon, "all to be committed", func() (bool, string) {
 		_, body, _ := get(t, ingest.URL()+"/metrics")
 		return strings.Contains(string(body), `tallyroll_ingest_messages_total{stream="HITS"} 10`), linesWith(string(body), "ingest_messages_total")
 	})
 	// Redis first, so that hits are read that cannot be committed.
 	redis.Pause()
 	publish(10)
-	stack.Eventually(t, 20*time.Second, "a worker that says what it waits for", func() (bool, string) {
+	stack.Eventually(t, soon, "a worker that says what it waits for", func() (bool, string) {
 		code, text, _ := get(t, ingest.URL()+"/readyz")
 		body := string(text)
 		return code == 503 && strings.Contains(body, "HITS") && strings.Contains(body, "commit"), body

@@ -47,6 +47,7 @@ func ask[T any](s *system, path string, params url.Values) T {
 // between: the list has the largest, with the totals of /v1/total, and the pages
 // of names have them all.
 func TestTopAndNames(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	const counters = 300
 	want := map[string]int64{}
@@ -60,7 +61,7 @@ func TestTopAndNames(t *testing.T) {
 		}
 		s.publish(strings.NewReader(b.String()), "--format", "ndjson", "--batch", "7")
 		published := time.Now()
-		stack.Eventually(t, 60*time.Second, "an answer that has all hits", func() (bool, string) {
+		stack.Eventually(t, 2*time.Minute, "an answer that has all hits", func() (bool, string) {
 			asOf := ask[topList](s, "/v1/top", url.Values{"window": {"1h"}}).AsOf
 			return asOf.After(published), asOf.String()
 		})

@@ -118,6 +118,7 @@ func shardKey(i int) string { return fmt.Sprintf("{%d}", i%16) }
 func (s *system) stall(l *load) func() time.Duration {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	last, oldest := time.Now(), time.Duration(0)
+	keys := l.names()[:few]
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		tick := time.NewTicker(50 * time.Millisecond)
@@ -128,7 +129,7 @@ func (s *system) stall(l *load) func() time.Duration {
 				return
 			case <-tick.C:
 			}
-			answer, err := s.ask(l.names())
+			answer, err := s.ask(keys)
 			oldest = max(oldest, time.Since(last))
 			if err == nil {
 				last = answer.AsOf

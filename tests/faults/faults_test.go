@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { stack.Main(m) }
 
 // recovery bounds every wait for counting to go on.
-const recovery = 60 * time.Second
+const recovery = 2 * time.Minute
 
 // full reports whether the long selection was asked for.
 func full() bool { return os.Getenv("FAULTS") == "full" }
@@ -145,12 +145,19 @@ func (s *system) progress(l *load) time.Duration {
 func (s *system) countedUpTo(l *load, at time.Time) time.Duration {
 	s.t.Helper()
 	began := time.Now()
+	all := l.names()
 	stack.Eventually(s.t, recovery, "as_of to pass "+at.Format(time.StampMilli), func() (bool, string) {
-		answer, err := s.ask(l.names())
-		if err != nil {
-			return false, err.Error()
+		// Most looks come too early, and a few counters tell that for less: more of them can only have an older as_of.
+		for _, asked := range [][]string{all[:min(few, len(all))], all} {
+			answer, err := s.ask(asked)
+			if err != nil {
+				return false, err.Error()
+			}
+			if !answer.AsOf.After(at) {
+				return false, "as_of " + answer.AsOf.Format(time.StampMilli)
+			}
 		}
-		return answer.AsOf.After(at), "as_of " + answer.AsOf.Format(time.StampMilli)
+		return true, ""
 	})
 	return time.Since(began)
 }

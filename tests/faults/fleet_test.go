@@ -176,7 +176,7 @@ func TestFleetRollingRestart(t *testing.T) {
 // until the returned function is called.
 func (s *system) watchAge(l *load) (end func() []time.Duration) {
 	stop, looks := make(chan struct{}), make(chan []time.Duration)
-	keys := l.names()[:20] // on every shard, nearly
+	keys := l.names()[:few]
 	go func() {
 		var out []time.Duration
 		tick := time.NewTicker(50 * time.Millisecond)

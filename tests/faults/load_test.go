@@ -23,6 +23,7 @@ import (
 const (
 	publishers = 4
 	counters   = 300  // of a load that is not told otherwise
+	few        = 20   // of them: on every shard, nearly
 	batch      = 20   // most hits of one message
 	maxKeys    = 1000 // of one question: the default of QUERY_MAX_KEYS
 )

@@ -72,7 +72,7 @@ func (s *system) stream(ctx context.Context) jetstream.Stream {
 // answers about their time say that they are incomplete.
 func TestStreamPurged(t *testing.T) {
 	t.Parallel()
-	s := start(t, "INGEST_MAX_COMMANDS=12") // so that a worker without Redis soon reads no more
+	s := start(t, "INGEST_MAX_COMMANDS=48") // so that a worker without Redis soon reads no more
 	ctx, cancel := context.WithTimeout(t.Context(), 5*recovery)
 	defer cancel()
 	l := newSpreadLoad(s, "c", true, 5000, 0) // that do not coalesce: so few commands hold few of them

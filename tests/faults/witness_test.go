@@ -85,7 +85,10 @@ func (w *witness) collectOf(js jetstream.JetStream, stream string) {
 		w.t.Fatal(err)
 	}
 	defer messages.Stop()
-	prefix := strings.TrimSuffix(handle.CachedInfo().Config.Subjects[0], ">")
+	prefix := "" // a copy has no subjects of its own
+	if subjects := handle.CachedInfo().Config.Subjects; len(subjects) > 0 {
+		prefix = strings.TrimSuffix(subjects[0], ">")
+	}
 	for left := uint64(1); left > 0; {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {

@@ -1,10 +1,12 @@
 package stack
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -32,14 +34,11 @@ func Main(m *testing.M) {
 
 // Build is the path of the program cmd/<name>, built at most once per test
 // process, with the race detector where the tests have it. TALLYROLL_BIN names
-// a directory of ready binaries to use instead.
+// a directory of ready binaries to use instead, as `make test` does.
 func Build(t testing.TB, name string) string {
 	t.Helper()
 	if dir := os.Getenv("TALLYROLL_BIN"); dir != "" {
-		path, err := filepath.Abs(filepath.Join(dir, name))
-		if err == nil {
-			_, err = exec.LookPath(path)
-		}
+		path, err := ready(dir, name)
 		if err != nil {
 			t.Fatalf("TALLYROLL_BIN=%q has no program %s: %v", dir, name, err)
 		}
@@ -49,17 +48,33 @@ func Build(t testing.TB, name string) string {
 	if raceEnabled {
 		flags = append(flags, "-race")
 	}
-	return build(t, name, "tallyroll/cmd/"+name, flags...)
+	return build(t, name, "tallyroll/cmd/"+name, nil, flags...)
 }
 
 // NATSServer is the path of nats-server, built at most once per test process
 // from the module's own dependency: the release that is tested is the one in go.mod.
+// One in the directory TALLYROLL_BIN is used instead.
 func NATSServer(t testing.TB) string {
 	t.Helper()
-	return build(t, "nats-server", natsServerPackage)
+	if dir := os.Getenv("TALLYROLL_BIN"); dir != "" {
+		if path, err := ready(dir, "nats-server"); err == nil {
+			return path
+		}
+	}
+	// As the Makefile and the Dockerfile build, so that the dependencies are compiled once for all.
+	return build(t, "nats-server", natsServerPackage, []string{"CGO_ENABLED=0"}, "-trimpath")
 }
 
-func build(t testing.TB, name, pkg string, flags ...string) string {
+// ready is the path of a program in a directory.
+func ready(dir, name string) (string, error) {
+	path, err := filepath.Abs(filepath.Join(dir, name))
+	if err != nil {
+		return "", err
+	}
+	return exec.LookPath(path)
+}
+
+func build(t testing.TB, name, pkg string, env []string, flags ...string) string {
 	t.Helper()
 	builds.Lock()
 	if builds.dir == "" {
@@ -74,8 +89,15 @@ func build(t testing.TB, name, pkg string, flags ...string) string {
 	if !ok {
 		path := filepath.Join(builds.dir, name)
 		once = sync.OnceValues(func() (string, error) {
+			dir, err := moduleOf(name)
+			if err != nil {
+				return "", err
+			}
 			args := append(append([]string{"build"}, flags...), "-o", path, pkg)
-			if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			cmd := exec.Command("go", args...)
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), env...)
+			if out, err := cmd.CombinedOutput(); err != nil {
 				return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 			}
 			return path, nil
@@ -88,4 +110,27 @@ func build(t testing.TB, name, pkg string, flags ...string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// moduleOf is the directory of the module that a program belongs to. The tests of one
+// module may run programs of the other.
+func moduleOf(program string) (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "tallyroll").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module of %s: %w", program, err)
+	}
+	dir := strings.TrimSpace(string(out))
+	if program == "promql" {
+		dir = filepath.Join(dir, "cmd", program)
+	}
+	return dir, nil
+}
+
+// Command is a run of the program cmd/<name> that the test starts and waits for
+// itself; env are settings, KEY=value.
+func Command(ctx context.Context, t testing.TB, name string, args, env []string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, Build(t, name), args...)
+	cmd.Env = append(cleanEnv(), env...)
+	return cmd
 }

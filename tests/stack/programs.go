@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// NoWait among the settings given to [Ingest] and [Query]: do not wait until
+// NoWait among the settings given to [Ingest], [Query], [Collect] and [PromQL]: do not wait until
 // the program is ready. It is not passed on.
 const NoWait = "STACK_NO_WAIT=1"
 
@@ -23,7 +23,7 @@ func Terminal(columns int) string { return terminal + strconv.Itoa(columns) }
 
 const terminal = "STACK_TERMINAL="
 
-// Service is a running ingest or query.
+// Service is a running program that answers HTTP.
 type Service struct {
 	*Process
 	scheme string
@@ -43,12 +43,28 @@ func Query(t testing.TB, redis Endpoint, env ...string) *Service {
 	return service(t, "query", "QUERY_ADDR", nil, redis, env)
 }
 
+// Collect builds and starts cmd/collect against a NATS server, which may be nil. env are
+// further settings, KEY=value; the last one holds.
+func Collect(t testing.TB, nats Endpoint, env ...string) *Service {
+	t.Helper()
+	return service(t, "collect", "COLLECT_ADDR", nats, nil, env)
+}
+
+// PromQL builds and starts cmd/promql against a Redis, which may be nil. env are
+// further settings, KEY=value; the last one holds.
+func PromQL(t testing.TB, redis Endpoint, env ...string) *Service {
+	t.Helper()
+	return service(t, "promql", "PROMQL_ADDR", nil, redis, env)
+}
+
 func service(t testing.TB, name, addrKey string, nats, redis Endpoint, env []string) *Service {
 	t.Helper()
 	s := &Service{scheme: "http://"}
 	wait := !slices.Contains(env, NoWait)
 	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool { return e == NoWait })
-	if slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "QUERY_TLS_CERT=") && !strings.HasSuffix(e, "=") }) {
+	if slices.ContainsFunc(env, func(e string) bool {
+		return (strings.HasPrefix(e, "QUERY_TLS_CERT=") || strings.HasPrefix(e, "COLLECT_TLS_CERT=")) && !strings.HasSuffix(e, "=")
+	}) {
 		s.scheme = "https://"
 	}
 	columns := 0

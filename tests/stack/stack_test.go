@@ -139,7 +139,7 @@ func TestProcess(t *testing.T) {
 			t.Error("it went on writing")
 		}
 		p.Resume()
-		Eventually(t, 10*time.Second, "more ticks", func() (bool, string) { return len(p.Logs()) > before, "none" })
+		Eventually(t, 2*time.Minute, "more ticks", func() (bool, string) { return len(p.Logs()) > before, "none" })
 		p.Kill()
 	})
 	t.Run("wait sees it end", func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestRedisKeepsData(t *testing.T) {
 	// A killed Redis keeps what it had written to its file, synced or not: the
 	// kernel has it. What Redis itself still holds goes with it, so wait for the write.
 	set("kept:c")
-	Eventually(t, 10*time.Second, "the append-only file", func() (bool, string) {
+	Eventually(t, 2*time.Minute, "the append-only file", func() (bool, string) {
 		info := c.InfoMap(ctx, "persistence").Item("Persistence", "aof_buffer_length")
 		return info == "0", info
 	})
@@ -314,7 +314,7 @@ func TestNATSKeepsStream(t *testing.T) {
 			// The connection made before comes back to the same address by itself.
 			// A request that went out as the server went down is never answered,
 			// so each has a limit of its own.
-			Eventually(t, 30*time.Second, "the stream", func() (bool, string) {
+			Eventually(t, 2*time.Minute, "the stream", func() (bool, string) {
 				once, cancel := context.WithTimeout(ctx, time.Second)
 				defer cancel()
 				info, err := s.Info(once)
@@ -352,11 +352,13 @@ func TestBuild(t *testing.T) {
 		}
 	})
 	t.Run("a program that does not build", func(t *testing.T) {
+		t.Setenv("TALLYROLL_BIN", "")
 		if said := failing(t, func(t testing.TB) { Build(t, "nosuch") }); !strings.Contains(said, "build tallyroll/cmd/nosuch") {
 			t.Errorf("said %q", said)
 		}
 	})
 	t.Run("once", func(t *testing.T) {
+		t.Setenv("TALLYROLL_BIN", t.TempDir())
 		first := NATSServer(t)
 		before, err := os.Stat(first)
 		if err != nil {

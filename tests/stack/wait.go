@@ -6,11 +6,17 @@ import (
 	"time"
 )
 
-// pollEvery is short beside anything that tests wait for (a flush interval is
-// 250 ms) and long beside one check (a request on loopback).
-const pollEvery = 10 * time.Millisecond
+// Looks are pollEvery apart, which is short beside anything that tests wait for (a
+// flush interval is 250 ms). After a look that takes long, such as a question about
+// hundreds of counters, comes a pause of restFor times that, up to restMost: a test
+// that waits must not take the processor from what it waits for.
+const (
+	pollEvery = 10 * time.Millisecond
+	restFor   = 3
+	restMost  = 150 * time.Millisecond
+)
 
-// Eventually waits until cond is true, asking every 10 ms, and fails the test
+// Eventually waits until cond is true, asking again and again, and fails the test
 // after timeout with the state that cond saw last. what completes "waiting for …".
 func Eventually(t testing.TB, timeout time.Duration, what string, cond func() (ok bool, state string)) {
 	t.Helper()
@@ -22,16 +28,15 @@ func Eventually(t testing.TB, timeout time.Duration, what string, cond func() (o
 // poll asks cond until it is true, the time is up or done is closed. It asks
 // once more then, so that what happened just before is not missed.
 func poll(timeout time.Duration, done <-chan struct{}, cond func() (bool, string)) error {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	for {
+		began := time.Now()
 		if ok, _ := cond(); ok {
 			return nil
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(min(max(pollEvery, restFor*time.Since(began)), restMost)):
 			continue
 		case <-deadline.C:
 			ok, state := cond()

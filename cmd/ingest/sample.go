@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
+)
+
+// sample is a message of a trial.
+type sample struct {
+	line            int
+	stream, subject string
+	stored          time.Time
+	headers         map[string]string
+	body            []byte
+}
+
+// maxSample is the longest line, which is also the largest message that a NATS server can be set to take.
+const maxSample = 64 << 20
+
+// aboutNext is a line about the message on the next line that is none, such as "# subject: orders.eu.created".
+var aboutNext = regexp.MustCompile(`^#[ \t]*([A-Za-z][A-Za-z0-9_-]*):[ \t]*(.*)$`)
+
+// readSamples calls each with every message. Lines that begin with # are about the message that follows: its stream,
+// subject, stored (an RFC 3339 time) and its headers. An empty line after these is a message without a body; other
+// empty lines, and # without a name and a colon, are skipped.
+func readSamples(in io.Reader, defaults sample, each func(sample) error) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxSample)
+	next, about := defaults, false
+	number := 0
+	for lines.Scan() {
+		number++
+		line := bytes.TrimSuffix(lines.Bytes(), []byte{'\r'})
+		if bytes.HasPrefix(line, []byte{'#'}) {
+			said := aboutNext.FindStringSubmatch(string(line))
+			if said == nil {
+				continue
+			}
+			about = true
+			err := next.set(said[1], strings.TrimSpace(said[2]))
+			if err != nil {
+				return boot.UsageError{Err: fmt.Errorf("line %d: %w", number, err)}
+			}
+			continue
+		}
+		if len(line) == 0 && !about {
+			continue
+		}
+		next.line, next.body = number, line
+		err := next.complete()
+		if err != nil {
+			return boot.UsageError{Err: fmt.Errorf("line %d: %w", number, err)}
+		}
+		err = each(next)
+		if err != nil {
+			return err
+		}
+		next, about = defaults, false
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return boot.UsageError{Err: fmt.Errorf("line %d is longer than %d bytes, the most that a message can have", number+1, maxSample)}
+	}
+	return lines.Err()
+}
+
+// set takes a line about the next message.
+func (s *sample) set(name, text string) (err error) {
+	switch name {
+	case "stream":
+		s.stream = text
+	case "subject":
+		s.subject = text
+		err = checkSubject(text)
+	case "stored":
+		var at int64
+		at, err = hit.ParseTime(text)
+		if err == nil {
+			err = hit.CheckTime(at)
+		}
+		if err != nil {
+			return fmt.Errorf("stored %q: allowed is a time such as 2026-11-21T10:00:00Z", text)
+		}
+		s.stored = time.UnixMilli(at)
+	default:
+		if s.headers == nil {
+			s.headers = make(map[string]string)
+		}
+		s.headers[name] = text
+	}
+	return err
+}
+
+func (s *sample) complete() error {
+	switch {
+	case s.stream == "":
+		return errors.New("the message's stream is not known: give --stream, or # stream: NAME on a line before")
+	case s.subject == "":
+		return errors.New("the message's subject is not known: give --subject, or # subject: NAME on a line before")
+	}
+	return nil
+}
+
+func checkSubject(text string) error {
+	for token := range strings.SplitSeq(text, ".") {
+		if token == "" || strings.ContainsAny(token, "*> \t") {
+			return fmt.Errorf("subject %q: allowed is a subject without wildcards, such as orders.eu.created", text)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/consume"
+	"tallyroll/internal/hit"
+	"tallyroll/internal/rules"
+)
+
+// tryMode is --try, which shows what rules make of messages. It needs no servers.
+func tryMode(settings *consume.Settings) boot.Mode {
+	return boot.Mode{
+		Name: "try",
+		Help: "FILE [--stream NAME] [--subject NAME] reads messages from standard input, one per line, and prints what the rules in FILE would count: exit code 0 if everything, 1 if some of it is rejected.",
+		Run: func(args []string) (int, error) {
+			err := boot.Parse(settings)
+			if err != nil {
+				return 0, err
+			}
+			return try(args, settings.HitLimits(), os.Stdin, os.Stdout, time.Now())
+		},
+	}
+}
+
+// try reads messages from in and prints to out what becomes of them.
+func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time.Time) (code int, err error) {
+	file, defaults, err := tryFlags(args)
+	if err != nil {
+		return 0, boot.UsageError{Err: err}
+	}
+	text, err := readRules(file)
+	if err != nil {
+		return 0, boot.UsageError{Err: err}
+	}
+	set, err := rules.Parse(file, text)
+	if err != nil {
+		return 0, boot.UsageError{Err: err}
+	}
+	stream, subject := set.Only()
+	if defaults.stream == "" {
+		defaults.stream = stream
+	}
+	if defaults.subject == "" {
+		defaults.subject = subject
+	}
+	defaults.stored = now
+	t := &trial{set: set, limits: limits, out: out, decoders: map[string]*rules.Decoder{}, counters: map[string]bool{}, reasons: map[hit.Reason]int{}}
+	err = readSamples(in, defaults, t.message)
+	if err != nil {
+		return 0, err
+	}
+	return t.end()
+}
+
+func tryFlags(args []string) (file string, defaults sample, err error) {
+	flags := flag.NewFlagSet("try", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&file, "try", "", "")
+	flags.StringVar(&defaults.stream, "stream", "", "")
+	flags.StringVar(&defaults.subject, "subject", "", "")
+	err = flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		err = errors.New("see ingest --help")
+	case err == nil && flags.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q: messages are read from standard input", flags.Arg(0))
+	case err == nil && file == "":
+		err = errors.New("--try: allowed is a rules file")
+	case err == nil && defaults.subject != "":
+		err = checkSubject(defaults.subject)
+	}
+	return file, defaults, err
+}
+
+// readRules reads at most one byte more than a rules file may have.
+func readRules(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, rules.MaxFile+1))
+}
+
+// trial prints what becomes of messages, and sums it up.
+type trial struct {
+	set      *rules.Set
+	limits   hit.Limits
+	out      io.Writer
+	decoders map[string]*rules.Decoder // by stream
+
+	messages, hits, unmet int
+	counters              map[string]bool
+	reasons               map[hit.Reason]int
+}
+
+func (t *trial) message(s sample) error {
+	d := t.decoders[s.stream]
+	if d == nil {
+		d = rules.NewDecoder(t.set.For(s.stream), t.limits)
+		t.decoders[s.stream] = d
+	}
+	m := rules.Message{Subject: s.subject, Counter: s.subject, Stored: s.stored.UnixMilli(), Body: s.body}
+	if len(s.headers) > 0 {
+		m.Header = func(name string) string { return s.headers[name] }
+	}
+	hits, rejects, unmet := d.Decode(m)
+	t.messages++
+	t.hits += len(hits)
+	t.unmet += unmet
+	var text strings.Builder
+	for _, h := range hits {
+		t.counters[string(h.Counter)] = true
+		fmt.Fprintf(&text, "%d\tcounted\t%s\t%d\t%s\n", s.line, h.Counter, h.N, time.UnixMilli(h.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"))
+	}
+	for _, r := range rejects {
+		t.reasons[r.Reason]++
+		fmt.Fprintf(&text, "%d\trejected\t%s\titem %d\t%s\n", s.line, r.Reason, r.Item, r.Detail)
+	}
+	if unmet > 0 {
+		fmt.Fprintf(&text, "%d\tleft out by when\t%d\n", s.line, unmet)
+	}
+	if text.Len() == 0 {
+		fmt.Fprintf(&text, "%d\tnothing\n", s.line)
+	}
+	_, err := io.WriteString(t.out, text.String())
+	return err
+}
+
+// end prints the sum.
+func (t *trial) end() (code int, err error) {
+	rejected := 0
+	var reasons []string
+	for _, reason := range slices.Sorted(maps.Keys(t.reasons)) {
+		rejected += t.reasons[reason]
+		reasons = append(reasons, fmt.Sprintf("%s %d", reason, t.reasons[reason]))
+	}
+	sum := fmt.Sprintf("%d messages: %d hits on %d counters, %d rejected", t.messages, t.hits, len(t.counters), rejected)
+	if rejected > 0 {
+		sum += " (" + strings.Join(reasons, ", ") + ")"
+		code = boot.ExitFailure
+	}
+	_, err = fmt.Fprintf(t.out, "%s, %d left out by when\n", sum, t.unmet)
+	return code, err
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/storage"
+
+	"tallyroll/internal/window"
+)
+
+// maxLag is how far as_of may lag behind before a line ends: a worker that is well moves it every second.
+const maxLag = 10 * time.Second
+
+// selection is what a selector needs: samples stamped after from and up to to (Unix milliseconds).
+type selection struct {
+	from, to int64
+	window   time.Duration // the range of the selector: [1h]; 0 if it has none
+	function string        // around the selector
+}
+
+// selectionOf undoes what the engine has added to the time of the first evaluation. Without a range, the
+// latest cell that was complete by then is wanted, wherever the tier's cells begin.
+func (q *querier) selectionOf(hints *storage.SelectHints) selection {
+	s := selection{from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, function: hints.Func}
+	if s.window == 0 {
+		s.from += (q.lookback() - maxLag).Milliseconds()
+	}
+	return s
+}
+
+// sums reports whether the samples are only added up. Then each hit has to be in one of
+// them, and their cells may differ in length.
+func (s selection) sums() bool { return s.window > 0 && s.function == "sum_over_time" }
+
+// read returns the series of the counters that have hits in the selection.
+func (q *querier) read(ctx context.Context, counters []string, sel selection) (*seriesSet, error) {
+	parts, err := q.parts(ctx, counters, sel)
+	if err != nil {
+		return nil, err
+	}
+	set := &seriesSet{at: -1}
+	if len(parts) == 0 {
+		return set, nil
+	}
+	set.warnings = warningsOf(sel, parts)
+	for i, counter := range counters {
+		points, hits := pointsOf(parts, i, sel)
+		if hits {
+			set.series = append(set.series, &storage.SeriesEntry{Lset: seriesLabels(counter), SampleIteratorFn: points.iterator})
+		}
+	}
+	return set, nil
+}
+
+// part is a stretch of time, in whole cells of one tier, for all counters.
+type part struct {
+	series []window.Series // in the order of the counters
+	end    int64           // of its last complete cell
+}
+
+// parts reads the cells of the finest tier that holds the beginning of the selection. Where samples are
+// added up, cells of finer tiers follow from the last complete cell on, so that the sum
+// reaches as far as as_of. The parts share no moment, so a hit is in one of them at most, whenever
+// they are read.
+func (q *querier) parts(ctx context.Context, counters []string, sel selection) ([]part, error) {
+	var out []part
+	points := int64(0)
+	for from := sel.from; from < min(sel.to, q.now()); {
+		p, err := q.part(ctx, counters, from, sel)
+		var empty *window.EmptyError
+		if errors.As(err, &empty) {
+			break // it begins after now
+		}
+		if err != nil {
+			return nil, err
+		}
+		first := p.series[0]
+		if len(out) > 0 && (first.Tier.Cell >= out[len(out)-1].series[0].Tier.Cell || first.Range.From != from) {
+			break // nothing finer holds what is left
+		}
+		out = append(out, p)
+		points += int64(len(counters) * len(first.Counts))
+		if points > int64(q.service.settings.MaxSamples) {
+			return nil, tooManySamples(points, q.service.settings.MaxSamples)
+		}
+		if !sel.sums() || p.end <= first.Range.From {
+			break
+		}
+		from = p.end
+	}
+	return out, nil
+}
+
+// part reads the cells from a moment on.
+func (q *querier) part(ctx context.Context, counters []string, from int64, sel selection) (part, error) {
+	span := window.Between(from, sel.to)
+	if sel.to >= q.now() {
+		span.To = window.Now
+	}
+	questions := make([]window.SeriesQuestion, len(counters))
+	for i, counter := range counters {
+		questions[i] = window.SeriesQuestion{Counter: counter, Span: span, Held: true, Lead: sel.window == 0}
+	}
+	found, err := askRedis(ctx, func(ctx context.Context) ([]window.Series, error) { return q.service.reader.Series(ctx, questions) })
+	if err != nil {
+		return part{}, err
+	}
+	return part{found, completeEnd(found, sel.to)}, nil
+}
+
+// completeEnd returns where the last cell ends that is complete on all shards and ends by the
+// given moment. It is the same for all counters, or sums over them would miss some.
+func completeEnd(found []window.Series, by int64) int64 {
+	first := found[0]
+	by = min(by, first.Range.To)
+	for _, s := range found {
+		by = min(by, s.AsOf)
+	}
+	if by <= first.Range.From {
+		return first.Range.From
+	}
+	return by - (by-first.Range.From)%first.Step.Milliseconds()
+}
+
+// now is Redis's clock, as far as it is known: keys expire by that.
+func (q *querier) now() int64 {
+	ahead, _ := q.service.reader.ClockDifference()
+	return time.Now().Add(ahead).UnixMilli()
+}
+
+// pointsOf returns the samples of a counter, and reports whether any has hits.
+func pointsOf(parts []part, counter int, sel selection) (out points, hits bool) {
+	for _, p := range parts {
+		s := p.series[counter]
+		for i := s.Begun(); i < len(s.Counts); i++ {
+			end := s.Start(i + 1)
+			if end > p.end {
+				break
+			}
+			if end > sel.from || sel.window == 0 {
+				out = append(out, point{end, float64(s.Counts[i])})
+				hits = hits || s.Counts[i] > 0
+			}
+		}
+	}
+	if sel.window == 0 && len(out) > 0 {
+		out = append(out, end(out[len(out)-1], parts[0].series[0].Tier))
+	}
+	return out, hits
+}
+
+// end marks the series as ended when the next cell is overdue. Without the mark, the last value
+// would stay for as long as the engine looks back.
+func end(last point, t window.Tier) point {
+	return point{last.t + (t.Cell + maxLag).Milliseconds(), math.Float64frombits(value.StaleNaN)}
+}

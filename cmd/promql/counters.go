@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"tallyroll/internal/window"
+)
+
+// The one metric that there is, and its label.
+const (
+	metricName = "tallyroll_hits"
+	keyLabel   = "key"
+)
+
+// seriesLabels are the labels of a counter's series.
+func seriesLabels(counter string) labels.Labels {
+	return labels.FromStrings(model.MetricNameLabel, metricName, keyLabel, counter)
+}
+
+// keyMatchers returns the matchers of a selector that are about the key. It reports false if the others
+// leave nothing to select: every series has the same name, and no further label.
+func keyMatchers(matchers []*labels.Matcher) (keys []*labels.Matcher, any bool) {
+	for _, m := range matchers {
+		switch m.Name {
+		case keyLabel:
+			keys = append(keys, m)
+		case model.MetricNameLabel:
+			if !m.Matches(metricName) {
+				return nil, false
+			}
+		default:
+			if !m.Matches("") {
+				return nil, false
+			}
+		}
+	}
+	return keys, true
+}
+
+func matchesAll(matchers []*labels.Matcher, counter string) bool {
+	return !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(counter) })
+}
+
+// spelled returns the counters that the matchers spell out: that of key="a", or those of
+// key=~"a|b". It reports false if they spell out none, so that all names must be looked through.
+func spelled(matchers []*labels.Matcher) (counters []string, ok bool) {
+	for _, m := range matchers {
+		set := m.SetMatches()
+		if m.Type == labels.MatchEqual {
+			set = []string{m.Value}
+		}
+		if m.Type != labels.MatchEqual && (m.Type != labels.MatchRegexp || len(set) == 0) {
+			continue
+		}
+		for _, counter := range set {
+			if counter != "" && matchesAll(matchers, counter) {
+				counters = append(counters, counter)
+			}
+		}
+		slices.Sort(counters)
+		return slices.Compact(counters), true
+	}
+	return nil, false
+}
+
+// prefixOf is the longest beginning that the matchers demand of a name.
+func prefixOf(matchers []*labels.Matcher) (prefix string) {
+	for _, m := range matchers {
+		if p := m.Prefix(); m.Type == labels.MatchRegexp && len(p) > len(prefix) {
+			prefix = p
+		}
+	}
+	return prefix
+}
+
+// counters returns the counters of a selector. Those that it spells out need not exist. The error is a
+// *apiError if the query has touched too many by now.
+func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]string, error) {
+	keys, any := keyMatchers(matchers)
+	if !any {
+		return nil, nil
+	}
+	if out, ok := spelled(keys); ok {
+		q.touched += len(out)
+		if q.touched > q.service.settings.MaxCounters {
+			return nil, refused("this query touches %d counters: at most %d are allowed (PROMQL_MAX_COUNTERS): ask about fewer at once", q.touched, q.service.settings.MaxCounters)
+		}
+		return out, nil
+	}
+	prefix := prefixOf(keys)
+	names, more, err := q.names(ctx, prefix, q.service.settings.MaxCounters-q.touched)
+	if err != nil {
+		return nil, err
+	}
+	if more {
+		return nil, tooManyNames(prefix, q.service.settings.MaxCounters)
+	}
+	q.touched += len(names)
+	return slices.DeleteFunc(names, func(name string) bool { return !matchesAll(keys, name) }), nil
+}
+
+func tooManyNames(prefix string, most int) error {
+	which := "this query looks through all counters"
+	if prefix != "" {
+		which = fmt.Sprintf("this query looks through all counters that begin with %q", prefix)
+	}
+	return refused(`%s, and so touches more than %d, which is the most allowed (PROMQL_MAX_COUNTERS): name them with key="a" or key=~"a|b", or narrow them by a longer beginning, as in key=~"shop\\..*"; the largest counters are at /v1/top of query`, which, most)
+}
+
+// names returns at most most names with a prefix, in order, and reports whether there are more.
+func (q *querier) names(ctx context.Context, prefix string, most int) (names []string, more bool, err error) {
+	ask := window.NamesQuestion{Prefix: prefix, Limit: min(most+1, namesPage)}
+	for {
+		page, err := askRedis(ctx, func(ctx context.Context) (window.Names, error) { return q.service.reader.Names(ctx, ask) })
+		if err != nil {
+			return nil, false, err
+		}
+		names = append(names, page.Counters...)
+		if len(names) > most {
+			return names[:most], true, nil
+		}
+		if page.Next == "" {
+			return names, false, nil
+		}
+		ask.After = page.Next
+	}
+}
+
+// namesPage is how many names are read at a time; each costs up to two hash reads with the default tiers.
+const namesPage = 1000
+
+// known returns those of the counters that have hits in the longest window.
+func (q *querier) known(ctx context.Context, counters []string) ([]string, error) {
+	tiers := q.layout.Tiers
+	questions := make([]window.Question, len(counters))
+	for i, counter := range counters {
+		questions[i] = window.Question{Counter: counter, Span: window.Last(tiers[len(tiers)-1].Window)}
+	}
+	found, err := askRedis(ctx, func(ctx context.Context) (window.Answers, error) { return q.service.reader.Answer(ctx, questions) })
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for i, a := range found.Answers {
+		if a.Upper > 0 {
+			out = append(out, counters[i])
+		}
+	}
+	return out, nil
+}

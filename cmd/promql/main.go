@@ -1,0 +1,27 @@
+// Promql lets Prometheus's own query language, and so Grafana's built-in data source, read the
+// counters of a namespace. It is a module of its own, because the engine brings many
+// others with it.
+//
+//	HTTP ─▶ api (parameters) ─▶ promql.Engine ─▶ querier (counters, cells) ─▶ window ─▶ Redis
+package main
+
+import (
+	"context"
+	"os"
+
+	"tallyroll/internal/boot"
+)
+
+func main() {
+	var settings Settings
+	if !boot.Flags("promql", "answers PromQL about counters over Prometheus's HTTP API, from Redis.", &settings) {
+		return
+	}
+	boot.Main("promql", func(ctx context.Context) error {
+		boot.QuietRedis()
+		if err := boot.Parse(&settings); err != nil {
+			return err
+		}
+		return run(ctx, settings, settings.Log.New(os.Stderr))
+	})
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"tallyroll/internal/buildinfo"
+)
+
+// metrics are described in docs/metrics.md.
+type metrics struct {
+	registry       *prometheus.Registry
+	requestSeconds *prometheus.HistogramVec // by route and code
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "tallyroll", Subsystem: "promql", Name: "request_seconds",
+			Help:    "Seconds from a request's header to the end of its answer, by route and status.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}, []string{"route", "code"}),
+	}
+	m.registry.MustRegister(m.requestSeconds, buildinfo.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+
+	"tallyroll/tests/stack"
+)
+
+// quarter is a moment at the end of a cell of 15 minutes. It is so long ago that no finer cells are held:
+// those of a minute live for three hours and a few minutes at most.
+func quarter() time.Time { return time.Now().Add(-5 * time.Hour).Truncate(15 * time.Minute) }
+
+// Prometheus's own client asks, and gets what was counted.
+func TestPrometheusClient(t *testing.T) {
+	t.Parallel()
+	redis, at := stack.Redis(t), quarter()
+	seed(t, redis.Client(), time.Now(),
+		hit{"a", at.Add(-time.Minute), 5}, hit{"a", at.Add(-14 * time.Minute), 2}, hit{"a", at.Add(-50 * time.Minute), 1},
+		hit{"b", at.Add(-20 * time.Minute), 40}, hit{"b", at, 1000}) // at is in the next cell
+	client := clientOf(t, start(t, redis))
+
+	t.Run("instant", func(t *testing.T) {
+		for expr, want := range map[string]string{
+			`sum_over_time(tallyroll_hits{key="a"}[1h])`:         `{key="a"} => 8 @[T]`,
+			`sum_over_time(tallyroll_hits{key="a"}[30m])`:        `{key="a"} => 7 @[T]`,
+			`sum(sum_over_time(tallyroll_hits[1h]))`:             `{} => 48 @[T]`,
+			`topk(1, sum_over_time(tallyroll_hits[1h]))`:         `{key="b"} => 40 @[T]`,
+			`tallyroll_hits{key="a"}`:                            `tallyroll_hits{key="a"} => 7 @[T]`,
+			`tallyroll_hits{key="a"} offset 15m`:                 ``, // no hits near that time
+			`max_over_time(tallyroll_hits{key="a"}[1h])`:         `{key="a"} => 7 @[T]`,
+			`count_over_time(tallyroll_hits{key="a"}[1h])`:       `{key="a"} => 4 @[T]`, // cells without hits count
+			`sum_over_time(tallyroll_hits{key="nobody"}[1h])`:    ``,
+			`absent_over_time(tallyroll_hits{key="nobody"}[1h])`: `{key="nobody"} => 1 @[T]`,
+			`sum_over_time(other_metric[1h])`:                    ``,
+			`sum_over_time(tallyroll_hits{job="x"}[1h])`:         ``,
+			`sum_over_time(tallyroll_hits{key="a"}[1h]) / 0`:     `{key="a"} => +Inf @[T]`,
+		} {
+			value, _, _, err := client.Query(t.Context(), expr, at)
+			if err != nil {
+				t.Errorf("%s: %v", expr, err)
+				continue
+			}
+			if got := value.String(); got != strings.ReplaceAll(want, "T]", model.TimeFromUnix(at.Unix()).String()+"]") {
+				t.Errorf("%s is %q, want %q", expr, got, want)
+			}
+		}
+	})
+	t.Run("range", func(t *testing.T) {
+		over := v1.Range{Start: at.Add(-time.Hour), End: at.Add(15 * time.Minute), Step: 15 * time.Minute}
+		for expr, want := range map[string][]int{
+			`tallyroll_hits{key="b"}`:                             {0, 0, 0, 40, 0, 1000},
+			`sum_over_time(tallyroll_hits{key="b"}[15m])`:         {0, 0, 0, 40, 0, 1000},
+			`sum_over_time(tallyroll_hits{key="b"}[30m])`:         {0, 0, 0, 40, 40, 1000},
+			`sum(sum_over_time(tallyroll_hits{key=~"a|b"}[15m]))`: {0, 1, 0, 40, 7, 1000},
+			`max_over_time(tallyroll_hits{key="b"}[30m:15m])`:     {0, 0, 0, 40, 40, 1000},
+		} {
+			value, _, _, err := client.QueryRange(t.Context(), expr, over)
+			if err != nil {
+				t.Errorf("%s: %v", expr, err)
+				continue
+			}
+			matrix := value.(model.Matrix)
+			if len(matrix) != 1 || len(matrix[0].Values) != 6 {
+				t.Errorf("%s is %v, want one series of 6 points", expr, matrix)
+				continue
+			}
+			for i, n := range want {
+				if got := matrix[0].Values[i]; int(got.Value) != n || !got.Timestamp.Time().Equal(over.Start.Add(time.Duration(i)*over.Step)) {
+					t.Errorf("%s: point %d is %v, want %d", expr, i, got, n)
+				}
+			}
+		}
+	})
+	t.Run("lists", func(t *testing.T) {
+		names, _, _, err := client.LabelNames(t.Context(), nil, time.Time{}, time.Time{})
+		if err != nil || !slices.Equal(names, model.LabelNames{"__name__", "key"}) {
+			t.Errorf("names of labels: %q %v", names, err)
+		}
+		values, _, _, err := client.LabelValues(t.Context(), "key", nil, at, at)
+		if err != nil || len(values) != 2 || values[0] != "a" || values[1] != "b" {
+			t.Errorf("keys: %q %v", values, err)
+		}
+		values, _, _, err = client.LabelValues(t.Context(), "__name__", nil, at, at)
+		if err != nil || len(values) != 1 || values[0] != "tallyroll_hits" {
+			t.Errorf("metrics: %q %v", values, err)
+		}
+		values, warnings, _, err := client.LabelValues(t.Context(), "key", []string{`tallyroll_hits{key!="a"}`}, at, at, v1.WithLimit(1))
+		if err != nil || len(values) != 1 || values[0] != "b" || len(warnings) > 0 {
+			t.Errorf("keys but a: %q %q %v", values, warnings, err)
+		}
+		series, _, _, err := client.Series(t.Context(), []string{`{key=~"a|nobody"}`, `tallyroll_hits`}, at, at)
+		if err != nil || len(series) != 2 || series[0]["key"] != "a" || series[1]["key"] != "b" {
+			t.Errorf("series: %v %v", series, err)
+		}
+		build, err := client.Buildinfo(t.Context())
+		if err != nil || !strings.Contains(readFile(t, "go.mod"), "github.com/prometheus/prometheus v0."+strings.Replace(build.Version, ".", "", 1)+"\n") {
+			t.Errorf("build info: %+v %v", build, err)
+		}
+		metadata, err := client.Metadata(t.Context(), "", "")
+		if err != nil || len(metadata) != 0 {
+			t.Errorf("metadata: %v %v", metadata, err)
+		}
+	})
+}
+
+// A line shows the last whole cell, ends soon after as_of, and has no point before counting began.
+func TestLineEndsWithAsOf(t *testing.T) {
+	t.Parallel()
+	redis, at := stack.Redis(t), quarter()
+	asOf, since := at.Add(20*time.Minute), at.Add(-40*time.Minute) // five minutes into a cell; five minutes before the end of one
+	seedFrom(t, redis.Client(), cursorAt(since, asOf), hit{"a", at.Add(-time.Minute), 7}, hit{"a", at.Add(16 * time.Minute), 100})
+	promql := start(t, redis)
+	value, _, _, err := clientOf(t, promql).QueryRange(t.Context(), "tallyroll_hits", v1.Range{Start: at.Add(-time.Hour), End: time.Now(), Step: 5 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := value.(model.Matrix)[0].Values
+	first, last := values[0].Timestamp.Time(), values[len(values)-1].Timestamp.Time()
+	if !first.Equal(at.Add(-30*time.Minute)) || !last.Equal(at.Add(30*time.Minute)) {
+		t.Errorf("the line goes from %s to %s, want %s to %s", first, last, at.Add(-30*time.Minute), at.Add(30*time.Minute))
+	}
+	for _, v := range values {
+		want := 0
+		if !v.Timestamp.Time().Before(at) && v.Timestamp.Time().Before(at.Add(15*time.Minute)) {
+			want = 7
+		}
+		if int(v.Value) != want {
+			t.Errorf("%v, want %d: the hits at the end are in a cell that is not complete", v, want)
+		}
+	}
+
+	_, young := get(t, promql, "query", url.Values{"query": {"sum_over_time(tallyroll_hits[1h])"}, "time": {at.Format(time.RFC3339)}})
+	if len(young.Infos) != 1 || !strings.Contains(young.Infos[0], "counting began at") {
+		t.Errorf("notes of a young namespace: %q", young.Infos)
+	}
+}
+
+// What is not right for this metric is said beside the answer.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	redis, at := stack.Redis(t), quarter()
+	cursor := cursorAt(at.Add(-240*time.Hour), time.Now())
+	cursor.IncompleteBefore = at.Add(-10 * time.Hour).UnixMilli()
+	seedFrom(t, redis.Client(), cursor, hit{"a", at.Add(-time.Minute), 7})
+	promql := start(t, redis)
+	for expr, want := range map[string]string{
+		`sum_over_time(tallyroll_hits[12h])`:     "known to be missing",
+		`sum_over_time(tallyroll_hits[9h])`:      "",
+		`rate(tallyroll_hits[1h])`:               "rate() is wrong for it",
+		`sum_over_time(tallyroll_hits[10m])`:     "shorter than the cells of 15m",
+		`sum_over_time(tallyroll_hits[15m])`:     "",
+		`sum_over_time(tallyroll_hits[1h])/3600`: "",
+	} {
+		status, answer := get(t, promql, "query", url.Values{"query": {expr}, "time": {at.Format(time.RFC3339)}})
+		if status != 200 || want == "" && len(answer.Warnings) > 0 || !strings.Contains(strings.Join(answer.Warnings, "\n"), want) {
+			t.Errorf("%s: status %d, warnings %q, want %q", expr, status, answer.Warnings, want)
+		}
+	}
+}
+
+// A panel of the last hour has cells of a minute, though its first windows begin more than an hour ago.
+func TestLastHourHasMinutes(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	promql := start(t, redis, stack.NoWait)
+	end := time.Now().Truncate(time.Minute)
+	var hits []hit
+	for i := range 62 {
+		hits = append(hits, hit{"a", end.Add(-time.Duration(i)*time.Minute - time.Second), int64(i + 1)})
+	}
+	seed(t, redis.Client(), time.Now(), hits...)
+	promql.WaitReady()
+	over := v1.Range{Start: end.Add(-time.Hour), End: end, Step: time.Minute}
+	value, warnings, _, err := clientOf(t, promql).QueryRange(t.Context(), `sum_over_time(tallyroll_hits{key="a"}[1m])`, over)
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v %q", err, warnings)
+	}
+	values := value.(model.Matrix)[0].Values
+	if len(values) != 61 {
+		t.Fatalf("%d points, want 61: %v", len(values), values)
+	}
+	for i, v := range values {
+		if want := model.SampleValue(61 - i); v.Value != want {
+			t.Errorf("point %d is %v, want %v", i, v, want)
+		}
+	}
+}

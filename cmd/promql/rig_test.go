@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+const namespace = "test"
+
+// hit is n hits of a counter at a moment.
+type hit struct {
+	key string
+	at  time.Time
+	n   int64
+}
+
+// seed counts hits as a worker would that has counted for ten days, and says that the stream is counted up to asOf.
+func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hit) {
+	t.Helper()
+	seedFrom(t, client, cursorAt(asOf.Add(-240*time.Hour), asOf), hits...)
+}
+
+// cursorAt is a stream that began at a moment and is counted up to another one.
+func cursorAt(began, asOf time.Time) window.Cursor {
+	return window.Cursor{Created: began.UnixNano(), Seq: 1, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli()}
+}
+
+func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, hits ...hit) {
+	t.Helper()
+	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout := window.Layout{Tiers: tiers, Shards: 4}
+	ctx, store := t.Context(), window.NewStore(client, namespace)
+	if err := store.EnsureLayout(ctx, layout); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.AddStream(ctx, "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	batch := window.NewBatch(layout)
+	for _, h := range hits {
+		batch.Add([]byte(h.key), window.HashCounter([]byte(h.key)), h.at.UnixMilli(), cursor.AsOf, h.n)
+	}
+	for shard := range layout.Shards {
+		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// start runs the program against a Redis.
+func start(t testing.TB, redis stack.Endpoint, env ...string) *stack.Service {
+	t.Helper()
+	return stack.PromQL(t, redis, append([]string{"TALLYROLL_NAMESPACE=" + namespace}, env...)...)
+}
+
+// clientOf is Prometheus's own client.
+func clientOf(t testing.TB, s *stack.Service) v1.API {
+	t.Helper()
+	client, err := api.NewClient(api.Config{Address: s.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v1.NewAPI(client)
+}
+
+// answerOf is an answer as it is sent.
+type answerOf struct {
+	Status    string
+	ErrorType string
+	Error     string
+	Data      json.RawMessage
+	Warnings  []string
+	Infos     []string
+}
+
+// get asks for a path below /api/v1.
+func get(t testing.TB, s *stack.Service, path string, params url.Values) (int, answerOf) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/api/v1/"+path+"?"+params.Encode(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return send(t, req)
+}
+
+func send(t testing.TB, req *http.Request) (int, answerOf) {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out answerOf
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatalf("%s: %d %s: %v", req.URL, resp.StatusCode, text, err)
+	}
+	return resp.StatusCode, out
+}
+
+func readFile(t testing.TB, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+)
+
+// service is what the handlers share.
+type service struct {
+	settings Settings
+	reader   *window.Reader
+	engine   *promql.Engine
+	slots    slots // of the engine
+	parser   parser.Parser
+	metrics  *metrics
+	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+}
+
+// failureLines is how many failed requests are logged per minute.
+const failureLines = 5
+
+// run listens at once, whether Redis answers or not, and answers until ctx ends. It finishes the
+// requests under way before it closes the connections to Redis.
+func run(ctx context.Context, settings Settings, log zerolog.Logger) error {
+	listener, err := boot.Listen("PROMQL_ADDR", settings.Addr)
+	if err != nil {
+		return err
+	}
+	client := settings.Redis.Client()
+	defer client.Close()
+	s := newService(window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings, log)
+	defer s.engine.Close()
+
+	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
+		Bool("tokens", settings.Tokens.Required()).Str("url", "http://"+listener.Addr().String()).Msg("started")
+	patient := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
+	if err := boot.Serve(ctx, listener, s.handler(), "", "", boot.LogErrors(log), patient); err != nil {
+		return err
+	}
+	log.Info().Msg("stopped")
+	return nil
+}
+
+func newService(reader *window.Reader, settings Settings, log zerolog.Logger) *service {
+	reader.MaxCells, reader.MaxPoints = settings.MaxCells, int64(settings.MaxSamples)
+	p, slots := parser.NewParser(parser.Options{}), newSlots(settings.Concurrency)
+	return &service{
+		settings: settings, reader: reader, parser: p, slots: slots, metrics: newMetrics(),
+		engine: promql.NewEngine(promql.EngineOpts{
+			Logger:     slog.New(slog.DiscardHandler), // what it logs are errors that it also returns
+			MaxSamples: settings.MaxSamples,
+			Timeout:    settings.Timeout, EnableAtModifier: true, EnableNegativeOffset: true,
+			ActiveQueryTracker:       slots,
+			NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
+			Parser:                   p,
+		}),
+		failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute}),
+	}
+}
+
+// handler is the whole service.
+func (s *service) handler() http.Handler {
+	mux := http.NewServeMux()
+	for path, find := range map[string]finder{
+		"/api/v1/query":       s.query,
+		"/api/v1/query_range": s.queryRange,
+		"/api/v1/labels":      s.labels,
+		"/api/v1/series":      s.series,
+	} {
+		mux.Handle("GET "+path, s.answer(find))
+		mux.Handle("POST "+path, s.answer(find))
+	}
+	mux.Handle("GET /api/v1/label/{name}/values", s.answer(s.labelValues))
+	mux.Handle("GET /api/v1/metadata", s.answer(s.metadata))
+	mux.Handle("GET /api/v1/status/buildinfo", s.answer(s.buildInfo))
+	mux.Handle("/api/", s.answer(func(r *http.Request) (found, error) {
+		return found{}, &apiError{http.StatusNotFound, "not_found", fmt.Sprintf("there is nothing for %s at %.64q: allowed are query, query_range, labels, label/<name>/values, series, metadata and status/buildinfo below /api/v1", r.Method, r.URL.Path)}
+	}))
+
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := askRedis(r.Context(), s.reader.Look); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
+	return s.edge(mux)
+}

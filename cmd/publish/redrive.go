@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/hit"
+)
+
+// fromRejects is what to publish again, and how.
+type fromRejects struct {
+	on      bool
+	reasons []hit.Reason // empty: those that can count
+	stream  string       // empty: all
+	ts      timing
+	dryRun  bool
+	subject string  // empty: where the refused message was
+	rate    float64 // rejects per second; 0: as fast as the stream acknowledges
+}
+
+// redriver publishes rejects again. The goroutine in walk owns it.
+type redriver struct {
+	fromRejects
+	js       jetstream.JetStream
+	rejected jetstream.Stream
+	log      zerolog.Logger
+	list     io.Writer // of --dry-run
+	out      *progress
+	pub      *publisher // nil with --dry-run
+	room     int        // bytes of the largest body
+	targets  targets
+	count    *redriven
+	listed   int
+	start    time.Time
+	paced    int64
+	warned   map[string]bool
+}
+
+// redrive publishes the rejects of HITS_REJECTED again that opts ask for:
+//
+//	HITS_REJECTED ─▶ assembly ─▶ [match] ─▶ remake ─▶ publisher ─▶ the stream that refused it
+//	      ▲                                              │ acknowledgements
+//	      └───────────────── delete ◀── finisher ◀───────┘
+//
+// When ctx ends it reads no more, and waits up to grace for what is under way.
+func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts fromRejects, list io.Writer, out *progress) (count *redriven, err error) {
+	count = &redriven{dryRun: opts.dryRun}
+	rejected, err := js.Stream(ctx, hit.RejectedStream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		count.noStream = true
+		return count, nil
+	case err != nil:
+		return count, fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
+	}
+	acks, giveUp := outliving(ctx, grace)
+	defer giveUp()
+	r := &redriver{
+		fromRejects: opts, js: js, rejected: rejected, log: log, list: list, out: out, count: count,
+		room: int(conn.MaxPayload()), targets: targets{js: js, subject: opts.subject}, start: time.Now(), warned: map[string]bool{},
+	}
+	if opts.dryRun {
+		return count, ended(ctx, r.walk(ctx))
+	}
+	finish := &finisher{js: js, rejected: rejected, fates: make(chan fate), count: count, done: func(r *reject) { out.stored(len(r.positions)) }}
+	finish.run(acks)
+	r.pub = newPublisher(conn, log, "", func(int) {})
+	r.pub.settled = func(what fate) {
+		select {
+		case finish.fates <- what:
+		case <-acks.Done():
+		}
+	}
+	go r.pub.run(acks) //nolint:errcheck // it keeps its error in cause
+	err = ended(ctx, r.walk(ctx))
+	count.cut = ctx.Err() != nil
+	r.pub.close()
+	<-r.pub.ended
+	close(finish.fates)
+	finish.wait()
+	count.messages, count.took = r.pub.tally.messages, time.Since(r.start)
+	unknown := count.unknown()
+	count.leaveSome("not acknowledged: run it again", unknown)
+	if count.messages > 0 {
+		count.rejects = rejectsOf(ctx, js, &r.pub.places)
+	}
+	cause := r.pub.cause
+	switch {
+	case cause != nil && !errors.Is(cause, context.Canceled):
+		return count, fmt.Errorf("%w (%d rejects are not acknowledged: run it again)", cause, unknown)
+	case err != nil:
+		return count, err
+	case unknown > 0:
+		return count, fmt.Errorf("interrupted: %d rejects are not acknowledged within %v: run it again, none counts twice", unknown, grace)
+	case count.kept > 0:
+		return count, fmt.Errorf("%d rejects are stored again and could not be removed from %s: %w", count.kept, hit.RejectedStream, count.keptWhy)
+	}
+	return count, nil
+}
+
+// ended makes nothing of the error that an interrupt brings.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// each takes a reject when it is its turn.
+func (r *redriver) each(ctx context.Context, one *reject) error {
+	r.count.found++
+	if len(r.reasons) > 0 && !slices.Contains(r.reasons, one.reason) || r.stream != "" && one.stream != r.stream {
+		r.out.stored(len(one.positions))
+		return nil
+	}
+	r.count.matching++
+	why, bodies, to, err := r.judge(ctx, one)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		r.count.leave(why)
+		r.out.stored(len(one.positions))
+		return nil
+	}
+	if r.dryRun {
+		return r.show(one)
+	}
+	if r.rate > 0 {
+		if err := r.pace(ctx); err != nil {
+			r.count.leave("not sent yet")
+			return err
+		}
+	}
+	one.open.Store(int32(len(bodies)))
+	for k, body := range bodies {
+		m := newMessage()
+		m.hits, m.once = body.hits, address(one, to.pattern, k, len(bodies))
+		m.body = append(m.body, body.body...)
+		if err := r.pub.submit(m); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// judge says what to send, and where; or why not.
+func (r *redriver) judge(ctx context.Context, one *reject) (why string, bodies []outgoing, to target, err error) {
+	if refused := one.helps(r.ts, time.Now()); refused != "" {
+		if len(r.reasons) == 0 {
+			return fmt.Sprintf("%s (%s; name it with --reason to send it all the same)", one.reason, refused), nil, to, nil
+		}
+		r.warn(fmt.Sprintf("%s: %s, unless the settings or the rules of ingest have changed", one.reason, refused))
+	}
+	bodies, err = one.bodies(r.ts)
+	if err != nil {
+		return fmt.Sprintf("%s (%v)", one.reason, err), nil, to, nil
+	}
+	if len(bodies) == 0 {
+		return fmt.Sprintf("%s (holds no hit)", one.reason), nil, to, nil
+	}
+	to, err = r.targets.of(ctx, one.stream)
+	if err != nil || to.why != "" {
+		return to.why, nil, to, err
+	}
+	for k, body := range bodies {
+		if len(body.body)+sizeOf(address(one, to.pattern, k, len(bodies)).header()) > r.room {
+			return fmt.Sprintf("%s (larger than a message of the server beside its headers: raise max_payload)", one.reason), nil, to, nil
+		}
+	}
+	return "", bodies, to, nil
+}
+
+// sizeOf is how many bytes headers take in a message.
+func sizeOf(h nats.Header) int {
+	size := len("NATS/1.0\r\n\r\n")
+	for name, values := range h {
+		for _, v := range values {
+			size += len(name) + len(": \r\n") + len(v)
+		}
+	}
+	return size
+}
+
+// warn logs each thing once.
+func (r *redriver) warn(text string) {
+	if !r.warned[text] {
+		r.warned[text] = true
+		r.log.Warn().Msg(text)
+	}
+}
+
+func (r *redriver) pace(ctx context.Context) error {
+	due := r.start.Add(time.Duration(float64(r.paced) / r.rate * float64(time.Second)))
+	r.paced++
+	select {
+	case <-time.After(time.Until(due)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+const (
+	maxListed  = 100 // rejects that --dry-run shows
+	shownBytes = 80  // of the body of each
+)
+
+// show lists a reject that would be sent.
+func (r *redriver) show(one *reject) error {
+	r.count.would++
+	r.listed++
+	if r.listed > maxListed {
+		if r.listed == maxListed+1 {
+			_, err := fmt.Fprintf(r.list, "… and more: only the first %d are listed\n", maxListed)
+			return err
+		}
+		return nil
+	}
+	body, more := one.body, ""
+	if len(body) > shownBytes {
+		body, more = body[:shownBytes], "…"
+	}
+	_, err := fmt.Fprintf(r.list, "%s\t%s %s:%s\t%s\t%q%s\n", one.reason, one.stream, one.sequence, one.item,
+		strings.ToValidUTF8(one.detail, "?"), body, more)
+	return err
+}

@@ -1,0 +1,485 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/hit"
+)
+
+// refuse stores a reject as a worker does: message seq of HITS, item 0, in parts if several bodies are given.
+func (r refusing) refuse(seq int, reason hit.Reason, bodies ...string) {
+	r.t.Helper()
+	for i, body := range bodies {
+		m := nats.NewMsg(hit.RejectedSubject + "HITS")
+		m.Data = []byte(body)
+		m.Header.Set(hit.HeaderReason, string(reason))
+		m.Header.Set(hit.HeaderDetail, "because")
+		m.Header.Set(hit.HeaderStream, "HITS")
+		m.Header.Set(hit.HeaderSequence, strconv.Itoa(seq))
+		m.Header.Set(hit.HeaderItem, "0")
+		m.Header.Set(hit.HeaderStored, time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano))
+		m.Header.Set(hit.HeaderCounter, "of.subject")
+		if len(bodies) > 1 {
+			m.Header.Set(hit.HeaderPart, fmt.Sprintf("%d/%d", i+1, len(bodies)))
+		}
+		if _, err := r.js.PublishMsg(r.t.Context(), m); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func (r refusing) redrive(ctx context.Context, list io.Writer, args ...string) *redriven {
+	r.t.Helper()
+	opts := mustParse(r.t, append([]string{"--from-rejects"}, args...)...)
+	conn, err := nats.Connect(r.broker.server.ClientURL(), connOptions()...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	count, err := redrive(ctx, conn, js, zerolog.Nop(), opts.rejects, list, newProgress(io.Discard))
+	if err != nil {
+		r.t.Errorf("%v: %v", args, err)
+	}
+	return count
+}
+
+func (r refusing) wantSent(got *redriven, again, before int64) {
+	r.t.Helper()
+	if got.again != again || got.before != before || got.unknown() != 0 {
+		r.t.Errorf("%v; want %d again and %d before", got, again, before)
+	}
+}
+
+// stored are the bodies in HITS, in order; those of arrays one by one.
+func (r refusing) stored() (out []string) {
+	r.t.Helper()
+	return r.bodies("HITS")
+}
+
+func (r refusing) bodies(stream string) (out []string) {
+	r.t.Helper()
+	s, err := r.js.Stream(r.t.Context(), stream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	state := s.CachedInfo().State
+	for seq := max(1, state.FirstSeq); seq <= state.LastSeq; seq++ {
+		m, err := s.GetMsg(r.t.Context(), seq)
+		if err == nil {
+			out = append(out, string(m.Data))
+		}
+	}
+	return out
+}
+
+func (r refusing) want(stream string, bodies ...string) {
+	r.t.Helper()
+	if got := r.bodies(stream); strings.Join(got, "\n") != strings.Join(bodies, "\n") {
+		r.t.Errorf("%s holds %q, want %q", stream, got, bodies)
+	}
+}
+
+func TestRedriveSendsARejectOnceAndRemovesIt(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	r.refuse(1, hit.TooLate, `{"key":"a","ts":1, "x":[1]}`)
+	r.refuse(2, hit.TooLate, `{"ts":1}`)
+	r.refuse(3, hit.BadKey, `{"key":""}`)
+	r.refuse(4, hit.Future, fmt.Sprintf(`{"key":"b","ts":%d}`, time.Now().Add(time.Hour).UnixMilli()))
+	r.refuse(5, hit.Future, `{"key":"c","ts":5}`) // its time has come
+	got := r.redrive(t.Context(), io.Discard)
+	r.wantSent(got, 1, 0)
+	r.want("HITS", `{"key":"c","ts":5}`)
+	for _, want := range []string{
+		"found 5 rejects, 5 match; sent 1 again in 1 messages in ", "; left 4: 1 bad_key (would be refused again as it is; name it with --reason to send it all the same), ",
+		"1 future (its time has not come: --ts now or stored; ", "2 too_late (counts only with --ts now or stored; ",
+	} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now", "--reason", "too_late"), 2, 0)
+	r.want("HITS", `{"key":"c","ts":5}`, `{"key":"a","x":[1]}`, `{"key":"of.subject"}`)
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "stored"), 1, 0)
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--reason", "bad_key,bad_json"), 1, 0)
+	r.want("HITS", `{"key":"c","ts":5}`, `{"key":"a","x":[1]}`, `{"key":"of.subject"}`, `{"key":"b","ts":1000000000000}`, `{"key":""}`)
+	r.want(hit.RejectedStream)
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 0, 0)
+}
+
+// A publish that was killed after a message was stored, and before its reject was removed, leaves exactly this.
+// The stream remembers ids for a moment only: they are not what the promise rests on.
+func TestRedriveFindsWhatAKilledOneHasStored(t *testing.T) {
+	t.Parallel()
+	for _, repeats := range []int{0, 1} { // a replay may also have stored the reject again
+		r := newRefusing(t)
+		_, err := r.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, Duplicates: 100 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.refuse(1, hit.TooLate, `{"key":"a"}`)
+		for range repeats {
+			r.refuse(1, hit.TooLate, `{"key":"a"}`)
+		}
+		r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 1, int64(repeats))
+		for known := true; known; { // until the stream has forgotten an id that is younger
+			probe := nats.NewMsg("hits.probe")
+			probe.Header.Set(nats.MsgIdHdr, "younger")
+			ack, err := r.js.PublishMsg(t.Context(), probe)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known = ack.Duplicate || ack.Sequence == 2
+			time.Sleep(10 * time.Millisecond)
+		}
+		r.refuse(1, hit.TooLate, `{"key":"a"}`)
+		r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 0, 1)
+		r.want("HITS", `{"key":"a"}`, "", "")
+		r.want(hit.RejectedStream)
+	}
+}
+
+// A refusal is believed only if the message that was there is the reject's own.
+func TestRedriveBelievesNoOtherMessage(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	r.refuse(7, hit.TooLate, `{"key":"a"}`)
+	name, _ := nameOf(nats.Header{
+		hit.HeaderStream: {"HITS"}, hit.HeaderSequence: {"7"}, hit.HeaderItem: {"0"}, hit.HeaderReason: {"x"},
+		hit.HeaderStored: {time.Unix(1e9, 7).UTC().Format(time.RFC3339Nano)},
+	}, time.Time{}, 0)
+	if _, err := r.js.Publish(t.Context(), "hits."+name, []byte("another")); err != nil {
+		t.Fatal(err)
+	}
+	got := r.redrive(t.Context(), io.Discard, "--ts", "now")
+	r.wantSent(got, 0, 0)
+	if !strings.Contains(got.String(), "another message has its subject") {
+		t.Error(got)
+	}
+	r.want(hit.RejectedStream, `{"key":"a"}`)
+}
+
+func TestRedriveSplitsWhatWasTooLarge(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	var large strings.Builder
+	for i := range 2*splitHits + 1 {
+		fmt.Fprintf(&large, "{\"key\":\"c-%d\"}\n", i)
+	}
+	large.WriteString("x\n")
+	body := large.String()
+	r.refuse(1, hit.TooLarge, body[:100], body[100:1000], body[1000:]) // in parts
+	got := r.redrive(t.Context(), io.Discard)
+	r.wantSent(got, 1, 0)
+	if got.messages != 4 {
+		t.Errorf("%d messages", got.messages)
+	}
+	all := strings.Join(r.stored(), "")
+	for i := range 2*splitHits + 1 {
+		if n := strings.Count(all, fmt.Sprintf(`"c-%d"`, i)); n != 1 {
+			t.Errorf("c-%d is there %d times", i, n)
+		}
+	}
+	r.want(hit.RejectedStream)
+
+	// Killed while it removed the parts: the first is left.
+	r.refuse(1, hit.TooLarge, body[:100], body[100:1000], body[1000:])
+	rejected, err := r.js.Stream(t.Context(), hit.RejectedStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, seq := range []uint64{6, 5} {
+		if err := rejected.DeleteMsg(t.Context(), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.wantSent(r.redrive(t.Context(), io.Discard), 0, 1)
+	r.want(hit.RejectedStream)
+
+	// Parts of which nothing was stored stay.
+	r.refuse(2, hit.TooLarge, "{}", "{}")
+	if err := rejected.DeleteMsg(t.Context(), 8); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.redrive(t.Context(), io.Discard); !strings.Contains(got.String(), "left 1: 1 parts of it are missing") {
+		t.Error(got)
+	}
+	r.want(hit.RejectedStream, "{}")
+}
+
+// A publish that was killed amid the pieces of a message has stored some of them.
+func TestRedriveStoresThePiecesThatAreMissing(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	var large strings.Builder
+	for i := range 3*splitHits + 5 {
+		fmt.Fprintf(&large, "{\"key\":\"c-%d\"}\n", i)
+	}
+	r.refuse(1, hit.TooLarge, large.String())
+	rejected, err := r.js.Stream(t.Context(), hit.RejectedStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := rejected.GetMsg(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, _ := new(assembly).add(rejectPart{header: m.Header, position: 1, data: m.Data})
+	pieces, err := one.bodies(keepTime)
+	if err != nil || len(pieces) != 4 {
+		t.Fatalf("%d pieces, %v", len(pieces), err)
+	}
+	for _, k := range []int{0, 2} {
+		to := address(one, "hits.>", k, len(pieces))
+		if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: to.subject, Header: to.header(), Data: pieces[k].body}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.redrive(t.Context(), io.Discard); got.again+got.before != 1 || got.unknown() != 0 {
+		t.Error(got)
+	}
+	all := strings.Join(r.stored(), "")
+	for i := range 3*splitHits + 5 {
+		if n := strings.Count(all, fmt.Sprintf(`"c-%d"`, i)); n != 1 {
+			t.Errorf("c-%d is there %d times", i, n)
+		}
+	}
+	r.want(hit.RejectedStream)
+}
+
+func TestAssembly(t *testing.T) {
+	t.Parallel()
+	header := func(part string, seq int) nats.Header {
+		h := nats.Header{hit.HeaderReason: {"too_large"}, hit.HeaderStream: {"S"}, hit.HeaderSequence: {strconv.Itoa(seq)}, hit.HeaderItem: {"0"}, hit.HeaderStored: {"2026-01-01T00:00:00Z"}}
+		if part != "" {
+			h.Set(hit.HeaderPart, part)
+		}
+		return h
+	}
+	a := assembly{}
+	add := func(part string, seq int, data string) string {
+		a.created = a.created.Add(1)
+		whole, strange := a.add(rejectPart{header(part, seq), uint64(a.created.Nanosecond()), []byte(data)})
+		switch {
+		case strange:
+			return "strange"
+		case whole == nil:
+			return ""
+		}
+		return fmt.Sprintf("%s %v", whole.body, whole.positions)
+	}
+	for _, step := range []struct{ part, data, want string }{
+		{"", "alone", "alone [1]"}, {"1/2", "a", ""}, {"1/2", "a", ""}, {"2/2", "b", "ab [2 3 4]"},
+		{"2/2", "b", ""}, {"1/2", "", "b [5 6]"}, {"0/2", "", "strange"}, {"3/2", "", "strange"}, {"x", "", "strange"}, {"1/100000000", "", "strange"},
+	} {
+		if got := add(step.part, 1, step.data); got != step.want {
+			t.Errorf("part %q: %q, want %q", step.part, got, step.want)
+		}
+	}
+	if len(a.waiting) != 0 || len(a.order) != 0 || a.bytes != 0 {
+		t.Errorf("%d wait with %d bytes", len(a.waiting), a.bytes)
+	}
+	for seq := range 3 { // parts of which the rest never comes do not fill the memory
+		add("1/2", seq, strings.Repeat("x", maxApart/2))
+	}
+	if a.dropped != 1 || len(a.order) != 2 || a.bytes > maxApart {
+		t.Errorf("%d dropped, %d wait with %d bytes", a.dropped, len(a.order), a.bytes)
+	}
+}
+
+func TestRedriveChoosesWhatAndWhere(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FIXED", Subjects: []string{"orders"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.refuse(1, hit.TooLarge, `{"key":"a"}`)
+	r.refuse(2, hit.BadJSON, `x`)
+	r.reject(3, "too_large") // of an earlier version: without item
+	for _, stream := range []string{"FIXED", "GONE"} {
+		m := nats.NewMsg(hit.RejectedSubject + stream)
+		m.Data = []byte(`{"key":"b"}`)
+		m.Header = nats.Header{hit.HeaderReason: {"too_large"}, hit.HeaderStream: {stream}, hit.HeaderSequence: {"1"}, hit.HeaderItem: {"0"}}
+		if _, err := r.js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var list bytes.Buffer
+	got := r.redrive(t.Context(), &list, "--dry-run", "--reason", "too_large")
+	if got.would != 1 || list.String() != "too_large\tHITS 1:0\tbecause\t\"{\\\"key\\\":\\\"a\\\"}\"\n" {
+		t.Errorf("%q, %v", list.String(), got)
+	}
+	r.want("HITS")
+	got = r.redrive(t.Context(), io.Discard, "--reason", "too_large,bad_json")
+	r.wantSent(got, 1, 0)
+	for _, want := range []string{
+		"found 5 rejects, 5 match", "1 no subject of stream FIXED has a wildcard: give --subject", "1 stream GONE is gone: give --subject",
+		"1 not written by ingest", "1 bad_json (not a JSON object: mend it and publish it)",
+	} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--stream", "GONE", "--subject", "hits.again", "--rate", "1000"), 1, 0)
+	r.want("HITS", `[{"key":"a"}]`, `[{"key":"b"}]`)
+}
+
+func TestRedriveWithoutRejects(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	if got := r.redrive(t.Context(), io.Discard).String(); !strings.HasPrefix(got, "found 0 rejects, 0 match; sent 0 again in 0 messages") {
+		t.Error(got)
+	}
+	if err := r.js.DeleteStream(t.Context(), hit.RejectedStream); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.redrive(t.Context(), io.Discard).String(); !strings.HasPrefix(got, "no stream HITS_REJECTED") {
+		t.Error(got)
+	}
+}
+
+func TestRedriveEndsAtAnInterrupt(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	for i := range 100 {
+		r.refuse(1+i, hit.TooLate, `{"key":"a"}`)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	stored, err := r.conn.SubscribeSync("hits.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan *redriven, 1)
+	go func() { done <- r.redrive(ctx, io.Discard, "--ts", "now", "--rate", "20") }()
+	if _, err := stored.NextMsg(ample); err != nil {
+		t.Fatal(err)
+	}
+	interrupt()
+	got := <-done
+	if !got.cut || got.again == 0 || int(got.again)+len(r.bodies(hit.RejectedStream)) != 100 || len(r.stored()) != int(got.again) {
+		t.Errorf("%v: %d are left and %d stored", got, len(r.bodies(hit.RejectedStream)), len(r.stored()))
+	}
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 100-got.again, 0)
+}
+
+func TestRedriveSurvivesARestartOfTheServer(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	const n = 200
+	var want []string
+	for i := range n {
+		want = append(want, fmt.Sprintf(`{"key":"%d"}`, i))
+		r.refuse(1+i, hit.TooLate, want[i])
+	}
+	stored, err := r.conn.SubscribeSync("hits.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan *redriven, 1)
+	go func() { done <- r.redrive(t.Context(), io.Discard, "--ts", "now", "--rate", "200") }()
+	for range 10 {
+		if _, err := stored.NextMsg(ample); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.broker.stop()
+	r.broker.start()
+	if got := <-done; got.again+got.before != n || got.kept != 0 || got.unknown() != 0 {
+		t.Error(got)
+	}
+	got := r.stored()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%d messages are stored: %q", len(got), got)
+	}
+	r.want(hit.RejectedStream)
+}
+
+func TestRedriveSaysWhatItCannotRemove(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	if err := r.js.DeleteStream(t.Context(), hit.RejectedStream); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: hit.RejectedStream, Subjects: []string{hit.RejectedSubject + ">"}, DenyDelete: true}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		r.refuse(1+i, hit.TooLarge, `{"key":"a"}`)
+	}
+	for range 2 {
+		conn := r.broker.connect(connOptions()...)
+		got, err := redrive(t.Context(), conn, r.js, zerolog.Nop(), mustParse(t, "--from-rejects").rejects, io.Discard, newProgress(io.Discard))
+		if err == nil || !strings.Contains(err.Error(), "3 rejects are stored again and could not be removed from HITS_REJECTED") || got.again+got.before != 3 {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+	if got := r.stored(); len(got) != 3 {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestTargetIn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ subjects, want string }{
+		{"hits.>", "hits.>"}, {"orders hitp.3.>", "hitp.3.>"}, {"web.*.hits.*", "web.redrive.hits.>"}, {"*.x", ">.x"}, {"orders", ""}, {"", ""},
+	} {
+		if got := targetIn("S", strings.Fields(c.subjects)); got.pattern != c.want || (got.why == "") != (c.want != "") {
+			t.Errorf("%q: %+v, want %q", c.subjects, got, c.want)
+		}
+	}
+}
+
+func TestRemake(t *testing.T) {
+	t.Parallel()
+	r := &reject{counter: `a"b`, stored: time.UnixMilli(77)}
+	for _, c := range []struct {
+		body string
+		ts   timing
+		want string
+	}{
+		{`{"key":"a", "ts":5}`, keepTime, `{"key":"a", "ts":5}`},
+		{"", keepTime, `{"key":"a\"b"}`},
+		{"{\n}", storedTime, `{"key":"a\"b","ts":77}`},
+		{`{"ts":"x","key":"a","\u0074s":1,"o":{"ts":1}}`, nowTime, `{"key":"a","o":{"ts":1}}`},
+		{`{"n" : 3 ,"key":"a"}`, storedTime, `{"n" : 3,"key":"a","ts":77}`},
+		{`{"x":"` + "\xff" + `","ts":1,"key":"a"}`, nowTime, `{"x":"` + "\xff" + `","key":"a"}`},
+		{`[{"key":"a"}]`, keepTime, ""},
+		{`{"key":"a"} x`, keepTime, ""},
+	} {
+		got, err := r.remake([]byte(c.body), c.ts)
+		if string(got) != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%q with %s: %q, %v; want %q", c.body, c.ts, got, err, c.want)
+		}
+	}
+	earlier := &reject{}
+	if _, err := earlier.remake([]byte(`{"n":1}`), keepTime); err != errNoCounter {
+		t.Error(err)
+	}
+	if _, err := earlier.remake([]byte(`{"key":"a"}`), storedTime); err != errNoStored {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,214 @@
+package boot
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A context is a JSON file of the nats command that says where and as whom to connect. Its fields
+// are read here and not by a library: those that there are connect by themselves, ignore fields that they do not
+// know, or bring a table printer and an expression language along.
+
+// natsContext is what a context says. The zero value says nothing.
+type natsContext struct {
+	servers NATSServers // not set if the context names none
+
+	user, password, token, creds, nkey string
+	jwt, seed                          string
+	cert, key, ca                      string
+	tlsFirst                           bool
+	inboxPrefix, jsDomain, jsAPIPrefix string
+}
+
+// contextNotes are the fields of a context that change neither where nor as whom a program connects.
+// Without jetstream_event_prefix, announcements of streams may not arrive, which costs a second.
+var contextNotes = []string{"name", "description", "color_scheme", "jetstream_event_prefix"}
+
+// contextForms says what NATS_CONTEXT allows.
+const contextForms = "the name of a context of the nats command, or a path with a slash to its file"
+
+// readContext reads the context that NATS_CONTEXT names. Errors quote names and paths of the file and
+// no other value, because it may be a secret.
+func readContext(name string) (natsContext, error) {
+	path, err := contextPath(name)
+	if err != nil {
+		return natsContext{}, err
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return natsContext{}, fmt.Errorf("%s (%w)", contextForms, err)
+	}
+	c, err := parseContext(text)
+	if err != nil {
+		return natsContext{}, fmt.Errorf("a context that can be used as a whole (%s: %w)", path, err)
+	}
+	return c, nil
+}
+
+// contextPath finds the file of a context where the nats command looks for it.
+func contextPath(name string) (string, error) {
+	switch {
+	case strings.ContainsAny(name, `/\`):
+		return expandPath(name), nil
+	case strings.Contains(name, ".."):
+		return "", errors.New(contextForms)
+	}
+	config := os.Getenv("XDG_CONFIG_HOME")
+	if config == "" {
+		home, err := homeDirectory()
+		if err != nil {
+			return "", fmt.Errorf("%s (no XDG_CONFIG_HOME, and no home directory: %w)", contextForms, err)
+		}
+		config = filepath.Join(home, ".config")
+	}
+	return filepath.Join(config, "nats", "context", name+".json"), nil
+}
+
+// homeDirectory prefers the password file, as the nats command does. An image built from scratch has none.
+func homeDirectory() (string, error) {
+	u, err := user.Current()
+	if err == nil && u.HomeDir != "" {
+		return u.HomeDir, nil
+	}
+	return os.UserHomeDir()
+}
+
+// expandPath expands variables and a ~ at the beginning, as the nats command does.
+func expandPath(path string) string {
+	path = os.ExpandEnv(path)
+	if !strings.HasPrefix(path, "~") {
+		return path
+	}
+	home, err := homeDirectory()
+	if err != nil {
+		return path
+	}
+	return home + path[1:]
+}
+
+// parseContext reads the JSON of a context.
+func parseContext(text []byte) (natsContext, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return natsContext{}, errors.New("not a JSON object") // err quotes a character
+	}
+	var c natsContext
+	var servers string
+	texts := map[string]*string{
+		"url": &servers, "user": &c.user, "password": &c.password, "token": &c.token,
+		"creds": &c.creds, "nkey": &c.nkey, "user_jwt": &c.jwt, "user_seed": &c.seed,
+		"cert": &c.cert, "key": &c.key, "ca": &c.ca,
+		"inbox_prefix": &c.inboxPrefix, "jetstream_domain": &c.jsDomain, "jetstream_api_prefix": &c.jsAPIPrefix,
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		value := fields[name]
+		into := texts[name]
+		switch {
+		case into != nil:
+			if json.Unmarshal(value, into) != nil {
+				return natsContext{}, fmt.Errorf("%s is not a string", name)
+			}
+		case name == "tls_first":
+			if json.Unmarshal(value, &c.tlsFirst) != nil {
+				return natsContext{}, fmt.Errorf("%s is neither true nor false", name)
+			}
+		case !slices.Contains(contextNotes, name) && !isBlank(value):
+			return natsContext{}, fmt.Errorf("its field %q is not supported here", name)
+		}
+	}
+	if servers != "" {
+		if err := c.servers.UnmarshalText([]byte(servers)); err != nil {
+			return natsContext{}, fmt.Errorf("url: allowed is %w", err)
+		}
+	}
+	return c, c.complete()
+}
+
+// isBlank reports whether a value says nothing. The nats command writes every field, used or not.
+func isBlank(value json.RawMessage) bool {
+	return slices.Contains([]string{`""`, "false", "null", "0", "[]", "{}"}, string(value))
+}
+
+// complete resolves paths, and refuses fields that contradict or lack each other.
+func (c *natsContext) complete() error {
+	for name, path := range map[string]*string{"creds": &c.creds, "nkey": &c.nkey, "cert": &c.cert, "key": &c.key, "ca": &c.ca} {
+		switch scheme := schemeOf(*path); scheme {
+		case "":
+		case "file":
+			*path = (*path)[len("file://"):]
+		default:
+			return fmt.Errorf("%s with %s: is not supported here, only a file", name, scheme)
+		}
+		*path = expandPath(*path)
+	}
+	// The nats command looks for these values elsewhere if they have such a form. Sent as they are, they would be refused.
+	for name, value := range map[string]string{"password": c.password, "token": c.token, "user_jwt": c.jwt, "user_seed": c.seed} {
+		if slices.Contains([]string{"op", "nsc", "env", "file", "data"}, schemeOf(value)) {
+			return fmt.Errorf("%s with %s: is not supported here, only the value itself", name, schemeOf(value))
+		}
+	}
+	var identities []string
+	for _, i := range []struct{ name, value string }{{"user", c.user}, {"creds", c.creds}, {"nkey", c.nkey}, {"user_jwt", c.jwt}} {
+		if i.value != "" {
+			identities = append(identities, i.name)
+		}
+	}
+	switch {
+	case len(identities) > 1:
+		return fmt.Errorf("only one of %s can say who connects", strings.Join(identities, " and "))
+	case c.password != "" && c.user == "":
+		return errors.New("password needs user")
+	case c.seed != "" && c.jwt == "":
+		return errors.New("user_seed needs user_jwt")
+	case (c.cert == "") != (c.key == ""):
+		return errors.New("cert and key need each other")
+	}
+	return cmp.Or(
+		checkJetStream("jetstream_domain", c.jsDomain, "jetstream_api_prefix", c.jsAPIPrefix),
+		checkInboxPrefix("inbox_prefix", c.inboxPrefix),
+	)
+}
+
+// schemeOf is the scheme of a reference. A letter alone is a drive.
+func schemeOf(ref string) string {
+	u, err := url.Parse(ref)
+	if err != nil || len(u.Scheme) < 2 {
+		return ""
+	}
+	return u.Scheme
+}
+
+// anonymous returns the context without what says who connects.
+func (c natsContext) anonymous() natsContext {
+	c.user, c.password, c.token, c.creds, c.nkey, c.jwt, c.seed = "", "", "", "", "", "", ""
+	if c.servers.Set() {
+		c.servers = c.servers.anonymous()
+	}
+	return c
+}
+
+// options are those of the connection for which there is no setting.
+func (c natsContext) options() []nats.Option {
+	var opts []nats.Option
+	switch {
+	case c.jwt != "" && c.seed != "":
+		opts = append(opts, nats.UserJWTAndSeed(c.jwt, c.seed))
+	case c.jwt != "": // a bearer's, which needs no signature
+		opts = append(opts, nats.UserJWT(func() (string, error) { return c.jwt, nil }, func([]byte) ([]byte, error) { return nil, nil }))
+	}
+	if c.tlsFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
+	}
+	return opts
+}

@@ -1,0 +1,71 @@
+package boot
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseContext(t *testing.T) {
+	t.Setenv("WHERE", "/etc/nats")
+	c, err := parseContext([]byte(`{"url":"nats://u:hunter2@h:1, i","user":"u","password":"hunter2","ca":"$WHERE/ca.pem","cert":"file:///c.pem","key":"~/k.pem",
+		"tls_first":true,"nsc":"","windows_ca_certs_match":null,"color_scheme":"red","later":"","jetstream_event_prefix":"x","inbox_prefix":"_I"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, err := homeDirectory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.servers.String() != "h:1,i" || c.user != "u" || c.password != "hunter2" || c.ca != "/etc/nats/ca.pem" || c.cert != "/c.pem" ||
+		c.key != home+"/k.pem" || !c.tlsFirst || c.inboxPrefix != "_I" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Who connects is taken as a whole from the settings or from the context.
+func TestCompletedSettings(t *testing.T) {
+	context := func(text string) NATSAccess {
+		c, err := parseContext([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return NATSAccess{context: c}
+	}
+	servers := func(text string) (s NATSServers) {
+		if err := s.UnmarshalText([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	all := context(`{"url":"nats://t@c:1","token":"t","user_jwt":"j","user_seed":"s","cert":"cc","key":"ck","ca":"cca","jetstream_domain":"cd","inbox_prefix":"ci","tls_first":true}`)
+	standard := servers("nats://127.0.0.1:4222")
+
+	got := NATS{URL: standard, NATSAccess: all}.complete()
+	if *got.URL.text != "nats://t@c:1" || got.Token != "t" || got.context.jwt != "j" || got.Cert != "cc" || got.Key != "ck" || got.CA != "cca" ||
+		got.JSDomain != "cd" || got.InboxPrefix != "ci" || len(got.context.options()) != 2 {
+		t.Errorf("the context alone gives %+v, %s", got, *got.URL.text)
+	}
+	own := all
+	own.User, own.Cert, own.Key, own.JSAPIPrefix = "me", "oc", "ok", "op"
+	got = NATS{URL: standard, NATSAccess: own}.complete()
+	if *got.URL.text != "nats://c:1" || got.User != "me" || got.Token+got.context.jwt+got.context.seed != "" || got.Cert != "oc" || got.Key != "ok" ||
+		got.CA != "cca" || got.JSDomain != "" || got.JSAPIPrefix != "op" {
+		t.Errorf("with settings of its own: %+v, %s", got, *got.URL.text)
+	}
+	got = NATS{URL: servers("o"), URLGiven: true, NATSAccess: all}.complete()
+	if got.URL.String() != "o" || got.Token != "t" {
+		t.Errorf("with NATS_URL: %+v", got)
+	}
+	got = NATS{URL: servers("nats://u:p@o"), URLGiven: true, NATSAccess: all}.complete()
+	if *got.URL.text != "nats://u:p@o" || got.Token+got.context.jwt != "" || got.Cert != "cc" {
+		t.Errorf("with a user in NATS_URL: %+v", got)
+	}
+	got = NATSAccess{}.At(NATSServers{}).complete()
+	if got.URL.String() != "127.0.0.1:4222" {
+		t.Errorf("a context without servers leads to %s", got.URL)
+	}
+	_, err := parseContext([]byte(`{"url":"nats://u:hunter2"`))
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("broken JSON: %v", err)
+	}
+}

@@ -1,0 +1,121 @@
+package boot
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The API of JetStream is at other subjects than usual if it belongs to another domain (a leaf node with
+// a JetStream of its own), or to another account, which exports it. No other package knows these subjects.
+
+const (
+	domainStart = "$JS."
+	domainEnd   = ".API"
+)
+
+// JetStream returns the JetStream that a connection of these settings leads to.
+func (n NATSAccess) JetStream(conn *nats.Conn, opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+	n = n.complete(false)
+	prefix := strings.TrimSuffix(n.JSAPIPrefix, ".")
+	domain, named := domainOf(prefix)
+	switch {
+	case n.JSDomain != "":
+		return jetstream.NewWithDomain(conn, n.JSDomain, opts...)
+	case named:
+		return jetstream.NewWithDomain(conn, domain, opts...)
+	case prefix != "" && prefix+"." != jetstream.DefaultAPIPrefix:
+		return jetstream.NewWithAPIPrefix(conn, prefix, opts...)
+	}
+	return jetstream.New(conn, opts...)
+}
+
+// domainOf returns the domain that a prefix stands for.
+func domainOf(prefix string) (domain string, named bool) {
+	rest, begins := strings.CutPrefix(prefix, domainStart)
+	domain, ends := strings.CutSuffix(rest, domainEnd)
+	return domain, begins && ends && domain != "" && !strings.Contains(domain, ".")
+}
+
+// JetStreamSubject is the subject of a request to the API that the client library does not make, such as
+// "STREAM.INFO.HITS".
+func JetStreamSubject(js jetstream.JetStream, request string) string {
+	o := js.Options()
+	switch {
+	case o.Domain != "":
+		return domainStart + o.Domain + domainEnd + "." + request
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "." + request
+	}
+	return jetstream.DefaultAPIPrefix + request
+}
+
+// FarJetStream says how a program gets to a JetStream that is not that of its own domain and account. It
+// is empty for that one. The way to a far one can be closed while the NATS server answers.
+func FarJetStream(js jetstream.JetStream) string {
+	o := js.Options()
+	switch {
+	case o.Domain != "":
+		return "in the domain " + o.Domain
+	case o.APIPrefix != "":
+		return "at the API prefix " + strings.TrimSuffix(o.APIPrefix, ".")
+	}
+	return ""
+}
+
+// IsImported reports whether the API is another account's.
+func IsImported(js jetstream.JetStream) bool { return js.Options().APIPrefix != "" }
+
+// OriginJetStream returns the JetStream that holds the origin of one of js's mirrors. external is as the mirror has it, nil if
+// both are in one JetStream. An error says that these settings do not lead there: a prefix holds for the
+// mirror's account, and may lead somewhere else from this program's. A domain has the same
+// name everywhere.
+func OriginJetStream(js jetstream.JetStream, external *jetstream.ExternalStream) (jetstream.JetStream, error) {
+	if external == nil {
+		return js, nil
+	}
+	prefix := strings.TrimSuffix(external.APIPrefix, ".")
+	if prefix == "" || prefix+"." == jetstream.DefaultAPIPrefix {
+		return js, nil
+	}
+	o := js.Options()
+	_, isDomain := domainOf(prefix)
+	if o.APIPrefix != "" || o.Domain != "" && !isDomain {
+		return nil, fmt.Errorf("its origin at %s cannot be asked from here: JetStream is %s", prefix, FarJetStream(js))
+	}
+	return jetstream.NewWithAPIPrefix(js.Conn(), prefix)
+}
+
+// checkJetStream checks a domain and a prefix, whose names are those of the settings or of a context's fields.
+func checkJetStream(domainKey, domain, prefixKey, prefix string) error {
+	if domain != "" && prefix != "" {
+		return &SettingError{Key: domainKey, Value: domain, Allowed: fmt.Sprintf("a domain without %s=%q beside it: a domain stands for the prefix $JS.<domain>.API", prefixKey, prefix)}
+	}
+	if domain != "" && (!plainTokens(domain) || strings.Contains(domain, ".")) {
+		return &SettingError{Key: domainKey, Value: domain, Allowed: "the name of a JetStream domain: visible characters without dots and wildcards, such as leaf"}
+	}
+	if prefix != "" && !plainTokens(strings.TrimSuffix(prefix, ".")) {
+		return &SettingError{Key: prefixKey, Value: prefix, Allowed: "a subject without wildcards, such as JS.counts.API"}
+	}
+	return nil
+}
+
+// checkInboxPrefix checks the beginning of the subjects on which answers come.
+func checkInboxPrefix(key, prefix string) error {
+	if prefix != "" && !plainTokens(prefix) {
+		return &SettingError{Key: key, Value: prefix, Allowed: "a subject without wildcards, such as _INBOX_tallyroll"}
+	}
+	return nil
+}
+
+// plainTokens reports whether a text is a subject without wildcards.
+func plainTokens(subject string) bool {
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }) {
+			return false
+		}
+	}
+	return true
+}

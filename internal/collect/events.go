@@ -1,0 +1,210 @@
+package collect
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/rules"
+	"tallyroll/internal/web"
+)
+
+// The content types of CloudEvents in JSON.
+const (
+	structuredType = "application/cloudevents+json"
+	batchType      = "application/cloudevents-batch+json"
+)
+
+// eventMode tells how a request carries CloudEvents. A header of an attribute is enough for the binary mode, so that
+// an event without its specversion is not taken for a hit.
+func eventMode(r *http.Request) rules.Mode {
+	mode := rules.CloudEvent(r.Header.Get("Content-Type"), r.Header.Get)
+	if mode != rules.NoCloudEvent {
+		return mode
+	}
+	for name := range r.Header {
+		if strings.HasPrefix(name, attributePrefix) {
+			return rules.Binary
+		}
+	}
+	return rules.NoCloudEvent
+}
+
+// readEvents reads and checks a request with CloudEvents. They become one message as they are, because the workers'
+// rules read them. Without an Idempotency-Key, the source and the id of a single event make the message's id.
+func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, from caller, id string) (*entry, *web.Problem) {
+	if from.prefix != "" {
+		return nil, web.NewProblem(http.StatusForbidden,
+			fmt.Sprintf("the keys of this token must begin with %q, and a CloudEvent names no key: events need a token without a prefix", from.prefix))
+	}
+	header, p := eventHeader(r, mode)
+	if p != nil {
+		return nil, p
+	}
+	space := workspaces.Get().(*workspace)
+	defer space.free()
+	held := hold{gate: &s.gate}
+	defer held.resize(0)
+	body, p := s.body(w, r, space, &held)
+	if p != nil {
+		return nil, p
+	}
+	events, first := 1, rules.Identity{}
+	switch mode {
+	case rules.Batch:
+		events, p = checkBatch(space.events, body, s.settings.MaxHits)
+	case rules.Structured:
+		first, p = checkStructured(space.events, body)
+	default:
+		first, p = checkBinary(space.events, header)
+	}
+	if p != nil {
+		return nil, p
+	}
+	named := keyHeader
+	if id == "" && mode != rules.Batch {
+		id, named = eventID(first, from), "source and id of the event"
+	}
+	held.resize(0) // the entry holds its own memory
+	e := newEvents(&s.gate, body, events, header, id)
+	if e == nil {
+		return nil, noRoom("COLLECT_MAX_WAITING")
+	}
+	e.named = named
+	return e, nil
+}
+
+// eventHeader makes the headers of the message.
+func eventHeader(r *http.Request, mode rules.Mode) (nats.Header, *web.Problem) {
+	if mode == rules.Binary {
+		return attributes(r.Header)
+	}
+	given := r.Header.Get("Content-Type")
+	name, params, err := mime.ParseMediaType(given)
+	charset := strings.ToLower(params["charset"])
+	switch {
+	case err != nil || name != structuredType && name != batchType:
+		return nil, web.NewProblem(http.StatusUnsupportedMediaType,
+			fmt.Sprintf("Content-Type %s is not taken: allowed for CloudEvents are %s, %s, and headers such as ce-type with any type", web.Excerpt(given), structuredType, batchType)).
+			With("Accept-Post", structuredType+", "+batchType)
+	case charset != "" && charset != "utf-8" && charset != "us-ascii":
+		return nil, web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken: a body is in UTF-8", web.Excerpt(given)))
+	}
+	return nats.Header{"Content-Type": {name}}, nil
+}
+
+// attributePrefix begins the headers of a CloudEvent's attributes, as net/http writes them.
+const attributePrefix = "Ce-"
+
+// attributes makes the headers of a message from those of an event in binary mode.
+func attributes(request http.Header) (nats.Header, *web.Problem) {
+	for name, values := range request {
+		short := strings.ToLower(strings.TrimPrefix(name, attributePrefix))
+		switch {
+		case !strings.HasPrefix(name, attributePrefix):
+			continue
+		case short == "" || strings.Trim(short, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+			return nil, notEvent(0, "ce-%s: the name of an attribute has letters and digits only", short)
+		case short == "datacontenttype" && request.Get("Content-Type") != "":
+			return nil, notEvent(0, "ce-datacontenttype: the header Content-Type says that already: allowed is one of them")
+		case len(values) > 1:
+			return nil, notEvent(0, "ce-%s is there %d times: allowed is once", short, len(values))
+		}
+	}
+	header := make(nats.Header)
+	for name, value := range rules.BinaryHeaders(request) {
+		header[name] = []string{value}
+	}
+	return header, nil
+}
+
+// notEvent is the problem of one event.
+func notEvent(i int, format string, a ...any) *web.Problem {
+	return itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: item(i), Message: strings.ToValidUTF8(fmt.Sprintf(format, a...), "\ufffd")}}, 1)
+}
+
+func checkBinary(c *rules.Checker, header nats.Header) (rules.Identity, *web.Problem) {
+	named := make(map[string]string, len(header))
+	for name, values := range header {
+		named[name] = values[0]
+	}
+	is, refused := c.Header(named)
+	if refused != nil {
+		return is, notEvent(0, "%s", refused.Detail)
+	}
+	return is, nil
+}
+
+func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Problem) {
+	trimmed := bytes.Trim(body, " \t\r\n")
+	switch {
+	case len(trimmed) == 0:
+		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: it is empty: allowed is a CloudEvent as a JSON object")
+	case trimmed[0] == '[':
+		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: it is an array: allowed is one CloudEvent; an array has the Content-Type "+batchType)
+	}
+	is, refused := c.JSON(trimmed)
+	if refused != nil {
+		return is, notEvent(0, "%s", refused.Detail)
+	}
+	return is, nil
+}
+
+// checkBatch checks an array of events. One bad event refuses all.
+func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Problem) {
+	trimmed := bytes.Trim(body, " \t\r\n")
+	if len(trimmed) == 0 || trimmed[0] != '[' {
+		return 0, web.NewProblem(http.StatusBadRequest, "body: it is not an array: allowed is an array of CloudEvents; one alone has the Content-Type "+structuredType)
+	}
+	var bad []web.ProblemDetail
+	wrong, large := 0, false
+	refuse := func(i int, detail string) {
+		wrong++
+		if wrong <= maxErrors {
+			bad = append(bad, web.ProblemDetail{Location: item(i), Message: strings.ToValidUTF8(detail, "\ufffd")})
+		}
+	}
+	all := hit.Splitter{
+		Most: most,
+		Item: func(i int, raw []byte) bool {
+			events++
+			_, refused := c.JSON(raw)
+			if refused != nil {
+				refuse(i, refused.Detail)
+			}
+			return true
+		},
+		Wrong:   func(i int, _ []byte, detail string) { refuse(i, detail) },
+		TooMany: func([]byte) { large = true },
+	}
+	all.Split(trimmed)
+	switch {
+	case large:
+		return 0, web.NewProblem(http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("body: it has more than %d events, the most allowed (COLLECT_MAX_HITS): send them in several requests", most))
+	case wrong > 0:
+		return 0, itemsProblem(http.StatusBadRequest, bad, wrong)
+	case events == 0:
+		return 0, web.NewProblem(http.StatusBadRequest, "body: the array is empty and has no event: send nothing if nothing happened")
+	}
+	return events, nil
+}
+
+// eventID is the Nats-Msg-Id of an event that is alone in its request. Source and id tell an event from all others. No
+// Idempotency-Key has a space, so none is ever the same.
+func eventID(is rules.Identity, from caller) string {
+	sum := sha256.Sum256([]byte(strconv.Quote(is.Source) + strconv.Quote(is.ID)))
+	id := "cloudevent " + base64.RawURLEncoding.EncodeToString(sum[:])
+	if from.name != "" {
+		id = strconv.Quote(from.name) + id
+	}
+	return id
+}

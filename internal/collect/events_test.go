@@ -1,0 +1,188 @@
+package collect
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/rules"
+)
+
+// eventRules count events by type, and the cents in their data.
+const eventRules = "- {stream: HITS, subject: hits.>, format: cloudevents, count: [{key: '{type}'}, {key: cents, n: data.cents, optional: true}]}"
+
+func event(id string) string {
+	return fmt.Sprintf(`{"specversion":"1.0","type":"paid","source":"/shop","id":%q,"data":{"cents":5}}`, id)
+}
+
+// binary are the headers of an event in binary mode, and others.
+func binary(id string, more ...string) []string {
+	return append([]string{"ce-specversion", "1.0", "ce-type", "paid", "ce-source", "/shop", "ce-id", id, "Content-Type", "application/json"}, more...)
+}
+
+// counted is what a worker with eventRules makes of everything in the stream.
+func (r *rig) counted() map[string]int64 {
+	r.t.Helper()
+	set, err := rules.Parse("rules.yaml", []byte(eventRules))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	d := rules.NewDecoder(set.For("HITS"), hit.Limits{MaxHits: 10_000, MaxAhead: 10e9, Place: func([]byte, int64, int64) (uint64, string) { return 0, "" }})
+	out := make(map[string]int64)
+	for seq := range r.messages() {
+		m, err := r.stream.GetMsg(r.t.Context(), seq+1)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		hits, rejects, _ := d.Decode(rules.Message{Subject: m.Subject, Header: m.Header.Get, Stored: m.Time.UnixMilli(), Body: m.Data})
+		if len(rejects) > 0 {
+			r.t.Errorf("a worker refuses %v %s: %+v", m.Header, m.Data, rejects)
+		}
+		for _, h := range hits {
+			out[string(h.Counter)] += h.N
+		}
+	}
+	return out
+}
+
+// Events of each mode are stored as messages of their own, which a worker's rules count.
+func TestEventsAreStored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	for i, c := range []struct {
+		body    string
+		headers []string
+		events  int
+	}{
+		{event("1"), []string{"Content-Type", structuredType}, 1},
+		{"\n" + event("2") + " ", []string{"Content-Type", "application/CloudEvents+JSON; charset=utf-8"}, 1},
+		{pack(t, "gzip", event("3")), []string{"Content-Type", structuredType, "Content-Encoding", "gzip"}, 1},
+		{"[" + event("4") + "," + event("5") + "]", []string{"Content-Type", batchType}, 2},
+		{`{"cents":5}`, binary("6"), 1},
+		{`{"cents":5}`, binary("t%C3%A4t", "ce-tenant", "a"), 1},
+		{`{"cents":5}`, binary("7")[:8], 1}, // net/http says no type
+	} {
+		got := r.stored(c.body, c.headers...)
+		if got.Stored != c.events || got.Sequence != uint64(i+1) || got.Duplicate {
+			t.Errorf("%d: %+v", i, got)
+		}
+	}
+	if got := r.counted(); len(got) != 2 || got["paid"] != 8 || got["cents"] != 40 {
+		t.Errorf("a worker counts %v", got)
+	}
+}
+
+// A producer that sends an event again is told where it is. An event with the same name and something else in it is
+// refused, because either of them would be lost.
+func TestAnEventIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	for _, c := range [][]string{{event("1"), "Content-Type", structuredType}, append([]string{`{"cents":5}`}, binary("2", "ce-traceparent", "00-1-1-00")...)} {
+		first := r.stored(c[0], c[1:]...)
+		again := r.stored(c[0], c[1:]...)
+		if first.Duplicate || !again.Duplicate || again.Sequence != first.Sequence {
+			t.Errorf("%+v, then %+v", first, again)
+		}
+		resp, answer := r.post(strings.Replace(c[0], "5", "6", 1), c[1:]...)
+		if p := refused(t, resp, answer, http.StatusConflict); !strings.Contains(p.Detail, "source and id") {
+			t.Errorf("%s", p.Detail)
+		}
+	}
+	if !r.stored(`{"cents":5}`, binary("2", "ce-traceparent", "00-1-2-00")...).Duplicate {
+		t.Error("a retry with another trace is not known")
+	}
+	resp, answer := r.post(`{"cents":5}`, binary("2", "ce-tenant", "b")...)
+	refused(t, resp, answer, http.StatusConflict)
+	batch := "[" + event("1") + "]" // a batch has no name by itself
+	for _, repeated := range []bool{false, true} {
+		if r.stored(batch, "Content-Type", batchType).Duplicate {
+			t.Error("a batch is a duplicate")
+		}
+		if r.stored(batch, "Content-Type", batchType, keyHeader, "k").Duplicate != repeated {
+			t.Error("a batch's key is not heeded")
+		}
+	}
+	if r.stored(event("1"), "Content-Type", structuredType, keyHeader, "other").Duplicate {
+		t.Error("the source and id count beside a key")
+	}
+}
+
+func TestEventsAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "COLLECT_MAX_HITS=2", "COLLECT_MAX_BODY=2000000")
+	without := func(name string) string { return strings.Replace(event("1"), `"`+name+`"`, `"x`+name+`"`, 1) }
+	structured, batch := []string{"Content-Type", structuredType}, []string{"Content-Type", batchType}
+	for _, c := range []struct {
+		body    string
+		headers []string
+		status  int
+		says    string
+		items   string
+	}{
+		{without("id"), structured, 400, "id is missing", "body[0]"},
+		{strings.Replace(without("id"), "type", "kind", 1), structured, 400, "type, id are missing", "body[0]"},
+		{strings.Replace(event("1"), `"1.0"`, `"0.3"`, 1), structured, 400, "specversion is", "body[0]"},
+		{strings.Replace(event("1"), `"/shop"`, `7`, 1), structured, 400, "source is", "body[0]"},
+		{strings.Replace(event("1"), `"data"`, `"time":"noon","data"`, 1), structured, 400, "time is", "body[0]"},
+		{strings.Replace(event("1"), `"id":"1"`, `"id":"\ud800"`, 1), structured, 400, "surrogate", "body[0]"},
+		{"", structured, 400, "empty", ""},
+		{"{", structured, 400, "JSON", "body[0]"},
+		{event("1") + event("2"), structured, 400, "JSON", "body[0]"},
+		{"[" + event("1") + "]", structured, 400, batchType, ""},
+		{event("1"), batch, 400, structuredType, ""},
+		{"[]", batch, 400, "no event", ""},
+		{"[" + event("1") + "," + without("source") + "]", batch, 400, "source is missing", "body[1]"},
+		{"[" + event("1"), batch, 400, "not closed", "body[0]"},
+		{"[" + strings.Repeat(event("1")+",", 2) + event("1") + "]", batch, 413, "COLLECT_MAX_HITS", ""},
+		{event("1"), []string{"Content-Type", "application/cloudevents+xml"}, 415, structuredType, ""},
+		{event("1"), []string{"Content-Type", "application/cloudevents"}, 415, structuredType, ""},
+		{event("1"), []string{"Content-Type", structuredType + "; charset=latin1"}, 415, "UTF-8", ""},
+		{"{}", []string{"ce-id", "1", "ce-type", "paid"}, 400, "ce-specversion, ce-source are missing", "body[0]"},
+		{"{}", binary(""), 400, "ce-id is missing", "body[0]"},
+		{"{}", binary("1", "ce-type", "b"), 400, "ce-type is there 2 times", "body[0]"},
+		{"{}", binary("1", "ce-a_b", "b"), 400, "letters and digits", "body[0]"},
+		{"{}", binary("1", "ce-time", "noon"), 400, "ce-time is", "body[0]"},
+		{"{}", binary("1", "ce-datacontenttype", "text/plain"), 400, "Content-Type", "body[0]"},
+		{strings.Repeat(" ", 1<<20) + "{}", binary("1"), 413, "max_payload", ""},
+		{event(strings.Repeat("x", 1<<20)), structured, 413, "max_payload", ""},
+	} {
+		resp, answer := r.post(c.body, c.headers...)
+		p := refused(t, resp, answer, c.status)
+		items := ""
+		for _, e := range p.Errors {
+			items += e.Location
+		}
+		if !strings.Contains(p.Detail, c.says) || items != c.items {
+			t.Errorf("%.80s %v: %s (%s)", c.body, c.headers, p.Detail, items)
+		}
+	}
+	if n := r.messages(); n != 0 {
+		t.Errorf("%d messages are stored", n)
+	}
+}
+
+// An event names no key, so a token with a prefix opens nothing for it. The names of events are each caller's own.
+func TestEventsOfCallers(t *testing.T) {
+	t.Parallel()
+	r := named(t)
+	resp, answer := r.post(event("1"), "Content-Type", structuredType, "Authorization", "Bearer s3cret")
+	if p := refused(t, resp, answer, http.StatusForbidden); !strings.Contains(p.Detail, `"shop."`) {
+		t.Errorf("%s", p.Detail)
+	}
+	resp, answer = r.post(event("1"), "Content-Type", structuredType)
+	refused(t, resp, answer, http.StatusUnauthorized)
+	if r.stored(event("1"), "Content-Type", structuredType, "Authorization", "Bearer other").Duplicate {
+		t.Error("a duplicate")
+	}
+	m, err := r.stream.GetMsg(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := m.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, `"all"cloudevent `) {
+		t.Errorf("its id is %q", id)
+	}
+}

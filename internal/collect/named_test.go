@@ -1,0 +1,117 @@
+package collect
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// named is a rig whose callers need a token of shop, which has a prefix, or of all.
+func named(t *testing.T, env ...string) *rig {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens.yml")
+	writeFile(t, file, "tokens: [{name: shop, token: s3cret, prefix: shop.}, {name: all, token: other}]", 0o600)
+	return newRig(t, nil, append(env, "COLLECT_TOKENS_FILE="+file)...)
+}
+
+func TestTokensOpenHits(t *testing.T) {
+	t.Parallel()
+	r := named(t)
+	for _, header := range []string{"", "Bearer wrong", "Basic s3cret"} {
+		resp, answer := r.post(`{"key":"shop.a"}`, "Authorization", header)
+		refused(t, resp, answer, http.StatusUnauthorized)
+		if resp.Header.Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("%q: %v", header, resp.Header)
+		}
+	}
+	resp, answer := r.post(`[{"key":"shop.a"},{"key":"blog"},{"key":"shop.b"},{"key":"shop"}]`, "Authorization", "Bearer s3cret")
+	p := refused(t, resp, answer, http.StatusForbidden)
+	if len(p.Errors) != 2 || p.Errors[0].Location != "body[1]" || p.Errors[1].Location != "body[3]" || !strings.Contains(p.Errors[0].Message, `"shop."`) {
+		t.Errorf("the answer names %+v", p.Errors)
+	}
+	if n := r.messages(); n != 0 {
+		t.Errorf("%d messages are stored", n)
+	}
+	r.stored(`{"key":"shop.a","n":2}`, "Authorization", "Bearer s3cret")
+	r.stored(`{"key":"blog"}`, "Authorization", "Bearer other")
+	if counts := r.counts(); len(counts) != 2 || counts["shop.a"] != 2 || counts["blog"] != 1 {
+		t.Errorf("stored is %v", counts)
+	}
+}
+
+// Two callers may use the same Idempotency-Key for different hits.
+func TestCallersKeysNeverMeet(t *testing.T) {
+	t.Parallel()
+	r := named(t)
+	for _, c := range []struct{ token, key string }{{"s3cret", "1"}, {"other", "1"}, {"other", "shop:1"}, {"other", `shop"1`}} {
+		if got := r.stored(`{"key":"shop.`+c.token+`"}`, "Authorization", "Bearer "+c.token, keyHeader, c.key); got.Duplicate {
+			t.Errorf("%+v: a duplicate", c)
+		}
+	}
+	if got := r.stored(`{"key":"shop.s3cret"}`, "Authorization", "Bearer s3cret", keyHeader, "1"); !got.Duplicate {
+		t.Error("the same caller's retry is stored again")
+	}
+}
+
+// ask sends a request as a browser does for a page of that origin.
+func (r *rig) ask(method, target, body, origin string, headers ...string) *http.Response {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+target, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if origin != "" {
+		req.Header.Set("Origin", origin)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// Pages count within the prefix, without a token, and from the allowed origins alone.
+func TestPagesCount(t *testing.T) {
+	t.Parallel()
+	r := named(t, pageVariables...)
+	const shop, evil = "https://shop.example.com", "https://evil.example"
+	for _, c := range []struct {
+		method, target, body, origin string
+		headers                      []string
+		status                       int
+	}{
+		{"POST", beaconPath, `{"key":"/cart"}`, shop, []string{"Content-Type", "text/plain;charset=UTF-8"}, 204},
+		{"POST", beaconPath, `[{"key":"/cart","n":5},{"key":"b"}]`, shop, []string{"Content-Type", "application/json", keyHeader, "1"}, 204},
+		{"POST", beaconPath, `{"key":"b"}`, shop, []string{keyHeader, "1"}, 204}, // the key is not looked at
+		{"GET", gifPath + "?key=/cart&r=0.1", "", "", []string{"Referer", shop + "/"}, 200},
+		{"GET", gifPath + "?key=c&n=2", "", shop, nil, 200},
+		{"POST", beaconPath, `{"key":"/cart"}`, evil, nil, 403},
+		{"POST", beaconPath, `{"key":"/cart"}`, "", []string{"Authorization", "Bearer other"}, 403},
+		{"GET", gifPath + "?key=/cart", "", "", []string{"Referer", evil + "/"}, 403},
+		{"GET", gifPath + "?key=/cart", "", "", nil, 403},
+		{"HEAD", gifPath + "?key=/cart", "", shop, nil, 405},
+		{"POST", beaconPath, `[{"key":"/cart"},{"key":"b","ts":1}]`, shop, nil, 400},
+		{"POST", hitsPath, `{"key":"/cart"}`, shop, []string{"Authorization", "Bearer other"}, 403},
+		{"POST", hitsPath, `{"key":"/cart"}`, "", []string{"Authorization", "Bearer other", "Sec-Fetch-Site", "same-site"}, 403},
+	} {
+		resp := r.ask(c.method, c.target, c.body, c.origin, c.headers...)
+		if resp.StatusCode != c.status {
+			t.Errorf("%+v: status %d", c, resp.StatusCode)
+		}
+		if kind := resp.Header.Get("Content-Type"); c.status == 200 && (kind != "image/gif" || resp.ContentLength != 43 || resp.Header.Get("Cross-Origin-Resource-Policy") != "cross-origin" || resp.Header.Get("Cache-Control") != "no-store") {
+			t.Errorf("%+v: %v", c, resp.Header)
+		}
+		if got := resp.Header.Get("Access-Control-Allow-Origin"); c.target != hitsPath && (got == shop) != (c.origin == shop) || got == evil {
+			t.Errorf("%+v: allowed is %q", c, got)
+		}
+	}
+	counts := r.counts()
+	if len(counts) != 3 || counts["web./cart"] != 7 || counts["web.b"] != 2 || counts["web.c"] != 2 {
+		t.Errorf("stored is %v", counts)
+	}
+}

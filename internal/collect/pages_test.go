@@ -1,0 +1,246 @@
+package collect
+
+import (
+	"bytes"
+	"fmt"
+	"image/gif"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
+)
+
+var pageVariables = []string{"COLLECT_ORIGINS=https://shop.example.com,http://localhost:3000", "COLLECT_BEACON_PREFIX=web.", "COLLECT_BEACON_MAX_HITS=3", "COLLECT_BEACON_MAX_N=5"}
+
+// offline is a service that has no connection to NATS yet.
+func offline(t *testing.T, variables ...string) *service {
+	t.Helper()
+	var settings Settings
+	if err := boot.Parse(&settings, variables...); err != nil {
+		t.Fatal(err)
+	}
+	s, err := newService(settings, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func pageSettings(t *testing.T) PageSettings {
+	t.Helper()
+	var s struct{ Pages PageSettings }
+	err := boot.Parse(&s, pageVariables...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Pages
+}
+
+func TestPixel(t *testing.T) {
+	if len(pixel) != 43 {
+		t.Errorf("it has %d bytes", len(pixel))
+	}
+	img, err := gif.Decode(strings.NewReader(pixel))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, alpha := img.At(0, 0).RGBA(); img.Bounds().Dx() != 1 || img.Bounds().Dy() != 1 || alpha != 0 {
+		t.Errorf("it is %v, alpha %d", img.Bounds(), alpha)
+	}
+}
+
+func TestPageSettings(t *testing.T) {
+	for _, c := range []struct{ set, names string }{
+		{"COLLECT_ORIGINS=*", "each named"}, {"COLLECT_ORIGINS=https://a.example/path", "without a path"}, {"COLLECT_ORIGINS=null", "without a path"},
+		{"COLLECT_ORIGINS=https://*.example", "* within"}, {"COLLECT_BEACON_PREFIX=" + strings.Repeat("a", maxPrefix+1), "up to 128 bytes"},
+		{"COLLECT_BEACON_PREFIX=a\tb", "control"}, {"COLLECT_BEACON_MAX_N=0", "from 1 to"}, {"COLLECT_BEACON_MAX_HITS=0", "COLLECT_BEACON_MAX_HITS"},
+	} {
+		key, _, _ := strings.Cut(c.set, "=")
+		var s struct{ Pages PageSettings }
+		err := boot.Parse(&s, c.set)
+		if err == nil || !strings.HasPrefix(err.Error(), key) || !strings.Contains(err.Error(), c.names) {
+			t.Errorf("%s: %v", c.set, err)
+		}
+	}
+}
+
+// text writes hits as a test compares them.
+func text(hits ...hit.Hit) string {
+	var out []string
+	for _, h := range hits {
+		out = append(out, fmt.Sprintf("%s×%d", h.Counter, h.N))
+		if h.At != hit.NoTime {
+			out = append(out, "with a time")
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func TestBeaconHits(t *testing.T) {
+	s := pageSettings(t)
+	long := strings.Repeat("k", hit.MaxName-3)
+	for body, want := range map[string]string{
+		`{"key":"/cart"}`: "web./cart×1",
+		" [ {\"key\":\"/cart\",\"n\":5}, {\"key\":\"b\"} ]\n": "web./cart×5 web.b×1",
+		`{"key":"web.a","other":{"x":[1]}}`:                   "web.web.a×1",
+		"{\"key\":\"a\"}\n{\"key\":\"b\"}":                    "web.a×1 web.b×1",
+		"{\n\"key\": \"a\"\n}":                                "web.a×1",
+		`[{"key":"a"},{"key":"a"},{"key":"a"}]`:               "web.a×1 web.a×1 web.a×1",
+	} {
+		hits, p := s.beaconHits(hit.NewParser(), []byte(body))
+		if p != nil || text(hits...) != want {
+			t.Errorf("%s: %s, %v; want %s", body, text(hits...), p, want)
+		}
+	}
+	for body, want := range map[string]string{
+		"": "body: it is empty", "x": "body[0]: a body is", "[]": "body: the array is empty", "{}": "body[0]: no key",
+		"[":                                "body[0]: the array is not closed",
+		`[{"key":"a"}] x`:                  "body[1]: more follows",
+		`[{"key":"a"},{"key":"b","ts":1}]`: "body[1]: ts: ",
+		`{"key":"a","ts":"2026-11-21T10:00:00Z"}`:  "body[0]: ts: ",
+		`{"key":"a","n":6}`:                        "body[0]: n must be an integer from 1 to 5 (COLLECT_BEACON_MAX_N)",
+		`{"key":"a","n":0}`:                        "body[0]: n must be",
+		`{"key":"a","n":-1}`:                       "body[0]: n must be",
+		`{"key":""}`:                               "body[0]: the counter's name has 0 bytes",
+		`{"key":"` + long + `"}`:                   "body[0]: key: with the 4 bytes of COLLECT_BEACON_PREFIX before it, the counter's name has 513 bytes",
+		`{"key":"\ud83d"}`:                         "body[0]: key has half of a surrogate pair",
+		`{"key":"a","count":2}`:                    "body[0]: a hit has no field",
+		`[{"key":"a"},{"key":"a"},{"key":"a"},{}]`: "body: it has more than 3 hits, the most allowed (COLLECT_BEACON_MAX_HITS)",
+		`[{"key":"a"},null,[]]`:                    "body[1]: not a JSON object",
+	} {
+		hits, p := s.beaconHits(hit.NewParser(), []byte(body))
+		if p == nil || p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge || hits != nil || !strings.HasPrefix(p.Detail, want) {
+			t.Errorf("%s: %v %+v; want %s", body, hits, p, want)
+		}
+	}
+}
+
+func TestGIFHit(t *testing.T) {
+	for query, want := range map[string]string{
+		"key=/cart": "/cart×1", "key=a%20b&n=3&r=0.123": "a b×3", "r=&key=%C3%BC": "ü×1",
+	} {
+		h, param, err := gifHit(query)
+		if err != nil || text(h) != want {
+			t.Errorf("%s: %s, %s %v; want %s", query, text(h), param, err, want)
+		}
+	}
+	for query, want := range map[string]string{
+		"": "key the counter's name has 0 bytes", "key=": "key the counter's name has 0 bytes", "key=a&key=b": "key it is there more than once", "key=a&n=x": "n allowed is",
+		"key=a&n=1.5": "n allowed is", "key=a&n=": "n allowed is", "key=a&ts=1": " allowed are key, n and r", "key=%zz": " the query string", "key=%ff": "key the counter's name is not valid UTF-8",
+		"key=a&n=99999999999999999999": "n allowed is", "key=a%00": "key the counter's name has a control",
+	} {
+		_, param, err := gifHit(query)
+		if err == nil || !strings.HasPrefix(param+" "+err.Error(), want) {
+			t.Errorf("%s: %s %v; want %s", query, param, err, want)
+		}
+	}
+}
+
+func TestCheckPage(t *testing.T) {
+	s := &service{settings: Settings{Pages: pageSettings(t)}}
+	for _, c := range []struct {
+		method, origin, referer string
+		allowed                 bool
+	}{
+		{"POST", "https://shop.example.com", "", true},
+		{"POST", "http://localhost:3000", "https://evil.example/", true},
+		{"POST", "https://evil.example", "https://shop.example.com/", false},
+		{"POST", "https://shop.example.com.evil.example", "", false},
+		{"POST", "http://shop.example.com", "", false},
+		{"POST", "null", "", false},
+		{"POST", "", "https://shop.example.com/", false},
+		{"POST", "", "", false},
+		{"GET", "https://shop.example.com", "", true},
+		{"GET", "", "https://shop.example.com/", true},
+		{"GET", "", "https://shop.example.com/a/b?c", true},
+		{"GET", "", "https://evil.example/?https://shop.example.com/", false},
+		{"GET", "", "https://shop.example.com@evil.example/", false},
+		{"GET", "null", "https://shop.example.com/", false},
+		{"GET", "", "", false},
+		{"GET", "", "shop.example.com", false},
+	} {
+		r := httptest.NewRequest(c.method, gifPath, nil)
+		for name, value := range map[string]string{"Origin": c.origin, "Referer": c.referer} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		p := s.checkPage(r)
+		if (p == nil) != c.allowed || p != nil && p.Status != http.StatusForbidden {
+			t.Errorf("%+v: %v", c, p)
+		}
+	}
+}
+
+// What is refused before JetStream is asked.
+func TestPageRequestsRefused(t *testing.T) {
+	s := offline(t, pageVariables...)
+	h := s.handler()
+	const good = "https://shop.example.com"
+	for _, c := range []struct {
+		name, method, target, body, kind, encoding string
+		status                                     int
+		says                                       string
+	}{
+		{"a form", "POST", beaconPath, "key=a", "application/x-www-form-urlencoded", "", 415, "allowed are text/plain, application/json and none"},
+		{"packed", "POST", beaconPath, "", "text/plain", "gzip", 415, "is not packed"},
+		{"large", "POST", beaconPath, strings.Repeat(" ", maxBeacon+1), "text/plain", "", 413, "65536 bytes"},
+		{"bad", "POST", beaconPath, "x", "text/plain;charset=UTF-8", "", 400, "a JSON array of objects"},
+		{"no key", "GET", gifPath, "", "", "", 400, "key"},
+		{"n", "GET", gifPath + "?key=a&n=6", "", "", "", 400, "from 1 to 5"},
+		{"HEAD", "HEAD", gifPath + "?key=a", "", "", "", 405, "use GET"},
+	} {
+		r := httptest.NewRequest(c.method, c.target, bytes.NewBufferString(c.body))
+		r.Header.Set("Origin", good)
+		for name, value := range map[string]string{"Content-Type": c.kind, "Content-Encoding": c.encoding} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) || w.Header().Get("Access-Control-Allow-Origin") != good || w.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %d %s %v", c.name, w.Code, w.Body, w.Header())
+		}
+	}
+}
+
+func TestPreflight(t *testing.T) {
+	handler := offline(t, pageVariables...).handler()
+	for origin, status := range map[string]int{"https://shop.example.com": 204, "https://evil.example": 403, "": 403} {
+		r := httptest.NewRequest(http.MethodOptions, beaconPath, nil)
+		r.Header.Set("Access-Control-Request-Method", "POST")
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		h := w.Header()
+		if w.Code != status {
+			t.Errorf("%q: %d %s", origin, w.Code, w.Body)
+		}
+		if allowed := status == 204; allowed != (h.Get("Access-Control-Allow-Origin") == origin && h.Get("Access-Control-Allow-Headers") == "Content-Type" && h.Get("Access-Control-Allow-Credentials") == "true") {
+			t.Errorf("%q: %v", origin, h)
+		}
+	}
+}
+
+func TestPagesAreOff(t *testing.T) {
+	for _, set := range [][]string{nil, {"COLLECT_ORIGINS=https://shop.example.com"}, {"COLLECT_BEACON_PREFIX=web."}} {
+		h := offline(t, set...).handler()
+		for method, path := range map[string]string{"POST": beaconPath, "GET": gifPath, "OPTIONS": beaconPath} {
+			r := httptest.NewRequest(method, path, nil)
+			r.Header.Set("Origin", "https://shop.example.com")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != 404 || !strings.Contains(w.Body.String(), "COLLECT_ORIGINS") || !strings.Contains(w.Body.String(), "COLLECT_BEACON_PREFIX") {
+				t.Errorf("%v: %s %s: %d %s", set, method, path, w.Code, w.Body)
+			}
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package collect
+
+import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/web"
+)
+
+// service is what the handlers share.
+type service struct {
+	settings  Settings
+	gate      gate
+	tokens    *tokens
+	unpacker  *unpacker
+	target    *target
+	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
+	publisher atomic.Pointer[publisher]           // nil while there is no connection yet
+	metrics   *metrics
+	log       zerolog.Logger
+	failures  zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+}
+
+// failureLines is how many failed requests are logged per minute.
+const failureLines = 5
+
+func newService(settings Settings, log zerolog.Logger) (*service, error) {
+	s := &service{settings: settings, target: newTarget(settings.Subject, log), log: log,
+		failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute})}
+	s.gate.maxRequests, s.gate.maxBytes = int64(settings.MaxRequests), settings.MaxWaiting
+	s.metrics = newMetrics(&s.gate)
+	var err error
+	s.tokens, err = newTokens(settings.TokensFile, log)
+	if err != nil {
+		return nil, err
+	}
+	s.unpacker, err = newUnpacker(settings.MaxBody)
+	return s, err
+}
+
+// handler is the whole service.
+func (s *service) handler() http.Handler {
+	mux := http.NewServeMux()
+	s.routes(mux)
+	return s.edge(mux)
+}
+
+func (s *service) routes(mux *http.ServeMux) {
+	api := s.describe()
+	mux.HandleFunc("POST "+hitsPath, s.serveHits)
+	s.routePages(mux)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if why := s.target.whyNotReady(s.conn()); why != "" {
+			http.Error(w, why, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	if s.settings.MetricsAddr == "" {
+		mux.Handle("GET /metrics", s.metricsHandler())
+	}
+	mux.Handle("GET /openapi.json", web.ServeOpenAPI(api.MarshalJSON))
+	mux.Handle("GET /openapi-3.0.json", web.ServeOpenAPI(func() ([]byte, error) { return web.OpenAPI30(api) }))
+	mux.Handle("GET /docs", web.ServeDocs(api, s.needsToken(), time.Now))
+	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
+}
+
+func (s *service) metricsHandler() http.Handler {
+	return promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{})
+}
+
+// conn is the connection to NATS; nil while there is none yet.
+func (s *service) conn() *nats.Conn {
+	js := s.js.Load()
+	if js == nil {
+		return nil
+	}
+	return (*js).Conn()
+}

@@ -1,0 +1,77 @@
+package collect
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"tallyroll/internal/boot"
+)
+
+// Settings of the service; INTERFACE is their tags, which --help prints.
+type Settings struct {
+	NATS boot.NATS
+	Log  boot.Log
+
+	Addr    string `env:"COLLECT_ADDR" envDefault:"127.0.0.1:8081" help:"where HTTP listens, host:port"`
+	Subject string `env:"COLLECT_SUBJECT" envDefault:"hits.collect" help:"the subject that messages are published to: one that a stream of hits takes"`
+	TLSCert string `env:"COLLECT_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with COLLECT_TLS_KEY"`
+	TLSKey  string `env:"COLLECT_TLS_KEY" help:"the private key of COLLECT_TLS_CERT (PEM)"`
+
+	MaxWait time.Duration `env:"COLLECT_MAX_WAIT" envDefault:"5ms" help:"the longest that requests gather into one message, 0s to 1s; while nothing is under way to JetStream, a request does not wait"`
+	Timeout time.Duration `env:"COLLECT_TIMEOUT" envDefault:"30s" help:"how long a request waits for JetStream, 1s to 90s, before it is answered 504: stored or not is unknown"`
+
+	MetricsAddr string `env:"COLLECT_METRICS_ADDR" help:"an address of its own for /metrics, host:port; by default it is at COLLECT_ADDR"`
+
+	MaxBody     int64 `env:"COLLECT_MAX_BODY" envDefault:"1048576" help:"most bytes of one body, after unpacking"`
+	MaxHits     int   `env:"COLLECT_MAX_HITS" envDefault:"10000" help:"most hits of one request, and of one message; at most INGEST_MAX_HITS of the workers"`
+	MaxRequests int   `env:"COLLECT_MAX_REQUESTS" envDefault:"10000" help:"most requests at a time; more are answered 503"`
+	MaxWaiting  int64 `env:"COLLECT_MAX_WAITING" envDefault:"67108864" help:"most bytes of bodies and of hits in memory; if there are more, requests are answered 503"`
+
+	TokensFile string `env:"COLLECT_TOKENS_FILE" help:"a YAML file of bearer tokens, each with a name and perhaps a prefix of keys; with it, POST /v1/hits needs one; SIGHUP reads it again"`
+	Pages      PageSettings
+}
+
+// The bounds of COLLECT_MAX_WAIT and COLLECT_TIMEOUT. The timeout stays below the two minutes for which
+// JetStream knows an id by default, so that sending again is safe.
+const (
+	maxMaxWait             = time.Second
+	minTimeout, maxTimeout = time.Second, 90 * time.Second
+)
+
+// Validate checks what the types of the fields do not.
+func (s *Settings) Validate() error {
+	if err := boot.CheckAddress("COLLECT_ADDR", s.Addr); err != nil {
+		return err
+	}
+	if s.MetricsAddr != "" {
+		if err := boot.CheckAddress("COLLECT_METRICS_ADDR", s.MetricsAddr); err != nil {
+			return err
+		}
+	}
+	if !literalSubject(s.Subject) {
+		return &boot.SettingError{Key: "COLLECT_SUBJECT", Value: s.Subject, Allowed: "a subject to publish to, such as hits.collect: without wildcards (* and >), spaces and empty parts"}
+	}
+	if s.MaxWait < 0 || s.MaxWait > maxMaxWait {
+		return &boot.SettingError{Key: "COLLECT_MAX_WAIT", Value: s.MaxWait.String(), Allowed: fmt.Sprintf("a duration from 0s to %v", maxMaxWait)}
+	}
+	if s.Timeout < minTimeout || s.Timeout > maxTimeout {
+		return &boot.SettingError{Key: "COLLECT_TIMEOUT", Value: s.Timeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTimeout, maxTimeout)}
+	}
+	err := boot.CheckMost(boot.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody}, boot.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
+		boot.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, boot.Most{Key: "COLLECT_MAX_WAITING", N: s.MaxWaiting})
+	if err != nil {
+		return err
+	}
+	return boot.CheckKeyPair(boot.PEMFile{Key: "COLLECT_TLS_CERT", Path: s.TLSCert}, boot.PEMFile{Key: "COLLECT_TLS_KEY", Path: s.TLSKey})
+}
+
+// literalSubject reports whether messages can be published to a subject.
+func literalSubject(subject string) bool {
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "" || strings.ContainsAny(token, "*> \t\r\n") {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,152 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/puback"
+	"tallyroll/internal/wake"
+)
+
+const (
+	// lookEvery is the pause between looks at where the subject leads, and so how old the answer of
+	// /readyz can be.
+	lookEvery = time.Second
+	// lookWithin bounds one look at a stream's settings.
+	lookWithin = 2 * time.Second
+	// defaultWindow is for how long a stream knows a Nats-Msg-Id, unless it says otherwise.
+	defaultWindow = 2 * time.Minute
+)
+
+// target knows where the subject leads. One goroutine, run, looks and logs what changes;
+// everyone else reads what it has found.
+type target struct {
+	subject string
+	log     zerolog.Logger
+	due     wake.Signal // look before the next look is due
+	last    atomic.Pointer[look]
+}
+
+// look is what a look has found.
+type look struct {
+	stream string
+	err    error         // why messages are not stored, or why that is not known
+	window time.Duration // for which the stream knows an id; 0: not known
+	most   int           // max_msg_size; 0: not known, or none
+}
+
+func newTarget(subject string, log zerolog.Logger) *target {
+	return &target{subject: subject, log: log, due: wake.New()}
+}
+
+// run looks until ctx ends.
+func (t *target) run(ctx context.Context, js jetstream.JetStream) error {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		if js.Conn().IsConnected() {
+			found := t.look(ctx, js)
+			if ctx.Err() != nil {
+				return nil
+			}
+			t.report(found)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-t.due:
+		}
+	}
+}
+
+// look finds out which stream takes the subject, and that stream's settings, which this user may not be allowed to see.
+func (t *target) look(ctx context.Context, js jetstream.JetStream) look {
+	stream, err := puback.Taker(ctx, js.Conn(), t.subject)
+	found := look{stream: stream, err: err}
+	if err != nil {
+		return found
+	}
+	bounded, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	handle, err := js.Stream(bounded, stream)
+	if err == nil {
+		config := handle.CachedInfo().Config
+		found.window, found.most = config.Duplicates, max(0, int(config.MaxMsgSize))
+	} else if before := t.last.Load(); before != nil && before.stream == stream {
+		found.window, found.most = before.window, before.most
+	}
+	return found
+}
+
+// report keeps what was found and logs what it changes.
+func (t *target) report(found look) {
+	before := t.last.Swap(&found)
+	if before != nil && before.stream == found.stream && errorText(before.err) == errorText(found.err) {
+		return
+	}
+	switch {
+	case found.err == nil:
+		t.log.Info().Str("subject", t.subject).Str("stream", found.stream).Dur("duplicate_window", found.window).Msg("hits go to the stream")
+	case errors.Is(found.err, puback.ErrNoStream):
+		t.log.Error().Msgf("NO HIT CAN BE TAKEN: %s", noStream(t.subject))
+	default:
+		t.log.Warn().Err(found.err).Str("subject", t.subject).Msg("which stream takes hits is not known")
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// refused makes run look again soon, because JetStream has refused a message.
+func (t *target) refused(why error) {
+	if errors.Is(why, puback.ErrNoStream) {
+		t.due.Give()
+	}
+}
+
+// duplicateWindow is for how long the stream knows a Nats-Msg-Id.
+func (t *target) duplicateWindow() time.Duration {
+	if found := t.last.Load(); found != nil && found.window > 0 {
+		return found.window
+	}
+	return defaultWindow
+}
+
+// maxMsgSize is the stream's bound on a message, or 0.
+func (t *target) maxMsgSize() int {
+	if found := t.last.Load(); found != nil {
+		return found.most
+	}
+	return 0
+}
+
+// whyNotReady says why no hit can be stored now. It is empty if hits can be, or if that is not known.
+func (t *target) whyNotReady(conn *nats.Conn) string {
+	if conn == nil {
+		return "NATS has not answered yet"
+	}
+	if !conn.IsConnected() {
+		return "NATS does not answer"
+	}
+	found := t.last.Load()
+	switch {
+	case found == nil:
+		return "JetStream has not answered yet"
+	case errors.Is(found.err, puback.ErrNoStream):
+		return noStream(t.subject)
+	case found.err != nil:
+		return "which stream takes " + t.subject + " (COLLECT_SUBJECT) is not known: " + found.err.Error()
+	}
+	return ""
+}

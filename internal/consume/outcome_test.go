@@ -1,0 +1,73 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"tallyroll/internal/window"
+)
+
+func TestOutcome(t *testing.T) {
+	other := errors.New("anything")
+	for _, test := range []struct {
+		name string
+		why  error
+		told bool
+		want verdict
+	}{
+		{"told to stop", context.Canceled, true, drained},
+		{"told to stop while it fails", other, true, drained},
+		{"told to stop because the stream is gone", fmt.Errorf("look: %w", errNoStream), true, gone},
+		{"the stream is gone", fmt.Errorf("look: %w", errNoStream), false, gone},
+		{"another worker", fmt.Errorf("commit: %w", window.ErrFenced), false, fenced},
+		{"Redis has lost commits", window.ErrRewound, false, failed},
+		{"anything else", other, false, failed},
+	} {
+		if got := newOutcome(test.why, test.told); got.verdict != test.want || got.why != test.why {
+			t.Errorf("%s: %s (%v), want %s (%v)", test.name, got.verdict, got.why, test.want, test.why)
+		}
+	}
+}
+
+// A stream that fails again and again is not asked for without a pause, and one that failed once is
+// taken again at once.
+func TestRetry(t *testing.T) {
+	lost := outcome{verdict: failed, why: errGap, phase: counting}
+	stuck := outcome{verdict: failed, why: fmt.Errorf("%w: at 1 of 2", errStalled), phase: counting, idle: true}
+	for _, test := range []struct {
+		name   string
+		ends   []outcome
+		lasted time.Duration
+		want   retry
+	}{
+		{"after a long session", []outcome{lost}, time.Minute, retry{0, stalledAfter}},
+		{"after short ones", []outcome{lost, lost, lost}, 0, retry{150 * time.Millisecond, stalledAfter}},
+		{"after many short ones", many(lost, 100), 0, retry{maxReopen, stalledAfter}},
+		{"it never got going", many(outcome{verdict: failed, why: errGap}, 2), time.Minute, retry{200 * time.Millisecond, stalledAfter}},
+		{"again and again", many(outcome{verdict: failed, why: errGap}, 9), 0, retry{maxReopen, stalledAfter}},
+		{"fenced", []outcome{{verdict: fenced, why: window.ErrFenced, phase: counting}}, time.Minute, retry{100 * time.Millisecond, stalledAfter}},
+		{"a foreign key", []outcome{{verdict: failed, why: &window.ForeignError{Err: errGap}}}, 0, retry{foreignRetry, stalledAfter}},
+		{"stalled without a message", []outcome{stuck, stuck}, time.Minute, retry{0, 4 * stalledAfter}},
+		{"stalled for ever", many(stuck, 20), time.Minute, retry{0, maxStalledAfter}},
+		{"stalled, then not", []outcome{stuck, stuck, lost}, time.Minute, retry{0, stalledAfter}},
+		{"stalled after messages", []outcome{{verdict: failed, why: errStalled, phase: counting}}, time.Minute, retry{0, stalledAfter}},
+	} {
+		r := firstTry()
+		for _, o := range test.ends {
+			r = r.after(o, test.lasted)
+		}
+		if r != test.want {
+			t.Errorf("%s: %+v, want %+v", test.name, r, test.want)
+		}
+	}
+}
+
+func many(o outcome, n int) (out []outcome) {
+	for range n {
+		out = append(out, o)
+	}
+	return out
+}

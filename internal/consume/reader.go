@@ -1,0 +1,105 @@
+package consume
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/rules"
+)
+
+// reader decodes what the stream delivers, in order, into the buffer. Only the feed's goroutine uses it.
+type reader struct {
+	*setup
+	decode   *hit.Decoder // of messages whose version has no rules
+	ruled    ruledDecoder
+	names    namer
+	buffer   *buffer
+	from     uint64      // reading began after this message: the versions of later ones are at hand
+	expected uint64      // number of the next delivery
+	lost     bool        // a delivery was unexpected: the reader ignores all later ones
+	end      func(error) // the session
+}
+
+func newReader(with *setup, from *standing, into *buffer, end func(error)) *reader {
+	limits := hitLimits(with.layout, with.limits.maxAhead, with.limits.maxHits)
+	return &reader{
+		setup: with, decode: hit.NewDecoder(limits), ruled: newRuledDecoder(with.stream, limits, from.sets),
+		names: newNamer(from.names), buffer: into, from: from.from, expected: 1, end: end,
+	}
+}
+
+// deliver handles one message. While it blocks, the feed stops, and the stream holds the rest.
+func (r *reader) deliver(d delivery) {
+	switch {
+	case r.lost: // a flush may still be under way: no message after the loss may join it, whatever its number
+		return
+	case d.nth != r.expected:
+		r.lost = true
+		r.end(fmt.Errorf("%w: delivery %d of %s came instead of %d", errGap, d.nth, r.stream, r.expected))
+		return
+	case d.seq <= r.from:
+		r.lost = true
+		r.end(fmt.Errorf("%w: message %d of %s came, and reading began after %d", errGap, d.seq, r.stream, r.from))
+		return
+	}
+	r.expected++
+	m := message{seq: d.seq, stored: d.stored}
+	if d.marker {
+		r.metrics.skipped.WithLabelValues(r.stream, skippedMarker).Inc()
+	} else {
+		r.read(d, &m)
+	}
+	if err := r.buffer.add(r.stream, m); errors.Is(err, errGap) {
+		r.lost = true
+		r.end(err)
+	}
+}
+
+// read decodes a message by the version that it belongs to.
+func (r *reader) read(d delivery, m *message) {
+	r.names.reach(d.seq)
+	if r.names.rules != "" {
+		d.subject = originalSubject(d)
+	}
+	m.counter = r.names.counter(d.seq, d.subject)
+	if r.names.rules == "" {
+		m.hits, m.rejects = r.decode.Decode(m.counter, d.stored/1e6, d.data)
+		return
+	}
+	m.hits, m.rejects, m.unmet = r.ruled.decode(r.names.rules, d, m.counter)
+	if len(m.rejects) > 0 {
+		m.origin = newOrigin(d)
+	}
+}
+
+// ruledDecoder decodes messages by the rules of their versions, which follow one another.
+type ruledDecoder struct {
+	stream string
+	limits hit.Limits
+	sets   map[string]*rules.Set
+
+	is      string // fingerprint of the rules in force
+	decoder *rules.Decoder
+	now     nats.Header              // of the message that is read
+	header  func(name string) string // looks into now, so that no message needs a function of its own
+}
+
+func newRuledDecoder(stream string, limits hit.Limits, sets map[string]*rules.Set) ruledDecoder {
+	return ruledDecoder{stream: stream, limits: limits, sets: sets}
+}
+
+func (r *ruledDecoder) decode(fingerprint string, d delivery, counter string) ([]hit.Hit, []hit.Reject, int) {
+	if r.is != fingerprint {
+		// The session has found the rules of all versions that it reads by.
+		r.is, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].For(r.stream), r.limits)
+		r.header = func(name string) string { return r.now.Get(name) }
+	}
+	m := rules.Message{Subject: d.subject, Counter: counter, Stored: d.stored / 1e6, Body: d.data}
+	if len(d.header) > 0 {
+		r.now, m.Header = d.header, r.header
+	}
+	return r.decoder.Decode(m)
+}

@@ -1,0 +1,185 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/rules"
+	"tallyroll/internal/window"
+)
+
+// rulebook is the rules of a worker: those of its file, and those of earlier versions that it has met.
+// A nil rulebook has none.
+type rulebook struct {
+	file    string
+	metrics *metrics
+	log     zerolog.Logger
+
+	mu   sync.Mutex
+	now  *rules.Set
+	seen map[string]*rules.Set // by fingerprint; now is one of them
+}
+
+const (
+	// maxRulesFile bounds what is read of a file: one byte more than rules.Parse takes.
+	maxRulesFile = 1<<20 + 1
+	// maxRulesSeen bounds the sets that a worker keeps in memory. More are read from Redis when they are needed.
+	maxRulesSeen = 2 * maxNamings
+)
+
+// openRulebook reads the file of INGEST_RULES. It returns nil if there is none. Its error names the
+// setting, the file and the line.
+func openRulebook(file string, m *metrics, log zerolog.Logger) (*rulebook, error) {
+	if file == "" {
+		return nil, nil
+	}
+	b := &rulebook{file: file, metrics: m, log: log, seen: make(map[string]*rules.Set)}
+	set, err := b.read()
+	if err != nil {
+		return nil, boot.UsageError{Err: err}
+	}
+	b.use(set)
+	log.Info().Str("file", file).Str("fingerprint", set.Fingerprint()).Int("rules", set.Len()).Msg("rules read")
+	return b, nil
+}
+
+func (b *rulebook) read() (*rules.Set, error) {
+	f, err := os.Open(b.file)
+	if err != nil {
+		return nil, fmt.Errorf("INGEST_RULES: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxRulesFile))
+	if err != nil {
+		return nil, fmt.Errorf("INGEST_RULES: %w", err)
+	}
+	set, err := rules.Parse(b.file, text)
+	if err != nil {
+		return nil, fmt.Errorf("INGEST_RULES: %w", err)
+	}
+	return set, nil
+}
+
+// use makes a set the one by which sessions read from now on.
+func (b *rulebook) use(set *rules.Set) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = set
+	b.remember(set)
+	b.metrics.rules.Reset()
+	b.metrics.rules.WithLabelValues(set.Fingerprint()).Set(1)
+}
+
+// remember keeps a set in memory. The caller holds mu.
+func (b *rulebook) remember(set *rules.Set) {
+	for fingerprint := range b.seen {
+		if len(b.seen) >= maxRulesSeen && fingerprint != b.now.Fingerprint() {
+			delete(b.seen, fingerprint)
+		}
+	}
+	b.seen[set.Fingerprint()] = set
+}
+
+// run reads the file again at each signal, until ctx ends. A bad file changes nothing.
+func (b *rulebook) run(ctx context.Context, reload <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-reload:
+			b.reload()
+		}
+	}
+}
+
+func (b *rulebook) reload() {
+	was := b.current()
+	set, err := b.read()
+	switch {
+	case err != nil:
+		b.metrics.reloadFailures.Inc()
+		b.log.Error().Err(err).Str("fingerprint", was.Fingerprint()).Msg("rules not reloaded: they stay as they were")
+	case set.Fingerprint() == was.Fingerprint():
+		b.log.Info().Str("file", b.file).Str("fingerprint", was.Fingerprint()).Msg("rules reloaded: they are the same")
+	default:
+		b.use(set)
+		b.log.Info().Str("file", b.file).Str("fingerprint", set.Fingerprint()).Str("before", was.Fingerprint()).Int("rules", set.Len()).
+			Msg("rules reloaded: every stream begins a new version")
+	}
+}
+
+// current returns the rules by which a session that begins now reads new messages; nil if there are none.
+func (b *rulebook) current() *rules.Set {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+// fingerprintOf is empty if there are no rules.
+func fingerprintOf(set *rules.Set) string {
+	if set == nil {
+		return ""
+	}
+	return set.Fingerprint()
+}
+
+// errRulesLost says that messages have to be read again by rules whose text nobody has. It ends the
+// session before anything is read: any other rules would be a guess.
+var errRulesLost = errors.New("the rules by which these messages were read first are lost")
+
+// find returns the rules with a fingerprint: from memory, or else from Redis. found is false if neither has them.
+func (b *rulebook) find(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
+	if b != nil {
+		b.mu.Lock()
+		set, found = b.seen[fingerprint]
+		b.mu.Unlock()
+		if found {
+			return set, true, nil
+		}
+	}
+	text, found, err := store.RulesText(ctx, fingerprint)
+	if err != nil || !found {
+		return nil, false, err
+	}
+	set, err = rules.Parse(store.RulesKey()+" "+fingerprint, text)
+	if err != nil {
+		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %w", err)
+	}
+	if is := set.Fingerprint(); is != fingerprint {
+		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, is)
+		return nil, false, &window.ForeignError{Key: store.RulesKey(), Err: err}
+	}
+	if b != nil {
+		b.mu.Lock()
+		b.remember(set)
+		b.mu.Unlock()
+	}
+	return set, true, nil
+}
+
+// texts returns the texts, by fingerprint, of those of the versions whose rules are in memory.
+func (b *rulebook) texts(of namings) map[string][]byte {
+	out := make(map[string][]byte)
+	if b == nil {
+		return out
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for fingerprint, set := range b.seen {
+		if slices.ContainsFunc(of, func(n naming) bool { return n.Rules == fingerprint }) {
+			out[fingerprint] = set.Text()
+		}
+	}
+	return out
+}

@@ -1,0 +1,161 @@
+package consume
+
+import (
+	"fmt"
+	"strings"
+
+	"tallyroll/internal/rules"
+	"tallyroll/internal/window"
+)
+
+// simRules are what a worker's rules can be; the first is none. Each counts an event in another way.
+var simRules = []*rules.Set{
+	nil,
+	simSet("- key: e{id}.a\n    - {key: 'e{id}.b', n: v}", ""),
+	simSet("- key: e{id}.b\n    - key: e{id}.c\n    - key: e{id}.d", ""),
+	simSet("- key: e{id}.a\n    - key: e{missing}.b", ""), // refuses every event
+	simSet("- key: e{id}.c", "\n  when: {v: 2}"),
+}
+
+func simSet(count, when string) *rules.Set {
+	text := fmt.Sprintf("- stream: HITS\n  subject: hits.event.*%s\n  count:\n    %s\n", when, count)
+	set, err := rules.Parse("simulated", []byte(text))
+	if err != nil {
+		panic(err)
+	}
+	return set
+}
+
+// simCounts is what simRules count of an event with this id and v: how many on which counter. refused says that
+// they refuse it. Nothing here is the production code's.
+func simCounts(rules int, id string, v int64) (counts map[string]int64, refused bool) {
+	name := func(letter string) string { return "e" + id + "." + letter }
+	switch {
+	case rules == 1:
+		return map[string]int64{name("a"): 1, name("b"): v}, false
+	case rules == 2:
+		return map[string]int64{name("b"): 1, name("c"): 1, name("d"): 1}, false
+	case rules == 3:
+		return nil, true
+	case v == 2:
+		return map[string]int64{name("c"): 1}, false
+	}
+	return nil, false
+}
+
+// simWay is what a message counts by one version.
+type simWay struct {
+	hits    map[string]simHit // by counter
+	refused bool              // all of its events
+}
+
+// rulebook is that of a process that starts now.
+func (w *simWorld) rulebook() *rulebook {
+	set := simRules[w.rules]
+	if set == nil {
+		return nil
+	}
+	b := &rulebook{metrics: simMetrics, log: w.log, seen: map[string]*rules.Set{}}
+	b.use(set)
+	return b
+}
+
+// editRules edits the file, which processes that start from now on read; the process of the event reads
+// it at once, if it has one.
+func (w *simWorld) editRules(e simEvent) {
+	w.rules = e.rules()
+	if p := w.slots[e.worker]; p != nil && p.rules != nil && w.rules > 0 {
+		p.rules.use(simRules[w.rules])
+	}
+}
+
+// publishEvents stores a message of 1 to 3 events, which count by the rules.
+func (w *simWorld) publishEvents(form int) {
+	id, stored := len(w.messages), w.tick()
+	m := &simMessage{id: id, stored: stored, subject: fmt.Sprintf("hits.event.m%d", id)}
+	m.ways = make([]simWay, len(simSubjects)+len(simRules)-1)
+	count := func(way int, counter string, n int64) {
+		hit := simHit{counter: counter, hash: window.HashCounter([]byte(counter)), at: stored / 1e6, n: n}
+		hit.shard = w.settings.layout.ShardOf(hit.hash)
+		if m.ways[way].hits == nil {
+			m.ways[way].hits = map[string]simHit{}
+		}
+		hit.n += m.ways[way].hits[counter].n
+		m.ways[way].hits[counter] = w.placed(hit, stored/1e6)
+	}
+	for k := range 1 + (form+id)%3 {
+		event, v := fmt.Sprintf("%d-%d", id, k), int64(1+(id+k)%3)
+		m.items = append(m.items, fmt.Sprintf(`{"id":%q,"v":%d}`, event, v))
+		for i, subjects := range simSubjects { // without rules each event is a hit that names no counter
+			count(i, newSubjects(subjects).counter(m.subject), 1)
+		}
+		for i := 1; i < len(simRules); i++ {
+			counts, refused := simCounts(i, event, v)
+			m.ways[len(simSubjects)+i-1].refused = refused
+			for counter, n := range counts {
+				count(len(simSubjects)+i-1, counter, n)
+			}
+		}
+	}
+	m.data = []byte("[" + strings.Join(m.items, ",") + "]")
+	w.messages = append(w.messages, m)
+	w.stream.store(m)
+}
+
+// checkWays: a message of events is counted by one version, wholly and on every shard.
+func (w *simWorld) checkWays(m *simMessage, now int64, all bool, asOf []int64) string {
+	if m.ways == nil {
+		return ""
+	}
+	var problems []string
+	for i := range m.ways {
+		problem := w.checkWay(m, m.ways[i], now, all, asOf)
+		if problem == "" {
+			return ""
+		}
+		problems = append(problems, problem)
+	}
+	return fmt.Sprintf("%s is counted by no single version (all %v, fate %d):\n    %s", m, all, m.fate, strings.Join(problems, "\n    "))
+}
+
+// checkWay says what is not as one version would have it.
+func (w *simWorld) checkWay(m *simMessage, way simWay, now int64, all bool, asOf []int64) string {
+	for _, counter := range m.counters() {
+		want, is := way.hits[counter]
+		h := want
+		for i := 0; !is && h.counter == ""; i++ {
+			h = m.ways[i].hits[counter] // of another version: nothing of it may be counted
+		}
+		due := m.fate == simHeld && (all || m.stored/1e6 < asOf[h.shard])
+		for _, c := range h.cells {
+			have := w.count(c)
+			if !w.single[c.tier].Holds(h.hash, h.at, now) || have == want.n || have == 0 && !due {
+				continue
+			}
+			return fmt.Sprintf("%s of shard %d has %d in field %s of %s, want %d", counter, h.shard, have, c.field, c.key, want.n)
+		}
+	}
+	w.stream.mu.Lock()
+	defer w.stream.mu.Unlock()
+	for _, item := range m.items {
+		have := w.stream.rejected["body "+item]
+		switch {
+		case have > 1, way.refused && have == 0 && all && m.fate == simHeld:
+			return fmt.Sprintf("the reject %s is stored %d times", item, have)
+		case !way.refused && have == 1 && !w.forgotten && !w.stream.late[item]:
+			return fmt.Sprintf("%s is rejected, too", item)
+		}
+	}
+	return ""
+}
+
+// counters are those of all versions.
+func (m *simMessage) counters() []string {
+	all := map[string]bool{}
+	for _, way := range m.ways {
+		for counter := range way.hits {
+			all[counter] = true
+		}
+	}
+	return sortedKeys(all)
+}

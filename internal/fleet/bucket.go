@@ -1,0 +1,175 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// kvTimeout bounds one request to the bucket. It is shorter than the silence after which a worker
+// counts as dead.
+const kvTimeout = 2 * time.Second
+
+// The keys of a namespace, in a bucket of the namespace's name. The namespace's id
+// (window.Store.ID) comes first: a namespace of the same name in another Redis is another fleet.
+//
+//	<id>.worker.<token>   member
+//	<id>.plan             plan
+//
+// Earlier versions write a worker's name in place of its token, and identify workers by whatever is there.
+const bucketPrefix = "tallyroll_"
+
+// bucketName gives different namespaces different buckets, although a bucket's name can have no dots.
+func bucketName(namespace string) string {
+	return bucketPrefix + strings.NewReplacer("_", "__", ".", "_-").Replace(namespace)
+}
+
+func planKey(id string) string { return id + ".plan" }
+
+func memberPrefix(id string) string { return id + ".worker." }
+
+// bucket is the fleet's bucket on the NATS server, and the watch over the keys of
+// one id. It belongs to Run's goroutine.
+type bucket struct {
+	js       jetstream.JetStream
+	name     string
+	replicas int
+	id       string // that the keys have now; empty before the first beat
+
+	kv       jetstream.KeyValue   // nil if it has to be opened (again)
+	watcher  jetstream.KeyWatcher // nil if nothing is watched
+	watched  time.Time            // when the watcher was made
+	endWatch context.CancelFunc   // frees its context
+}
+
+// open finds the bucket, or makes it, and watches it for life.
+func (b *bucket) open(ctx, life context.Context) error {
+	if b.kv == nil {
+		kv, err := b.find(ctx)
+		if err != nil {
+			return fmt.Errorf("open bucket %s: %w", b.name, err)
+		}
+		b.kv = kv
+	}
+	if b.watcher == nil {
+		if err := b.watch(life); err != nil {
+			return fmt.Errorf("watch bucket %s: %w", b.name, err)
+		}
+	}
+	return nil
+}
+
+func (b *bucket) find(ctx context.Context) (jetstream.KeyValue, error) {
+	kv, err := b.js.KeyValue(ctx, b.name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: b.name, Description: "tallyroll: which worker reads which stream",
+			TTL: deadAfter, Storage: jetstream.MemoryStorage, Replicas: b.replicas,
+		})
+	}
+	if errors.Is(err, jetstream.ErrBucketExists) { // another worker made it first
+		kv, err = b.js.KeyValue(ctx, b.name)
+	}
+	return kv, err
+}
+
+// watch begins a watch that outlives the request for it. The request itself is bounded all the same.
+func (b *bucket) watch(life context.Context) error {
+	life, cancel := context.WithCancel(life)
+	late := time.AfterFunc(kvTimeout, cancel)
+	watcher, err := b.kv.Watch(life, b.id+".>")
+	if !late.Stop() && err == nil {
+		_ = watcher.Stop() // the time limit ended just as the watcher came
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
+		cancel()
+		return err
+	}
+	b.watcher, b.watched, b.endWatch = watcher, time.Now(), cancel
+	return nil
+}
+
+// inboxPrefix is the first part of the subjects on which the watch is answered.
+func (b *bucket) inboxPrefix() string {
+	return cmp.Or(b.js.Conn().Opts.InboxPrefix, strings.TrimSuffix(nats.InboxPrefix, "."))
+}
+
+// updates blocks for ever if nothing is watched.
+func (b *bucket) updates() <-chan jetstream.KeyValueEntry {
+	if b.watcher == nil {
+		return nil
+	}
+	return b.watcher.Updates()
+}
+
+// unwatch ends the watch; the next open begins another one.
+func (b *bucket) unwatch() {
+	if b.watcher == nil {
+		return
+	}
+	go func(w jetstream.KeyWatcher, end context.CancelFunc) { // stopping asks a server, which may hang
+		_ = w.Stop() // its only error is that there is nothing to stop
+		end()
+	}(b.watcher, b.endWatch)
+	go func(rest <-chan jetstream.KeyValueEntry) {
+		for range rest { // until it is closed: updates under way must not block the library
+		}
+	}(b.watcher.Updates())
+	b.watcher = nil
+}
+
+// writeMember puts a worker's key. Nobody else writes a key with its token.
+func (b *bucket) writeMember(ctx context.Context, token string, m member) (revision uint64, err error) {
+	key := memberPrefix(b.id) + token
+	value, err := json.Marshal(m)
+	if err == nil {
+		revision, err = b.kv.Put(ctx, key, value)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("write %s: %w", key, err)
+	}
+	return revision, nil
+}
+
+// removeMember removes the key. The server sees it after any write of the key that is still under way,
+// because both go over one connection. Reading the key first would be wrong: an answer can overtake
+// a write, and the key would then stay until it expires.
+func (b *bucket) removeMember(ctx context.Context, token string) error {
+	return b.kv.Delete(ctx, memberPrefix(b.id)+token)
+}
+
+// writePlan writes the plan if the present one has the revision over, or, for 0, if there is none.
+func (b *bucket) writePlan(ctx context.Context, p plan, over uint64) (revision uint64, err error) {
+	value, err := json.Marshal(p)
+	if err != nil {
+		return 0, err
+	}
+	if over == 0 {
+		return b.kv.Create(ctx, planKey(b.id), value)
+	}
+	return b.kv.Update(ctx, planKey(b.id), value, over)
+}
+
+func (b *bucket) readPlan(ctx context.Context) (jetstream.KeyValueEntry, error) {
+	return b.kv.Get(ctx, planKey(b.id))
+}
+
+// mismatch reports whether a write failed because the key was not at the expected revision.
+func mismatch(err error) bool {
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
+}
+
+// isGone reports whether an error says that the server does not have the bucket.
+func isGone(err error) bool {
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) ||
+		errors.Is(err, nats.ErrStreamNotFound) // from a watch: the library has two errors for the same condition
+}

@@ -1,0 +1,139 @@
+package fleet
+
+import (
+	"crypto/rand"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/wake"
+)
+
+// Config is what a worker brings to its fleet.
+type Config struct {
+	JS          jetstream.JetStream
+	Namespace   string        // whose streams are shared
+	ID          func() string // of the namespace; it may change after Redis was emptied. See window.Store.ID
+	Name        string        // of this worker, for people
+	Status      string        // host:port of its /readyz and /metrics, for people
+	Streams     Globs         // which streams it may read
+	Replicas    int           // of the bucket
+	LastCommit  time.Duration // longest time that the last commit of a stream may take
+	LeaveWithin time.Duration // longest time that this worker may take to remove its key
+	Log         zerolog.Logger
+}
+
+// Fleet is one worker's part in the fleet. Any goroutine may call its methods.
+type Fleet struct {
+	id          func() string
+	leaveWithin time.Duration
+	lastCommit  time.Duration
+	log         zerolog.Logger
+	token       string      // of this process
+	kick        wake.Signal // a beat is due before the next tick
+	changed     wake.Signal // Share may have changed
+
+	// Only Run's goroutine uses these.
+	bucket  bucket
+	reached bool // the last beat was written
+	joined  bool // a beat has been written at some time
+	failing bool // the log has reported the failure
+	deaf    bool // the log has reported that the watch brings nothing
+
+	mu      sync.Mutex // guards what follows
+	self    member
+	holds   map[string]bool
+	streams []string // that exist, as far as this worker knows; nil before it has looked
+	roster  *roster
+	alone   bool // no fleet can be joined: this worker reads every stream
+}
+
+// New returns a fleet that this worker has not joined yet: Run does that.
+func New(c Config) *Fleet {
+	token := rand.Text()
+	return &Fleet{
+		id: c.ID, leaveWithin: c.LeaveWithin, lastCommit: c.LastCommit, log: c.Log, token: token,
+		kick: wake.New(), changed: wake.New(),
+		bucket: bucket{js: c.JS, name: bucketName(c.Namespace), replicas: c.Replicas},
+		self: member{
+			Name: c.Name, Started: time.Now().UTC().Format(time.RFC3339), Status: c.Status, Streams: c.Streams,
+		},
+		holds: make(map[string]bool), roster: newRoster(token, c.LastCommit),
+	}
+}
+
+// Changed signals that Share may have changed. One goroutine may wait for it.
+func (f *Fleet) Changed() <-chan struct{} { return f.changed }
+
+// Share returns what this worker should read now.
+func (f *Fleet) Share() Share {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.alone {
+		return f.roster.share(time.Now())
+	}
+	s := Share{Known: f.streams != nil, Mine: make(map[string]bool)}
+	for _, stream := range f.streams {
+		if Globs(f.self.Streams).Match(stream) {
+			s.Mine[stream] = true
+		}
+	}
+	s.Streams = len(s.Mine)
+	return s
+}
+
+// Exist tells the fleet which streams exist.
+func (f *Fleet) Exist(streams []string) {
+	f.mu.Lock()
+	f.streams = slices.Clone(streams)
+	f.mu.Unlock()
+	f.changed.Give()
+}
+
+// Hold tells the others that this worker reads a stream.
+func (f *Fleet) Hold(stream string) {
+	f.mu.Lock()
+	f.holds[stream] = true
+	f.mu.Unlock()
+	f.kick.Give()
+}
+
+// Release tells the next worker that the last commit is done.
+func (f *Fleet) Release(stream string) {
+	f.mu.Lock()
+	delete(f.holds, stream)
+	f.mu.Unlock()
+	f.kick.Give()
+	f.changed.Give()
+}
+
+// Leaving makes the fleet give this worker's streams to others. Each is theirs once it is released.
+func (f *Fleet) Leaving() {
+	f.mu.Lock()
+	f.self.Leaving = true
+	f.mu.Unlock()
+	f.kick.Give()
+}
+
+// First reports whether this worker is the one to do what has to be done only once
+// for a stream.
+func (f *Fleet) First(stream string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.alone || f.roster.first(time.Now(), func(g Globs) bool { return g.Match(stream) })
+}
+
+// Matters reports whether any worker of the fleet may read a stream.
+func (f *Fleet) Matters(stream string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.roster.members {
+		if Globs(m.Streams).Match(stream) {
+			return true
+		}
+	}
+	return Globs(f.self.Streams).Match(stream)
+}

@@ -1,0 +1,269 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/tests/stack"
+)
+
+const (
+	soon       = 2 * time.Minute
+	lastCommit = 7 * time.Second
+)
+
+// fellow is a worker's part in a fleet, without the work.
+type fellow struct {
+	*Fleet
+	t     *testing.T
+	name  string
+	conn  *nats.Conn
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+func newFellow(t *testing.T, server *stack.NATSEmbedded, namespace, id, name string, streams ...string) *fellow {
+	t.Helper()
+	conn := server.Conn()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fellow{t: t, name: name, conn: conn, ended: make(chan struct{})}
+	f.Fleet = New(Config{
+		JS: js, Namespace: namespace, ID: func() string { return id }, Name: name, Status: "status", Streams: Globs{"HITS*"},
+		Replicas: 1, LastCommit: lastCommit, LeaveWithin: time.Second, Log: zerolog.New(zerolog.NewTestWriter(t)),
+	})
+	f.Exist(streams)
+	return f
+}
+
+func (f *fellow) start() *fellow {
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	go func() {
+		defer close(f.ended)
+		f.Run(ctx)
+	}()
+	f.t.Cleanup(func() {
+		stop()
+		<-f.ended
+	})
+	return f
+}
+
+// quit leaves the fleet as a worker does.
+func (f *fellow) quit() {
+	f.Leaving()
+	f.stop()
+	<-f.ended
+}
+
+func (f *fellow) mine() []string { return slices.Sorted(maps.Keys(f.Share().Mine)) }
+
+// shared waits until the fellows have all streams between them, each one once and
+// no one more than one above another.
+func shared(t *testing.T, streams []string, fellows ...*fellow) {
+	t.Helper()
+	stack.Eventually(t, soon, fmt.Sprintf("%d workers to share %d streams", len(fellows), len(streams)), func() (bool, string) {
+		var all []string
+		var state strings.Builder
+		fair := true
+		for _, f := range fellows {
+			mine, s := f.mine(), f.Share()
+			all = append(all, mine...)
+			least := len(streams) / len(fellows)
+			fair = fair && s.Known && s.Workers == len(fellows) && (len(mine) == least || len(mine) == least+1)
+			fmt.Fprintf(&state, "%s has %v of %d workers; ", f.name, mine, s.Workers)
+		}
+		slices.Sort(all)
+		return fair && slices.Equal(all, streams), state.String()
+	})
+}
+
+func TestFleetJoinsAndLeaves(t *testing.T) {
+	server, streams := stack.NATS(t), streamNames(4)
+	fellows := make(map[string]*fellow)
+	for _, name := range []string{"a", "b", "c/d é.*>"} { // any name will do
+		fellows[name] = newFellow(t, server, "test", "id", name, streams...).start()
+		shared(t, streams, slices.Collect(maps.Values(fellows))...)
+	}
+	before := fellows["b"].mine()
+	fellows["a"].quit() // it was the first
+	delete(fellows, "a")
+	shared(t, streams, slices.Collect(maps.Values(fellows))...)
+	for _, stream := range before {
+		if !slices.Contains(fellows["b"].mine(), stream) {
+			t.Errorf("%s moved when another worker left", stream)
+		}
+	}
+	// More workers than streams: the rest stand by.
+	for i := range 4 {
+		name := fmt.Sprint(i)
+		fellows[name] = newFellow(t, server, "test", "id", name, streams...).start()
+	}
+	shared(t, streams, slices.Collect(maps.Values(fellows))...)
+	// A stream more and one less.
+	other := append(streamNames(4)[1:], "HITS_9")
+	for _, f := range fellows {
+		f.Exist(other)
+	}
+	shared(t, other, slices.Collect(maps.Values(fellows))...)
+}
+
+// The end may come in the middle of a beat: the key that is written last is gone all the same.
+func TestFleetLeavesInABeat(t *testing.T) {
+	server, streams := stack.NATS(t), streamNames(1)
+	noise := server.Conn()
+	for i := range 40 {
+		f := newFellow(t, server, "test", "id", "a", streams...).start()
+		shared(t, streams, f)
+		for range 1000 { // another fleet's keys: writes queue, and reads overtake them
+			if err := noise.Publish("$KV."+bucketName("test")+".other.plan", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.Release("HITS_0")
+		for len(f.kick) > 0 {
+			runtime.Gosched()
+		}
+		time.Sleep(time.Duration(i) * 10 * time.Microsecond) // each round ends at another place in the beat
+		f.stop()
+		<-f.ended
+		if _, err := openBucket(t, server).Get(t.Context(), memberPrefix("id")+f.token); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Fatalf("the key of a worker that has left: %v", err)
+		}
+	}
+}
+
+func TestFleetMissesTheDead(t *testing.T) {
+	server, streams := stack.NATS(t), streamNames(4)
+	a := newFellow(t, server, "test", "id", "a", streams...).start()
+	shared(t, streams, a)
+	b := newFellow(t, server, "test", "id", "b", streams...).start()
+	shared(t, streams, a, b)
+	a.conn.Close() // the one that plans
+	began := time.Now()
+	shared(t, streams, b)
+	took := time.Since(began)
+	t.Logf("a dead worker's streams have another after %v", took)
+	if took > 5*time.Second {
+		t.Errorf("they were taken after %v, want 5s", took)
+	}
+	// Without its connection a worker keeps what it had.
+	if got := a.mine(); len(got) != 2 {
+		t.Errorf("cut off, it has %v", got)
+	}
+}
+
+func TestFleetsApart(t *testing.T) {
+	server, streams := stack.NATS(t), streamNames(3)
+	fellows := []*fellow{
+		newFellow(t, server, "a.b", "id", "w", streams...).start(),
+		newFellow(t, server, "a_b", "id", "w", streams...).start(),
+		newFellow(t, server, "a.b", "other", "w", streams...).start(), // of the same name in another Redis
+	}
+	for _, f := range fellows {
+		shared(t, streams, f)
+	}
+}
+
+// A name is a label: two processes of one name share, and one that was killed and started again waits for nothing.
+func TestFleetTwoOfOneName(t *testing.T) {
+	server, streams := stack.NATS(t), streamNames(2)
+	a := newFellow(t, server, "test", "id", "pod-0", streams...).start()
+	b := newFellow(t, server, "test", "id", "pod-0", streams...).start()
+	shared(t, streams, a, b)
+	bucket := openBucket(t, server)
+	for _, f := range []*fellow{a, b} { // an operator finds the name
+		entry, err := bucket.Get(t.Context(), memberPrefix("id")+f.token)
+		if err != nil || !strings.Contains(string(entry.Value()), `"name":"pod-0"`) {
+			t.Errorf("%v, %v", entry, err)
+		}
+	}
+	a.conn.Close() // killed
+	c := newFellow(t, server, "test", "id", "pod-0", streams...).start()
+	shared(t, streams, b, c)
+}
+
+func openBucket(t *testing.T, server *stack.NATSEmbedded) jetstream.KeyValue {
+	t.Helper()
+	bucket, err := server.JetStream().KeyValue(t.Context(), bucketName("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bucket
+}
+
+// A stream changes hands only when its reader says that it has let go.
+func TestFleetHandsOver(t *testing.T) {
+	server, streams := stack.NATS(t), streamNames(2)
+	a := newFellow(t, server, "test", "id", "a", streams...).start()
+	shared(t, streams, a)
+	for _, stream := range streams {
+		a.Hold(stream)
+	}
+	b := newFellow(t, server, "test", "id", "b", streams...).start()
+	shared(t, streams, a, b)
+	stream := b.mine()[0]
+	stack.Eventually(t, soon, "the new one to see who has it", func() (bool, string) { return b.Share().Busy[stream], "" })
+	a.Release(stream)
+	stack.Eventually(t, (lastCommit+patience)/2, "the stream to be free", func() (bool, string) { return !b.Share().Busy[stream], "" })
+}
+
+// A server that keeps the bucket in memory forgets it with a restart: nothing moves.
+func TestFleetOutlivesItsBucket(t *testing.T) {
+	server, streams := stack.NATS(t), streamNames(6)
+	var fellows []*fellow
+	for _, name := range []string{"a", "b", "c"} {
+		fellows = append(fellows, newFellow(t, server, "test", "id", name, streams...).start())
+	}
+	shared(t, streams, fellows...)
+	var before [][]string
+	for _, f := range fellows {
+		before = append(before, f.mine())
+	}
+	server.Stop()
+	time.Sleep(deadAfter + beatEvery) // an outage longer than any silence that is allowed
+	server.Start()
+	joined := time.Now()
+	stack.Eventually(t, soon, "all to beat again", func() (bool, string) {
+		for _, f := range fellows {
+			f.mu.Lock()
+			back := f.roster.own.After(joined)
+			f.mu.Unlock()
+			if !back {
+				return false, f.name
+			}
+		}
+		return true, ""
+	})
+	shared(t, streams, fellows...)
+	for i, f := range fellows {
+		if !slices.Equal(f.mine(), before[i]) {
+			t.Errorf("%s had %v and has %v", f.name, before[i], f.mine())
+		}
+	}
+}
+
+func TestKeysOfAFleet(t *testing.T) {
+	seen := map[string]string{}
+	for _, ns := range []string{"a.b", "a_b", "a__b", "a-b", "a_-b", "a._b", "a_.b", "tallyroll"} {
+		bucket := bucketName(ns)
+		if was, twice := seen[bucket]; twice {
+			t.Errorf("%s and %s share the bucket %s", was, ns, bucket)
+		}
+		seen[bucket] = ns
+	}
+}

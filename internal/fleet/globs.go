@@ -1,0 +1,41 @@
+package fleet
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"tallyroll/internal/hit"
+)
+
+// Globs are names of streams, with * and ? as in file names.
+type Globs []string
+
+// UnmarshalText reads comma-separated globs.
+func (g *Globs) UnmarshalText(text []byte) error {
+	*g = nil
+	for glob := range strings.SplitSeq(string(text), ",") {
+		glob = strings.TrimSpace(glob)
+		if _, err := path.Match(glob, ""); err != nil || glob == "" {
+			return fmt.Errorf("names of streams, or globs such as HITS*, comma-separated")
+		}
+		*g = append(*g, glob)
+	}
+	return nil
+}
+
+func (g Globs) String() string { return strings.Join(g, ",") }
+
+// Match reports whether any glob matches a stream. It never matches the stream of rejects or the
+// streams of the fleets' buckets.
+func (g Globs) Match(stream string) bool {
+	if stream == hit.RejectedStream || strings.HasPrefix(stream, "KV_"+bucketPrefix) {
+		return false
+	}
+	for _, glob := range g {
+		if ok, _ := path.Match(glob, stream); ok {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,181 @@
+package fleet
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// beatEvery is how often a worker writes its key.
+	beatEvery = time.Second
+	// deadAfter is how long a worker may be silent before it counts as dead. It is also how long the
+	// server keeps a key, so an operator sees the present fleet in the bucket.
+	deadAfter = 3 * time.Second
+	// blindAfter is how long this worker may miss its own beats before it distrusts all that it knows
+	// about the others.
+	blindAfter = 2 * time.Second
+	// patience is how long a worker waits for another to let a stream go, on top of the time that the
+	// last commit may take. After that, the cursor decides between them.
+	patience = 3 * time.Second
+)
+
+// member is the value of a worker's key: what the other workers have to know, and what an operator
+// wants to know. Nobody compares a moment in it with another machine's clock.
+type member struct {
+	Name    string   `json:"name"`    // for people; empty if an earlier version wrote the key: its token is the name
+	Joined  uint64   `json:"joined"`  // revision of the key's first write; 0 in that write
+	Started string   `json:"started"` // RFC 3339, by its own clock
+	Status  string   `json:"status"`  // host:port of /readyz and /metrics
+	Streams []string `json:"streams"` // globs of what it may read
+	Holds   []string `json:"holds"`   // streams that it reads now
+	Leaving bool     `json:"leaving,omitempty"`
+}
+
+// plan is the value of the key in which the fleet's first worker assigns the streams: the
+// worker's token by stream.
+type plan map[string]string
+
+// roster is what a worker knows about its fleet. It has no clock and no I/O: callers pass in
+// the moments, always from this process's monotonic clock.
+type roster struct {
+	self     string                // this worker's token
+	handOver time.Duration         // how long this worker waits for another to let a stream go
+	own      time.Time             // when its own last beat came back; zero before the first
+	members  map[string]memberSeen // by token
+	plan     plan                  // nil before one is known
+	revision uint64                // of the plan; 0 if there is none in the bucket
+	written  uint64                // revision of this worker's last write
+	mine     map[string]time.Time  // since when a stream has been this worker's
+}
+
+type memberSeen struct {
+	member
+	at time.Time // of its last beat
+}
+
+// newRoster returns the roster of a worker that does not know any other worker yet. lastCommit is the
+// longest time that the last commit of a stream may take.
+func newRoster(self string, lastCommit time.Duration) *roster {
+	return &roster{self: self, handOver: lastCommit + patience, members: make(map[string]memberSeen), mine: make(map[string]time.Time)}
+}
+
+// see notes a worker's beat. If this worker has been blind, it has missed the others' beats, too, so
+// it gives them their full time again.
+func (r *roster) see(token string, revision uint64, m member, now time.Time) {
+	if m.Joined == 0 {
+		m.Joined = revision
+	}
+	r.members[token] = memberSeen{m, now}
+	if token != r.self {
+		return
+	}
+	if !r.sees(now) {
+		for other, m := range r.members {
+			m.at = now
+			r.members[other] = m
+		}
+	}
+	r.own = now
+}
+
+// wrote notes the revision of this worker's own write. If it is lower than the previous one, the bucket
+// is new and counts from 1 again. A plan in it is then not an older one, despite its lower revision.
+func (r *roster) wrote(revision uint64) {
+	if revision < r.written {
+		r.revision = 0
+	}
+	r.written = revision
+}
+
+func (r *roster) remove(token string) { delete(r.members, token) }
+
+// sees reports whether this worker's own beats come back to it. Otherwise it
+// keeps what it holds and decides nothing.
+func (r *roster) sees(now time.Time) bool {
+	return !r.own.IsZero() && now.Sub(r.own) < blindAfter
+}
+
+// bury forgets members that have been silent for too long.
+func (r *roster) bury(now time.Time) {
+	if !r.sees(now) {
+		return
+	}
+	maps.DeleteFunc(r.members, func(_ string, m memberSeen) bool { return now.Sub(m.at) >= deadAfter })
+}
+
+// first reports whether this worker has been in the fleet for longest, of those that
+// match. That worker does what one worker has to do for all.
+func (r *roster) first(now time.Time, match func(Globs) bool) bool {
+	self, ok := r.members[r.self]
+	if !ok || !r.sees(now) || self.Leaving {
+		return false
+	}
+	for token, m := range r.members {
+		earlier := m.Joined < self.Joined || m.Joined == self.Joined && token < r.self // a bucket made anew counts from 1 again
+		if earlier && !m.Leaving && match(Globs(m.Streams)) {
+			return false
+		}
+	}
+	return match(Globs(self.Streams))
+}
+
+// next returns the plan as it should be. If no plan is known, it starts from what the workers hold.
+func (r *roster) next(streams []string) plan {
+	before, workers := maps.Clone(r.plan), make(map[string]Globs)
+	if before == nil {
+		before = make(plan)
+	}
+	for token, m := range r.members {
+		if !m.Leaving {
+			workers[token] = m.Streams
+		}
+		if r.plan == nil {
+			for _, stream := range m.Holds {
+				before[stream] = token
+			}
+		}
+	}
+	return assign(before, workers, streams)
+}
+
+// follow takes over a plan. It ignores a plan that is older than the known one and has arrived late.
+func (r *roster) follow(p plan, revision uint64, now time.Time) {
+	if revision < r.revision {
+		return
+	}
+	r.plan, r.revision = p, revision
+	for stream, owner := range p {
+		if _, ok := r.mine[stream]; !ok && owner == r.self {
+			r.mine[stream] = now
+		}
+	}
+	maps.DeleteFunc(r.mine, func(stream string, _ time.Time) bool { return p[stream] != r.self })
+}
+
+// Share is what a worker should read.
+type Share struct {
+	Known   bool // a plan is known, or there is no fleet
+	Workers int  // in the fleet; 0 without one
+	Streams int  // of all workers
+	Mine    map[string]bool
+	Busy    map[string]bool // of Mine, those that another worker has not let go of yet
+}
+
+func (r *roster) share(now time.Time) Share {
+	s := Share{Known: r.plan != nil, Streams: len(r.plan), Mine: make(map[string]bool), Busy: make(map[string]bool)}
+	for stream, since := range r.mine {
+		s.Mine[stream] = true
+		for token, m := range r.members {
+			if token != r.self && slices.Contains(m.Holds, stream) && now.Sub(since) < r.handOver {
+				s.Busy[stream] = true
+			}
+		}
+	}
+	for _, m := range r.members {
+		if !m.Leaving {
+			s.Workers++
+		}
+	}
+	return s
+}

@@ -1,0 +1,232 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// tickEvery is how often the fleet checks for silent workers.
+const tickEvery = 200 * time.Millisecond
+
+// Run keeps this worker in the fleet until ctx ends, and then removes it.
+func (f *Fleet) Run(ctx context.Context) {
+	defer f.leave()
+	defer f.unwatch()
+	beat, tick := time.NewTicker(beatEvery), time.NewTicker(tickEvery)
+	defer beat.Stop()
+	defer tick.Stop()
+	f.beat(ctx)
+	for {
+		due := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			due = true
+		case <-f.kick:
+			due = true
+		case <-tick.C:
+		case entry, ok := <-f.bucket.updates():
+			if !ok {
+				f.unwatch()
+			} else if entry != nil { // nil marks the end of the keys that existed before the watch
+				f.see(entry)
+			}
+		}
+		if due {
+			f.beat(ctx)
+		}
+		f.decide(ctx, due)
+		f.changed.Give()
+	}
+}
+
+// beat writes this worker's key. It first opens or makes the bucket if that is necessary.
+func (f *Fleet) beat(life context.Context) {
+	ctx, cancel := context.WithTimeout(life, kvTimeout)
+	defer cancel()
+	if id := f.id(); id != f.bucket.id {
+		f.move(ctx, id)
+	}
+	err := f.bucket.open(ctx, life)
+	if err == nil {
+		err = f.write(ctx)
+	}
+	f.reached = err == nil
+	switch {
+	case f.reached:
+		if f.failing {
+			f.log.Info().Msg("the fleet is reached")
+		}
+		f.joined, f.failing = true, false
+	case life.Err() != nil:
+		return // an error at the end of ctx says nothing about the fleet
+	default:
+		f.fail(err)
+	}
+	f.mu.Lock()
+	f.alone = !f.joined
+	f.mu.Unlock()
+}
+
+func (f *Fleet) fail(err error) {
+	if isGone(err) {
+		f.bucket.kv = nil // a server that was restarted has forgotten the bucket
+		f.unwatch()
+	}
+	if !f.failing {
+		what := "the fleet cannot be reached: keeping the streams held"
+		if !f.joined {
+			what = "no fleet can be joined: reading every stream, which is exact but wastes work if there are other workers; does this user have the right to make the stream KV_" + f.bucket.name + " and to use $KV." + f.bucket.name + ".>?"
+		}
+		f.log.Warn().Err(err).Msg(what)
+	}
+	f.failing = true
+}
+
+// move starts anew under another id. This happens if Redis was emptied, and a worker that did not
+// know the id has given the namespace a new one.
+func (f *Fleet) move(ctx context.Context, id string) {
+	if f.reached {
+		_ = f.bucket.removeMember(ctx, f.token) // or it expires
+	}
+	f.bucket.unwatch()
+	f.bucket.id = id
+	f.mu.Lock()
+	f.roster = newRoster(f.token, f.lastCommit)
+	f.mu.Unlock()
+}
+
+// unwatch ends the watch. By the next watch, the bucket may be a new one, which counts its
+// revisions from 1 again.
+func (f *Fleet) unwatch() {
+	f.bucket.unwatch()
+	f.mu.Lock()
+	f.roster.revision = 0
+	f.mu.Unlock()
+}
+
+func (f *Fleet) write(ctx context.Context) error {
+	f.mu.Lock()
+	self := f.self
+	self.Holds = slices.AppendSeq([]string{}, maps.Keys(f.holds))
+	f.mu.Unlock()
+	slices.Sort(self.Holds)
+	revision, err := f.bucket.writeMember(ctx, f.token, self)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.roster.wrote(revision)
+	if f.self.Joined == 0 {
+		f.self.Joined = revision
+	}
+	return nil
+}
+
+// see handles a change in the bucket.
+func (f *Fleet) see(entry jetstream.KeyValueEntry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	there := entry.Operation() == jetstream.KeyValuePut
+	if entry.Key() == planKey(f.bucket.id) {
+		var p plan
+		switch {
+		case !there:
+			f.roster.revision = 0 // the plan that it held stays in force
+		case json.Unmarshal(entry.Value(), &p) == nil:
+			f.roster.follow(p, entry.Revision(), now)
+		}
+		return
+	}
+	token, ok := strings.CutPrefix(entry.Key(), memberPrefix(f.bucket.id))
+	if !ok {
+		return // a later version wrote it
+	}
+	if !there {
+		f.roster.remove(token)
+		return
+	}
+	var m member
+	if json.Unmarshal(entry.Value(), &m) == nil {
+		f.roster.see(token, entry.Revision(), m, now)
+	}
+}
+
+// decide forgets silent workers. In the fleet's first worker, it also writes the plan, both when the
+// plan has to change and with each beat, so that the plan does not expire.
+func (f *Fleet) decide(ctx context.Context, due bool) {
+	now := time.Now()
+	f.mu.Lock()
+	f.roster.bury(now)
+	blind := !f.roster.sees(now)
+	var next plan
+	revision := f.roster.revision
+	if f.streams != nil && f.reached && f.roster.first(now, func(Globs) bool { return true }) {
+		next = f.roster.next(f.streams)
+		if !due && f.roster.plan != nil && maps.Equal(next, f.roster.plan) {
+			next = nil
+		}
+	}
+	f.mu.Unlock()
+	switch {
+	case !blind:
+		f.deaf = false
+	case f.bucket.watcher != nil && now.Sub(f.bucket.watched) > deadAfter:
+		f.unwatch() // the next beat begins a new watch
+		if !f.deaf && f.reached {
+			f.log.Warn().Msgf("this worker can write to the bucket %s, but nothing comes back: it decides nothing; may this user subscribe to its inbox, and does its account import the delivery subjects below %s (NATS_INBOX_PREFIX)?",
+				f.bucket.name, f.bucket.inboxPrefix())
+			f.deaf = true
+		}
+	}
+	if next != nil {
+		f.publish(ctx, next, revision)
+	}
+}
+
+// publish writes the plan if nobody else has written one. If that fails, the worker tries
+// again with the next beat.
+func (f *Fleet) publish(ctx context.Context, next plan, over uint64) {
+	ctx, cancel := context.WithTimeout(ctx, kvTimeout)
+	defer cancel()
+	revision, err := f.bucket.writePlan(ctx, next, over)
+	if mismatch(err) {
+		// Another worker has written a plan, and this one goes on from that, or the plan has expired.
+		entry, err := f.bucket.readPlan(ctx)
+		f.mu.Lock()
+		f.roster.revision = 0
+		f.mu.Unlock()
+		if err == nil {
+			f.see(entry)
+		}
+		return
+	}
+	if err != nil {
+		f.log.Debug().Err(err).Msg("the plan could not be written")
+		return
+	}
+	f.mu.Lock()
+	f.roster.follow(next, revision, time.Now())
+	f.mu.Unlock()
+}
+
+// leave removes this worker's key, even if a beat is still under way.
+func (f *Fleet) leave() {
+	if !f.joined || f.bucket.kv == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), f.leaveWithin)
+	defer cancel()
+	if err := f.bucket.removeMember(ctx, f.token); err != nil {
+		f.log.Warn().Err(err).Msg("this worker's key was left to expire")
+	}
+}

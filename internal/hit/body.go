@@ -1,0 +1,138 @@
+package hit
+
+import (
+	"bytes"
+
+	"github.com/go-faster/jx"
+)
+
+// Splitter takes the bodies of messages apart into their objects.
+type Splitter struct {
+	Most int // objects in one body
+	// Item is called with each object, which is not checked, and its index. If it returns false, nothing
+	// more is read.
+	Item func(item int, raw []byte) (more bool)
+	// Wrong is called with what cannot be an object.
+	Wrong func(item int, raw []byte, detail string)
+	// TooMany is called when there are more than Most, and nothing more is read.
+	TooMany func(body []byte)
+}
+
+// What is wrong with the end of an array.
+const (
+	notClosed   = "the array is not closed"
+	moreFollows = "more follows the end of the array"
+)
+
+// Split reads a body that is not blank.
+func (s *Splitter) Split(body []byte) {
+	trimmed := trimSpace(body)
+	switch {
+	case len(trimmed) > 0 && trimmed[0] == '{':
+		s.lines(body, trimmed)
+	case len(trimmed) > 0 && trimmed[0] == '[':
+		s.array(body, trimmed)
+	default:
+		s.Wrong(0, body, "a body is empty, a JSON object per line, or a JSON array of objects")
+	}
+}
+
+// lines reads one JSON object, which may stretch over lines, or one per line.
+func (s *Splitter) lines(body, trimmed []byte) {
+	first, _, several := bytes.Cut(trimmed, newline)
+	if several && !isObject(first) && isObject(trimmed) {
+		s.Item(0, trimmed)
+		return
+	}
+	item := 0
+	for line := range bytes.SplitSeq(trimmed, newline) {
+		line = trimSpace(line)
+		if len(line) == 0 {
+			continue
+		}
+		if item == s.Most {
+			s.TooMany(body)
+			return
+		}
+		if !s.Item(item, line) {
+			return
+		}
+		item++
+	}
+}
+
+// array reads the elements of a JSON array one by one, so that a bad one spoils no other.
+func (s *Splitter) array(body, trimmed []byte) {
+	rest := trimSpace(trimmed[1:])
+	if len(rest) > 0 && rest[0] == ']' {
+		s.endArray(0, rest[1:])
+		return
+	}
+	for item := 0; ; item++ {
+		end := elementEnd(rest)
+		if end == len(rest) { // no comma and no bracket follows
+			s.Wrong(item, rest, notClosed)
+			return
+		}
+		if item == s.Most {
+			s.TooMany(body)
+			return
+		}
+		if !s.Item(item, trimSpace(rest[:end])) {
+			return
+		}
+		closing := rest[end] == ']'
+		rest = rest[end+1:]
+		if closing {
+			s.endArray(item+1, rest)
+			return
+		}
+	}
+}
+
+// endArray refuses what follows the end of an array.
+func (s *Splitter) endArray(item int, rest []byte) {
+	rest = trimSpace(rest)
+	if len(rest) > 0 {
+		s.Wrong(item, rest, moreFollows)
+	}
+}
+
+// elementEnd returns the index of the comma or bracket that ends the first element,
+// or len(b). It looks only at the structure; the element is checked afterwards.
+func elementEnd(b []byte) int {
+	depth, quoted := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quoted:
+			if c == '\\' {
+				i++
+			} else if c == '"' {
+				quoted = false
+			}
+		case c == '"':
+			quoted = true
+		case c == '{' || c == '[':
+			depth++
+		case depth == 0 && (c == ',' || c == ']'):
+			return i
+		case depth > 0 && (c == '}' || c == ']'): // a stray brace spoils its own element only
+			depth--
+		}
+	}
+	return len(b)
+}
+
+var newline = []byte{'\n'}
+
+// Blank reports whether a line holds only what JSON calls white space.
+func Blank(line []byte) bool { return len(trimSpace(line)) == 0 }
+
+// trimSpace removes what JSON calls white space.
+func trimSpace(b []byte) []byte { return bytes.Trim(b, " \t\r\n") }
+
+// isObject reports whether b is one JSON object.
+func isObject(b []byte) bool {
+	d := jx.DecodeBytes(b)
+	return d.Next() == jx.Object && d.Validate() == nil
+}

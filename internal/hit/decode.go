@@ -1,0 +1,122 @@
+package hit
+
+import (
+	"fmt"
+	"time"
+)
+
+// Limits are the bounds that a worker sets for hits, in addition to the rules for each hit.
+type Limits struct {
+	MaxAhead time.Duration // how much later than the time stored a hit's time may be
+	MaxHits  int           // of one message
+
+	// Place returns the hash under which a counter is kept. late is empty, or tells people why
+	// no tier held the moment at any more when the message was stored. Both times are
+	// Unix milliseconds. Place must always return the same for the same hit.
+	Place func(counter []byte, at, stored int64) (hash uint64, late string)
+
+	// Veto, if there is one, refuses an object before it is read.
+	Veto func(object []byte) *Refusal
+}
+
+// Decoder turns messages into hits and rejects. It reuses its memory, so a Decoder
+// belongs to one goroutine.
+type Decoder struct {
+	limits   Limits
+	producer bool // the hits are not stored yet, so nobody can judge their times
+	object   *object
+	splitter Splitter
+	hits     []Hit
+	rejects  []Reject
+
+	// Of the current message.
+	subject string
+	stored  int64
+}
+
+// NewDecoder returns a decoder with these limits.
+func NewDecoder(limits Limits) *Decoder { return newDecoder(limits, newObject()) }
+
+func newDecoder(limits Limits, o *object) *Decoder {
+	d := &Decoder{limits: limits, object: o}
+	d.splitter = Splitter{
+		Most: limits.MaxHits, Item: d.item, TooMany: d.tooMany,
+		Wrong: func(item int, raw []byte, detail string) { d.reject(item, raw, BadJSON, detail) },
+	}
+	return d
+}
+
+// Decode reads a message that a stream stored at the Unix millisecond stored. subject
+// is the counter of hits that name none. The result is valid until the next call, as long
+// as nobody changes the body.
+func (d *Decoder) Decode(subject string, stored int64, body []byte) ([]Hit, []Reject) {
+	d.hits, d.rejects = d.hits[:0], d.rejects[:0]
+	d.object.forget()
+	d.subject, d.stored = subject, stored
+	if Blank(body) {
+		d.object.begin(stored)
+		var h Hit
+		refused := d.object.hit(&h, subject)
+		d.judge(0, body, &h, refused)
+	} else {
+		d.splitter.Split(body)
+	}
+	return d.hits, d.rejects
+}
+
+// item reads one object.
+func (d *Decoder) item(item int, raw []byte) (more bool) {
+	var h Hit
+	var refused *Refusal
+	if d.limits.Veto != nil {
+		refused = d.limits.Veto(raw)
+	}
+	if refused == nil {
+		refused = d.object.read(&h, raw, d.subject, d.stored)
+	}
+	d.judge(item, raw, &h, refused)
+	return true
+}
+
+// judge adds a hit, or a reject with the reason why it cannot be counted.
+func (d *Decoder) judge(item int, raw []byte, h *Hit, refused *Refusal) {
+	if refused == nil && !d.producer {
+		refused = d.limits.Judge(h, d.stored)
+	}
+	if refused != nil {
+		d.reject(item, raw, refused.Reason, refused.Detail)
+		return
+	}
+	d.hits = append(d.hits, *h)
+}
+
+// Judge completes a hit of a message that was stored at that Unix millisecond, or refuses it because of its time.
+func (l *Limits) Judge(h *Hit, stored int64) *Refusal {
+	if ahead := h.At - stored; ahead > l.MaxAhead.Milliseconds() {
+		return &Refusal{Future, fmt.Sprintf("ts %d is %d ms later than the time at which the hit was stored, %d; at most %s are allowed (INGEST_MAX_AHEAD)", h.At, ahead, stored, l.MaxAhead)}
+	}
+	// A hit counts no later than it was stored. Otherwise a cell would hold hits that have
+	// not happened yet, and lower would be more than the truth.
+	h.At = min(h.At, stored)
+	hash, late := l.Place(h.Counter, h.At, stored)
+	if late != "" {
+		return &Refusal{TooLate, late}
+	}
+	h.Hash = hash
+	return nil
+}
+
+// tooMany rejects the whole message.
+func (d *Decoder) tooMany(body []byte) {
+	d.hits, d.rejects = d.hits[:0], d.rejects[:0]
+	d.reject(0, body, TooLarge, d.limits.TooMany())
+}
+
+// TooMany says that a message has more than MaxHits.
+func (l *Limits) TooMany() string {
+	return fmt.Sprintf("the message carries more than %d hits: send smaller batches or raise INGEST_MAX_HITS", l.MaxHits)
+}
+
+func (d *Decoder) reject(item int, body []byte, reason Reason, detail string) {
+	d.rejects = append(d.rejects, Reject{Reason: reason, Detail: detail, Item: item, Body: body})
+}

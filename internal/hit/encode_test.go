@@ -1,0 +1,68 @@
+package hit
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestAppendJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := Hit{
+			Counter: []byte(rapid.OneOf(rapid.String(), rapid.StringOf(rapid.RuneFrom([]rune(`"\/<>&`+"\x00\x1f\x7f\u2028\ufffd\U0001f600a")))).Draw(t, "key")),
+			N:       rapid.Int64Range(1, MaxN).Draw(t, "n"),
+			At:      rapid.OneOf(rapid.Just(int64(NoTime)), rapid.Int64Range(MinTime, MaxTime)).Draw(t, "ts"),
+		}
+		body := h.AppendJSON(nil)
+		var got map[string]any
+		decoder := json.NewDecoder(strings.NewReader(string(body)))
+		decoder.UseNumber()
+		if err := decoder.Decode(&got); err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		want := map[string]any{"key": string(h.Counter)}
+		if h.N != 1 {
+			want["n"] = json.Number(jsonInt(h.N))
+		}
+		if h.At != NoTime {
+			want["ts"] = json.Number(jsonInt(h.At))
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%s: fields %v, want %v", body, got, want)
+		}
+		for k, v := range want {
+			if got[k] != v {
+				t.Fatalf("%s: %s is %v, want %v", body, k, got[k], v)
+			}
+		}
+	})
+}
+
+// Any bytes at all must come out as encoding/json would read them back.
+func FuzzAppendString(f *testing.F) {
+	f.Add([]byte(`a"b\c`))
+	f.Add([]byte("\x00\xff\xe2\x80\xa8"))
+	f.Fuzz(func(t *testing.T, s []byte) {
+		reference, err := json.Marshal(string(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, want string
+		if err := json.Unmarshal(appendString(nil, s), &got); err != nil {
+			t.Fatalf("%q: %v", s, err)
+		}
+		if err := json.Unmarshal(reference, &want); err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	})
+}
+
+func jsonInt(n int64) string {
+	b, _ := json.Marshal(n)
+	return string(b)
+}

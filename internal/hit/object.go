@@ -1,0 +1,172 @@
+package hit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/go-faster/jx"
+)
+
+// object reads the JSON objects of hits, one after the other, into memory that it reuses.
+type object struct {
+	json  jx.Decoder
+	field func(j *jx.Decoder, name []byte) error // readField, as a method value that is made only once
+	names []byte                                 // the counters since forget
+
+	// Of the current object.
+	key    []byte // points into names
+	hasKey bool
+	n, at  int64
+	wrong  *Refusal // for the first bad field
+}
+
+func newObject() *object {
+	o := new(object)
+	o.field = o.readField
+	return o
+}
+
+// forget makes room. Counters that were read before are no longer valid.
+func (o *object) forget() { o.names = o.names[:0] }
+
+// begin clears what the previous object has left. at is the time of an object without ts.
+func (o *object) begin(at int64) {
+	o.key, o.hasKey, o.n, o.at, o.wrong = nil, false, 1, at, nil
+}
+
+// read reads one object into h. subject is the counter if it has no key.
+func (o *object) read(h *Hit, raw []byte, subject string, at int64) *Refusal {
+	o.begin(at)
+	o.json.ResetBytes(raw)
+	err := o.json.ObjBytes(o.field)
+	if err == nil && o.json.Skip() != io.EOF {
+		err = errors.New("more follows the object")
+	}
+	switch {
+	case err != nil:
+		return &Refusal{BadJSON, "not a JSON object: " + err.Error()}
+	case o.wrong != nil:
+		return o.wrong
+	case o.hasKey && bytes.Contains(o.key, replacement) && halfSurrogate(raw):
+		return &Refusal{BadKey, "key has half of a surrogate pair"}
+	}
+	return o.hit(h, subject)
+}
+
+// hit checks what the fields mean, and makes a hit of them.
+func (o *object) hit(h *Hit, subject string) *Refusal {
+	counter := o.key
+	if !o.hasKey {
+		if subject == "" {
+			return &Refusal{BadKey, "no key, and nothing else names the counter"}
+		}
+		start := len(o.names)
+		o.names = append(o.names, subject...)
+		counter = o.names[start:]
+	}
+	if err := CheckName(counter); err != nil {
+		return &Refusal{BadKey, err.Error()}
+	}
+	if err := CheckTime(o.at); err != nil && o.at != NoTime {
+		return &Refusal{BadTime, err.Error()}
+	}
+	h.Counter, h.N, h.At = counter, o.n, o.at
+	return nil
+}
+
+// readField takes one field of the object.
+func (o *object) readField(j *jx.Decoder, name []byte) error {
+	switch string(name) {
+	case "key":
+		return o.readKey(j)
+	case "n":
+		return o.readN(j)
+	case "ts":
+		return o.readTS(j)
+	case "Key":
+		return o.slip(j, name, "key")
+	case "N", "count", "value":
+		return o.slip(j, name, "n")
+	case "time", "timestamp":
+		return o.slip(j, name, "ts")
+	}
+	return j.Skip()
+}
+
+func (o *object) readKey(j *jx.Decoder) (err error) {
+	if j.Next() != jx.String {
+		o.refuse(BadKey, "key must be a string")
+		return j.Skip()
+	}
+	start := len(o.names)
+	o.names, err = j.StrAppend(o.names)
+	o.key, o.hasKey = o.names[start:], true
+	return err
+}
+
+func (o *object) readN(j *jx.Decoder) error {
+	n, ok, err := integer(j)
+	if !ok || n < 1 || n > MaxN {
+		o.refuse(BadCount, fmt.Sprintf("n must be an integer from 1 to %d", int64(MaxN)))
+	}
+	o.n = n
+	return err
+}
+
+func (o *object) readTS(j *jx.Decoder) error {
+	if j.Next() != jx.String {
+		at, ok, err := integer(j)
+		if !ok {
+			o.refuse(BadTime, "ts must be Unix milliseconds as an integer, or an RFC 3339 string")
+		}
+		o.at = max(at, NoTime+1) // also out of range, but does not stand for a missing ts
+		return err
+	}
+	text, err := j.StrBytes()
+	if err != nil {
+		return err
+	}
+	at, err := ParseTime(string(text))
+	if err != nil {
+		o.refuse(BadTime, fmt.Sprintf("ts %s is not an RFC 3339 time", quote(text)))
+	}
+	o.at = at
+	return nil
+}
+
+// integer reads a number without fraction or exponent; ok is false for any other value.
+func integer(j *jx.Decoder) (n int64, ok bool, err error) {
+	if j.Next() != jx.Number {
+		return 0, false, j.Skip()
+	}
+	text, err := j.Num()
+	if err != nil {
+		return 0, false, err
+	}
+	n, parseErr := strconv.ParseInt(string(text), 10, 64)
+	return n, parseErr == nil, nil
+}
+
+// slip refuses a field with which somebody meant another one. Otherwise the hit would count wrongly.
+func (o *object) slip(j *jx.Decoder, name []byte, right string) error {
+	o.refuse(BadJSON, fmt.Sprintf("a hit has no field %q: use %q", name, right))
+	return j.Skip()
+}
+
+func (o *object) refuse(reason Reason, detail string) {
+	if o.wrong == nil {
+		o.wrong = &Refusal{reason, detail}
+	}
+}
+
+// quote quotes a text, but cuts it if it is longer than a line.
+func quote(text []byte) string {
+	const most = 64
+	if len(text) > most {
+		return fmt.Sprintf("%q…", text[:most])
+	}
+	return fmt.Sprintf("%q", text)
+}

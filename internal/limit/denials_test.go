@@ -1,0 +1,145 @@
+package limit
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A refusal is answered from memory, without a command, until the take can be allowed or a second has passed.
+func TestDeniedFromMemory(t *testing.T) {
+	t.Parallel()
+	for _, b := range backends[:3] {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			client := b.start(t)
+			sent := watchCommands(client)
+			for _, policy := range Policies {
+				w, l := newWorld(t, client, "memory"), adhoc(t, time.Second, 5, policy)
+				// take asks, and says whether Redis was asked.
+				take := func(n int64) (Decision, bool) {
+					t.Helper()
+					sent.scripts()
+					a, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", n)})
+					if err != nil {
+						t.Fatal(err)
+					}
+					d := a.Decisions[0]
+					asked := len(sent.scripts()) > 0
+					if asked != (d.Source == FromRedis) {
+						t.Errorf("%s: Redis was asked: %v; %+v", policy, asked, d)
+					}
+					return d, asked
+				}
+				take(5)
+				w.at(500) // so that the wait is shorter than memory
+				told, asked := take(2)
+				if told.Allowed || !asked {
+					t.Fatalf("%s: %+v", policy, told)
+				}
+				wait := told.RetryAfter.Milliseconds()
+				for _, at := range []int64{0, 1, wait - 1} {
+					w.at(500 + at)
+					for _, n := range []int64{2, 3, 5} {
+						d, asked := take(n)
+						if asked || d.Allowed || d.RetryAfter.Milliseconds() != wait-at {
+							t.Errorf("%s, n %d at %d: %+v", policy, n, at, d)
+						}
+					}
+				}
+				w.at(500)
+				_, asked = take(1) // fewer might fit
+				if !asked {
+					t.Errorf("%s: fewer hits were refused from memory", policy)
+				}
+				w.limiter.denials.all = nil
+				take(2)
+				w.at(500 + wait)
+				if d, asked := take(2); !d.Allowed || !asked {
+					t.Errorf("%s: after the wait %+v", policy, d)
+				}
+			}
+		})
+	}
+}
+
+func TestDenialsEnd(t *testing.T) {
+	t.Parallel()
+	client := backends[2].start(t)
+	for _, c := range []struct {
+		name string
+		end  func(w *world, full Take)
+	}{
+		{"a second later", func(w *world, _ Take) { w.at(1000) }},
+		{"something is given back", func(w *world, full Take) {
+			full.N = -2
+			_, err := w.limiter.Take(t.Context(), []Take{full})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"reset", func(w *world, full Take) {
+			if err := w.limiter.Reset(t.Context(), full); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"max has changed", func(_ *world, full Take) { full.Limit.Max = 6 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, l := newWorld(t, client, c.name), adhoc(t, time.Hour, 5, Log)
+			full := takeOf(l, "alice", 1)
+			w.take(takeOf(l, "alice", 5))
+			for _, want := range []Source{FromRedis, FromMemory} {
+				a, err := w.limiter.Take(t.Context(), []Take{full})
+				if err != nil || a.Decisions[0].Source != want {
+					t.Fatalf("%+v, %v: want a decision from %s", a, err, want)
+				}
+			}
+			c.end(w, full)
+			a, err := w.limiter.Take(t.Context(), []Take{full})
+			if err != nil || a.Decisions[0].Source != FromRedis {
+				t.Errorf("%+v, %v: want Redis to be asked", a, err)
+			}
+		})
+	}
+}
+
+// Memory stays bounded, and makes room among what holds no longer.
+func TestDenialsAreBounded(t *testing.T) {
+	t.Parallel()
+	var d denials
+	l := adhoc(t, time.Hour, 1, Log)
+	now := time.UnixMilli(worldStart)
+	for i := range DeniedKeys + 1000 {
+		take := takeOf(l, fmt.Sprint(i), 1)
+		d.remember(&take, take.Key, state{wait: time.Hour}, now)
+	}
+	if len(d.all) != DeniedKeys {
+		t.Errorf("%d refusals are remembered, want %d", len(d.all), DeniedKeys)
+	}
+	later := now.Add(deniedFor)
+	for i := range 100 {
+		take := takeOf(l, fmt.Sprint("later", i), 1)
+		d.remember(&take, take.Key, state{wait: time.Hour}, later)
+		if _, ok := d.find(&take, take.Key, later); !ok {
+			t.Fatalf("the refusal %d is not remembered", i)
+		}
+	}
+	if len(d.all) >= DeniedKeys {
+		t.Errorf("%d refusals are remembered, though most hold no longer", len(d.all))
+	}
+}
+
+func TestRingsAreBounded(t *testing.T) {
+	t.Parallel()
+	var l local
+	now := time.UnixMilli(worldStart)
+	limit := adhoc(t, time.Hour, 1, Cells)
+	takes := []Take{takeOf(limit, "", 1)}
+	for i := range LocalKeys + 1000 {
+		l.decide(takes, []string{fmt.Sprint(i)}, now.Add(time.Duration(i)*time.Millisecond), true)
+	}
+	if len(l.rings) != LocalKeys {
+		t.Errorf("there are %d rings, want %d", len(l.rings), LocalKeys)
+	}
+}

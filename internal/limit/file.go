@@ -1,0 +1,100 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"go.yaml.in/yaml/v4"
+
+	"tallyroll/internal/window"
+	"tallyroll/internal/yamlfile"
+)
+
+// Set is named limits.
+type Set map[string]*Limit
+
+// FileError is a mistake in a file of limits.
+type FileError = yamlfile.Error
+
+// the fields of a limit in a file
+const fileFields = "name, window, max, policy, fail and key"
+
+// Parse reads named limits:
+//
+//	limits:
+//	  - name: login        # 1 to 64 letters, digits, underscores, hyphens and dots
+//	    window: 1m         # a whole number and a unit (s, m, h, d, w), 1s to 366d
+//	    max: 5             # hits that a key may have in the window
+//	    policy: log        # cells (default), log or stream
+//	    fail: closed       # local (default), open or closed
+//	    key: "user:{key}"  # default {key}
+//
+// The error is a *FileError. It names the first mistake.
+func Parse(data []byte) (Set, error) {
+	document, err := yamlfile.Document(data, "a list of limits under limits:")
+	if err != nil {
+		return nil, err
+	}
+	top, err := yamlfile.Fields(document, "the file", "limits")
+	if err != nil {
+		return nil, err
+	}
+	entries := top["limits"]
+	if entries == nil || entries.Kind != yaml.SequenceNode {
+		return nil, yamlfile.Errorf(document.Line, "limits: it is missing or no list: allowed is a list of limits, each with %s", fileFields)
+	}
+	out := make(Set, len(entries.Content))
+	lines := make(map[string]int, len(entries.Content))
+	for _, node := range entries.Content {
+		l, line, err := parseLimit(node)
+		if err != nil {
+			return nil, err
+		}
+		if first, twice := lines[l.Name]; twice {
+			return nil, yamlfile.Errorf(line, "name: %q is the name of the limit on line %d, too", l.Name, first)
+		}
+		out[l.Name], lines[l.Name] = l, line
+	}
+	return out, nil
+}
+
+// parseLimit reads one entry; line is that of its name.
+func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
+	fields, err := yamlfile.Fields(node, "a limit", "name", "window", "max", "policy", "fail", "key")
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, name := range []string{"name", "window", "max"} {
+		if fields[name] == nil {
+			return nil, 0, yamlfile.Errorf(node.Line, "%s: it is missing: a limit needs name, window and max", name)
+		}
+	}
+	l = &Limit{Name: fields["name"].Value, Policy: Policy(yamlfile.Value(fields["policy"])), Fail: Fail(yamlfile.Value(fields["fail"]))}
+	wrong := func(field, message string) error {
+		return yamlfile.Errorf(fields[field].Line, "%s: %s", field, message)
+	}
+	if !namePattern.MatchString(l.Name) {
+		return nil, 0, wrong("name", fmt.Sprintf("%q: allowed are 1 to %d letters, digits, underscores, hyphens and dots", l.Name, MaxName))
+	}
+	l.Window, err = window.ParseDuration(fields["window"].Value)
+	if err != nil {
+		return nil, 0, wrong("window", err.Error())
+	}
+	l.Max, err = strconv.ParseInt(fields["max"].Value, 10, 64)
+	if err != nil {
+		return nil, 0, wrong("max", fmt.Sprintf("%q: allowed is a whole number", fields["max"].Value))
+	}
+	if key := fields["key"]; key != nil {
+		l.Key, err = ParseTemplate(key.Value)
+		if err != nil {
+			return nil, 0, wrong("key", fmt.Sprintf("%q: %v", key.Value, err))
+		}
+	}
+	err = l.check()
+	var bad *FieldError
+	if errors.As(err, &bad) {
+		return nil, 0, wrong(bad.Field, bad.Message)
+	}
+	return l, fields["name"].Line, err
+}

@@ -1,0 +1,286 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/tests/stack"
+)
+
+// realServer is a limiter whose Redis has its own clock.
+func realServer(t *testing.T) (*Limiter, *stack.RedisServer) {
+	t.Helper()
+	server := stack.Redis(t)
+	return New(stack.ProgramClient(t, server.URL()), "real", 5*time.Second), server
+}
+
+func mustTake(t *testing.T, l *Limiter, takes ...Take) Answer {
+	t.Helper()
+	l.denials.all = nil
+	a, err := l.Take(t.Context(), takes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// Whatever has been done to a key, it has an expiry, and not one much later than its last hit leaves.
+func TestKeysExpire(t *testing.T) {
+	t.Parallel()
+	limiter, server := realServer(t)
+	for _, policy := range Policies {
+		for _, length := range []time.Duration{time.Second, 10 * time.Second, time.Hour, MaxWindow} {
+			l := adhoc(t, length, 10, policy)
+			take := takeOf(l, "alice", 0)
+			key := limiter.store.key(&take)
+			for _, n := range []int64{1, 3, -1, 6, 1, 5, -4, 2, 0, -1} {
+				take.N = n
+				mustTake(t, limiter, take)
+				ttl := server.Client().PTTL(t.Context(), key).Val()
+				most := length + 2*(length+59)/60 + time.Second
+				if length > time.Second && (ttl <= 0 || ttl > most) { // a key of a second may just have expired
+					t.Errorf("%s, %s, after n %d: it expires in %s, want up to %s", policy, length, n, ttl, most)
+				}
+				if length == time.Second && ttl == -1 {
+					t.Errorf("%s, %s, after n %d: it never expires", policy, length, n)
+				}
+			}
+		}
+	}
+	stack.Eventually(t, 2*time.Minute, "the keys of a second to go", func() (bool, string) {
+		keys := stack.Scan(t, server.Client(), "*:1000:*")
+		return len(keys) == 0, fmt.Sprint(keys)
+	})
+}
+
+// A key is bounded: 64 cells and three fields, or max hits, whatever comes.
+func TestKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	client := stack.ProgramClient(t, stack.Redis(t).URL())
+	for _, policy := range Policies {
+		w, l := newWorld(t, client, "bounded"), adhoc(t, time.Minute, 50, policy)
+		most, now := l.Max, int64(0)
+		if policy == Cells {
+			l.Max, most = 5000, maxFields // so many that every cell has some
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		take := takeOf(l, "alice", 1)
+		largest := int64(0)
+		for range 1000 {
+			now += random.Int64N(700)
+			w.at(now)
+			take.N = 1 + random.Int64N(2)
+			w.take(take)
+			size := sizeOf(t.Context(), client, policy, w.limiter.store.key(&take)).Val()
+			largest = max(largest, size)
+			if size > most {
+				t.Fatalf("%s: %d are kept, want up to %d", policy, size, most)
+			}
+		}
+		t.Logf("%s: at most %d were kept", policy, largest)
+		if largest < most/2 {
+			t.Errorf("%s: only %d were kept: the test shows nothing", policy, largest)
+		}
+	}
+}
+
+// What is refused, and what only looks, leaves Redis as it is.
+func TestRefusedAddsNothing(t *testing.T) {
+	t.Parallel()
+	limiter, server := realServer(t)
+	client := server.Client()
+	for _, policy := range Policies {
+		l := adhoc(t, time.Hour, 10, policy)
+		take := takeOf(l, "alice", 10)
+		key := limiter.store.key(&take)
+		mustTake(t, limiter, take)
+		before := client.Dump(t.Context(), key).Val()
+		memory := client.MemoryUsage(t.Context(), key).Val()
+		keys := client.DBSize(t.Context()).Val()
+		if before == "" || memory == 0 || keys == 0 {
+			t.Fatalf("%s: there is no key %s", policy, key)
+		}
+		for n := range int64(11) {
+			take.N = n
+			mustTake(t, limiter, take)
+			for _, k := range []string{"alice", "bob"} {
+				_, err := limiter.Look(t.Context(), []Take{takeOf(l, k, n)})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		mustTake(t, limiter, takeOf(l, "alice", 1), takeOf(l, "bob", 1))
+		if after := client.Dump(t.Context(), key).Val(); after != before {
+			t.Errorf("%s: the key has changed", policy)
+		}
+		if after := client.MemoryUsage(t.Context(), key).Val(); after != memory {
+			t.Errorf("%s: it takes %d bytes, and took %d", policy, after, memory)
+		}
+		if after := client.DBSize(t.Context()).Val(); after != keys {
+			t.Errorf("%s: there are %d keys, and were %d", policy, after, keys)
+		}
+	}
+}
+
+// A decision is one command, also of several limits with all policies.
+func TestOneCommandPerDecision(t *testing.T) {
+	t.Parallel()
+	limiter, server := realServer(t)
+	sent := watchCommands(limiter.store.client)
+	var takes []Take
+	for _, policy := range Policies {
+		takes = append(takes, takeOf(adhoc(t, time.Minute, 10, policy), "alice", 1))
+	}
+	mustTake(t, limiter, takes...) // loads the script
+	sent.scripts()
+	mustTake(t, limiter, takes...)
+	if got := sent.scripts(); !slices.Equal(got, []string{"evalsha"}) {
+		t.Errorf("a decision sends %v", got)
+	}
+	// Redis has forgotten its scripts, as after a restart.
+	if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	a := mustTake(t, limiter, takes...)
+	if got := sent.scripts(); !slices.Equal(got, []string{"evalsha", "eval"}) {
+		t.Errorf("without scripts in Redis, a decision sends %v", got)
+	}
+	for _, d := range a.Decisions {
+		if d.Remaining != 7 || d.Source != FromRedis {
+			t.Errorf("after three takes: %+v", d)
+		}
+	}
+}
+
+// commands is a hook that notes what is sent.
+type commands struct {
+	mu    sync.Mutex
+	names []string
+}
+
+// watchCommands notes what a client sends, on a cluster to any node.
+func watchCommands(client redis.UniversalClient) *commands {
+	c := new(commands)
+	client.AddHook(c)
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(c) })
+	}
+	return c
+}
+
+// scripts returns the commands that ran scripts since the last call.
+func (c *commands) scripts() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := slices.DeleteFunc(c.names, func(name string) bool { return !strings.HasPrefix(name, "eval") })
+	c.names = nil
+	return out
+}
+
+func (*commands) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.mu.Lock()
+		c.names = append(c.names, cmd.Name())
+		c.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+func (*commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// Users without the rights are told apart from a Redis that is away: no fail mode decides, however often
+// they ask.
+func TestNoRight(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	for user, rules := range map[string][]any{
+		"reader":    {"+@read", "+@connection"},
+		"scripts":   {"+@read", "+@connection", "+@scripting", "+time"}, // may run a script that may not write
+		"timeless":  {"+@all", "-time"},
+		"elsewhere": {"+@all", "resetkeys", "~other:*"},
+	} {
+		args := append([]any{"acl", "setuser", user, "on", ">secret", "~*", "resetchannels"}, rules...)
+		if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		limiter := New(stack.ProgramClient(t, "redis://"+user+":secret@"+server.Addr()+"/0"), "real", 5*time.Second)
+		for _, policy := range Policies {
+			for range failuresInARow + 2 {
+				a, err := limiter.Take(t.Context(), []Take{takeOf(adhoc(t, time.Minute, 10, policy), "alice", 1)})
+				var forbidden *ForbiddenError
+				if !errors.As(err, &forbidden) {
+					t.Errorf("%s, %s: %+v, %v", user, policy, a.Decisions, err)
+				}
+			}
+		}
+		err := limiter.Reset(t.Context(), takeOf(adhoc(t, time.Minute, 10, Log), "alice", 1))
+		var forbidden *ForbiddenError
+		if user != "timeless" && !errors.As(err, &forbidden) {
+			t.Errorf("%s, reset: %v", user, err)
+		}
+	}
+	wrong := New(stack.ProgramClient(t, "redis://reader:wrong@"+server.Addr()+"/0"), "real", 5*time.Second)
+	_, err := wrong.Take(t.Context(), []Take{takeOf(adhoc(t, time.Minute, 10, Log), "alice", 1)})
+	var forbidden *ForbiddenError
+	if !errors.As(err, &forbidden) {
+		t.Errorf("with a wrong password: %v", err)
+	}
+}
+
+// Redis says it in other words from 7.2 on; the tests' is 7.0.
+func TestRefusedInScript(t *testing.T) {
+	for message, want := range map[string]bool{
+		"ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:9.":        true,
+		"ERR ACL failure in script: User reader has no permissions to run the 'hset' command script: 5f, on @user_scr": true,
+		"READONLY You can't write against a read only replica. script: 5f, on @user_script:9.":                         false,
+	} {
+		if got := refusedInScript(message); got != want {
+			t.Errorf("%s: %v, want %v", message, got, want)
+		}
+	}
+}
+
+// A key that another program has written is named, and left alone.
+func TestForeignKeys(t *testing.T) {
+	t.Parallel()
+	limiter, server := realServer(t)
+	client := server.Client()
+	for _, policy := range Policies {
+		l := adhoc(t, time.Minute, 10, policy)
+		take := takeOf(l, "alice", 1)
+		key := limiter.store.key(&take)
+		if err := client.Set(t.Context(), key, "foreign", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int64{1, -1, 0} {
+			take.N = n
+			a, err := limiter.Take(t.Context(), []Take{take})
+			var foreign *ForeignError
+			if !errors.As(err, &foreign) {
+				t.Errorf("%s, n %d: %+v, %v", policy, n, a, err)
+			}
+		}
+		if got := client.Get(t.Context(), key).Val(); got != "foreign" {
+			t.Errorf("%s: the key has %q now", policy, got)
+		}
+		if err := limiter.Reset(t.Context(), take); err != nil {
+			t.Error(err)
+		}
+		take.N = 1
+		if a := mustTake(t, limiter, take); !a.Allowed || a.Decisions[0].Source != FromRedis {
+			t.Errorf("%s: after a reset %+v", policy, a)
+		}
+	}
+}

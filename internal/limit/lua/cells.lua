@@ -1,0 +1,126 @@
+-- cells: a hash that is a ring of 64 cells, of which a window touches at most 62.
+--   0 … 63  the hits of a cell; its number modulo 64 is the field
+--   t       the time of the last hit; a key's time never goes back
+--   s       the sum of the cells, so that a decision reads four fields and not all. Those before the one that
+--           the window's beginning cut at t have been removed.
+policies.cells = (function()
+	-- Redis writes numbers with 17 digits, which takes four times as long as %d.
+	local format = string.format
+	local function field(cell) return format('%d', cell % 64) end
+
+	local function cellsFrom(key, first, last)
+		local fields = {}
+		for cell = first, last do
+			fields[#fields + 1] = field(cell)
+		end
+		return fields, redis.call('HMGET', key, unpack(fields))
+	end
+
+	-- The estimate is rounded up: max is whole, so a decision is the same, and no sum of fractions can be off.
+	local function estimate(s)
+		s.lower, s.upper = s.sum - s.cut, s.sum
+		s.count = s.lower + math.ceil(s.cut * s.inside / s.size)
+	end
+
+	local function read(key, now, window)
+		local size, from = math.ceil(window / 60), now - window
+		local edge, current = math.floor(from / size), math.floor(now / size)
+		-- What is known later is here too, so that Lua makes room once.
+		local s = {
+			now = now, window = window, size = size, edge = edge, current = current, field = field(current),
+			inside = (edge + 1) * size - from, -- milliseconds of the oldest cell
+			sum = 0, cut = 0, filled = 0, lower = 0, count = 0, upper = 0, excess = 0,
+			known = false, last = false, empty = true, stale = false,
+		}
+		return s, redis.call('HMGET', key, 't', 's', s.field, field(edge))
+	end
+
+	local p = {}
+
+	function p.look(key, now, window)
+		local s, v = read(key, now, window)
+		local t = tonumber(v[1])
+		if t and t > now and t - now <= window then
+			s, v = read(key, t, window)
+		end
+		s.known = t ~= nil
+		s.last = t and math.floor(t / s.size)
+		s.empty = not t or s.last < s.edge or t - now > window
+		if not s.empty then
+			local first = math.floor((t - window) / s.size)
+			s.sum, s.cut = tonumber(v[2]), tonumber(v[4]) or 0
+			if s.last == s.current then
+				s.filled = tonumber(v[3]) or 0
+			end
+			if first < s.edge then
+				s.stale = {}
+				local fields, values = cellsFrom(key, first, s.edge - 1)
+				for i, value in ipairs(values) do
+					if value then
+						s.sum = s.sum - value
+						s.stale[#s.stale + 1] = fields[i]
+					end
+				end
+			end
+		end
+		estimate(s)
+		return s
+	end
+
+	function p.add(key, s, n)
+		if s.empty and s.known then
+			redis.call('DEL', key)
+		end
+		if s.stale and #s.stale > 0 then
+			redis.call('HDEL', key, unpack(s.stale)) -- first: the current cell can have the field of a stale one
+		end
+		local t, sum, filled = format('%d', s.now), format('%d', s.sum + n), format('%d', s.filled + n)
+		redis.call('HSET', key, 't', t, 's', sum, s.field, filled)
+		if s.empty or s.last < s.current then
+			redis.call('PEXPIRE', key, s.ahead + s.window + 2 * s.size)
+		end
+	end
+
+	-- give takes hits back from the newest cells.
+	function p.give(key, s, n)
+		if s.empty then
+			return
+		end
+		local fields, values = cellsFrom(key, s.edge, s.last)
+		for i = #fields, 1, -1 do
+			local had = tonumber(values[i]) or 0
+			local less = math.min(had, n)
+			if less > 0 then
+				n, s.sum = n - less, s.sum - less
+				if i == 1 then
+					s.cut = s.cut - less
+				end
+				redis.call('HINCRBY', key, fields[i], -less)
+				redis.call('HINCRBY', key, 's', -less)
+			end
+		end
+		estimate(s)
+	end
+
+	-- wait goes from the oldest cell on to the one of which keep hits may stay. A cell leaves evenly, so those
+	-- are its last keep / n.
+	function p.wait(key, s)
+		local excess = s.excess
+		local _, values = cellsFrom(key, s.edge, s.last)
+		for i, value in ipairs(values) do
+			local n = tonumber(value) or 0
+			local part = n
+			if i == 1 then
+				part = math.ceil(n * s.inside / s.size)
+			end
+			if part >= excess then
+				local keep = part - excess
+				return (s.edge + i) * s.size - math.floor(keep * s.size / n) - (s.now - s.window)
+			end
+			excess = excess - part
+		end
+		return s.window
+	end
+
+	return p
+end)()

@@ -1,0 +1,194 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/tests/stack"
+)
+
+// Redis is killed, or stands still. Each fail mode does what it says meanwhile, and Redis decides again by
+// itself when it is back. How long a decision took is printed; -v shows it.
+func TestRedisIsAway(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]struct{ leave, back func(*stack.RedisServer) }{
+		"killed": {func(s *stack.RedisServer) { s.Kill() }, func(s *stack.RedisServer) { s.Start() }},
+		"paused": {func(s *stack.RedisServer) { s.Pause() }, func(s *stack.RedisServer) { s.Resume() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := stack.Redis(t)
+			for _, fail := range Fails {
+				limiter := New(stack.ProgramClient(t, server.URL()), "away-"+string(fail), DefaultTimeout)
+				l := &Limit{Window: time.Hour, Max: 5, Policy: Log, Fail: fail}
+				redisDecides(t, limiter, l)
+				away.leave(server)
+				var took []time.Duration
+				for i := range 40 {
+					began := time.Now()
+					a, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
+					took = append(took, time.Since(began))
+					if problem := awayAnswer(fail, i, a, err); problem != "" {
+						t.Errorf("%s, take %d: %s: %+v, %v", fail, i, problem, a, err)
+					}
+					time.Sleep(5 * time.Millisecond) // so that Redis is tried again in between
+				}
+				slices.Sort(took)
+				t.Logf("%s: a decision took %s (median), %s (most)", fail, took[len(took)/2].Round(time.Microsecond), took[len(took)-1].Round(time.Microsecond))
+				away.back(server)
+				redisDecides(t, limiter, l)
+			}
+		})
+	}
+}
+
+// awayAnswer says what is wrong with the i-th answer without Redis, or nothing.
+func awayAnswer(fail Fail, i int, a Answer, err error) string {
+	var unavailable *UnavailableError
+	switch {
+	case fail == FailClosed:
+		if !errors.As(err, &unavailable) {
+			return "want an UnavailableError"
+		}
+	case err != nil:
+		return "want an answer"
+	case a.Decisions[0].Source != FromLocal || a.Decisions[0].Certain:
+		return "want an uncertain decision from local"
+	case a.Allowed != (fail == FailOpen || i < 5):
+		return "want five to be allowed if the ring decides, and all if the limit is open"
+	case !a.Allowed && a.Decisions[0].RetryAfter <= 0:
+		return "want to know when to try again"
+	}
+	return ""
+}
+
+// redisDecides waits until Redis decides, and counts nothing.
+func redisDecides(t *testing.T, limiter *Limiter, l *Limit) {
+	t.Helper()
+	stack.Eventually(t, 2*time.Minute, "Redis to decide", func() (bool, string) {
+		a, err := limiter.Look(t.Context(), []Take{takeOf(l, "bob", 1)})
+		return err == nil && a.Decisions[0].Source == FromRedis, fmt.Sprintf("%+v, %v", a, err)
+	})
+}
+
+// A closed limit among others refuses all, and an open one does not loosen a local one.
+func TestFailModesTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil, "modes")
+	limits := map[Fail]*Limit{}
+	for i, fail := range Fails {
+		limits[fail] = &Limit{Window: time.Duration(i+1) * time.Minute, Max: 2, Policy: Stream, Fail: fail}
+	}
+	limits[FailOpen].Max = 100
+	local, open, closed := takeOf(limits[FailLocal], "alice", 2), takeOf(limits[FailOpen], "alice", 2), takeOf(limits[FailClosed], "alice", 2)
+	_, err := w.limiter.Take(t.Context(), []Take{local, closed, open})
+	var unavailable *UnavailableError
+	if !errors.As(err, &unavailable) || unavailable.Limit != limits[FailClosed] {
+		t.Errorf("one is closed: %v", err)
+	}
+	if a := w.take(open, local); !a.Allowed { // the refused take above has counted nothing
+		t.Errorf("%+v", a)
+	}
+	if a := w.take(open, local); a.Allowed || !a.Decisions[0].Allowed || a.Decisions[1].Allowed {
+		t.Errorf("the local limit is used up: %+v", a)
+	}
+}
+
+// Redis comes and goes. However often it does, a process allows at most max by itself in a window.
+func TestRedisFlaps(t *testing.T) {
+	t.Parallel()
+	client := backends[2].start(t)
+	var broken breaker
+	client.AddHook(&broken)
+	w, l := newWorld(t, client, "flaps"), adhoc(t, time.Hour, 5, Log)
+	w.take(takeOf(l, "alice", 5))
+	allowed := 0
+	for i := range 100 {
+		broken.on = i%2 == 0
+		w.clock += 10
+		w.limiter.denials.all = nil
+		a, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Decisions[0].Source == FromRedis == broken.on {
+			t.Fatalf("%d: %+v", i, a)
+		}
+		if a.Allowed {
+			allowed++
+		}
+	}
+	if allowed != 5 {
+		t.Errorf("%d were allowed without Redis, want 5", allowed)
+	}
+}
+
+// breaker is a hook that keeps commands from Redis while it is on.
+type breaker struct {
+	on    bool
+	asked int // commands that came
+}
+
+func (*breaker) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (b *breaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !b.on {
+			return next(ctx, cmd)
+		}
+		b.asked++
+		err := errors.New("the connection broke")
+		cmd.SetErr(err)
+		return err
+	}
+}
+func (*breaker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// Redis is left alone after three failures, and then one take in 250 ms tries it.
+func TestRedisIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	client := backends[2].start(t)
+	var broken breaker
+	client.AddHook(&broken)
+	w, l := newWorld(t, client, "alone"), adhoc(t, time.Hour, 1000, Cells)
+	broken.on = true
+	begin := w.clock
+	for w.clock = begin; w.clock < begin+1000; w.clock += 10 {
+		_, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := failuresInARow + 3; broken.asked != want { // at 0, 10 and 20 ms; then at 270, 520 and 770 ms
+		t.Errorf("Redis was asked %d times in a second, want %d", broken.asked, want)
+	}
+	broken.on = false
+	w.clock = begin + 1020
+	if d := w.take(takeOf(l, "alice", 1)).Decisions[0]; d.Remaining != 999 {
+		t.Errorf("when Redis is back: %+v", d)
+	}
+}
+
+// A caller who is gone says nothing about Redis.
+func TestCallerIsGone(t *testing.T) {
+	t.Parallel()
+	w, l := newWorld(t, backends[2].start(t), "gone"), adhoc(t, time.Hour, 5, Log)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range failuresInARow + 1 {
+		_, err := w.limiter.Take(ctx, []Take{takeOf(l, "alice", 1)})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want that of the context", err)
+		}
+	}
+	if d := w.take(takeOf(l, "alice", 1)).Decisions[0]; d.Source != FromRedis {
+		t.Errorf("%+v", d)
+	}
+}

@@ -1,0 +1,105 @@
+package limit
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// remaining looks how much is left of a limit.
+func (w *world) remaining(l *Limit, key string) int64 {
+	w.t.Helper()
+	return w.look(takeOf(l, key, 0)).Decisions[0].Remaining
+}
+
+func (w *world) wantRemaining(l *Limit, key string, want int64) {
+	w.t.Helper()
+	if got := w.remaining(l, key); got != want {
+		w.t.Errorf("%s has %d left of %d, want %d", key, got, l.Max, want)
+	}
+}
+
+// Takes that are asked for together are counted all or not at all: those of one key, and those of callers
+// whose keys are, on the cluster, on different nodes.
+func testTogether(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
+	other := Log // takes of two policies in one script
+	if policy == Log {
+		other = Cells
+	}
+	few, many := adhoc(t, time.Minute, 2, policy), adhoc(t, time.Hour, 5, other)
+	for _, c := range []struct {
+		name       string
+		key, other string
+	}{{"one key", "alice", "alice"}, {"two keys", "alice", "bob"}} {
+		t.Run(c.name, func(t *testing.T) {
+			w := fresh(t)
+			a := w.take(takeOf(few, c.key, 2), takeOf(many, c.other, 3))
+			if !a.Allowed || len(a.Decisions) != 2 || a.Decisions[0].Remaining != 0 || a.Decisions[1].Remaining != 2 {
+				t.Fatalf("%+v", a)
+			}
+			for _, order := range [][]int{{0, 1}, {1, 0}} { // the one that refuses comes first or last
+				takes := []Take{takeOf(few, c.key, 1), takeOf(many, c.other, 1)}
+				a = w.take(takes[order[0]], takes[order[1]])
+				refused, fits := a.Decisions[order[0]], a.Decisions[order[1]]
+				if a.Allowed || refused.Allowed || refused.Take != takes[0] || !fits.Allowed || fits.Remaining != 2 || a.Decisive().Take != takes[0] {
+					t.Fatalf("order %v: %+v", order, a)
+				}
+				w.wantRemaining(few, c.key, 0)
+				w.wantRemaining(many, c.other, 2)
+			}
+			// What was to be given back is not, if a take beside it is refused.
+			for _, order := range [][]int{{0, 1}, {1, 0}} {
+				takes := []Take{takeOf(few, c.key, 1), takeOf(many, c.other, -2)}
+				if a = w.take(takes[order[0]], takes[order[1]]); a.Allowed {
+					t.Fatalf("order %v: %+v", order, a)
+				}
+				w.wantRemaining(many, c.other, 2)
+			}
+			if a = w.take(takeOf(many, c.other, 2), takeOf(few, c.key, -1)); !a.Allowed {
+				t.Fatalf("%+v", a)
+			}
+			w.wantRemaining(few, c.key, 1)
+			w.wantRemaining(many, c.other, 0)
+			if a = w.look(takeOf(many, c.other, 1), takeOf(few, c.key, 1)); a.Allowed || !a.Decisions[1].Allowed {
+				t.Fatalf("%+v", a)
+			}
+		})
+	}
+}
+
+func testTogetherOfThree(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
+	w, l := fresh(t), adhoc(t, time.Minute, 5, policy)
+	w.take(takeOf(l, "carol", 5))
+	a := w.take(takeOf(l, "alice", 1), takeOf(l, "bob", 2), takeOf(l, "carol", 1))
+	if a.Allowed || len(a.Decisions) != 3 || !a.Decisions[0].Allowed || !a.Decisions[1].Allowed || a.Decisions[2].Allowed {
+		t.Fatalf("%+v", a)
+	}
+	w.wantRemaining(l, "alice", 5)
+	w.wantRemaining(l, "bob", 5)
+}
+
+func testBadTakes(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
+	w, l := fresh(t), adhoc(t, time.Minute, 5, policy)
+	_, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1), takeOf(l, "alice", 1)})
+	var twice *TwiceError
+	if !errors.As(err, &twice) {
+		t.Errorf("the same take twice: %v", err)
+	}
+	_, err = w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1), takeOf(l, "bob", 6)})
+	var many *TooManyError
+	if !errors.As(err, &many) || many.Take.Key != "bob" {
+		t.Errorf("more than max: %v", err)
+	}
+	w.wantRemaining(l, "alice", 5)
+}
+
+// Callers with the same tag would show nothing on the cluster.
+func TestPeopleHaveDifferentTags(t *testing.T) {
+	tags := map[uint64]bool{}
+	for _, key := range people {
+		tags[tagOf(key)] = true
+	}
+	if len(tags) != len(people) {
+		t.Errorf("%d tags for %v", len(tags), people)
+	}
+}

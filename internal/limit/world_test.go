@@ -1,0 +1,131 @@
+package limit
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/tests/stack"
+)
+
+// worldStart is the beginning of a cell of every window of the tests.
+const worldStart = 1_763_788_800_000
+
+// world is a limiter whose clock, and that of its Redis, is the test's.
+type world struct {
+	t       *testing.T
+	limiter *Limiter
+	client  redis.UniversalClient // nil if a ring decides
+	clock   int64                 // Unix milliseconds
+}
+
+// backend is what the behaviour must be the same with.
+type backend struct {
+	name     string
+	policies []Policy
+	// start returns a client of it; nil if a ring decides.
+	start func(*testing.T) redis.UniversalClient
+}
+
+var backends = []backend{
+	{"server", Policies, func(t *testing.T) redis.UniversalClient { return stack.ProgramClient(t, stack.Redis(t).URL()) }},
+	{"cluster", Policies, func(t *testing.T) redis.UniversalClient { return stack.ProgramClient(t, stack.Cluster(t, 0).URL()) }},
+	{"stand-in", Policies, func(t *testing.T) redis.UniversalClient {
+		return stack.ProgramClient(t, "redis://"+miniredis.RunT(t).Addr()+"/0")
+	}},
+	{"ring", []Policy{Cells}, func(*testing.T) redis.UniversalClient { return nil }},
+}
+
+// TestBehaviour is one suite for every policy on every backend.
+func TestBehaviour(t *testing.T) {
+	t.Parallel()
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			client, worlds := b.start(t), 0
+			// fresh is a world without hits.
+			fresh := func(t *testing.T) *world {
+				worlds++
+				return newWorld(t, client, fmt.Sprint("world-", worlds))
+			}
+			for _, policy := range b.policies {
+				t.Run(string(policy), func(t *testing.T) {
+					t.Run("cases", func(t *testing.T) { testCases(t, policy, fresh) })
+					t.Run("edges", func(t *testing.T) { testEdges(t, policy, fresh) })
+					t.Run("together", func(t *testing.T) { testTogether(t, policy, fresh) })
+					t.Run("together of three", func(t *testing.T) { testTogetherOfThree(t, policy, fresh) })
+					t.Run("bad takes", func(t *testing.T) { testBadTakes(t, policy, fresh) })
+				})
+			}
+		})
+	}
+}
+
+func newWorld(t *testing.T, client redis.UniversalClient, namespace string) *world {
+	w := &world{t: t, limiter: New(client, namespace, 5*time.Second), client: client}
+	w.limiter.store.scripts = heldScripts
+	w.limiter.now = func() time.Time { return time.UnixMilli(w.clock) }
+	if client == nil {
+		w.limiter.downUntil.Store(math.MaxInt64) // Redis is never asked
+	}
+	w.at(0)
+	return w
+}
+
+// people are callers, each with another hash tag.
+var people = []string{"alice", "bob", "carol", "dave", "erin"}
+
+// at sets the clock, in milliseconds from the beginning.
+func (w *world) at(ms int64) {
+	w.t.Helper()
+	w.clock = worldStart + ms
+	if w.client == nil {
+		return
+	}
+	for _, key := range people {
+		if err := setClock(w.t.Context(), w.client, tagOf(key), w.clock).Err(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// take asks as one who has not been refused yet.
+func (w *world) take(takes ...Take) Answer {
+	w.t.Helper()
+	w.limiter.denials.all = nil
+	return w.answer(w.limiter.Take(w.t.Context(), takes))
+}
+
+func (w *world) look(takes ...Take) Answer {
+	w.t.Helper()
+	return w.answer(w.limiter.Look(w.t.Context(), takes))
+}
+
+func (w *world) answer(a Answer, err error) Answer {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i := range a.Decisions {
+		if d := &a.Decisions[i]; (d.Source == FromLocal) != (w.client == nil) {
+			w.t.Errorf("the source is %q", d.Source)
+		}
+	}
+	return a
+}
+
+// adhoc is a limit by numbers.
+func adhoc(t *testing.T, length time.Duration, most int64, policy Policy) *Limit {
+	t.Helper()
+	l, err := Adhoc(length, most, policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func takeOf(l *Limit, key string, n int64) Take { return Take{l, key, key, n} }

@@ -1,0 +1,87 @@
+package puback
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Answer is what came back for one send of a message.
+type Answer struct {
+	ID        uint64 // the last part of the subject of the answer, in base 36
+	Stored    bool
+	Duplicate bool   // the stream had stored a message with this Nats-Msg-Id before
+	Stream    string // that stored or refused it
+	Seq       uint64 // its sequence in that stream
+	Refusal   error  // why it was not stored: ErrNoStream or a Refusal; nil if it was
+	Code      int    // JetStream's error code, of a Refusal
+	Last      uint64 // if Code is CodeWrongLast: the message that is there; 0 if the server does not tell
+}
+
+// Refusal is JetStream's error.
+type Refusal struct {
+	Code        int
+	Description string
+}
+
+func (r Refusal) Error() string {
+	return fmt.Sprintf("the stream refuses: %s (%d)", r.Description, r.Code)
+}
+
+// ErrNoStream is the refusal if nothing listens on the subject.
+var ErrNoStream = errors.New("no stream takes the subject")
+
+// Codes of JetStream's refusals.
+const (
+	CodeTooLarge = 10054 // the message is above the stream's max_msg_size
+	// CodeWrongLast says that the message was to follow another one than the last of its subject.
+	CodeWrongLast = 10071
+	// CodeInProcess says that a message with the same Nats-Msg-Id is being stored by a cluster.
+	CodeInProcess = 10158
+)
+
+// pubAck is JetStream's answer to a publish.
+type pubAck struct {
+	Stream    string `json:"stream"`
+	Seq       uint64 `json:"seq"`
+	Duplicate bool   `json:"duplicate"`
+	Error     *struct {
+		Code        int    `json:"code"`
+		ErrCode     int    `json:"err_code"`
+		Description string `json:"description"`
+	} `json:"error"`
+}
+
+// Parse reads a reply; ok is false for one that is not JetStream's,
+// such as that of another subscriber, which says nothing about storage.
+func Parse(m *nats.Msg) (a Answer, ok bool) {
+	id, err := strconv.ParseUint(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], 36, 64)
+	if err != nil {
+		return Answer{}, false
+	}
+	a.ID = id
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		a.Refusal = ErrNoStream
+		return a, true
+	}
+	var ack pubAck
+	if json.Unmarshal(m.Data, &ack) != nil {
+		return Answer{}, false
+	}
+	a.Stream = ack.Stream
+	if e := ack.Error; e != nil {
+		a.Refusal = Refusal{e.ErrCode, e.Description}
+		a.Code = e.ErrCode
+		if a.Code == CodeWrongLast { // the text ends in the message's sequence
+			a.Last, _ = strconv.ParseUint(e.Description[strings.LastIndexByte(e.Description, ' ')+1:], 10, 64)
+		}
+		return a, true
+	}
+	a.Seq, a.Duplicate = ack.Seq, ack.Duplicate
+	a.Stored = ack.Stream != "" && ack.Seq > 0
+	return a, a.Stored
+}

@@ -1,0 +1,63 @@
+package puback
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	probeToken  = "tallyroll-probe"
+	probeStream = "no stream has a name with spaces"
+	probeWithin = 2 * time.Second
+)
+
+// Why Taker does not know, besides ErrNoStream.
+var (
+	ErrMayNot    = errors.New("this user may not publish there")
+	ErrNoAnswer  = errors.New("nothing has answered")
+	ErrProbeKept = errors.New("the message was stored")
+)
+
+// Taker is the stream that takes a subject, which may have wildcards. It asks with a message that
+// no stream can store: the message expects a stream with an impossible name, so the stream that takes the
+// subject refuses it and gives its own name. That goes the way of every message, through the server's mappings.
+func Taker(ctx context.Context, conn *nats.Conn, subject string) (string, error) {
+	tokens := strings.Split(subject, ".")
+	for i, token := range tokens {
+		if token == "*" || token == ">" {
+			tokens[i] = probeToken
+		}
+	}
+	m := nats.NewMsg(strings.Join(tokens, "."))
+	m.Header.Set(jetstream.ExpectedStreamHeader, probeStream)
+	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	reply, err := conn.RequestMsgWithContext(ctx, m)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return "", ErrNoStream
+	case err != nil:
+		if last := conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), m.Subject) {
+			return "", ErrMayNot
+		}
+		return "", errors.Join(ErrNoAnswer, err)
+	}
+	var answer struct {
+		Error  *jetstream.APIError `json:"error"`
+		Stream string              `json:"stream"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil || answer.Stream == "" {
+		return "", fmt.Errorf("%w: something that is no stream did", ErrNoAnswer) // a service that listens there
+	}
+	if answer.Error == nil {
+		return answer.Stream, ErrProbeKept
+	}
+	return answer.Stream, nil
+}

@@ -1,0 +1,166 @@
+package query
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/limit"
+)
+
+// A proxy asks here about each request before it lets the request through: nginx, Caddy and Traefik at
+// authzPath with parameters, Envoy below authzPath and a limit's name, with the request's path behind it.
+const authzPath = "/v1/authz"
+
+// isAuthz reports whether a request is about another one. Its body, its origin and its path are those of the
+// other one then.
+func isAuthz(path string) bool {
+	return path == authzPath || strings.HasPrefix(path, authzPath+"/")
+}
+
+// originalPath is where a request of Envoy's keeps the path behind the limit's name.
+const originalPath = "original"
+
+// withoutOriginal cuts the original path off a request of Envoy's and keeps it as a path value. The mux would
+// redirect a path such as //a/../b, and the client would get that redirect.
+func withoutOriginal(r *http.Request) *http.Request {
+	name, original, found := strings.Cut(strings.TrimPrefix(r.URL.Path, authzPath+"/"), "/")
+	if !strings.HasPrefix(r.URL.Path, authzPath+"/") || !found {
+		return r
+	}
+	u := *r.URL
+	u.Path, u.RawPath = authzPath+"/"+name, ""
+	out := r.WithContext(r.Context())
+	out.URL = &u
+	out.SetPathValue(originalPath, "/"+original)
+	return out
+}
+
+// serveAuthz takes one hit for the request that a proxy asks about. No body is read.
+func (s *service) serveAuthz(w http.ResponseWriter, r *http.Request) {
+	takes, err := s.authzTakes(r)
+	if err != nil {
+		writeError(w, inputProblem(err, inQuery))
+		return
+	}
+	answer, err := s.take(r.Context(), takes, false)
+	if err != nil {
+		writeError(w, inputProblem(err, inQuery))
+		return
+	}
+	out := takeOutputOf(&answer, len(takes) > 1)
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("RateLimit-Policy", out.RateLimitPolicy)
+	h.Set("RateLimit", out.RateLimit)
+	if out.RetryAfter != "" {
+		h.Set("Retry-After", out.RetryAfter)
+	}
+	w.WriteHeader(out.Status)
+	_ = json.NewEncoder(w).Encode(&out.Body) // the client may be gone; there is nobody else to tell
+}
+
+// writeError sends an error as huma sends it.
+func writeError(w http.ResponseWriter, err error) {
+	var with huma.HeadersError
+	if errors.As(err, &with) {
+		for name, values := range with.GetHeaders() {
+			w.Header()[name] = values
+		}
+	}
+	problemOf(err).Write(w)
+}
+
+// authzTakes reads which limits the request is about, and makes their keys.
+func (s *service) authzTakes(r *http.Request) ([]limit.Take, error) {
+	err := s.limits.mayCount()
+	if err != nil {
+		return nil, err
+	}
+	if name := r.PathValue("limit"); name != "" {
+		lim, err := s.limits.find(name, "limit")
+		if err != nil {
+			return nil, err
+		}
+		return s.limits.takesFor(&forwarded{request: r, proxies: s.limits.proxies, ownTarget: true}, []*limit.Limit{lim})
+	}
+	err = checkParams(r.URL.RawQuery, &authzQuestion)
+	if err != nil {
+		return nil, newProblem(http.StatusBadRequest, "", err)
+	}
+	params := r.URL.Query()
+	asked, err := s.limits.authzLimits(params)
+	if err != nil {
+		return nil, err
+	}
+	f := &forwarded{request: r, proxies: s.limits.proxies}
+	err = f.chooseKey(params)
+	if err != nil {
+		return nil, err
+	}
+	return s.limits.takesFor(f, asked)
+}
+
+// authzLimits returns the limits that the parameters name, or the one of their numbers.
+func (l *limits) authzLimits(params url.Values) ([]*limit.Limit, error) {
+	names := params["limit"]
+	if len(names) == 0 {
+		lim, err := l.limitOf(&takeItem{Window: params.Get("window"), Max: numberText(params.Get("max"))}, "")
+		return []*limit.Limit{lim}, err
+	}
+	if len(names) > maxTakes {
+		return nil, badInput("limit", "%d limits in one request: at most %d are allowed", len(names), maxTakes)
+	}
+	out := make([]*limit.Limit, len(names))
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return nil, badInput("limit", "%s is there twice", excerpt(name))
+		}
+		var err error
+		out[i], err = l.limitOf(&takeItem{Limit: name, Window: params.Get("window"), Max: numberText(params.Get("max"))}, "")
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// takesFor makes a take of one hit for each limit.
+func (l *limits) takesFor(f *forwarded, asked []*limit.Limit) ([]limit.Take, error) {
+	out := make([]limit.Take, len(asked))
+	keyUsed := false
+	for i, lim := range asked {
+		under, err := lim.Key.Fill(f.value)
+		if err != nil {
+			return nil, keyError(lim, err)
+		}
+		err = checkTakeKey("limit", under)
+		if err != nil {
+			return nil, err
+		}
+		caller, err := f.caller(lim, under)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = limit.Take{Limit: lim, Key: caller, Under: under, N: 1}
+		keyUsed = keyUsed || lim.Key.Uses(limit.VarKey)
+	}
+	if f.keyParam != "" && !keyUsed {
+		return nil, badInput(f.keyParam, "no limit of this request has {key} in its key template: leave it out")
+	}
+	return out, nil
+}
+
+// keyError is the error about a key template that cannot be filled.
+func keyError(lim *limit.Limit, err error) error {
+	var bad *inputError
+	if errors.As(err, &bad) {
+		return bad
+	}
+	return badInput("limit", "the key of %s is %s, which cannot be filled: %v", excerpt(lim.Name), lim.Key, err)
+}

@@ -1,0 +1,46 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"tallyroll/internal/web"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// jetStream returns the connection to NATS for a request, or the problem that there is none.
+func (s *service) jetStream() (jetstream.JetStream, error) {
+	if !s.asksNATS {
+		return nil, newProblem(http.StatusNotImplemented, "this needs NATS: set NATS_URL for the query service")
+	}
+	js := s.js.Load()
+	if js == nil {
+		return nil, retryLater("NATS does not answer: ask again in a second", "1")
+	}
+	return *js, nil
+}
+
+// needsNATS adds to the answers of an operation that there may be no NATS to ask.
+func needsNATS(registry huma.Registry, responses map[string]*huma.Response) map[string]*huma.Response {
+	responses["501"] = &huma.Response{
+		Description: "This service has no NATS_URL.",
+		Content: map[string]*huma.MediaType{problemType: {
+			Schema:  web.SchemaOf[problem](registry),
+			Example: newProblem(http.StatusNotImplemented, "this needs NATS: set NATS_URL for the query service"),
+		}},
+	}
+	return responses
+}
+
+// natsUnavailable is the 503 for an error of NATS. The error itself goes to the log. ctx is that of the
+// request.
+func (s *service) natsUnavailable(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return newProblem(statusClientGone, "the client is gone")
+	}
+	s.failures.Warn().Err(err).Msg("question not answered")
+	return retryLater("NATS cannot answer now: ask again in a second", "1")
+}

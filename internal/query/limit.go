@@ -1,0 +1,102 @@
+package query
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+)
+
+const limitPath = "/v1/limit"
+
+func (s *service) registerLimit(api huma.API) {
+	look := s.operation(api, huma.Operation{
+		OperationID: "get-limit", Method: http.MethodGet, Path: limitPath,
+		Summary: "Whether hits would be allowed",
+		Description: "Decides like POST /v1/take, and counts nothing. With window and max and without policy, it is about a counter of the streams: " +
+			"the answer has as_of and complete, too. The status is 200 even if the hits would be refused.",
+		Responses: web.SuccessOnly("The decision.", takeExample()),
+		Metadata:  web.Tryout("/v1/limit?limit=login&key=alice", "/v1/limit?key=api-1&window=1m&max=100"),
+	})
+	huma.Register(api, look, func(ctx context.Context, in *takeItem) (*takeOutput, error) {
+		return s.findLimit(ctx, inQuery, in)
+	})
+	reset := s.operation(api, huma.Operation{
+		OperationID: "delete-limit", Method: http.MethodDelete, Path: limitPath, DefaultStatus: http.StatusNoContent,
+		Summary: "Forget the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
+		Responses: map[string]*huma.Response{"204": {Description: "The key has no hits now."}},
+		Metadata:  web.Tryout("/v1/limit?limit=login&key=alice"),
+	})
+	describeForbidden(api.OpenAPI().Components.Schemas, &reset)
+	huma.Register(api, reset, func(ctx context.Context, in *resetParams) (*struct{}, error) {
+		return nil, s.reset(ctx, in)
+	})
+}
+
+// findLimit checks an item and decides about it. Its errors are for the client.
+func (s *service) findLimit(ctx context.Context, part string, item *takeItem) (*takeOutput, error) {
+	if item.Limit == "" && item.Policy == "" && (item.Window != "" || item.Max != "") {
+		return s.judge(ctx, part, item)
+	}
+	take, err := s.limits.takeOf(item, "")
+	if err != nil {
+		return nil, inputProblem(err, part)
+	}
+	takes := []limit.Take{take}
+	answer, err := s.limits.limiter.Look(ctx, takes)
+	if err != nil {
+		return nil, inputProblem(s.limitError(ctx, err, takes, false), part)
+	}
+	return lookOutputOf(&answer), nil
+}
+
+// lookOutputOf is the answer to a look. It is an answer even if it says no.
+func lookOutputOf(a *limit.Answer) *takeOutput {
+	out := takeOutputOf(a, false)
+	out.Status, out.RetryAfter = http.StatusOK, ""
+	return out
+}
+
+// resetParams is what DELETE /v1/limit takes.
+type resetParams struct {
+	Limit  string `query:"limit" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
+	Key    string `query:"key" doc:"Whose hits are forgotten." example:"alice"`
+	Window string `query:"window" doc:"In place of limit, with QUERY_TAKE=any: the window of the takes." example:"1m"`
+	Policy string `query:"policy" doc:"Beside window: the policy of the takes." example:"cells"`
+}
+
+// Resolve reads the query string a second time; params.go says why.
+func (p *resetParams) Resolve(ctx huma.Context) []error {
+	return resolveSingles(ctx,
+		singleParam{"limit", limitHint, &p.Limit},
+		singleParam{"key", takeKeyHint, &p.Key},
+		singleParam{"window", windowHint, &p.Window},
+		singleParam{"policy", policyHint, &p.Policy},
+	)
+}
+
+func (s *service) reset(ctx context.Context, p *resetParams) error {
+	err := s.limits.mayCount()
+	if err != nil {
+		return err
+	}
+	item := &takeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy}
+	if p.Limit == "" && p.Window != "" {
+		if p.Policy == "" {
+			return badInput("policy", "it is missing: allowed is %s", policyHint).problem(inQuery)
+		}
+		item.Max = "1" // any: it is no part of what hits are kept under
+	}
+	take, err := s.limits.takeOf(item, "")
+	if err != nil {
+		return inputProblem(err, inQuery)
+	}
+	err = s.limits.limiter.Reset(ctx, take)
+	if err != nil {
+		return s.limitError(ctx, err, []limit.Take{take}, false)
+	}
+	return nil
+}

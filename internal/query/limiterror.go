@@ -1,0 +1,62 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"regexp"
+
+	"tallyroll/internal/limit"
+)
+
+// limitError turns an error of the limiter about takes into one for the client: an *inputError, or one
+// that is or wraps a problem. What Redis said may tell about the network inside, so it goes only to the log.
+func (s *service) limitError(ctx context.Context, err error, takes []limit.Take, several bool) error {
+	var many *limit.TooManyError
+	var twice *limit.TwiceError
+	var forbidden *limit.ForbiddenError
+	var foreign *limit.ForeignError
+	switch {
+	case errors.As(err, &many):
+		return badInput(prefixOf(many.Take, takes, several)+"n", "%v", many)
+	case errors.As(err, &twice):
+		return badInput(prefixOf(twice.Take, takes, several)+"key", "%v", twice)
+	case ctx.Err() != nil:
+		return newProblem(statusClientGone, "the client is gone")
+	case errors.As(err, &foreign):
+		s.failures.Error().Err(err).Msg("take not decided")
+		return newProblem(http.StatusInternalServerError, foreign.Error())
+	case errors.As(err, &forbidden):
+		s.failures.Error().Err(forbidden.Err).Msg("take not decided: Redis refuses its user a command")
+		return retryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden)
+	}
+	s.health.due.Give()
+	if s.health.whyNotReady() == "" { // otherwise the log has said why
+		s.failures.Warn().Err(errors.Unwrap(err)).Msg("take not decided")
+	}
+	return retryLater("Redis cannot decide now, and the limit is closed then: ask again in a second", "1")
+}
+
+// retryForbidden is how many seconds a client waits if Redis refuses: a person has to act first.
+const retryForbidden = "60"
+
+// prefixOf comes before the name of a field of a take. Of two that are the same, it is that of the second.
+func prefixOf(take limit.Take, takes []limit.Take, several bool) string {
+	for i := len(takes) - 1; i >= 0; i-- {
+		if takes[i] == take {
+			return itemPrefix(several, i)
+		}
+	}
+	return ""
+}
+
+var refusedCommand = regexp.MustCompile(`'([a-z|]+)' command`)
+
+// missingRight names the command that Redis refused, if it said which. What else it said has the user's name.
+func missingRight(err error) string {
+	m := refusedCommand.FindStringSubmatch(err.Error())
+	if m == nil {
+		return ""
+	}
+	return " (Redis refuses the command " + m[1] + ")"
+}

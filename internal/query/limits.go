@@ -1,0 +1,114 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/limit"
+)
+
+// limiter is the part of limit.Limiter that the service uses.
+type limiter interface {
+	Take(ctx context.Context, takes []limit.Take) (limit.Answer, error)
+	Look(ctx context.Context, takes []limit.Take) (limit.Answer, error)
+	Reset(ctx context.Context, take limit.Take) error
+}
+
+// limits are the limits that requests can name, and the settings about them.
+type limits struct {
+	limiter limiter
+	mode    TakeMode
+	proxies Networks
+	file    string // empty: there are no named limits
+	named   atomic.Pointer[limit.Set]
+}
+
+// newLimits reads the file of named limits. Its error names the setting, the file and the line.
+func newLimits(l limiter, settings Settings) (*limits, error) {
+	out := &limits{limiter: l, mode: settings.Take, proxies: settings.TrustedProxies, file: settings.LimitsFile}
+	set, err := out.read()
+	if err != nil {
+		return nil, boot.UsageError{Err: err}
+	}
+	out.named.Store(&set)
+	return out, nil
+}
+
+func (l *limits) read() (limit.Set, error) {
+	if l.file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(l.file)
+	if err != nil {
+		return nil, fmt.Errorf("QUERY_LIMITS_FILE: %w", err)
+	}
+	set, err := limit.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("QUERY_LIMITS_FILE: %s: %w", l.file, err)
+	}
+	return set, nil
+}
+
+// run reads the file again at each signal, until ctx ends. A bad file changes nothing.
+func (l *limits) run(ctx context.Context, signals <-chan os.Signal, log zerolog.Logger) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-signals:
+			l.reload(log)
+		}
+	}
+}
+
+func (l *limits) reload(log zerolog.Logger) {
+	if l.file == "" {
+		log.Info().Msg("nothing to reload: QUERY_LIMITS_FILE is not set")
+		return
+	}
+	set, err := l.read()
+	if err != nil {
+		log.Error().Err(err).Int("limits", len(*l.named.Load())).Msg("limits not reloaded: they stay as they were")
+		return
+	}
+	l.named.Store(&set)
+	log.Info().Str("file", l.file).Int("limits", len(set)).Msg("limits reloaded")
+}
+
+// maxNamesTold is how many limits the error about an unknown one lists.
+const maxNamesTold = 20
+
+// find returns a named limit. param is what the request calls it.
+func (l *limits) find(name, param string) (*limit.Limit, error) {
+	set := *l.named.Load()
+	if found := set[name]; found != nil {
+		return found, nil
+	}
+	if len(set) == 0 {
+		return nil, badInput(param, "%s is unknown: QUERY_LIMITS_FILE names no limit", excerpt(name))
+	}
+	names := slices.Sorted(maps.Keys(set))
+	more := ""
+	if len(names) > maxNamesTold {
+		more = fmt.Sprintf(" and %d more", len(names)-maxNamesTold)
+		names = names[:maxNamesTold]
+	}
+	return nil, badInput(param, "%s is unknown: allowed are %s%s", excerpt(name), strings.Join(names, ", "), more)
+}
+
+// mayCount refuses a request that would change what is counted if the settings do not allow that.
+func (l *limits) mayCount() error {
+	if l.mode == TakeOff {
+		return newProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit")
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// patiently is how long a test waits for an answer over NATS.
+const patiently = 2 * time.Minute
+
+// onNATS serves requests until the test ends or stop is called, which waits.
+func onNATS(t *testing.T, s *service, url string) (stop func()) {
+	t.Helper()
+	var settings boot.NATS
+	if err := settings.URL.UnmarshalText([]byte(url)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serveNATS(ctx, settings, namespace) }()
+	var once sync.Once
+	stop = func() {
+		cancel()
+		once.Do(func() {
+			if err := <-ended; err != nil {
+				t.Errorf("serve NATS: %v", err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// services waits until so many processes answer pings, and returns them.
+func services(t *testing.T, conn *nats.Conn, want int) {
+	t.Helper()
+	stack.Eventually(t, patiently, fmt.Sprintf("%d services", want), func() (bool, string) {
+		inbox, err := conn.SubscribeSync(nats.NewInbox())
+		if err != nil {
+			return false, err.Error()
+		}
+		defer func() { _ = inbox.Unsubscribe() }()
+		if err := conn.PublishRequest("$SRV.PING."+serviceName, inbox.Subject, nil); err != nil {
+			return false, err.Error()
+		}
+		n := 0
+		for ; n <= want; n++ {
+			if _, err := inbox.NextMsg(300 * time.Millisecond); err != nil {
+				break
+			}
+		}
+		return n == want, fmt.Sprint(n)
+	})
+}
+
+func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
+	t.Helper()
+	msg, err := conn.Request(namespace+"."+name, []byte(body), patiently)
+	if err != nil {
+		t.Fatalf("%s %s: %v", name, body, err)
+	}
+	return msg
+}
+
+func TestRequests(t *testing.T) {
+	broker, redis, now := stack.NATS(t), stack.Redis(t), testNow()
+	seed(t, redis.Client(), now, sample{"api", now.Add(-time.Minute), 5}, sample{"b", now, 1})
+	s := onRedis(t, redis.URL(), now)
+	onNATS(t, s, broker.URL())
+	conn := broker.Conn()
+	services(t, conn, 1)
+	h := s.handler()
+
+	t.Run("the same as over HTTP", func(t *testing.T) {
+		for _, c := range []struct{ name, body, target string }{
+			{"total", `{"keys":["api"],"windows":["10m","1h"]}`, "/v1/total?key=api&window=10m&window=1h"},
+			{"series", `{"key":"api","step":"5m"}`, "/v1/series?key=api&step=5m"},
+			{"series", `{"key":["api","b"]}`, "/v1/series?key=api&key=b"},
+			{"top", `{"window":"10m","limit":1}`, "/v1/top?window=10m&limit=1"},
+			{"top", fmt.Sprintf(`{"window":"5m","at":%d}`, now.Add(-30*time.Second).UnixMilli()), fmt.Sprintf("/v1/top?window=5m&at=%d", now.Add(-30*time.Second).UnixMilli())},
+			{"counters", `{}`, "/v1/counters"},
+			{"counters", `{"prefix":"a","limit":1,"after":null}`, "/v1/counters?prefix=a&limit=1"},
+			{"counters", `{"after":"api"}`, "/v1/counters?after=api"},
+			{"limit", `{"limit":"login","key":"a"}`, "/v1/limit?limit=login&key=a"},
+			{"limit", `{"key":"api","window":"10m","max":7,"n":2}`, "/v1/limit?key=api&window=10m&max=7&n=2"},
+		} {
+			over := request(t, conn, c.name, c.body)
+			if got, want := string(over.Data), strings.TrimSpace(string(readAll(t, ask1(h, http.MethodGet, c.target, "")))); got != want || len(over.Header) > 0 {
+				t.Errorf("%s %s: %v\n%s\nwant\n%s", c.name, c.body, over.Header, got, want)
+			}
+		}
+	})
+	t.Run("takes", func(t *testing.T) {
+		for i := range 6 { // the last is refused, which is an answer and no error
+			msg := request(t, conn, "take", `{"limit":"login","key":"b"}`)
+			var got takeAnswer
+			if err := json.Unmarshal(msg.Data, &got); err != nil || len(msg.Header) > 0 || got.Allowed != (i < 5) || got.Limit != "login" {
+				t.Errorf("take %d: %v %s: %v", i, msg.Header, msg.Data, err)
+			}
+		}
+	})
+	t.Run("errors", func(t *testing.T) {
+		for _, c := range []struct{ name, body, code, detail string }{
+			{"total", "", "400", "body: it is empty"},
+			{"total", "{", "400", "body: "},
+			{"total", "\xff", "400", "UTF-8"},
+			{"total", `{"keys":["a"],"window":"1h"}`, "400", `unknown field "window"`},
+			{"total", `{"keys":["a\n"],"windows":["1h"]}`, "400", "control character"},
+			{"total", `{"keys":["a"],"windows":["9w"]}`, "400", "reaches back"},
+			{"series", `{"key":null}`, "400", "key: it is missing"},
+			{"series", `{"key":7}`, "400", ""},
+			{"series", `{"key":"a","step":"1"}`, "400", "step: "},
+			{"series", `{"key":"a","from":0}`, "400", "from: "},
+			{"top", `{}`, "400", "window: it is missing"},
+			{"top", `{"window":"1h","limit":"5"}`, "400", "limit: "},
+			{"top", `{"window":"1h","limit":1001}`, "400", "limit: "},
+			{"top", `{"window":"9w"}`, "400", "reaches back"},
+			{"take", `{"limit":"logon","key":"a"}`, "400", "limit: "},
+			{"take", `{"take":[{"limit":"login"}]}`, "400", "take[0].key: "},
+			{"take", `{"limit":"login","key":"a","n":6}`, "400", "n: 6 hits"},
+			{"take", `{"limit":7}`, "400", "limit: "},
+			{"limit", `{"limit":"logon","key":"a"}`, "400", "limit: "},
+			{"limit", `{"limit":"login"}`, "400", "key: "},
+			{"limit", `{"key":"a","window":"1h","max":0}`, "400", "max: "},
+			{"limit", `{"take":[]}`, "400", "unknown field"},
+			{"counters", `[]`, "400", "body: "},
+			{"counters", `{"limit":0}`, "400", "limit: "},
+			{"counters", `{"prefix":"a\u0000"}`, "400", "prefix: "},
+			{"counters", `{"window":"1h"}`, "400", "unknown field"},
+		} {
+			msg := request(t, conn, c.name, c.body)
+			var p problem
+			if err := json.Unmarshal(msg.Data, &p); err != nil {
+				t.Fatalf("%s: %v", msg.Data, err)
+			}
+			if msg.Header.Get(micro.ErrorCodeHeader) != c.code || msg.Header.Get(micro.ErrorHeader) != p.Detail || !strings.Contains(p.Detail, c.detail) || fmt.Sprint(p.Status) != c.code {
+				t.Errorf("%s %s: %v %s", c.name, c.body, msg.Header, msg.Data)
+			}
+		}
+	})
+	t.Run("what the service says of itself", func(t *testing.T) {
+		// A request is counted after its answer has gone.
+		stack.Eventually(t, patiently, "statistics of all endpoints", func() (bool, string) {
+			msg, err := conn.Request("$SRV.STATS."+serviceName, nil, patiently)
+			if err != nil {
+				return false, err.Error()
+			}
+			var stats micro.Stats
+			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 6 {
+				return false, fmt.Sprintf("%s: %v", msg.Data, err)
+			}
+			for _, e := range stats.Endpoints {
+				var of requestStats
+				if err := json.Unmarshal(e.Data, &of); err != nil || of.Errors < 4 || of.Answered <= of.Errors || of.LastError == "" || e.Subject != namespace+"."+e.Name || e.QueueGroup != serviceName {
+					return false, fmt.Sprintf("%+v, %+v: %v", e, of, err)
+				}
+			}
+			return true, ""
+		})
+	})
+	t.Run("Redis away", func(t *testing.T) {
+		redis.Stop()
+		if msg := request(t, conn, "total", `{"keys":["api"],"windows":["10m"]}`); msg.Header.Get(micro.ErrorCodeHeader) != "503" {
+			t.Errorf("%v %s", msg.Header, msg.Data)
+		}
+		redis.Start()
+		stack.Eventually(t, patiently, "an answer", func() (bool, string) {
+			msg := request(t, conn, "total", `{"keys":["api"],"windows":["10m"]}`)
+			return len(msg.Header) == 0, string(msg.Data)
+		})
+	})
+}
+
+// meeting is a reader that answers only when so many ask at once.
+type meeting struct {
+	reader
+	wait *sync.WaitGroup
+}
+
+func (m meeting) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	m.wait.Done()
+	m.wait.Wait()
+	return m.reader.Answer(ctx, questions)
+}
+
+// Requests are answered beside each other, one service's requests are answered
+// once where two run, and those under way are answered when it stops.
+func TestRequestsAtOnce(t *testing.T) {
+	broker := stack.NATS(t)
+	conn := broker.Conn()
+	var wait sync.WaitGroup
+	s, f := onFake(t)
+	s.reader = meeting{f, &wait}
+	stop := onNATS(t, s, broker.URL())
+	services(t, conn, 1)
+
+	const n = 8
+	wait.Add(n + 1)
+	inbox, err := conn.SubscribeSync(nats.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if err := conn.PublishRequest(namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() { wait.Done(); wait.Wait(); stop() }() // it stops while the last are being answered
+	for range n {
+		if msg, err := inbox.NextMsg(patiently); err != nil || len(msg.Header) > 0 {
+			t.Fatalf("%+v: %v", msg, err)
+		}
+	}
+	stop()
+
+	for range 2 {
+		s, _ := onFake(t)
+		onNATS(t, s, broker.URL())
+	}
+	services(t, conn, 2)
+	for range 20 {
+		if err := conn.PublishRequest(namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		if _, err := inbox.NextMsg(patiently); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if msg, err := inbox.NextMsg(300 * time.Millisecond); err == nil {
+		t.Errorf("answered twice: %s", msg.Data)
+	}
+}
+
+func TestSemanticVersion(t *testing.T) {
+	for version, want := range map[string]string{
+		"v1.2.3": "1.2.3", "1.2.3-rc.1": "1.2.3-rc.1", "unknown": "0.0.0-runknown", "0012345": "0.0.0-r0012345", "v1.2-3-gabc-dirty": "0.0.0-rv1-2-3-gabc-dirty",
+	} {
+		if got := semanticVersion(version); got != want {
+			t.Errorf("%s: %s, want %s", version, got, want)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+// Calls to the service: one place that knows of tokens, problems and the service's clock.
+import { $ } from "./dom.js";
+
+const stored = "tallyroll-token";
+
+// Problem is an answer that says why there is none. Its status is 0 if nothing answers at all.
+export class Problem extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+// call asks and returns the response if it is a good one. It asks the reader for a token if one is needed.
+export async function call(path, params, options = {}) {
+  const query = new URLSearchParams(params).toString();
+  for (;;) {
+    const token = sessionStorage.getItem(stored);
+    let response;
+    try {
+      response = await fetch(query ? `${path}?${query}` : path, {
+        ...options, credentials: "omit",
+        headers: { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) },
+      });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Problem(0, "The service does not answer.");
+    }
+    const date = Date.parse(response.headers.get("Date") ?? "");
+    if (!clock.exact && !Number.isNaN(date)) clock.set(date, false);
+    if (response.ok) return response;
+    if (response.status !== 401) throw new Problem(response.status, await detailOf(response));
+    await askToken(token);
+  }
+}
+
+export const ask = async (path, params, options) => (await call(path, params, options)).json();
+
+export const post = (path, body) =>
+  ask(path, {}, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+
+async function detailOf(response) {
+  try {
+    return (await response.json()).detail;
+  } catch {
+    return `The service answers with status ${response.status}.`;
+  }
+}
+
+// askToken waits for a token other than the one that was refused. All who need one wait for the same.
+let asking;
+function askToken(refused) {
+  if (refused !== sessionStorage.getItem(stored)) return Promise.resolve(); // there is a new one already
+  $("token-error").textContent = refused ? "The service has refused this token." : "";
+  asking ??= new Promise((resolve) => {
+    const dialog = $("token"), form = $("token-form"), value = $("token-value");
+    const keepOpen = (event) => event.preventDefault();
+    dialog.addEventListener("cancel", keepOpen);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      sessionStorage.setItem(stored, value.value.trim());
+      value.value = "";
+      dialog.removeEventListener("cancel", keepOpen);
+      dialog.close();
+      asking = undefined;
+      resolve();
+    }, { once: true });
+    dialog.showModal();
+  });
+  return asking;
+}
+
+// clock is the time by the service, whatever the reader's own clock says.
+export const clock = {
+  exact: false,
+  base: Date.now() - performance.now(),
+  set(now, exact) {
+    clock.exact = exact;
+    clock.base = now - performance.now();
+  },
+  now: () => clock.base + performance.now(),
+};

@@ -1,0 +1,52 @@
+// Numbers and times as people read them, in the reader's own language where it matters little,
+// and in English where words are made of them.
+
+const grouped = new Intl.NumberFormat("en");
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const number = (n) => grouped.format(n);
+export const compact = (n) => (Math.abs(n) < 10000 ? grouped.format(n) : short.format(n));
+export const count = (n, one) => `${number(n)} ${one}${n === 1 ? "" : "s"}`;
+
+// sentence makes one of what the service says.
+export function sentence(text) {
+  const trimmed = text.trim();
+  return trimmed === "" ? "" : trimmed[0].toUpperCase() + trimmed.slice(1) + (/[.!?]$/.test(trimmed) ? "" : ".");
+}
+
+const units = { s: 1, m: 60, h: 3600, d: 86400, w: 604800 };
+const names = { s: "second", m: "minute", h: "hour", d: "day", w: "week" };
+
+// seconds is the length of a duration such as 15m.
+export const seconds = (text) => Number.parseInt(text, 10) * units[text.at(-1)];
+
+// spoken writes a duration such as 15m out: 15 minutes.
+export function spoken(text) {
+  const n = Number.parseInt(text, 10);
+  return `${n} ${names[text.at(-1)]}${n === 1 ? "" : "s"}`;
+}
+
+// ago is a length of time in a few words.
+export function ago(s) {
+  if (s < 10) return `${Math.max(0, s).toFixed(1)} s`;
+  if (s < 120) return `${Math.round(s)} s`;
+  if (s < 7200) return `${Math.round(s / 60)} min`;
+  if (s < 172800) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86400)} days`;
+}
+
+const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short" });
+const minute = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const second = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const full = new Intl.DateTimeFormat("en", { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+
+export const onDay = (t) => day.format(t);
+export const atMinute = (t) => minute.format(t);
+export const atSecond = (t) => second.format(t);
+export const inFull = (t) => full.format(t);
+
+// moment is a time as short as it can be said today.
+export function moment(t, now = Date.now()) {
+  if (Math.abs(now - t) < 600_000) return atSecond(t);
+  return new Date(t).toDateString() === new Date(now).toDateString() ? atMinute(t) : inFull(t);
+}

@@ -1,0 +1,80 @@
+// How fresh the numbers are, and what is wrong if something is.
+import { $, put, say } from "./dom.js";
+import { ago, moment, sentence } from "./format.js";
+import { clock } from "./api.js";
+import { reconnect } from "./live.js";
+
+const amber = 5, red = 30; // seconds
+
+const state = { asOf: undefined, connection: "wait", problem: undefined, retryAt: 0, why: "" };
+
+export const status = {
+  asOf(moment) {
+    state.asOf = moment;
+    state.problem = undefined;
+    draw();
+  },
+  problem(problem) {
+    state.problem = problem;
+    draw();
+  },
+  connection(name, error, wait) {
+    state.connection = name;
+    state.why = error?.message ?? "";
+    state.status = error?.status;
+    state.retryAt = performance.now() + (wait ?? 0) * 1000;
+    if (name === "live") state.problem = undefined;
+    draw();
+  },
+};
+
+// judge says what to show: a level, a few words for the corner, and a notice if there is something to do.
+function judge() {
+  const age = state.asOf === undefined ? undefined : Math.max(0, (clock.now() - state.asOf) / 1000);
+  const known = state.asOf > 0 ? ` The numbers are the last ones known, whole up to ${moment(state.asOf, clock.now())}.` : "";
+  if (state.connection === "lost") {
+    const left = Math.max(0, Math.ceil((state.retryAt - performance.now()) / 1000));
+    const title = state.status === 503 ? "No answer from Redis." : state.status ? "The service refuses." : "The live connection is lost.";
+    const detail = state.status ? ` ${sentence(state.why)}` : "";
+    return { level: "red", words: "Not live", title, text: `${detail}${known} ${left > 0 ? `Next attempt in ${left} s.` : "Trying now…"}`, retry: true };
+  }
+  if (state.problem) {
+    return { level: "red", words: "No new numbers", title: state.problem.status === 503 ? "Redis is away." : "A question is not answered.", text: `${sentence(state.problem.detail)}${known}` };
+  }
+  if (age === undefined) return { level: "wait", words: "Connecting…" };
+  if (state.asOf <= 0) {
+    return { level: "amber", words: "Not counted yet", title: "A stream has not been counted yet.", text: "Totals lack its hits until a worker has begun with it." };
+  }
+  const words = `Fresh to ${ago(age)} ago`;
+  if (age > red) {
+    return { level: "red", words, title: "Counting has stopped.", text: `Hits stored after ${moment(state.asOf, clock.now())} are not in these numbers. They count once a worker runs again: see Fleet.` };
+  }
+  if (state.connection === "asking") {
+    return { level: "amber", words, title: "No room for a live connection.", text: `The numbers come every few seconds. ${sentence(state.why)}` };
+  }
+  return { level: age > amber ? "amber" : "green", words, late: age > amber };
+}
+
+let spoken = "";
+
+export function draw() {
+  const found = judge();
+  $("fresh").dataset.state = found.level;
+  document.body.dataset.state = found.level;
+  put($("fresh-text"), found.words);
+  const notice = $("notice");
+  notice.hidden = !found.title;
+  notice.dataset.level = found.level;
+  put($("notice-title"), found.title ?? "");
+  put($("notice-text"), found.text ?? "");
+  $("notice-retry").hidden = !found.retry;
+  // Only a change of the state is read out: the age changes all the time.
+  const now = found.title ?? (found.late ? "The numbers are late." : found.level === "wait" ? "" : "The numbers are fresh.");
+  if (now !== spoken && (spoken !== "" || found.title)) say(now);
+  spoken = now;
+}
+
+export function start() {
+  $("notice-retry").addEventListener("click", reconnect);
+  setInterval(() => { if (!document.hidden) draw(); }, 250);
+}

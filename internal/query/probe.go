@@ -1,0 +1,233 @@
+package query
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
+)
+
+// probePath answers a scrape about counters that its parameters name, as a multi-target exporter does.
+const probePath = "/probe"
+
+// probeParams is what GET /probe takes: one of key, top and prefix.
+type probeParams struct {
+	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Windows []string   `query:"window,explode" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w). May repeat, at most 8 times." example:"[\"1h\"]"`
+	Top     numberText `query:"top" doc:"In place of key: so many counters with most hits, for each window its own. At most 1000." example:"20"`
+	Prefix  string     `query:"prefix" doc:"In place of key: all counters whose names begin like this." example:"shop."`
+}
+
+// Resolve reads the query string a second time; params.go says why.
+func (p *probeParams) Resolve(ctx huma.Context) []error {
+	p.Keys, p.Windows = repeated(ctx, "key"), repeated(ctx, "window")
+	return resolveSingles(ctx,
+		singleParam{"top", numberHint(1, maxTop), (*string)(&p.Top)},
+		singleParam{"prefix", nameHint, &p.Prefix},
+	)
+}
+
+// probed is a counter and a window of a probe.
+type probed struct {
+	key    string
+	period period
+}
+
+func (s *service) registerProbe(api huma.API) {
+	huma.Register(api, s.operation(api, huma.Operation{
+		OperationID: "get-probe", Method: http.MethodGet, Path: probePath,
+		Summary: "Totals for Prometheus to scrape",
+		Description: "The rolling totals of counters as gauges in Prometheus' text format: those that key names, the largest (top), or those with " +
+			"a prefix. QUERY_MAX_PROBE bounds their number. Any error has a status of its own, so that the scrape fails.",
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The totals, as of now.",
+			Content: map[string]*huma.MediaType{"text/plain": {
+				Schema:  &huma.Schema{Type: huma.TypeString},
+				Example: "# TYPE tallyroll_window_hits gauge\ntallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
+			}},
+		}},
+		Metadata: web.Tryout("/probe?key=api-1&key=/cart&window=1m&window=1h", "/probe?top=20&window=1h", "/probe?prefix=shop.&window=24h"),
+	}), s.getProbe)
+}
+
+func (s *service) getProbe(ctx context.Context, p *probeParams) (*rawOutput, error) {
+	in := &input{part: inQuery, keyParam: "key", windowsParam: "window", keys: distinct(p.Keys), windows: distinct(p.Windows)}
+	asked, err := s.probedBy(ctx, in, p)
+	if err != nil {
+		return nil, inputProblem(err, inQuery)
+	}
+	if len(asked) > s.maxProbe {
+		return nil, tooManyProbed(len(asked), s.maxProbe)
+	}
+	questions := make([]window.Question, len(asked))
+	for i, a := range asked {
+		questions[i] = window.Question{Counter: a.key, Span: a.period.span}
+	}
+	found, err := askRedis(ctx, s, func(ctx context.Context) (window.Answers, error) { return s.reader.Answer(ctx, questions) })
+	if err != nil {
+		if bad := mendable(err); bad != nil {
+			return nil, in.unanswerable(asked[bad.Index].period, bad)
+		}
+		return nil, err
+	}
+	text, err := exposition(asked, found)
+	if err != nil {
+		return nil, err
+	}
+	return &rawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, nil
+}
+
+// probedBy returns the counters and windows that the parameters ask about.
+func (s *service) probedBy(ctx context.Context, in *input, p *probeParams) ([]probed, error) {
+	ways := 0
+	for _, given := range []bool{len(in.keys) > 0, p.Top != "", p.Prefix != ""} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways == 0:
+		return nil, badInput("key", "it is missing: name counters with key, or ask for top=20 or for a prefix")
+	case ways > 1:
+		return nil, badInput("key", "only one of key, top and prefix is allowed")
+	case len(in.windows) == 0:
+		return nil, badInput("window", "it is missing: allowed is %s", windowHint)
+	}
+	periods, err := in.windowPeriods()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case p.Top != "":
+		return s.probedTop(ctx, in, periods, p.Top)
+	case p.Prefix != "":
+		in.keys, err = s.probedNames(ctx, p.Prefix, s.maxProbe/len(periods))
+		if err != nil {
+			return nil, err
+		}
+	default:
+		if err := in.checkKeys(s.maxKeys); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]probed, 0, len(in.keys)*len(periods))
+	for _, key := range in.keys {
+		for _, period := range periods {
+			out = append(out, probed{key, period})
+		}
+	}
+	return out, nil
+}
+
+// probedTop returns the largest counters of each window.
+func (s *service) probedTop(ctx context.Context, in *input, periods []period, text numberText) ([]probed, error) {
+	most, err := text.parse("top", 0, 1, maxTop)
+	if err != nil {
+		return nil, err
+	}
+	limit := int(most)
+	if limit*len(periods) > s.maxProbe {
+		return nil, tooManyProbed(limit*len(periods), s.maxProbe)
+	}
+	var out []probed
+	for _, p := range periods {
+		found, err := askRedis(ctx, s, func(ctx context.Context) (window.Top, error) { return s.reader.Top(ctx, p.span, limit) })
+		if bad := mendable(err); bad != nil {
+			return nil, in.unanswerable(p, bad)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range found.Counters {
+			out = append(out, probed{c.Counter, p})
+		}
+	}
+	return out, nil
+}
+
+// probedNames returns the counters with a prefix, if there are at most so many.
+func (s *service) probedNames(ctx context.Context, prefix string, most int) ([]string, error) {
+	if err := checkKey("prefix", prefix); err != nil {
+		return nil, err
+	}
+	var out []string
+	for after := ""; ; {
+		found, err := askRedis(ctx, s, func(ctx context.Context) (window.Names, error) {
+			return s.reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out)})
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found.Counters...)
+		if len(out) > most {
+			return nil, &inputError{http.StatusRequestEntityTooLarge, "prefix", fmt.Sprintf(
+				"more than %d counters begin with %s: at most %d totals are allowed in one answer (QUERY_MAX_PROBE): use a longer prefix, top, or fewer windows",
+				most, excerpt(prefix), s.maxProbe)}
+		}
+		if found.Next == "" {
+			return out, nil
+		}
+		after = found.Next
+	}
+}
+
+func tooManyProbed(asked, most int) error {
+	return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf(
+		"%d totals in one answer: at most %d are allowed (QUERY_MAX_PROBE): ask for fewer counters or windows", asked, most))
+}
+
+// exposition writes the answers in Prometheus' text format.
+func exposition(asked []probed, found window.Answers) ([]byte, error) {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tallyroll_window_hits" + name, Help: help}, []string{"key", "window"})
+	}
+	total := gauge("", "Hits in the rolling window that ends now.")
+	lower, upper := gauge("_lower", "There were at least this many hits."), gauge("_upper", "There were at most this many hits.")
+	complete := gauge("_complete", "1 if no hit of the window is known to be missing, else 0.")
+	age := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tallyroll_probe_as_of_age_seconds", Help: "Seconds from as_of to now, by the clock of Redis: how old these totals are.",
+	})
+	age.Set(secondsSince(found.AsOf, found.Now))
+	for i, a := range asked {
+		labels := prometheus.Labels{"key": a.key, "window": a.period.window}
+		total.With(labels).Set(float64(found.Answers[i].Total))
+		lower.With(labels).Set(float64(found.Answers[i].Lower))
+		upper.With(labels).Set(float64(found.Answers[i].Upper))
+		complete.With(labels).Set(0)
+		if found.Answers[i].Complete {
+			complete.With(labels).Set(1)
+		}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(total, lower, upper, complete, age)
+	families, err := registry.Gather()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for _, f := range families {
+		_, err := expfmt.MetricFamilyToText(&out, f)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// distinct returns the values without repetitions, in their order. Prometheus takes a series once.
+func distinct(values []string) []string {
+	out, seen := make([]string, 0, len(values)), make(map[string]bool)
+	for _, v := range values {
+		if !seen[v] {
+			out, seen[v] = append(out, v), true
+		}
+	}
+	return out
+}

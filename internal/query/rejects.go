@@ -1,0 +1,110 @@
+package query
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/web"
+)
+
+const defaultRejects, maxRejects = 20, 100
+
+// rejectsParams is what GET /v1/rejects takes.
+type rejectsParams struct {
+	Limit  numberText `query:"limit" doc:"The most rejects to list: 1 to 100. Default: 20." example:"20"`
+	Reason string     `query:"reason" doc:"Only rejects with this reason." example:"too_late"`
+	Stream string     `query:"stream" doc:"Only rejects from this stream." example:"HITS"`
+}
+
+// Resolve reads the query string a second time; params.go says why.
+func (p *rejectsParams) Resolve(ctx huma.Context) []error {
+	return resolveSingles(ctx,
+		singleParam{"limit", numberHint(1, maxRejects), (*string)(&p.Limit)},
+		singleParam{"reason", reasonHint, &p.Reason},
+		singleParam{"stream", "the name of a stream", &p.Stream},
+	)
+}
+
+// reasonHint lists the reasons.
+var reasonHint = func() string {
+	names := make([]string, len(hit.Reasons))
+	for i, r := range hit.Reasons {
+		names[i] = string(r)
+	}
+	return strings.Join(names, ", ")
+}()
+
+// rejectsAnswer is the answer.
+type rejectsAnswer struct {
+	Stored   uint64        `json:"stored" doc:"How many messages HITS_REJECTED holds." example:"17"`
+	Searched int           `json:"searched" doc:"How many of the newest were looked at, at most 1000." example:"17"`
+	Reasons  []reasonCount `json:"reasons" doc:"How many of those there are for each reason, most first."`
+	Rejects  []rejected    `json:"rejects" doc:"The newest of those that were asked for, newest first."`
+}
+
+type reasonCount struct {
+	Reason string    `json:"reason" doc:"Why a hit was refused." example:"too_late"`
+	Count  int       `json:"count" doc:"How many of the messages that were looked at." example:"12"`
+	Newest time.Time `json:"newest" doc:"When the newest of them was stored." example:"2026-11-21T10:00:00.2Z"`
+}
+
+// rejected is a hit that could not be counted.
+type rejected struct {
+	Reason   string    `json:"reason" doc:"Why, in one word." example:"bad_json"`
+	Detail   string    `json:"detail" doc:"Why, in one sentence." example:"not a JSON object"`
+	Stream   string    `json:"stream" doc:"The stream of the message." example:"HITS"`
+	Sequence uint64    `json:"sequence" doc:"The message's sequence there." example:"48001"`
+	Item     int       `json:"item" doc:"The hit's index in the message." example:"0"`
+	Time     time.Time `json:"time" doc:"When the message was stored." example:"2026-11-21T10:00:00.2Z"`
+	Body     string    `json:"body" doc:"The hit, or its first 512 bytes; what is not UTF-8 is replaced." example:"{\"kay\":\"a\"}"`
+	Bytes    int       `json:"bytes" doc:"How many bytes the hit has." example:"11"`
+	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED." example:"17"`
+}
+
+func (s *service) registerRejects(api huma.API) {
+	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
+	huma.Register(api, s.operation(api, huma.Operation{
+		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
+		Summary: "Hits that could not be counted, and why",
+		Description: "The newest messages of the stream HITS_REJECTED. Needs NATS_URL, and answers 501 without it. " +
+			"The list is at most a second old.",
+		Responses: needsNATS(api.OpenAPI().Components.Schemas, web.SuccessOnly("The newest rejects.", rejectsAnswer{
+			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}},
+			Rejects: []rejected{{"bad_json", "not a JSON object", "HITS", 48001, 0, at, "kay=a", 5, 17}},
+		})),
+		Metadata: web.Tryout("/v1/rejects?limit=20", "/v1/rejects?reason=too_late"),
+	}), overHTTP(s.findRejects))
+}
+
+// findRejects checks parameters and answers them. Its errors are for the client.
+func (s *service) findRejects(ctx context.Context, part string, p *rejectsParams) (rejectsAnswer, error) {
+	limit, err := p.Limit.parse("limit", defaultRejects, 1, maxRejects)
+	if err != nil {
+		return rejectsAnswer{}, inputProblem(err, part)
+	}
+	if p.Reason != "" && !slices.Contains(hit.Reasons, hit.Reason(p.Reason)) {
+		return rejectsAnswer{}, badInput("reason", "%s: allowed are %s", excerpt(p.Reason), reasonHint).problem(part)
+	}
+	js, err := s.jetStream()
+	if err != nil {
+		return rejectsAnswer{}, err
+	}
+	newest, err := s.rejects.get(ctx, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js) })
+	if err != nil {
+		return rejectsAnswer{}, s.natsUnavailable(ctx, err)
+	}
+	out := rejectsAnswer{Stored: newest.stored, Searched: len(newest.found), Reasons: countReasons(newest.found)}
+	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	out.Rejects, err = withBodies(bounded, js, newest.pick(int(limit), p.Reason, p.Stream))
+	if err != nil {
+		return rejectsAnswer{}, s.natsUnavailable(ctx, err)
+	}
+	return out, nil
+}

@@ -1,0 +1,150 @@
+package query
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/hit"
+	"tallyroll/tests/stack"
+)
+
+// reject publishes a reject as a worker does.
+func reject(t *testing.T, js jetstream.JetStream, stream string, reason hit.Reason, seq int, body string) {
+	t.Helper()
+	publish(t, js, hit.RejectedSubject+stream, body, hit.HeaderReason, string(reason), hit.HeaderDetail, "detail of "+string(reason),
+		hit.HeaderStream, stream, hit.HeaderSequence, fmt.Sprint(seq), hit.HeaderItem, "1")
+}
+
+func TestRejects(t *testing.T) {
+	broker, redis, now := stack.NATS(t), stack.Redis(t), testNow()
+	_, h := withNATS(t, redis.URL(), broker, now)
+	js := broker.JetStream()
+	none := decoded(t, h, "/v1/rejects", func(rejectsAnswer) bool { return true })
+	if none.Stored != 0 || none.Searched != 0 || none.Rejects == nil || none.Reasons == nil {
+		t.Errorf("before there are any: %+v", none)
+	}
+	makeStream(t, js, hit.RejectedStream, hit.RejectedSubject+">")
+	decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Stored == 0 })
+	long := strings.Repeat("x", maxRejectBody-1) + "é" // the last character would be cut in two
+	reject(t, js, "HITS", hit.BadJSON, 1, "a=1")
+	reject(t, js, "HITS", hit.TooLate, 2, long)
+	reject(t, js, "HITS_2", hit.BadJSON, 3, "\xff\xfe")
+	publish(t, js, hit.RejectedSubject+"HITS", "of somebody else") // without headers
+
+	all := decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Searched == 4 })
+	if all.Stored != 4 || len(all.Rejects) != 4 || len(all.Reasons) != 3 || all.Reasons[0].Reason != "bad_json" || all.Reasons[0].Count != 2 {
+		t.Fatalf("%+v", all)
+	}
+	for i, want := range []rejected{
+		{Body: "of somebody else", Bytes: 16, Position: 4},
+		{Reason: "bad_json", Detail: "detail of bad_json", Stream: "HITS_2", Sequence: 3, Item: 1, Body: "\ufffd", Bytes: 2, Position: 3},
+		{Reason: "too_late", Detail: "detail of too_late", Stream: "HITS", Sequence: 2, Item: 1, Body: long[:maxRejectBody-1], Bytes: maxRejectBody + 1, Position: 2},
+		{Reason: "bad_json", Detail: "detail of bad_json", Stream: "HITS", Sequence: 1, Item: 1, Body: "a=1", Bytes: 3, Position: 1},
+	} {
+		got := all.Rejects[i]
+		if age := time.Since(got.Time); age < 0 || age > time.Minute {
+			t.Errorf("reject %d was stored at %v", i, got.Time)
+		}
+		got.Time = time.Time{}
+		if got != want {
+			t.Errorf("reject %d\n%+v\nwant\n%+v", i, got, want)
+		}
+	}
+	for target, want := range map[string][]uint64{
+		"/v1/rejects?limit=1":                          {4},
+		"/v1/rejects?reason=bad_json":                  {3, 1},
+		"/v1/rejects?reason=bad_json&limit=1":          {3},
+		"/v1/rejects?stream=HITS":                      {2, 1},
+		"/v1/rejects?stream=HITS_2&reason=too_late":    {},
+		"/v1/rejects?stream=HITS&reason=bad_json":      {1},
+		"/v1/rejects?stream=no%20stream&reason=future": {},
+	} {
+		positions := []uint64{}
+		for _, r := range decoded(t, h, target, func(rejectsAnswer) bool { return true }).Rejects {
+			positions = append(positions, r.Position)
+		}
+		if !slices.Equal(positions, want) {
+			t.Errorf("%s: %v, want %v", target, positions, want)
+		}
+	}
+	for target, detail := range map[string]string{
+		"/v1/rejects?limit=0":         "limit: ",
+		"/v1/rejects?limit=101":       "from 1 to 100",
+		"/v1/rejects?reason=bad":      `reason: "bad": allowed are bad_json, bad_key`,
+		"/v1/rejects?reason=":         "reason: it is empty",
+		"/v1/rejects?stream=":         "stream: it is empty",
+		"/v1/rejects?window=1h":       "unknown parameter",
+		"/v1/rejects?limit=1&limit=2": "2 times",
+	} {
+		if p := refused(t, ask1(h, http.MethodGet, target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, detail) {
+			t.Errorf("%s: %s, want %s", target, p.Detail, detail)
+		}
+	}
+
+	// Its consumers do not pile up.
+	stream, err := js.Stream(t.Context(), hit.RejectedStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context())
+	if err != nil || info.State.Consumers != 0 {
+		t.Errorf("%d consumers are left (%v)", info.State.Consumers, err)
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gone := decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Stored == 0 })
+	if len(gone.Rejects) != 0 {
+		t.Errorf("after a purge: %+v", gone)
+	}
+}
+
+// Only the newest of many are looked at, and the answer says so.
+func TestManyRejects(t *testing.T) {
+	broker, redis := stack.NATS(t), stack.Redis(t)
+	_, h := withNATS(t, redis.URL(), broker, testNow())
+	js := broker.JetStream()
+	makeStream(t, js, hit.RejectedStream, hit.RejectedSubject+">")
+	reject(t, js, "HITS", hit.Future, 1, "the oldest")
+	for range maxSearched {
+		_, err := js.PublishAsync(hit.RejectedSubject+"HITS", []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-time.After(patiently):
+		t.Fatal("not all are stored")
+	}
+	got := decoded(t, h, "/v1/rejects?reason=future", func(a rejectsAnswer) bool { return a.Stored == maxSearched+1 })
+	if got.Searched != maxSearched || len(got.Rejects) != 0 {
+		t.Errorf("searched %d, found %d", got.Searched, len(got.Rejects))
+	}
+}
+
+// The examples of the documentation are answered, and are what their schemas say.
+func TestDocumentedRequestsWithNATS(t *testing.T) {
+	broker, redis, now := stack.NATS(t), stack.Redis(t), testNow()
+	seed(t, redis.Client(), now, sample{"a", now, 1})
+	_, h := withNATS(t, redis.URL(), broker, now)
+	var doc document
+	if err := json.Unmarshal(readAll(t, ask1(h, http.MethodGet, "/openapi.json", "")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/v1/streams", "/v1/rejects"} {
+		op, described := doc.Paths[path]["get"]
+		if !described || op.Responses["501"].Description == "" {
+			t.Errorf("%s is not described, or not that it may answer 501: %+v", path, op.Responses)
+		}
+		decoded(t, h, path, func(map[string]any) bool { return true })
+	}
+	decoded(t, h, "/v1/rejects?reason=too_late", func(map[string]any) bool { return true })
+}

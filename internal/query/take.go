@@ -1,0 +1,187 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+)
+
+// maxTakes is how many limits one request may ask about: one script decides about all of them, and Redis
+// does nothing else meanwhile.
+const maxTakes = 16
+
+// takeBody is what POST /v1/take takes: one item, or several of which all or none are counted.
+type takeBody struct {
+	Limit  string     `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
+	Key    string     `json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
+	Window string     `json:"window,omitempty" doc:"In place of limit, with QUERY_TAKE=any: how far the limit looks back, 1s to 366d." example:"1m"`
+	Max    numberText `json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
+	N      numberText `json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
+	Policy string     `json:"policy,omitempty" doc:"Beside window: cells (bounded memory, the default), log or stream (exact)." example:"cells"`
+	Take   []takeItem `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n is for all that have none of their own."`
+}
+
+// items are the takes that a body asks for.
+func (b *takeBody) items() ([]takeItem, error) {
+	single := takeItem{b.Limit, b.Key, b.Window, b.Max, b.N, b.Policy}
+	if len(b.Take) == 0 {
+		return []takeItem{single}, nil
+	}
+	for _, f := range append(single.numbers(), struct{ name, text string }{"limit", b.Limit}, struct{ name, text string }{"key", b.Key}) {
+		if f.text != "" {
+			return nil, badInput(f.name, "not together with take: write it into the items of take")
+		}
+	}
+	if len(b.Take) > maxTakes {
+		return nil, badInput("take", "%d takes in one request: at most %d are allowed", len(b.Take), maxTakes)
+	}
+	out := append([]takeItem(nil), b.Take...)
+	for i := range out {
+		if out[i].N == "" {
+			out[i].N = b.N
+		}
+	}
+	return out, nil
+}
+
+// takeAnswer is a decision. About several takes, it is the one that says most about all of them.
+type takeAnswer struct {
+	Allowed    bool         `json:"allowed" doc:"Whether the hits are within the limit. Of several takes, whether all are: only then they are counted." example:"true"`
+	Certain    bool         `json:"certain" doc:"False if it depends on hits of which it is not known whether they are still in the window, or if Redis could not be asked." example:"true"`
+	Remaining  int64        `json:"remaining" doc:"How many more hits would be allowed now." example:"99"`
+	RetryAfter float64      `json:"retry_after" doc:"Seconds until it will be allowed if nothing else comes; 0 if it is allowed." example:"0"`
+	Limit      string       `json:"limit,omitempty" doc:"The name of the limit that decided; absent if the request gave numbers." example:"login"`
+	Source     string       `json:"source" doc:"redis; memory: Redis refused the same before, and said until when; local: Redis could not be asked, and the limit's fail mode decided." example:"redis"`
+	Takes      []takeResult `json:"takes,omitempty" doc:"If the request has take: the decision about each, in its order. If memory refuses, only those that it refuses."`
+	AsOf       time.Time    `json:"as_of,omitzero" doc:"Only about a counter of the streams: every hit stored before this moment is in the decision." example:"2026-11-21T10:00:00.2Z"`
+	Complete   *bool        `json:"complete,omitempty" doc:"Only about a counter of the streams: false if hits of the window are known to be missing." example:"true"`
+}
+
+// takeResult is the decision about one take of several.
+type takeResult struct {
+	Limit      string  `json:"limit,omitempty" doc:"The name of the limit." example:"per-second"`
+	Key        string  `json:"key" doc:"The key." example:"alice"`
+	Allowed    bool    `json:"allowed" doc:"Whether this take alone is within its limit." example:"true"`
+	Certain    bool    `json:"certain" doc:"As above." example:"true"`
+	Remaining  int64   `json:"remaining" doc:"As above." example:"9"`
+	RetryAfter float64 `json:"retry_after" doc:"As above." example:"0"`
+	Source     string  `json:"source" doc:"As above." example:"redis"`
+}
+
+// takeOutput is the answer over HTTP.
+type takeOutput struct {
+	Status          int
+	RateLimitPolicy string `header:"RateLimit-Policy" doc:"The limits, as draft-ietf-httpapi-ratelimit-headers-10 writes them: q hits in w seconds." example:"\"login\";q=5;w=60"`
+	RateLimit       string `header:"RateLimit" doc:"What is left of them: r hits, for t seconds." example:"\"login\";r=4;t=60"`
+	RetryAfter      string `header:"Retry-After" doc:"With 429: whole seconds to wait." example:"12"`
+	Body            takeAnswer
+}
+
+func (s *service) registerTake(api huma.API) {
+	op := s.operation(api, huma.Operation{
+		OperationID: "post-take", Method: http.MethodPost, Path: "/v1/take",
+		Summary: "Allow or refuse hits, and count them",
+		Description: "Decides whether a key may have more hits in a rolling window, and counts them if it may, in one step. " +
+			"Refused hits are not counted. The key is the caller's own: it has nothing to do with the counters of the streams.",
+		RequestBody: &huma.RequestBody{
+			Description: "A named limit and a key; or numbers and a key, with QUERY_TAKE=any; or take: several of them.",
+			Content:     map[string]*huma.MediaType{"application/json": {Example: takeBody{Limit: "login", Key: "alice"}}},
+		},
+		Responses: web.SuccessOnly("The hits are allowed and counted.", takeExample()),
+		Metadata:  web.Tryout("/v1/take"),
+	})
+	describeTakes(api.OpenAPI().Components.Schemas, &op)
+	huma.Register(api, op, func(ctx context.Context, in *struct{ Body takeBody }) (*takeOutput, error) {
+		return s.findTake(ctx, inBody, &in.Body)
+	})
+}
+
+// findTake checks a body, decides and counts. Its errors are for the client.
+func (s *service) findTake(ctx context.Context, part string, b *takeBody) (*takeOutput, error) {
+	err := s.limits.mayCount()
+	if err != nil {
+		return nil, err
+	}
+	items, err := b.items()
+	if err != nil {
+		return nil, inputProblem(err, part)
+	}
+	several := len(b.Take) > 0
+	takes := make([]limit.Take, len(items))
+	for i := range items {
+		takes[i], err = s.limits.takeOf(&items[i], itemPrefix(several, i))
+		if err != nil {
+			return nil, inputProblem(err, part)
+		}
+	}
+	answer, err := s.take(ctx, takes, several)
+	if err != nil {
+		return nil, inputProblem(err, part)
+	}
+	return takeOutputOf(&answer, several), nil
+}
+
+func itemPrefix(several bool, i int) string {
+	if several {
+		return fmt.Sprintf("take[%d].", i)
+	}
+	return ""
+}
+
+// take decides and counts. Its errors are those of limitError.
+func (s *service) take(ctx context.Context, takes []limit.Take, several bool) (limit.Answer, error) {
+	answer, err := s.limits.limiter.Take(ctx, takes)
+	if err == nil {
+		s.metrics.decided(&answer)
+		return answer, nil
+	}
+	err = s.limitError(ctx, err, takes, several)
+	var bad *inputError
+	if !errors.As(err, &bad) {
+		s.metrics.notDecided(takes)
+	}
+	return answer, err
+}
+
+func takeOutputOf(a *limit.Answer, several bool) *takeOutput {
+	d := a.Decisive()
+	out := &takeOutput{Status: http.StatusOK, Body: takeAnswer{
+		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter),
+		Limit: d.Take.Limit.Name, Source: string(d.Source),
+	}}
+	out.RateLimitPolicy, out.RateLimit = rateFields(a)
+	if !a.Allowed {
+		out.Status, out.RetryAfter = http.StatusTooManyRequests, wholeSeconds(d.RetryAfter)
+	}
+	if !several {
+		return out
+	}
+	for i := range a.Decisions {
+		d := &a.Decisions[i]
+		out.Body.Takes = append(out.Body.Takes, takeResult{
+			Limit: d.Take.Limit.Name, Key: d.Take.Key, Allowed: d.Allowed, Certain: d.Certain,
+			Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter), Source: string(d.Source),
+		})
+	}
+	return out
+}
+
+// seconds is a time to wait, rounded up to milliseconds: after it, no other answer says to wait again.
+func seconds(d time.Duration) float64 {
+	return float64((d+time.Millisecond-1)/time.Millisecond) / 1000
+}
+
+func takeExample() takeAnswer {
+	return takeAnswer{Allowed: true, Certain: true, Remaining: 4, Limit: "login", Source: "redis"}
+}
+
+func refusedExample() takeAnswer {
+	return takeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}
+}

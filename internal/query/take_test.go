@@ -1,0 +1,228 @@
+package query
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/tests/stack"
+)
+
+// onLimiter is a service whose limiter is a fake, with a mode.
+func onLimiter(t *testing.T, mode TakeMode) (http.Handler, *fakeLimiter) {
+	t.Helper()
+	s, _ := onFake(t)
+	f := new(fakeLimiter)
+	settings := testSettings
+	settings.Take = mode
+	s.limits = limitsFor(t, f, settings)
+	return s.handler(), f
+}
+
+// decided decodes an answer that must have the given status.
+func decided(t *testing.T, resp *http.Response, status int) takeAnswer {
+	t.Helper()
+	data := readAll(t, resp)
+	var out takeAnswer
+	if err := json.Unmarshal(data, &out); err != nil || resp.StatusCode != status {
+		t.Fatalf("status %d, want %d: %s: %v", resp.StatusCode, status, data, err)
+	}
+	return out
+}
+
+// saidOf is what the limiter was asked, in a line.
+func saidOf(takes []limit.Take) string {
+	var out []string
+	for _, k := range takes {
+		l := k.Limit
+		out = append(out, fmt.Sprintf("%s/%v/%d/%s %s>%s %d", l.Name, l.Window, l.Max, l.Policy, k.Key, k.Under, k.N))
+	}
+	return strings.Join(out, "; ")
+}
+
+func TestTakeRequests(t *testing.T) {
+	for _, c := range []struct{ name, body, want string }{
+		{"a name", `{"limit":"login","key":"alice"}`, "login/1m0s/5/log alice>alice 1"},
+		{"several hits", `{"limit":"login","key":"a b/{c}","n":3}`, "login/1m0s/5/log a b/{c}>a b/{c} 3"},
+		{"give back", `{"limit":"login","key":"a","n":-2}`, "login/1m0s/5/log a>a -2"},
+		{"nothing", `{"limit":"login","key":"a","n":0}`, "login/1m0s/5/log a>a 0"},
+		{"null is not given", `{"limit":"login","key":"a","n":null,"max":null,"take":null}`, "login/1m0s/5/log a>a 1"},
+		{"numbers", `{"key":"K","window":"1m","max":100}`, "/1m0s/100/cells K>K 1"},
+		{"numbers and a policy", `{"key":"K","window":"2h","max":100,"policy":"stream","n":7}`, "/2h0m0s/100/stream K>K 7"},
+		{"several limits", `{"take":[{"limit":"per-second","key":"a"},{"limit":"per-hour","key":"a"}],"n":2}`, "per-second/1s/10/cells a>a 2; per-hour/1h0m0s/1000/cells a>a 2"},
+		{"an n of its own", `{"take":[{"limit":"per-second","key":"a"},{"window":"1d","max":50,"key":"b","n":30}]}`, "per-second/1s/10/cells a>a 1; /24h0m0s/50/cells b>b 30"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h, f := onLimiter(t, TakeAny)
+			decided(t, ask1(h, http.MethodPost, "/v1/take", c.body), http.StatusOK)
+			if got := saidOf(f.asked); got != c.want || f.looked {
+				t.Errorf("asked %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestBadTakes(t *testing.T) {
+	many := strings.Repeat(`{"limit":"login","key":"a"},`, maxTakes) + `{"limit":"login","key":"a"}`
+	for _, c := range []struct {
+		name, body string
+		mode       TakeMode
+		status     int
+		says       []string
+	}{
+		{"nothing", `{}`, TakeAny, 400, []string{"limit: ", "window"}},
+		{"no key", `{"limit":"login"}`, TakeNamed, 400, []string{"key: ", "1 to 512"}},
+		{"an empty key", `{"limit":"login","key":""}`, TakeNamed, 400, []string{"key: "}},
+		{"a long key", `{"limit":"login","key":"` + strings.Repeat("k", 513) + `"}`, TakeNamed, 400, []string{"key: ", "513 bytes"}},
+		{"a control character", `{"limit":"login","key":"a\u0007"}`, TakeNamed, 400, []string{"key: ", "control"}},
+		{"an unknown limit", `{"limit":"logon","key":"a"}`, TakeNamed, 400, []string{`limit: "logon" is unknown`, "login", "per-hour"}},
+		{"another template", `{"limit":"per-route","key":"a"}`, TakeNamed, 400, []string{"limit: ", "{method}", "/v1/authz"}},
+		{"no whole number", `{"limit":"login","key":"a","n":1.5}`, TakeNamed, 400, []string{"n: ", "whole number"}},
+		{"a number as text", `{"limit":"login","key":"a","n":"1"}`, TakeNamed, 400, []string{"n: "}},
+		{"a huge number", `{"limit":"login","key":"a","n":-9223372036854775808}`, TakeNamed, 400, []string{"n: "}},
+		{"name and numbers", `{"limit":"login","key":"a","max":7}`, TakeAny, 400, []string{"max: not together with limit"}},
+		{"name and policy", `{"limit":"login","key":"a","policy":"log"}`, TakeAny, 400, []string{"policy: not together"}},
+		{"numbers that are not allowed", `{"key":"a","window":"1m","max":7}`, TakeNamed, 400, []string{"window: ", "QUERY_TAKE=any"}},
+		{"no max", `{"key":"a","window":"1m"}`, TakeAny, 400, []string{"max: it is missing"}},
+		{"no window", `{"key":"a","max":5}`, TakeAny, 400, []string{"window: it is missing"}},
+		{"a window without a unit", `{"key":"a","window":"60","max":5}`, TakeAny, 400, []string{"window: ", "60"}},
+		{"a long window", `{"key":"a","window":"500d","max":5}`, TakeAny, 400, []string{"window: ", "366d"}},
+		{"a max of 0", `{"key":"a","window":"1m","max":0}`, TakeAny, 400, []string{"max: "}},
+		{"a max too large to keep", `{"key":"a","window":"1m","max":100001,"policy":"log"}`, TakeAny, 400, []string{"max: ", "100000"}},
+		{"another policy", `{"key":"a","window":"1m","max":5,"policy":"gcra"}`, TakeAny, 400, []string{"policy: ", "cells, log, stream"}},
+		{"an unknown field", `{"limit":"login","key":"a","cost":1}`, TakeNamed, 400, []string{"cost", "limit, key, window"}},
+		{"take beside limit", `{"limit":"login","take":[{"limit":"login","key":"a"}]}`, TakeNamed, 400, []string{"limit: not together with take"}},
+		{"too many takes", `{"take":[` + many + `]}`, TakeNamed, 400, []string{"take: 17", "at most 16"}},
+		{"a bad take of several", `{"take":[{"limit":"login","key":"a"},{"limit":"login","key":""}]}`, TakeNamed, 400, []string{"take[1].key: "}},
+		{"off", `{"limit":"login","key":"a"}`, TakeOff, 403, []string{"QUERY_TAKE=off"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h, f := onLimiter(t, c.mode)
+			p := refused(t, ask1(h, http.MethodPost, "/v1/take", c.body), c.status)
+			for _, says := range c.says {
+				if !strings.Contains(p.Detail, says) {
+					t.Errorf("the problem says %q, want %q", p.Detail, says)
+				}
+			}
+			if f.asked != nil {
+				t.Errorf("the limiter was asked %s", saidOf(f.asked))
+			}
+		})
+	}
+}
+
+// A decision and all of its forms, from a real Redis.
+func TestTakes(t *testing.T) {
+	redis := stack.Redis(t)
+	s := onRedis(t, redis.URL(), testNow())
+	h := s.handler()
+	take := func(body string) *http.Response { return ask1(h, http.MethodPost, "/v1/take", body) }
+	same := func(got takeAnswer, want string) {
+		t.Helper()
+		if got.RetryAfter > 0 {
+			got.RetryAfter = -1
+		}
+		if text := web.Compact(got); text != want {
+			t.Errorf("got\n%s\nwant\n%s", text, want)
+		}
+	}
+	const login = `{"limit":"login","key":"alice"}`
+	resp := take(login)
+	same(decided(t, resp, 200), `{"allowed":true,"certain":true,"remaining":4,"retry_after":0,"limit":"login","source":"redis"}`)
+	if got := []string{resp.Header.Get("RateLimit-Policy"), resp.Header.Get("RateLimit"), resp.Header.Get("Retry-After"), resp.Header.Get("Cache-Control")}; strings.Join(got, "|") != `"login";q=5;w=60|"login";r=4;t=60||no-store` {
+		t.Errorf("fields %q", got)
+	}
+	same(decided(t, take(`{"limit":"login","key":"alice","n":4}`), 200), `{"allowed":true,"certain":true,"remaining":0,"retry_after":0,"limit":"login","source":"redis"}`)
+	resp = take(login)
+	got := decided(t, resp, 429)
+	if got.RetryAfter < 50 || got.RetryAfter > 60 {
+		t.Errorf("retry after %v s", got.RetryAfter)
+	}
+	same(got, `{"allowed":false,"certain":true,"remaining":0,"retry_after":-1,"limit":"login","source":"redis"}`)
+	if seconds := resp.Header.Get("Retry-After"); resp.Header.Get("RateLimit") != `"login";r=0;t=`+seconds || len(seconds) != 2 {
+		t.Errorf("fields %v", resp.Header)
+	}
+	same(decided(t, take(login), 429), `{"allowed":false,"certain":true,"remaining":0,"retry_after":-1,"limit":"login","source":"memory"}`)
+
+	t.Run("look", func(t *testing.T) {
+		resp := ask1(h, http.MethodGet, "/v1/limit?limit=login&key=alice", "")
+		same(decided(t, resp, 200), `{"allowed":false,"certain":true,"remaining":0,"retry_after":-1,"limit":"login","source":"redis"}`)
+		if resp.Header.Get("RateLimit") == "" || resp.Header.Get("Retry-After") != "" {
+			t.Errorf("fields %v", resp.Header)
+		}
+	})
+	t.Run("give back", func(t *testing.T) {
+		same(decided(t, take(`{"limit":"login","key":"alice","n":-1}`), 200), `{"allowed":true,"certain":true,"remaining":1,"retry_after":0,"limit":"login","source":"redis"}`)
+		decided(t, take(login), 200)
+		decided(t, take(login), 429)
+	})
+	t.Run("reset", func(t *testing.T) {
+		resp := ask1(h, http.MethodDelete, "/v1/limit?limit=login&key=alice", "")
+		if resp.StatusCode != http.StatusNoContent || len(readAll(t, resp)) > 0 {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?limit=login&key=alice", ""), 200); got.Remaining != 5 {
+			t.Errorf("after a reset: %+v", got)
+		}
+	})
+	t.Run("all or none", func(t *testing.T) {
+		decided(t, take(`{"limit":"per-second","key":"b","n":1}`), 200)
+		resp := take(`{"take":[{"limit":"per-hour","key":"b"},{"limit":"login","key":"b"}],"n":5}`)
+		same(decided(t, resp, 200), `{"allowed":true,"certain":true,"remaining":0,"retry_after":0,"limit":"login","source":"redis","takes":[`+
+			`{"limit":"per-hour","key":"b","allowed":true,"certain":true,"remaining":995,"retry_after":0,"source":"redis"},`+
+			`{"limit":"login","key":"b","allowed":true,"certain":true,"remaining":0,"retry_after":0,"source":"redis"}]}`)
+		if got := resp.Header.Get("RateLimit-Policy"); got != `"per-hour";q=1000;w=3600, "login";q=5;w=60` {
+			t.Errorf("RateLimit-Policy %s", got)
+		}
+		got := decided(t, take(`{"take":[{"limit":"per-hour","key":"b"},{"limit":"login","key":"b"}]}`), 429)
+		if got.Limit != "login" || len(got.Takes) != 2 || !got.Takes[0].Allowed || got.Takes[1].Allowed {
+			t.Errorf("got %+v", got)
+		}
+		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?limit=per-hour&key=b", ""), 200); got.Remaining != 995 {
+			t.Errorf("a refused take was counted: %+v", got)
+		}
+	})
+	t.Run("numbers", func(t *testing.T) {
+		same(decided(t, take(`{"key":"c","window":"1h","max":2,"policy":"stream","n":2}`), 200), `{"allowed":true,"certain":true,"remaining":0,"retry_after":0,"source":"redis"}`)
+		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?key=c&window=1h&max=2&policy=stream&n=1", ""), 200); got.Allowed {
+			t.Errorf("a look says %+v", got)
+		}
+		// Another policy, and another window, keep hits of their own.
+		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?key=c&window=1h&max=2&policy=log", ""), 200); !got.Allowed {
+			t.Errorf("a look at another policy says %+v", got)
+		}
+		if resp := ask1(h, http.MethodDelete, "/v1/limit?key=c&window=1h&policy=stream", ""); resp.StatusCode != http.StatusNoContent {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+		decided(t, take(`{"key":"c","window":"1h","max":2,"policy":"stream","n":2}`), 200)
+	})
+	t.Run("never allowed", func(t *testing.T) {
+		for body, says := range map[string]string{
+			`{"limit":"login","key":"a","n":6}`:                                                                 "n: 6 hits at once",
+			`{"take":[{"limit":"per-hour","key":"a"},{"limit":"login","key":"a","n":6}]}`:                       "take[1].n: 6 hits at once",
+			`{"take":[{"limit":"login","key":"a"},{"limit":"per-hour","key":"a"},{"limit":"login","key":"a"}]}`: "take[2].key: the same limit and key twice",
+		} {
+			if p := refused(t, take(body), 400); !strings.Contains(p.Detail, says) {
+				t.Errorf("%s: %s", body, p.Detail)
+			}
+		}
+	})
+	t.Run("metrics", func(t *testing.T) {
+		page := string(readAll(t, ask1(h, http.MethodGet, "/metrics", "")))
+		for _, line := range []string{
+			`tallyroll_limit_decisions_total{limit="login",result="refused",source="memory"} 1`,
+			`tallyroll_limit_decisions_total{limit="",result="allowed",source="redis"} 2`,
+		} {
+			if !strings.Contains(page, line+"\n") {
+				t.Errorf("no line %s", line)
+			}
+		}
+		if strings.Contains(page, `result="error"`) {
+			t.Error("a bad request is counted as an error of a decision")
+		}
+	})
+}

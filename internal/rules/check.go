@@ -1,0 +1,93 @@
+package rules
+
+import (
+	"strings"
+
+	"tallyroll/internal/hit"
+)
+
+// Checker tells those who publish CloudEvents whether each is one, as a Decoder will. It does not look into their data. It
+// reuses its memory, so a Checker belongs to one goroutine.
+type Checker struct {
+	event *tree
+	cloud *cloudEvent
+}
+
+// Identity is what tells a CloudEvent from all others.
+type Identity struct{ Source, ID string }
+
+// NewChecker returns a Checker.
+func NewChecker() *Checker {
+	event := newTree()
+	c := newCloudEvent(event)
+	event.finish()
+	c.finish(event)
+	return &Checker{event: event, cloud: c}
+}
+
+// JSON checks an event in structured mode, or one of a batch.
+func (c *Checker) JSON(event []byte) (Identity, *hit.Refusal) {
+	if len(event) == 0 || event[0] != '{' {
+		return Identity{}, notCloudEvent("it is not a JSON object")
+	}
+	err := c.event.root.readAll(event)
+	if err != nil {
+		return Identity{}, notCloudEvent("it is not a JSON object: " + err.Error())
+	}
+	return c.check("")
+}
+
+// Header checks an event in binary mode whose attributes are headers as BinaryHeaders returns them.
+func (c *Checker) Header(header map[string]string) (Identity, *hit.Refusal) {
+	c.event.root.forget()
+	for _, a := range c.cloud.attributes {
+		if text, ok := header[a.names[hyphen]]; ok {
+			c.event.values[a.node.slot] = value{isPlain, appendDecoded(nil, text)}
+		}
+	}
+	return c.check("ce-")
+}
+
+// check checks the event that was read. prefix is put before the names of attributes.
+func (c *Checker) check(prefix string) (Identity, *hit.Refusal) {
+	var missing []string
+	for i, n := range c.cloud.required {
+		if n.value().missing() {
+			missing = append(missing, prefix+required[i])
+		}
+	}
+	if len(missing) > 0 {
+		return Identity{}, notCloudEvent(strings.Join(missing, ", ") + isOrAre(len(missing)) + " missing")
+	}
+	refused := c.cloud.check(prefix)
+	if refused != nil {
+		return Identity{}, refused
+	}
+	at := c.cloud.time.value()
+	if !at.missing() {
+		text, _ := at.appendTo(nil)
+		when, err := hit.ParseTime(string(text))
+		if err == nil {
+			err = hit.CheckTime(when)
+		}
+		if err != nil || !at.isText() {
+			return Identity{}, notCloudEvent(prefix + "time is " + at.String() + ": allowed is an RFC 3339 string")
+		}
+	}
+	var texts [len(required)]string
+	for i, n := range c.cloud.required {
+		text, ok := n.value().appendTo(nil)
+		if !ok {
+			return Identity{}, notCloudEvent(prefix + required[i] + " has half of a surrogate pair")
+		}
+		texts[i] = string(text)
+	}
+	return Identity{Source: texts[2], ID: texts[3]}, nil
+}
+
+func isOrAre(n int) string {
+	if n == 1 {
+		return " is"
+	}
+	return " are"
+}

@@ -1,0 +1,206 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/base64"
+	"strings"
+
+	"tallyroll/internal/hit"
+)
+
+// Mode is how a message carries CloudEvents.
+type Mode int
+
+const (
+	NoCloudEvent Mode = iota
+	Structured        // the body is one event as JSON
+	Batch             // the body is a JSON array of events
+	Binary            // the headers are the event's attributes, and the body is its data
+)
+
+// required are the attributes that every CloudEvent has.
+var required = [...]string{"specversion", "type", "source", "id"}
+
+// specVersion is the version of CloudEvents that is read.
+const specVersion = "1.0"
+
+const noRule = "it is a CloudEvent, and no rule of its stream matches its subject: add one with format cloudevents to INGEST_RULES"
+
+// cloudEvent finds what every CloudEvent has.
+type cloudEvent struct {
+	required    [len(required)]*node
+	time        *node
+	contentType *node
+	base64      *node
+	data        *node // nil if no rule looks into it
+	attributes  []attribute
+}
+
+func newCloudEvent(event *tree) *cloudEvent {
+	c := new(cloudEvent)
+	for i, name := range required {
+		c.required[i] = event.add([]string{name})
+	}
+	c.time = event.add([]string{"time"})
+	c.contentType = event.add([]string{"datacontenttype"})
+	c.base64 = event.add([]string{"data_base64"})
+	return c
+}
+
+// finish is called when the tree has all paths.
+func (c *cloudEvent) finish(event *tree) {
+	for _, n := range event.root.children {
+		switch {
+		case n.name == "data":
+			c.data = n
+		case n.slot >= 0 && n != c.base64:
+			c.attributes = append(c.attributes, newAttribute(n))
+		}
+	}
+}
+
+// checkCloudEvent refuses an event in JSON that is no CloudEvent, and looks into its data.
+func (d *Decoder) checkCloudEvent() *hit.Refusal {
+	c := d.matched.plan.cloud
+	refused := c.check("")
+	if refused != nil {
+		return refused
+	}
+	if c.data == nil {
+		return nil
+	}
+	if !d.hasJSON() {
+		c.data.forget()
+		return nil
+	}
+	encoded := c.base64.value()
+	if encoded.missing() {
+		return nil
+	}
+	return d.readBase64(encoded)
+}
+
+// check refuses an event without the attributes that every CloudEvent has. prefix is put before their names.
+func (c *cloudEvent) check(prefix string) *hit.Refusal {
+	for i, n := range c.required {
+		v := n.value()
+		if v.missing() || !v.isText() {
+			return notCloudEvent(prefix + required[i] + " is " + v.String() + ": allowed is text")
+		}
+	}
+	if version := c.required[0].value(); string(version.text) != specVersion {
+		return notCloudEvent(prefix + "specversion is " + version.String() + ": allowed is " + specVersion)
+	}
+	return nil
+}
+
+// hasJSON reports whether the event's data is JSON. It is if nothing is said about it.
+func (d *Decoder) hasJSON() bool {
+	v := d.matched.plan.cloud.contentType.value()
+	if v.missing() {
+		return true
+	}
+	text, ok := v.appendTo(d.scratch[:0])
+	d.scratch = text
+	return ok && isJSON(string(text))
+}
+
+func isJSON(contentType string) bool {
+	kind := mediaType(contentType)
+	return kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json")
+}
+
+// mediaType is a content type without its parameters.
+func mediaType(contentType string) string {
+	kind, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(kind))
+}
+
+// readBase64 looks into data that an event in JSON carries as base64.
+func (d *Decoder) readBase64(encoded value) *hit.Refusal {
+	data := d.matched.plan.cloud.data
+	for _, v := range data.tree.values[data.first:data.last] {
+		if v.kind != isAbsent {
+			return notCloudEvent("it has both data and data_base64")
+		}
+	}
+	if encoded.kind != isText && encoded.kind != isEscaped {
+		return notCloudEvent("data_base64 is " + encoded.String() + ": allowed is text")
+	}
+	text, ok := encoded.appendTo(d.scratch[:0])
+	d.scratch = text
+	start := len(d.texts)
+	out, err := base64.StdEncoding.AppendDecode(d.texts, text)
+	if !ok || err != nil {
+		return notCloudEvent("data_base64 is " + encoded.String() + ", which is not base64")
+	}
+	d.texts = out
+	return d.readData(out[start:])
+}
+
+// readData looks into an event's data, which must be JSON.
+func (d *Decoder) readData(json []byte) *hit.Refusal {
+	err := d.matched.plan.cloud.data.readAll(json)
+	if err != nil {
+		return notCloudEvent("its data should be JSON: " + err.Error())
+	}
+	return nil
+}
+
+func notCloudEvent(detail string) *hit.Refusal {
+	return &hit.Refusal{Reason: hit.BadJSON, Detail: "not a CloudEvent: " + detail}
+}
+
+// withoutRule decodes a message that no rule matches.
+func (d *Decoder) withoutRule() ([]hit.Hit, []hit.Reject, int) {
+	m := &d.message
+	mode, _ := cloudEventMode(m.Header)
+	switch {
+	case mode == NoCloudEvent:
+		hits, rejects := d.plain.Decode(m.Counter, m.Stored, m.Body)
+		for i := range rejects {
+			if rejects[i].Reason == hit.NoRule {
+				rejects[i].Kind = hit.OfEvent
+			}
+		}
+		return hits, rejects, 0
+	case mode == Binary, hit.Blank(m.Body):
+		d.kind = hit.OfMessage
+		d.reject(0, m.Body, hit.NoRule, noRule)
+	default:
+		d.unruly.Split(m.Body)
+	}
+	return d.hits, d.rejects, 0
+}
+
+// noEvent reports whether a body on the subject of CloudEvents holds none. It holds hits, then, as collect writes
+// them: each must name its key, so that nothing counts by mistake.
+func noEvent(body []byte) bool {
+	return !hit.Blank(body) && !bytes.Contains(body, []byte(required[0]))
+}
+
+func newVeto() *tree {
+	t := newTree()
+	for _, name := range required {
+		t.add([]string{name})
+	}
+	t.finish()
+	return t
+}
+
+// vetoEvent refuses an object that is a CloudEvent.
+func (d *Decoder) vetoEvent(object []byte) *hit.Refusal {
+	if !bytes.Contains(object, []byte(required[0])) {
+		return nil
+	}
+	err := d.veto.root.readAll(object)
+	if err != nil {
+		return nil // it is not JSON, which hit.Decoder says better
+	}
+	for _, v := range d.veto.values {
+		if v.kind == isAbsent {
+			return nil
+		}
+	}
+	return &hit.Refusal{Reason: hit.NoRule, Detail: noRule}
+}

@@ -1,0 +1,221 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-faster/jx"
+
+	"tallyroll/internal/hit"
+)
+
+// countEvent counts the event that was read by all its rules.
+func (d *Decoder) countEvent() *hit.Refusal {
+	for _, r := range d.matched.plan.rules {
+		d.element = -1
+		var refused *hit.Refusal
+		if r.each == nil {
+			refused = d.countOnce(r)
+		} else {
+			refused = d.countEach(r)
+		}
+		if refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+// errRefused ends the reading of an array.
+var errRefused = errors.New("refused")
+
+// countEach counts each element of an array.
+func (d *Decoder) countEach(r *planned) *hit.Refusal {
+	array := r.each.value()
+	if array.kind != isArray {
+		return d.refuse(r, hit.BadJSON, "%s is %s: each needs an array", r.path, array)
+	}
+	d.refused = nil
+	d.array.ResetBytes(array.text)
+	err := d.array.Arr(r.apply)
+	if err != nil && d.refused == nil {
+		return d.refuse(r, hit.BadJSON, "%s: %v", r.path, err)
+	}
+	return d.refused
+}
+
+func (d *Decoder) countElement(r *planned, j *jx.Decoder) error {
+	d.element++
+	err := r.element.root.read(j)
+	if err != nil {
+		return err
+	}
+	d.refused = d.countOnce(r)
+	if d.refused != nil {
+		return errRefused
+	}
+	return nil
+}
+
+// countOnce counts the event, or the element that was read, by one rule.
+func (d *Decoder) countOnce(r *planned) *hit.Refusal {
+	for i := range r.when {
+		c := &r.when[i]
+		if !d.value(&c.of).equals(c.want, d.scratch) {
+			d.left = true
+			return nil
+		}
+	}
+	at, refused := d.at(r)
+	if refused != nil {
+		return refused
+	}
+	for i := range r.count {
+		refused = d.countOn(r, &r.count[i], at)
+		if refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+// at is the time of the event or element.
+func (d *Decoder) at(r *planned) (int64, *hit.Refusal) {
+	if r.time == nil {
+		return d.message.Stored, nil
+	}
+	v := d.value(r.time)
+	if r.lax && v.missing() {
+		return d.message.Stored, nil
+	}
+	at, ok := v.integer()
+	if !ok {
+		text, isTime := v.appendTo(d.scratch[:0])
+		d.scratch = text
+		if !isTime || v.kind == isInteger || v.kind == isBool {
+			return 0, d.refuse(r, hit.BadTime, "time: %s is %s: allowed are Unix milliseconds as a whole number, or an RFC 3339 string", r.time.text, v)
+		}
+		var err error
+		at, err = hit.ParseTime(string(text))
+		if err != nil {
+			return 0, d.refuse(r, hit.BadTime, "time: %s is %s, which is not an RFC 3339 time", r.time.text, v)
+		}
+	}
+	err := hit.CheckTime(at)
+	if err != nil {
+		return 0, d.refuse(r, hit.BadTime, "time: %s is %s: %v", r.time.text, v, err)
+	}
+	return at, nil
+}
+
+// countOn counts on one counter.
+func (d *Decoder) countOn(r *planned, c *plannedCounter, at int64) *hit.Refusal {
+	h := hit.Hit{Counter: c.fixed, N: c.n, At: at}
+	if c.fixed == nil {
+		name, missing, refused := d.name(r, c)
+		if missing || refused != nil {
+			return refused
+		}
+		h.Counter = name
+	}
+	if c.amount != nil {
+		v := d.value(c.amount)
+		n, ok := v.integer()
+		switch {
+		case c.optional && (v.missing() || ok && n == 0):
+			return nil
+		case !ok || n < 1 || n > hit.MaxN:
+			return d.refuse(r, hit.BadCount, "n: %s is %s: allowed is a whole number from 1 to %d", c.amount.text, v, int64(hit.MaxN))
+		}
+		h.N = n
+	}
+	if len(d.hits) >= d.limits.MaxHits {
+		return errTooMany
+	}
+	refused := d.limits.Judge(&h, d.message.Stored)
+	if refused != nil {
+		return d.refuse(r, refused.Reason, "%s", refused.Detail)
+	}
+	d.hits = append(d.hits, h)
+	return nil
+}
+
+// name makes the name of a counter. missing means that a value is, and that the counter can do without.
+func (d *Decoder) name(r *planned, c *plannedCounter) (name []byte, missing bool, refused *hit.Refusal) {
+	long := d.scratch[:0]
+	for i := range c.parts {
+		part := &c.parts[i]
+		if part.kind == constant {
+			long = append(long, part.literal...)
+			continue
+		}
+		v := d.value(part)
+		if v.missing() {
+			if c.optional {
+				return nil, true, nil
+			}
+			return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have (line %d; optional: true would leave the counter out)", part.text, v, c.line)
+		}
+		ok := false
+		long, ok = v.appendTo(long)
+		if !ok {
+			return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have: allowed are text without halves of surrogate pairs, whole numbers, true and false (line %d)", part.text, v, c.line)
+		}
+	}
+	d.scratch = long
+	err := checkLong(long)
+	if err != nil {
+		return nil, false, d.refuse(r, hit.BadKey, "key: %s: %v (line %d)", d.culprit(c), err, c.line)
+	}
+	start := len(d.names)
+	d.names = append(d.names, hit.Shorten(long)...)
+	return d.names[start:len(d.names):len(d.names)], false, nil
+}
+
+// checkLong is hit.CheckName for a name that may be too long.
+func checkLong(name []byte) error {
+	switch {
+	case len(name) <= hit.MaxName:
+		return hit.CheckName(name)
+	case !utf8.Valid(name):
+		return hit.ErrNameUTF8
+	case bytes.ContainsFunc(name, unicode.IsControl):
+		return hit.ErrNameControl
+	}
+	return nil
+}
+
+// culprit names the first value with which a name cannot be made.
+func (d *Decoder) culprit(c *plannedCounter) string {
+	for i := range c.parts {
+		part := &c.parts[i]
+		if part.kind == constant {
+			continue
+		}
+		v := d.value(part)
+		text, _ := v.appendTo(nil)
+		if checkLong(text) != nil {
+			return fmt.Sprintf("%s is %s", part.text, v)
+		}
+	}
+	return "its name"
+}
+
+func (d *Decoder) value(r *reference) value {
+	if r.kind == field {
+		return r.node.value()
+	}
+	return d.matched.captures[r.capture]
+}
+
+// refuse names the rule and the element in a refusal.
+func (d *Decoder) refuse(r *planned, reason hit.Reason, format string, a ...any) *hit.Refusal {
+	where := fmt.Sprintf("rule on line %d: ", r.line)
+	if d.element >= 0 {
+		where += fmt.Sprintf("element %d of %s: ", d.element, r.path)
+	}
+	return &hit.Refusal{Reason: reason, Detail: where + fmt.Sprintf(format, a...)}
+}

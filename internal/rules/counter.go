@@ -1,0 +1,100 @@
+package rules
+
+import (
+	"fmt"
+	"strconv"
+
+	"go.yaml.in/yaml/v4"
+
+	"tallyroll/internal/hit"
+)
+
+var counterFields = []string{"key", "n", "optional"}
+
+// counter is one that an event counts on.
+type counter struct {
+	line     int
+	key      []source
+	n        int64 // if amount is nil
+	amount   *path
+	optional bool
+}
+
+func (r *rule) readCount(node *yaml.Node) *FileError {
+	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
+		return wrong(node.Line, "count: allowed is a list of counters, each with %s", list(counterFields))
+	}
+	if len(node.Content) > MaxCounters {
+		return wrong(node.Content[MaxCounters].Line, "count: this is counter %d of the rule: at most %d are allowed", MaxCounters+1, MaxCounters)
+	}
+	seen := make(map[string]int)
+	for _, entry := range node.Content {
+		fields, bad := fieldsOf(entry, "a counter", counterFields)
+		if bad != nil {
+			return bad
+		}
+		if fields["key"] == nil {
+			return wrong(entry.Line, "key: it is missing: a counter needs a key")
+		}
+		key, bad := textOf("key", fields["key"])
+		if bad != nil {
+			return bad
+		}
+		line := fields["key"].Line
+		if seen[key] != 0 {
+			return wrong(line, "key: %s is the key on line %d, too: an event would count twice", shown(fields["key"]), seen[key])
+		}
+		seen[key] = line
+		c, bad := r.readCounter(key, fields)
+		if bad != nil {
+			return bad
+		}
+		r.count = append(r.count, c)
+	}
+	return nil
+}
+
+func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter, bad *FileError) {
+	c = counter{line: fields["key"].Line, n: 1}
+	var err error
+	c.key, err = parseKey(key, r.filter)
+	for i := 0; err == nil && i < len(c.key); i++ {
+		err = r.checkPath(c.key[i])
+	}
+	if err != nil {
+		return c, wrong(c.line, "key: %s: %v", shown(fields["key"]), err)
+	}
+	if node := fields["optional"]; node != nil {
+		if node.Kind != yaml.ScalarNode || node.Value != "true" && node.Value != "false" || node.ShortTag() != "!!bool" {
+			return c, wrong(node.Line, "optional: allowed is true or false")
+		}
+		c.optional = node.Value == "true"
+	}
+	if node := fields["n"]; node != nil {
+		bad = r.readAmount(&c, node)
+	}
+	return c, bad
+}
+
+func (r *rule) readAmount(c *counter, node *yaml.Node) *FileError {
+	form := fmt.Sprintf("allowed is a path, or a whole number from 1 to %d", int64(hit.MaxN))
+	if node.Kind != yaml.ScalarNode {
+		return wrong(node.Line, "n: %s", form)
+	}
+	var err error
+	switch node.ShortTag() {
+	case "!!int", "!!float":
+		c.n, err = strconv.ParseInt(node.Value, 10, 64)
+		if err != nil || c.n < 1 || c.n > hit.MaxN || !wholeNumber.MatchString(node.Value) {
+			return wrong(node.Line, "n: %s: %s", shown(node), form)
+		}
+	case "!!str":
+		c.amount, err = r.parsePath(node.Value)
+		if err != nil {
+			return wrong(node.Line, "n: %s: %v", shown(node), err)
+		}
+	default:
+		return wrong(node.Line, "n: %s: %s", shown(node), form)
+	}
+	return nil
+}

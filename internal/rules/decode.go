@@ -1,0 +1,179 @@
+package rules
+
+import (
+	"fmt"
+
+	"github.com/go-faster/jx"
+
+	"tallyroll/internal/hit"
+)
+
+// Message is a message of a stream.
+type Message struct {
+	Subject string
+	// Header returns the first value of a header, or "". Its names are case-sensitive, as
+	// nats.Header's. Header may be nil.
+	Header  func(name string) string
+	Counter string // that the subject names, for a message without a rule
+	Stored  int64  // when the stream stored it, in Unix milliseconds
+	Body    []byte
+}
+
+// Decoder turns messages into hits and rejects. It reuses its memory, so a Decoder
+// belongs to one goroutine.
+type Decoder struct {
+	limits   hit.Limits
+	matcher  matcher
+	plain    *hit.Decoder // for messages without a rule
+	veto     *tree        // finds CloudEvents among these
+	splitter hit.Splitter
+	unruly   hit.Splitter // refuses all events, as no rule matches
+
+	hits    []hit.Hit
+	rejects []hit.Reject
+	names   []byte // of the hits' counters
+	unmet   int
+
+	// Of the current message and event.
+	message Message
+	kind    hit.Kind // of its rejects
+	matched *matched
+	left    bool // a condition left something uncounted
+	element int  // index of the element under way, or -1
+	refused *hit.Refusal
+	scratch []byte
+	texts   []byte // of headers, and of data
+	array   jx.Decoder
+}
+
+// NewDecoder returns a decoder for the messages of a stream with these rules.
+func NewDecoder(r *Rules, limits hit.Limits) *Decoder {
+	d := &Decoder{limits: limits, veto: newVeto()}
+	d.matcher = newMatcher(r.rules, d.prepare)
+	plain := limits
+	plain.Veto = d.vetoEvent
+	d.plain = hit.NewDecoder(plain)
+	wrong := func(item int, raw []byte, detail string) { d.reject(item, raw, hit.BadJSON, detail) }
+	d.splitter = hit.Splitter{Most: limits.MaxHits, Item: d.item, Wrong: wrong, TooMany: d.tooMany}
+	d.unruly = d.splitter
+	d.unruly.Item = func(item int, raw []byte) bool {
+		d.reject(item, raw, hit.NoRule, noRule)
+		return true
+	}
+	return d
+}
+
+// prepare binds a new plan to the decoder.
+func (d *Decoder) prepare(p *plan) {
+	for _, r := range p.rules {
+		r.apply = func(j *jx.Decoder) error { return d.countElement(r, j) }
+	}
+}
+
+// Decode reads a message. unmet is the number of events on which nothing counted because `when` of a rule left them
+// out. The result is valid until the next call, as long as nobody changes the body.
+func (d *Decoder) Decode(m Message) (hits []hit.Hit, rejects []hit.Reject, unmet int) {
+	d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
+	d.names, d.texts = d.names[:0], d.texts[:0]
+	d.message, d.kind = m, hit.OfEvent
+	d.matched = d.matcher.match(m.Subject)
+	if d.matched.plan == nil {
+		return d.withoutRule()
+	}
+	switch d.matched.plan.format {
+	case None:
+		d.kind = hit.OfMessage
+		d.judge(0, m.Body, nil)
+	case JSON:
+		d.bodies()
+	case CloudEvents:
+		mode, style := cloudEventMode(m.Header)
+		switch {
+		case mode == Binary:
+			d.kind = hit.OfMessage
+			d.judge(0, m.Body, d.readBinary(style))
+		case mode == NoCloudEvent && noEvent(m.Body):
+			hits, rejects := d.plain.Decode("", m.Stored, m.Body)
+			return hits, rejects, 0
+		default:
+			d.bodies()
+		}
+	}
+	d.tidy()
+	return d.hits, d.rejects, d.unmet
+}
+
+// bodies reads the events of the body.
+func (d *Decoder) bodies() {
+	if hit.Blank(d.message.Body) {
+		d.kind = hit.OfMessage // another format may count it
+		d.reject(0, d.message.Body, hit.BadJSON, fmt.Sprintf("the body is empty: a rule with format none, unlike that on line %d, counts messages without a body", d.matched.plan.rules[0].line))
+		return
+	}
+	d.splitter.Split(d.message.Body)
+}
+
+// item reads an event.
+func (d *Decoder) item(item int, raw []byte) (more bool) {
+	return d.judge(item, raw, d.readEvent(raw))
+}
+
+// readEvent reads an event's JSON.
+func (d *Decoder) readEvent(raw []byte) *hit.Refusal {
+	p := d.matched.plan
+	if len(raw) == 0 || raw[0] != '{' {
+		return &hit.Refusal{Reason: hit.BadJSON, Detail: "an event is a JSON object"}
+	}
+	err := p.event.root.readAll(raw)
+	switch {
+	case err != nil:
+		return &hit.Refusal{Reason: hit.BadJSON, Detail: "not a JSON object: " + err.Error()}
+	case p.cloud != nil:
+		return d.checkCloudEvent()
+	}
+	return nil
+}
+
+// judge counts an event that was read, or rejects it.
+func (d *Decoder) judge(item int, raw []byte, refused *hit.Refusal) (more bool) {
+	hits, names := len(d.hits), len(d.names)
+	d.left = false
+	if refused == nil {
+		refused = d.countEvent()
+	}
+	switch {
+	case refused == errTooMany:
+		d.tooMany(d.message.Body)
+		return false
+	case refused != nil:
+		d.hits, d.names = d.hits[:hits], d.names[:names]
+		d.reject(item, raw, refused.Reason, refused.Detail)
+	case d.left && len(d.hits) == hits:
+		d.unmet++
+	}
+	return true
+}
+
+// errTooMany says that the message has more hits than it may.
+var errTooMany = &hit.Refusal{Reason: hit.TooLarge}
+
+// tooMany rejects the whole message.
+func (d *Decoder) tooMany(body []byte) {
+	d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
+	d.reject(0, body, hit.TooLarge, d.limits.TooMany())
+}
+
+func (d *Decoder) reject(item int, body []byte, reason hit.Reason, detail string) {
+	d.rejects = append(d.rejects, hit.Reject{Reason: reason, Detail: detail, Item: item, Body: body, Kind: d.kind})
+}
+
+// tidy gives back the memory for an unusually long value.
+func (d *Decoder) tidy() {
+	const most = 64 << 10
+	if cap(d.scratch) > most {
+		d.scratch = nil
+	}
+	if cap(d.texts) > most {
+		d.texts = nil
+	}
+}

@@ -1,0 +1,180 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// The bounds of a file.
+const (
+	MaxFile     = 1 << 20 // bytes
+	MaxRules    = 1000
+	MaxCounters = 100 // of one rule
+	MaxWhen     = 32  // conditions of one rule
+)
+
+// FileError is the first mistake in a rules file.
+type FileError struct {
+	File    string
+	Line    int // 0 if it is about the whole file
+	Message string
+}
+
+func (e *FileError) Error() string {
+	if e.Line == 0 {
+		return e.File + ": " + e.Message
+	}
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Message)
+}
+
+func wrong(line int, format string, a ...any) *FileError {
+	const most = 600 // bytes: a file can have very long names
+	message := oneLine(fmt.Sprintf(format, a...))
+	if len(message) > most {
+		message = strings.ToValidUTF8(message[:most], "") + "…"
+	}
+	return &FileError{Line: line, Message: message}
+}
+
+// readFile reads a file's rules. The error is a *FileError without a name.
+func readFile(text []byte) ([]*rule, *FileError) {
+	if len(text) > MaxFile {
+		return nil, wrong(0, "it has %d bytes: at most %d are allowed", len(text), MaxFile)
+	}
+	top, bad := readYAML(text)
+	if bad != nil {
+		return nil, bad
+	}
+	if top.Kind != yaml.SequenceNode || len(top.Content) == 0 {
+		return nil, wrong(top.Line, "allowed is a list of rules, each with %s", list(ruleFields))
+	}
+	if len(top.Content) > MaxRules {
+		return nil, wrong(top.Content[MaxRules].Line, "this is rule %d: at most %d are allowed", MaxRules+1, MaxRules)
+	}
+	out := make([]*rule, 0, len(top.Content))
+	for _, node := range top.Content {
+		r, bad := readRule(node)
+		if bad != nil {
+			return nil, bad
+		}
+		out = append(out, r)
+	}
+	return out, checkFormats(out)
+}
+
+// readYAML reads the one document of a file.
+func readYAML(text []byte) (*yaml.Node, *FileError) {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var document, second yaml.Node
+	err := decoder.Decode(&document)
+	if errors.Is(err, io.EOF) || err == nil && len(document.Content) == 0 {
+		return nil, wrong(0, "it is empty: allowed is a list of rules, each with %s", list(ruleFields))
+	}
+	if err != nil {
+		return nil, notYAML(err)
+	}
+	err = decoder.Decode(&second)
+	switch {
+	case err == nil:
+		return nil, wrong(second.Line, "a second YAML document begins here: allowed is one")
+	case !errors.Is(err, io.EOF):
+		return nil, notYAML(err)
+	}
+	return document.Content[0], nil
+}
+
+func notYAML(err error) *FileError {
+	var load *yaml.LoadError
+	if !errors.As(err, &load) {
+		return wrong(0, "it is no YAML: %v", err)
+	}
+	message := "it is no YAML: " + load.Message
+	if context := load.ContextMark.Line; context > 0 && context != load.Mark.Line {
+		message += fmt.Sprintf(" (%s that begins on line %d)", load.ContextMsg, context)
+	}
+	return wrong(load.Mark.Line, "%s", message)
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// fieldsOf returns the values of a mapping. what says whose fields they are.
+func fieldsOf(node *yaml.Node, what string, allowed []string) (map[string]*yaml.Node, *FileError) {
+	bad := checkNode(node)
+	if bad != nil {
+		return nil, bad
+	}
+	if node.Kind != yaml.MappingNode {
+		return nil, wrong(node.Line, "%s is no mapping: allowed is %s", what, list(allowed))
+	}
+	out := make(map[string]*yaml.Node)
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		name, value := node.Content[i], node.Content[i+1]
+		bad := checkNode(value)
+		switch {
+		case name.Kind != yaml.ScalarNode || !slices.Contains(allowed, name.Value):
+			return nil, wrong(name.Line, "unknown field %s in %s: allowed is %s", shown(name), what, list(allowed))
+		case out[name.Value] != nil:
+			return nil, wrong(name.Line, "%s: it is there twice", name.Value)
+		case bad != nil:
+			return nil, bad
+		case value.Kind == yaml.ScalarNode && value.ShortTag() == "!!null":
+			return nil, wrong(name.Line, "%s: it is empty", name.Value)
+		}
+		out[name.Value] = value
+	}
+	return out, nil
+}
+
+// checkNode refuses what makes a small file large, and types of one's own.
+func checkNode(node *yaml.Node) *FileError {
+	switch {
+	case node.Kind == yaml.AliasNode:
+		return wrong(node.Line, "an alias (*%s) is not allowed: write the value again", node.Value)
+	case node.Anchor != "":
+		return wrong(node.Line, "an anchor (&%s) is not allowed: write the value where it is needed", node.Anchor)
+	case node.Style&yaml.TaggedStyle != 0:
+		return wrong(node.Line, "a tag (%s) is not allowed", node.ShortTag())
+	}
+	return nil
+}
+
+// textOf is the text of a field.
+func textOf(name string, node *yaml.Node) (string, *FileError) {
+	switch {
+	case node.Kind == yaml.MappingNode && node.Style&yaml.FlowStyle != 0:
+		return "", wrong(node.Line, "%s: allowed is text; put it in quotes if it begins with {", name)
+	case node.Kind != yaml.ScalarNode:
+		return "", wrong(node.Line, "%s: allowed is text", name)
+	case node.ShortTag() != "!!str":
+		return "", wrong(node.Line, "%s: %s is no text: put it in quotes", name, shown(node))
+	case node.Value == "":
+		return "", wrong(node.Line, "%s: it is empty", name)
+	}
+	return node.Value, nil
+}
+
+// shown is how a message names a value.
+func shown(node *yaml.Node) string {
+	const most = 64
+	switch {
+	case node.Kind != yaml.ScalarNode:
+		return "that is no text"
+	case len(node.Value) > most:
+		return fmt.Sprintf("%q…", node.Value[:most])
+	}
+	return fmt.Sprintf("%q", node.Value)
+}
+
+func list[T ~string](all []T) string {
+	names := make([]string, len(all))
+	for i, a := range all {
+		names[i] = string(a)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,100 @@
+package rules
+
+// The bounds of what a Decoder remembers.
+const (
+	maxSubjects = 4096
+	maxPlans    = 1024
+	// forgetAfter times as many messages whose subjects were not remembered empty a full memory, so that
+	// subjects which are no longer used make room.
+	forgetAfter = 16
+)
+
+// matcher finds what is done with the messages of a subject.
+type matcher struct {
+	rules    []*rule
+	subjects map[string]*matched
+	plans    map[string]*plan // by the rules' indices
+	most     int              // subjects to remember
+	missed   int              // subjects that were not remembered, since the memory was full
+	prepare  func(*plan)      // called with each new plan
+
+	tokens  []string
+	indices []byte
+	found   []*rule
+	texts   []byte
+	current matched // if it is not remembered
+}
+
+// matched is what is known of a subject.
+type matched struct {
+	plan     *plan // nil: no rule matches
+	captures []value
+}
+
+func newMatcher(rules []*rule, prepare func(*plan)) matcher {
+	return matcher{rules: rules, subjects: make(map[string]*matched), plans: make(map[string]*plan), most: maxSubjects, prepare: prepare}
+}
+
+var unmatched = &matched{}
+
+// match returns what is known of a subject. It is valid until the next call.
+func (m *matcher) match(subject string) *matched {
+	if len(m.rules) == 0 {
+		return unmatched
+	}
+	known := m.subjects[subject]
+	if known != nil {
+		return known
+	}
+	if len(m.subjects) < m.most {
+		out := new(matched)
+		m.find(subject, out, nil)
+		m.subjects[subject] = out
+		return out
+	}
+	m.missed++
+	if m.missed == forgetAfter*m.most {
+		m.missed = 0
+		clear(m.subjects)
+	}
+	// To remember subjects that do not come again would cost more than to look for the rules: 2.3 µs and 0.4 µs.
+	m.texts = m.find(subject, &m.current, m.texts[:0])
+	return &m.current
+}
+
+// find fills in out. It puts the parts of the subject that the rules use behind texts.
+func (m *matcher) find(subject string, out *matched, texts []byte) []byte {
+	m.tokens = tokens(m.tokens, subject)
+	m.indices, m.found = m.indices[:0], m.found[:0]
+	for i, r := range m.rules {
+		if r.filter.matches(m.tokens) {
+			m.found = append(m.found, r)
+			m.indices = append(m.indices, byte(i), byte(i>>8))
+		}
+	}
+	out.plan, out.captures = nil, out.captures[:0]
+	if len(m.found) == 0 {
+		return texts
+	}
+	p := m.plans[string(m.indices)]
+	if p == nil {
+		if len(m.plans) >= maxPlans {
+			clear(m.plans)
+			clear(m.subjects)
+		}
+		p = newPlan(m.found)
+		m.prepare(p)
+		m.plans[string(m.indices)] = p
+	}
+	out.plan = p
+	for _, c := range p.captures {
+		part := subject
+		if c.wildcard > 0 {
+			part = c.filter.matched(c.wildcard, subject, m.tokens)
+		}
+		start := len(texts)
+		texts = append(texts, part...)
+		out.captures = append(out.captures, value{isPlain, texts[start:len(texts):len(texts)]})
+	}
+	return texts
+}

@@ -1,0 +1,163 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"tallyroll/internal/hit"
+)
+
+const severalRules = `- stream: ORDERS*
+  subject: orders.>
+  count: [{key: "all.{subject.1}"}]
+- stream: ORDERS
+  subject: orders.*.created
+  when: {status: paid}
+  count: [{key: "paid.{subject.1}.{country}"}]
+- stream: ORDERS
+  subject: orders.eu.*
+  when: {status: open}
+  count: [{key: "eu.{subject.1}"}]
+- stream: OTHER
+  subject: orders.>
+  count: [{key: other}]
+`
+
+func TestAllRulesThatMatchAreApplied(t *testing.T) {
+	decoders := map[string]*Decoder{} // what a decoder knows of other subjects changes nothing
+	for _, test := range []struct{ stream, subject, body, want string }{
+		{"ORDERS", "orders.eu.created", `{"status":"paid","country":"de"}`, "all.eu.created=1 paid.eu.de=1"},
+		{"ORDERS", "orders.eu.created", `{"status":"open"}`, "all.eu.created=1 eu.created=1"},
+		{"ORDERS", "orders.eu.created", `[{"status":"paid"},{"status":"open"}]`, `all.eu.created=1 eu.created=1 bad_key/0:{"status":"paid"}`},
+		{"ORDERS", "orders.us.paid", `{}`, "all.us.paid=1"},
+		{"ORDERS", "orders.eu", `{}`, "all.eu=1"},
+		{"ORDERS", "orders", `{}`, "plain=1"},
+		{"ORDERS", "order.eu.created", `{}`, "plain=1"},
+		{"ORDERS_2", "orders.eu.created", `{}`, "all.eu.created=1"},
+		{"OTHER", "orders.eu.created", `{}`, "other=1"},
+		{"NONE", "orders.eu.created", `{}`, "plain=1"},
+	} {
+		d := decoders[test.stream]
+		if d == nil {
+			d = NewDecoder(mustParse(t, severalRules).For(test.stream), testLimits(10))
+			decoders[test.stream] = d
+		}
+		for range 2 {
+			got := outcome(d.Decode(Message{Subject: test.subject, Counter: "plain", Stored: now, Body: []byte(test.body)}))
+			if got != test.want {
+				t.Errorf("%s %s %s\ngot  %s\nwant %s", test.stream, test.subject, test.body, got, test.want)
+			}
+		}
+	}
+}
+
+func TestWhatARejectSays(t *testing.T) {
+	for _, test := range []struct{ rule, body, want string }{
+		{`count: [{key: "a.{customer.id}"}]`, `{"customer":{"id":{"x":1}}}`, `rule on line 1: key: customer.id is an object, "{\"x\":1}", which a name cannot have: allowed are text without halves of surrogate pairs, whole numbers, true and false (line 3)`},
+		{`count: [{key: "a.{c}"}]`, `{}`, `rule on line 1: key: c is missing, which a name cannot have (line 3; optional: true would leave the counter out)`},
+		{`count: [{key: "a.{b}.{c}"}]`, `{"b":1,"c":"x\u0007"}`, `rule on line 1: key: c is text, "\"x\\u0007\"": the counter's name has a control character (line 3)`},
+		{`count: [{key: a, n: q}]`, `{"q":-1}`, `rule on line 1: n: q is a whole number, "-1": allowed is a whole number from 1 to 1099511627776`},
+		{"time: at\ncount: [{key: a}]", `{"at":"noon"}`, `rule on line 1: time: at is text, "noon", which is not an RFC 3339 time`},
+		{"each: items\ncount: [{key: \"{sku}\"}]", `{"items":[{"sku":"a"},{}]}`, `rule on line 1: element 1 of items: key: sku is missing, which a name cannot have (line 4; optional: true would leave the counter out)`},
+		{"each: items\ncount: [{key: a}]", `{"items":"none"}`, `rule on line 1: items is text, "none": each needs an array`},
+	} {
+		d := NewDecoder(mustParse(t, oneRule(test.rule)).For("ORDERS"), testLimits(10))
+		_, rejects, _ := d.Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(test.body)})
+		if len(rejects) != 1 || rejects[0].Detail != test.want {
+			t.Errorf("%s: got  %+v\nwant %s", test.rule, rejects, test.want)
+		}
+	}
+}
+
+// TestLongNamesStayApart counts on names that differ only far behind.
+func TestLongNamesStayApart(t *testing.T) {
+	d := NewDecoder(mustParse(t, oneRule(`count: [{key: "page.{path}"}]`)).For("ORDERS"), testLimits(10))
+	long := strings.Repeat("ä", 400)
+	hits, rejects, _ := d.Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(`[{"path":"` + long + `1"},{"path":"` + long + `2"}]`)})
+	if len(hits) != 2 || len(rejects) != 0 || string(hits[0].Counter) == string(hits[1].Counter) {
+		t.Fatalf("hits %+v, rejects %+v", hits, rejects)
+	}
+	for i, h := range hits {
+		want := hit.Shorten(fmt.Appendf(nil, "page.%s%d", long, i+1))
+		if string(h.Counter) != string(want) || hit.CheckName(h.Counter) != nil {
+			t.Errorf("got %q, want %q", h.Counter, want)
+		}
+	}
+}
+
+// TestMemoryOfSubjectsIsBounded decodes more subjects than are remembered. The first come back in between, and others
+// are remembered in the end.
+func TestMemoryOfSubjectsIsBounded(t *testing.T) {
+	d := NewDecoder(mustParse(t, "- {stream: ORDERS, subject: orders.*.created.>, count: [{key: \"a.{subject.1}.{subject.2}.{subject}\"}]}").For("ORDERS"), testLimits(10))
+	const most = 64
+	d.matcher.most = most
+	for i := range most + most*forgetAfter + 10 {
+		for _, n := range []int{i, i % 3} {
+			subject := fmt.Sprintf("orders.%d.created.x.y", n)
+			want := fmt.Sprintf("a.%d.x.y.%s=1", n, subject)
+			got := outcome(d.Decode(Message{Subject: subject, Stored: now, Body: []byte("{}")}))
+			if got != want {
+				t.Fatalf("got %s, want %s", got, want)
+			}
+		}
+		if len(d.matcher.subjects) > most {
+			t.Fatalf("%d subjects are remembered", len(d.matcher.subjects))
+		}
+	}
+	if last := fmt.Sprintf("orders.%d.created.x.y", most+most*forgetAfter+5); d.matcher.subjects[last] == nil {
+		t.Errorf("%s is not remembered", last)
+	}
+}
+
+// TestOverlap draws filters and globs. What both match, they must overlap in.
+func TestOverlap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		filters := make([]filter, 2)
+		globs := make([]string, 2)
+		for i := range filters {
+			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*"}), 1, 3).Draw(t, "tokens"), ".")
+			if rapid.Bool().Draw(t, "rest") {
+				text += ".>"
+			}
+			var err error
+			filters[i], err = parseFilter(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			globs[i] = strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"A", "B", "*", "?"}), 1, 4).Draw(t, "glob"), "")
+		}
+		var subjects, names bool
+		each("ab", ".", 5, func(s string) {
+			subjects = subjects || filters[0].matches(tokens(nil, s)) && filters[1].matches(tokens(nil, s))
+		})
+		each("AB", "", 9, func(s string) {
+			first, _ := matchGlob(globs[0], s)
+			second, _ := matchGlob(globs[1], s)
+			names = names || first && second
+		})
+		if filters[0].overlaps(filters[1]) != subjects {
+			t.Errorf("%s and %s: both match some subject: %t", filters[0].text, filters[1].text, subjects)
+		}
+		if mayOverlap(globs[0], globs[1]) != names {
+			t.Errorf("%s and %s: both match some name: %t", globs[0], globs[1], names)
+		}
+	})
+}
+
+// each calls f with all texts of 1 to most letters with something between them.
+func each(letters, between string, most int, f func(string)) {
+	var grow func(text string, n int)
+	grow = func(text string, n int) {
+		for _, letter := range letters {
+			next := text + string(letter)
+			f(next)
+			if n > 1 {
+				grow(next+between, n-1)
+			}
+		}
+	}
+	grow("", most)
+}

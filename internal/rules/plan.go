@@ -1,0 +1,125 @@
+package rules
+
+import "github.com/go-faster/jx"
+
+// plan is what is done with the messages that the same rules match. It holds what it found in the event
+// that is read, so it belongs to one Decoder.
+type plan struct {
+	format   Format
+	event    *tree
+	cloud    *cloudEvent // nil for other formats
+	rules    []*planned
+	captures []capture
+}
+
+// planned is a rule of a plan.
+type planned struct {
+	line    int
+	time    *reference // nil: when the message was stored
+	lax     bool       // without time, the time stored counts
+	each    *node      // nil: the rule is about the event
+	path    string     // of each
+	element *tree
+	when    []plannedCondition
+	count   []plannedCounter
+	apply   func(j *jx.Decoder) error // to an element
+}
+
+type plannedCondition struct {
+	of   reference
+	want value
+}
+
+type plannedCounter struct {
+	line     int
+	fixed    []byte // the name, if it is always the same
+	parts    []reference
+	n        int64
+	amount   *reference
+	optional bool
+}
+
+// reference is a source in a plan.
+type reference struct {
+	kind    kind
+	text    string // of the source
+	literal []byte
+	capture int // index in what the subject gives
+	node    *node
+}
+
+// capture is a part of the subject that a rule uses: a wildcard of a filter, or 0 for the whole.
+type capture struct {
+	filter   filter
+	wildcard int
+}
+
+func newPlan(rules []*rule) *plan {
+	p := &plan{format: rules[0].format, event: newTree()}
+	if p.format == CloudEvents {
+		p.cloud = newCloudEvent(p.event)
+	}
+	for _, r := range rules {
+		p.rules = append(p.rules, p.plan(r))
+	}
+	p.event.finish()
+	if p.cloud != nil {
+		p.cloud.finish(p.event)
+	}
+	return p
+}
+
+func (p *plan) plan(r *rule) *planned {
+	out := &planned{line: r.line}
+	starts := p.event
+	if r.each != nil {
+		out.each, out.path, out.element = p.event.add(r.each.names), r.each.text, newTree()
+		starts = out.element
+	}
+	refer := func(s source) reference { return p.refer(r, s, starts) }
+	switch {
+	case r.time != nil:
+		at := refer(source{kind: field, text: r.time.text, path: *r.time})
+		out.time = &at
+	case p.cloud != nil:
+		out.time, out.lax = &reference{kind: field, text: "time", node: p.cloud.time}, true
+	}
+	for _, c := range r.when {
+		out.when = append(out.when, plannedCondition{refer(c.source), c.want})
+	}
+	for _, c := range r.count {
+		counter := plannedCounter{line: c.line, n: c.n, optional: c.optional}
+		if c.amount != nil {
+			amount := refer(source{kind: field, text: c.amount.text, path: *c.amount})
+			counter.amount = &amount
+		}
+		for _, part := range c.key {
+			counter.parts = append(counter.parts, refer(part))
+		}
+		if len(c.key) == 1 && c.key[0].kind == constant {
+			counter.fixed = []byte(c.key[0].text)
+		}
+		out.count = append(out.count, counter)
+	}
+	if out.element != nil {
+		out.element.finish()
+	}
+	return out
+}
+
+func (p *plan) refer(r *rule, s source, starts *tree) reference {
+	ref := reference{kind: s.kind, text: s.text}
+	switch s.kind {
+	case constant:
+		ref.literal = []byte(s.text)
+	case subject, wildcard:
+		ref.capture = len(p.captures)
+		p.captures = append(p.captures, capture{r.filter, s.wildcard})
+	case field:
+		if s.path.event {
+			starts = p.event
+		}
+		ref.node = starts.add(s.path.names)
+	}
+	return ref
+}

@@ -1,0 +1,398 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tallyroll/internal/hit"
+)
+
+// The model counts events with maps of encoding/json. It knows the rules as they were drawn, not as they are written.
+type modelRule struct {
+	each, time string
+	when       map[string]any
+	count      []modelCounter
+}
+
+type modelCounter struct {
+	text, path string // the key is text.{path}
+	n          string
+	optional   bool
+}
+
+func (m modelRule) String() string {
+	out := "- stream: ORDERS\n  subject: orders.>\n"
+	if m.each != "" {
+		out += "  each: " + m.each + "\n"
+	}
+	if m.time != "" {
+		out += "  time: " + m.time + "\n"
+	}
+	if len(m.when) > 0 {
+		out += "  when:\n"
+		for path, want := range m.when {
+			text, _ := json.Marshal(want)
+			out += "    " + path + ": " + string(text) + "\n"
+		}
+	}
+	out += "  count:\n"
+	for _, c := range m.count {
+		out += fmt.Sprintf("    - key: %q\n", c.text+".{"+c.path+"}")
+		if c.n != "" {
+			out += "      n: " + c.n + "\n"
+		}
+		if c.optional {
+			out += "      optional: true\n"
+		}
+	}
+	return out
+}
+
+// find follows a path from the event or the element.
+func find(event, element any, path string) any {
+	at := element
+	rest, fromEvent := strings.CutPrefix(path, "^.")
+	if fromEvent {
+		at = event
+	}
+	for _, name := range strings.Split(rest, ".") {
+		switch v := at.(type) {
+		case map[string]any:
+			at = v[name]
+		case []any:
+			i, err := strconv.Atoi(name)
+			if err != nil || i >= len(v) {
+				return nil
+			}
+			at = v[i]
+		default:
+			return nil
+		}
+	}
+	return at
+}
+
+// model counts one event.
+func (m modelRule) model(event any) (counted []string, left bool, reason hit.Reason) {
+	elements := []any{event}
+	if m.each != "" {
+		array, ok := find(event, event, m.each).([]any)
+		if !ok {
+			return nil, false, hit.BadJSON
+		}
+		elements = array
+	}
+elements:
+	for _, element := range elements {
+		for path, want := range m.when {
+			if fmt.Sprintf("%T%v", find(event, element, path), find(event, element, path)) != fmt.Sprintf("%T%v", want, want) {
+				left = true
+				continue elements
+			}
+		}
+		at := now
+		if m.time != "" {
+			switch v := find(event, element, m.time).(type) {
+			case string:
+				parsed, err := time.Parse(time.RFC3339, v)
+				if err != nil {
+					return nil, false, hit.BadTime
+				}
+				at = parsed.UnixMilli()
+			case json.Number:
+				n, err := v.Int64()
+				if err != nil {
+					return nil, false, hit.BadTime
+				}
+				at = n
+			default:
+				return nil, false, hit.BadTime
+			}
+		}
+		for _, c := range m.count {
+			name, n := "", int64(1)
+			switch v := find(event, element, c.path).(type) {
+			case string:
+				name = v
+			case bool:
+				name = strconv.FormatBool(v)
+			case json.Number:
+				if strings.ContainsAny(v.String(), ".eE") {
+					return nil, false, hit.BadKey
+				}
+				name = v.String()
+			case nil:
+			default:
+				return nil, false, hit.BadKey
+			}
+			if name == "" {
+				if c.optional {
+					continue
+				}
+				return nil, false, hit.BadKey
+			}
+			if strings.ContainsAny(name, "\n\u0085") {
+				return nil, false, hit.BadKey
+			}
+			if c.n != "" {
+				switch v := find(event, element, c.n).(type) {
+				case nil:
+					n = 0
+				case string:
+					n = -1
+					if v == "" {
+						n = 0
+					}
+				case json.Number:
+					var err error
+					n, err = v.Int64()
+					if err != nil {
+						n = -1
+					}
+				default:
+					n = -1
+				}
+				if n == 0 && c.optional {
+					continue
+				}
+				if n < 1 || n > 1<<40 {
+					return nil, false, hit.BadCount
+				}
+			}
+			switch {
+			case at > now+10_000:
+				return nil, false, hit.Future
+			case at < now-30*24*3600*1000:
+				return nil, false, hit.TooLate
+			}
+			counted = append(counted, fmt.Sprintf("%s.%s=%d@%d", c.text, name, n, min(at, now)))
+		}
+	}
+	return counted, left, ""
+}
+
+var (
+	fieldNames = []string{"a", "b", "c", "0", "items"}
+	paths      = []string{"a", "b", "c", "a.b", "a.0", "b.c", "items.0", "items.0.a", "items.1.b"}
+	inEach     = []string{"a", "b", "c", "a.b", "^.a", "^.b.c"}
+)
+
+// drawValue draws JSON, mostly of the kinds that rules count.
+func drawValue(t *rapid.T, depth int) any {
+	kinds := 14
+	if depth == 0 {
+		kinds = 11
+	}
+	switch rapid.IntRange(0, kinds-1).Draw(t, "kind") {
+	case 0, 1, 2:
+		return rapid.SampledFrom([]string{"x", "y", "é<\">\\", "", "a.b", "\n", "\u0085", "\ufffd", "😀"}).Draw(t, "text")
+	case 3, 4, 5:
+		return json.Number(strconv.FormatInt(rapid.SampledFrom([]int64{0, 1, 2, -3, 1 << 40, 1<<40 + 1}).Draw(t, "integer"), 10))
+	case 6:
+		return json.Number(rapid.SampledFrom([]string{"1.5", "1e2", "99999999999999999999"}).Draw(t, "number"))
+	case 7:
+		return rapid.Bool().Draw(t, "bool")
+	case 8:
+		return nil
+	case 9:
+		return json.Number(strconv.FormatInt(now+rapid.SampledFrom([]int64{0, -1000, 9999, 10_001, -31 * 24 * 3600 * 1000}).Draw(t, "ms"), 10))
+	case 10:
+		return time.UnixMilli(now - rapid.Int64Range(0, 5000).Draw(t, "ago")).UTC().Format(time.RFC3339Nano)
+	case 11:
+		return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) any { return drawValue(t, depth-1) }), 0, 3).Draw(t, "array")
+	}
+	out := map[string]any{}
+	for _, name := range fieldNames {
+		if rapid.IntRange(0, 2).Draw(t, "has "+name) > 0 {
+			out[name] = drawValue(t, depth-1)
+		}
+	}
+	if rapid.Bool().Draw(t, "has items") {
+		out["items"] = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) any { return drawValue(t, depth-1) }), 0, 3).Draw(t, "items")
+	}
+	return out
+}
+
+func drawRule(t *rapid.T, i int) modelRule {
+	var m modelRule
+	of := paths
+	if rapid.IntRange(0, 3).Draw(t, "each") == 0 {
+		m.each, of = "items", inEach
+	}
+	if rapid.IntRange(0, 3).Draw(t, "time") == 0 {
+		m.time = rapid.SampledFrom(of).Draw(t, "time")
+	}
+	if rapid.IntRange(0, 2).Draw(t, "when") == 0 {
+		want := rapid.SampledFrom([]any{"x", true, json.Number("1")}).Draw(t, "want")
+		m.when = map[string]any{rapid.SampledFrom(of).Draw(t, "when"): want}
+	}
+	for j := range rapid.IntRange(1, 3).Draw(t, "counters") {
+		c := modelCounter{text: fmt.Sprintf("%d-%d", i, j), path: rapid.SampledFrom(of).Draw(t, "key"), optional: rapid.IntRange(0, 2).Draw(t, "optional") > 0}
+		if rapid.IntRange(0, 2).Draw(t, "n") == 0 {
+			c.n = rapid.SampledFrom(of).Draw(t, "n")
+		}
+		m.count = append(m.count, c)
+	}
+	return m
+}
+
+// TestRulesCountWhatAModelCounts draws rules and events, and compares what becomes of each event.
+func TestRulesCountWhatAModelCounts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var text strings.Builder
+		var model []modelRule
+		for i := range rapid.IntRange(1, 3).Draw(t, "rules") {
+			m := drawRule(t, i)
+			model = append(model, m)
+			text.WriteString(m.String())
+		}
+		set, err := Parse("rules.yaml", []byte(text.String()))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text.String())
+		}
+		events := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) any {
+			return map[string]any{
+				"a": drawValue(t, 1), "b": drawValue(t, 2), "c": drawValue(t, 0), "items": drawValue(t, 2),
+			}
+		}), 1, 4).Draw(t, "events")
+		var want []string
+		unmet := 0
+		for item, event := range events {
+			counted, left, reason := modelEvent(model, event)
+			switch {
+			case reason != "":
+				want = append(want, fmt.Sprintf("%s/%d", reason, item))
+			case left && len(counted) == 0:
+				unmet++
+			}
+			want = append(want, counted...)
+		}
+		body, err := json.Marshal(events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hits, rejects, gotUnmet := NewDecoder(set.For("ORDERS"), testLimits(1000)).Decode(Message{Subject: "orders.x", Stored: now, Body: body})
+		var got []string
+		for _, h := range hits {
+			got = append(got, fmt.Sprintf("%s=%d@%d", h.Counter, h.N, h.At))
+		}
+		for _, r := range rejects {
+			got = append(got, fmt.Sprintf("%s/%d", r.Reason, r.Item))
+			if raw, _ := json.Marshal(events[r.Item]); !bytes.Equal(raw, r.Body) {
+				t.Fatalf("reject %d has %s, want %s", r.Item, r.Body, raw)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) || gotUnmet != unmet {
+			t.Fatalf("%s\n%s\ngot  %v, %d unmet\nwant %v, %d unmet\n%+v", text.String(), body, got, gotUnmet, want, unmet, rejects)
+		}
+	})
+}
+
+// modelEvent counts by all rules, or rejects for the first that refuses.
+func modelEvent(rules []modelRule, event any) (counted []string, left bool, reason hit.Reason) {
+	for _, m := range rules {
+		more, leaves, reason := m.model(event)
+		if reason != "" {
+			return nil, false, reason
+		}
+		counted, left = append(counted, more...), left || leaves
+	}
+	return counted, left, ""
+}
+
+// TestOrdersAreCountedAsByHand counts drawn orders by the rules of the documentation, and in a few lines.
+func TestOrdersAreCountedAsByHand(t *testing.T) {
+	set := mustParse(t, `
+- stream: ORDERS
+  subject: orders.*.created
+  time: occurred_at
+  when: {status: paid}
+  count:
+    - key: orders
+    - key: orders.{country}
+    - key: orders.{country}.{customer.id}
+      n: quantity
+    - key: coupons.{coupon}
+      optional: true
+- stream: ORDERS
+  subject: orders.*.created
+  when: {^.status: paid}
+  each: items
+  count:
+    - key: sku.{sku}.{^.country}
+      n: pieces
+`)
+	random := rand.New(rand.NewPCG(1, 2))
+	d := NewDecoder(set.For("ORDERS"), testLimits(10_000))
+	want, got := map[string]int64{}, map[string]int64{}
+	wantBad, bad, wantUnmet, unmet := 0, 0, 0, 0
+	for range 2000 {
+		var events []map[string]any
+		for range 1 + random.IntN(5) {
+			country := []string{"de", "fr", "at"}[random.IntN(3)]
+			customer, quantity := random.IntN(50), 1+random.IntN(9)
+			order := map[string]any{
+				"occurred_at": now - random.Int64N(1000), "status": "paid", "country": country,
+				"customer": map[string]any{"id": customer}, "quantity": quantity, "items": []any{},
+			}
+			sum := map[string]int64{"orders": 1, "orders." + country: 1, fmt.Sprintf("orders.%s.%d", country, customer): int64(quantity)}
+			var items []any
+			for range random.IntN(4) {
+				sku, pieces := fmt.Sprintf("s%d", random.IntN(20)), 1+random.Int64N(3)
+				items = append(items, map[string]any{"sku": sku, "pieces": pieces})
+				sum["sku."+sku+"."+country] += pieces
+			}
+			if items != nil {
+				order["items"] = items
+			}
+			if random.IntN(2) == 0 {
+				order["coupon"] = "c1"
+				sum["coupons.c1"]++
+			}
+			switch random.IntN(10) {
+			case 0:
+				order["status"] = "open"
+				sum = nil
+				wantUnmet++
+			case 1:
+				delete(order, []string{"country", "quantity", "customer", "occurred_at", "items"}[random.IntN(5)])
+				sum = nil
+				wantBad++
+			}
+			for counter, n := range sum {
+				want[counter] += n
+			}
+			events = append(events, order)
+		}
+		var body bytes.Buffer
+		encoder := json.NewEncoder(&body)
+		if random.IntN(2) == 0 {
+			for _, event := range events {
+				_ = encoder.Encode(event)
+			}
+		} else {
+			_ = encoder.Encode(events)
+		}
+		hits, rejects, left := d.Decode(Message{Subject: "orders.web.created", Stored: now, Body: body.Bytes()})
+		for _, h := range hits {
+			got[string(h.Counter)] += h.N
+		}
+		bad += len(rejects)
+		unmet += left
+	}
+	if !maps.Equal(got, want) || bad != wantBad || unmet != wantUnmet || len(want) < 200 {
+		t.Errorf("%d counters, %d rejects and %d unmet; want %d, %d and %d", len(got), bad, unmet, len(want), wantBad, wantUnmet)
+	}
+}

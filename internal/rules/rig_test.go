@@ -1,0 +1,74 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"tallyroll/internal/hit"
+)
+
+// now is when messages are stored.
+const now = int64(1_763_683_200_000)
+
+// testLimits know a tier of 30 days.
+func testLimits(maxHits int) hit.Limits {
+	return hit.Limits{MaxAhead: 10 * time.Second, MaxHits: maxHits, Place: func(_ []byte, at, stored int64) (uint64, string) {
+		if stored-at > 30*24*3600*1000 {
+			return 0, "it is older than 30d"
+		}
+		return 7, ""
+	}}
+}
+
+func mustParse(t testing.TB, text string) *Set {
+	t.Helper()
+	set, err := Parse("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return set
+}
+
+// oneRule is a file with one rule for orders.*.created of ORDERS.
+func oneRule(fields string) string {
+	return "- stream: ORDERS\n  subject: orders.*.created\n" + indent(fields)
+}
+
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
+}
+
+// headers are those of a message.
+type headers map[string]string
+
+func (h headers) get(name string) string { return h[name] }
+
+// outcome is what a message became, in words: counter=n@milliseconds before it was stored, reason/item:body, and ~ for an
+// event that a condition left out.
+func outcome(hits []hit.Hit, rejects []hit.Reject, unmet int) string {
+	var out []string
+	for _, h := range hits {
+		word := fmt.Sprintf("%s=%d", h.Counter, h.N)
+		if h.At != now {
+			word += fmt.Sprintf("@%d", now-h.At)
+		}
+		if h.Hash != 7 {
+			word += " without hash"
+		}
+		out = append(out, word)
+	}
+	for _, r := range rejects {
+		out = append(out, fmt.Sprintf("%s/%d:%s", r.Reason, r.Item, r.Body))
+	}
+	out = append(out, slicesOf("~", unmet)...)
+	return strings.Join(out, " ")
+}
+
+func slicesOf(s string, n int) (out []string) {
+	for range n {
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,188 @@
+package rules
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Format is what a rule takes a message's body for.
+type Format string
+
+const (
+	JSON        Format = "json"
+	CloudEvents Format = "cloudevents"
+	None        Format = "none" // the body is not looked at
+)
+
+// Formats are all formats. The first is the default.
+var Formats = []Format{JSON, CloudEvents, None}
+
+var ruleFields = []string{"stream", "subject", "format", "time", "each", "when", "count"}
+
+// rule is an entry of the file.
+type rule struct {
+	line   int
+	stream string // a glob
+	filter filter
+	format Format
+	time   *path
+	each   *path
+	when   []condition
+	count  []counter
+}
+
+// condition is one that an event must meet.
+type condition struct {
+	source source
+	want   value
+}
+
+func readRule(node *yaml.Node) (*rule, *FileError) {
+	fields, bad := fieldsOf(node, "a rule", ruleFields)
+	if bad != nil {
+		return nil, bad
+	}
+	for _, name := range []string{"stream", "subject", "count"} {
+		if fields[name] == nil {
+			return nil, wrong(node.Line, "%s: it is missing: a rule needs stream, subject and count", name)
+		}
+	}
+	r := &rule{line: node.Line, format: Formats[0]}
+	for _, read := range []struct {
+		name string
+		set  func(text string) error
+	}{
+		{"stream", func(text string) error { r.stream = text; return checkGlob(text) }},
+		{"subject", func(text string) (err error) { r.filter, err = parseFilter(text); return err }},
+		{"format", func(text string) error { r.format = Format(text); return checkFormat(r.format) }},
+		{"time", func(text string) (err error) { r.time, err = r.parsePath(text); return err }},
+		{"each", func(text string) (err error) { r.each, err = r.parsePath(text); return err }},
+	} {
+		node := fields[read.name]
+		if node == nil {
+			continue
+		}
+		text, bad := textOf(read.name, node)
+		if bad != nil {
+			return nil, bad
+		}
+		err := read.set(text)
+		if err != nil {
+			return nil, wrong(node.Line, "%s: %s: %v", read.name, shown(node), err)
+		}
+	}
+	if r.each != nil && len(r.each.names) == 0 {
+		return nil, wrong(fields["each"].Line, "each: allowed is the path of an array in the event, not @this")
+	}
+	bad = r.readWhen(fields["when"])
+	if bad != nil {
+		return nil, bad
+	}
+	return r, r.readCount(fields["count"])
+}
+
+func checkFormat(f Format) error {
+	if !slices.Contains(Formats, f) {
+		return fmt.Errorf("allowed is %s", list(Formats))
+	}
+	return nil
+}
+
+// parsePath reads a path for time, each or n.
+func (r *rule) parsePath(text string) (*path, error) {
+	s, err := parseSource(text, r.filter)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.kind != field:
+		return nil, fmt.Errorf("it is the message's subject: for a field subject of the event write ^.%s", text)
+	}
+	return &s.path, r.checkPath(s)
+}
+
+// checkPath refuses a path that the rule's format and each do not allow.
+func (r *rule) checkPath(s source) error {
+	switch {
+	case s.kind != field:
+		return nil
+	case r.format == None:
+		return fmt.Errorf("path %q: with format none the body is not looked at: allowed is {subject} and {subject.1}", s.text)
+	case len(s.path.names) == 0 && r.each == nil:
+		return fmt.Errorf("path %q is the element of each, which the rule has not", s.text)
+	}
+	return nil
+}
+
+var wholeNumber = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
+
+const whenForm = "allowed are paths, each with the value that it must be equal to: text, a whole number, true or false"
+
+func (r *rule) readWhen(node *yaml.Node) *FileError {
+	if node == nil {
+		return nil
+	}
+	if node.Kind != yaml.MappingNode || len(node.Content) == 0 {
+		return wrong(node.Line, "when: %s", whenForm)
+	}
+	if len(node.Content)/2 > MaxWhen {
+		return wrong(node.Line, "when: it has %d conditions: at most %d are allowed", len(node.Content)/2, MaxWhen)
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		name, wanted := node.Content[i], node.Content[i+1]
+		for _, n := range []*yaml.Node{name, wanted} {
+			bad := checkNode(n)
+			if bad != nil {
+				return bad
+			}
+		}
+		if name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str" {
+			return wrong(name.Line, "when: %s is no path: put it in quotes", shown(name))
+		}
+		s, err := parseSource(name.Value, r.filter)
+		if err == nil {
+			err = r.checkPath(s)
+		}
+		if err != nil {
+			return wrong(name.Line, "when: %v", err)
+		}
+		if slices.ContainsFunc(r.when, func(c condition) bool { return c.source.text == s.text }) {
+			return wrong(name.Line, "when: %s is there twice", shown(name))
+		}
+		want, ok := wantedValue(wanted)
+		if !ok {
+			return wrong(wanted.Line, "when: %s: %s", name.Value, whenForm)
+		}
+		r.when = append(r.when, condition{s, want})
+	}
+	return nil
+}
+
+func wantedValue(node *yaml.Node) (value, bool) {
+	if node.Kind != yaml.ScalarNode {
+		return value{}, false
+	}
+	switch node.ShortTag() {
+	case "!!str":
+		return value{isText, []byte(node.Value)}, true
+	case "!!int":
+		return value{isInteger, []byte(node.Value)}, wholeNumber.MatchString(node.Value)
+	case "!!bool":
+		return value{isBool, []byte(node.Value)}, node.Value == "true" || node.Value == "false"
+	}
+	return value{}, false
+}
+
+// checkFormats refuses rules of different formats for the same message: it is not known what its events would be.
+func checkFormats(all []*rule) *FileError {
+	for i, r := range all {
+		for _, before := range all[:i] {
+			if r.format != before.format && r.filter.overlaps(before.filter) && mayOverlap(r.stream, before.stream) {
+				return wrong(r.line, "format: it is %s here, but %s in the rule on line %d, which can match the same messages: rules for the same messages have one format", r.format, before.format, before.line)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package rules
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	stdpath "path"
+	"strings"
+)
+
+// Set is what a rules file says.
+type Set struct {
+	text        []byte
+	fingerprint string
+	rules       []*rule
+}
+
+// Parse reads a rules file. The error is a *FileError: one line, file:line: what is wrong and what is allowed.
+func Parse(file string, text []byte) (*Set, error) {
+	rules, bad := readFile(text)
+	if bad != nil {
+		bad.File = file
+		return nil, bad
+	}
+	sum := sha256.Sum256(text)
+	return &Set{text: bytes.Clone(text), fingerprint: hex.EncodeToString(sum[:])[:16], rules: rules}, nil
+}
+
+// Text is what was given to Parse.
+func (s *Set) Text() []byte { return s.text }
+
+// Fingerprint is the first 16 hex digits of the SHA-256 of the text.
+func (s *Set) Fingerprint() string { return s.fingerprint }
+
+// Len is the number of rules.
+func (s *Set) Len() int { return len(s.rules) }
+
+// Only returns the stream and the subject that all rules name. Each is "" if they differ or have wildcards.
+func (s *Set) Only() (stream, subject string) {
+	stream, subject = s.rules[0].stream, s.rules[0].filter.text
+	for _, r := range s.rules {
+		if r.stream != stream || strings.ContainsAny(stream, "*?[") {
+			stream = ""
+		}
+		if r.filter.text != subject || r.filter.wildcards() > 0 {
+			subject = ""
+		}
+	}
+	return stream, subject
+}
+
+// For returns the rules for one stream, in the order of the file. It never returns nil. If there are
+// none, messages are decoded as without rules, except CloudEvents, which are rejected with hit.NoRule.
+func (s *Set) For(stream string) *Rules {
+	r := new(Rules)
+	for _, rule := range s.rules {
+		matches, _ := matchGlob(rule.stream, stream)
+		if matches {
+			r.rules = append(r.rules, rule)
+		}
+	}
+	return r
+}
+
+// Rules are the rules for one stream. Several Decoders may share them.
+type Rules struct{ rules []*rule }
+
+// Len is the number of rules.
+func (r *Rules) Len() int { return len(r.rules) }
+
+// matchGlob is path.Match, as for INGEST_STREAMS.
+func matchGlob(glob, stream string) (bool, error) { return stdpath.Match(glob, stream) }

@@ -1,0 +1,146 @@
+package rules
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// filter is a subject with NATS's wildcards.
+type filter struct {
+	text   string
+	tokens []string
+}
+
+// MaxSubject is the longest subject of a rule, in bytes.
+const MaxSubject = 1024
+
+var errSubject = errors.New("allowed are tokens with dots between them, such as orders.*.created or orders.>: * stands for one token, and > at the end for all that follow")
+
+func parseFilter(text string) (filter, error) {
+	f := filter{text, strings.Split(text, ".")}
+	for i, token := range f.tokens {
+		wild := token == "*" || token == ">" && i == len(f.tokens)-1
+		if token == "" || !wild && strings.ContainsAny(token, "*>") ||
+			strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }) || len(text) > MaxSubject {
+			return filter{}, errSubject
+		}
+	}
+	return f, nil
+}
+
+// wildcards is how many there are.
+func (f filter) wildcards() (n int) {
+	for _, token := range f.tokens {
+		if token == "*" || token == ">" {
+			n++
+		}
+	}
+	return n
+}
+
+// matches reports whether the filter matches a subject with these tokens.
+func (f filter) matches(subject []string) bool {
+	for i, want := range f.tokens {
+		switch {
+		case i == len(subject):
+			return false
+		case want == ">":
+			return true
+		case want != "*" && want != subject[i]:
+			return false
+		}
+	}
+	return len(f.tokens) == len(subject)
+}
+
+// matched is what the wildcard of that number, from 1, matches in a subject that the filter matches.
+func (f filter) matched(wildcard int, subject string, tokens []string) string {
+	start := 0
+	for i, want := range f.tokens {
+		if want == "*" || want == ">" {
+			wildcard--
+		}
+		switch {
+		case wildcard > 0:
+		case want == ">":
+			return subject[start:]
+		default:
+			return tokens[i]
+		}
+		start += len(tokens[i]) + len(".")
+	}
+	return ""
+}
+
+// overlaps reports whether both filters match some subject.
+func (f filter) overlaps(other filter) bool {
+	for i := range min(len(f.tokens), len(other.tokens)) {
+		a, b := f.tokens[i], other.tokens[i]
+		switch {
+		case a == ">" || b == ">":
+			return true
+		case a != b && a != "*" && b != "*":
+			return false
+		}
+	}
+	return len(f.tokens) == len(other.tokens)
+}
+
+// checkGlob refuses what cannot be a stream's name or a glob for it.
+func checkGlob(text string) error {
+	_, err := matchGlob(text, "")
+	if err != nil || text == "" || len(text) > 255 || strings.ContainsAny(text, ". \t\r\n>/\\,") {
+		return errors.New("allowed is the name of a stream, or a glob such as ORDERS* or SHOP_?")
+	}
+	return nil
+}
+
+// mayOverlap reports whether both globs may match some name. It takes a class such as [a-c] for any character.
+func mayOverlap(a, b string) bool {
+	if a == b {
+		return true
+	}
+	return overlap(globParts(a), globParts(b))
+}
+
+// globParts are the characters of a glob: '*', or '?' for any one.
+func globParts(glob string) (parts []rune) {
+	inClass := false
+	for _, r := range glob {
+		switch {
+		case inClass:
+			inClass = r != ']'
+		case r == '[':
+			inClass = true
+			parts = append(parts, '?')
+		default:
+			parts = append(parts, r)
+		}
+	}
+	return parts
+}
+
+func overlap(a, b []rune) bool {
+	// reach[j]: the part of a that was looked at and b[:j] match some same text.
+	reach := make([]bool, len(b)+1)
+	reach[0] = true
+	for j, r := range b {
+		reach[j+1] = reach[j] && r == '*'
+	}
+	for _, r := range a {
+		next := make([]bool, len(b)+1)
+		next[0] = reach[0] && r == '*'
+		for j, s := range b {
+			next[j+1] = r == '*' && (reach[j+1] || next[j]) || s == '*' && (next[j] || reach[j+1]) ||
+				reach[j] && (r == s || r == '?' || s == '?')
+		}
+		reach = next
+	}
+	return reach[len(b)]
+}
+
+// tokens splits a subject into memory that is reused.
+func tokens(into []string, subject string) []string {
+	return slices.AppendSeq(into[:0], strings.SplitSeq(subject, "."))
+}

@@ -1,0 +1,169 @@
+package rules
+
+import (
+	"errors"
+	"io"
+	"strconv"
+
+	"github.com/go-faster/jx"
+)
+
+// tree finds the values at several paths, while it reads JSON once. If a field occurs more than once,
+// the last one counts, as for a hit.
+type tree struct {
+	values []value
+	root   *node
+	json   jx.Decoder
+}
+
+// node is a name in paths, or where they start.
+type node struct {
+	tree        *tree
+	children    []*node
+	byName      map[string]*node // nil if the children are few
+	name        string
+	index       int // the number that the name is, or -1
+	slot        int // in values, if a path ends here; otherwise -1
+	first, last int // the slots of this node and of those below
+
+	field   func(j *jx.Decoder, name []byte) error // readField, as a method value that is made only once
+	element func(j *jx.Decoder) error
+	at      int // the element under way
+	inner   jx.Decoder
+}
+
+const wanted = 0
+
+func newTree() *tree {
+	t := new(tree)
+	t.root = newNode(t, "")
+	return t
+}
+
+func newNode(t *tree, name string) *node {
+	n := &node{tree: t, name: name, index: -1, slot: -1}
+	i, err := strconv.Atoi(name)
+	if err == nil && strconv.Itoa(i) == name && i >= 0 {
+		n.index = i
+	}
+	n.field, n.element = n.readField, n.readElement
+	return n
+}
+
+// add adds a path; the node's value is there after finish, and after each read.
+func (t *tree) add(names []string) *node {
+	n := t.root
+	for _, name := range names {
+		n = n.child(name)
+	}
+	n.slot = wanted
+	return n
+}
+
+func (n *node) child(name string) *node {
+	for _, c := range n.children {
+		if c.name == name {
+			return c
+		}
+	}
+	c := newNode(n.tree, name)
+	n.children = append(n.children, c)
+	return c
+}
+
+// finish ends the adding. The slots of a node and of those below are next to each other.
+func (t *tree) finish() {
+	t.values = make([]value, t.root.number(0))
+}
+
+func (n *node) number(next int) int {
+	const few = 8
+	n.first = next
+	if n.slot == wanted {
+		n.slot = next
+		next++
+	}
+	if len(n.children) > few {
+		n.byName = make(map[string]*node, len(n.children))
+	}
+	for _, c := range n.children {
+		next = c.number(next)
+		if n.byName != nil {
+			n.byName[c.name] = c
+		}
+	}
+	n.last = next
+	return next
+}
+
+// value is what the last read found.
+func (n *node) value() value { return n.tree.values[n.slot] }
+
+// forget removes what was found at the node and below.
+func (n *node) forget() { clear(n.tree.values[n.first:n.last]) }
+
+var errFollows = errors.New("more follows its end")
+
+// readAll reads a JSON text from the node on.
+func (n *node) readAll(json []byte) error {
+	j := &n.tree.json
+	j.ResetBytes(json)
+	err := n.read(j)
+	if err == nil && j.Skip() != io.EOF {
+		err = errFollows
+	}
+	return err
+}
+
+// read reads the value that is next.
+func (n *node) read(j *jx.Decoder) error {
+	n.forget()
+	if n.slot >= 0 {
+		json, err := j.Raw()
+		if err != nil {
+			return err
+		}
+		n.tree.values[n.slot] = valueOf(json)
+		if len(n.children) == 0 {
+			return nil
+		}
+		n.inner.ResetBytes(json)
+		j = &n.inner
+	}
+	switch {
+	case len(n.children) == 0:
+	case j.Next() == jx.Object:
+		return j.ObjBytes(n.field)
+	case j.Next() == jx.Array:
+		n.at = 0
+		return j.Arr(n.element)
+	}
+	return j.Skip()
+}
+
+func (n *node) readField(j *jx.Decoder, name []byte) error {
+	if n.byName != nil {
+		c := n.byName[string(name)]
+		if c != nil {
+			return c.read(j)
+		}
+		return j.Skip()
+	}
+	for _, c := range n.children {
+		if c.name == string(name) {
+			return c.read(j)
+		}
+	}
+	return j.Skip()
+}
+
+func (n *node) readElement(j *jx.Decoder) error {
+	at := n.at
+	n.at++
+	for _, c := range n.children {
+		if c.index == at {
+			return c.read(j)
+		}
+	}
+	return j.Skip()
+}

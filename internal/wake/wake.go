@@ -1,0 +1,17 @@
+// Package wake has the signal by which one goroutine wakes another.
+package wake
+
+// Signal wakes the goroutine that waits for it. It holds one token. The woken goroutine looks at
+// everything that may have changed, so a second token would say nothing new.
+type Signal chan struct{}
+
+// New returns a signal that nobody has given yet.
+func New() Signal { return make(Signal, 1) }
+
+// Give wakes the goroutine that waits, or the next one to wait. It never blocks.
+func (s Signal) Give() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}

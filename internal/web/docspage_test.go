@@ -1,0 +1,26 @@
+package web
+
+import (
+	"html"
+	"strings"
+	"testing"
+)
+
+// Whatever the document says is text on the page, wherever it stands.
+func TestDocsPageEscapes(t *testing.T) {
+	const hostile = `"><script>alert('1')</script>&%s`
+	field := docsField{hostile, hostile, hostile, hostile, true}
+	page := docsPage{Title: hostile, Version: hostile, About: hostile, Operations: []docsOperation{{
+		ID: hostile, Method: hostile, Path: hostile, Summary: hostile, About: hostile, Curl: []string{hostile},
+		Parameters: []docsField{field}, Fields: []docsField{field},
+		Responses: []docsResponse{{Status: hostile, About: hostile, Example: hostile, Fields: []docsField{field}}},
+	}}}
+	written := string(page.html())
+	if strings.Contains(written, "<script") || strings.Contains(written, `"">`) || strings.Contains(written, "%!") {
+		t.Errorf("%s", written)
+	}
+	// 2 of the title, 2 of what it is about, 4 of the list, 5 of the heading, a line to try, 3 fields with 4, and 3 of the answer.
+	if got, want := strings.Count(written, html.EscapeString(hostile)), 2+2+4+5+1+3*4+3; got != want {
+		t.Errorf("%d texts on the page, want %d: %s", got, want, written)
+	}
+}

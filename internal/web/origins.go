@@ -1,0 +1,84 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Origins are the origins whose pages may call from a browser; the zero
+// value allows none.
+type Origins struct {
+	any   bool
+	exact []string
+}
+
+// UnmarshalText reads * or comma-separated origins.
+func (o *Origins) UnmarshalText(text []byte) error {
+	if string(text) == "*" {
+		*o = Origins{any: true}
+		return nil
+	}
+	err := o.Name(string(text))
+	if err != nil {
+		return fmt.Errorf("* or %w", err)
+	}
+	return nil
+}
+
+// Name allows comma-separated origins, and no others.
+func (o *Origins) Name(text string) error {
+	*o = Origins{}
+	for text := range strings.SplitSeq(text, ",") {
+		origin, err := parseOrigin(strings.TrimSpace(text))
+		if err != nil {
+			return fmt.Errorf("comma-separated origins such as https://shop.example.com, %w", err)
+		}
+		o.exact = append(o.exact, origin)
+	}
+	return nil
+}
+
+// None reports whether no origin is allowed.
+func (o Origins) None() bool { return !o.any && len(o.exact) == 0 }
+
+// Any reports whether every origin is allowed.
+func (o Origins) Any() bool { return o.any }
+
+// Allow reports whether an origin, as browsers write it, is allowed.
+func (o Origins) Allow(origin string) bool { return o.any || slices.Contains(o.exact, origin) }
+
+// usualPorts are those that browsers leave out.
+var usualPorts = map[string]string{"http": ":80", "https": ":443"}
+
+// parseOrigin returns an origin as browsers write it.
+func parseOrigin(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Hostname() == "" || text != u.Scheme+"://"+u.Host {
+		return "", errors.New("without a path")
+	}
+	if strings.Contains(u.Host, "*") {
+		return "", errors.New("each named: * within an origin is not known")
+	}
+	for i := range len(u.Host) {
+		if u.Host[i] > '~' {
+			return "", errors.New("in ASCII, as browsers write them: xn--…")
+		}
+	}
+	return strings.TrimSuffix(strings.ToLower(text), usualPorts[u.Scheme]), nil
+}
+
+// OriginOf returns the origin of a page's address, such as a Referer; empty if it has none.
+func OriginOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" || u.Hostname() == "" {
+		return ""
+	}
+	origin, err := parseOrigin(u.Scheme + "://" + u.Host)
+	if err != nil {
+		return ""
+	}
+	return origin
+}

@@ -1,0 +1,77 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Response remembers what has been sent, and sends 304 in place of an
+// answer that the client already has.
+type Response struct {
+	http.ResponseWriter
+	request  *http.Request
+	status   int
+	writeErr error
+}
+
+// NewResponse is the answer to a request.
+func NewResponse(w http.ResponseWriter, r *http.Request) *Response {
+	return &Response{ResponseWriter: w, request: r}
+}
+
+// Status is what has been sent, or what will be if nobody sets another.
+func (w *Response) Status() int {
+	if w.status == 0 {
+		return http.StatusOK
+	}
+	return w.status
+}
+
+// WriteHeader sends the first status and ignores others: huma sets one more if it
+// could not write.
+func (w *Response) WriteHeader(status int) {
+	if w.status != 0 {
+		return
+	}
+	if status == http.StatusOK && unchanged(w.request, w.Header().Get("ETag")) {
+		status = http.StatusNotModified
+		for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding"} {
+			w.Header().Del(name)
+		}
+	}
+	if status >= http.StatusOK {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *Response) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.status == http.StatusNotModified {
+		return len(b), nil // the client has the body
+	}
+	n, err := w.ResponseWriter.Write(b)
+	if err != nil {
+		w.writeErr = err
+	}
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// unchanged reports whether the client has the answer already (RFC 9110, 13.1.2).
+func unchanged(r *http.Request, etag string) bool {
+	if etag == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	for given := range strings.SplitSeq(strings.Join(r.Header.Values("If-None-Match"), ","), ",") {
+		given = strings.TrimSpace(given)
+		if given == "*" || strings.TrimPrefix(given, "W/") == strings.TrimPrefix(etag, "W/") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+package window_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/window"
+)
+
+// cannedRedis replies without a server: what is measured is the reader's own work.
+type cannedRedis struct {
+	record string // of the layout
+	cursor []any
+	hash   map[string]string // every hash of cells
+}
+
+func (cannedRedis) DialHook(redis.DialHook) redis.DialHook {
+	return func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
+}
+
+func (cannedRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (c cannedRedis) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			switch cmd := cmd.(type) {
+			case *redis.StringCmd:
+				cmd.SetVal(c.record)
+			case *redis.SliceCmd:
+				cmd.SetVal(c.cursor)
+			case *redis.TimeCmd:
+				cmd.SetVal(time.Now())
+			case *redis.MapStringStringCmd:
+				if strings.HasSuffix(cmd.Args()[1].(string), ":streams") {
+					cmd.SetVal(map[string]string{"HITS": "", "HITS_2": "live 1763683200000"})
+				} else {
+					cmd.SetVal(c.hash)
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// BenchmarkAnswer asks for eight windows of each counter; ns/op is per call.
+func BenchmarkAnswer(b *testing.B) {
+	canned := cannedRedis{
+		record: `{"version":1,"tiers":"1s/1m,1m/1h,15m/1d,6h/30d","shards":16,"hash":"xxhash64","id":"X"}`,
+		cursor: []any{"1763683200000000000", "9", "1763683300000000000", "1763683300000", "0", "", "W"},
+		hash:   make(map[string]string),
+	}
+	for i := range 10 {
+		canned.hash[fmt.Sprint(11*i)] = "7"
+	}
+	client := redis.NewClient(&redis.Options{Addr: "canned:0", MaxRetries: -1})
+	defer client.Close()
+	client.AddHook(canned)
+	for _, counters := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("counters=%d", counters), func(b *testing.B) {
+			reader := window.NewReader(window.NewStore(client, "bench"))
+			var questions []window.Question
+			for i := range counters {
+				for _, w := range []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 14 * 24 * time.Hour, 30 * 24 * time.Hour} {
+					questions = append(questions, window.Question{Counter: fmt.Sprintf("api-%d", i), Span: window.Last(w)})
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := reader.Answer(b.Context(), questions); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,110 @@
+package window_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/window"
+)
+
+// A question is answered by the finest tier that reaches back to its beginning.
+func ExampleLayout_Plan() {
+	tiers, err := window.ParseTiers("1s/1m, 1m/1h, 15m/1d")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	layout := window.Layout{Tiers: tiers, Shards: 16}
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
+	for _, length := range []time.Duration{30 * time.Second, time.Hour, 90 * time.Minute, 48 * time.Hour} {
+		asked, err := window.Last(length).At(now)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		plan, err := layout.Plan("/home", asked, now)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(window.FormatDuration(length), "is answered by", plan.Tier)
+	}
+	// Output:
+	// 30s is answered by 1s/1m
+	// 1h is answered by 1m/1h
+	// 90m is answered by 15m/1d
+	// the question reaches back 48h0m0s, further than any tier: 1s cells reach back 1m, 1m cells reach back 1h, 15m cells reach back 1d
+}
+
+// A worker commits hits; a reader asks for them. All moments are by Redis's clock.
+func ExampleReader_Answer() {
+	now := time.Date(2026, 11, 21, 10, 0, 30, 0, time.UTC)
+	server, err := miniredis.Run()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	server.SetTime(now)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	defer client.Close()
+
+	store := window.NewStore(client, "example")
+	if err := count(store, now, map[time.Duration]int64{10 * time.Second: 1, 20 * time.Minute: 2, 3 * time.Hour: 4}); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	reader := window.NewReader(store)
+	reader.Local = func() time.Time { return now } // it stands still, as the server's does
+	var questions []window.Question
+	for _, length := range []time.Duration{time.Minute, time.Hour, 175 * time.Minute, 24 * time.Hour} {
+		questions = append(questions, window.Question{Counter: "/home", Span: window.Last(length)})
+	}
+	found, err := reader.Answer(context.Background(), questions)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for i, a := range found.Answers {
+		fmt.Printf("%s: %d, at least %d, at most %d\n", window.FormatDuration(questions[i].Span.Length), a.Total, a.Lower, a.Upper)
+	}
+	fmt.Println("all hits stored before", time.UnixMilli(found.AsOf).UTC().Format(time.TimeOnly))
+	// Output:
+	// 1m: 1, at least 1, at most 1
+	// 1h: 3, at least 3, at most 3
+	// 175m: 6, at least 3, at most 7
+	// 1d: 7, at least 7, at most 7
+	// all hits stored before 10:00:30
+}
+
+// count commits hits of /home, so many so long ago, as the worker of a stream does.
+func count(store *window.Store, now time.Time, hits map[time.Duration]int64) error {
+	ctx := context.Background()
+	layout := window.Layout{Tiers: window.Tiers{
+		{Cell: time.Second, Window: time.Minute}, {Cell: time.Minute, Window: time.Hour}, {Cell: 15 * time.Minute, Window: 24 * time.Hour},
+	}, Shards: 1}
+	if err := store.EnsureLayout(ctx, layout); err != nil {
+		return err
+	}
+	if err := store.AddStream(ctx, "HITS"); err != nil {
+		return err
+	}
+	batch, name := window.NewBatch(layout), []byte("/home")
+	for ago, n := range hits {
+		at := now.Add(-ago).UnixMilli()
+		batch.Add(name, window.HashCounter(name), at, at, n)
+	}
+	writer, err := store.OpenWriter(ctx, layout, "HITS", 0)
+	if err != nil {
+		return err
+	}
+	_, err = writer.Commit(ctx, batch.Shard(0), window.Cursor{
+		Created: now.Add(-48 * time.Hour).UnixNano(), Seq: 3, Stored: now.UnixNano(), AsOf: now.UnixMilli(),
+	})
+	return err
+}

@@ -1,0 +1,44 @@
+package window
+
+import (
+	"context"
+	"sort"
+	"time"
+)
+
+// Fall answers how many hits a counter has in the window that ends now, like Answer, and how long it
+// takes until the total is at most that many if no more hits come. Its errors are those of Answer.
+func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (Answers, time.Duration, error) {
+	found, err := r.ask(ctx, planOf([]Question{{counter, Last(length)}}))
+	if err != nil {
+		return Answers{}, 0, err
+	}
+	p := &found.plans[0]
+	wait := p.fall(most, func(later *Plan) int64 { return found.estimate(later).Total })
+	return found.answers(), wait, nil
+}
+
+// fall returns how long it takes until the total of a plan that ends now is at most that many. total
+// adds up the cells of such a plan at a later moment. Without new hits a total never rises, and nothing is
+// left once the window has passed and the cell that is being filled has ended.
+func (p *Plan) fall(most int64, total func(later *Plan) int64) time.Duration {
+	longest := p.Range.To - p.Range.From + p.Tier.cellMillis()
+	wait := sort.Search(int(longest), func(ms int) bool {
+		later := p.after(int64(ms))
+		return total(&later) <= most
+	})
+	return time.Duration(wait) * time.Millisecond
+}
+
+// after returns the plan with all of its times later, for the hashes that it reads already.
+func (p *Plan) after(ms int64) Plan {
+	out := *p
+	out.now += ms
+	out.Range = Range{p.Range.From + ms, p.Range.To + ms}
+	out.stretches = make([]stretch, len(p.stretches))
+	for i, s := range p.stretches {
+		s.Range = Range{s.From + ms, s.To + ms}
+		out.stretches[i] = s
+	}
+	return out
+}

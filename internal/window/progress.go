@@ -1,0 +1,58 @@
+package window
+
+import "github.com/redis/go-redis/v9"
+
+// progress is what all cursors of a shard together say.
+type progress struct {
+	allRead       bool  // every live stream has a cursor, and it is known when counting began
+	began         int64 // when counting began; 0 if that is not known
+	latest        int64 // there may be hits up to this moment, by NATS's clock
+	asOf          int64 // the earliest of the live streams; if all have ended, when the last one ended
+	completeSince int64 // the moment from which nothing is known to be missing
+}
+
+// parseProgress reads the cursors of one shard, in the order of the directory's streams.
+//
+// Counting began when the oldest stream was created. A younger stream takes nothing away from
+// what was counted before it, and if a stream has ended, there is nothing more to wait for.
+// If a live stream has no cursor, it is counted up to its creation, and nobody knows
+// what may be missing from it.
+func parseProgress(dir *directory, cursors []*redis.SliceCmd) (*progress, error) {
+	out := &progress{began: dir.began}
+	var lastEnd int64
+	anyRead := dir.began > 0
+	waitsFor, unread := false, false // there is a live stream; there is one without a cursor
+	for i, cmd := range cursors {
+		listed := dir.listed[dir.streams[i]]
+		c, found, err := parseRecord(cmd.Val())
+		if err != nil {
+			return nil, &ForeignError{cmd.Args()[1].(string), err}
+		}
+		lastEnd = max(lastEnd, listed.Ended)
+		if listed.Ended == 0 {
+			asOf := listed.Created
+			if found {
+				asOf = c.AsOf
+			}
+			if !waitsFor || asOf < out.asOf {
+				waitsFor, out.asOf = true, asOf
+			}
+			unread = unread || !found
+		}
+		if !found {
+			continue
+		}
+		if created := c.Created / 1e6; !anyRead || created < out.began {
+			out.began = created
+		}
+		anyRead = true
+		out.latest = max(out.latest, c.AsOf, c.Stored/1e6, c.Ahead.Stored/1e6)
+		out.completeSince = max(out.completeSince, c.IncompleteBefore)
+	}
+	if !waitsFor && anyRead {
+		out.asOf = lastEnd
+	}
+	out.allRead = anyRead && !unread
+	out.completeSince = max(out.completeSince, out.began)
+	return out, nil
+}

@@ -1,0 +1,96 @@
+package window
+
+import (
+	"math"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// snapshot is what one round trip to Redis has found.
+type snapshot struct {
+	dir    *directory
+	plans  []Plan
+	at     instant     // the moment that the plans are for
+	clock  int64       // the latest of the servers' clocks when everything had been read, Unix milliseconds
+	shards []*progress // by shard; nil for one that no plan is about
+	hashes hashSet
+	cells  [][]storedCell // in the order of hashes
+
+	cursors map[int][]*redis.SliceCmd // by shard that a plan is about, then by stream
+}
+
+// settle moves the snapshot to the moment when all of it had been read. The snapshot has hits that
+// were stored while the question was on its way, and they would otherwise lie after the end of a
+// span that ends now. settle returns errStale if the later moment needs other hashes.
+func (s *snapshot) settle(plan planner) error {
+	if s.clock <= s.at.milli {
+		return nil
+	}
+	later, err := plan(s.dir.layout, s.clock)
+	if err != nil {
+		return err
+	}
+	for i := range later {
+		for h := range later[i].hashes {
+			if _, read := s.hashes.at[h]; !read {
+				return errStale
+			}
+		}
+	}
+	s.plans, s.at.milli = later, s.clock
+	return nil
+}
+
+// estimate adds up the cells of the plan.
+func (s *snapshot) estimate(p *Plan) Estimate {
+	ahead := s.shards[p.shard].latest
+	if ahead <= s.clock {
+		ahead = 0 // the hits came while the question was on its way
+	}
+	return p.sum(s.cellsOf, ahead)
+}
+
+// cellsOf returns the cells of a hash that the plans read.
+func (s *snapshot) cellsOf(h cellHash) []storedCell { return s.cells[s.hashes.at[h]] }
+
+// answers returns the answers to the questions of the plans.
+func (s *snapshot) answers() Answers {
+	out := Answers{Now: s.at.milli, AsOf: s.asOf(), Answers: make([]Answer, len(s.plans))}
+	for i := range s.plans {
+		p := &s.plans[i]
+		out.Answers[i] = Answer{
+			Estimate: s.estimate(p), Range: p.Range, Tier: p.Tier, Complete: s.complete(p), CountingSince: s.shards[p.shard].began,
+		}
+	}
+	return out
+}
+
+// asOf returns the moment up to which all shards of the plans are counted.
+func (s *snapshot) asOf() int64 {
+	var out int64
+	for i := range s.plans {
+		if at := s.shards[s.plans[i].shard].asOf; i == 0 || at < out {
+			out = at
+		}
+	}
+	return out
+}
+
+// complete reports whether no hit of the plan's range is known to be missing.
+func (s *snapshot) complete(p *Plan) bool {
+	shard := s.shards[p.shard]
+	return shard.allRead && p.Range.From >= shard.completeSince
+}
+
+// graceOf returns how long the hashes of the plans live on after the moment for which the plans
+// were made: the shortest grace of their tiers.
+func graceOf(plans []Plan) time.Duration {
+	out := int64(math.MaxInt64 / time.Millisecond)
+	for i := range plans {
+		for _, s := range plans[i].stretches {
+			out = min(out, s.tier.grace())
+		}
+	}
+	return time.Duration(out) * time.Millisecond
+}

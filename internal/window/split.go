@@ -1,0 +1,80 @@
+package window
+
+import (
+	"iter"
+	"slices"
+)
+
+// Split cuts a commit that moves the cursor from one place to another into transactions of
+// at most maxCommands each, in order. The cursor in each transaction says which counters have
+// reached the new place, so after a crash between two transactions each counter goes on
+// from its own place.
+//
+// Split does not cut a commit while some counters are already ahead, and it does not cut the
+// commands of a single counter, even if they are more than maxCommands.
+func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBatch, Cursor] {
+	return func(yield func(*ShardBatch, Cursor) bool) {
+		if s.commands <= maxCommands || from.Ahead != (Ahead{}) || from.Created != to.Created {
+			yield(s, to)
+			return
+		}
+		count, parts := s.parts(maxCommands)
+		step := from
+		step.IncompleteBefore = max(from.IncompleteBefore, to.IncompleteBefore)
+		for i := range parts[:len(parts)-1] {
+			step.Ahead = Ahead{Seq: to.Seq, Stored: to.Stored, Done: parts[i].number + 1, Parts: count}
+			if !yield(&parts[i].ShardBatch, step) {
+				return
+			}
+		}
+		yield(&parts[len(parts)-1].ShardBatch, to)
+	}
+}
+
+// numberedPart is a part that has counters, with its number.
+type numberedPart struct {
+	number int // see partOf
+	ShardBatch
+}
+
+// maxParts bounds the number of parts, so that splitting always ends. With this many parts, a part may
+// need more than maxCommands.
+const maxParts = 1 << 20
+
+// parts divides the counters into so many parts that no part with several counters needs more
+// than maxCommands. It returns the parts that have counters.
+func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
+	for count = (s.commands + maxCommands - 1) / maxCommands; ; count += count/8 + 1 {
+		found, fits := make(map[int]*numberedPart), true
+		for i := range s.counters {
+			c := &s.counters[i]
+			number := partOf(c.counterHash, count)
+			p := found[number]
+			if p == nil {
+				p = &numberedPart{number, newShardBatch(s.layout, s.grain)}
+				found[number] = p
+			}
+			p.take(c)
+			fits = fits && (p.commands <= maxCommands || len(p.counters) == 1)
+		}
+		if !fits && count < maxParts {
+			continue
+		}
+		for _, p := range found {
+			parts = append(parts, *p)
+		}
+		slices.SortFunc(parts, func(a, b numberedPart) int { return a.number - b.number })
+		return count, parts
+	}
+}
+
+// take adds a counter of another batch, and shares the memory of that counter's grains.
+func (s *ShardBatch) take(c *counterHits) {
+	taken := counterHits{name: c.name, counterHash: c.counterHash}
+	for i, g := range c.grains {
+		s.note(&taken, g)
+		s.hits += g.n
+		taken.grains = c.grains[:i+1]
+	}
+	s.counters = append(s.counters, taken)
+}

@@ -1,0 +1,88 @@
+package window
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Wherever a crash cuts the parts of a commit, each counter has been applied
+// either to the old place or to the new one, as the cursor says; all parts
+// together are the whole.
+func TestPartsTakeEachCounterOnce(t *testing.T) {
+	layout := Layout{Tiers: mustTiers(t, "1s/1m,1m/1h"), Shards: 1}
+	rapid.Check(t, func(t *rapid.T) {
+		batch := NewBatch(layout)
+		for i := range rapid.IntRange(1, 200).Draw(t, "hits") {
+			name := fmt.Appendf(nil, "c%d", rapid.IntRange(0, 60).Draw(t, "counter"))
+			batch.Add(name, HashCounter(name), int64(1_000_000+700*i), int64(1_000_000+700*i), 1)
+		}
+		cells := batch.Shard(0)
+		maxCommands := rapid.IntRange(1, 400).Draw(t, "maxCommands")
+		from := Cursor{Created: 1, Seq: 10, Stored: 5, AsOf: 7, IncompleteBefore: 3}
+		to := Cursor{Created: 1, Seq: 20, Stored: 8, AsOf: 9}
+
+		taken := map[string]bool{}
+		var hits int64
+		at, transactions := from, 0
+		for part, cursor := range cells.Split(from, to, maxCommands) {
+			transactions++
+			if part.Commands() > maxCommands && len(part.counters) > 1 {
+				t.Fatalf("a part of %d counters needs %d commands, more than %d", len(part.counters), part.Commands(), maxCommands)
+			}
+			for i, c := range part.counters {
+				name := c.name
+				whole := cells.counters[slices.IndexFunc(cells.counters, func(c counterHits) bool { return c.name == name })]
+				if !slices.Equal(part.cells(&part.counters[i], nil), cells.cells(&whole, nil)) {
+					t.Fatalf("%s has other cells in its part", name)
+				}
+				if taken[name] {
+					t.Fatalf("%s is in two parts", name)
+				}
+				taken[name] = true
+				if got := at.Applied(c.counterHash); got != from.Seq {
+					t.Fatalf("%s is at %d before its part", name, got)
+				}
+			}
+			hits += part.Hits()
+			at = cursor
+			for _, c := range cells.counters {
+				name := c.name
+				want := from.Seq
+				if taken[name] {
+					want = to.Seq
+				}
+				if got := at.Applied(c.counterHash); got != want {
+					t.Fatalf("after part %d %s is at %d, want %d", transactions, name, got, want)
+				}
+			}
+			if at != to && (at.Seq != from.Seq || at.AsOf != from.AsOf || at.Furthest() != to.Seq) {
+				t.Fatalf("the cursor between two parts is %+v", at)
+			}
+		}
+		if at != to || hits != cells.Hits() || len(taken) != len(cells.counters) {
+			t.Fatalf("at %+v with %d hits of %d counters; want %+v, %d, %d", at, hits, len(taken), to, cells.Hits(), len(cells.counters))
+		}
+		if cells.Commands() <= maxCommands && transactions != 1 || transactions > len(cells.counters) {
+			t.Fatalf("%d transactions for %d commands of at most %d and %d counters", transactions, cells.Commands(), maxCommands, len(cells.counters))
+		}
+	})
+}
+
+// While some counters are ahead a second place cannot be told of.
+func TestPartsAreNotSplitTwice(t *testing.T) {
+	layout := Layout{Tiers: mustTiers(t, "1m/1h"), Shards: 1}
+	batch := NewBatch(layout)
+	for i := range 10 {
+		name := fmt.Appendf(nil, "c%d", i)
+		batch.Add(name, HashCounter(name), 1_000_000, 1_000_000, 1)
+	}
+	from := Cursor{Created: 1, Seq: 10, Ahead: Ahead{Seq: 30, Stored: 6, Done: 1, Parts: 2}}
+	for part, cursor := range batch.Shard(0).Split(from, Cursor{Created: 1, Seq: 20, Ahead: from.Ahead}, 4) {
+		if part.Hits() != 10 || cursor.Ahead != from.Ahead {
+			t.Errorf("%d hits to %+v, want all 10 in one transaction", part.Hits(), cursor)
+		}
+	}
+}

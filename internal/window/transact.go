@@ -1,0 +1,137 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// attempt runs one transaction. nil means that the cursor is at next.
+func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next record, out *Commit) error {
+	start := time.Now()
+	applied := false
+	err := w.store.watch(ctx, w.key, func(tx *redis.Tx) (err error) {
+		applied, err = w.transact(ctx, tx, batch, next, out)
+		return err
+	})
+	out.Took = time.Since(start)
+	if err == nil && !applied {
+		// A client may come back without having run the function.
+		err = errors.New("the transaction was not run")
+	}
+	return err
+}
+
+// transact is what attempt does under the WATCH of the cursor. It reports whether the cursor is at next.
+func (w *Writer) transact(ctx context.Context, tx *redis.Tx, batch *ShardBatch, next record, out *Commit) (applied bool, err error) {
+	tops := topChange{writer: w}
+	found, exists, now, err := w.look(ctx, tx, batch, &tops, out)
+	if err != nil {
+		return false, err
+	}
+	w.changes.workOut(batch, w.shard, w.store.keys, &w.expiries, now)
+	if out.Attempts > 0 && exists && found.same(next) {
+		return true, w.inspect(ctx, tx, now, out) // the previous attempt applied it, but its reply was lost
+	}
+	if err := w.compare(found, exists); err != nil {
+		if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created && !found.behind(next.Cursor) {
+			// The previous attempt may have been applied, and another worker may have gone on from
+			// there. If it was not applied, that worker has counted these hits itself: they are in
+			// their cells either way.
+			if lost := w.inspect(ctx, tx, now, out); lost != nil {
+				return false, lost // the caller looks again
+			}
+		}
+		return false, err
+	}
+	if exists {
+		next.AsOf = max(next.AsOf, found.AsOf) // another idle worker may know more
+	}
+	if err := tops.merge(&w.changes); err != nil {
+		return false, err
+	}
+	out.Attempts++
+	err = w.exec(ctx, tx, &tops, next, now, out)
+	return err == nil, err
+}
+
+// look reads the cursor, Redis's clock (in Unix seconds), and the summaries that the batch changes.
+func (w *Writer) look(ctx context.Context, tx *redis.Tx, batch *ShardBatch, tops *topChange, out *Commit) (found record, exists bool, now int64, err error) {
+	var cursor *redis.SliceCmd
+	var clock *redis.TimeCmd
+	asked := time.Now()
+	// The errors of the single commands follow: a foreign key has an error of its own.
+	_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error {
+		clock = p.Time(ctx)
+		cursor = p.HMGet(ctx, w.key, cursorFields...)
+		tops.ask(ctx, p, batch)
+		return nil
+	})
+	if err := clock.Err(); err != nil {
+		return record{}, false, 0, err
+	}
+	out.Ahead = ClockAhead(clock.Val(), asked, time.Now())
+	found, exists, err = recordFrom(w.key, cursor)
+	return found, exists, clock.Val().Unix(), err
+}
+
+// compare decides whether this writer may go on from the cursor in Redis.
+func (w *Writer) compare(found record, exists bool) error {
+	switch {
+	case exists == w.exists && found.same(w.held):
+		return nil
+	case !exists, w.exists && found.Created == w.held.Created && found.behind(w.held.Cursor):
+		return ErrRewound
+	default:
+		return ErrFenced
+	}
+}
+
+// exec sends MULTI … EXEC with the writer's changes. now is Redis's own clock in Unix
+// seconds, so a worker with a wrong clock can neither drop cells nor leave a hash
+// without an expiry.
+func (w *Writer) exec(ctx context.Context, tx *redis.Tx, tops *topChange, next record, now int64, out *Commit) error {
+	var clock *redis.TimeCmd
+	results, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		w.commands.queue(ctx, p, &w.changes)
+		w.listNames(ctx, p)
+		tops.write(ctx, p, now)
+		p.HSet(ctx, w.key, next.values(w.held)...)
+		p.Persist(ctx, w.key) // if the stream was wrongly taken for ended, its cursor had been given an expiry
+		clock = p.Time(ctx)
+		return nil
+	})
+	out.Commands = len(results) // go-redis leaves out MULTI and EXEC
+	if err != nil && (clock.Err() != nil || clock.Val().IsZero()) {
+		return err
+	}
+	// EXEC has run. Any error from here on is that of a single command.
+	out.failed(tops.foreign)
+	if err == nil {
+		for _, h := range w.changes.set {
+			w.expiries.add(h.id)
+		}
+	} else {
+		for _, command := range results {
+			out.failed(foreignCommand(command))
+		}
+	}
+	return w.healExpiries(ctx, tx, clock.Val().Unix())
+}
+
+// healExpiries mends what a very long stall before EXEC can cause: a hash whose
+// expiry had been trusted passed its deadline and vanished, and EXEC made it anew
+// without an expiry. EXPIREAT with a time in the past deletes it.
+func (w *Writer) healExpiries(ctx context.Context, tx *redis.Tx, execAt int64) error {
+	_, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, h := range w.changes.trusted {
+			if h.deadline <= execAt {
+				p.ExpireAt(ctx, h.key, time.Unix(h.deadline, 0))
+			}
+		}
+		return nil
+	})
+	return err
+}

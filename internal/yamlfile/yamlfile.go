@@ -1,0 +1,110 @@
+package yamlfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Error is a mistake in a file.
+type Error struct {
+	Line    int // 0 if it is about the whole file
+	Message string
+}
+
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return e.Message
+	}
+	return "line " + strconv.Itoa(e.Line) + ": " + e.Message
+}
+
+// Errorf is a mistake on a line.
+func Errorf(line int, format string, args ...any) *Error {
+	return &Error{line, fmt.Sprintf(format, args...)}
+}
+
+// Document returns the value of a file that has one document. allowed is what such a file has: "a
+// list of limits under limits:".
+func Document(data []byte, allowed string) (*yaml.Node, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var document yaml.Node
+	err := decoder.Decode(&document)
+	if errors.Is(err, io.EOF) {
+		return nil, Errorf(0, "it is empty: allowed is %s", allowed)
+	}
+	if err != nil {
+		return nil, syntaxError(err)
+	}
+	var second yaml.Node
+	err = decoder.Decode(&second)
+	if err == nil {
+		return nil, Errorf(second.Line, "a second YAML document begins here: allowed is one")
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, syntaxError(err)
+	}
+	return document.Content[0], nil
+}
+
+// syntaxError is about a text that is no YAML.
+func syntaxError(err error) *Error {
+	var load *yaml.LoadError
+	if !errors.As(err, &load) {
+		return &Error{0, err.Error()}
+	}
+	if strings.Contains(load.Message, "anchor") { // it quotes the alias, which may be a secret that begins with *
+		return &Error{load.Mark.Line, errAlias}
+	}
+	message := "it is no YAML: " + load.Message
+	if context := load.ContextMark.Line; context > 0 && context != load.Mark.Line {
+		message += fmt.Sprintf(" (%s that begins on line %d)", load.ContextMsg, context)
+	}
+	return &Error{load.Mark.Line, message}
+}
+
+// errAlias is about *name. An alias could also be a list that has itself in it.
+const errAlias = "an alias is not allowed: write the value again"
+
+// Fields returns the values of a mapping. It refuses fields with other names, fields that are there twice, and
+// empty ones. what says whose fields they are.
+func Fields(node *yaml.Node, what string, allowed ...string) (map[string]*yaml.Node, error) {
+	if node.Kind == yaml.AliasNode {
+		return nil, &Error{node.Line, errAlias}
+	}
+	if node.Kind != yaml.MappingNode {
+		return nil, Errorf(node.Line, "%s is no mapping: allowed is %s", what, strings.Join(allowed, ", "))
+	}
+	out := make(map[string]*yaml.Node)
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		name, value := node.Content[i], node.Content[i+1]
+		switch {
+		case !slices.Contains(allowed, name.Value):
+			return nil, Errorf(name.Line, "unknown field %q: allowed is %s", name.Value, strings.Join(allowed, ", "))
+		case out[name.Value] != nil:
+			return nil, &Error{name.Line, name.Value + ": it is there twice"}
+		case value.Kind == yaml.AliasNode:
+			return nil, &Error{value.Line, name.Value + ": " + errAlias}
+		case value.Kind == yaml.ScalarNode && (value.Value == "" || value.ShortTag() == "!!null"):
+			return nil, &Error{name.Line, name.Value + ": it is empty"}
+		case len(allowed) > 1 && value.Kind != yaml.ScalarNode:
+			return nil, &Error{value.Line, name.Value + ": allowed is a single value"}
+		}
+		out[name.Value] = value
+	}
+	return out, nil
+}
+
+// Value is the text of a single value; empty if it is missing.
+func Value(node *yaml.Node) string {
+	if node == nil {
+		return ""
+	}
+	return node.Value
+}

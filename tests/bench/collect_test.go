@@ -1,0 +1,253 @@
+package bench_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
+	"tallyroll/tests/stack"
+)
+
+const (
+	collectRequests = 200_000
+	collectClients  = 64
+	bareEnv         = "BENCH_BARE_ADDR" // this test binary answers 204 there, and measures nothing
+)
+
+// collecting is one way to answer POST /v1/hits, in all runs.
+type collecting struct {
+	name, body string
+	hits       int // of a request
+	clients    int
+	requests   int
+	runs       []collected
+}
+
+type collected struct {
+	seconds          float64
+	took             []time.Duration
+	serverCPU, broke float64 // seconds of processor
+	messages         uint64
+}
+
+func (c *collecting) rates() (out []float64) {
+	for _, r := range c.runs {
+		out = append(out, float64(len(r.took))/r.seconds)
+	}
+	return out
+}
+
+// measureCollect posts to collect and, by the same client, to a handler of net/http that reads
+// nothing and answers 204. The two take turns.
+func measureCollect(t *testing.T, r *rig, o options) []*collecting {
+	one := `{"key":"/shop/item/12"}`
+	all := []*collecting{
+		{name: "net/http alone, 204", body: one, clients: collectClients},
+		{name: "collect, 1 hit", body: one, hits: 1, clients: collectClients},
+		{name: "collect, 100 hits", body: strings.Repeat(one+"\n", 100), hits: 100, clients: collectClients},
+		{name: "net/http alone, 204, 1 client", body: one, clients: 1},
+		{name: "collect, 1 hit, 1 client", body: one, hits: 1, clients: 1},
+	}
+	var wanted []*collecting
+	for _, c := range all {
+		c.requests = o.size(collectRequests)
+		if c.hits == 100 || c.clients == 1 {
+			c.requests /= 10
+		}
+		if o.wants("collect/" + c.name) {
+			wanted = append(wanted, c)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	bareAddr, barePID := bareServer(t)
+	stream, err := r.js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "COLLECTED", Subjects: []string{"collected"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := stack.Collect(t, r.nats, "COLLECT_SUBJECT=collected", "LOG_LEVEL=warn")
+	for run := range o.runs {
+		for i := range wanted {
+			c := wanted[(i+run)%len(wanted)]
+			if err := stream.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			addr, pid, status := service.Addr(), service.PID(), "202"
+			if c.hits == 0 {
+				addr, pid, status = bareAddr, barePID, "204"
+			}
+			press(t, addr, c.body, status, c.clients, min(c.requests, 10*c.clients)) // connects, and warms up
+			before, err := stream.Info(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			cpu, broker := cpuSeconds(t, pid), cpuSeconds(t, r.nats.PID())
+			began := time.Now()
+			out := collected{took: press(t, addr, c.body, status, c.clients, c.requests)}
+			out.seconds = time.Since(began).Seconds()
+			out.serverCPU, out.broke = cpuSeconds(t, pid)-cpu, cpuSeconds(t, r.nats.PID())-broker
+			after, err := stream.Info(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.messages = after.State.LastSeq - before.State.LastSeq
+			c.runs = append(c.runs, out)
+			fmt.Printf("collect/%s run %d: %.0f requests/s, p50 %v, p99 %v, %d messages\n", c.name, run+1,
+				float64(c.requests)/out.seconds, percentile(out.took, 50), percentile(out.took, 99), out.messages)
+		}
+	}
+	return wanted
+}
+
+// press posts a body from so many connections, each again when it has its answer. It writes the requests by hand:
+// the client shares the machine with what it measures.
+func press(t *testing.T, addr, body, status string, clients, requests int) []time.Duration {
+	t.Helper()
+	text := fmt.Appendf(nil, "POST /v1/hits HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", addr, len(body), body)
+	var left atomic.Int64
+	left.Store(int64(requests))
+	took := make([][]time.Duration, clients)
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			in := bufio.NewReader(conn)
+			for left.Add(-1) >= 0 {
+				began := time.Now()
+				if _, err := conn.Write(text); err != nil {
+					t.Error(err)
+					return
+				}
+				if err := answer(in, status); err != nil {
+					t.Error(err)
+					return
+				}
+				took[i] = append(took[i], time.Since(began))
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	var all []time.Duration
+	for _, some := range took {
+		all = append(all, some...)
+	}
+	return all
+}
+
+// answer reads one answer, whose length its header says.
+func answer(in *bufio.Reader, status string) error {
+	length := 0
+	for first := true; ; first = false {
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		if first && (len(line) < 12 || string(line[9:12]) != status) {
+			return fmt.Errorf("answered %q, want %s", line, status)
+		}
+		if len(line) == 0 {
+			_, err := in.Discard(length)
+			return err
+		}
+		if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+			length, err = strconv.Atoi(string(value))
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// bareServer is this test binary as a process of its own that answers 204, see [serveBare].
+func bareServer(t *testing.T) (addr string, pid int) {
+	t.Helper()
+	addr = fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), bareEnv+"="+addr)
+	stdin, err := cmd.StdinPipe() // it ends when this process does
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Wait()
+	})
+	stack.Eventually(t, time.Minute, "the bare handler", func() (bool, string) {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return false, err.Error()
+		}
+		return conn.Close() == nil, ""
+	})
+	return addr, cmd.Process.Pid
+}
+
+// serveBare answers every request with 204 until standard input ends.
+func serveBare(addr string) {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	err := http.ListenAndServe(addr, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// collectRows are the rows of the table; ratios are to the bare handler with as many clients.
+func collectRows(all []*collecting) (rows []string) {
+	for _, c := range all {
+		of := "–"
+		for _, other := range all {
+			if other.hits == 0 && other.clients == c.clients {
+				of = ratio(median(c.rates()), median(other.rates()))
+			}
+		}
+		var took []time.Duration
+		var cpu, broker, gathered []float64
+		for _, r := range c.runs {
+			took = append(took, r.took...)
+			cpu = append(cpu, r.serverCPU*1e6/float64(len(r.took)))
+			broker = append(broker, r.broke*1e6/float64(len(r.took)))
+			if r.messages > 0 {
+				gathered = append(gathered, float64(len(r.took))/float64(r.messages))
+			}
+		}
+		perMessage, ofBroker, hits := "–", "–", "–"
+		if c.hits > 0 {
+			perMessage, ofBroker, hits = short(median(gathered)), short(median(broker)), boot.Thousands(median(c.rates())*float64(c.hits))
+		}
+		rows = append(rows, cellsOf(c.name, strconv.Itoa(c.clients), spread(c.rates()), of, hits, percentile(took, 50).String(), percentile(took, 99).String(), short(median(cpu)), ofBroker, perMessage))
+	}
+	return rows
+}

@@ -1,0 +1,180 @@
+// Package clients_test generates a client from the OpenAPI document, and asks with it.
+package clients_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// ogenModule makes the generator the only requirement of a module: the versions
+// of what generated clients need are those that the generator has.
+const ogenModule = "module clients\n\ngo 1.26\n\nrequire github.com/ogen-go/ogen v1.24.0\n"
+
+const limits = `limits:
+  - {name: login, window: 1h, max: 2, policy: log}
+  - {name: once, window: 1h, max: 1}
+  - {name: route, window: 1h, max: 1, key: "{method} {path}"}
+`
+
+// A client is generated from both documents. A program that asks with it every operation of a
+// running query, and errors too, gets what the API answers.
+func TestGeneratedClientAsks(t *testing.T) {
+	if os.Getenv("TEST_OGEN") == "" {
+		t.Skip("SKIPPED: no client is generated without TEST_OGEN=true: it fetches the generator and compiles for a minute")
+	}
+	t.Parallel()
+	query := counted(t)
+	m := module{t, t.TempDir()}
+	m.write("go.mod", []byte(ogenModule))
+	document := m.generate(query, "openapi", "client")
+	m.generate(query, "openapi-3.0", "client30")
+	m.same("client", "client30")
+	for _, file := range []string{"asks.go", "recorder.go"} {
+		source, err := os.ReadFile(filepath.Join("testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.write(file, source)
+	}
+	asked := m.run("run", ".", query, "secret")
+	for _, operation := range operations(t, document) {
+		if !strings.Contains("\n"+asked, "\n"+operation+" 20") {
+			t.Errorf("no question to %s was answered: add one to testdata/asks.go", operation)
+		}
+	}
+	for _, want := range []string{"get-total 400", "post-total 400", "post-take 429", "get-authz 429"} {
+		if !strings.Contains(asked, want+"\n") {
+			t.Errorf("no %s among the answers:\n%s", want, asked)
+		}
+	}
+}
+
+// The page about clients generates with the version that is tried here.
+func TestPageNamesTheGenerator(t *testing.T) {
+	page, err := os.ReadFile("../../docs/clients.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := strings.TrimSpace(ogenModule[strings.LastIndexByte(strings.TrimSpace(ogenModule), ' '):])
+	if !bytes.Contains(page, []byte("github.com/ogen-go/ogen@"+version+"\n")) {
+		t.Errorf("docs/clients.md does not name ogen %s", version)
+	}
+}
+
+// counted starts a query that knows some hits and a reject, and has tokens and limits.
+func counted(t *testing.T) (address string) {
+	t.Helper()
+	nats, redis := stack.NATS(t), stack.Redis(t)
+	stack.Ingest(t, nats, redis)
+	file := filepath.Join(t.TempDir(), "limits.yml")
+	if err := os.WriteFile(file, []byte(limits), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_LIMITS_FILE="+file, "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s", "QUERY_TOKENS=secret")
+	hits := fmt.Sprintf(`[{"key":"checkout","n":7},{"key":"/cart","n":2},{"key":"old","ts":%d},{"key":"bad","n":0}]`, time.Now().Add(-2*time.Hour).UnixMilli())
+	if _, err := nats.JetStream().Publish(t.Context(), "hits.x", []byte(hits)); err != nil {
+		t.Fatal(err)
+	}
+	open := stack.Query(t, redis, "NATS_URL="+nats.URL())
+	stack.Eventually(t, time.Minute, "all hits to be counted", func() (bool, string) { // shards advance one by one
+		answer, err := stack.FetchTotals(open.URL(), url.Values{"key": {"checkout", "/cart", "old"}, "window": {"24h"}})
+		return err == nil && !slices.ContainsFunc(answer.Totals, func(c stack.Total) bool { return c.Total == 0 }), fmt.Sprint(answer, err)
+	})
+	stack.Eventually(t, time.Minute, "the reject", func() (bool, string) {
+		status, body, err := stack.Do(http.MethodGet, open.URL()+"/v1/rejects", nil)
+		return status == http.StatusOK && bytes.Contains(body, []byte("bad_count")), fmt.Sprint(status, string(body), err)
+	})
+	return query.URL()
+}
+
+// module is a Go module of its own, in a directory of the test.
+type module struct {
+	t   *testing.T
+	dir string
+}
+
+func (m module) write(name string, data []byte) {
+	m.t.Helper()
+	if err := os.WriteFile(filepath.Join(m.dir, name), data, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// run runs the go command in the module.
+func (m module) run(args ...string) (printed string) {
+	m.t.Helper()
+	cmd := exec.CommandContext(m.t.Context(), "go", args...)
+	cmd.Dir, cmd.Env = m.dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if err != nil || strings.Contains(errs.String(), "skipp") { // ogen leaves out what it cannot read
+		m.t.Fatalf("go %v: %v\n%s%s", args, err, &out, &errs)
+	}
+	return out.String()
+}
+
+// generate makes the client of a document, in a package of its own.
+func (m module) generate(query, name, target string) (document []byte) {
+	m.t.Helper()
+	status, document, err := stack.Do(http.MethodGet, query+"/"+name+".json", nil)
+	if err != nil || status != http.StatusOK {
+		m.t.Fatalf("%s.json: %d %v", name, status, err)
+	}
+	m.write(name+".json", document)
+	m.run("run", "github.com/ogen-go/ogen/cmd/ogen", "--target", target, "--package", "client", name+".json")
+	return document
+}
+
+// same: two clients have the same source. What is compiled and asked with is one of them.
+func (m module) same(a, b string) {
+	m.t.Helper()
+	files, err := filepath.Glob(filepath.Join(m.dir, a, "*.go"))
+	if err != nil || len(files) == 0 {
+		m.t.Fatalf("the client %s has %d files: %v", a, len(files), err)
+	}
+	for _, path := range files {
+		one, err := os.ReadFile(path)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		other, err := os.ReadFile(filepath.Join(m.dir, b, filepath.Base(path)))
+		if err != nil || !bytes.Equal(one, other) {
+			m.t.Errorf("%s differs between the clients of the two documents: %v", filepath.Base(path), err)
+		}
+	}
+}
+
+// operations are the names of the operations in a document.
+func operations(t *testing.T, document []byte) (names []string) {
+	t.Helper()
+	var d struct {
+		Paths map[string]map[string]struct{ OperationID string }
+	}
+	if err := json.Unmarshal(document, &d); err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range d.Paths {
+		for _, operation := range item {
+			names = append(names, operation.OperationID)
+		}
+	}
+	if len(names) < 15 {
+		t.Fatalf("the document has only the operations %v", names)
+	}
+	return names
+}

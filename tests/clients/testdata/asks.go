@@ -1,0 +1,150 @@
+// The program asks every operation of the API through the generated client, and compares what the client
+// made of each answer with the bytes that came. It prints the operation of each question that went well.
+//
+//	asks URL TOKEN
+//
+// The test copies it into a module beside the client. It knows the counters and limits of that test.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"clients/client"
+)
+
+type token string
+
+func (t token) Bearer(context.Context, client.OperationName) (client.Bearer, error) {
+	return client.Bearer{Token: string(t)}, nil
+}
+
+// question is what one operation is asked, and the status that must come.
+type question struct {
+	operation string
+	status    int
+	ask       func(context.Context, *client.Client) (any, error)
+}
+
+// of makes a question of a method that takes a value.
+func of[V, R any](operation string, status int, method func(*client.Client, context.Context, V) (R, error), value V) question {
+	return question{operation, status, func(ctx context.Context, c *client.Client) (any, error) { return method(c, ctx, value) }}
+}
+
+// plain makes a question of a method that takes nothing.
+func plain[R any](operation string, method func(*client.Client, context.Context) (R, error)) question {
+	return question{operation, http.StatusOK, func(ctx context.Context, c *client.Client) (any, error) { return method(c, ctx) }}
+}
+
+var (
+	text   = client.NewOptString
+	number = client.NewOptInt
+)
+
+func questions(now time.Time) []question {
+	hourAgo := now.Add(-time.Hour)
+	both := []string{"checkout", "/cart"}
+	return []question{
+		of("get-total", 200, (*client.Client).GetTotal, client.GetTotalParams{Key: both, Window: []string{"1h", "24h"}}),
+		of("get-total", 200, (*client.Client).GetTotal, client.GetTotalParams{
+			Key: both, Window: []string{"1h"}, At: client.NewOptGetTotalAt(client.NewInt64GetTotalAt(now.UnixMilli())),
+		}),
+		of("get-total", 200, (*client.Client).GetTotal, client.GetTotalParams{
+			Key: both, From: client.NewOptGetTotalFrom(client.NewStringGetTotalFrom(hourAgo.Format(time.RFC3339))),
+		}),
+		of("get-total", 200, (*client.Client).GetTotal, client.GetTotalParams{
+			Key: both, Window: []string{"today", "week"}, Tz: text("Europe/Berlin"), Explain: text("1"),
+		}),
+		of("get-total", 200, (*client.Client).GetTotal, client.GetTotalParams{Window: []string{"1h"}, Prefix: text("c"), Group: number(1)}),
+		of("get-total", 400, (*client.Client).GetTotal, client.GetTotalParams{Key: both, Window: []string{"24"}}),
+		of("post-total", 200, (*client.Client).PostTotal, &client.TotalBody{Keys: both, Windows: []string{"1h"}}),
+		of("post-total", 200, (*client.Client).PostTotal, &client.TotalBody{Prefix: text("c"), Group: number(1), Explain: text("1"), Windows: []string{"1h"}}),
+		of("post-total", 400, (*client.Client).PostTotal, &client.TotalBody{Keys: []string{""}, Windows: []string{"1h"}}),
+		of("get-series", 200, (*client.Client).GetSeries, client.GetSeriesParams{Key: both[:1], Step: text("5m")}),
+		of("get-series", 200, (*client.Client).GetSeries, client.GetSeriesParams{
+			Key: both, From: client.NewOptGetSeriesFrom(client.NewInt64GetSeriesFrom(hourAgo.UnixMilli())),
+		}),
+		of("get-series", 200, (*client.Client).GetSeries, client.GetSeriesParams{Key: both, Format: text("csv")}),
+		of("get-series", 200, (*client.Client).GetSeries, client.GetSeriesParams{Key: both, Format: text("svg")}),
+		of("get-series", 400, (*client.Client).GetSeries, client.GetSeriesParams{Key: both, Step: text("0m")}),
+		of("get-top", 200, (*client.Client).GetTop, client.GetTopParams{Window: "1h", Limit: number(3)}),
+		of("get-top", 400, (*client.Client).GetTop, client.GetTopParams{Window: "1h", Limit: number(-1)}),
+		of("get-counters", 200, (*client.Client).GetCounters, client.GetCountersParams{Limit: number(2)}), // with next
+		of("get-counters", 200, (*client.Client).GetCounters, client.GetCountersParams{Prefix: text("nobody")}),
+		of("get-counters", 400, (*client.Client).GetCounters, client.GetCountersParams{Limit: number(-1)}),
+		of("get-live", 200, (*client.Client).GetLive, client.GetLiveParams{Key: both, Window: []string{"1h"}}),
+		of("get-live", 400, (*client.Client).GetLive, client.GetLiveParams{Key: both, Window: []string{"0h"}}),
+		plain("get-streams", (*client.Client).GetStreams),
+		of("get-rejects", 200, (*client.Client).GetRejects, client.GetRejectsParams{}),
+		of("get-rejects", 400, (*client.Client).GetRejects, client.GetRejectsParams{Limit: number(1000)}),
+		of("get-probe", 200, (*client.Client).GetProbe, client.GetProbeParams{Key: both, Window: []string{"1h"}}),
+		of("get-probe", 400, (*client.Client).GetProbe, client.GetProbeParams{Key: both, Top: number(3), Window: []string{"1h"}}),
+		of("post-take", 200, (*client.Client).PostTake, &client.TakeBody{Limit: text("login"), Key: text("alice")}),
+		of("post-take", 200, (*client.Client).PostTake, &client.TakeBody{Take: []client.TakeItem{
+			{Limit: text("login"), Key: text("bob")}, {Window: text("1h"), Max: number(10), Key: text("bob"), N: number(3)},
+		}}),
+		of("post-take", 429, (*client.Client).PostTake, &client.TakeBody{Limit: text("login"), Key: text("alice"), N: number(2)}),
+		of("post-take", 400, (*client.Client).PostTake, &client.TakeBody{Limit: text("nobody"), Key: text("alice")}),
+		of("get-limit", 200, (*client.Client).GetLimit, client.GetLimitParams{Limit: text("login"), Key: text("alice")}),
+		of("get-limit", 200, (*client.Client).GetLimit, client.GetLimitParams{Key: text("checkout"), Window: text("1h"), Max: number(5)}),
+		of("get-limit", 400, (*client.Client).GetLimit, client.GetLimitParams{Key: text("alice")}),
+		of("delete-limit", 204, (*client.Client).DeleteLimit, client.DeleteLimitParams{Limit: text("login"), Key: text("alice")}),
+		of("delete-limit", 400, (*client.Client).DeleteLimit, client.DeleteLimitParams{Limit: text("login")}),
+		of("get-authz", 200, (*client.Client).GetAuthz, client.GetAuthzParams{Limit: []string{"once"}, KeyHeader: text("User-Agent")}),
+		of("get-authz", 429, (*client.Client).GetAuthz, client.GetAuthzParams{Limit: []string{"once"}, KeyHeader: text("User-Agent")}),
+		of("get-authz", 400, (*client.Client).GetAuthz, client.GetAuthzParams{Limit: []string{"once"}}),
+		of("get-authz-path", 200, (*client.Client).GetAuthzPath, client.GetAuthzPathParams{Limit: "route"}),
+		of("get-authz-path", 429, (*client.Client).GetAuthzPath, client.GetAuthzPathParams{Limit: "route"}),
+		plain("get-health", (*client.Client).GetHealth),
+		plain("get-ready", (*client.Client).GetReady),
+		plain("get-metrics", (*client.Client).GetMetrics),
+	}
+}
+
+func main() {
+	log.SetFlags(0)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	r := &recorder{}
+	c, err := client.NewClient(os.Args[1], token(os.Args[2]), client.WithClient(&http.Client{Transport: r}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	bad := 0
+	for i, q := range questions(time.Now()) {
+		answer, err := q.ask(ctx, c)
+		if err == nil {
+			err = r.compare(q.status, answer)
+		}
+		if err != nil {
+			log.Printf("question %d, %s: %v\nit was answered with %d %s", i+1, q.operation, err, r.status, r.body)
+			bad++
+			continue
+		}
+		fmt.Println(q.operation, q.status)
+	}
+	if bad > 0 {
+		log.Fatalf("%d answers are wrong", bad)
+	}
+
+	// What a program does with an answer: it asks for its type.
+	answer, err := c.GetTotal(ctx, client.GetTotalParams{Key: []string{"checkout"}, Window: []string{"1h"}})
+	total, ok := answer.(*client.TotalAnswerHeaders)
+	if err != nil || !ok || len(total.Response.Totals) != 1 || total.Response.Totals[0].Total != 7 {
+		log.Fatalf("the total of checkout: %+v %v", answer, err)
+	}
+	stranger, err := client.NewClient(os.Args[1], token("wrong"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	answer, err = stranger.GetTotal(ctx, client.GetTotalParams{Key: []string{"checkout"}, Window: []string{"1h"}})
+	refused, ok := answer.(*client.ProblemHeaders)
+	if err != nil || !ok || !strings.Contains(refused.Response.Detail, "QUERY_TOKENS") {
+		log.Fatalf("with a wrong token: %T %+v %v", answer, answer, err)
+	}
+}

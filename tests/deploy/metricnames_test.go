@@ -1,0 +1,134 @@
+package deploy_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+var (
+	ourMetric  = regexp.MustCompile(`\btallyroll_[a-z_]+`)
+	sampleName = regexp.MustCompile(`(?m)^(tallyroll_[a-z_]+)[{ ]`)
+	familyType = regexp.MustCompile(`(?m)^# TYPE (tallyroll_[a-z_]+) (\w+)$`)
+)
+
+// runningMetrics is what ingest, query, collect and /probe tell, by name, when all of them have had something to do.
+func runningMetrics(t *testing.T) map[string]string {
+	t.Helper()
+	nats, redis := stack.NATS(t), stack.Redis(t)
+	rules := filepath.Join(t.TempDir(), "rules.yaml") // some metrics tell of rules alone
+	if err := os.WriteFile(rules, []byte("- {stream: ORDERS, subject: orders.>, count: [{key: orders}]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ingest := stack.Ingest(t, nats, redis, "INGEST_RULES="+rules)
+	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_TAKE=any")
+	promql := stack.PromQL(t, redis)
+	collect := stack.Collect(t, nats)
+	js, err := jetstream.New(nats.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{"", "not JSON"} {
+		if _, err := js.Publish(t.Context(), "hits.checkout", []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stack.EventuallyTotal(t, time.Minute, query.URL(), "checkout", "1h", 1)
+	if status, body, err := stack.Do(http.MethodPost, query.URL()+"/v1/take", map[string]any{"key": "a", "window": "1m", "max": 1}); err != nil || status != http.StatusOK {
+		t.Fatal(status, string(body), err)
+	}
+	if status, body, err := stack.Do(http.MethodPost, collect.URL()+"/v1/hits", map[string]any{"key": "a"}); err != nil || status != http.StatusAccepted {
+		t.Fatal(status, string(body), err)
+	}
+	addresses := map[string]string{
+		"collect": collect.URL() + "/metrics",
+		"promql":  promql.URL() + "/metrics",
+		"ingest":  ingest.URL() + "/metrics", "query": query.URL() + "/metrics", "probe": query.URL() + "/probe?key=checkout&window=1h",
+	}
+	out := make(map[string]string)
+	stack.Eventually(t, time.Minute, "the gauges of both clocks, and of the streams", func() (bool, string) {
+		for name, address := range addresses {
+			status, body, err := stack.Do(http.MethodGet, address, nil)
+			if err != nil || status != http.StatusOK {
+				return false, fmt.Sprint(name, status, string(body), err)
+			}
+			out[name] = string(body)
+		}
+		return strings.Contains(out["promql"], "tallyroll_promql_request_seconds_count{") && strings.Contains(out["ingest"], `clock="nats"`) && strings.Contains(out["ingest"], `clock="redis"`) &&
+			strings.Contains(out["ingest"], "tallyroll_ingest_lag_seconds{") && strings.Contains(out["query"], "tallyroll_stream_owned{"), out["ingest"]
+	})
+	return out
+}
+
+// promqlMetric is of the program promql, which has a module and tests of its own.
+const promqlMetric = "tallyroll_hits"
+
+// Every metric that an alert or a dashboard asks for is told by the programs; docs/metrics.md describes all of them,
+// and no other.
+func TestNamedMetricsExist(t *testing.T) {
+	t.Parallel()
+	samples, families := make(map[string]bool), make(map[string]string)
+	for _, text := range runningMetrics(t) {
+		for _, m := range sampleName.FindAllStringSubmatch(text, -1) {
+			samples[m[1]] = true
+		}
+		for _, m := range familyType.FindAllStringSubmatch(text, -1) {
+			families[m[1]] = m[2]
+		}
+	}
+	if len(families) < 30 {
+		t.Errorf("only %d metrics: %v", len(families), families)
+	}
+	named := 0
+	exist := func(where, expr string) {
+		t.Helper()
+		for _, name := range ourMetric.FindAllString(expr, -1) {
+			named++
+			if !samples[name] {
+				t.Errorf("%s names %s, which no program has", where, name)
+			}
+		}
+	}
+	for _, a := range alerts(t) {
+		exist(a.Alert, a.Expr)
+	}
+	for _, d := range dashboards(t) {
+		for _, q := range d.targets() {
+			if q.Datasource.UID == "prometheus" {
+				exist(d.Title, q.Expr)
+			}
+		}
+	}
+	if named < 40 {
+		t.Errorf("only %d names were looked up", named)
+	}
+
+	described := make(map[string]string)
+	for _, m := range regexp.MustCompile("(?m)^\\| `(tallyroll_[a-z_]+)` \\| (\\w+) \\|").FindAllStringSubmatch(read(t, filepath.Join(root(t), "docs/metrics.md")), -1) {
+		described[m[1]] = m[2]
+	}
+	delete(described, promqlMetric)
+	if !maps.Equal(described, families) {
+		for _, name := range slices.Sorted(maps.Keys(families)) {
+			if described[name] != families[name] {
+				t.Errorf("docs/metrics.md says of %s that it is a %q, and it is a %s", name, described[name], families[name])
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(described)) {
+			if families[name] == "" {
+				t.Errorf("docs/metrics.md describes %s, which no program has", name)
+			}
+		}
+	}
+}

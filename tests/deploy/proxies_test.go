@@ -1,0 +1,235 @@
+package deploy_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// wide makes the limit of 10 per second one of 10 per hour, which no slow machine can wait out.
+var wide = []string{"- name: per-client\n    window: 1s", "- name: per-client\n    window: 1h"}
+
+func TestProxyPassesAndRefuses(t *testing.T) {
+	forProducts(t, func(t *testing.T, the product) {
+		p := newProxied(t, wide...)
+		p.proxy = the.start(p, the.patient...)
+		for i := range 10 {
+			// What a client claims about itself makes no other client of it.
+			got := p.send(http.MethodPost, "/cart?a=1&b=2", "a body", "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i))
+			if got.status != http.StatusOK || got.body != "POST /cart?a=1&b=2 a body" {
+				t.Fatalf("request %d: %d %s", i, got.status, got.body)
+			}
+		}
+		got := p.send(http.MethodPost, "/cart", "a body", "X-Forwarded-For", "192.0.2.99")
+		if got.status != http.StatusTooManyRequests {
+			t.Fatalf("request 11: %d %s", got.status, got.body)
+		}
+		for name, want := range map[string]string{"Retry-After": "3", "RateLimit": `"per-client";r=0;t=3`, "RateLimit-Policy": `"per-client";q=10;w=3600`} {
+			if values := got.header.Values(name); len(values) != 1 || !strings.HasPrefix(values[0], want) {
+				t.Errorf("the refusal has %s: %q, want %s…", name, values, want)
+			}
+		}
+		if !strings.HasPrefix(got.header.Get("Content-Type"), "application/") || !strings.HasPrefix(got.body, "{") {
+			t.Errorf("the refusal is %s: %s", got.header.Get("Content-Type"), got.body)
+		}
+		if n := p.served.Load(); n != 10 {
+			t.Errorf("%d requests have reached the service", n)
+		}
+		if logs := p.proxy.Logs(); strings.Contains(logs, "[error]") || strings.Contains(logs, `"level":"error"`) {
+			t.Error("a refusal is an error in the log of the proxy")
+		}
+		// /login has limits of its own.
+		for i, want := range []int{200, 200, 200, 200, 200, 429, 429} {
+			got := p.send(http.MethodPost, "/login", "")
+			if got.status != want {
+				t.Errorf("login %d: %d %s", i, got.status, got.body)
+			}
+		}
+	})
+}
+
+// The key can be a header, as the comments of the examples say.
+func TestProxyLimitsAnAPIKey(t *testing.T) {
+	forProducts(t, func(t *testing.T, the product) {
+		p := newProxied(t, wide...)
+		p.proxy = the.start(p, append(the.patient, the.byHeader...)...)
+		for i, want := range []int{200, 200, 200, 200, 200, 200, 200, 200, 200, 200, 429} {
+			got := p.send(http.MethodGet, "/", "", "X-Api-Key", "k1")
+			if got.status != want {
+				t.Errorf("request %d: %d %s", i, got.status, got.body)
+			}
+		}
+		got := p.send(http.MethodGet, "/", "", "X-Api-Key", "k2")
+		if got.status != http.StatusOK {
+			t.Errorf("another key: %d %s", got.status, got.body)
+		}
+		got = p.send(http.MethodGet, "/", "")
+		if got.status != http.StatusBadRequest {
+			t.Errorf("no key: %d %s", got.status, got.body)
+		}
+	})
+}
+
+// What the service itself answers goes to the client as it is.
+func TestProxyLeavesTheServiceAlone(t *testing.T) {
+	forProducts(t, func(t *testing.T, the product) {
+		p := newProxied(t, wide...)
+		p.proxy = the.start(p, the.patient...)
+		for path, want := range map[string]int{"/forbidden": http.StatusForbidden, "/broken": http.StatusInternalServerError} {
+			got := p.send(http.MethodGet, path, "")
+			if got.status != want || !strings.HasPrefix(got.body, "the service's own") || got.header.Get("Retry-After") != "" {
+				t.Errorf("%s: %d %v %s", path, got.status, got.header, got.body)
+			}
+		}
+		p.send(http.MethodGet, "/_limit", "")
+		if n := p.served.Load(); n > 3 {
+			t.Errorf("the service was asked %d times", n)
+		}
+	})
+}
+
+func TestProxyWithoutRedis(t *testing.T) {
+	forProducts(t, func(t *testing.T, the product) {
+		p := newProxied(t, wide...)
+		p.proxy = the.start(p, the.patient...)
+		p.redis.Kill()
+		// per-client is local: the process counts by itself. login is closed.
+		for i := range 11 {
+			want := http.StatusOK
+			if i == 10 {
+				want = http.StatusTooManyRequests
+			}
+			got := p.send(http.MethodGet, "/", "")
+			if got.status != want {
+				t.Errorf("request %d without Redis: %d %s, want %d", i, got.status, got.body, want)
+			}
+		}
+		got := p.send(http.MethodGet, "/login", "")
+		if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+			t.Errorf("login without Redis: %d %v %s, want 503", got.status, got.header, got.body)
+		}
+	})
+}
+
+func TestProxyOpensWithoutRedis(t *testing.T) {
+	forProducts(t, func(t *testing.T, the product) {
+		p := newProxied(t, wide[0], wide[1]+"\n    fail: open")
+		p.proxy = the.start(p, the.patient...)
+		p.redis.Kill()
+		for i := range 20 {
+			got := p.send(http.MethodGet, "/", "")
+			if got.status != http.StatusOK {
+				t.Errorf("request %d without Redis: %d %s", i, got.status, got.body)
+			}
+		}
+	})
+}
+
+// Query killed or hanging: the examples let requests through, and can be told to refuse them.
+func TestProxyWithoutQuery(t *testing.T) {
+	forProducts(t, func(t *testing.T, the product) {
+		for want, edits := range map[int][]string{http.StatusOK: nil, http.StatusServiceUnavailable: the.refuse} {
+			for _, how := range []string{"paused", "killed"} {
+				p := newProxied(t, wide...)
+				p.proxy = the.start(p, edits...)
+				if how == "paused" {
+					p.query.Pause()
+				} else {
+					p.query.Kill()
+				}
+				for i := range 12 {
+					got := p.send(http.MethodPost, "/", "a body")
+					if got.status != want {
+						t.Errorf("request %d with query %s: %d %s, want %d", i, how, got.status, got.body, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// A load of 100 per second is let through at 10 per second. LOAD says for how long (make proxies: 30s).
+func TestProxyUnderLoad(t *testing.T) {
+	const perSecond = 100
+	length, tolerance := 4*time.Second, 4.0 // one burst of 10 more or less matters in a short time
+	if load := os.Getenv("LOAD"); load != "" {
+		var err error
+		length, err = time.ParseDuration(load)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if length >= 30*time.Second {
+			tolerance = 1
+		}
+	}
+	forProducts(t, func(t *testing.T, the product) {
+		for _, policy := range []string{"cells", "log"} {
+			t.Run(policy, func(t *testing.T) {
+				t.Parallel()
+				p := newProxied(t, "window: 1s\n    max: 10\n", "window: 1s\n    max: 10\n    policy: "+policy+"\n")
+				p.proxy = the.start(p, the.patient...)
+				began := time.Now()
+				passed, refused := p.load(length, perSecond)
+				took := time.Since(began) // longer than asked for on a busy machine
+				rate := float64(passed) / took.Seconds()
+				t.Logf("%s: %d let through in %v (%.2f per second), %d refused", policy, passed, took, rate, refused)
+				most := 10 + tolerance
+				if p.decidedAlone() {
+					most += 10 // Redis was too slow: the process counted by itself, beside what Redis had counted
+				}
+				if rate < 10-tolerance || rate > most || passed != p.served.Load() {
+					t.Errorf("%.2f per second, %d of which reached the service; want %v to %v", rate, p.served.Load(), 10-tolerance, most)
+				}
+			})
+		}
+	})
+}
+
+var decidedLocally = regexp.MustCompile(`tallyroll_limit_decisions_total\{[^}]*source="local"[^}]*\} [1-9]`)
+
+// decidedAlone reports whether query made a decision without Redis.
+func (p *proxied) decidedAlone() bool {
+	p.t.Helper()
+	_, body, err := stack.Do(http.MethodGet, p.query.URL()+"/metrics", nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return decidedLocally.Match(body)
+}
+
+// load sends requests at a rate, whether the earlier ones have been answered or not.
+func (p *proxied) load(length time.Duration, perSecond int) (passed, refused int64) {
+	// After a burst into one cell, the wait is the window and that cell: more than a second.
+	waits := []string{"1", "2"}
+	var wait sync.WaitGroup
+	var ok, no atomic.Int64
+	ticker := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer ticker.Stop()
+	for range int(length.Seconds() * float64(perSecond)) {
+		<-ticker.C
+		wait.Go(func() {
+			got, err := p.trySend(http.MethodGet, "/", "")
+			switch {
+			case err != nil:
+				p.t.Error(err)
+			case got.status == http.StatusOK:
+				ok.Add(1)
+			case got.status == http.StatusTooManyRequests && slices.Contains(waits, got.header.Get("Retry-After")):
+				no.Add(1)
+			default:
+				p.t.Errorf("%d %v %s", got.status, got.header, got.body)
+			}
+		})
+	}
+	wait.Wait()
+	return ok.Load(), no.Load()
+}

@@ -1,0 +1,145 @@
+package docs_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tallyroll/tests/stack"
+)
+
+const limitsPage = "../../docs/limits.md"
+
+// The examples run one after the other on the same servers, with the settings that the page names.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	page := readPage(t, limitsPage)
+	start := regexp.MustCompile(`(?m)^    (QUERY_LIMITS_FILE=\S+) (QUERY_TRUSTED_PROXIES=\S+) make run$`).FindStringSubmatch(page)
+	if start == nil {
+		t.Fatal("the page does not say how to start")
+	}
+	file := strings.Replace(start[1], "=deploy", "="+absolute(t, "../../deploy"), 1)
+	nats, redis := stack.NATS(t), stack.Redis(t)
+	stack.Ingest(t, nats, redis)
+	query := stack.Query(t, redis, file, start[2], "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s") // make run sets any
+	ran := 0
+	for _, e := range examples(t, limitsPage) {
+		if e.language == "yaml" {
+			path := filepath.Join(t.TempDir(), "limits.yml")
+			if err := os.WriteFile(path, []byte(e.code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			stack.Query(t, redis, "QUERY_LIMITS_FILE="+path)
+			continue
+		}
+		t.Run(fmt.Sprintf("%s at line %d", e.language, e.line), func(t *testing.T) {
+			ran++
+			if e.prints == nil {
+				t.Error("the example does not say what it prints")
+			}
+			e.run(t, t.TempDir(), "Q="+query.URL())
+		})
+	}
+	if ran < 10 {
+		t.Errorf("only %d examples were run", ran)
+	}
+}
+
+func readPage(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	out, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// rightsOn are the lines of a page that say what a Redis user may do.
+func rightsOn(t *testing.T, path string) []string {
+	t.Helper()
+	return regexp.MustCompile(`(?m)^resetchannels .*$`).FindAllString(readPage(t, path), -1)
+}
+
+// redisAs is a Redis with a user who has these rights and no other.
+type redisAs struct {
+	server *stack.RedisServer
+	user   string
+}
+
+func (r redisAs) URL() string { return "redis://" + r.user + ":s3cret@" + r.server.Addr() + "/0" }
+
+func newUser(t *testing.T, server *stack.RedisServer, name, rights string) redisAs {
+	t.Helper()
+	args := []any{"acl", "setuser", name, "reset", "on", ">s3cret"}
+	for word := range strings.FieldsSeq(rights) {
+		args = append(args, word)
+	}
+	if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return redisAs{server, name}
+}
+
+// The rights that the pages name are enough for what the pages say.
+func TestRightsForLimits(t *testing.T) {
+	t.Parallel()
+	onPage, common := rightsOn(t, limitsPage), rightsOn(t, "../../docs/delivery.md")
+	if len(onPage) != 2 || len(common) != 1 {
+		t.Fatalf("the pages have the lines %q and %q", onPage, common)
+	}
+	redis := stack.Redis(t)
+	stack.Ingest(t, stack.NATS(t), redis)
+	limits := "QUERY_LIMITS_FILE=" + absolute(t, "../../deploy/examples/limits.yml")
+	start := func(name, rights string) *stack.Service {
+		return stack.Query(t, newUser(t, redis, name, rights), limits, "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s")
+	}
+	answersTotals := func(query *stack.Service) {
+		t.Helper()
+		if total, _, err := stack.FetchTotal(query.URL(), "a", "1h"); err != nil || total.Total != 0 {
+			t.Errorf("total: %+v %v", total, err)
+		}
+	}
+	for name, rights := range map[string]string{"limits": onPage[0], "both": common[0] + " +eval +evalsha"} {
+		query := start(name, rights)
+		answersTotals(query)
+		for _, policy := range []string{"cells", "log", "stream"} {
+			// Redis forgets scripts if it is restarted: the first take sends it again.
+			if err := redis.Client().ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			body := map[string]any{"key": name, "window": "1h", "max": 10, "policy": policy}
+			for _, step := range []struct{ n, status, remaining int }{
+				{4, 200, 6}, {6, 200, 0}, {1, 429, 0}, {-3, 200, 3}, {-100, 200, 10}, {-1, 200, 10}, {10, 200, 0},
+			} {
+				body["n"] = step.n
+				status, answer, err := stack.Do(http.MethodPost, query.URL()+"/v1/take", body)
+				if err != nil || status != step.status || !strings.Contains(string(answer), fmt.Sprintf(`"remaining":%d,`, step.remaining)) || strings.Contains(string(answer), `"local"`) {
+					t.Errorf("%s, %s: a take of %d: %d %s %v", name, policy, step.n, status, answer, err)
+				}
+			}
+			reset := fmt.Sprintf("%s/v1/limit?key=%s&window=1h&policy=%s", query.URL(), name, policy)
+			if status, answer, err := stack.Do(http.MethodDelete, reset, nil); err != nil || status >= 300 {
+				t.Errorf("%s, %s: reset: %d %s %v", name, policy, status, answer, err)
+			}
+		}
+	}
+	query := start("reads", onPage[1])
+	answersTotals(query)
+	status, answer, err := stack.Do(http.MethodPost, query.URL()+"/v1/take", map[string]any{"limit": "login", "key": "a"})
+	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(string(answer), "right") {
+		t.Errorf("a take of a user who may only read: %d %s %v", status, answer, err)
+	}
+}

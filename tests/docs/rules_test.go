@@ -1,0 +1,83 @@
+package docs_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tallyroll/internal/hit"
+	"tallyroll/tests/stack"
+)
+
+const rulesPage = "../../docs/rules.md"
+
+var nowTime = regexp.MustCompile(`\t20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`)
+
+// Every rules file of the page is tried as the page does, and prints what the page says. TIME stands for the
+// time of the test.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	ingest := stack.Build(t, "ingest")
+	file, ran := "", 0
+	all := examples(t, rulesPage)
+	for i, e := range all {
+		switch e.language {
+		case "yaml":
+			file = e.code
+			continue
+		case "text":
+			continue
+		}
+		t.Run(fmt.Sprintf("line %d", e.line), func(t *testing.T) {
+			if i+1 == len(all) || all[i+1].language != "text" {
+				t.Fatal("the page does not say what it prints")
+			}
+			ran++
+			dir := t.TempDir()
+			err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(file), 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			command := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(e.code, "bin/ingest", ingest))
+			command.Dir = dir
+			var said bytes.Buffer
+			command.Stderr = &said
+			out, err := command.Output()
+			if err != nil || said.Len() > 0 {
+				t.Fatalf("%v: %s%s", err, out, &said)
+			}
+			want := all[i+1].code
+			got := string(out)
+			if strings.Contains(want, "TIME") {
+				got = nowTime.ReplaceAllString(got, "\tTIME")
+			}
+			if got != want {
+				t.Errorf("it printed\n%swant\n%s", got, want)
+			}
+		})
+	}
+	if ran < 7 {
+		t.Errorf("only %d examples were run", ran)
+	}
+}
+
+// The pages explain every reason of a reject.
+func TestReasonsAreExplained(t *testing.T) {
+	rows := table(t, referencePage, "### Reasons")
+	for i, reason := range hit.Reasons {
+		if len(rows) != len(hit.Reasons) || rows[i][0] != string(reason) {
+			t.Errorf("the table of reasons has %d rows; row %d is not about %s", len(rows), i, reason)
+		}
+	}
+	page := readPage(t, rulesPage)
+	for _, reason := range hit.Reasons {
+		if !strings.Contains(page, "`"+string(reason)+"`") {
+			t.Errorf("%s does not say %s", rulesPage, reason)
+		}
+	}
+}

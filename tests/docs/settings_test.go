@@ -1,0 +1,141 @@
+package docs_test
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"tallyroll/tests/stack"
+)
+
+const referencePage = "../../docs/reference.md"
+
+var (
+	variableHelp = regexp.MustCompile(`(?m)^  ([A-Z][A-Z_]+) +(\S+)  `)
+	flagHelp     = regexp.MustCompile(`(?m)^  (--[a-z-]+)(?: [a-z]+)? +(\S+)  `)
+	goFlagHelp   = regexp.MustCompile(`(?m)^  (-[a-z-]+)\b`)
+)
+
+// helpOf is what a program prints.
+func helpOf(t *testing.T, program string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), stack.Build(t, program), "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s --help: %v\n%s", program, err, out)
+	}
+	return string(out)
+}
+
+// defaults are the settings and their defaults that a pattern finds in a program's help.
+func defaults(help string, pattern *regexp.Regexp) map[string]string {
+	out := make(map[string]string)
+	for _, m := range pattern.FindAllStringSubmatch(help, -1) {
+		out[m[1]] = m[2]
+	}
+	return out
+}
+
+// table is the rows of the first table below a heading of a page, without markup, and without its head.
+func table(t *testing.T, path, heading string) (rows [][]string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, below, found := strings.Cut(string(text), "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("%s has no heading %q", path, heading)
+	}
+	for line := range strings.Lines(below) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "|") {
+			if len(rows) > 0 {
+				break
+			}
+			continue
+		}
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		for i, cell := range cells {
+			cells[i] = strings.ReplaceAll(strings.TrimSpace(cell), "`", "")
+		}
+		rows = append(rows, cells)
+	}
+	if len(rows) < 3 {
+		t.Fatalf("%s has no table below %q", path, heading)
+	}
+	return rows[2:]
+}
+
+// same reports settings that only one side has, and defaults that differ.
+func same(t *testing.T, page, help map[string]string) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(help)) {
+		switch def, described := page[name]; {
+		case !described:
+			t.Errorf("docs/reference.md does not describe %s", name)
+		case def != help[name]:
+			t.Errorf("docs/reference.md gives %s the default %s, --help %s", name, def, help[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(page)) {
+		if _, there := help[name]; !there {
+			t.Errorf("docs/reference.md describes %s, which --help does not", name)
+		}
+	}
+}
+
+// The reference has every setting of every program, with its default, and no other.
+func TestReferenceHasTheSettings(t *testing.T) {
+	common := table(t, referencePage, "### Connections and logs")
+	for program, own := range map[string]string{
+		"ingest": "### Settings of ingest", "query": "### Settings of query", "collect": "### Settings of collect",
+		"promql": "### Settings of promql", "publish": "",
+	} {
+		t.Run(program, func(t *testing.T) {
+			page := make(map[string]string)
+			for _, row := range common {
+				if slices.Contains(strings.Split(row[1], ", "), program) {
+					page[row[0]] = row[2]
+				}
+			}
+			if own != "" {
+				for _, row := range table(t, referencePage, own) {
+					page[row[0]] = row[1]
+				}
+			}
+			same(t, page, defaults(helpOf(t, program), variableHelp))
+		})
+	}
+	for _, row := range common {
+		for program := range strings.SplitSeq(row[1], ", ") {
+			if !slices.Contains([]string{"ingest", "query", "collect", "promql", "publish"}, program) {
+				t.Errorf("%s is said to be used by %q, which is no program", row[0], program)
+			}
+		}
+	}
+}
+
+func TestReferenceHasTheFlags(t *testing.T) {
+	page := make(map[string]string)
+	for _, row := range table(t, referencePage, "### Flags of publish") {
+		page[row[0]] = row[1]
+	}
+	same(t, page, defaults(helpOf(t, "publish"), flagHelp))
+
+	var named, there []string
+	for _, row := range table(t, referencePage, "### Flags of dev") {
+		named = append(named, row[0])
+	}
+	for _, m := range goFlagHelp.FindAllStringSubmatch(helpOf(t, "dev"), -1) {
+		if m[1] != "-version" {
+			there = append(there, m[1])
+		}
+	}
+	if !slices.Equal(named, there) {
+		t.Errorf("docs/reference.md has the flags %v of dev, --help %v", named, there)
+	}
+}

@@ -1,0 +1,248 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tallyroll/tests/stack"
+)
+
+// patient keeps limits from being decided without Redis on a machine with too much to do.
+const patient = "QUERY_TAKE_TIMEOUT=5s"
+
+// decision is what /v1/take and /v1/limit answer.
+type decision struct {
+	Allowed    bool    `json:"allowed"`
+	Certain    bool    `json:"certain"`
+	Remaining  int64   `json:"remaining"`
+	RetryAfter float64 `json:"retry_after"`
+	Limit      string  `json:"limit"`
+	Source     string  `json:"source"`
+	Detail     string  `json:"detail"` // of a problem
+}
+
+// decide sends a request about a limit.
+func decide(t *testing.T, method, url string, body any) (status int, out decision) {
+	t.Helper()
+	status, answer, err := stack.Do(method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(answer, &out); err != nil && status != http.StatusNoContent {
+		t.Fatalf("%s %s answers %d %q: %v", method, url, status, answer, err)
+	}
+	return status, out
+}
+
+// limitsFile is a file of named limits, and the setting that names it.
+func limitsFile(t *testing.T, text string) (path, setting string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "limits.yml")
+	write(t, path, text)
+	return path, "QUERY_LIMITS_FILE=" + path
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTakeDenyRetryGiveBackReset(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"cells", "log", "stream"} {
+		t.Run(policy, func(t *testing.T) {
+			_, setting := limitsFile(t, "limits:\n- {name: short, window: 2s, max: 2, policy: "+policy+"}\n- {name: long, window: 1h, max: 2, policy: "+policy+"}\n")
+			q := stack.Query(t, stack.Redis(t), setting, patient, stack.NoWait) // takes need no worker
+			take := func(limit string, n int) (int, decision) {
+				return decide(t, http.MethodPost, q.URL()+"/v1/take", map[string]any{"limit": limit, "key": "alice", "n": n})
+			}
+			stack.Eventually(t, soon, "a take", func() (bool, string) {
+				status, body, err := stack.Do(http.MethodPost, q.URL()+"/v1/take", map[string]any{"limit": "short", "key": "alice", "n": 2})
+				return err == nil && status == http.StatusOK, string(body)
+			})
+			status, refused := take("short", 1)
+			began := time.Now()
+			if status != http.StatusTooManyRequests || refused.Allowed || refused.RetryAfter <= 0 || refused.RetryAfter > 2.1 {
+				t.Fatalf("status %d: %+v", status, refused)
+			}
+			stack.Eventually(t, soon, "what was refused to be allowed", func() (bool, string) {
+				status, d := take("short", 1)
+				return status == http.StatusOK, d.Source
+			})
+			if took := time.Since(began).Seconds(); took < refused.RetryAfter-0.1 {
+				t.Errorf("allowed after %v s, before the %v s that it was told", took, refused.RetryAfter)
+			}
+
+			take("long", 2)
+			if status, _ := take("long", 1); status != http.StatusTooManyRequests {
+				t.Errorf("status %d", status)
+			}
+			if status, d := take("long", -1); status != http.StatusOK || d.Remaining != 1 {
+				t.Errorf("a give-back: %d %+v", status, d)
+			}
+			if status, _ := take("long", 1); status != http.StatusOK {
+				t.Errorf("after a give-back: status %d", status)
+			}
+			if status, d := decide(t, http.MethodGet, q.URL()+"/v1/limit?limit=long&key=alice", nil); status != http.StatusOK || d.Allowed {
+				t.Errorf("a look: %d %+v", status, d)
+			}
+			if status, _ := decide(t, http.MethodDelete, q.URL()+"/v1/limit?limit=long&key=alice", nil); status != http.StatusNoContent {
+				t.Errorf("a reset: status %d", status)
+			}
+			if status, d := take("long", 1); status != http.StatusOK || d.Remaining != 1 {
+				t.Errorf("after a reset: %d %+v", status, d)
+			}
+		})
+	}
+}
+
+func TestLimitsAreReloaded(t *testing.T) {
+	t.Parallel()
+	file, setting := limitsFile(t, "limits:\n- {name: a, window: 1h, max: 5}\n")
+	q := stack.Query(t, stack.Redis(t), setting, patient, stack.NoWait)
+	remaining := func() int64 {
+		_, d := decide(t, http.MethodGet, q.URL()+"/v1/limit?limit=a&key=k", nil)
+		return d.Remaining
+	}
+	stack.Eventually(t, soon, "an answer", func() (bool, string) {
+		_, _, err := stack.Do(http.MethodGet, q.URL()+"/healthz", nil)
+		return err == nil, ""
+	})
+	if got := remaining(); got != 5 {
+		t.Fatalf("%d remain", got)
+	}
+	write(t, file, "limits:\n- {name: a, window: 1h, max: 7}\n- {name: b, window: 1h, max: 1}\n")
+	q.Signal(syscall.SIGHUP)
+	q.WaitForLog(`"message":"limits reloaded"`)
+	if got := remaining(); got != 7 {
+		t.Errorf("%d remain after a reload", got)
+	}
+	write(t, file, "limits:\n- {name: a, window: 1h, max: 9}\n- {name: b, window: 1x, max: 1}\n")
+	q.Signal(syscall.SIGHUP)
+	q.WaitForLog("limits not reloaded")
+	if logs := q.Logs(); !strings.Contains(logs, file+": line 3: window: ") || strings.Count(logs, `"level":"error"`) != 1 {
+		t.Errorf("the log says %s", logs)
+	}
+	if got := remaining(); got != 7 {
+		t.Errorf("%d remain after a bad file", got)
+	}
+
+	without := stack.Query(t, stack.Redis(t), stack.NoWait)
+	without.WaitForLog(`"message":"started"`)
+	without.Signal(syscall.SIGHUP)
+	without.WaitForLog("nothing to reload")
+	if code := without.Stop(); code != 0 {
+		t.Errorf("without a file, query ends with code %d", code)
+	}
+}
+
+func TestABadLimitsFileAtStart(t *testing.T) {
+	t.Parallel()
+	file, setting := limitsFile(t, "limits:\n- name: a\n  window: 1h\n  max: none\n")
+	code, out := ends(t, "query", nil, setting)
+	if want := "query: QUERY_LIMITS_FILE: " + file + ": line 4: max: "; code != 2 || !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 1 {
+		t.Errorf("query ends with %d and %q; want code 2 and %q", code, out, want)
+	}
+	if code, out := ends(t, "query", nil, setting+".none"); code != 2 || !strings.Contains(out, "QUERY_LIMITS_FILE: ") {
+		t.Errorf("without the file, query ends with %d and %q", code, out)
+	}
+}
+
+// A Redis user who may only read answers all questions but the ones that count.
+func TestAUserWhoMayOnlyRead(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	var user []any
+	for word := range strings.FieldsSeq("acl setuser reader on >s3cret ~tallyroll:* resetchannels -@all +@read +@connection +@transaction -@dangerous +time +info") {
+		user = append(user, word)
+	}
+	if err := s.redis.Client().Do(t.Context(), user...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.send("hits.a", "")
+	q := stack.Query(t, redisAt("redis://reader:s3cret@"+s.redis.Addr()+"/0"), "QUERY_TAKE=any", patient)
+	stack.EventuallyTotal(t, soon, q.URL(), "a", "1h", 1)
+	if status, d := decide(t, http.MethodGet, q.URL()+"/v1/limit?key=a&window=1h&max=1", nil); status != http.StatusOK || d.Allowed {
+		t.Errorf("a look at a counter: %d %+v", status, d)
+	}
+	for range 5 { // it stays as clear, whatever was refused before
+		status, d := decide(t, http.MethodPost, q.URL()+"/v1/take", map[string]any{"key": "a", "window": "1h", "max": 5})
+		if status != http.StatusServiceUnavailable || !strings.Contains(d.Detail, "needs the rights in docs/limits.md") || !strings.Contains(d.Detail, "eval") {
+			t.Errorf("a take: %d %+v", status, d)
+		}
+	}
+	if logs := q.Logs(); strings.Contains(logs, "s3cret") {
+		t.Errorf("the password is in the log: %s", logs)
+	}
+}
+
+func TestFailModes(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	_, setting := limitsFile(t, `limits:
+- {name: open, window: 1h, max: 3, fail: open}
+- {name: closed, window: 1h, max: 3, fail: closed}
+- {name: local, window: 1h, max: 3, fail: local}
+`)
+	q := stack.Query(t, redis, setting, stack.NoWait)
+	key := "before" // one for each outage: what was counted in an earlier one still counts
+	take := func(limit string) (int, decision) {
+		return decide(t, http.MethodPost, q.URL()+"/v1/take", map[string]any{"limit": limit, "key": key})
+	}
+	q.WaitForLog(`"message":"started"`)
+	stack.Eventually(t, soon, "a take", func() (bool, string) { status, d := take("closed"); return status == http.StatusOK, d.Detail })
+	for name, away := range map[string]func(){"killed": redis.Kill, "hanging": redis.Pause} {
+		key = name
+		away()
+		for i := range 5 {
+			if status, d := take("open"); status != http.StatusOK || !d.Allowed || d.Certain || d.Source != "local" {
+				t.Errorf("%s, open: %d %+v", name, status, d)
+			}
+			if status, d := take("closed"); status != http.StatusServiceUnavailable || d.Detail == "" {
+				t.Errorf("%s, closed: %d %+v", name, status, d)
+			}
+			if status, d := take("local"); d.Source != "local" || d.Allowed != (i < 3) || (status == http.StatusOK) != (i < 3) {
+				t.Errorf("%s, local, take %d: %d %+v", name, i, status, d)
+			}
+		}
+		if name == "killed" {
+			redis.Start()
+		} else {
+			redis.Resume()
+		}
+		stack.Eventually(t, soon, "Redis to decide again", func() (bool, string) {
+			status, d := decide(t, http.MethodGet, q.URL()+"/v1/limit?limit=closed&key=k", nil)
+			return status == http.StatusOK && d.Source == "redis", d.Detail
+		})
+	}
+}
+
+func TestTakesOverNATS(t *testing.T) {
+	t.Parallel()
+	nats, redis := stack.NATS(t), stack.Redis(t)
+	_, setting := limitsFile(t, "limits:\n- {name: a, window: 1h, max: 1, policy: log}\n")
+	q := stack.Query(t, redis, setting, "NATS_URL="+nats.URL(), patient, stack.NoWait)
+	q.WaitForLog("answering on NATS")
+	conn := nats.Conn()
+	for _, c := range []struct {
+		subject string
+		allowed bool
+	}{{"limit", true}, {"take", true}, {"limit", false}, {"take", false}} {
+		msg, err := conn.Request("tallyroll."+c.subject, []byte(`{"limit":"a","key":"k"}`), soon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d decision
+		if err := json.Unmarshal(msg.Data, &d); err != nil || d.Allowed != c.allowed || len(msg.Header) > 0 {
+			t.Errorf("%s: %v %s: %v", c.subject, msg.Header, msg.Data, err)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"tallyroll/tests/stack"
+)
+
+// rejectsHeld is how many messages HITS_REJECTED holds.
+func (s *system) rejectsHeld() uint64 {
+	s.t.Helper()
+	stream, err := s.js.Stream(s.t.Context(), "HITS_REJECTED")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return stream.CachedInfo().State.Msgs
+}
+
+// wantLine checks that the last line of a publish begins and goes on as it should.
+func (s *system) wantLine(line, head string, more ...string) {
+	s.t.Helper()
+	last := line[strings.LastIndexByte(strings.TrimSpace(line), '\n')+1:]
+	if !strings.HasPrefix(last, head) {
+		s.t.Errorf("%q does not begin with %q", last, head)
+	}
+	for _, m := range more {
+		if !strings.Contains(last, m) {
+			s.t.Errorf("%q does not say %q", last, m)
+		}
+	}
+}
+
+func TestRejectsAreCountedAfterAll(t *testing.T) {
+	t.Parallel()
+	s := start(t, "INGEST_MAX_HITS=150")
+	now := time.Now()
+	s.wantLine(s.publish(nil, "--from-rejects"), "found 0 rejects, 0 match; sent 0 again in 0 messages in ", "; left 0")
+	old, ahead := now.AddDate(-1, 0, 0).UnixMilli(), now.Add(time.Hour).UnixMilli()
+	s.send("hits.of.subject", fmt.Sprintf("{\"key\":\"late\",\"n\":3,\"ts\":%d}\n{\"ts\":%d}\n{\"key\":\"good\"}", old, old))
+	s.send("hits.x", fmt.Sprintf(`[{"key":"future","n":5,"ts":%d},{"key":""}]`, ahead))
+	var large strings.Builder
+	for range 250 {
+		large.WriteString("{\"key\":\"large\"}\n")
+	}
+	s.send("hits.of.another", large.String()+"{}\n{\"n\":0}\n")
+	s.rejects(5)
+
+	s.wantLine(s.publish(nil, "--from-rejects", "--reason", "future", "--ts", "stored", "--dry-run"), "found 5 rejects, 1 match; would send 1 again; left 0")
+	s.wantLine(s.publish(nil, "--from-rejects", "--reason", "too_late"), "found 5 rejects, 2 match; sent 2 again in 2 messages in ")
+	s.wantLine(s.publish(nil, "--from-rejects", "--stream", "HITS_7"), "found 0 rejects, 0 match; ")
+	held := func(want uint64) {
+		t.Helper()
+		stack.Eventually(t, soon, fmt.Sprintf("%d rejects", want), func() (bool, string) {
+			n := s.rejectsHeld()
+			return n == want, fmt.Sprint(n)
+		})
+	}
+	held(5) // refused again, because nothing has changed
+	s.wantLine(s.publish(nil, "--from-rejects", "--ts", "now"), "found 5 rejects, 5 match; sent 4 again in ", "; left 1: 1 bad_key (would be refused")
+	total := func(key string, want int64) {
+		t.Helper()
+		stack.EventuallyTotal(t, soon, s.query.URL(), key, "24h", want)
+	}
+	total("late", 3)
+	total("of.subject", 1)
+	total("future", 5)
+	total("large", 250)
+	total("of.another", 1)
+	held(2) // bad_key, and the bad hit of the message that was too large
+
+	s.wantLine(s.publish(nil, "--from-rejects", "--ts", "now"), "found 2 rejects, 2 match; sent 0 again in 0 messages in ", "; left 2: ")
+	s.wantLine(s.publish(nil, "--from-rejects", "--reason", "bad_key"), "found 2 rejects, 1 match; sent 1 again in 1 messages in ")
+	held(2)
+
+	// A worker that counts everything again refuses the same hits again; they are sent, and are there already.
+	s.ingest.Stop()
+	stream, err := s.js.Stream(t.Context(), "HITS_REJECTED")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.js.DeleteStream(t.Context(), stream.CachedInfo().Config.Name); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.redis.Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.wantLine(s.publish(nil, "--from-rejects"), "no stream HITS_REJECTED")
+	s.ingest.Start()
+	total("large", 250)
+	s.send("hits.last", "")
+	total("last", 1)
+	again := s.publish(nil, "--from-rejects", "--reason", "too_late,future,too_large", "--ts", "now")
+	// Sent by the first run without --ts, and refused: of these two, too, the first refusal has been sent.
+	s.wantLine(again, "found ", "sent 0 again in ", ", 6 had been sent before; left 0")
+	for key, want := range map[string]int64{"late": 3, "of.subject": 1, "future": 5, "large": 250, "of.another": 1} {
+		total(key, want)
+	}
+}
+
+// redriving is a system with rejects of as many counters, each of which has to count once.
+type redriving struct {
+	*system
+	keys []string
+}
+
+func startRedriving(t *testing.T, n int) redriving {
+	s := redriving{system: start(t)}
+	hits, err := s.js.Stream(t.Context(), "HITS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := hits.CachedInfo().Config
+	config.Duplicates = 100 * time.Millisecond // the least: what the stream remembers of ids must not matter
+	if _, err := s.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().AddDate(-1, 0, 0).UnixMilli()
+	var body strings.Builder
+	for i := range n {
+		key := fmt.Sprintf("k-%d", i)
+		s.keys = append(s.keys, key)
+		fmt.Fprintf(&body, "{\"key\":%q,\"ts\":%d}\n", key, old)
+	}
+	s.send("hits.x", body.String())
+	stack.Eventually(t, soon, "rejects", func() (bool, string) {
+		held := s.rejectsHeld()
+		return held == uint64(n), fmt.Sprint(held)
+	})
+	return s
+}
+
+// begin starts a publish of all rejects.
+func (s redriving) begin(args ...string) (*exec.Cmd, *bytes.Buffer) {
+	s.t.Helper()
+	var out bytes.Buffer
+	cmd := stack.Command(s.t.Context(), s.t, "publish", append([]string{"--from-rejects", "--ts", "now"}, args...), []string{"NATS_URL=" + s.nats.URL()})
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	return cmd, &out
+}
+
+// wantEachOnce checks that all rejects are gone and each has counted once.
+func (s redriving) wantEachOnce() {
+	s.t.Helper()
+	if n := s.rejectsHeld(); n != 0 {
+		s.t.Errorf("HITS_REJECTED still holds %d", n)
+	}
+	s.send("hits.after", "") // when it counts, whatever was sent before it does
+	stack.EventuallyTotal(s.t, soon, s.query.URL(), "after", "24h", 1)
+	answer, err := stack.FetchTotals(s.query.URL(), url.Values{"key": s.keys, "window": {"24h"}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, total := range answer.Totals {
+		if total.Total != 1 {
+			s.t.Errorf("%s counts %d", total.Key, total.Total)
+		}
+	}
+	if len(answer.Totals) != len(s.keys) {
+		s.t.Errorf("%d totals", len(answer.Totals))
+	}
+}
+
+// stored tells of each message that is published again.
+func (s redriving) stored() *nats.Subscription {
+	s.t.Helper()
+	sub, err := s.js.Conn().SubscribeSync("hits.*")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.js.Conn().Flush(); err != nil {
+		s.t.Fatal(err)
+	}
+	return sub
+}
+
+func TestRejectsSentByAKilledPublishCountOnce(t *testing.T) {
+	t.Parallel()
+	s := startRedriving(t, 400)
+	sub := s.stored()
+	for round := range 6 {
+		args := [][]string{nil, {"--rate", "200"}}[round%2]
+		cmd, _ := s.begin(args...)
+		for range 1 + rand.IntN(50) {
+			if _, err := sub.NextMsg(soon); err != nil {
+				break // there are none left
+			}
+		}
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+		t.Logf("round %d: %d rejects are left", round, s.rejectsHeld())
+		for drained := true; drained; {
+			_, err := sub.NextMsg(10 * time.Millisecond)
+			drained = err == nil
+		}
+	}
+	t.Log(s.publish(nil, "--from-rejects", "--ts", "now"))
+	s.wantEachOnce()
+}
+
+func TestRejectsSentByTwoAtOnceCountOnce(t *testing.T) {
+	t.Parallel()
+	s := startRedriving(t, 400)
+	first, out1 := s.begin()
+	second, out2 := s.begin()
+	for _, cmd := range []*exec.Cmd{first, second} {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v: %s%s", err, out1, out2)
+		}
+	}
+	t.Logf("%s%s", out1, out2)
+	s.wantEachOnce()
+}
+
+// A publish that sleeps while another one does all the work does nothing twice when it wakes.
+func TestRejectsSentByAPausedPublishCountOnce(t *testing.T) {
+	t.Parallel()
+	s := startRedriving(t, 400)
+	sub := s.stored()
+	first, out := s.begin("--rate", "100")
+	for range 10 {
+		if _, err := sub.NextMsg(soon); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := first.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(s.publish(nil, "--from-rejects", "--ts", "now"))
+	if err := first.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Wait(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	t.Log(out)
+	s.wantEachOnce()
+}

@@ -1,0 +1,171 @@
+package faults_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tallyroll/internal/limit"
+	"tallyroll/tests/stack"
+)
+
+// These tests are here and not in internal/limit because they need this package's proxy and are as slow and as
+// rough as its other faults: make faults runs all of them with more rounds. They call the limiter and not
+// the program, because only so can they tell a take whose reply was lost from one that was refused.
+
+const (
+	clients   = 50
+	processes = 4
+)
+
+// crowd is fifty clients of several processes who take from one key.
+type crowd struct {
+	t        *testing.T
+	limiters []*limit.Limiter
+	take     limit.Take
+
+	allowed atomic.Int64 // by Redis
+	local   atomic.Int64 // allowed without it
+	unknown atomic.Int64 // no reply: counted or not
+	ended   atomic.Bool
+	running sync.WaitGroup
+}
+
+func newCrowd(t *testing.T, redis stack.Endpoint, n int, timeout time.Duration, l *limit.Limit) *crowd {
+	t.Helper()
+	c := &crowd{t: t, take: limit.Take{Limit: l, Key: "k", Under: "k", N: 1}}
+	for range n {
+		c.limiters = append(c.limiters, limit.New(stack.ProgramClient(t, redis.URL()), "crowd", timeout))
+	}
+	return c
+}
+
+// start lets every client take again and again until Redis refuses or stop is called.
+func (c *crowd) start() {
+	c.ended.Store(false)
+	for i := range clients {
+		c.running.Go(func() {
+			for !c.ended.Load() && c.once(c.limiters[i%len(c.limiters)]) {
+				time.Sleep(5 * time.Millisecond) // a client has other work, too
+			}
+		})
+	}
+}
+
+// once takes once, and reports whether there can be more.
+func (c *crowd) once(limiter *limit.Limiter) (more bool) {
+	a, err := limiter.Take(c.t.Context(), []limit.Take{c.take})
+	var unavailable *limit.UnavailableError
+	switch {
+	case errors.As(err, &unavailable):
+		c.unknown.Add(1)
+	case err != nil:
+		c.t.Error(err)
+		return false
+	case a.Decisions[0].Source == limit.FromLocal:
+		if a.Allowed {
+			c.local.Add(1)
+		}
+	case a.Allowed:
+		c.allowed.Add(1)
+	default:
+		return false
+	}
+	return true
+}
+
+func (c *crowd) stop() {
+	c.ended.Store(true)
+	c.running.Wait()
+}
+
+func (c *crowd) reaches(n int64) {
+	c.t.Helper()
+	stack.Eventually(c.t, recovery, "takes to be allowed", func() (bool, string) {
+		return c.allowed.Load() >= n, ""
+	})
+}
+
+// kept is how many hits of the key a server has.
+func (c *crowd) kept(server *stack.RedisServer) int64 {
+	c.t.Helper()
+	a, err := limit.New(server.Client(), "crowd", 10*time.Second).Look(c.t.Context(), []limit.Take{c.take})
+	if err != nil || a.Decisions[0].Source != limit.FromRedis {
+		c.t.Fatalf("look at %s: %+v, %v", server.Addr(), a, err)
+	}
+	return a.Decisions[0].Upper
+}
+
+// A master dies while fifty clients take. What its replica had not received can be allowed once more, and
+// nothing beyond that: with the replica as close behind as replication keeps it, and with one that was cut off.
+func TestLimitsWhenSentinelsFailOver(t *testing.T) {
+	t.Parallel()
+	policies := []limit.Policy{limit.Log}
+	if full() {
+		policies = limit.Policies
+	}
+	for name, cut := range map[string]bool{"replica follows": false, "replica cut off": true} {
+		for _, policy := range policies {
+			t.Run(name+" "+string(policy), func(t *testing.T) {
+				t.Parallel()
+				const most = 1000
+				s := stack.Sentinels(t, 1)
+				old, replica := s.Servers[0], s.Servers[1]
+				// Only Redis allows. It has long to answer: each lost reply would hide a take that is allowed again.
+				c := newCrowd(t, s, processes, recovery, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: limit.FailClosed})
+				c.start()
+				c.reaches(200)
+				if cut {
+					old.CutReplicas()
+					c.reaches(400)
+				}
+				old.Kill()
+				c.stop()
+				before, received := c.allowed.Load(), c.kept(replica)
+				lost := max(0, before-received)
+				s.WaitOK()
+				c.start()
+				c.running.Wait() // all are refused
+				allowed := c.allowed.Load()
+				t.Logf("%d were allowed of %d: %d before the fail-over, of which the replica lacked %d; %d replies were missing", allowed, most, before, lost, c.unknown.Load())
+				if allowed > most+lost {
+					t.Errorf("%d were allowed, want up to %d and the %d that were not replicated", allowed, most, lost)
+				}
+				if before >= most || cut && lost == 0 {
+					t.Errorf("%d were allowed before the fail-over, and %d were lost: the test shows nothing", before, lost)
+				}
+				if cut && allowed <= most {
+					t.Errorf("%d were allowed: what the replica lacked was not allowed again", allowed)
+				}
+			})
+		}
+	}
+}
+
+// A bad network loses takes on their way, and replies. Redis never allows more than max. If the limit is local
+// meanwhile, the process allows up to max by itself.
+func TestLimitsOverABadNetwork(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	p := startProxy(t, server.Addr(), nil)
+	p.trouble.Store(true)
+	most := int64(rounds(3000, 50_000))
+	for _, fail := range []limit.Fail{limit.FailClosed, limit.FailLocal} {
+		for _, policy := range limit.Policies {
+			c := newCrowd(t, p, 1, limit.DefaultTimeout, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: fail})
+			c.take.Under = string(fail)
+			c.start()
+			c.running.Wait()
+			kept := c.kept(server)
+			t.Logf("%s, %s: of %d Redis allowed %d and kept %d, the process %d; %d replies were missing", policy, fail, most, c.allowed.Load(), kept, c.local.Load(), c.unknown.Load())
+			if c.allowed.Load() > most || kept != most || c.local.Load() > most {
+				t.Errorf("%s, %s: too many were allowed, or not all were", policy, fail)
+			}
+		}
+	}
+	if p.faults.Load() == 0 {
+		t.Error("nothing went wrong: the test shows nothing")
+	}
+}

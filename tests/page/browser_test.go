@@ -1,0 +1,221 @@
+// Package page_test looks at the page at / in a real browser, as people do, with real servers behind it.
+package page_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// soon bounds every wait for what takes a second or two on a machine with nothing else to do.
+const soon = 2 * time.Minute
+
+// system is the whole of Tallyroll on its own servers.
+type system struct {
+	t      *testing.T
+	redis  *stack.RedisServer
+	nats   *stack.NATSProc
+	ingest *stack.Service
+	query  *stack.Service
+	js     jetstream.JetStream
+}
+
+// start skips the test where there is no browser. make test says so at its end.
+func start(t *testing.T, queryEnv ...string) *system {
+	t.Helper()
+	chromium(t)
+	t.Parallel()
+	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
+	s.ingest = stack.Ingest(t, s.nats, s.redis)
+	s.query = stack.Query(t, s.redis, append([]string{"NATS_URL=" + s.nats.URL()}, queryEnv...)...)
+	s.js = s.nats.JetStream()
+	return s
+}
+
+// hit publishes one hit of each counter and waits until the stream has stored it.
+func (s *system) hit(counters ...string) {
+	s.t.Helper()
+	for _, counter := range counters {
+		_, err := s.js.Publish(s.t.Context(), "hits."+counter, nil)
+		if err != nil {
+			s.t.Fatalf("publish to hits.%s: %v", counter, err)
+		}
+	}
+}
+
+// chromium is the path of the browser.
+func chromium(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		path, err := exec.LookPath(name)
+		if err == nil {
+			return path
+		}
+	}
+	t.Skip("SKIPPED for want of Chromium: make chromium installs it")
+	return ""
+}
+
+// tab is a page in a browser of its own. It remembers what went wrong and what was asked for.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	errors   []string
+	requests []string
+	asked    map[network.RequestID]string // the address of each request
+	bytes    map[string]int64             // by address, as they came over the wire, with headers
+	statuses map[network.RequestID]int64
+}
+
+// looks is how a tab looks to the page.
+type looks struct {
+	width, height int64
+	scheme        string // light or dark
+}
+
+var desktop, phone = looks{1280, 860, "light"}, looks{390, 844, "light"}
+
+func open(t *testing.T, address string, as looks) *tab {
+	t.Helper()
+	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(chromium(t))}
+	if os.Getuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // Chromium refuses to run as root otherwise
+	}
+	ctx, cancel := chromedp.NewContext(context.Background(), chromedp.WithAllocatorOptions(options...))
+	b := &tab{t: t, ctx: ctx, asked: make(map[network.RequestID]string), bytes: make(map[string]int64), statuses: make(map[network.RequestID]int64)}
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // it waits until the browser is gone
+		cancel()
+	})
+	b.must(chromedp.Listen(ctx, b.hear))
+	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	b.must(err)
+	_, err = chromedp.Call(ctx, log.Enable, cdp.Empty{})
+	b.must(err)
+	_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: as.scheme}},
+	})
+	b.must(err)
+	b.must(chromedp.Do(ctx, chromedp.EmulateViewport(as.width, as.height), chromedp.Navigate(address)))
+	return b
+}
+
+func (b *tab) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// hear runs while the browser's messages are read, so it only takes notes.
+func (b *tab) hear(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		b.requests = append(b.requests, e.Request.URL)
+		b.asked[e.RequestID] = e.Request.URL
+	case *network.EventResponseReceivedExtraInfo: // unlike EventResponseReceived, of answers that are kept from the page, too
+		b.statuses[e.RequestID] = int64(e.StatusCode)
+	case *network.EventLoadingFinished:
+		b.bytes[b.asked[e.RequestID]] += int64(e.EncodedDataLength)
+	case *runtime.EventExceptionThrown:
+		b.errors = append(b.errors, fmt.Sprintf("exception: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
+	case *runtime.EventConsoleAPICalled:
+		b.errors = append(b.errors, fmt.Sprintf("console.%s", e.Type))
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+			b.errors = append(b.errors, fmt.Sprintf("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+		}
+	}
+}
+
+// clean fails the test if the page has said anything on the console, other than what allowed
+// names, or has asked anybody but the service.
+func (b *tab) clean(base string, allowed ...string) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, text := range b.errors {
+		if !slices.ContainsFunc(allowed, func(part string) bool { return strings.Contains(text, part) }) {
+			b.t.Errorf("the console has: %s", text)
+		}
+	}
+	for _, url := range b.requests {
+		if !strings.HasPrefix(url, base+"/") {
+			b.t.Errorf("the page has asked for %s", url)
+		}
+	}
+	if len(b.requests) < 10 {
+		b.t.Errorf("only %d requests were seen", len(b.requests))
+	}
+}
+
+// statusOf is what a request for an address, without its query string, was answered with; 0 if it has no answer.
+func (b *tab) statusOf(address string) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, url := range b.asked {
+		path, _, _ := strings.Cut(url, "?")
+		if path == address {
+			return b.statuses[id]
+		}
+	}
+	return 0
+}
+
+// eval is what an expression is worth in the page.
+func eval[T any](b *tab, expression string) T {
+	b.t.Helper()
+	out, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return out
+}
+
+// until waits for a condition in the page.
+func (b *tab) until(what, condition string) {
+	b.t.Helper()
+	stack.Eventually(b.t, soon, what, func() (bool, string) {
+		ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("!!("+condition+")"))
+		if err != nil || !ok {
+			text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText"))
+			return false, fmt.Sprintf("%s is false, %v, in:\n%s", condition, err, text)
+		}
+		return true, ""
+	})
+}
+
+// press sends keys to whatever has the focus.
+func (b *tab) press(keys ...string) {
+	b.t.Helper()
+	for _, key := range keys {
+		b.must(chromedp.Do(b.ctx, chromedp.KeyEvent(key)))
+	}
+}
+
+// value is the expression for the text of a total.
+func value(counter, window string) string {
+	return fmt.Sprintf(`document.querySelector('tr[data-key="%s"] td[data-window="%s"] .value')?.textContent`, counter, window)
+}
