@@ -17,16 +17,19 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 
 # The programs under test are built once for all packages (alone, `go test` builds its own). The tests wait
 # more than they compute, so twice as many run as there are processors, the slowest packages first. Vet is a
-# target of its own. -count=1: the cache does not know the programs.
+# target of its own. -count=1: the cache does not know the programs. Chromium's tests run after the others: it
+# drops all its connections if a network comes or goes on the machine, and the image tests make networks.
 JOBS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
 SLOWEST := ./tests/faults ./internal/consume ./tests/e2e
+TEST := TALLYROLL_BIN=$(CURDIR)/bin/test $(GO) test -race -vet=off -count=1
 
 test: redis ## all tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
 	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/dev
 	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2
-	TALLYROLL_BIN=$(CURDIR)/bin/test $(GO) test -race -vet=off -count=1 -timeout 15m -p $(JOBS) -parallel $(JOBS) $(SLOWEST) ./...
-	TALLYROLL_BIN=$(CURDIR)/bin/test $(GO) test -C $(PROMQL) -race -vet=off -count=1 -timeout 5m ./...
+	$(TEST) -timeout 15m -p $(JOBS) -parallel $(JOBS) $(SLOWEST) $$($(GO) list ./... | grep -v /tests/page)
+	$(TEST) -timeout 10m -parallel $(JOBS) ./tests/page
+	cd $(PROMQL) && $(TEST) -timeout 5m ./...
 	@$(HAS_CHROMIUM) || echo "SKIPPED: the tests of the page in a browser (tests/page), for want of Chromium: make chromium installs it"
 	@command -v promtool >/dev/null && command -v prometheus >/dev/null || echo "SKIPPED: the tests of metric names, alerts and scraping in tests/deploy, for want of prometheus and promtool (make prometheus)"
 	@test -n "$$TEST_OGEN" || echo "SKIPPED: the test that asks with a client generated from the OpenAPI document (tests/clients): TEST_OGEN=true make test runs it, and fetches the generator"
