@@ -264,6 +264,7 @@ func (w *simWorld) run() string {
 func (w *simWorld) heal() {
 	w.redis.mu.Lock()
 	w.redis.away, w.redis.slowShard = false, ""
+	clear(w.redis.lookFault)
 	clear(w.redis.execFault)
 	w.redis.mendForeign()
 	w.redis.mu.Unlock()
@@ -343,6 +344,10 @@ func (w *simWorld) apply(e simEvent) {
 		w.end(e.worker, false, false)
 	case "start":
 		w.start(e.worker)
+	case "look held up", "look cut":
+		if p != nil {
+			onRedis(func() { w.redis.lookFault[p] = simLookFault{e.kind, e.lookedAt(), min(e.d, 4*time.Second)} }) // sooner than the client gives up
+		}
 	case "cut before", "lost reply", "late reply", "late request":
 		if p != nil {
 			onRedis(func() { w.redis.execFault[p] = simExecFault{e.kind, e.d} })

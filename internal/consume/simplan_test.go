@@ -36,7 +36,7 @@ type simEvent struct {
 // simKinds are the kinds of events and how often each is drawn.
 var simKinds = weighted(map[string]int{
 	"publish": 24, "publish events": 10, "rules edited": 4, "pause": 4, "crash": 3, "crash, its requests arrive": 2, "stop": 2, "start": 4,
-	"cut before": 2, "lost reply": 3, "late reply": 2, "late request": 3, "cut": 2, "redis away": 2,
+	"look held up": 5, "look cut": 2, "cut before": 2, "lost reply": 3, "late reply": 2, "late request": 3, "cut": 2, "redis away": 2,
 	"roll back": 3, "flush": 1, "flush and cut": 1, "slow shard": 2,
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
 	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream made anew": 1,
@@ -121,6 +121,10 @@ func (e simEvent) String() string {
 		return fmt.Sprintf("%s of shard %d or so, for %s", e.kind, e.worker, e.d)
 	case "stop", "start", "lost", "gap", "cut before", "lost reply":
 		return fmt.Sprintf("%s, worker %d", e.kind, e.worker)
+	case "look held up":
+		return fmt.Sprintf("%s after %d commands, worker %d, %s", e.kind, e.lookedAt(), e.worker, e.d)
+	case "look cut":
+		return fmt.Sprintf("%s after %d commands, worker %d", e.kind, e.lookedAt(), e.worker)
 	case "subjects edited":
 		return fmt.Sprintf("subjects edited to %q", e.subjects())
 	case "roll back", "discard", "delete tail":
@@ -138,6 +142,9 @@ func (e simEvent) String() string {
 }
 
 func (e simEvent) rules() int { return e.n % len(simRules) }
+
+// lookedAt is how many commands of a look are executed before something happens to it.
+func (e simEvent) lookedAt() int { return e.n % 4 }
 
 func (e simEvent) messages() int { return 1 + e.worker*2 }
 

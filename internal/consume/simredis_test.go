@@ -36,6 +36,7 @@ type simRedis struct {
 	away      bool
 	slowShard string // a hash tag such as {1}; empty for none
 	slowBy    time.Duration
+	lookFault map[*simProcess]simLookFault // of the process's next look for a commit of hits
 	execFault map[*simProcess]simExecFault // of the process's next transaction that adds hits
 }
 
@@ -55,6 +56,13 @@ type simUndo struct {
 	was *simEntry // nil where there was none
 }
 
+// simLookFault happens before a command of a look, because a server need not read a pipeline in one piece.
+type simLookFault struct {
+	kind  string // look held up, look cut
+	first int    // commands that are executed before
+	delay time.Duration
+}
+
 type simExecFault struct {
 	kind  string // cut before, lost reply, late reply, late request
 	delay time.Duration
@@ -63,7 +71,7 @@ type simExecFault struct {
 func newSimRedis() *simRedis {
 	return &simRedis{
 		keys: map[string]*simEntry{}, versions: map[string]uint64{}, conns: map[*simConn]bool{},
-		execFault: map[*simProcess]simExecFault{},
+		lookFault: map[*simProcess]simLookFault{}, execFault: map[*simProcess]simExecFault{},
 	}
 }
 
@@ -268,6 +276,20 @@ func (c *simConn) arrive(b []byte) {
 
 func (c *simConn) command(args []string) {
 	r := c.redis
+	if fault, ok := r.lookFault[c.process]; ok && c.looks(args) {
+		if fault.first > 0 {
+			fault.first--
+			r.lookFault[c.process] = fault
+		} else {
+			delete(r.lookFault, c.process)
+			if fault.kind == "look cut" {
+				c.cut()
+			} else {
+				c.hold(args, fault.delay)
+			}
+			return
+		}
+	}
 	if strings.EqualFold(args[0], "exec") && c.counts() {
 		fault, ok := r.execFault[c.process]
 		delete(r.execFault, c.process)
@@ -277,17 +299,7 @@ func (c *simConn) command(args []string) {
 			c.cut()
 			return
 		case fault.kind == "late request":
-			c.blocked = true
-			time.AfterFunc(fault.delay, func() {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				if c.blocked = false; !c.broken {
-					c.reply(c.do(args), 0)
-					late := bytes.Join(c.arriving, nil)
-					c.arriving = nil
-					c.arrive(late)
-				}
-			})
+			c.hold(args, fault.delay)
 			return
 		case fault.kind == "late reply":
 			c.reply(c.do(args), fault.delay)
@@ -299,6 +311,29 @@ func (c *simConn) command(args []string) {
 		}
 	}
 	c.reply(c.do(args), 0)
+}
+
+// hold lets a command and what follows it on the connection wait.
+func (c *simConn) hold(args []string, delay time.Duration) {
+	c.blocked = true
+	time.AfterFunc(delay, func() {
+		c.redis.mu.Lock()
+		defer c.redis.mu.Unlock()
+		if c.blocked = false; !c.broken {
+			c.reply(c.do(args), 0)
+			late := bytes.Join(c.arriving, nil)
+			c.arriving = nil
+			c.arrive(late)
+		}
+	})
+}
+
+// looks reports whether a command is one of those that a commit of hits begins with: the last of them read summaries.
+func (c *simConn) looks(args []string) bool {
+	if c.multi || strings.EqualFold(args[0], "multi") {
+		return false
+	}
+	return strings.Contains(args[len(args)-1], "}:top:") || bytes.Contains(c.in, []byte("}:top:"))
 }
 
 // counts reports whether the transaction adds hits.

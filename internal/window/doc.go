@@ -35,8 +35,9 @@
 //
 //   - the layout record (store.go, layoutrecord.go) and the list of streams (streams.go)
 //   - the cursor (cursor.go) and the commit: what it means to its caller (commit.go),
-//     the transaction (transact.go, commands.go) with the summaries and names that it
-//     writes (topwriter.go, names.go), and the look at one whose reply was lost (inspect.go)
+//     the transaction (transact.go, commands.go) on the connection that watches the cursor
+//     (watched.go), with the summaries and names that it writes (topwriter.go, names.go), and
+//     the look at one whose reply was lost (inspect.go)
 //   - reads: what a reader caches (directory.go), one round trip (reader.go, fetch.go)
 //     and what it has found (snapshot.go, progress.go); questions about all counters
 //     (survey.go, top.go, names.go)

@@ -15,7 +15,7 @@ import (
 //
 // It misses a failed command only if somebody has mended the key since, and the very same cell has
 // then got a hit.
-func (w *Writer) inspect(ctx context.Context, tx *redis.Tx, now int64, out *Commit) error {
+func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commit) error {
 	cells := w.changes.increments
 	replies := make([]*redis.StringCmd, len(cells))
 	_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error { // the errors are those of the single commands

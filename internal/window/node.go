@@ -18,19 +18,6 @@ import (
 // that count, or that must be read in order, go to that node's own client, because the
 // cluster's client follows redirects and retries command by command.
 
-// watch runs fn under a WATCH of one key, on the server that holds the key, at most once.
-// It retries nothing and follows no redirect.
-func (s *Store) watch(ctx context.Context, key string, fn func(*redis.Tx) error) error {
-	if s.cluster == nil {
-		return s.client.Watch(ctx, fn, key)
-	}
-	node, err := s.cluster.MasterForKey(ctx, key)
-	if err != nil {
-		return err
-	}
-	return node.Watch(ctx, fn, key)
-}
-
 // findMasters asks a cluster which node is master of which slots, for at most a second.
 // After a failure, a slot may have moved or its master may have died.
 func (s *Store) findMasters(ctx context.Context) {

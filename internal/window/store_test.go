@@ -25,6 +25,10 @@ var cases = []struct {
 	{"expiry goes out once for a hash in use", expiryGoesOutOnceForAHashInUse},
 	{"another workers cursor fences", anotherWorkersCursorFences},
 	{"the same place over other hits fences", theSamePlaceOverOtherHitsFences},
+	{"a commit takes two round trips", aCommitTakesTwoRoundTrips},
+	{"another writer between two commands", anotherWriterBetweenTwoCommands},
+	{"a cut between two commands", aCutBetweenTwoCommands},
+	{"a commit that gives up watches nothing", aCommitThatGivesUpWatchesNothing},
 	{"a loss in redis rewinds", aLossInRedisRewinds},
 	{"a commit outlasts redis", aCommitOutlastsRedis},
 	{"commit gives up with its context", commitGivesUpWithItsContext},
@@ -109,7 +113,10 @@ func startStandIn(t *testing.T) *backend {
 				t.Error(err)
 			}
 		},
-		cannot: map[string]string{"hashes are listpacks": "OBJECT ENCODING is unknown to it"},
+		cannot: map[string]string{
+			"hashes are listpacks":       "OBJECT ENCODING is unknown to it",
+			"a cut between two commands": "CLIENT KILL is unknown to it",
+		},
 	}
 }
 

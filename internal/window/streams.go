@@ -124,8 +124,12 @@ func (s *Store) RemoveStream(ctx context.Context, stream string, gone func() (bo
 // changeStream changes the entry of a stream that is gone, if fit accepts that entry.
 func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(Listed) bool, gone func() (bool, error), change func(p redis.Pipeliner, began int64)) (changed bool, err error) {
 	key := s.keys.streams()
-	err = s.watch(ctx, key, func(tx *redis.Tx) error {
-		values, err := tx.HMGet(ctx, key, stream, beganField).Result()
+	err = s.watch(ctx, key, func(tx *watched) error {
+		var entry *redis.SliceCmd
+		if err := tx.look(ctx, func(p redis.Pipeliner) { entry = p.HMGet(ctx, key, stream, beganField) }); err != nil {
+			return err
+		}
+		values, err := entry.Result()
 		if err != nil {
 			return err
 		}
@@ -144,10 +148,7 @@ func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(
 		if ok, err := gone(); err != nil || !ok {
 			return err
 		}
-		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			change(p, began)
-			return nil
-		})
+		_, err = tx.exec(ctx, func(p redis.Pipeliner) { change(p, began) })
 		changed = err == nil
 		return err
 	})
@@ -185,21 +186,24 @@ func (l Layout) Keep() time.Duration {
 // nanoseconds), it stays. If a writer commits all the same, it removes the cursor's expiry again.
 func (s *Store) ExpireCursor(ctx context.Context, stream string, shard int, created int64, after time.Duration) error {
 	key := s.keys.cursor(shard, stream)
-	err := s.watch(ctx, key, func(tx *redis.Tx) error {
-		found, err := tx.HGet(ctx, key, "created").Result()
+	err := s.watch(ctx, key, func(tx *watched) error {
+		var incarnation *redis.StringCmd
+		if err := tx.look(ctx, func(p redis.Pipeliner) { incarnation = p.HGet(ctx, key, "created") }); err != nil {
+			return err
+		}
+		found, err := incarnation.Result()
 		if errors.Is(err, redis.Nil) || err == nil && found != strconv.FormatInt(created, 10) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		_, err = tx.exec(ctx, func(p redis.Pipeliner) {
 			if after > 0 {
 				p.Expire(ctx, key, after)
 			} else {
 				p.Del(ctx, key)
 			}
-			return nil
 		})
 		return err
 	})

@@ -12,7 +12,7 @@ import (
 func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next record, out *Commit) error {
 	start := time.Now()
 	applied := false
-	err := w.store.watch(ctx, w.key, func(tx *redis.Tx) (err error) {
+	err := w.store.watch(ctx, w.key, func(tx *watched) (err error) {
 		applied, err = w.transact(ctx, tx, batch, next, out)
 		return err
 	})
@@ -25,7 +25,7 @@ func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next record, ou
 }
 
 // transact is what attempt does under the WATCH of the cursor. It reports whether the cursor is at next.
-func (w *Writer) transact(ctx context.Context, tx *redis.Tx, batch *ShardBatch, next record, out *Commit) (applied bool, err error) {
+func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, next record, out *Commit) (applied bool, err error) {
 	tops := topChange{writer: w}
 	found, exists, now, err := w.look(ctx, tx, batch, &tops, out)
 	if err != nil {
@@ -58,18 +58,19 @@ func (w *Writer) transact(ctx context.Context, tx *redis.Tx, batch *ShardBatch, 
 }
 
 // look reads the cursor, Redis's clock (in Unix seconds), and the summaries that the batch changes.
-func (w *Writer) look(ctx context.Context, tx *redis.Tx, batch *ShardBatch, tops *topChange, out *Commit) (found record, exists bool, now int64, err error) {
+func (w *Writer) look(ctx context.Context, tx *watched, batch *ShardBatch, tops *topChange, out *Commit) (found record, exists bool, now int64, err error) {
 	var cursor *redis.SliceCmd
 	var clock *redis.TimeCmd
 	asked := time.Now()
-	// The errors of the single commands follow: a foreign key has an error of its own.
-	_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err = tx.look(ctx, func(p redis.Pipeliner) {
 		clock = p.Time(ctx)
 		cursor = p.HMGet(ctx, w.key, cursorFields...)
 		tops.ask(ctx, p, batch)
-		return nil
 	})
-	if err := clock.Err(); err != nil {
+	if err == nil {
+		err = clock.Err()
+	}
+	if err != nil {
 		return record{}, false, 0, err
 	}
 	out.Ahead = ClockAhead(clock.Val(), asked, time.Now())
@@ -92,16 +93,15 @@ func (w *Writer) compare(found record, exists bool) error {
 // exec sends MULTI … EXEC with the writer's changes. now is Redis's own clock in Unix
 // seconds, so a worker with a wrong clock can neither drop cells nor leave a hash
 // without an expiry.
-func (w *Writer) exec(ctx context.Context, tx *redis.Tx, tops *topChange, next record, now int64, out *Commit) error {
+func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next record, now int64, out *Commit) error {
 	var clock *redis.TimeCmd
-	results, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	results, err := tx.exec(ctx, func(p redis.Pipeliner) {
 		w.commands.queue(ctx, p, &w.changes)
 		w.listNames(ctx, p)
 		tops.write(ctx, p, now)
 		p.HSet(ctx, w.key, next.values(w.held)...)
 		p.Persist(ctx, w.key) // if the stream was wrongly taken for ended, its cursor had been given an expiry
 		clock = p.Time(ctx)
-		return nil
 	})
 	out.Commands = len(results) // go-redis leaves out MULTI and EXEC
 	if err != nil && (clock.Err() != nil || clock.Val().IsZero()) {
@@ -124,7 +124,7 @@ func (w *Writer) exec(ctx context.Context, tx *redis.Tx, tops *topChange, next r
 // healExpiries mends what a very long stall before EXEC can cause: a hash whose
 // expiry had been trusted passed its deadline and vanished, and EXEC made it anew
 // without an expiry. EXPIREAT with a time in the past deletes it.
-func (w *Writer) healExpiries(ctx context.Context, tx *redis.Tx, execAt int64) error {
+func (w *Writer) healExpiries(ctx context.Context, tx *watched, execAt int64) error {
 	_, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, h := range w.changes.trusted {
 			if h.deadline <= execAt {

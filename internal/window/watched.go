@@ -1,0 +1,71 @@
+package window
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// watched is a transaction on a key that nobody else may change meanwhile, in two round trips.
+//
+// WATCH goes out together with the reads that follow it. Redis runs the commands of a connection in
+// their order, so a change that the reads do not show makes EXEC fail.
+//
+// A redis.Tx takes one connection from the pool, for its first commands. If that connection breaks,
+// every later command fails, because the Tx never takes a second one (go-redis 9.23,
+// internal/pool/pool_sticky.go). So EXEC cannot run on a connection that watches nothing.
+type watched struct {
+	*redis.Tx
+	key      string
+	watching bool // a WATCH may be in force
+}
+
+// watch runs fn with a connection to the server that holds the key, at most once.
+// It retries nothing and follows no redirect.
+func (s *Store) watch(ctx context.Context, key string, fn func(*watched) error) error {
+	run := s.client.Watch
+	if s.cluster != nil {
+		node, err := s.cluster.MasterForKey(ctx, key)
+		if err != nil {
+			return err
+		}
+		run = node.Watch
+	}
+	return run(ctx, func(tx *redis.Tx) error {
+		w := &watched{Tx: tx, key: key}
+		defer w.release(ctx)
+		return fn(w)
+	})
+}
+
+// look watches the key and then runs the commands that queue queues, in one round trip. Its error is
+// that of WATCH, after which nothing follows from the other replies. The caller looks at their errors.
+func (w *watched) look(ctx context.Context, queue func(redis.Pipeliner)) error {
+	watch := redis.NewStatusCmd(ctx, "watch", w.key)
+	_, _ = w.Pipelined(ctx, func(p redis.Pipeliner) error {
+		_ = p.Process(ctx, watch) // queues it
+		queue(p)
+		return nil
+	})
+	w.watching = true
+	return watch.Err()
+}
+
+// exec runs the commands that queue queues in a transaction. If the key has changed since look, it runs
+// none of them and returns redis.TxFailedErr.
+func (w *watched) exec(ctx context.Context, queue func(redis.Pipeliner)) ([]redis.Cmder, error) {
+	commands, err := w.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		queue(p)
+		return nil
+	})
+	w.watching = err != nil // EXEC may not have run
+	return commands, err
+}
+
+// release ends a WATCH that no EXEC has ended, or else a change of this key could fail the next
+// transaction on the pooled connection. The Tx by itself releases only what its method Watch watches.
+func (w *watched) release(ctx context.Context) {
+	if w.watching {
+		_ = w.Unwatch(ctx) // if that fails, the connection is broken and closed
+	}
+}
