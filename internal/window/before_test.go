@@ -123,8 +123,8 @@ func TestANamespaceFromBeforeStaysAsItIs(t *testing.T) {
 func TestTheRecordTellsTheEpochs(t *testing.T) {
 	client := stack.Redis(t).Client()
 	for tiers, want := range map[string]string{
-		"1s/1m,1m/1h,15m/1d,6h/30d": `{"version":1,"tiers":"1s/1m,1m/1h,15m/1d,6h/30d","shards":16,"hash":"xxhash64","id":"ID"}`,
-		"1s/1h,1m/1d,1h/92d":        `{"version":2,"tiers":"1s/1h,1m/1d,1h/92d","shards":16,"hash":"xxhash64","id":"ID","epoch_cells":256}`,
+		window.DefaultTiers:  `{"version":1,"tiers":"1s/1m,1m/1h,15m/1d,6h/32d","shards":16,"hash":"xxhash64","id":"ID"}`,
+		"1s/1h,1m/1d,1h/92d": `{"version":2,"tiers":"1s/1h,1m/1d,1h/92d","shards":16,"hash":"xxhash64","id":"ID","epoch_cells":256}`,
 	} {
 		store := window.NewStore(client, strings.ReplaceAll(tiers[:5], "/", "_"))
 		parsed, err := window.ParseTiers(tiers)

@@ -32,10 +32,10 @@ var footprintRates = []rate{
 }
 
 var footprintTiers = []struct{ name, tiers string }{
-	{"Tallyroll, default tiers: 1s/1m,1m/1h,15m/1d,6h/30d", "1s/1m,1m/1h,15m/1d,6h/30d"},
+	{"Tallyroll, default tiers: " + window.DefaultTiers, window.DefaultTiers},
 	{"Tallyroll, 1m/1h", "1m/1h"},
 	{"Tallyroll, 15m/1d", "15m/1d"},
-	{"Tallyroll, 6h/30d", "6h/30d"},
+	{"Tallyroll, 6h/32d", "6h/32d"},
 	{"Tallyroll, 1s/1h,1m/1d", "1s/1h,1m/1d"},
 	{"Tallyroll, 1s/1h,1m/1d,1h/7d: the windows of a hash per granularity", "1s/1h,1m/1d,1h/7d"},
 }

@@ -54,7 +54,7 @@ func questionNames(counters int) []string {
 func (r *rig) fillQueried(t *testing.T, counters int) {
 	t.Helper()
 	ctx := t.Context()
-	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d")
+	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {
 		t.Fatal(err)
 	}
