@@ -95,10 +95,7 @@ func (r *rig) restingBytes(t *testing.T) int64 {
 func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) float64 {
 	t.Helper()
 	r.empty(t)
-	tiers, err := window.ParseTiers(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tiers := mustTiers(t, text)
 	layout := window.Layout{Tiers: tiers, Shards: 1}
 	w, err := window.NewStore(r.rdb, namespace).OpenWriter(t.Context(), layout, "HITS", 0)
 	if err != nil {
