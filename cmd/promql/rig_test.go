@@ -42,7 +42,7 @@ func cursorAt(began, asOf time.Time) window.Cursor {
 
 func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, hits ...hit) {
 	t.Helper()
-	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d")
+	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	feed := newFeeder(reading, batch, opts.speed)
 	feed.first = func(h hit.Hit) {
 		if at := time.UnixMilli(h.At).UTC(); time.Since(at) > surelyOld {
-			log.Warn().Msgf("the first hit is dated %s: workers reject what is older than their tiers (30 days by default); --rebase now shifts a log's times",
+			log.Warn().Msgf("the first hit is dated %s: workers reject what is older than their tiers (32 days by default); --rebase now shifts a log's times",
 				at.Format(time.RFC3339))
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { stack.Main(m) }
 
 var testLayout = func() window.Layout {
-	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d")
+	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {
 		panic(err)
 	}

@@ -48,7 +48,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 		return err
 	}
 	w := &worker{
-		settings: settings, layout: settings.layout, log: log, progress: progress,
+		settings: settings, log: log, progress: progress,
 		metrics: metrics, rules: book,
 		outage: &outage{log: log}, waits: newWaits(),
 		open: make(map[string]*held), absent: make(map[string]bool),
@@ -151,17 +151,36 @@ func (w *worker) openNamespace(ctx context.Context) error {
 		return err
 	}
 	return boot.AskRedis(ctx, w.log, func(ctx context.Context) error {
-		layout, err := w.store.OpenLayout(ctx, w.layout)
+		err := w.openLayout(ctx)
 		var mismatch *window.LayoutMismatchError
 		if errors.As(err, &mismatch) || errors.Is(err, window.ErrBadLayout) {
 			return boot.UsageError{Err: err}
 		}
-		if err != nil {
-			return err
-		}
-		w.layout = layout
-		return nil
+		return err
 	})
+}
+
+// openLayout makes the namespace with the settings, or goes on with it as it is. Tiers and shards that are
+// not set are the namespace's, so that it outlives a change of the defaults. Only a start takes them. A
+// running worker changes to no others: if Redis has lost the record alone, the counts are still in the
+// hashes of the old tiers, and no answer would read or miss them.
+func (w *worker) openLayout(ctx context.Context) error {
+	want := w.settings.layout
+	layout, err := w.store.OpenLayout(ctx, want)
+	var mismatch *window.LayoutMismatchError
+	if errors.As(err, &mismatch) {
+		layout, err = w.store.OpenLayout(ctx, w.settings.adopt(mismatch.Have))
+	}
+	if err != nil {
+		return err
+	}
+	if mismatch != nil {
+		w.log.Info().Stringer("tiers", layout.Tiers).Int("shards", layout.Shards).
+			Stringer("default_tiers", want.Tiers).Int("default_shards", want.Shards).
+			Msg("going on with the tiers and shards of the namespace: it was made with others than this worker would take, and no setting asks for these")
+	}
+	w.layout = layout
+	return w.settings.checkCommands(layout)
 }
 
 // checkRedis refuses a Redis whose settings break the promise. It logs what else people

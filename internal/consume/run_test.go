@@ -54,7 +54,6 @@ func TestAStartingWorkerWaitsForRedis(t *testing.T) {
 	}
 	client.AddHook(faults)
 	w := &worker{settings: parse(t), log: zerolog.Nop(), store: window.NewStore(client, "test")}
-	w.layout = w.settings.layout
 	if err := w.openNamespace(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -108,8 +107,7 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 			test.prepare()
 			client := boot.Redis{URL: redisURL(t, "redis://"+test.user+server.Addr())}.Client()
 			defer client.Close()
-			w := &worker{settings: parse(t), log: zerolog.Nop(), store: window.NewStore(client, "test")}
-			w.layout = w.settings.layout
+			w := &worker{settings: parse(t, "SHARDS=16"), log: zerolog.Nop(), store: window.NewStore(client, "test")}
 			err := w.openNamespace(t.Context())
 			var usage boot.UsageError
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {

@@ -19,9 +19,11 @@ type Settings struct {
 	Redis boot.Redis
 	Log   boot.Log
 
-	Tiers         string        `env:"TIERS" envDefault:"1s/1m,1m/1h,15m/1d,6h/30d" help:"cell/window pairs, finest first; units s m h d w; fixed for the life of a namespace"`
+	Tiers         string        `env:"TIERS" envDefault:"1s/1m,1m/1h,15m/1d,6h/32d" help:"cell/window pairs, finest first; units s m h d w; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
+	TiersGiven    bool          `given:"TIERS"`
 	MaxCellsGiven bool          `given:"TIERS_MAX_CELLS"` // which once bounded the cells of a tier
-	Shards        int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace"`
+	Shards        int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
+	ShardsGiven   bool          `given:"SHARDS"`
 	Streams       fleet.Globs   `env:"INGEST_STREAMS" envDefault:"HITS*" help:"streams to count: names or globs, comma-separated; HITS_REJECTED never; new ones are found while running"`
 	Subject       string        `env:"INGEST_SUBJECT" envDefault:"hits.>" help:"if no stream matches at start, the worker creates the stream HITS on this subject"`
 	Partitions    int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"if no stream matches at start and this is N > 1, the worker creates HITS_0 to HITS_<N-1> on hitp.<i>.>; if some of these exist, it creates the missing ones"`
@@ -59,13 +61,15 @@ func (s *Settings) Validate() error {
 	}{
 		{"SHARDS", s.Shards, 1, window.MaxShards},
 		{"INGEST_PARTITIONS", s.Partitions, 1, 1024},
-		{"INGEST_MAX_COMMANDS", s.MaxCommands, s.layout.CommandsPerHit(), 100_000},
 		{"INGEST_MAX_HITS", s.MaxHits, 1, 1_000_000},
 		{"INGEST_REPLICAS", s.Replicas, 1, 5},
 	} {
-		if n.value < n.min || n.value > n.max {
-			return &boot.SettingError{Key: n.key, Value: strconv.Itoa(n.value), Allowed: fmt.Sprintf("a whole number from %d to %d", n.min, n.max)}
+		if err := checkWhole(n.key, n.value, n.min, n.max); err != nil {
+			return err
 		}
+	}
+	if err := s.checkCommands(s.layout); err != nil {
+		return err
 	}
 	for _, d := range []struct {
 		key             string
@@ -90,6 +94,29 @@ func (s *Settings) Validate() error {
 		s.Worker = host + "-" + strings.ToLower(rand.Text()[:8])
 	}
 	return nil
+}
+
+// checkCommands makes sure that the commands of one hit fit into a transaction.
+func (s *Settings) checkCommands(layout window.Layout) error {
+	return checkWhole("INGEST_MAX_COMMANDS", s.MaxCommands, layout.CommandsPerHit(), 100_000)
+}
+
+func checkWhole(key string, value, least, most int) error {
+	if value < least || value > most {
+		return &boot.SettingError{Key: key, Value: strconv.Itoa(value), Allowed: fmt.Sprintf("a whole number from %d to %d", least, most)}
+	}
+	return nil
+}
+
+// adopt returns the layout of a namespace, but with the tiers and shards that are set.
+func (s *Settings) adopt(have window.Layout) window.Layout {
+	if s.TiersGiven {
+		have.Tiers = s.layout.Tiers
+	}
+	if s.ShardsGiven {
+		have.Shards = s.layout.Shards
+	}
+	return have
 }
 
 func (s *Settings) limits() limits {

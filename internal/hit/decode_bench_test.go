@@ -13,7 +13,7 @@ import (
 // BenchmarkDecode decodes as a worker does, with the default tiers.
 func BenchmarkDecode(b *testing.B) {
 	const stored = int64(1763683200000)
-	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d")
+	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {
 		b.Fatal(err)
 	}

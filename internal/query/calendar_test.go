@@ -164,6 +164,37 @@ func TestCalendarWindows(t *testing.T) {
 	}
 }
 
+// The default tiers reach back to the first of the longest month, in a zone whose clocks were set back in it.
+func TestTheLongestMonthHasAnAnswer(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := time.Now().Year() + 1 // so that Redis, by its own clock, has let nothing expire
+	first, now := time.Date(next, time.October, 1, 0, 0, 0, 0, berlin), time.Date(next, time.October, 31, 23, 59, 0, 0, berlin)
+	tiers, err := window.ParseTiers(window.DefaultTiers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	redis := stack.Redis(t)
+	store, layout := window.NewStore(redis.Client(), namespace), window.Layout{Tiers: tiers, Shards: 4}
+	if err := store.EnsureLayout(t.Context(), layout); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.AddStream(t.Context(), "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	// Midnight in Berlin is 22:00 UTC, and a cell of six hours holds the hits from 18:00 on.
+	commit(t, store, layout, now, 1, []sample{
+		{"api", first.Add(-4*time.Hour - time.Second), 1}, {"api", first.Add(time.Second), 60}, {"api", now.Add(-time.Second), 500},
+	})
+	h := onRedis(t, redis.URL(), now).handler()
+	got := answered(t, ask1(h, http.MethodGet, "/v1/total?key=api&window=month&tz=Europe/Berlin", "")).Totals[0]
+	if !got.From.Equal(first) || !got.To.Equal(now) || got.Total != 520 || got.Lower != 500 || got.Upper != 560 {
+		t.Errorf("%+v; want 520 (500 to 560) from %v to %v", got, first, now)
+	}
+}
+
 func TestCalendarInput(t *testing.T) {
 	s, f := onFake(t)
 	h := s.handler()

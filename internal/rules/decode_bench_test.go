@@ -19,7 +19,7 @@ const order = `{"id":"ord_01HZX8T7Q0","occurred_at":"2025-11-20T23:59:59.123Z","
 // BenchmarkDecode compares with hit.Decoder, which counts one hit for the same bytes (plain), and for an object that
 // says only what it must (small). Both count one counter, as one-rule and small-rule do.
 func BenchmarkDecode(b *testing.B) {
-	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d")
+	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {
 		b.Fatal(err)
 	}

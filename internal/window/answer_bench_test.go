@@ -51,7 +51,7 @@ func (c cannedRedis) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Proces
 // BenchmarkAnswer asks for eight windows of each counter; ns/op is per call.
 func BenchmarkAnswer(b *testing.B) {
 	canned := cannedRedis{
-		record: `{"version":1,"tiers":"1s/1m,1m/1h,15m/1d,6h/30d","shards":16,"hash":"xxhash64","id":"X"}`,
+		record: `{"version":1,"tiers":"` + window.DefaultTiers + `","shards":16,"hash":"xxhash64","id":"X"}`,
 		cursor: []any{"1763683200000000000", "9", "1763683300000000000", "1763683300000", "0", "", "W"},
 		hash:   make(map[string]string),
 	}

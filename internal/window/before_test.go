@@ -74,6 +74,23 @@ func (b *before) check(now time.Time, windows ...time.Duration) {
 	}
 }
 
+// checkFall asks how long it takes until a window has no more hits than those that it still has after a while.
+func (b *before) checkFall(now time.Time, length, while time.Duration) {
+	b.t.Helper()
+	var most int64
+	for at, n := range b.hits {
+		if at >= now.Add(while-length).Unix() && at < now.Unix() {
+			most += n
+		}
+	}
+	var wait time.Duration
+	var err error
+	b.at(now, func() { _, wait, err = b.reader.Fall(b.t.Context(), "c", length, most) })
+	if err != nil || wait > while || wait <= while-time.Second { // the last cell to go counts in proportion
+		b.t.Errorf("%s falls to %d after %s, %v; want %s or a second less", length, most, wait, err, while)
+	}
+}
+
 // A namespace from before is read and written on as it is: its hashes go on to span two windows.
 func TestANamespaceFromBeforeStaysAsItIs(t *testing.T) {
 	// In the middle of its epochs, and in the future: nothing may have expired by Redis's own clock.
@@ -123,8 +140,8 @@ func TestANamespaceFromBeforeStaysAsItIs(t *testing.T) {
 func TestTheRecordTellsTheEpochs(t *testing.T) {
 	client := stack.Redis(t).Client()
 	for tiers, want := range map[string]string{
-		"1s/1m,1m/1h,15m/1d,6h/30d": `{"version":1,"tiers":"1s/1m,1m/1h,15m/1d,6h/30d","shards":16,"hash":"xxhash64","id":"ID"}`,
-		"1s/1h,1m/1d,1h/92d":        `{"version":2,"tiers":"1s/1h,1m/1d,1h/92d","shards":16,"hash":"xxhash64","id":"ID","epoch_cells":256}`,
+		window.DefaultTiers:  `{"version":1,"tiers":"1s/1m,1m/1h,15m/1d,6h/32d","shards":16,"hash":"xxhash64","id":"ID"}`,
+		"1s/1h,1m/1d,1h/92d": `{"version":2,"tiers":"1s/1h,1m/1d,1h/92d","shards":16,"hash":"xxhash64","id":"ID","epoch_cells":256}`,
 	} {
 		store := window.NewStore(client, strings.ReplaceAll(tiers[:5], "/", "_"))
 		parsed, err := window.ParseTiers(tiers)
@@ -195,6 +212,7 @@ func TestManyCells(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.check(now, time.Second, 255*time.Second, 256*time.Second, 257*time.Second, 1800*time.Second, time.Hour)
+	b.checkFall(now.Add(23*time.Second), time.Hour, 30*time.Minute)
 	hashes := stack.Scan(t, client, "test:*:h:1s:*")
 	if len(hashes) < 15 || len(hashes) > 16 {
 		t.Errorf("%d hashes of seconds", len(hashes))

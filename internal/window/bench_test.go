@@ -51,17 +51,24 @@ func BenchmarkBatchAdd(b *testing.B) {
 }
 
 func BenchmarkPlan(b *testing.B) {
-	now := time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC).UnixMilli()
-	for _, w := range []time.Duration{time.Minute, 24 * time.Hour, 30 * 24 * time.Hour} {
-		b.Run("window="+window.FormatDuration(w), func(b *testing.B) {
-			r := window.Range{From: now - w.Milliseconds(), To: now}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := layout.Plan("api-1", r, now); err != nil {
-					b.Fatal(err)
+	now := time.Date(2025, 11, 21, 10, 7, 23, 0, time.UTC).UnixMilli()
+	for _, tiers := range []string{window.DefaultTiers, "1s/1h,1m/1d,1h/92d"} {
+		parsed, err := window.ParseTiers(tiers)
+		if err != nil {
+			b.Fatal(err)
+		}
+		layout := window.Layout{Tiers: parsed, Shards: layout.Shards}
+		for _, w := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
+			b.Run("tiers="+tiers+"/window="+window.FormatDuration(w), func(b *testing.B) {
+				r := window.Range{From: now - w.Milliseconds(), To: now}
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := layout.Plan("api-1", r, now); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ func (e errorsOf) String() string {
 // bounds. The table (go test -v) shows how far totals are off, beside what two
 // numbers per counter would say. The figures are in docs/queries.md.
 func TestBoundsHoldOnBursts(t *testing.T) {
-	l := Layout{Tiers: mustTiers(t, defaultTiers), Shards: 16}
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	r := rand.New(rand.NewPCG(1, 2))
 	var counters [][]storedHit
 	if path := os.Getenv("BOUNDS_LOG"); path != "" {

@@ -58,8 +58,7 @@ func TestHashesAreBounded(t *testing.T) {
 		cut   int64
 		cells string
 	}{
-		{defaultTiers, EpochCells, "120 120 192 240"},
-		{"6h/32d", EpochCells, "256"},
+		{DefaultTiers, EpochCells, "120 120 192 256"},
 		{"1s/129s,1m/1d,1h/92d", EpochCells, "256 256 256"},
 		{"1s/129s,1m/1d,1h/92d", 0, "258 2880 4416"},
 		{"1s/1h", 100, "100"},

@@ -9,7 +9,13 @@ import (
 // Fall answers how many hits a counter has in the window that ends now, like Answer, and how long it
 // takes until the total is at most that many if no more hits come. Its errors are those of Answer.
 func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (Answers, time.Duration, error) {
-	found, err := r.ask(ctx, planOf([]Question{{counter, Last(length)}}))
+	found, err := r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
+		plans, err := l.planAll([]Question{{counter, Last(length)}}, now)
+		if err == nil {
+			plans[0] = plans[0].alone() // of a divided range, a later one needs other hashes
+		}
+		return plans, err
+	})
 	if err != nil {
 		return Answers{}, 0, err
 	}

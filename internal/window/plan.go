@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -20,7 +21,7 @@ type Plan struct {
 
 	counter   string
 	shard     int
-	stretches []stretch // in order; together they make up the range
+	stretches []stretch // in order; together they make up the range; no two of them read the same hash
 	now       int64
 }
 
@@ -58,12 +59,16 @@ func (e *outOfReachError) Error() string {
 // reach back to the beginning of that cell, they answer the rest of the range,
 // and only one of their smaller cells is then in doubt.
 //
+// Inside, where no edge cuts anything, coarser cells stand for finer ones if they are less to read. That
+// changes no sum and no bound.
+//
 // No hit falls between the tiers. The stretches share no moment. Each begins where a cell of
 // its own tier and a cell of the previous stretch's tier both begin, so a hit lies in
 // exactly one of them. A tier has every hit of its stretch: a hit at t ≥ now-W was stored before
 // now (apart from clock differences, which the deadline's grace covers), and its hash lives
-// until after t+W. If a hit was too late for a finer tier when it was stored, it is older
-// than that tier's stretch, and it is in the coarser tier, which still held it.
+// until after t+W. This holds for every tier whose window reaches back to the stretch. So coarser tiers, with
+// longer windows and no shorter a grace, have what the finer one has. If a hit was too late for a finer tier
+// when it was stored, it is older than that tier's stretch, and it is in the coarser tier, which still held it.
 func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 	tier, err := l.reaching(r, now)
 	if err != nil {
@@ -75,11 +80,18 @@ func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 		if !ok {
 			break
 		}
-		p.add(tier, Range{r.From, edge})
+		p.cover(l.Tiers.from(tier), Range{r.From, edge})
 		tier, r.From = finer, edge
 	}
-	p.add(tier, r)
+	p.cover(l.Tiers.from(tier), r)
 	return p, nil
+}
+
+// alone returns the plan without other tiers than its own.
+func (p Plan) alone() Plan {
+	p.stretches = nil
+	p.add(p.Tier, p.Range)
+	return p
 }
 
 func (l Layout) newPlan(counter string, r Range, now int64, t Tier) Plan {
@@ -122,11 +134,29 @@ func (l Layout) refine(t Tier, r Range, now int64) (finer Tier, edge int64, ok b
 	return Tier{}, 0, false
 }
 
-// add adds a stretch that the tier t answers.
+// cover adds a range that the first of the tiers answers, by itself or with coarser ones inside.
+func (p *Plan) cover(tiers Tiers, r Range) {
+	var coarser Tiers
+	var inside Range
+	if !tiers[0].isShort(r) { // most are, and need not be thought over
+		coarser, inside, _ = tiers.divide(r)
+	}
+	if coarser == nil {
+		p.add(tiers[0], r)
+		return
+	}
+	p.stretches = slices.Grow(p.stretches, 3)
+	p.add(tiers[0], Range{r.From, inside.From})
+	p.cover(coarser, inside)
+	p.add(tiers[0], Range{inside.To, r.To})
+}
+
+// add adds a stretch that the tier t answers, unless it is empty.
 func (p *Plan) add(t Tier, r Range) {
-	first, _ := t.place(t.cellAt(r.From))
-	last, _ := t.place(t.cellAt(r.To - 1))
-	p.stretches = append(p.stretches, stretch{r, t, first, last})
+	if r.From < r.To {
+		first, last := t.epochsOf(r)
+		p.stretches = append(p.stretches, stretch{r, t, first, last})
+	}
 }
 
 // hashes yields the hashes that the plan reads, stretch by stretch.

@@ -142,7 +142,7 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 			}
 			at = s.To
 		}
-		if at != r.To || first.tier != p.Tier {
+		if at != r.To || first.tier != p.Tier && cutCell(p.Tier, r.From) != (Range{r.From, r.From}) {
 			t.Fatalf("%+v is not all of the range", p)
 		}
 	})
@@ -159,7 +159,7 @@ func cutCell(tier Tier, at int64) Range {
 
 // An end in the past is refined by the tiers that reach back to it, step by step.
 func TestAnEndInThePastIsRefined(t *testing.T) {
-	l := Layout{Tiers: mustTiers(t, defaultTiers), Shards: 16}
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	milli := func(s string) int64 {
 		at, err := time.Parse(time.TimeOnly, s)
@@ -193,11 +193,11 @@ func TestAnEndInThePastIsRefined(t *testing.T) {
 }
 
 func TestPlanTakesTheFinestTierThatReaches(t *testing.T) {
-	l := Layout{Tiers: mustTiers(t, defaultTiers), Shards: 16}
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
 	for window, want := range map[time.Duration]string{
 		time.Second: "1s", time.Minute: "1s", 61 * time.Second: "1m", time.Hour: "1m",
-		2 * time.Hour: "15m", 24 * time.Hour: "15m", 25 * time.Hour: "6h", 720 * time.Hour: "6h",
+		2 * time.Hour: "15m", 24 * time.Hour: "15m", 25 * time.Hour: "6h", 768 * time.Hour: "6h",
 	} {
 		p, err := l.Plan("c", Range{now - window.Milliseconds(), now}, now)
 		if err != nil || FormatDuration(p.Tier.Cell) != want {
@@ -208,8 +208,8 @@ func TestPlanTakesTheFinestTierThatReaches(t *testing.T) {
 		}
 	}
 	var out *outOfReachError
-	if _, err := l.Plan("c", Range{now - (721 * time.Hour).Milliseconds(), now}, now); !errors.As(err, &out) {
-		t.Errorf("a window of 721h: %v; want an outOfReachError", err)
+	if _, err := l.Plan("c", Range{now - (769 * time.Hour).Milliseconds(), now}, now); !errors.As(err, &out) {
+		t.Errorf("a window of 769h: %v; want an outOfReachError", err)
 	}
 	for _, r := range []Range{{now, now}, {now, now - 1}, {now - 1, now + 1}} {
 		if _, err := l.Plan("c", r, now); err == nil {

@@ -9,7 +9,7 @@ import (
 
 func TestLevels(t *testing.T) {
 	for tiers, want := range map[string]string{
-		defaultTiers:         "15m 6h",
+		DefaultTiers:         "15m 6h",
 		"1s/1m,1m/1h":        "1m",
 		"1m/2h":              "1m",
 		"1s/4m,1m/90m,1h/9d": "1m 1h",
@@ -37,12 +37,12 @@ func TestTheLevelOfAWindow(t *testing.T) {
 		tiers, window, cell string
 		ago                 time.Duration
 	}{
-		{defaultTiers, "1s", "15m", 0},
-		{defaultTiers, "1h", "15m", 0},
-		{defaultTiers, "1h", "6h", 25 * time.Hour}, // the finer level has nothing of then
-		{defaultTiers, "23h", "15m", 0},
-		{defaultTiers, "1d", "6h", 0},
-		{defaultTiers, "30d", "6h", 0},
+		{DefaultTiers, "1s", "15m", 0},
+		{DefaultTiers, "1h", "15m", 0},
+		{DefaultTiers, "1h", "6h", 25 * time.Hour}, // the finer level has nothing of then
+		{DefaultTiers, "23h", "15m", 0},
+		{DefaultTiers, "1d", "6h", 0},
+		{DefaultTiers, "32d", "6h", 0},
 		{"1m/2h,2h/9d", "119m", "2h", 0}, // 120 segments of a minute are too many
 		{"1m/4h,2h/9d", "3h", "1m", 0},   // and here a segment has two of them
 		{"1h/10d", "10d", "1h", 0},       // and here there is no coarser level
@@ -69,7 +69,7 @@ func TestTheLevelOfAWindow(t *testing.T) {
 func TestSegmentsCoverARange(t *testing.T) {
 	outer := t
 	rapid.Check(t, func(t *rapid.T) {
-		tiers := mustTiers(outer, rapid.SampledFrom([]string{defaultTiers, "1s/4s,4s/60s", "2s/60s", "3s/6s,4s/8s", "7m/161m,1h/2d", "1s/2h,1m/2d,1h/92d"}).Draw(t, "tiers"))
+		tiers := mustTiers(outer, rapid.SampledFrom([]string{DefaultTiers, "1s/4s,4s/60s", "2s/60s", "3s/6s,4s/8s", "7m/161m,1h/2d", "1s/2h,1m/2d,1h/92d"}).Draw(t, "tiers"))
 		l := Layout{Tiers: tiers.Cut(genCut.Draw(t, "cut")), Shards: 16}
 		longest := l.Tiers[len(l.Tiers)-1].Window.Milliseconds()
 		now := rapid.Int64Range(1_763_000_000_000, 1_764_000_000_000).Draw(t, "now")

@@ -59,18 +59,18 @@ func TestSeriesPointsAreExact(t *testing.T) {
 }
 
 func TestSeriesOutOfReach(t *testing.T) {
-	l := Layout{Tiers: mustTiers(t, defaultTiers), Shards: 16}
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
 	var out *outOfReachError
-	if _, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Last(721 * time.Hour)}, now); !errors.As(err, &out) {
-		t.Errorf("a range of 721h: %v; want an outOfReachError", err)
+	if _, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Last(769 * time.Hour)}, now); !errors.As(err, &out) {
+		t.Errorf("a range of 769h: %v; want an outOfReachError", err)
 	}
 }
 
 // A range that ended a moment ago is answered by the cells that it would get if it ended now,
 // and a tier whose hash lives on answers for longer than its window.
 func TestHeldSeries(t *testing.T) {
-	l := Layout{Tiers: mustTiers(t, defaultTiers), Shards: 16}
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	epoch := 2 * time.Hour // of the tier 1m/1h
 	begin := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).Truncate(epoch)
 	for _, c := range []struct {
@@ -92,7 +92,7 @@ func TestHeldSeries(t *testing.T) {
 
 // With Fit, a range that ends now gets the cells of its length at any moment, and keeps them for a while.
 func TestFittingSeries(t *testing.T) {
-	l := Layout{Tiers: mustTiers(t, defaultTiers), Shards: 16}
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	random := rand.New(rand.NewPCG(3, 4))
 	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
 	for range 2000 {

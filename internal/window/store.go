@@ -33,12 +33,12 @@ var ErrNoLayout = errors.New("the namespace has no layout yet: start ingest firs
 // LayoutMismatchError says that the namespace was made with other settings.
 type LayoutMismatchError struct {
 	namespace  string
-	have, want Layout
+	Have, want Layout
 }
 
 func (e *LayoutMismatchError) Error() string {
-	return fmt.Sprintf("namespace %q was made with TIERS=%s SHARDS=%d, and this worker has TIERS=%s SHARDS=%d: use those settings, or another TALLYROLL_NAMESPACE (counting in that one starts from what the streams still hold)",
-		e.namespace, e.have.Tiers, e.have.Shards, e.want.Tiers, e.want.Shards)
+	return fmt.Sprintf("namespace %q was made with TIERS=%s SHARDS=%d, and this worker has TIERS=%s SHARDS=%d: to go on with the namespace, unset TIERS and SHARDS and start the worker again; to use these settings, set another TALLYROLL_NAMESPACE (counting in that one starts from what the streams still hold)",
+		e.namespace, e.Have.Tiers, e.Have.Shards, e.want.Tiers, e.want.Shards)
 }
 
 // ID distinguishes this namespace from one of the same name in another Redis: workers of

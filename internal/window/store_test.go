@@ -129,7 +129,7 @@ func (b *backend) flushAll(ctx context.Context) error {
 }
 
 var layout = func() window.Layout {
-	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d")
+	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {
 		panic(err)
 	}

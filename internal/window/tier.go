@@ -19,6 +19,10 @@ type Tier struct {
 // Tiers are ordered from the finest cells to the coarsest.
 type Tiers []Tier
 
+// DefaultTiers are those of a namespace that is made now, if nobody sets others. The longest window is
+// that of a calendar's month, in a zone whose clocks change in it, and its hash the largest that is not cut.
+const DefaultTiers = "1s/1m,1m/1h,15m/1d,6h/32d"
+
 const (
 	// EpochCells is the most cells that a hash spans in a namespace that is made now. With this many, an
 	// increment takes at most 2.7 µs of Redis, and the whole hash 23 µs to read (Redis 7.0; both grow with the
@@ -30,8 +34,8 @@ const (
 	maxTiers = 8
 )
 
-// ParseTiers reads cell/window pairs such as "1s/1m,1m/1h,15m/1d,6h/30d",
-// finest first. A hash of theirs spans two windows, or EpochCells cells if these are less.
+// ParseTiers reads cell/window pairs such as DefaultTiers, finest first. A hash of theirs spans two
+// windows, or EpochCells cells if these are less.
 func ParseTiers(s string) (Tiers, error) {
 	var tiers Tiers
 	for pair := range strings.SplitSeq(s, ",") {

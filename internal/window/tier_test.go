@@ -6,8 +6,6 @@ import (
 	"time"
 )
 
-const defaultTiers = "1s/1m,1m/1h,15m/1d,6h/30d"
-
 func mustTiers(t testing.TB, s string) Tiers {
 	t.Helper()
 	tiers, err := ParseTiers(s)
@@ -44,8 +42,8 @@ func TestFormatDurationIsShortest(t *testing.T) {
 }
 
 func TestParseTiers(t *testing.T) {
-	if got := mustTiers(t, " 1s/1m, 60s/1h,15m/24h,6h/30d").String(); got != defaultTiers {
-		t.Errorf("tiers are %q; want %q", got, defaultTiers)
+	if got := mustTiers(t, " 1s/1m, 60s/1h,15m/24h,6h/32d").String(); got != DefaultTiers {
+		t.Errorf("tiers are %q; want %q", got, DefaultTiers)
 	}
 	for in, want := range map[string]string{
 		"":             "write a cell and a window",
@@ -72,7 +70,7 @@ func TestParseTiers(t *testing.T) {
 }
 
 func FuzzParseTiers(f *testing.F) {
-	for _, s := range []string{defaultTiers, "1s/1m", "1s/5m,", "9999999d/1w", "1s/1s,2s/2s"} {
+	for _, s := range []string{DefaultTiers, "1s/1m", "1s/5m,", "9999999d/1w", "1s/1s,2s/2s"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

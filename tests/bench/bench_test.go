@@ -35,6 +35,7 @@ func TestBench(t *testing.T) {
 	report.throughput = measureThroughput(t, r, o)
 	report.multi = measureStreams(t, r, o)
 	report.rules = measureRules(t, r, o)
+	report.tiers = measureTiers(t, r, o)
 	report.latency = measureLatency(t, r, o)
 	report.memory = measureMemory(t, r, o)
 	report.queries = measureQueries(t, r, o)

@@ -32,10 +32,10 @@ var footprintRates = []rate{
 }
 
 var footprintTiers = []struct{ name, tiers string }{
-	{"Tallyroll, default tiers: 1s/1m,1m/1h,15m/1d,6h/30d", "1s/1m,1m/1h,15m/1d,6h/30d"},
+	{"Tallyroll, default tiers: " + window.DefaultTiers, window.DefaultTiers},
 	{"Tallyroll, 1m/1h", "1m/1h"},
 	{"Tallyroll, 15m/1d", "15m/1d"},
-	{"Tallyroll, 6h/30d", "6h/30d"},
+	{"Tallyroll, 6h/32d", "6h/32d"},
 	{"Tallyroll, 1s/1h,1m/1d", "1s/1h,1m/1d"},
 	{"Tallyroll, 1s/1h,1m/1d,1h/7d: the windows of a hash per granularity", "1s/1h,1m/1d,1h/7d"},
 }
@@ -95,10 +95,7 @@ func (r *rig) restingBytes(t *testing.T) int64 {
 func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) float64 {
 	t.Helper()
 	r.empty(t)
-	tiers, err := window.ParseTiers(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tiers := mustTiers(t, text)
 	layout := window.Layout{Tiers: tiers, Shards: 1}
 	w, err := window.NewStore(r.rdb, namespace).OpenWriter(t.Context(), layout, "HITS", 0)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
 
@@ -59,7 +60,7 @@ func measureQueries(t *testing.T, r *rig, o options) (out []*queryFigures) {
 		return nil
 	}
 	r.empty(t)
-	r.fillQueried(t, max(counters, densest))
+	r.fillQueried(t, mustTiers(t, window.DefaultTiers), max(counters, densest))
 	fmt.Printf("queries: %d counters are written\n", max(counters, densest))
 	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
 	questions := r.questions(t, q.URL(), counters)
@@ -172,11 +173,11 @@ func (f *queryFigures) view() (v queriesView) {
 		if n := row.refused(); n > 0 {
 			name += fmt.Sprintf(" (and %d refused with 503, of %d)", n, n+int64(len(took)))
 		}
-		cells := []string{name, spread(row.rates()), percentile(took, 50).String(), percentile(took, 99).String(), ofHealth, ofRedis, row.micros(func(p pressed) float64 { return p.queryCPU })}
+		cells := []string{name, spread(row.rates()), percentile(took, 50).String(), percentile(took, 99).String(), ofHealth, ofRedis, row.micros(pressed.query)}
 		if v.Busy {
 			cells = append(cells, boot.Thousands(median(f.worker[row.question.name])))
 		} else {
-			cells = append(cells, row.micros(func(p pressed) float64 { return p.redisCPU }))
+			cells = append(cells, row.micros(pressed.redis))
 		}
 		v.Rows = append(v.Rows, cellsOf(cells...))
 	}

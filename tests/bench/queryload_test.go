@@ -51,13 +51,9 @@ func questionNames(counters int) []string {
 
 // fillQueried writes the hits of counters through the production writer: the
 // first ones have some in every cell of every tier, the others in the last hour.
-func (r *rig) fillQueried(t *testing.T, counters int) {
+func (r *rig) fillQueried(t *testing.T, tiers window.Tiers, counters int) {
 	t.Helper()
 	ctx := t.Context()
-	tiers, err := window.ParseTiers("1s/1m,1m/1h,15m/1d,6h/30d")
-	if err != nil {
-		t.Fatal(err)
-	}
 	layout, store := window.Layout{Tiers: tiers, Shards: queriedShards}, window.NewStore(r.rdb, namespace)
 	if err := store.EnsureLayout(ctx, layout); err != nil {
 		t.Fatal(err)
@@ -67,9 +63,11 @@ func (r *rig) fillQueried(t *testing.T, counters int) {
 	}
 	writers := make([]*window.Writer, layout.Shards)
 	for shard := range writers {
-		if writers[shard], err = store.OpenWriter(ctx, layout, "HITS", shard); err != nil {
+		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
+		if err != nil {
 			t.Fatal(err)
 		}
+		writers[shard] = w
 	}
 	batch, cells := window.NewBatch(layout), 0
 	began, now := time.Now(), time.Now().UnixMilli()
@@ -92,10 +90,10 @@ func (r *rig) fillQueried(t *testing.T, counters int) {
 			commit()
 		}
 	}
-	for i := range densest {
-		at := now
-		for _, tier := range tiers {
-			for ; at > now-tier.Window.Milliseconds(); at -= tier.Cell.Milliseconds() {
+	at := now
+	for _, tier := range tiers {
+		for ; at > now-tier.Window.Milliseconds(); at -= tier.Cell.Milliseconds() {
+			for i := range densest { // in turn: a batch looks a counter's cells through one by one
 				add(i, at, 100*tier.Cell.Milliseconds()/second)
 			}
 		}
@@ -227,7 +225,9 @@ type pressed struct {
 	queryCPU, redisCPU float64 // seconds
 }
 
-func (p pressed) rate() float64 { return float64(len(p.took)) / p.seconds }
+func (p pressed) query() float64 { return p.queryCPU }
+func (p pressed) redis() float64 { return p.redisCPU }
+func (p pressed) rate() float64  { return float64(len(p.took)) / p.seconds }
 
 // press asks from all askers, each again when it has its answer.
 func (r *rig) press(t *testing.T, pid int, length time.Duration, ask func(ctx context.Context, i int) error) (out pressed) {

@@ -24,6 +24,7 @@ type report struct {
 	throughput []comparison
 	multi      []row
 	rules      []row
+	tiers      []*tierFigures
 	latency    []latencies
 	memory     []footprint
 	queries    []*queryFigures
@@ -110,6 +111,23 @@ rules, and by rules. Rates, times and commands are per event.
 | --- | --- | --- | --- | --- | --- | --- | --- |
 {{range .Rules}}| {{.}} |
 {{end}}{{end}}
+{{- if .Tiers.Costs}}
+### Which tiers
+
+The same hits (100,000 counters, Zipf 1.1) counted with other tiers. A sparse counter has a hit per day, and a
+dense one a hit per second.
+
+| tiers | hits/s, one per message | of the default | commands/hit | hits/s, 100 per message | of the default | commands/hit | bytes, sparse | dense |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{{range .Tiers.Costs}}| {{.}} |
+{{end}}
+How far the bounds of a window are apart, as a part of its total, if hits come evenly. Then the processor time
+of one total by HTTP, of query and of Redis, if the counter has hits in every cell.
+
+| tiers |{{range .Tiers.Windows}} {{.}} |{{end}}
+| --- |{{range .Tiers.Windows}} --- |{{end}}
+{{range .Tiers.Answers}}| {{.}} |
+{{end}}{{end}}
 {{- if .Latency}}
 ### Live
 
@@ -183,6 +201,7 @@ type view struct {
 	Throughput    []tableView
 	Multi         []string
 	Rules         []string
+	Tiers         tiersView
 	Latency       []string
 	Memory, Rates []string
 	Queries       []queriesView
@@ -233,6 +252,7 @@ func (r *report) view(t *testing.T) view {
 		v.Rules = append(v.Rules, cellsOf(row.candidate.name, spread(rates), ratio(median(rates), median(base.rates())),
 			row.micros(figures.worker), row.micros(figures.redis), row.micros(figures.broker), row.commandsPerHit(), row.rss()))
 	}
+	v.Tiers = viewTiers(t, r.tiers)
 	for _, l := range r.latency {
 		v.Latency = append(v.Latency, cellsOf(l.name, boot.Thousands(l.asked), boot.Thousands(l.reached),
 			percentile(l.visible, 50).String(), percentile(l.visible, 99).String(), percentile(l.ping, 50).String(), percentile(l.ping, 99).String(),

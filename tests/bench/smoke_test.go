@@ -74,7 +74,7 @@ func TestEveryCandidateCountsRight(t *testing.T) {
 func TestEveryQuestionIsAnswered(t *testing.T) {
 	r := newRig(t)
 	const counters = 300
-	r.fillQueried(t, counters)
+	r.fillQueried(t, mustTiers(t, window.DefaultTiers), counters)
 	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace)
 	if total := stack.TotalOf(t, q.URL(), counterName(7), "24h"); total.Total < 100*86_400*99/100 || !total.Complete {
 		t.Errorf("%+v; 100 hits a second were written", total)
