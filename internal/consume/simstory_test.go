@@ -84,7 +84,7 @@ func TestKilledAgainAndAgainFarBehind(t *testing.T) {
 		for life := range lives {
 			w.start(0)
 			time.Sleep(time.Second)
-			now := w.cursors()
+			now := w.asOfs()
 			for shard, at := range now {
 				if at <= before[shard] {
 					t.Fatalf("life %d: as_of of shard %d is still %d after a second", life+1, shard, at)
