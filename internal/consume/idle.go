@@ -22,7 +22,7 @@ const (
 	claimWithin = time.Second
 	// renewEvery is how often the cursors of a stream at rest move. This finds out that another worker has the stream,
 	// and what one server of a Redis Cluster has lost while the one with the claims has lost nothing.
-	renewEvery = 10 * time.Second
+	renewEvery = 30 * time.Second
 )
 
 // claims are what a worker claims about its streams at rest.

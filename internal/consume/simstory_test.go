@@ -56,13 +56,18 @@ func TestStories(t *testing.T) {
 	for name, plan := range stories {
 		t.Run(name, func(t *testing.T) {
 			for range 100 { // the pauses between sessions are random, and so is who is first
-				var lines bytes.Buffer
-				log := zerolog.New(zerolog.SyncWriter(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"})).With().Timestamp().Logger()
-				if problem := plan.run(t, log); problem != "" {
-					t.Fatalf("%s\n%s%s", problem, plan, lines.String())
-				}
+				testStory(t, plan)
 			}
 		})
+	}
+}
+
+func testStory(t *testing.T, plan simPlan) {
+	t.Helper()
+	var lines bytes.Buffer
+	log := zerolog.New(zerolog.SyncWriter(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"})).With().Timestamp().Logger()
+	if problem := plan.run(t, log); problem != "" {
+		t.Fatalf("%s\n%s%s", problem, plan, lines.String())
 	}
 }
 
