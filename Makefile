@@ -79,7 +79,7 @@ bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks.
 	BENCH=1 RUNS=$(RUNS) SCALE=$(SCALE) ONLY='$(ONLY)' OUT=$(CURDIR)/docs/benchmarks.md FLEET=$(FLEET) $(GO) test -v -count=1 -timeout 0 -run '^TestBench$$' ./tests/bench
 
 microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times each; BENCH=Drain is the whole worker
-	@$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -skip '$(if $(BENCH),^$$,Drain)' -benchmem -count $(or $(COUNT),10) -timeout 0 ./internal/hit ./internal/consume ./internal/window ./internal/limit
+	@$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -skip '$(if $(BENCH),^$$,Drain|IdleStreams)' -benchmem -count $(or $(COUNT),10) -timeout 0 ./internal/hit ./internal/consume ./internal/window ./internal/limit
 
 proxies: redis nginx caddy ## nginx and Caddy as in deploy/examples, each under load for LOAD (30s)
 	LOAD=$(or $(LOAD),30s) $(GO) test -v -count=1 -run '^TestProxy' ./tests/deploy

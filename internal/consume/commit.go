@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tallyroll/internal/hit"
@@ -11,7 +12,7 @@ import (
 )
 
 // cursorEvery is how often the committer moves every shard's cursor, even if there is
-// nothing to add. This keeps as_of fresh and replays short.
+// nothing to add. This keeps as_of fresh and replays short. If only as_of would move, see due.
 const cursorEvery = time.Second
 
 // commitConcurrency is how many shards are committed at the same time per Redis server.
@@ -37,10 +38,11 @@ type committer struct {
 	buffer    *buffer
 	tail      *tail
 	committed committed
+	doubts    int // of claims.doubted: those after which every cursor has moved
 }
 
 func newCommitter(with *setup, from *standing, of *buffer, end *tail) *committer {
-	c := &committer{setup: with, standing: from, buffer: of, tail: end}
+	c := &committer{setup: with, standing: from, buffer: of, tail: end, doubts: with.claims.doubted(with.stream)}
 	c.committed.set(of.filling.seq, of.filling.stored)
 	return c
 }
@@ -94,24 +96,10 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 	}
 	now := time.Now()
 	next := c.target(l)
-	if c.listed != nil && !c.listed(ctx) {
-		next.AsOf = 0 // leave as_of where it is: a later one may claim hits of a stream that readers do not know yet
-	}
-	flushing := ctx // unlike eachShard's, this context does not end if another shard fails
-	if err := eachShard(ctx, len(c.writers), c.atOnce, func(ctx context.Context, shard int) error {
-		w := c.writers[shard]
-		cells := l.batch.Shard(shard)
-		target := w.advance(next)
-		due := target != w.position && (all || now.Sub(w.moved) >= cursorEvery)
-		// The next load will not know what was discarded before this one.
-		due = due || target.IncompleteBefore != w.position.IncompleteBefore
-		if cells.Hits() == 0 && !due {
-			return nil
-		}
-		return c.commitShard(ctx, flushing, shard, cells, target)
-	}); err != nil {
+	if err := c.commit(ctx, l, next, now, c.due(l, next, now, all)); err != nil {
 		return err
 	}
+	c.claim(next)
 	if now.Sub(c.registered) >= registerEvery {
 		var err error
 		if c.registered, err = c.register(ctx, c.standing); err != nil {
@@ -130,6 +118,66 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 		c.log.Warn().Uint64("discarded", l.discarded).Uint64("at", l.seq).Msg("messages were discarded before they were read")
 	}
 	return nil
+}
+
+// due returns the shards whose cursors are to move: those with hits, and those that have stood for long enough.
+func (c *committer) due(l *load, next window.Cursor, now time.Time, all bool) (shards []int) {
+	all = all || c.claims.doubted(c.stream) != c.doubts
+	claimed := c.claims != nil && c.atRest(next)
+	for shard, w := range c.writers {
+		target, every := w.advance(next), cursorEvery
+		if claimed && target.DiffersInAsOf(w.position) {
+			every = renewEvery
+		}
+		moves := target != w.position && (all || now.Sub(w.moved) >= every)
+		// The next load will not know what was discarded before this one.
+		moves = moves || target.IncompleteBefore != w.position.IncompleteBefore
+		if moves || l.batch.Shard(shard).Hits() > 0 {
+			shards = append(shards, shard)
+		}
+	}
+	return shards
+}
+
+// commit moves the cursors of the shards that are due since now, and adds their parts of a load.
+func (c *committer) commit(ctx context.Context, l *load, next window.Cursor, now time.Time, due []int) error {
+	if len(due) == 0 {
+		return nil
+	}
+	if c.listed != nil && !c.listed(ctx) {
+		next.AsOf = 0 // leave as_of where it is: a later one may claim hits of a stream that readers do not know yet
+	}
+	doubted := c.claims.doubted(c.stream)
+	flushing := ctx // unlike eachShard's, this context does not end if another shard fails
+	if err := eachShard(ctx, len(due), c.atOnce, func(ctx context.Context, i int) error {
+		w, cells := c.writers[due[i]], l.batch.Shard(due[i])
+		target := w.advance(next)
+		if cells.Hits() == 0 && target == w.position {
+			return nil
+		}
+		return c.commitShard(ctx, flushing, due[i], cells, target)
+	}); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(c.writers, func(w *shardWriter) bool { return w.moved.Before(now) }) {
+		c.doubts = doubted
+	}
+	return nil
+}
+
+// atRest reports whether all shards stand at the place next.
+func (c *committer) atRest(next window.Cursor) bool {
+	first := c.writers[0].position
+	return first.Seq == next.Seq && !slices.ContainsFunc(c.writers, func(w *shardWriter) bool {
+		return w.position.Seq != first.Seq || w.position.Stored != first.Stored
+	})
+}
+
+// claim claims what a stream at rest has reached.
+func (c *committer) claim(next window.Cursor) {
+	if c.atRest(next) {
+		c.claims.put(c.stream, window.Claim{Created: next.Created, Seq: next.Seq, Stored: c.writers[0].position.Stored, AsOf: next.AsOf})
+	}
 }
 
 // target is the cursor that a load reaches. Its as_of is the time of the load's last message. If that

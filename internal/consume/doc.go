@@ -25,6 +25,9 @@
 //     believes an answer once it knows that the stream's leader gave it (confirm.go);
 //   - ending: it stops reading and commits what it has read.
 //
+// The cursors of a stream at rest stand still. What they would tell is claimed for all streams of the
+// worker together (idle.go).
+//
 // Package fleet says which streams are this worker's share. discover.go finds new
 // streams, and ended.go lets go of those that were deleted.
 //
@@ -48,10 +51,11 @@
 //	watcher, per session       what it has seen                  the session's life      its session
 //	one per shard of a flush   that shard's writer               its commit              the flush
 //	census, one round          the look at all streams           its second              worker.run
+//	claims                     when claims are written           ctx                     worker.run
 //	probe                      nothing                           its two seconds         worker.run
 //
 // State that several of them use has a lock beside it: buffer, tail, committed, waits, outage,
-// clocks, census and the worker's own mu.
+// clocks, census, claims and the worker's own mu.
 //
 // # Shutdown
 //

@@ -111,7 +111,11 @@ func (w *worker) endStream(ctx context.Context, name string, created, at int64) 
 	if err != nil {
 		return err
 	}
-	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return c.AsOf < at-unwatched.Milliseconds() })
+	claim, err := w.store.Claim(ctx, name)
+	if err != nil {
+		return err
+	}
+	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return claim.Renew(c).AsOf < at-unwatched.Milliseconds() })
 	if stale {
 		if err := w.admit(ctx, name, created, at); err != nil {
 			return err
@@ -178,6 +182,9 @@ func (w *worker) remove(ctx context.Context, name string, after int64) error {
 		return err
 	}
 	if err := w.expireCursors(ctx, name, cursors, 0); err != nil {
+		return err
+	}
+	if err := w.store.RemoveClaim(ctx, name); err != nil {
 		return err
 	}
 	_, err = w.store.RemoveStream(ctx, name, func() (bool, error) { return w.isGone(ctx, name) })

@@ -14,6 +14,7 @@ func (w *worker) keep(ctx context.Context, name string, show func(phase), newSou
 	w.metrics.start(name)
 	defer w.metrics.end(name)
 	defer w.waits.end(name)
+	defer w.claims.forget(name)
 	rejects := newRejectLog(log)
 	defer func() { rejects.tell(time.Now(), true) }()
 	enter := func(p phase) {
@@ -29,7 +30,7 @@ func (w *worker) keep(ctx context.Context, name string, show func(phase), newSou
 		s := &session{setup: setup{
 			stream: name, source: newSource(), store: w.store, layout: w.layout, limits: w.limits(),
 			metrics: w.metrics, outage: w.outage, waits: w.waits, clocks: w.clocks, rejects: rejects, rules: w.rules, log: log,
-			progress: w.progress, maxIdle: next.maxIdle, enter: enter, listed: w.upToDate,
+			progress: w.progress, maxIdle: next.maxIdle, enter: enter, listed: w.upToDate, claims: &w.claims,
 		}}
 		o := s.run(ctx)
 		show(resuming) // the next session

@@ -34,6 +34,7 @@ type setup struct {
 	enter    func(phase) // is called as each phase begins
 	// listed reports whether every stream made before the call is listed in Redis; nil means always.
 	listed func(context.Context) bool
+	claims *claims // nil: only cursors tell as_of
 }
 
 // limits are the bounds that a session keeps.

@@ -49,6 +49,18 @@ func (l *logs) Write(line []byte) (int, error) {
 	return l.text.Write(line)
 }
 
+// count is how many lines have a part.
+func (l *logs) count(part string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, part) {
+			n++
+		}
+	}
+	return n
+}
+
 // await waits for a line that has all of the parts.
 func (l *logs) await(t *testing.T, parts ...string) {
 	t.Helper()

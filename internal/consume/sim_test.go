@@ -181,6 +181,7 @@ func (w *simWorld) start(slot int) {
 		metrics: simMetrics, log: log, outage: &outage{log: log}, waits: newWaits(), clocks: newClocks(simMetrics, log),
 		rules: p.rules,
 	}
+	w.running.Go(func() { worker.claims.run(ctx, worker.store, worker.upToDate, log) })
 	w.running.Go(func() {
 		defer client.Close()
 		for ctx.Err() == nil {
@@ -231,11 +232,11 @@ func (w *simWorld) run() string {
 		if problem := w.check(false); problem != "" {
 			return "after healing: " + problem
 		}
-		if w.asOf() > healed {
+		if w.asOf() > healed && w.renewed(healed) {
 			break
 		}
 		if time.Now().After(deadline) {
-			return fmt.Sprintf("as_of has not passed the end of the faults two minutes later: cursors %v", w.cursors())
+			return fmt.Sprintf("as_of has not passed the end of the faults two minutes later: %v, cursors renewed %v", w.asOfs(), w.renewed(healed))
 		}
 	}
 	if problem := w.check(true); problem != "" {
@@ -364,9 +365,13 @@ func (w *simWorld) apply(e simEvent) {
 		onStream(func() { w.stream.subjects = e.subjects() })
 	case "rules edited":
 		w.editRules(e)
-	case "roll back":
+	case "roll back", "roll back, claims stay":
 		w.forgotten, w.unadmitted = true, len(w.messages)
-		w.redis.rollBack(e.n + 1)
+		w.redis.rollBack(e.n+1, e.kind != "roll back")
+	case "claims lost":
+		w.redis.loseClaims()
+	case "old claim":
+		w.redis.claimAgain(e.n)
 	case "flush", "flush and cut":
 		w.forgotten, w.unadmitted = true, len(w.messages)
 		w.redis.flushAll(e.kind != "flush")
@@ -375,7 +380,7 @@ func (w *simWorld) apply(e simEvent) {
 	case "slow shard":
 		onRedis(func() { w.redis.slowShard, w.redis.slowBy = fmt.Sprintf("{%d}", e.worker), e.d })
 		later(func() { onRedis(func() { w.redis.slowShard = "" }) })
-	case "foreign cells", "foreign summary", "foreign cursor":
+	case "foreign cells", "foreign summary", "foreign cursor", "foreign claims":
 		w.foreign(e)
 		later(func() { onRedis(w.redis.mendForeign) })
 	case "gap":
@@ -410,7 +415,7 @@ func (w *simWorld) apply(e simEvent) {
 	case "stream rolled back":
 		w.stream.rollBack(e.n+1, e.d)
 	case "stream made anew":
-		w.forgotten = w.forgotten || slices.Contains(w.cursors(), 0)
+		w.forgotten = w.forgotten || slices.Contains(w.asOfs(), 0)
 		w.stream.anew(w.tick(), e.d)
 	case "rejects fail":
 		onStream(func() { w.stream.rejectFails = true })

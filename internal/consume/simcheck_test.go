@@ -13,29 +13,41 @@ import (
 )
 
 // asOf is the earliest as_of of all shards; 0 where one has no cursor.
-func (w *simWorld) asOf() int64 {
-	earliest := int64(0)
-	for shard, at := range w.cursors() {
-		if shard == 0 || at < earliest {
-			earliest = at
-		}
-	}
-	return earliest
-}
+func (w *simWorld) asOf() int64 { return slices.Min(w.asOfs()) }
 
-// cursors are the as_of of each shard.
-func (w *simWorld) cursors() []int64 {
+// asOfs are the as_of of each shard, as readers find them.
+func (w *simWorld) asOfs() []int64 {
 	w.redis.mu.Lock()
 	defer w.redis.mu.Unlock()
-	return w.cursorsLocked()
+	return w.asOfsLocked()
 }
 
-func (w *simWorld) cursorsLocked() []int64 {
-	out := make([]int64, w.plan.shards)
+func (w *simWorld) asOfsLocked() (out []int64) {
+	claim := w.redis.claim()
+	for _, c := range w.cursors() {
+		out = append(out, claim.Renew(c).AsOf)
+	}
+	return out
+}
+
+// renewed reports whether all cursors have passed a moment themselves, whatever is claimed.
+func (w *simWorld) renewed(since int64) bool {
+	w.redis.mu.Lock()
+	defer w.redis.mu.Unlock()
+	return !slices.ContainsFunc(w.cursors(), func(c window.Cursor) bool { return c.AsOf <= since })
+}
+
+// cursors are what Redis has of each shard's cursor. The caller holds its lock.
+func (w *simWorld) cursors() []window.Cursor {
+	out := make([]window.Cursor, w.plan.shards)
 	for shard := range out {
-		key := simNamespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + simName
-		value, _ := w.redis.get(key).value("as_of")
-		out[shard], _ = strconv.ParseInt(value, 10, 64)
+		e := w.redis.get(simNamespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + simName)
+		number := func(field string) int64 {
+			value, _ := e.value(field)
+			n, _ := strconv.ParseInt(value, 10, 64)
+			return n
+		}
+		out[shard] = window.Cursor{Created: number("created"), Seq: uint64(number("seq")), Stored: number("stored"), AsOf: number("as_of")}
 	}
 	return out
 }
@@ -48,7 +60,7 @@ func (w *simWorld) check(all bool) string {
 	w.redis.mu.Lock()
 	defer w.redis.mu.Unlock()
 	now := simNow()
-	asOf := w.cursorsLocked()
+	asOf := w.asOfsLocked()
 	shared := map[simCell]simBounds{}
 	for _, m := range w.messages {
 		if problem := w.checkWays(m, now, all, asOf); problem != "" {

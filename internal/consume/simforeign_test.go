@@ -39,11 +39,14 @@ func (r *simRedis) mendForeign() {
 }
 
 // foreign lets something else write to the key of a hash or of a summary that is
-// about to be made, or to a cursor.
+// about to be made, to a cursor, or to the claims.
 func (w *simWorld) foreign(e simEvent) {
-	if e.kind == "foreign cursor" {
+	if key := map[string]string{
+		"foreign cursor": fmt.Sprintf("%s:{%d}:cursor:%s", simNamespace, e.worker%w.plan.shards, simName),
+		"foreign claims": simClaims,
+	}[e.kind]; key != "" {
 		w.redis.mu.Lock()
-		w.redis.writeForeign(fmt.Sprintf("%s:{%d}:cursor:%s", simNamespace, e.worker%w.plan.shards, simName))
+		w.redis.writeForeign(key)
 		w.redis.mu.Unlock()
 		return
 	}

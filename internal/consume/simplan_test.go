@@ -37,11 +37,11 @@ type simEvent struct {
 var simKinds = weighted(map[string]int{
 	"publish": 24, "publish events": 10, "rules edited": 4, "pause": 4, "crash": 3, "crash, its requests arrive": 2, "stop": 2, "start": 4,
 	"look held up": 5, "look cut": 2, "cut before": 2, "lost reply": 3, "late reply": 2, "late request": 3, "cut": 2, "redis away": 2,
-	"roll back": 3, "flush": 1, "flush and cut": 1, "slow shard": 2,
+	"roll back": 3, "roll back, claims stay": 2, "claims lost": 1, "old claim": 2, "flush": 1, "flush and cut": 1, "slow shard": 2,
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
 	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream made anew": 1,
 	"leader cut off": 2, "leader paused": 2, "subjects edited": 2, "taken for ended": 1,
-	"foreign cells": 2, "foreign summary": 1, "foreign cursor": 1,
+	"foreign cells": 2, "foreign summary": 1, "foreign cursor": 1, "foreign claims": 1,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 })
 
@@ -111,12 +111,14 @@ func (e simEvent) String() string {
 		return fmt.Sprintf("publish %d messages of events, form %d", e.messages(), e.n)
 	case "rules edited":
 		return fmt.Sprintf("rules edited to %d, and read again by worker %d", e.rules(), e.worker)
-	case "cut", "flush", "flush and cut", "taken for ended":
+	case "cut", "flush", "flush and cut", "taken for ended", "claims lost":
 		return e.kind
 	case "wait", "redis away", "state fails", "nats away", "rejects fail", "rejects unacknowledged", "leader cut off", "leader paused":
 		return fmt.Sprintf("%s for %s", e.kind, e.d)
 	case "foreign cells", "foreign summary":
 		return fmt.Sprintf("%s of a message of form %d, for %s", e.kind, e.n, e.d)
+	case "foreign claims":
+		return fmt.Sprintf("%s, for %s", e.kind, e.d)
 	case "foreign cursor":
 		return fmt.Sprintf("%s of shard %d or so, for %s", e.kind, e.worker, e.d)
 	case "stop", "start", "lost", "gap", "cut before", "lost reply":
@@ -127,7 +129,9 @@ func (e simEvent) String() string {
 		return fmt.Sprintf("%s after %d commands, worker %d", e.kind, e.lookedAt(), e.worker)
 	case "subjects edited":
 		return fmt.Sprintf("subjects edited to %q", e.subjects())
-	case "roll back", "discard", "delete tail":
+	case "old claim":
+		return fmt.Sprintf("the last claim but %d arrives again", e.n)
+	case "roll back", "roll back, claims stay", "discard", "delete tail":
 		return fmt.Sprintf("%s by %d", e.kind, e.n+1)
 	case "stream rolled back":
 		return fmt.Sprintf("%s by %d, noticed after %s", e.kind, e.n+1, e.d)

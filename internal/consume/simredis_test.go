@@ -28,7 +28,8 @@ type simRedis struct {
 	keys     map[string]*simEntry
 	versions map[string]uint64 // of keys, for WATCH
 	undo     []simUndo
-	commits  []int // for each change of the data: how long undo was before it
+	commits  []int    // for each change of the data: how long undo was before it
+	claims   []string // all that were ever written
 	conns    map[*simConn]bool
 	latency  time.Duration // of a request and of its reply, each
 
@@ -122,13 +123,16 @@ func (r *simRedis) put(key string, e *simEntry) {
 }
 
 // rollBack makes the data what it was n changes ago and cuts all connections:
-// a server that lost its last writes has been started again.
-func (r *simRedis) rollBack(n int) {
+// a server that lost its last writes has been started again. Where claims stay, they are on another server.
+func (r *simRedis) rollBack(n int, claimsStay bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n = min(n, len(r.commits))
 	if n == 0 {
 		return
+	}
+	if claims := r.get(simClaims); claimsStay {
+		defer func() { r.change(simClaims, claims) }()
 	}
 	mark := r.commits[len(r.commits)-n]
 	for len(r.undo) > mark {
@@ -606,7 +610,18 @@ func (r *simRedis) run(args []string) string {
 			return okReply
 		}
 		return integerReply(int64(map[bool]int{true: 1}[e == nil]))
+	case "expire":
+		seconds, err := strconv.ParseInt(args[2], 10, 64)
+		if err != nil || e == nil {
+			panic(fmt.Sprintf("simulated Redis: %q", args))
+		}
+		changed.expires = simNow() + 1000*seconds
+		r.put(args[1], &changed)
+		return integerReply(1)
 	case "hset":
+		if args[1] == simClaims {
+			r.claims = append(r.claims, args[3])
+		}
 		added := int64(0)
 		for i := 2; i < len(args); i += 2 {
 			if changed.set(args[i], args[i+1]) {

@@ -56,13 +56,18 @@ func TestStories(t *testing.T) {
 	for name, plan := range stories {
 		t.Run(name, func(t *testing.T) {
 			for range 100 { // the pauses between sessions are random, and so is who is first
-				var lines bytes.Buffer
-				log := zerolog.New(zerolog.SyncWriter(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"})).With().Timestamp().Logger()
-				if problem := plan.run(t, log); problem != "" {
-					t.Fatalf("%s\n%s%s", problem, plan, lines.String())
-				}
+				testStory(t, plan)
 			}
 		})
+	}
+}
+
+func testStory(t *testing.T, plan simPlan) {
+	t.Helper()
+	var lines bytes.Buffer
+	log := zerolog.New(zerolog.SyncWriter(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"})).With().Timestamp().Logger()
+	if problem := plan.run(t, log); problem != "" {
+		t.Fatalf("%s\n%s%s", problem, plan, lines.String())
 	}
 }
 
@@ -84,7 +89,7 @@ func TestKilledAgainAndAgainFarBehind(t *testing.T) {
 		for life := range lives {
 			w.start(0)
 			time.Sleep(time.Second)
-			now := w.cursors()
+			now := w.asOfs()
 			for shard, at := range now {
 				if at <= before[shard] {
 					t.Fatalf("life %d: as_of of shard %d is still %d after a second", life+1, shard, at)

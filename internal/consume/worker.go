@@ -33,6 +33,7 @@ type worker struct {
 	fleet    *fleet.Fleet
 	look     wake.Signal // the worker should look for streams at once
 	census   census
+	claims   claims
 	rules    *rulebook // nil: INGEST_RULES is not set
 	unnamed  []string  // see sweep
 
@@ -83,6 +84,7 @@ func (w *worker) run(ctx context.Context) error {
 		w.fleet.Run(inFleet)
 	}()
 
+	w.running.Go(func() { w.claims.run(ctx, w.store, w.upToDate, w.log) })
 	if w.rules != nil {
 		w.running.Go(func() { w.keepSwept(ctx) })
 	}

@@ -56,6 +56,13 @@ func (c Cursor) behind(o Cursor) bool {
 // Furthest is the last sequence that has been applied to any counter.
 func (c Cursor) Furthest() uint64 { return max(c.Seq, c.Ahead.Seq) }
 
+// DiffersInAsOf reports whether c and o differ, and in AsOf alone.
+func (c Cursor) DiffersInAsOf(o Cursor) bool {
+	differs := c.AsOf != o.AsOf
+	c.AsOf = o.AsOf
+	return differs && c == o
+}
+
 // partOf spreads counters over parts by the upper bits of their hash. The lower bits choose the shard.
 func partOf(counterHash uint64, parts int) int {
 	high, _ := bits.Mul64(counterHash, uint64(parts))

@@ -34,6 +34,7 @@
 // With Redis:
 //
 //   - the layout record (store.go, layoutrecord.go) and the list of streams (streams.go)
+//   - claims about streams at rest (idle.go)
 //   - the cursor (cursor.go) and the commit: what it means to its caller (commit.go),
 //     the transaction (transact.go, commands.go) on the connection that watches the cursor
 //     (watched.go), with the summaries and names that it writes (topwriter.go, names.go), and

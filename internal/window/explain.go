@@ -22,7 +22,7 @@ type Explanation struct {
 type ReadCursor struct {
 	Key, Stream string
 	Seq         uint64 // the last sequence that has been applied to the counter
-	AsOf        int64  // see Cursor
+	AsOf        int64  // the cursor's, or that of the claim about its place
 }
 
 // ReadHash is a hash that was read, and the cells of it that counted.
@@ -74,7 +74,8 @@ func (s *snapshot) explain(k keys, p *Plan) (Explanation, error) {
 		}
 		if exists {
 			out.Cursors = append(out.Cursors, ReadCursor{
-				Key: key, Stream: s.dir.streams[i], Seq: c.Applied(HashCounter([]byte(p.counter))), AsOf: c.AsOf,
+				Key: key, Stream: s.dir.streams[i], Seq: c.Applied(HashCounter([]byte(p.counter))),
+				AsOf: s.claims[s.dir.streams[i]].Renew(c.Cursor).AsOf,
 			})
 		}
 	}

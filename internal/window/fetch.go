@@ -66,13 +66,14 @@ type replies struct {
 
 	record  *redis.StringCmd // the layout record
 	list    *redis.MapStringStringCmd
+	idle    *redis.MapStringStringCmd   // the claims
 	cursors map[int][]*redis.SliceCmd   // by shard that is asked about, then by stream
 	cells   []*redis.MapStringStringCmd // by hash
 }
 
 func (r *replies) queueCursors(ctx context.Context, p redis.Pipeliner) {
 	r.record = p.Get(ctx, r.keys.layout())
-	r.list = p.HGetAll(ctx, r.keys.streams())
+	r.idle = p.HGetAll(ctx, r.keys.idle())
 	for shard := range r.cursors {
 		cmds := make([]*redis.SliceCmd, len(r.dir.streams))
 		for i, stream := range r.dir.streams {
@@ -80,6 +81,8 @@ func (r *replies) queueCursors(ctx context.Context, p redis.Pipeliner) {
 		}
 		r.cursors[shard] = cmds
 	}
+	// The list comes after whatever has an as_of: a new stream is listed before any as_of claims its hits.
+	r.list = p.HGetAll(ctx, r.keys.streams())
 }
 
 func (r *replies) queueHashes(ctx context.Context, p redis.Pipeliner) {
@@ -93,8 +96,11 @@ func (r *replies) parse() (out snapshot, err error) {
 		dir: r.dir, hashes: r.hashes, cells: make([][]storedCell, len(r.cells)),
 		shards: make([]*progress, r.dir.layout.Shards), cursors: r.cursors,
 	}
+	if out.claims, err = r.keys.parseClaims(r.dir.listed, r.idle.Val()); err != nil {
+		return snapshot{}, err
+	}
 	for shard, cursors := range r.cursors {
-		if out.shards[shard], err = parseProgress(r.dir, cursors); err != nil {
+		if out.shards[shard], err = parseProgress(r.dir, cursors, out.claims); err != nil {
 			return snapshot{}, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 //
 //	<ns>:layout                                   STRING  the layout record (JSON)
 //	<ns>:streams                                  HASH    field = stream; value: see Listed
+//	<ns>:idle                                     HASH    field = stream; value: see Claim; expires
 //	<ns>:rules                                    HASH    field = fingerprint; value: the text, see KeepRules
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
@@ -31,6 +32,7 @@ type keys struct{ namespace string }
 
 func (k keys) layout() string  { return k.namespace + ":layout" }
 func (k keys) streams() string { return k.namespace + ":streams" }
+func (k keys) idle() string    { return k.namespace + ":idle" }
 func (k keys) rules() string   { return k.namespace + ":rules" }
 
 func (k keys) cursor(shard int, stream string) string {

@@ -13,7 +13,7 @@ type Layout struct {
 	Shards int
 }
 
-// MaxShards bounds SHARDS: each stream has a cursor on every shard, and a worker moves it every second.
+// MaxShards bounds SHARDS: each stream has a cursor on every shard, and a worker moves it every second if there are hits.
 const MaxShards = 4096
 
 // validate checks what ParseTiers does not: the number of shards.

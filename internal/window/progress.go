@@ -11,13 +11,13 @@ type progress struct {
 	completeSince int64 // the moment from which nothing is known to be missing
 }
 
-// parseProgress reads the cursors of one shard, in the order of the directory's streams.
+// parseProgress reads the cursors of one shard, in the order of the directory's streams. claims are by stream.
 //
 // Counting began when the oldest stream was created. A younger stream takes nothing away from
 // what was counted before it, and if a stream has ended, there is nothing more to wait for.
 // If a live stream has no cursor, it is counted up to its creation, and nobody knows
 // what may be missing from it.
-func parseProgress(dir *directory, cursors []*redis.SliceCmd) (*progress, error) {
+func parseProgress(dir *directory, cursors []*redis.SliceCmd, claims map[string]Claim) (*progress, error) {
 	out := &progress{began: dir.began}
 	var lastEnd int64
 	anyRead := dir.began > 0
@@ -28,6 +28,7 @@ func parseProgress(dir *directory, cursors []*redis.SliceCmd) (*progress, error)
 		if err != nil {
 			return nil, &ForeignError{cmd.Args()[1].(string), err}
 		}
+		c.Cursor = claims[dir.streams[i]].Renew(c.Cursor)
 		lastEnd = max(lastEnd, listed.Ended)
 		if listed.Ended == 0 {
 			asOf := listed.Created

@@ -18,6 +18,7 @@ type snapshot struct {
 	cells  [][]storedCell // in the order of hashes
 
 	cursors map[int][]*redis.SliceCmd // by shard that a plan is about, then by stream
+	claims  map[string]Claim          // by stream
 }
 
 // settle moves the snapshot to the moment when all of it had been read. The snapshot has hits that

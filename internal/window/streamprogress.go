@@ -24,8 +24,10 @@ func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, e
 	if err != nil {
 		return "", nil, err
 	}
+	var idle *redis.MapStringStringCmd
 	cursors := make([][]*redis.SliceCmd, len(dir.streams))
 	sent, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		idle = p.HGetAll(ctx, r.store.keys.idle())
 		for i, stream := range dir.streams {
 			for shard := range dir.layout.Shards {
 				cursors[i] = append(cursors[i], p.HMGet(ctx, r.store.keys.cursor(shard, stream), cursorFields...))
@@ -36,8 +38,12 @@ func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, e
 	if err != nil {
 		return "", nil, fmt.Errorf("read %d cursors: %w", len(sent), foreignReply(sent, err))
 	}
+	claims, err := r.store.keys.parseClaims(dir.listed, idle.Val())
+	if err != nil {
+		return "", nil, err
+	}
 	for i, stream := range dir.streams {
-		p, err := progressOf(stream, dir.listed[stream], cursors[i])
+		p, err := progressOf(stream, dir.listed[stream], cursors[i], claims[stream])
 		if err != nil {
 			return "", nil, err
 		}
@@ -48,7 +54,7 @@ func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, e
 
 // progressOf sums up the cursors of a stream. Those of an earlier incarnation of the stream say nothing
 // about this one.
-func progressOf(stream string, listed Listed, cursors []*redis.SliceCmd) (Progress, error) {
+func progressOf(stream string, listed Listed, cursors []*redis.SliceCmd, claim Claim) (Progress, error) {
 	out := Progress{Stream: stream, AsOf: listed.Created, Ended: listed.Ended}
 	var all []record
 	var created int64
@@ -58,6 +64,7 @@ func progressOf(stream string, listed Listed, cursors []*redis.SliceCmd) (Progre
 			return Progress{}, err
 		}
 		if found {
+			c.Cursor = claim.Renew(c.Cursor)
 			all = append(all, c)
 			created = max(created, c.Created)
 		}

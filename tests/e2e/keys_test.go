@@ -30,7 +30,7 @@ func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
 
 	client := s.redis.Client()
 	cells := regexp.MustCompile(`^tallyroll:\{\d+\}:h:(\w+):(-?\d+):(.+)$`)
-	other := regexp.MustCompile(`^tallyroll:\{\d+\}:(names:-?\d+|top:(15m|6h):-?\d+:HITS)$`)
+	other := regexp.MustCompile(`^tallyroll:\{\d+\}:(names:-?\d+|top:(15m|6h):-?\d+:HITS)$|^tallyroll:idle$`)
 	alive := map[string]int{}
 	for _, key := range stack.Scan(t, client, "*") {
 		ttl, err := client.TTL(t.Context(), key).Result()

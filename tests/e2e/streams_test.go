@@ -160,6 +160,8 @@ func TestDeletedStreamIsForgotten(t *testing.T) {
 		}
 		return strings.Count(string(body), `stream="HITS_OLD"`)
 	}
+	claimed := func() bool { return client.HExists(t.Context(), "tallyroll:idle", "HITS_OLD").Val() }
+	stack.Eventually(t, 60*time.Second, "the idle stream to be claimed", func() (bool, string) { return claimed(), "no claim" })
 	if cursors() != 4 || metrics() == 0 {
 		t.Fatalf("%d cursors, %d metrics before", cursors(), metrics())
 	}
@@ -168,7 +170,7 @@ func TestDeletedStreamIsForgotten(t *testing.T) {
 	}
 	gone := func() (bool, string) {
 		listed := client.HExists(t.Context(), "tallyroll:streams", "HITS_OLD").Val()
-		return !listed && cursors() == 0 && metrics() == 0, fmt.Sprintf("listed %v, %d cursors, %d series", listed, cursors(), metrics())
+		return !listed && cursors() == 0 && !claimed() && metrics() == 0, fmt.Sprintf("listed %v, %d cursors, claimed %v, %d series", listed, cursors(), claimed(), metrics())
 	}
 	stack.Eventually(t, 2*time.Minute, "everything of the stream to be gone", gone)
 	if got := stack.TotalOf(t, s.query.URL(), "c", "4s"); !got.Complete {

@@ -1,0 +1,42 @@
+package consume
+
+import (
+	"fmt"
+	"time"
+
+	"tallyroll/internal/window"
+)
+
+// simClaims is the key of the claims.
+const simClaims = simNamespace + ":idle"
+
+// claim is the claim about the stream. The caller holds the lock.
+func (r *simRedis) claim() (c window.Claim) {
+	text, _ := r.get(simClaims).value(simName)
+	_, _ = fmt.Sscanf(text, "%d %d %d %d", &c.Created, &c.Seq, &c.Stored, &c.AsOf)
+	return c
+}
+
+// change is a change of one key.
+func (r *simRedis) change(key string, to *simEntry) {
+	mark := len(r.undo)
+	r.put(key, to)
+	r.committed(mark)
+}
+
+func (r *simRedis) loseClaims() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.change(simClaims, nil)
+}
+
+// claimAgain lets an old claim arrive: its worker has been paused, or the network was slow.
+func (r *simRedis) claimAgain(back int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if back >= len(r.claims) {
+		return
+	}
+	old := r.claims[len(r.claims)-1-back]
+	r.change(simClaims, &simEntry{fields: []simField{{simName, old}}, expires: simNow() + time.Hour.Milliseconds()})
+}

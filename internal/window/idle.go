@@ -1,0 +1,123 @@
+package window
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Claim says of a stream: whatever it stored before AsOf is at or before this place. So a cursor that stands at the
+// place lacks nothing from before AsOf. Its worker need not write that to every shard's cursor: one claim does for
+// all shards, and one command for the claims of all streams.
+//
+// A claim is about the stream and not about Redis, so it stays true whoever wrote it, however late it arrives, and
+// whatever Redis has lost. Only a cursor at the very same place may use it: of another place it says nothing.
+type Claim struct {
+	Created int64 // Created, Seq and Stored are those of a Cursor
+	Seq     uint64
+	Stored  int64
+	AsOf    int64 // Unix milliseconds
+}
+
+// claimsLast is how long claims that nobody renews stay in Redis. The cursors then tell an earlier as_of.
+const claimsLast = time.Hour
+
+// Renew returns the cursor with the AsOf that a claim about its place gives it.
+func (c Claim) Renew(of Cursor) Cursor {
+	if c.Created == of.Created && c.Seq == of.Seq && c.Stored == of.Stored {
+		of.AsOf = max(of.AsOf, c.AsOf)
+	}
+	return of
+}
+
+// String is "created seq stored as_of".
+func (c Claim) String() string { return fmt.Sprintf("%d %d %d %d", c.Created, c.Seq, c.Stored, c.AsOf) }
+
+func parseClaim(stream, text string) (Claim, error) {
+	var n [4]int64
+	parts := strings.Split(text, " ")
+	for i, part := range parts {
+		var err error
+		if i < len(n) {
+			n[i], err = strconv.ParseInt(part, 10, 64)
+		}
+		if err != nil || len(parts) != len(n) {
+			return Claim{}, fmt.Errorf(`its field %s is %q: "created seq stored as_of" was expected`, stream, text)
+		}
+	}
+	return Claim{Created: n[0], Seq: uint64(n[1]), Stored: n[2], AsOf: n[3]}, nil
+}
+
+// parseClaims reads the claims about listed streams, by name. The error is a *ForeignError.
+func (k keys) parseClaims(listed map[string]Listed, values map[string]string) (map[string]Claim, error) {
+	out := make(map[string]Claim, len(values))
+	for stream, text := range values {
+		if _, ok := listed[stream]; !ok {
+			continue
+		}
+		claim, err := parseClaim(stream, text)
+		if err != nil {
+			return nil, &ForeignError{k.idle(), err}
+		}
+		out[stream] = claim
+	}
+	return out, nil
+}
+
+// Claim reads the claim about a stream. It is the zero value if there is none.
+func (s *Store) Claim(ctx context.Context, stream string) (Claim, error) {
+	values, err := s.client.HMGet(ctx, s.keys.idle(), stream).Result()
+	if err != nil {
+		return Claim{}, fmt.Errorf("read the claim about %s: %w", stream, foreign(s.keys.idle(), err))
+	}
+	text, exists := values[0].(string)
+	if !exists {
+		return Claim{}, nil
+	}
+	claim, err := parseClaim(stream, text)
+	if err != nil {
+		return Claim{}, &ForeignError{s.keys.idle(), err}
+	}
+	return claim, nil
+}
+
+// WriteClaims writes claims, by stream. It returns the streams of which Redis no longer had the claim that this worker
+// wrote before. Redis may then have lost commits, too, or another worker reads the stream. Streams without a
+// claim in before are not compared.
+func (s *Store) WriteClaims(ctx context.Context, claims, before map[string]Claim) (changed []string, err error) {
+	streams := slices.Sorted(maps.Keys(claims))
+	values := make([]any, 0, 2*len(streams))
+	for _, stream := range streams {
+		values = append(values, stream, claims[stream].String())
+	}
+	var had *redis.SliceCmd
+	cmds, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error { // the key never lacks its expiry
+		had = p.HMGet(ctx, s.keys.idle(), streams...)
+		p.HSet(ctx, s.keys.idle(), values...)
+		p.Expire(ctx, s.keys.idle(), claimsLast)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write %d claims: %w", len(claims), foreignReply(cmds, err))
+	}
+	for i, stream := range streams {
+		if was, ok := before[stream]; ok && had.Val()[i] != was.String() {
+			changed = append(changed, stream)
+		}
+	}
+	return changed, nil
+}
+
+// RemoveClaim removes the claim about a stream that no longer exists.
+func (s *Store) RemoveClaim(ctx context.Context, stream string) error {
+	if err := s.client.HDel(ctx, s.keys.idle(), stream).Err(); err != nil {
+		return fmt.Errorf("remove the claim about %s: %w", stream, foreign(s.keys.idle(), err))
+	}
+	return nil
+}
