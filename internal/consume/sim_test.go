@@ -31,30 +31,41 @@ var simLog = flag.Bool("simulation.log", false, "print what the workers log in a
 // every message that the stream still holds is counted exactly once, and no
 // answer claims more than is so.
 func TestSimulation(t *testing.T) {
+	if *simSchedules > 0 {
+		simulateOnAllProcessors(t, *simSchedules)
+		return
+	}
 	boot.QuietRedis()
-	schedules, failed := 0, false
+	schedules, failed := 0, 0 // failed: how many schedules there were when the first one failed
+	progress := newSimProgress()
+	defer func() {
+		progress.tell(schedules)
+		if failed > 0 {
+			t.Logf("found after %d schedules", failed)
+		}
+	}()
 	began := time.Now()
 	rapid.Check(t, func(rt *rapid.T) {
 		plan := drawPlan(rt)
 		tries := 1
-		if failed {
+		if failed > 0 {
 			tries = 8 // the pauses between sessions are random: a failure may need several runs to come back
 		}
 		for range tries {
 			schedules++
+			progress.due(schedules)
 			var lines bytes.Buffer
 			log := zerolog.Nop()
 			if *simLog {
 				log = zerolog.New(zerolog.SyncWriter(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"})).With().Timestamp().Logger()
 			}
 			if problem := plan.run(t, log); problem != "" {
-				failed = true
+				failed = cmp.Or(failed, schedules)
 				rt.Fatalf("%s\n%s%s", problem, plan, lines.String())
 			}
 		}
 	})
-	took := time.Since(began)
-	t.Logf("%d schedules in %s (%.0f a second), no miscount", schedules, took.Round(simTick), float64(schedules)/took.Seconds())
+	t.Logf("%s, no miscount", simRate(schedules, began))
 }
 
 // run runs a schedule and says what went wrong, or nothing.
