@@ -88,19 +88,23 @@ var simMetrics = newMetrics(prometheus.NewRegistry())
 
 // simWorld is a schedule that runs.
 type simWorld struct {
-	plan     simPlan
-	log      zerolog.Logger
-	settings Settings
-	single   []window.Layout // of each tier alone
-	redis    *simRedis
-	stream   *simStream
-	messages []*simMessage
-	slots    [3]*simProcess
-	asker    *redis.Client // of the reader
-	reader   *window.Reader
-	running  sync.WaitGroup
-	stored   int64 // of the last message, Unix nanoseconds
-	rules    int   // the file, of simRules
+	plan      simPlan
+	log       zerolog.Logger
+	settings  Settings
+	single    []window.Layout // of each tier alone
+	redis     *simRedis
+	stream    *simStream
+	messages  []*simMessage
+	slots     [3]*simProcess
+	asker     *redis.Client // of the reader
+	reader    *window.Reader
+	running   sync.WaitGroup
+	stored    int64                  // of the last message, Unix nanoseconds
+	rules     int                    // the file, of simRules
+	meanings  map[string]*simMeaning // by key
+	checked   simState               // by the last check
+	expires   int64                  // the first key that the last check has seen, Unix milliseconds
+	mostAlive []int64                // by tier, see mostAliveOf
 
 	forgotten bool // Redis has forgotten commits, or never knew a stream that is gone
 
@@ -159,12 +163,13 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	if p.epochCells > 0 {
 		tiers = tiers.Cut(p.epochCells)
 	}
-	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}}
+	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}}
 	w.redis.latency, w.stream.clustered = p.latency, p.clustered
 	w.settings = Settings{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxAhead: p.maxAhead, MaxHits: 100}
 	w.settings.layout = window.Layout{Tiers: tiers, Shards: p.shards}
 	for i := range tiers {
 		w.single = append(w.single, window.Layout{Tiers: tiers[i : i+1], Shards: 1})
+		w.mostAlive = append(w.mostAlive, w.mostAliveOf(tiers[i]))
 	}
 	if err := w.settings.Redis.URL.UnmarshalText([]byte("redis://simulated:6379")); err != nil {
 		panic(err)

@@ -98,7 +98,7 @@ func (s *simShards) process(ctx context.Context, schedules int) (printed string,
 	shard := exec.CommandContext(ctx, self, "-test.run=^TestSimulation$", "-test.timeout=0", "-rapid.nofailfile",
 		"-rapid.checks="+strconv.Itoa(schedules), "-rapid.seed="+strconv.FormatUint(rand.Uint64()>>1|1, 10),
 		"-simulation.progress", "-simulation.log="+strconv.FormatBool(*simLog))
-	shard.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
+	shard.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=800")
 	out, err := shard.StdoutPipe()
 	if err != nil {
 		return "", err
