@@ -35,8 +35,7 @@ func (w *simWorld) cursorsLocked() []int64 {
 	out := make([]int64, w.plan.shards)
 	for shard := range out {
 		key := simNamespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + simName
-		value, _ := w.redis.get(key).value("as_of")
-		out[shard], _ = strconv.ParseInt(value, 10, 64)
+		out[shard] = w.redis.get(key).number("as_of")
 	}
 	return out
 }
@@ -141,9 +140,7 @@ func (w *simWorld) checkNames(m *simMessage, h simHit, now int64, all bool, asOf
 }
 
 func (w *simWorld) count(c simCell) int64 {
-	value, _ := w.redis.get(c.key).value(c.field)
-	n, _ := strconv.ParseInt(value, 10, 64)
-	return n
+	return w.redis.get(c.key).number(c.field)
 }
 
 // checkKeys: everything expires but the layout, the list of streams and the

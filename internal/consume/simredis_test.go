@@ -73,7 +73,8 @@ func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 	options.Protocol, options.DisableIdentity = 2, true
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.ReadBufferSize, options.WriteBufferSize = 4<<10, 4<<10 // made anew for every schedule
-	options.DialerRetries = 1                                      // each waits 100 ms
+	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 4<<10, 4<<10
+	options.DialerRetries = 1 // each waits 100 ms
 	options.Dialer = func(_ context.Context, _, _ string) (net.Conn, error) {
 		p.wait()
 		r.mu.Lock()
@@ -637,8 +638,7 @@ func (r *simRedis) run(args []string) string {
 		}
 		return string(out)
 	case "hincrby":
-		value, _ := e.value(args[2])
-		have, _ := strconv.ParseInt(value, 10, 64)
+		have := e.number(args[2])
 		by, err := strconv.ParseInt(args[3], 10, 64)
 		if err != nil {
 			panic(err)
@@ -706,6 +706,16 @@ func (e *simEntry) value(field string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// number is the value of a field; 0 if it has none, or no number.
+func (e *simEntry) number(field string) int64 {
+	value, ok := e.value(field)
+	if !ok {
+		return 0 // at once: the error of a missing number costs as much as everything else here
+	}
+	n, _ := strconv.ParseInt(value, 10, 64)
+	return n
 }
 
 // set sets a field of an entry that is not put yet, and reports whether it is new.
