@@ -25,8 +25,12 @@ var simSchedules = flag.Int("simulation.schedules", 0, "simulate this many sched
 // waited for in a synctest bubble (synctest_disassociate in Go 1.26), which is some 3.6 KB a schedule.
 const simBatch = 20_000
 
-// simShards are the processes that share a simulation. Each has one processor: the goroutines of a schedule mostly
-// wait for one another, and passing them between processors takes as long again as running them.
+// simShardEnv is the environment of a process of the simulation. It has one processor: the goroutines of a schedule
+// mostly wait for one another, and passing them between processors takes as long again as running them. Its heap is
+// small, so it collects garbage seldom.
+var simShardEnv = []string{"GOMAXPROCS=1", "GOGC=800"}
+
+// simShards are the processes that share a simulation.
 type simShards struct {
 	left atomic.Int64 // schedules that no process has taken
 	done atomic.Int64
@@ -98,7 +102,7 @@ func (s *simShards) process(ctx context.Context, schedules int) (printed string,
 	shard := exec.CommandContext(ctx, self, "-test.run=^TestSimulation$", "-test.timeout=0", "-rapid.nofailfile",
 		"-rapid.checks="+strconv.Itoa(schedules), "-rapid.seed="+strconv.FormatUint(rand.Uint64()>>1|1, 10),
 		"-simulation.progress", "-simulation.log="+strconv.FormatBool(*simLog))
-	shard.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=800")
+	shard.Env = append(os.Environ(), simShardEnv...)
 	out, err := shard.StdoutPipe()
 	if err != nil {
 		return "", err
