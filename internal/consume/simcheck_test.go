@@ -58,11 +58,11 @@ func (w *simWorld) check(all bool) string {
 	w.redis.mu.Lock()
 	defer w.redis.mu.Unlock()
 	now := simNow()
-	if is := w.state(); !all && is == w.checked && now < w.expires {
+	state := w.state()
+	if !all && state == w.checked && now < w.expires {
 		return ""
-	} else {
-		w.checked = is
 	}
+	w.checked = state
 	asOf := w.cursorsLocked()
 	shared := map[simCell]simBounds{}
 	for _, m := range w.messages {
@@ -143,9 +143,9 @@ func (w *simWorld) count(c simCell) int64 {
 	return w.redis.get(c.key).number(c.field)
 }
 
-// checkKeys: everything expires but the layout, the list of streams and the
-// cursors, which all last in the end, whoever took the stream for ended; a counter has no more hashes in a tier
-// than may be alive, its name is listed, and the summaries say of it what its hashes do.
+// checkKeys: everything expires but the layout, the list of streams and the cursors, which all last in the
+// end, whoever took the stream for ended; a counter has no more hashes in a tier than may be alive, its name
+// is listed, and the summaries say of it what its hashes do.
 func (w *simWorld) checkKeys(all bool) string {
 	alive, segments := make(map[simHashes]int64, len(w.redis.keys)), map[simSegment]int64{}
 	coarsest := len(w.settings.layout.Tiers) - 1
@@ -382,7 +382,8 @@ func (w *simWorld) coarsestCells() map[string][]simCounted {
 	return counted
 }
 
-// inRange adds up the cells that lie in a range that ends now. lower leaves out the one that its beginning cuts.
+// inRange adds up the cells that lie in a range that ends now. lower leaves out the one that its
+// beginning cuts.
 func inRange(cells []simCounted, r window.Range) (lower, upper int64) {
 	for _, c := range cells {
 		if c.to <= r.From || c.from >= r.To {

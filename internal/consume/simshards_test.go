@@ -21,13 +21,13 @@ import (
 
 var simSchedules = flag.Int("simulation.schedules", 0, "simulate this many schedules, on all processors; 0: as many as rapid checks, in this process")
 
-// simBatch is how many schedules a process runs at most. The Go runtime loses 48 bytes for each WaitGroup that is
-// waited for in a synctest bubble (synctest_disassociate in Go 1.26), which is some 3.6 KB a schedule.
+// simBatch is how many schedules a process runs at most. The Go runtime loses 48 bytes for each WaitGroup
+// that is waited for in a synctest bubble (synctest_disassociate in Go 1.26): some 3.6 KB per schedule.
 const simBatch = 20_000
 
-// simShardEnv is the environment of a process of the simulation. It has one processor: the goroutines of a schedule
-// mostly wait for one another, and passing them between processors takes as long again as running them. Its heap is
-// small, so it collects garbage seldom.
+// simShardEnv is the environment of a process of the simulation. It has one processor, because the
+// goroutines of a schedule mostly wait for one another, and passing them between processors costs more
+// than it gains. Its heap is small, so it need not collect garbage often.
 var simShardEnv = []string{"GOMAXPROCS=1", "GOGC=800"}
 
 // simShards are the processes that share a simulation.
@@ -100,7 +100,7 @@ func (s *simShards) process(ctx context.Context, schedules int) (printed string,
 		return "", err
 	}
 	shard := exec.CommandContext(ctx, self, "-test.run=^TestSimulation$", "-test.timeout=0", "-rapid.nofailfile",
-		"-rapid.checks="+strconv.Itoa(schedules), "-rapid.seed="+strconv.FormatUint(rand.Uint64()>>1|1, 10),
+		"-rapid.checks="+strconv.Itoa(schedules), "-rapid.seed="+strconv.FormatUint(rand.Uint64(), 10),
 		"-simulation.progress", "-simulation.log="+strconv.FormatBool(*simLog))
 	shard.Env = append(os.Environ(), simShardEnv...)
 	out, err := shard.StdoutPipe()
