@@ -6,7 +6,7 @@ PROMQL := cmd/promql
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build lint vet staticcheck govulncheck fuzz faults soak simulate simulate-limits bench microbench proxies redis nginx caddy chromium prometheus clean
+.PHONY: help run test build lint vet staticcheck govulncheck fuzz faults soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -69,8 +69,11 @@ faults: redis ## the fault tests of tests/faults, many rounds of each
 soak: redis ## all faults mixed for SOAK (default 30m)
 	SOAK=$(or $(SOAK),30m) $(GO) test -v -count=1 -timeout 0 -run '^TestSoak$$' ./tests/faults
 
-simulate: ## N random fault schedules against the production code (N=100000)
-	$(GO) test ./internal/consume -run '^TestSimulation$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -v
+simulate: ## N random fault schedules against the production code, on all processors (N=100000)
+	$(GO) test ./internal/consume -run '^TestSimulation$$' -simulation.schedules=$(or $(N),100000) -timeout 0 -v
+
+planted: ## plant known bugs in the production code, one at a time: the simulation finds each within N schedules (N=5000)
+	$(GO) test ./internal/consume -run '^TestPlantedBugs$$' -simulation.planted=$(or $(N),5000) -timeout 0 -v
 
 simulate-limits: redis ## N random schedules of takes against models of the limits' policies (N=100000)
 	$(GO) test ./internal/limit -run '^TestPoliciesAgainstModels$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v

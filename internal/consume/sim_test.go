@@ -31,30 +31,41 @@ var simLog = flag.Bool("simulation.log", false, "print what the workers log in a
 // every message that the stream still holds is counted exactly once, and no
 // answer claims more than is so.
 func TestSimulation(t *testing.T) {
+	if *simSchedules > 0 {
+		simulateOnAllProcessors(t, *simSchedules)
+		return
+	}
 	boot.QuietRedis()
-	schedules, failed := 0, false
+	schedules, failed := 0, 0 // failed: how many schedules there were when the first one failed
+	progress := newSimProgress()
+	defer func() {
+		progress.tell(schedules)
+		if failed > 0 {
+			t.Logf("found after %d schedules", failed)
+		}
+	}()
 	began := time.Now()
 	rapid.Check(t, func(rt *rapid.T) {
 		plan := drawPlan(rt)
 		tries := 1
-		if failed {
+		if failed > 0 {
 			tries = 8 // the pauses between sessions are random: a failure may need several runs to come back
 		}
 		for range tries {
 			schedules++
+			progress.due(schedules)
 			var lines bytes.Buffer
 			log := zerolog.Nop()
 			if *simLog {
 				log = zerolog.New(zerolog.SyncWriter(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"})).With().Timestamp().Logger()
 			}
 			if problem := plan.run(t, log); problem != "" {
-				failed = true
+				failed = cmp.Or(failed, schedules)
 				rt.Fatalf("%s\n%s%s", problem, plan, lines.String())
 			}
 		}
 	})
-	took := time.Since(began)
-	t.Logf("%d schedules in %s (%.0f a second), no miscount", schedules, took.Round(simTick), float64(schedules)/took.Seconds())
+	t.Logf("%s, no miscount", simRate(schedules, began))
 }
 
 // run runs a schedule and says what went wrong, or nothing.
@@ -77,19 +88,23 @@ var simMetrics = newMetrics(prometheus.NewRegistry())
 
 // simWorld is a schedule that runs.
 type simWorld struct {
-	plan     simPlan
-	log      zerolog.Logger
-	settings Settings
-	single   []window.Layout // of each tier alone
-	redis    *simRedis
-	stream   *simStream
-	messages []*simMessage
-	slots    [3]*simProcess
-	asker    *redis.Client // of the reader
-	reader   *window.Reader
-	running  sync.WaitGroup
-	stored   int64 // of the last message, Unix nanoseconds
-	rules    int   // the file, of simRules
+	plan      simPlan
+	log       zerolog.Logger
+	settings  Settings
+	single    []window.Layout // of each tier alone
+	redis     *simRedis
+	stream    *simStream
+	messages  []*simMessage
+	slots     [3]*simProcess
+	asker     *redis.Client // of the reader
+	reader    *window.Reader
+	running   sync.WaitGroup
+	stored    int64                  // of the last message, Unix nanoseconds
+	rules     int                    // the file, of simRules
+	meanings  map[string]*simMeaning // by key
+	checked   simState               // by the last check
+	expires   int64                  // the first key that the last check has seen, Unix milliseconds
+	mostAlive []int64                // by tier, see mostAliveOf
 
 	forgotten bool // Redis has forgotten commits, or never knew a stream that is gone
 
@@ -148,12 +163,13 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	if p.epochCells > 0 {
 		tiers = tiers.Cut(p.epochCells)
 	}
-	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}}
+	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}}
 	w.redis.latency, w.stream.clustered = p.latency, p.clustered
 	w.settings = Settings{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxAhead: p.maxAhead, MaxHits: 100}
 	w.settings.layout = window.Layout{Tiers: tiers, Shards: p.shards}
 	for i := range tiers {
 		w.single = append(w.single, window.Layout{Tiers: tiers[i : i+1], Shards: 1})
+		w.mostAlive = append(w.mostAlive, w.mostAliveOf(tiers[i]))
 	}
 	if err := w.settings.Redis.URL.UnmarshalText([]byte("redis://simulated:6379")); err != nil {
 		panic(err)

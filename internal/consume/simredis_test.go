@@ -29,6 +29,7 @@ type simRedis struct {
 	versions map[string]uint64 // of keys, for WATCH
 	undo     []simUndo
 	commits  []int    // for each change of the data: how long undo was before it
+	changes  int      // of keys, ever
 	claims   []string // all that were ever written
 	conns    map[*simConn]bool
 	latency  time.Duration // of a request and of its reply, each
@@ -81,7 +82,8 @@ func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 	options.Protocol, options.DisableIdentity = 2, true
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.ReadBufferSize, options.WriteBufferSize = 4<<10, 4<<10 // made anew for every schedule
-	options.DialerRetries = 1                                      // each waits 100 ms
+	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 4<<10, 4<<10
+	options.DialerRetries = 1 // each waits 100 ms
 	options.Dialer = func(_ context.Context, _, _ string) (net.Conn, error) {
 		p.wait()
 		r.mu.Lock()
@@ -115,6 +117,7 @@ func (r *simRedis) put(key string, e *simEntry) {
 	}
 	r.undo = append(r.undo, simUndo{key, was})
 	r.versions[key]++
+	r.changes++
 	if e == nil {
 		delete(r.keys, key)
 	} else {
@@ -139,6 +142,7 @@ func (r *simRedis) rollBack(n int, claimsStay bool) {
 		last := r.undo[len(r.undo)-1]
 		r.undo = r.undo[:len(r.undo)-1]
 		r.versions[last.key]++
+		r.changes++
 		if last.was == nil {
 			delete(r.keys, last.key)
 		} else {
@@ -267,14 +271,19 @@ func (c *simConn) next() {
 }
 
 func (c *simConn) arrive(b []byte) {
-	c.in = append(c.in, b...)
+	if len(c.in) > 0 {
+		b = append(c.in, b...)
+	}
 	for !c.broken && !c.blocked {
-		args, rest := parseCommand(c.in)
+		args, rest := parseCommand(b)
 		if args == nil {
-			return
+			break
 		}
-		c.in = rest
+		b = rest
 		c.command(args)
+	}
+	if c.in = nil; !c.broken && len(b) > 0 {
+		c.in = bytes.Clone(b)
 	}
 }
 
@@ -349,7 +358,11 @@ func (c *simConn) reply(data string, delay time.Duration) {
 	if at := time.Now().Add(delay + c.redis.latency); at.After(c.outAt) {
 		c.outAt = at
 	}
-	c.out = append(c.out, simReply{c.outAt, []byte(data)})
+	if last := len(c.out) - 1; last >= 0 && c.out[last].at.Equal(c.outAt) {
+		c.out[last].data = append(c.out[last].data, data...)
+	} else {
+		c.out = append(c.out, simReply{c.outAt, []byte(data)})
+	}
 	c.readable.Give()
 }
 
@@ -427,20 +440,22 @@ func (c *simConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 
 // parseCommand takes one command off; nil where it is not complete.
 func parseCommand(b []byte) (args []string, rest []byte) {
-	number := func(kind byte) (int, bool) {
-		line, after, ok := bytes.Cut(b, []byte("\r\n"))
-		if !ok {
+	at := 0
+	number := func(kind byte) (n int, ok bool) {
+		if at >= len(b) {
 			return 0, false
 		}
-		if line[0] != kind {
-			panic(fmt.Sprintf("simulated Redis: %q where %c was expected", line, kind))
+		if b[at] != kind {
+			panic(fmt.Sprintf("simulated Redis: %q where %c was expected", b[at:], kind))
 		}
-		n, err := strconv.Atoi(string(line[1:]))
-		if err != nil {
-			panic(err)
+		for at++; at < len(b); at++ {
+			if b[at] == '\r' {
+				at += len("\r\n")
+				return n, at <= len(b)
+			}
+			n = 10*n + int(b[at]-'0')
 		}
-		b = after
-		return n, true
+		return 0, false
 	}
 	count, ok := number('*')
 	if !ok {
@@ -449,15 +464,25 @@ func parseCommand(b []byte) (args []string, rest []byte) {
 	args = make([]string, count)
 	for i := range args {
 		size, ok := number('$')
-		if !ok || len(b) < size+2 {
+		if !ok || len(b) < at+size+2 {
 			return nil, nil
 		}
-		args[i], b = string(b[:size]), b[size+2:]
+		args[i], at = string(b[at:at+size]), at+size+2
 	}
-	return args, b
+	return args, b[at:]
 }
 
-func bulk(s string) string { return "$" + strconv.Itoa(len(s)) + "\r\n" + s + "\r\n" }
+func bulk(s string) string { return string(appendBulk(nil, s)) }
+
+func appendBulk(out []byte, s string) []byte {
+	out = strconv.AppendInt(append(out, '$'), int64(len(s)), 10)
+	return append(append(append(out, "\r\n"...), s...), "\r\n"...)
+}
+
+// arrayReply begins a reply of n values.
+func arrayReply(n int) []byte {
+	return append(strconv.AppendInt(append(make([]byte, 0, 16+16*n), '*'), int64(n), 10), "\r\n"...)
+}
 
 func integerReply(n int64) string { return ":" + strconv.FormatInt(n, 10) + "\r\n" }
 
@@ -465,6 +490,7 @@ const (
 	okReply   = "+OK\r\n"
 	nilReply  = "$-1\r\n"
 	queuedOne = "+QUEUED\r\n"
+	wrongType = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
 )
 
 // do executes a command of a connection.
@@ -529,18 +555,22 @@ func (r *simRedis) run(args []string) string {
 	if len(args) > 1 {
 		e = r.get(args[1])
 	}
-	var changed simEntry // a copy, to be put
+	name := strings.ToLower(args[0])
+	var fields []simField
 	if e != nil {
-		changed = *e
-		changed.fields = slices.Clone(e.fields)
+		fields = e.fields
 	}
-	switch name := strings.ToLower(args[0]); {
-	case e == nil:
-	case name == "get" && e.fields != nil,
-		e.fields == nil && slices.Contains([]string{"hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hincrby", "zadd", "zrangebylex"}, name):
-		return "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+	switch name {
+	case "get":
+		if fields != nil {
+			return wrongType
+		}
+	case "hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hincrby", "zadd", "zrangebylex":
+		if e != nil && fields == nil {
+			return wrongType
+		}
 	}
-	switch strings.ToLower(args[0]) {
+	switch name {
 	case "ping":
 		return "+PONG\r\n"
 	case "client":
@@ -572,7 +602,7 @@ func (r *simRedis) run(args []string) string {
 		}
 		return out
 	case "zadd": // all of the same score: a set in order
-		added := int64(0)
+		added, changed := int64(0), e.copy()
 		for i := 3; i < len(args); i += 2 {
 			if changed.set(args[i], "0") {
 				added++
@@ -580,7 +610,7 @@ func (r *simRedis) run(args []string) string {
 		}
 		if added > 0 {
 			slices.SortFunc(changed.fields, func(a, b simField) int { return strings.Compare(a.name, b.name) })
-			r.put(args[1], &changed)
+			r.put(args[1], changed)
 		}
 		return integerReply(added)
 	case "set", "setnx":
@@ -615,6 +645,7 @@ func (r *simRedis) run(args []string) string {
 		if err != nil || e == nil {
 			panic(fmt.Sprintf("simulated Redis: %q", args))
 		}
+		changed := *e // the fields are the same
 		changed.expires = simNow() + 1000*seconds
 		r.put(args[1], &changed)
 		return integerReply(1)
@@ -622,13 +653,13 @@ func (r *simRedis) run(args []string) string {
 		if args[1] == simClaims {
 			r.claims = append(r.claims, args[3])
 		}
-		added := int64(0)
+		added, changed := int64(0), e.copy()
 		for i := 2; i < len(args); i += 2 {
 			if changed.set(args[i], args[i+1]) {
 				added++
 			}
 		}
-		r.put(args[1], &changed)
+		r.put(args[1], changed)
 		return integerReply(added)
 	case "hget":
 		if value, ok := e.value(args[2]); ok {
@@ -636,36 +667,36 @@ func (r *simRedis) run(args []string) string {
 		}
 		return nilReply
 	case "hmget":
-		out := "*" + strconv.Itoa(len(args)-2) + "\r\n"
+		out := arrayReply(len(args) - 2)
 		for _, field := range args[2:] {
 			if value, ok := e.value(field); ok {
-				out += bulk(value)
+				out = appendBulk(out, value)
 			} else {
-				out += nilReply
+				out = append(out, nilReply...)
 			}
 		}
-		return out
+		return string(out)
 	case "hgetall":
-		out := "*" + strconv.Itoa(2*len(changed.fields)) + "\r\n"
-		for _, f := range changed.fields {
-			out += bulk(f.name) + bulk(f.value)
+		out := arrayReply(2 * len(fields))
+		for _, f := range fields {
+			out = appendBulk(appendBulk(out, f.name), f.value)
 		}
-		return out
+		return string(out)
 	case "hkeys":
-		out := "*" + strconv.Itoa(len(changed.fields)) + "\r\n"
-		for _, f := range changed.fields {
-			out += bulk(f.name)
+		out := arrayReply(len(fields))
+		for _, f := range fields {
+			out = appendBulk(out, f.name)
 		}
-		return out
+		return string(out)
 	case "hincrby":
-		value, _ := e.value(args[2])
-		have, _ := strconv.ParseInt(value, 10, 64)
+		have := e.number(args[2])
 		by, err := strconv.ParseInt(args[3], 10, 64)
 		if err != nil {
 			panic(err)
 		}
+		changed := e.copy()
 		changed.set(args[2], strconv.FormatInt(have+by, 10))
-		r.put(args[1], &changed)
+		r.put(args[1], changed)
 		return integerReply(have + by)
 	case "zrangebylex": // [min or (min, (max, LIMIT 0 n
 		var found []string
@@ -673,7 +704,7 @@ func (r *simRedis) run(args []string) string {
 		if err != nil {
 			panic(err)
 		}
-		for _, f := range changed.fields {
+		for _, f := range fields {
 			above := f.name > args[2][1:] || f.name == args[2][1:] && args[2][0] == '['
 			if above && f.name < args[3][1:] && len(found) < most {
 				found = append(found, bulk(f.name))
@@ -684,6 +715,7 @@ func (r *simRedis) run(args []string) string {
 		if e == nil || e.expires == 0 {
 			return integerReply(0)
 		}
+		changed := *e // the fields are the same
 		changed.expires = 0
 		r.put(args[1], &changed)
 		return integerReply(1)
@@ -697,12 +729,23 @@ func (r *simRedis) run(args []string) string {
 		case at*1000 <= simNow():
 			r.put(args[1], nil)
 		default:
+			changed := *e // the fields are the same
 			changed.expires = at * 1000
 			r.put(args[1], &changed)
 		}
 		return integerReply(1)
 	}
 	return "-ERR unknown command '" + args[0] + "'\r\n"
+}
+
+// copy is an entry to be changed and put.
+func (e *simEntry) copy() *simEntry {
+	if e == nil {
+		return &simEntry{}
+	}
+	out := *e
+	out.fields = append(make([]simField, 0, len(e.fields)+1), e.fields...)
+	return &out
 }
 
 func (e *simEntry) value(field string) (string, bool) {
@@ -714,6 +757,16 @@ func (e *simEntry) value(field string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// number is the value of a field; 0 if it has none, or no number.
+func (e *simEntry) number(field string) int64 {
+	value, ok := e.value(field)
+	if !ok {
+		return 0 // at once: the error of a missing number costs as much as everything else here
+	}
+	n, _ := strconv.ParseInt(value, 10, 64)
+	return n
 }
 
 // set sets a field of an entry that is not put yet, and reports whether it is new.

@@ -97,9 +97,21 @@ func (w *simWorld) publishEvents(form int) {
 			}
 		}
 	}
+	m.counters = countersOf(m.ways)
 	m.data = []byte("[" + strings.Join(m.items, ",") + "]")
 	w.messages = append(w.messages, m)
 	w.stream.store(m)
+}
+
+// countersOf are those of all versions.
+func countersOf(ways []simWay) []string {
+	all := map[string]bool{}
+	for _, way := range ways {
+		for counter := range way.hits {
+			all[counter] = true
+		}
+	}
+	return sortedKeys(all)
 }
 
 // checkWays: a message of events is counted by one version, wholly and on every shard.
@@ -120,7 +132,7 @@ func (w *simWorld) checkWays(m *simMessage, now int64, all bool, asOf []int64) s
 
 // checkWay says what is not as one version would have it.
 func (w *simWorld) checkWay(m *simMessage, way simWay, now int64, all bool, asOf []int64) string {
-	for _, counter := range m.counters() {
+	for _, counter := range m.counters {
 		want, is := way.hits[counter]
 		h := want
 		for i := 0; !is && h.counter == ""; i++ {
@@ -147,15 +159,4 @@ func (w *simWorld) checkWay(m *simMessage, way simWay, now int64, all bool, asOf
 		}
 	}
 	return ""
-}
-
-// counters are those of all versions.
-func (m *simMessage) counters() []string {
-	all := map[string]bool{}
-	for _, way := range m.ways {
-		for counter := range way.hits {
-			all[counter] = true
-		}
-	}
-	return sortedKeys(all)
 }

@@ -26,6 +26,7 @@ type simStream struct {
 	highest   uint64 // last, before any roll-back
 	lastTime  int64  // of the last message, held or not
 	feeds     map[*simFeed]bool
+	rejects   int             // ever stored
 	rejected  map[string]int  // by message id: items that the stream of rejects holds
 	late      map[string]bool // items whose process stood still before it stored them
 	refused   uint64          // the message of the newest reject
@@ -55,17 +56,18 @@ type simDeposed struct {
 
 // simMessage is a message and what is known of its fate.
 type simMessage struct {
-	id      int
-	seq     uint64
-	stored  int64 // Unix nanoseconds
-	subject string
-	data    []byte
-	hits    []simHit
-	items   []string
-	ways    []simWay // that versions count its events in; nil if it has none
-	bad     []int    // of items, those that are to be rejected
-	again   bool     // seq was another message's, which was rolled away
-	fate    simFate
+	id       int
+	seq      uint64
+	stored   int64 // Unix nanoseconds
+	subject  string
+	data     []byte
+	hits     []simHit
+	items    []string
+	ways     []simWay // that versions count its events in; nil if it has none
+	counters []string // of all ways
+	bad      []int    // of items, those that are to be rejected
+	again    bool     // seq was another message's, which was rolled away
+	fate     simFate
 
 	foreign bool // something else had written to a key that its hits belong to
 }
@@ -282,6 +284,7 @@ func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, err
 			// publishRejects stores one of another message of the same number under another identity.
 			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(hit.HeaderStored)
 			if _, again := s.stream.rejected[id]; !again {
+				s.stream.rejects++
 				s.stream.rejected[id] = 1
 				s.stream.rejected["body "+string(m.Data)]++
 				s.stream.late[string(m.Data)] = stood

@@ -1,0 +1,153 @@
+package consume
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var simPlanted = flag.Int("simulation.planted", 0, "let the simulation look for each planted bug in this many schedules")
+
+// plantedBug is an edit of the production code that the simulation has to find.
+type plantedBug struct {
+	name  string
+	edits []plantedEdit
+}
+
+// plantedEdit replaces a text that stands once in a file below internal.
+type plantedEdit struct{ file, was, becomes string }
+
+var plantedBugs = []plantedBug{
+	// Who may commit.
+	{"a cursor is not compared", []plantedEdit{
+		{"window/transact.go", "case exists == w.exists && found.same(w.held):", "case true:"}}},
+	{"a commit is tried again without reading the cursor", []plantedEdit{
+		{"window/transact.go", "if out.Attempts > 0 && exists && found.same(next) {", "if false {"},
+		{"window/transact.go", "if err := w.compare(found, exists); err != nil {", "if err := w.compare(found, exists); err != nil && out.Attempts == 0 {"}}},
+	{"the cursor of a stream that goes on keeps its expiry", []plantedEdit{
+		{"window/transact.go", "p.Persist(ctx, w.key)", "_ = p"}}},
+
+	// Expiries.
+	{"expiries go before the increments", []plantedEdit{
+		{"window/commands.go", "for i := range of.increments {\n", "increments := func() { for i := range of.increments {\n"},
+		{"window/commands.go", "\t}\n\tfor i := range of.set {", "\t} }\n\tdefer increments()\n\tfor i := range of.set {"}}},
+	{"a set expiry is trusted to the last second, and none is mended", []plantedEdit{
+		{"window/changes.go", "const trustSeconds = 60", "const trustSeconds = 0"},
+		{"window/transact.go", "if h.deadline <= execAt {", "if false {"}}},
+	{"a hash expires a window too early", []plantedEdit{
+		{"window/epoch.go", "return (end + w + t.grace()", "return (end + t.grace()"}}},
+	{"the epoch is no part of a hash's name", []plantedEdit{
+		{"window/keys.go", "append(out, ':'), h.epoch, 10)", "append(out, ':'), 0*h.epoch, 10)"}}},
+
+	// Where reading goes on.
+	{"reading is resumed from the largest cursor", []plantedEdit{
+		{"consume/session.go", "slices.MinFunc(s.standing.writers", "slices.MaxFunc(s.standing.writers"}}},
+	{"counters that are ahead of the cursor are not told apart", []plantedEdit{
+		{"window/cursor.go", "if c.Ahead.Parts > 0 &&", "if c.Ahead.Parts < 0 &&"}}},
+	{"a stream that was made anew is taken for the same", []plantedEdit{
+		{"consume/resume.go", "case c.Created != s.created:", "case false:"}}},
+	{"a stream's state is believed from any server", []plantedEdit{
+		{"consume/confirm.go", "case !now.reign.clustered:", "case true:"}}},
+
+	// What is claimed.
+	{"as_of is the clock's", []plantedEdit{
+		{"consume/commit.go", "AsOf: l.stored / 1e6, Inc", "AsOf: time.Now().UnixMilli(), Inc"}}},
+	{"rejects are stored after the cursor has passed them", []plantedEdit{
+		{"consume/commit.go", "	if err := c.flushRejects(ctx, l); err != nil {\n		return err\n	}\n	now :=", "	now :="},
+		{"consume/commit.go", "	if now.Sub(c.registered) >= registerEvery {", "	if err := c.flushRejects(ctx, l); err != nil {\n		return err\n	}\n	if now.Sub(c.registered) >= registerEvery {"}}},
+	{"a loss to a foreign key is not admitted", []plantedEdit{
+		{"consume/commit.go", "if failed := c.admitLost(admitting, shard, cells.End()); failed != nil", "if failed := error(nil); failed != nil"}}},
+	{"the layout and the stream are not written", []plantedEdit{
+		{"consume/resume.go", "err := s.store.EnsureLayout(ctx, s.layout)\n	if err == nil {\n		err = s.store.AddStream", "var err error\n	if false {\n		err = s.store.AddStream"}}},
+	{"the layout and the stream are written before the cursors are read, and never again", []plantedEdit{
+		{"consume/commit.go", "if now.Sub(c.registered) >= registerEvery {", "if false {"},
+		{"consume/resume.go", "begin.registered, err = s.register(ctx, begin)", "begin.registered = time.Now()"}}},
+
+	// Names and rules.
+	{"names have no versions", []plantedEdit{
+		{"consume/naming.go", "out := slices.DeleteFunc(slices.Clone(listed), func(n naming) bool { return n.From > used })", "out := namings(nil)"}}},
+	{"a version begins at the first sequence that some shard has not passed", []plantedEdit{
+		{"consume/naming.go", "used := max(furthest.Furthest(), rejected)", "used := max(slices.MinFunc(cursors, func(a, b window.Cursor) int { return int(a.Seq) - int(b.Seq) }).Seq, rejected)"}}},
+	{"the text of rules is written after the cursors", []plantedEdit{
+		{"consume/resume.go", "if err := s.keepRules(ctx, begin); err != nil { // before a cursor names them", "if err := error(nil); err != nil {"}}},
+	{"the text of rules is written ten seconds after the cursors", []plantedEdit{
+		{"consume/resume.go", "if err := s.keepRules(ctx, begin); err != nil { // before a cursor names them", "if err := error(nil); err != nil {"},
+		{"consume/resume.go", "begin.registered, err = s.register(ctx, begin)", "begin.registered = time.Now()"}}},
+}
+
+// plant writes the edited files into dir, and the overlay with which `go` takes them for the real ones.
+func (b plantedBug) plant(t *testing.T, dir string) (overlay string) {
+	t.Helper()
+	edited := map[string]string{} // by file
+	for _, e := range b.edits {
+		text, ok := edited[e.file]
+		if !ok {
+			source, err := os.ReadFile(filepath.Join("..", e.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(source)
+		}
+		if n := strings.Count(text, e.was); n != 1 {
+			t.Fatalf("%s has %q %d times, want once: bring the planted bug up to date", e.file, e.was, n)
+		}
+		edited[e.file] = strings.Replace(text, e.was, e.becomes, 1)
+	}
+	replace := map[string]string{}
+	for file, text := range edited {
+		real, err := filepath.Abs(filepath.Join("..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[real] = filepath.Join(dir, filepath.Base(file))
+		if err := os.WriteFile(replace[real], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
+
+var foundAfter = regexp.MustCompile(`found after (\d+) schedules`)
+
+// TestPlantedBugs lets the simulation look for each planted bug, from three seeds. Without
+// -simulation.planted it only checks that the edits still fit the production code.
+func TestPlantedBugs(t *testing.T) {
+	for _, b := range plantedBugs {
+		t.Run(b.name, func(t *testing.T) {
+			dir := t.TempDir()
+			overlay := b.plant(t, dir)
+			if *simPlanted == 0 {
+				return
+			}
+			simulation := filepath.Join(dir, "simulation")
+			if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", simulation, ".").CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for seed := 1; seed <= 3; seed++ {
+				search := exec.Command(simulation, "-test.run=^TestSimulation$", "-test.timeout=0", "-rapid.nofailfile", "-rapid.shrinktime=0s",
+					"-rapid.checks="+strconv.Itoa(*simPlanted), "-rapid.seed="+strconv.Itoa(seed))
+				search.Env = append(os.Environ(), simShardEnv...)
+				out, err := search.CombinedOutput()
+				found := foundAfter.FindSubmatch(out)
+				if err == nil || found == nil {
+					t.Fatalf("not found in %d schedules from seed %d (%v)", *simPlanted, seed, err)
+				}
+				t.Logf("found after %s schedules from seed %d", found[1], seed)
+			}
+		})
+	}
+}
