@@ -29,6 +29,7 @@ var cases = []struct {
 	{"another writer between two commands", anotherWriterBetweenTwoCommands},
 	{"a cut between two commands", aCutBetweenTwoCommands},
 	{"a commit that gives up watches nothing", aCommitThatGivesUpWatchesNothing},
+	{"nothing is committed unwatched", nothingIsCommittedUnwatched},
 	{"a loss in redis rewinds", aLossInRedisRewinds},
 	{"a commit outlasts redis", aCommitOutlastsRedis},
 	{"commit gives up with its context", commitGivesUpWithItsContext},
@@ -117,18 +118,24 @@ func startStandIn(t *testing.T) *backend {
 			}
 		},
 		cannot: map[string]string{
-			"hashes are listpacks":       "OBJECT ENCODING is unknown to it",
-			"a cut between two commands": "CLIENT KILL is unknown to it",
+			"hashes are listpacks":           "OBJECT ENCODING is unknown to it",
+			"a cut between two commands":     "CLIENT KILL is unknown to it",
+			"nothing is committed unwatched": "ACL is unknown to it",
 		},
 	}
 }
 
+// eachServer calls do with the client of every server that holds data.
+func (b *backend) eachServer(ctx context.Context, do func(context.Context, *redis.Client) error) error {
+	if cluster, ok := b.client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, do)
+	}
+	return do(ctx, b.client.(*redis.Client))
+}
+
 // flushAll empties every server.
 func (b *backend) flushAll(ctx context.Context) error {
-	if cluster, ok := b.client.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.FlushAll(ctx).Err() })
-	}
-	return b.client.FlushAll(ctx).Err()
+	return b.eachServer(ctx, func(ctx context.Context, server *redis.Client) error { return server.FlushAll(ctx).Err() })
 }
 
 var layout = func() window.Layout {
@@ -177,20 +184,16 @@ func newRig(t *testing.T, b *backend) *rig {
 
 func cursorKey(shard int) string { return fmt.Sprintf("test:{%d}:cursor:HITS", shard) }
 
-// writers opens a writer for every shard.
 // addHook adds a hook to whatever sends commands: the clients of a cluster's masters, or the client.
 func (r *rig) addHook(hook redis.Hook) {
 	r.t.Helper()
-	cluster, ok := r.client.(*redis.ClusterClient)
-	if !ok {
-		r.client.AddHook(hook)
-		return
-	}
-	if err := cluster.ForEachMaster(r.t.Context(), func(_ context.Context, node *redis.Client) error { node.AddHook(hook); return nil }); err != nil {
+	err := r.eachServer(r.t.Context(), func(_ context.Context, server *redis.Client) error { server.AddHook(hook); return nil })
+	if err != nil {
 		r.t.Fatal(err)
 	}
 }
 
+// writers opens a writer for every shard.
 func (r *rig) writers() []*window.Writer {
 	r.t.Helper()
 	out := make([]*window.Writer, layout.Shards)

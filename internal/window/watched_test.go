@@ -95,17 +95,9 @@ func anotherWriterBetweenTwoCommands(t *testing.T, r *rig) { commitsOnce(t, r, f
 // EXEC must not go out on a new connection, where no key is watched.
 func aCutBetweenTwoCommands(t *testing.T, r *rig) {
 	commitsOnce(t, r, func() {
-		cut := func(ctx context.Context, node *redis.Client) error {
-			return node.ClientKillByFilter(ctx, "type", "normal").Err() // all but the one that asks
-		}
-		err := error(nil)
-		switch client := r.client.(type) {
-		case *redis.ClusterClient:
-			err = client.ForEachMaster(t.Context(), cut)
-		case *redis.Client:
-			err = cut(t.Context(), client)
-		}
-		if err != nil {
+		if err := r.eachServer(t.Context(), func(ctx context.Context, server *redis.Client) error {
+			return server.ClientKillByFilter(ctx, "type", "normal").Err() // all but the one that asks
+		}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -167,5 +159,34 @@ func aCommitThatGivesUpWatchesNothing(t *testing.T, r *rig) {
 		if err != nil || done.Conflicts != 0 {
 			t.Errorf("%d conflicts, want none: %v", done.Conflicts, err)
 		}
+	}
+}
+
+// If Redis refuses WATCH and answers the reads behind it, nothing may follow from them.
+func nothingIsCommittedUnwatched(t *testing.T, r *rig) {
+	now := time.Now()
+	b, shard := batchOf("a", now.UnixMilli(), 1)
+	w := r.writers()[shard]
+	rights := func(change string) {
+		if err := r.eachServer(t.Context(), func(ctx context.Context, server *redis.Client) error {
+			return server.Do(ctx, "acl", "setuser", "default", change).Err()
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := 0
+	w.OnRetry = func(err error) {
+		if refused++; !redis.IsPermissionError(err) {
+			t.Errorf("refused for another reason: %v", err)
+		}
+		rights("+watch")
+	}
+	rights("-watch")
+	done, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))
+	if err != nil || refused != 1 || done.Attempts != 1 {
+		t.Errorf("refused %d times, %d transactions; want 1 of each: %v", refused, done.Attempts, err)
+	}
+	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 1 {
+		t.Errorf("counted %+v; want 1", a)
 	}
 }
