@@ -9,9 +9,9 @@ import (
 // answer that the client already has.
 type Response struct {
 	http.ResponseWriter
-	request  *http.Request
-	status   int
-	writeErr error
+	request *http.Request
+	status  int
+	err     error // of the last write that failed
 }
 
 // NewResponse is the answer to a request.
@@ -26,6 +26,9 @@ func (w *Response) Status() int {
 	}
 	return w.status
 }
+
+// Err is why the answer was not delivered, or nil. Mostly the client is gone.
+func (w *Response) Err() error { return w.err }
 
 // WriteHeader sends the first status and ignores others: huma sets one more if it
 // could not write.
@@ -54,7 +57,7 @@ func (w *Response) Write(b []byte) (int, error) {
 	}
 	n, err := w.ResponseWriter.Write(b)
 	if err != nil {
-		w.writeErr = err
+		w.err = err
 	}
 	return n, err
 }
