@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,18 +15,6 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := h(w, r); err != nil {
 		writeError(w, err)
 	}
-}
-
-// writeError sends the problem that an error is, with the headers that come with it.
-func writeError(w http.ResponseWriter, err error) {
-	var with huma.HeadersError
-	if errors.As(err, &with) {
-		for name, values := range with.GetHeaders() {
-			w.Header()[name] = values
-		}
-	}
-	p := problemOf(err)
-	writeJSON(w, p.Status, problemType, p)
 }
 
 // api has two sides. huma describes operations, whose schemas it makes from Go types. The mux sends requests straight
@@ -59,44 +46,6 @@ func patternOf(op *huma.Operation) string { return op.Method + " " + op.Path }
 type params[P any] interface {
 	*P
 	read(given) error
-}
-
-// output is the answer of an operation, with its headers. huma describes them, and write sends them.
-type output[O any] interface {
-	*O
-	write(w http.ResponseWriter)
-}
-
-// jsonType is the content type of most answers.
-const jsonType = "application/json"
-
-// jsonOutput is an answer that is a JSON body and nothing else.
-type jsonOutput[A any] struct{ Body A }
-
-func (o *jsonOutput[A]) write(w http.ResponseWriter) {
-	writeJSON(w, http.StatusOK, jsonType, &o.Body)
-}
-
-// noOutput is the answer of an operation that only says that it is done.
-type noOutput struct{}
-
-func (*noOutput) write(w http.ResponseWriter) {
-	w.WriteHeader(http.StatusNoContent)
-}
-
-// setHeader sets a header that an answer may do without.
-func setHeader(w http.ResponseWriter, name, value string) {
-	if value != "" {
-		w.Header().Set(name, value)
-	}
-}
-
-// overHTTP is find for a query string, if the answer is only a body.
-func overHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*jsonOutput[A], error) {
-	return func(ctx context.Context, p *P) (*jsonOutput[A], error) {
-		out, err := find(ctx, inQuery, p)
-		return &jsonOutput[A]{out}, err
-	}
 }
 
 // answerQuery routes an operation whose parameters are in the query string.

@@ -83,26 +83,6 @@ type seriesList struct {
 	Series []series `json:"series" doc:"One for each counter, in the order asked for, with the same moments."`
 }
 
-// rawOutput is an answer that need not be JSON.
-type rawOutput struct {
-	ContentType  string   `header:"Content-Type"`
-	CacheControl string   `header:"Cache-Control"`
-	ETag         string   `header:"ETag"`
-	Vary         []string `header:"Vary"` // a list is added to what is there
-	Body         []byte
-}
-
-func (o *rawOutput) write(w http.ResponseWriter) {
-	setHeader(w, "Content-Type", o.ContentType)
-	setHeader(w, "Cache-Control", o.CacheControl)
-	setHeader(w, "ETag", o.ETag)
-	for _, name := range o.Vary {
-		w.Header().Add("Vary", name)
-	}
-	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(o.Body) // the client may be gone; the edge logs it
-}
-
 const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
 	"still has all of it, so every number is exact. One counter gives the object below; if key repeats, the answer is {\"series\":[…]} with such an object " +
 	"per counter. As CSV it is a table with a row per step and a column per counter; as SVG it is a chart with a line per counter."

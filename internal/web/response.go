@@ -30,8 +30,7 @@ func (w *Response) Status() int {
 // Err is why the answer was not delivered, or nil. Mostly the client is gone.
 func (w *Response) Err() error { return w.err }
 
-// WriteHeader sends the first status and ignores others: huma sets one more if it
-// could not write.
+// WriteHeader sends the first status and ignores others.
 func (w *Response) WriteHeader(status int) {
 	if w.status != 0 {
 		return
