@@ -3,10 +3,12 @@ package query
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"math"
-	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,13 +18,13 @@ import (
 // What appends itself is, to the last byte, what encoding/json writes: with and without escapes for HTML, and with
 // any fields missing.
 func TestAppendedJSON(t *testing.T) {
-	for _, make := range []func() any{
+	for _, empty := range []func() any{
 		func() any { return new(totalAnswer) },
 		func() any { return new(total) },
 		func() any { return new(string) },
 	} {
 		rapid.Check(t, func(t *rapid.T) {
-			v := make()
+			v := empty()
 			drawInto(t, reflect.ValueOf(v).Elem())
 			if s, ok := v.(*string); ok {
 				v = *s
@@ -104,19 +106,34 @@ func drawText(t *rapid.T) string {
 	})).Draw(t, "text")
 }
 
-// A buffer that has served one answer serves the next, of which nothing may remain.
-func TestBuffersAreUsedAgain(t *testing.T) {
-	write := func(text string) string {
-		w := httptest.NewRecorder()
-		writeJSON(w, http.StatusOK, jsonType, text)
-		return w.Body.String()
-	}
-	for range 100 {
-		if got := write("a longer answer than the next"); got != "\"a longer answer than the next\"\n" {
-			t.Fatalf("got %q", got)
+// Buffers serve one answer after another. Nothing of one request may reach another.
+func TestAnswersAtTheSameTime(t *testing.T) {
+	server := httptest.NewServer(onRecorder(t).handler())
+	defer server.Close()
+	ask := func(key string) string {
+		resp, err := server.Client().Get(server.URL + "/v1/total?window=1h&explain=1&key=" + key)
+		if err != nil {
+			t.Error(err)
+			return ""
 		}
-		if got := write("short"); got != "\"short\"\n" {
-			t.Fatalf("got %q", got)
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Error(err)
 		}
+		return string(data)
 	}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			key := strings.Repeat(string(rune('a'+i)), 1+100*i)
+			want := ask(key)
+			for range 20 {
+				if got := ask(key); got != want {
+					t.Errorf("got %s, want %s", got, want)
+				}
+			}
+		})
+	}
+	all.Wait()
 }

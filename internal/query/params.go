@@ -70,7 +70,6 @@ func queryProblem(param, message string) *problem {
 // What parameters take, for the errors about them.
 const (
 	durationHint = "a duration, such as 1m"
-	keyHint      = "a counter"
 	momentHint   = "an RFC 3339 time or Unix milliseconds"
 	nameHint     = "the name of a counter, or the beginning of one"
 	pixelsHint   = "a number of pixels"
