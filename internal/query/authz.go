@@ -1,14 +1,11 @@
 package query
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/limit"
 )
@@ -41,39 +38,18 @@ func withoutOriginal(r *http.Request) *http.Request {
 	return out
 }
 
-// serveAuthz takes one hit for the request that a proxy asks about. No body is read.
-func (s *service) serveAuthz(w http.ResponseWriter, r *http.Request) {
+// getAuthz takes one hit for the request that a proxy asks about. No body is read.
+func (s *service) getAuthz(w http.ResponseWriter, r *http.Request) error {
 	takes, err := s.authzTakes(r)
 	if err != nil {
-		writeError(w, inputProblem(err, inQuery))
-		return
+		return inputProblem(err, inQuery)
 	}
 	answer, err := s.take(r.Context(), takes, false)
 	if err != nil {
-		writeError(w, inputProblem(err, inQuery))
-		return
+		return inputProblem(err, inQuery)
 	}
-	out := takeOutputOf(&answer, len(takes) > 1)
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("RateLimit-Policy", out.RateLimitPolicy)
-	h.Set("RateLimit", out.RateLimit)
-	if out.RetryAfter != "" {
-		h.Set("Retry-After", out.RetryAfter)
-	}
-	w.WriteHeader(out.Status)
-	_ = json.NewEncoder(w).Encode(&out.Body) // the client may be gone; there is nobody else to tell
-}
-
-// writeError sends an error as huma sends it.
-func writeError(w http.ResponseWriter, err error) {
-	var with huma.HeadersError
-	if errors.As(err, &with) {
-		for name, values := range with.GetHeaders() {
-			w.Header()[name] = values
-		}
-	}
-	problemOf(err).Write(w)
+	takeOutputOf(&answer, len(takes) > 1).write(w)
+	return nil
 }
 
 // authzTakes reads which limits the request is about, and makes their keys.
@@ -89,11 +65,10 @@ func (s *service) authzTakes(r *http.Request) ([]limit.Take, error) {
 		}
 		return s.limits.takesFor(&forwarded{request: r, proxies: s.limits.proxies, ownTarget: true}, []*limit.Limit{lim})
 	}
-	err = checkParams(r.URL.RawQuery, &authzQuestion)
+	params, err := authzParams.parse(r.URL.RawQuery)
 	if err != nil {
-		return nil, newProblem(http.StatusBadRequest, "", err)
+		return nil, err
 	}
-	params := r.URL.Query()
 	asked, err := s.limits.authzLimits(params)
 	if err != nil {
 		return nil, err

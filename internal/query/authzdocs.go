@@ -25,6 +25,8 @@ var authzQuestion = huma.Operation{
 	},
 }
 
+var authzParams = knownParamsOf(&authzQuestion)
+
 func textParam(name, about, example string) *huma.Param {
 	return &huma.Param{Name: name, In: inQuery, Description: about, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
 }

@@ -40,3 +40,34 @@ func BenchmarkTotal(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkWithoutRedis is what a request costs beside its reads.
+func BenchmarkWithoutRedis(b *testing.B) {
+	s, _ := onFake(b)
+	h := s.handler()
+	var keys []string
+	for i := range 100 {
+		keys = append(keys, fmt.Sprintf("counter-%d", i))
+	}
+	many, err := json.Marshal(map[string]any{"keys": keys, "windows": []string{"1m", "1h", "12h", "20h"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct{ name, method, target, body string }{
+		{"total", http.MethodGet, "/v1/total?key=api-1&window=20h", ""},
+		{"past", http.MethodGet, "/v1/total?key=api-1&window=20h&at=2026-11-21T09:00:00Z", ""},
+		{"100x4", http.MethodPost, "/v1/total", string(many)},
+		{"series", http.MethodGet, "/v1/series?key=api-1", ""},
+		{"top", http.MethodGet, "/v1/top?window=1h", ""},
+		{"healthz", http.MethodGet, "/healthz", ""},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if resp := ask1(h, c.method, c.target, c.body); resp.StatusCode != http.StatusOK {
+					b.Fatal(resp.Status)
+				}
+			}
+		})
+	}
+}

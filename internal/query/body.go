@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -18,12 +19,18 @@ import (
 // greatest length take half of it.
 const maxBody = 1 << 20
 
-// bufferBody reads the whole body and puts it back, or says why it cannot be read. huma
-// would treat a body that breaks off as an error of the server.
+// wholeBody is a body that has been read.
+type wholeBody struct{ bytes.Buffer }
+
+// Close has nothing to close: the server closes the body that was read.
+func (*wholeBody) Close() error { return nil }
+
+// bufferBody reads the whole body and puts it in the request as a *wholeBody, or says why it cannot be read.
 // The type of the body is not asked for: all of them are JSON, and `curl -d`
 // calls everything a form.
 func bufferBody(w http.ResponseWriter, r *http.Request) *problem {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body := &wholeBody{}
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
 	var large *http.MaxBytesError
 	var network net.Error
 	switch {
@@ -34,11 +41,12 @@ func bufferBody(w http.ResponseWriter, r *http.Request) *problem {
 	case err != nil:
 		return newProblem(http.StatusBadRequest, "body: it broke off before its end")
 	}
-	if p := checkBody(data); p != nil {
+	if p := checkBody(body.Bytes()); p != nil {
 		return p
 	}
-	r.Body = io.NopCloser(bytes.NewReader(data))
-	r.Header.Del("Content-Type")
+	// While the answer is sought, the server would take the read deadline for the client's end.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
+	r.Body = body
 	return nil
 }
 

@@ -21,9 +21,8 @@ type countersParams struct {
 	After  string     `query:"after" json:"after" doc:"The page begins after this name: next of the page before." example:"shop.checkout.eu"`
 }
 
-// Resolve reads the query string a second time; params.go says why.
-func (p *countersParams) Resolve(ctx huma.Context) []error {
-	return resolveSingles(ctx,
+func (p *countersParams) read(g given) error {
+	return g.singles(
 		singleParam{"prefix", nameHint, &p.Prefix},
 		singleParam{"limit", numberHint(1, maxCounters), (*string)(&p.Limit)},
 		singleParam{"after", nameHint, &p.After},
@@ -39,8 +38,8 @@ type countersAnswer struct {
 	Next          string    `json:"next,omitempty" doc:"The value of after for the next page; absent at the end." example:"shop.checkout.eu"`
 }
 
-func (s *service) registerCounters(api huma.API) {
-	huma.Register(api, s.operation(api, huma.Operation{
+func (s *service) registerCounters(a *api) {
+	answerQuery(a, s.operation(a, huma.Operation{
 		OperationID: "get-counters", Method: http.MethodGet, Path: "/v1/counters",
 		Summary:     "The names of counters",
 		Description: "The counters with hits in the longest window, in the order of their names, in pages.",

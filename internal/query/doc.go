@@ -64,8 +64,9 @@
 // questions for a window.Reader. What the reader found becomes an answer, a problem
 // (problem.go), or news for a listener.
 //
-// HTTP: the edge that every request passes (edge.go, body.go, params.go,
-// cors.go), and one file for each resource: total.go, series.go (with format.go, csv.go,
+// HTTP: the edge that every request passes (edge.go, body.go, cors.go), how a resource is described and routed
+// (route.go), its parameters (params.go) and its answer (output.go, json.go), and one file for each
+// resource: total.go (with totaljson.go), series.go (with format.go, csv.go,
 // and the chart in chart.go, plot.go, legend.go, label.go, ticks.go), top.go,
 // counters.go, live.go (with hub.go and listener.go), streams.go, rejects.go (with rejectlist.go; both ask NATS
 // through jetstream.go, and look at most once per second: recent.go). For Prometheus: probe.go,

@@ -74,5 +74,5 @@ func (s *service) measure(w *web.Response, r *http.Request, route string, took t
 	}
 	code := w.Status()
 	s.metrics.requestSeconds.WithLabelValues(route, strconv.Itoa(code)).Observe(took.Seconds())
-	s.log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).Msg("request")
+	s.log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).AnErr("undelivered", w.Err()).Msg("request")
 }

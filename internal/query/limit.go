@@ -12,8 +12,8 @@ import (
 
 const limitPath = "/v1/limit"
 
-func (s *service) registerLimit(api huma.API) {
-	look := s.operation(api, huma.Operation{
+func (s *service) registerLimit(a *api) {
+	look := s.operation(a, huma.Operation{
 		OperationID: "get-limit", Method: http.MethodGet, Path: limitPath,
 		Summary: "Whether hits would be allowed",
 		Description: "Decides like POST /v1/take, and counts nothing. With window and max and without policy, it is about a counter of the streams: " +
@@ -21,19 +21,15 @@ func (s *service) registerLimit(api huma.API) {
 		Responses: web.SuccessOnly("The decision.", takeExample()),
 		Metadata:  web.Tryout("/v1/limit?limit=login&key=alice", "/v1/limit?key=api-1&window=1m&max=100"),
 	})
-	huma.Register(api, look, func(ctx context.Context, in *takeItem) (*takeOutput, error) {
-		return s.findLimit(ctx, inQuery, in)
-	})
-	reset := s.operation(api, huma.Operation{
+	answerQuery(a, look, func(ctx context.Context, p *takeItem) (*takeOutput, error) { return s.findLimit(ctx, inQuery, p) })
+	reset := s.operation(a, huma.Operation{
 		OperationID: "delete-limit", Method: http.MethodDelete, Path: limitPath, DefaultStatus: http.StatusNoContent,
 		Summary: "Forget the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
 		Responses: map[string]*huma.Response{"204": {Description: "The key has no hits now."}},
 		Metadata:  web.Tryout("/v1/limit?limit=login&key=alice"),
 	})
-	describeForbidden(api.OpenAPI().Components.Schemas, &reset)
-	huma.Register(api, reset, func(ctx context.Context, in *resetParams) (*struct{}, error) {
-		return nil, s.reset(ctx, in)
-	})
+	describeForbidden(a.OpenAPI().Components.Schemas, &reset)
+	answerQuery(a, reset, func(ctx context.Context, p *resetParams) (*noOutput, error) { return nil, s.reset(ctx, p) })
 }
 
 // findLimit checks an item and decides about it. Its errors are for the client.
@@ -68,9 +64,8 @@ type resetParams struct {
 	Policy string `query:"policy" doc:"Beside window: the policy of the takes." example:"cells"`
 }
 
-// Resolve reads the query string a second time; params.go says why.
-func (p *resetParams) Resolve(ctx huma.Context) []error {
-	return resolveSingles(ctx,
+func (p *resetParams) read(g given) error {
+	return g.singles(
 		singleParam{"limit", limitHint, &p.Limit},
 		singleParam{"key", takeKeyHint, &p.Key},
 		singleParam{"window", windowHint, &p.Window},

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"tallyroll/internal/web"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
 const livePath = "/v1/live"
@@ -33,17 +31,16 @@ type liveParams struct {
 	LastEventID string   `header:"Last-Event-ID" doc:"The id of the last event received; browsers send it when they connect again. With one counter and one window, the first event is left out if nothing has changed since." example:"1234-1229-1241-true"`
 }
 
-// Resolve reads the query string a second time; params.go says why.
-func (p *liveParams) Resolve(ctx huma.Context) []error {
-	p.Keys, p.Windows = repeated(ctx, "key"), repeated(ctx, "window")
-	return resolveSingles(ctx, singleParam{"as_of", asOfHint, &p.AsOf})
+func (p *liveParams) read(g given) error {
+	p.Keys, p.Windows, p.LastEventID = g.query["key"], g.query["window"], g.header.Get("Last-Event-ID")
+	return g.singles(singleParam{"as_of", asOfHint, &p.AsOf})
 }
 
 const asOfHint = "true or false"
 
-func (s *service) registerLive(api huma.API) {
+func (s *service) registerLive(a *api) {
 	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + web.Compact(totalExample().Totals[0]) + "\n\n"
-	huma.Register(api, s.operation(api, huma.Operation{
+	handleQuery[liveParams, huma.StreamResponse](a, s.operation(a, huma.Operation{
 		OperationID: "get-live", Method: http.MethodGet, Path: livePath,
 		Summary: "Totals at each change",
 		Description: "Server-sent events on one connection, about every counter in every window. Each event total has one total as data, " +
@@ -58,25 +55,22 @@ func (s *service) registerLive(api huma.API) {
 	}), s.getLive)
 }
 
-func (s *service) getLive(ctx context.Context, p *liveParams) (*huma.StreamResponse, error) {
+func (s *service) getLive(w http.ResponseWriter, r *http.Request, p *liveParams) error {
 	asked, lengths, err := p.questions(s.maxKeys)
 	if err != nil {
-		return nil, inputProblem(err, inQuery)
+		return inputProblem(err, inQuery)
 	}
 	l, err := s.hub.join(asked, lengths, p.AsOf == "true")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	first, err := l.firstNews(ctx)
+	defer s.hub.leave(l)
+	first, err := l.firstNews(r.Context())
 	if err != nil {
-		s.hub.leave(l)
-		return nil, err
+		return err
 	}
-	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		defer s.hub.leave(l)
-		r, w := humago.Unwrap(ctx)
-		streamNews(r, w, l, openingOf(first, p.LastEventID))
-	}}, nil
+	streamNews(r, w, l, openingOf(first, p.LastEventID))
+	return nil
 }
 
 // questions checks the parameters and is what they ask, with the lengths of the windows.
@@ -164,7 +158,11 @@ func (n *news) event() []byte {
 	if n.err != nil {
 		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", web.Compact(problemOf(n.err)))
 	}
-	return fmt.Appendf(nil, "id: %s\nevent: total\ndata: %s\n\n", n.id, web.Compact(n.total))
+	j := &jsonText{html: true}
+	j.raw("id: " + n.id + "\nevent: total\ndata: ")
+	n.total.appendJSON(j)
+	j.raw("\n\n")
+	return j.out
 }
 
 // reach is the data of an event as_of.

@@ -35,7 +35,7 @@ func (s *service) endpoints() map[string]endpoint {
 			if err != nil {
 				return nil, err
 			}
-			return out.Body, nil
+			return &out.Body, nil
 		}),
 		"series": overNATS(func(ctx context.Context, _ string, b *seriesBody) (any, error) {
 			found, err := s.findSeries(ctx, b.input())

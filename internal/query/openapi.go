@@ -17,8 +17,6 @@ func apiConfig(tokens bool) huma.Config {
 	config := web.APIConfig("Tallyroll", "Rolling totals of counters: how many hits in the last minute, hour, day or month, with bounds. "+
 		"Windows are durations (90s, 15m, 24h, 7d, 1w); times are RFC 3339 or Unix milliseconds. "+
 		"Errors are RFC 9457 problems whose detail says what was wrong and what is allowed.")
-	json := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: decodeBody}
-	config.Formats = map[string]huma.Format{"application/json": json, "json": json} // "json" stands for every +json
 	if tokens {
 		config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 			bearerScheme: {Type: "http", Scheme: "bearer", Description: "One of the tokens of QUERY_TOKENS."},

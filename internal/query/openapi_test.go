@@ -11,7 +11,6 @@ import (
 	"tallyroll/internal/web"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
 // document is the part of an OpenAPI document that the test looks at.
@@ -142,7 +141,7 @@ func TestDocumentedRequests(t *testing.T) {
 	watched(t, s)
 	h := s.handler()
 	eventuallyReady(t, h, http.StatusOK)
-	api := humago.New(http.NewServeMux(), apiConfig(false))
+	api := newAPI(http.NewServeMux(), false)
 	s.registerTotal(api)
 	s.registerSeries(api)
 	s.registerLive(api)
@@ -216,7 +215,7 @@ func TestDocs(t *testing.T) {
 // Every documented JSON example, and the body that is sent for it, is what its schema says.
 func TestExamplesFollowTheirSchemas(t *testing.T) {
 	s, _ := onFake(t)
-	api := humago.New(http.NewServeMux(), apiConfig(true))
+	api := newAPI(http.NewServeMux(), true)
 	s.registerTotal(api)
 	s.registerSeries(api)
 	s.registerLive(api)

@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,68 +11,76 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// strictParams refuses query strings that huma would read as something else: huma
-// ignores parameters that it does not know, pairs with broken escapes, and the second
-// value of a parameter that takes one.
-func strictParams(api huma.API) func(huma.Context, func(huma.Context)) {
-	return func(ctx huma.Context, next func(huma.Context)) {
-		u := ctx.URL()
-		if err := checkParams(u.RawQuery, ctx.Operation()); err != nil {
-			// An error here means that the answer could not be written: the client is gone.
-			_ = huma.WriteErr(api, ctx, http.StatusBadRequest, "", err)
-			return
-		}
-		next(ctx)
-	}
+// knownParams are the parameters that an operation takes in the query string. What it does not know, it refuses:
+// a mistyped question must not be answered as if it were another one.
+type knownParams struct {
+	operation string          // as errors name it
+	repeats   map[string]bool // by name: whether it may be given several times
 }
 
-func checkParams(rawQuery string, op *huma.Operation) error {
-	values, err := url.ParseQuery(rawQuery)
-	if err != nil {
-		return &huma.ErrorDetail{Location: "query", Message: fmt.Sprintf("the query string cannot be read: %v: write name=value pairs joined by &, other bytes as %%XX", err)}
-	}
-	known := make(map[string]*huma.Param)
-	var names []string
+func knownParamsOf(op *huma.Operation) *knownParams {
+	out := &knownParams{operation: op.Method + " " + op.Path, repeats: make(map[string]bool)}
 	for _, p := range op.Parameters {
-		if p.In == "query" {
-			known[p.Name] = p
-			names = append(names, p.Name)
+		if p.In == inQuery {
+			out.repeats[p.Name] = p.Schema.Type == huma.TypeArray
 		}
 	}
+	return out
+}
+
+// parse reads a query string. Its errors are for the client.
+func (k *knownParams) parse(rawQuery string) (url.Values, error) {
+	values, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return nil, queryProblem("", fmt.Sprintf("the query string cannot be read: %v: write name=value pairs joined by &, other bytes as %%XX", err))
+	}
 	for name, given := range values {
-		p := known[name]
+		if repeats, ok := k.repeats[name]; !ok || !repeats && len(given) > 1 {
+			return nil, k.refuse(values)
+		}
+	}
+	return values, nil
+}
+
+// refuse is the problem of values of which at least one is wrong: the first one by name.
+func (k *knownParams) refuse(values url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		repeats, ok := k.repeats[name]
 		switch {
-		case p == nil && len(names) == 0:
-			return &huma.ErrorDetail{Location: "query", Message: fmt.Sprintf("unknown parameter %s: %s %s takes none", excerpt(name), op.Method, op.Path)}
-		case p == nil:
-			slices.Sort(names)
-			return &huma.ErrorDetail{Location: "query", Message: fmt.Sprintf("unknown parameter %s: allowed are %s", excerpt(name), strings.Join(names, ", "))}
-		case p.Schema.Type != huma.TypeArray && len(given) > 1:
-			return &huma.ErrorDetail{Location: "query." + name, Message: fmt.Sprintf("it is given %d times: once is allowed", len(given))}
+		case !ok && len(k.repeats) == 0:
+			return queryProblem("", fmt.Sprintf("unknown parameter %s: %s takes none", excerpt(name), k.operation))
+		case !ok:
+			return queryProblem("", fmt.Sprintf("unknown parameter %s: allowed are %s", excerpt(name), strings.Join(slices.Sorted(maps.Keys(k.repeats)), ", ")))
+		case !repeats && len(values[name]) > 1:
+			return queryProblem(name, fmt.Sprintf("it is given %d times: once is allowed", len(values[name])))
 		}
 	}
 	return nil
 }
 
+// queryProblem is a 400 about a parameter, or about the query string as a whole.
+func queryProblem(param, message string) *problem {
+	location := inQuery
+	if param != "" {
+		location += "." + param
+	}
+	return newProblem(http.StatusBadRequest, "", &huma.ErrorDetail{Location: location, Message: message})
+}
+
 // What parameters take, for the errors about them.
 const (
 	durationHint = "a duration, such as 1m"
-	keyHint      = "a counter"
 	momentHint   = "an RFC 3339 time or Unix milliseconds"
 	nameHint     = "the name of a counter, or the beginning of one"
 	pixelsHint   = "a number of pixels"
 	windowHint   = "a duration such as 90s, 15m, 24h, 7d or 1w"
 )
 
-// Every Resolve method reads the query string again, after huma, with repeated and
-// resolveSingles. It checks nothing else: the find functions check what values say,
-// whether they come from a query string or from a body.
-
-// repeated returns every value of a parameter that may repeat, including empty ones, with
-// commas untouched. huma drops all values if the first one is empty.
-func repeated(ctx huma.Context, name string) []string {
-	u := ctx.URL()
-	return u.Query()[name]
+// given is what a request gives as parameters. The read methods take it apart and check nothing else:
+// the find functions check what values say, whether they come from a query string or from a body.
+type given struct {
+	query  url.Values
+	header http.Header
 }
 
 // singleParam is a parameter that is given at most once, and not empty.
@@ -80,20 +89,23 @@ type singleParam struct {
 	into          *string
 }
 
-// resolveSingles sets parameters. It reports only the first one that is given empty. huma
-// would treat an empty parameter as a missing one.
-func resolveSingles(ctx huma.Context, params ...singleParam) []error {
-	u := ctx.URL()
-	query := u.Query()
+// singles sets parameters. Its error is about the first one that is given empty, which is a slip
+// and does not mean that it is missing.
+func (g given) singles(params ...singleParam) error {
 	for _, p := range params {
-		values, given := query[p.name]
-		if !given {
+		values, ok := g.query[p.name]
+		if !ok {
 			continue
 		}
 		if values[0] == "" {
-			return []error{&huma.ErrorDetail{Location: "query." + p.name, Message: "it is empty: allowed is " + p.allowed}}
+			return queryProblem(p.name, "it is empty: allowed is "+p.allowed)
 		}
 		*p.into = values[0]
 	}
 	return nil
 }
+
+// noParams are those of an operation that takes none.
+type noParams struct{}
+
+func (*noParams) read(given) error { return nil }

@@ -25,10 +25,9 @@ type probeParams struct {
 	Prefix  string     `query:"prefix" doc:"In place of key: all counters whose names begin like this." example:"shop."`
 }
 
-// Resolve reads the query string a second time; params.go says why.
-func (p *probeParams) Resolve(ctx huma.Context) []error {
-	p.Keys, p.Windows = repeated(ctx, "key"), repeated(ctx, "window")
-	return resolveSingles(ctx,
+func (p *probeParams) read(g given) error {
+	p.Keys, p.Windows = g.query["key"], g.query["window"]
+	return g.singles(
 		singleParam{"top", numberHint(1, maxTop), (*string)(&p.Top)},
 		singleParam{"prefix", nameHint, &p.Prefix},
 	)
@@ -40,8 +39,8 @@ type probed struct {
 	period period
 }
 
-func (s *service) registerProbe(api huma.API) {
-	huma.Register(api, s.operation(api, huma.Operation{
+func (s *service) registerProbe(a *api) {
+	answerQuery(a, s.operation(a, huma.Operation{
 		OperationID: "get-probe", Method: http.MethodGet, Path: probePath,
 		Summary: "Totals for Prometheus to scrape",
 		Description: "The rolling totals of counters as gauges in Prometheus' text format: those that key names, the largest (top), or those with " +

@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"tallyroll/internal/window"
 )
 
@@ -114,5 +112,5 @@ func (s *service) unavailable(ctx context.Context, err error) error {
 
 // retryLater is a 503 that says after how many seconds to ask again.
 func retryLater(detail, seconds string) error {
-	return huma.ErrorWithHeaders(newProblem(http.StatusServiceUnavailable, detail), http.Header{"Retry-After": {seconds}})
+	return newProblem(http.StatusServiceUnavailable, detail).With("Retry-After", seconds)
 }

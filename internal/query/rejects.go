@@ -22,9 +22,8 @@ type rejectsParams struct {
 	Stream string     `query:"stream" doc:"Only rejects from this stream." example:"HITS"`
 }
 
-// Resolve reads the query string a second time; params.go says why.
-func (p *rejectsParams) Resolve(ctx huma.Context) []error {
-	return resolveSingles(ctx,
+func (p *rejectsParams) read(g given) error {
+	return g.singles(
 		singleParam{"limit", numberHint(1, maxRejects), (*string)(&p.Limit)},
 		singleParam{"reason", reasonHint, &p.Reason},
 		singleParam{"stream", "the name of a stream", &p.Stream},
@@ -67,14 +66,14 @@ type rejected struct {
 	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED." example:"17"`
 }
 
-func (s *service) registerRejects(api huma.API) {
+func (s *service) registerRejects(a *api) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
-	huma.Register(api, s.operation(api, huma.Operation{
+	answerQuery(a, s.operation(a, huma.Operation{
 		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
 		Summary: "Hits that could not be counted, and why",
 		Description: "The newest messages of the stream HITS_REJECTED. Needs NATS_URL, and answers 501 without it. " +
 			"The list is at most a second old.",
-		Responses: needsNATS(api.OpenAPI().Components.Schemas, web.SuccessOnly("The newest rejects.", rejectsAnswer{
+		Responses: needsNATS(a.OpenAPI().Components.Schemas, web.SuccessOnly("The newest rejects.", rejectsAnswer{
 			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}},
 			Rejects: []rejected{{"bad_json", "not a JSON object", "HITS", 48001, 0, at, "kay=a", 5, 17}},
 		})),

@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -77,10 +76,7 @@ func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request
 	if err != nil {
 		return r.refuse(req, problemOf(err))
 	}
-	data, err := json.Marshal(out)
-	if err != nil {
-		panic(err) // our own types always encode
-	}
+	data := jsonOf(out)
 	if most := r.conn.MaxPayload(); int64(len(data)) > most {
 		return r.refuse(req, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the answer has %d bytes and the NATS server takes messages of at most %d: ask in parts", len(data), most)))
 	}
@@ -89,14 +85,10 @@ func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request
 
 // refuse sends a problem the way micro's clients expect errors, and returns it.
 func (r *responder) refuse(req micro.Request, p *problem) error {
-	data, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // our own types always encode
-	}
 	m := nats.NewMsg(req.Reply())
 	m.Header.Set(micro.ErrorHeader, p.Detail)
 	m.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(p.Status))
-	m.Data = data
+	m.Data = jsonOf(p)
 	_ = r.conn.PublishMsg(m) // a request without a reply subject gets no answer
 	return p
 }

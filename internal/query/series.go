@@ -26,10 +26,9 @@ type seriesParams struct {
 	accept string
 }
 
-// Resolve reads the query string a second time; params.go says why.
-func (p *seriesParams) Resolve(ctx huma.Context) []error {
-	p.Keys, p.accept = repeated(ctx, "key"), ctx.Header("Accept")
-	return resolveSingles(ctx,
+func (p *seriesParams) read(g given) error {
+	p.Keys, p.accept = g.query["key"], g.header.Get("Accept")
+	return g.singles(
 		singleParam{"from", momentHint, (*string)(&p.From)},
 		singleParam{"to", momentHint, (*string)(&p.To)},
 		singleParam{"step", durationHint, &p.Step},
@@ -84,24 +83,15 @@ type seriesList struct {
 	Series []series `json:"series" doc:"One for each counter, in the order asked for, with the same moments."`
 }
 
-// rawOutput is an answer that need not be JSON.
-type rawOutput struct {
-	ContentType  string   `header:"Content-Type"`
-	CacheControl string   `header:"Cache-Control"`
-	ETag         string   `header:"ETag"`
-	Vary         []string `header:"Vary"` // a list is added to what is there
-	Body         []byte
-}
-
 const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
 	"still has all of it, so every number is exact. One counter gives the object below; if key repeats, the answer is {\"series\":[…]} with such an object " +
 	"per counter. As CSV it is a table with a row per step and a column per counter; as SVG it is a chart with a line per counter."
 
-func (s *service) registerSeries(api huma.API) {
-	schemas := api.OpenAPI().Components.Schemas
+func (s *service) registerSeries(a *api) {
+	schemas := a.OpenAPI().Components.Schemas
 	one, many := web.SchemaOf[series](schemas), web.SchemaOf[seriesList](schemas)
 	text := &huma.Schema{Type: huma.TypeString}
-	huma.Register(api, s.operation(api, huma.Operation{
+	answerQuery(a, s.operation(a, huma.Operation{
 		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
 		Summary: "Hits step by step: numbers, a table or a chart", Description: seriesAbout,
 		Responses: map[string]*huma.Response{"200": {
@@ -143,11 +133,7 @@ func (s *service) getSeries(ctx context.Context, p *seriesParams) (*rawOutput, e
 	case "svg":
 		out.Body = seriesChart(p.Keys, found, view)
 	default:
-		text, err := json.Marshal(seriesJSON(p.Keys, found))
-		if err != nil {
-			return nil, err
-		}
-		out.Body = append(text, '\n')
+		out.Body = append(jsonOf(seriesJSON(p.Keys, found)), '\n')
 	}
 	if found[0].Asked.To < found[0].Now {
 		out.CacheControl, out.ETag = cacheHeaders(view, p.Keys, withoutReadTime(found))

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -75,8 +74,7 @@ func (s *service) handler() http.Handler {
 }
 
 func (s *service) routes(mux *http.ServeMux) {
-	api := humago.New(mux, apiConfig(s.tokens.Required()))
-	api.UseMiddleware(strictParams(api))
+	api := newAPI(mux, s.tokens.Required())
 	s.registerTotal(api)
 	s.registerSeries(api)
 	s.registerLive(api)
@@ -90,8 +88,8 @@ func (s *service) routes(mux *http.ServeMux) {
 	s.registerProbe(api)
 	describeStatus(api.OpenAPI())
 
-	mux.HandleFunc(authzPath, s.serveAuthz)
-	mux.HandleFunc(authzPath+"/{limit}", s.serveAuthz)
+	mux.Handle(authzPath, handler(s.getAuthz))
+	mux.Handle(authzPath+"/{limit}", handler(s.getAuthz))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if why := s.health.whyNotReady(); why != "" {
@@ -107,23 +105,8 @@ func (s *service) routes(mux *http.ServeMux) {
 	mux.Handle("GET /docs", web.ServeDocs(api.OpenAPI(), s.tokens.Required(), s.now))
 }
 
-// jsonOutput is an answer that is a JSON body and nothing else.
-type jsonOutput[A any] struct{ Body A }
-
-// overHTTP is the handler of an answer to the parameters of a query string.
-func overHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*jsonOutput[A], error) {
-	return func(ctx context.Context, p *P) (*jsonOutput[A], error) {
-		out, err := find(ctx, inQuery, p)
-		return &jsonOutput[A]{out}, err
-	}
-}
-
 // operation fills in what all operations have in common.
 func (s *service) operation(api huma.API, op huma.Operation) huma.Operation {
-	// Query strings and bodies are checked by strictParams, decodeBody and the
-	// operation itself, whose errors name what is allowed; edge has read the body.
-	op.SkipValidateParams, op.SkipValidateBody = true, true
-	op.BodyReadTimeout, op.MaxBodyBytes = -1, -1
 	describeProblems(api.OpenAPI().Components.Schemas, &op, s.tokens.Required())
 	return op
 }

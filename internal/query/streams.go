@@ -48,15 +48,15 @@ type workerState struct {
 	Leaving bool      `json:"leaving" doc:"True if it is being stopped." example:"false"`
 }
 
-func (s *service) registerStreams(api huma.API) {
-	huma.Register(api, s.operation(api, huma.Operation{
+func (s *service) registerStreams(a *api) {
+	answerQuery(a, s.operation(a, huma.Operation{
 		OperationID: "get-streams", Method: http.MethodGet, Path: "/v1/streams",
 		Summary: "How far each stream is counted, and by which worker",
 		Description: "The streams of hits with their workers and their lag. Needs NATS_URL, and answers 501 without it. " +
 			"However many clients ask, NATS and Redis are asked at most once per second.",
-		Responses: needsNATS(api.OpenAPI().Components.Schemas, web.SuccessOnly("The streams, as of now.", streamsExample())),
+		Responses: needsNATS(a.OpenAPI().Components.Schemas, web.SuccessOnly("The streams, as of now.", streamsExample())),
 		Metadata:  web.Tryout("/v1/streams"),
-	}), overHTTP(func(ctx context.Context, _ string, _ *struct{}) (streamsAnswer, error) { return s.findStreams(ctx) }))
+	}), overHTTP(func(ctx context.Context, _ string, _ *noParams) (streamsAnswer, error) { return s.findStreams(ctx) }))
 }
 
 // findStreams answers from what was found less than a second ago, or looks anew.

@@ -94,7 +94,7 @@ func (s *service) findSums(ctx context.Context, in *input, periods []period) (*t
 		out.Body.Totals[i].explain(parts, why)
 	}
 	if !found.explains() && endedBefore(found.Answers.Answers, found.Now) {
-		out.CacheControl, out.ETag = cacheHeaders(out.Body.Totals)
+		out.CacheControl, out.ETag = cacheHeaders(totalList(out.Body.Totals))
 	}
 	return out, nil
 }

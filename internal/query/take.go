@@ -84,8 +84,15 @@ type takeOutput struct {
 	Body            takeAnswer
 }
 
-func (s *service) registerTake(api huma.API) {
-	op := s.operation(api, huma.Operation{
+func (o *takeOutput) write(w http.ResponseWriter) {
+	setHeader(w, "RateLimit-Policy", o.RateLimitPolicy)
+	setHeader(w, "RateLimit", o.RateLimit)
+	setHeader(w, "Retry-After", o.RetryAfter)
+	writeJSON(w, o.Status, jsonType, &o.Body)
+}
+
+func (s *service) registerTake(a *api) {
+	op := s.operation(a, huma.Operation{
 		OperationID: "post-take", Method: http.MethodPost, Path: "/v1/take",
 		Summary: "Allow or refuse hits, and count them",
 		Description: "Decides whether a key may have more hits in a rolling window, and counts them if it may, in one step. " +
@@ -97,10 +104,8 @@ func (s *service) registerTake(api huma.API) {
 		Responses: web.SuccessOnly("The hits are allowed and counted.", takeExample()),
 		Metadata:  web.Tryout("/v1/take"),
 	})
-	describeTakes(api.OpenAPI().Components.Schemas, &op)
-	huma.Register(api, op, func(ctx context.Context, in *struct{ Body takeBody }) (*takeOutput, error) {
-		return s.findTake(ctx, inBody, &in.Body)
-	})
+	describeTakes(a.OpenAPI().Components.Schemas, &op)
+	answerBody(a, op, func(ctx context.Context, b *takeBody) (*takeOutput, error) { return s.findTake(ctx, inBody, b) })
 }
 
 // findTake checks a body, decides and counts. Its errors are for the client.

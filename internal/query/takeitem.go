@@ -4,8 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"tallyroll/internal/limit"
 )
 
@@ -20,9 +18,8 @@ type takeItem struct {
 	Policy string     `query:"policy" json:"policy,omitempty" doc:"Beside window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`
 }
 
-// Resolve reads the query string a second time; params.go says why.
-func (i *takeItem) Resolve(ctx huma.Context) []error {
-	return resolveSingles(ctx,
+func (i *takeItem) read(g given) error {
+	return g.singles(
 		singleParam{"limit", limitHint, &i.Limit},
 		singleParam{"key", takeKeyHint, &i.Key},
 		singleParam{"window", windowHint, &i.Window},

@@ -20,9 +20,8 @@ type topParams struct {
 	At     moment     `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 }
 
-// Resolve reads the query string a second time; params.go says why.
-func (p *topParams) Resolve(ctx huma.Context) []error {
-	return resolveSingles(ctx,
+func (p *topParams) read(g given) error {
+	return g.singles(
 		singleParam{"window", windowHint, &p.Window},
 		singleParam{"limit", numberHint(1, maxTop), (*string)(&p.Limit)},
 		singleParam{"at", momentHint, (*string)(&p.At)},
@@ -47,8 +46,8 @@ type topTotal struct {
 	Upper int64  `json:"upper" doc:"There were at most this many hits." example:"1241"`
 }
 
-func (s *service) registerTop(api huma.API) {
-	huma.Register(api, s.operation(api, huma.Operation{
+func (s *service) registerTop(a *api) {
+	answerQuery(a, s.operation(a, huma.Operation{
 		OperationID: "get-top", Method: http.MethodGet, Path: "/v1/top",
 		Summary: "The counters with most hits",
 		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor is the most hits that a counter outside the list can have. " +

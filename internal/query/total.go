@@ -25,10 +25,9 @@ type totalParams struct {
 	TZ      string      `query:"tz" doc:"Beside today, yesterday, week and month: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
-// Resolve reads the query string a second time; params.go says why.
-func (p *totalParams) Resolve(ctx huma.Context) []error {
-	p.Keys, p.Windows = repeated(ctx, "key"), repeated(ctx, "window")
-	return resolveSingles(ctx,
+func (p *totalParams) read(g given) error {
+	p.Keys, p.Windows = g.query["key"], g.query["window"]
+	return g.singles(
 		singleParam{"at", momentHint, (*string)(&p.At)},
 		singleParam{"from", momentHint, (*string)(&p.From)},
 		singleParam{"to", momentHint, (*string)(&p.To)},
@@ -94,11 +93,17 @@ type totalOutput struct {
 	Body         totalAnswer
 }
 
+func (o *totalOutput) write(w http.ResponseWriter) {
+	setHeader(w, "Cache-Control", o.CacheControl)
+	setHeader(w, "ETag", o.ETag)
+	writeJSON(w, http.StatusOK, jsonType, &o.Body)
+}
+
 const totalAbout = "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
 	"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0."
 
-func (s *service) registerTotal(api huma.API) {
-	huma.Register(api, s.operation(api, huma.Operation{
+func (s *service) registerTotal(a *api) {
+	answerQuery(a, s.operation(a, huma.Operation{
 		OperationID: "get-total", Method: http.MethodGet, Path: "/v1/total",
 		Summary: "Totals of a few counters", Description: totalAbout,
 		Responses: web.SuccessOnly("The totals, as of now.", totalExample()),
@@ -113,9 +118,9 @@ func (s *service) registerTotal(api huma.API) {
 				"/v1/total?key=api-1&from=" + ago(time.Hour) + "&to=" + ago(30*time.Minute),
 			}
 		}),
-	}), func(ctx context.Context, in *totalParams) (*totalOutput, error) { return s.findTotals(ctx, in.input()) })
+	}), func(ctx context.Context, p *totalParams) (*totalOutput, error) { return s.findTotals(ctx, p.input()) })
 
-	huma.Register(api, s.operation(api, huma.Operation{
+	answerBody(a, s.operation(a, huma.Operation{
 		OperationID: "post-total", Method: http.MethodPost, Path: "/v1/total",
 		Summary: "Totals of many counters", Description: totalAbout + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
 		RequestBody: &huma.RequestBody{
@@ -126,9 +131,7 @@ func (s *service) registerTotal(api huma.API) {
 		},
 		Responses: web.SuccessOnly("The totals, as of now.", totalExample()),
 		Metadata:  web.Tryout("/v1/total"),
-	}), func(ctx context.Context, in *struct{ Body totalBody }) (*totalOutput, error) {
-		return s.findTotals(ctx, in.Body.input())
-	})
+	}), func(ctx context.Context, b *totalBody) (*totalOutput, error) { return s.findTotals(ctx, b.input()) })
 }
 
 // findTotals checks an input and answers it. Its errors are for the client.
@@ -154,7 +157,7 @@ func (s *service) findTotals(ctx context.Context, in *input) (*totalOutput, erro
 		out.Body.Totals[i].explain(questions[i:i+1], found.at(i))
 	}
 	if !found.explains() && endedBefore(found.Answers.Answers, found.Now) {
-		out.CacheControl, out.ETag = cacheHeaders(out.Body.Totals)
+		out.CacheControl, out.ETag = cacheHeaders(totalList(out.Body.Totals))
 	}
 	return out, nil
 }

@@ -30,11 +30,6 @@ func Recovered(log zerolog.Logger, w *Response, r *http.Request, v any) {
 	if v == http.ErrAbortHandler {
 		panic(v) // a handler breaks off the connection in this way; the server knows it
 	}
-	if w.writeErr != nil {
-		// huma panics if it cannot write: the client is gone.
-		log.Debug().Err(w.writeErr).Str("path", r.URL.Path).Msg("answer not delivered")
-		return
-	}
 	log.Error().Str("method", r.Method).Str("path", r.URL.Path).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
 	if w.status == 0 {
 		NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log").Write(w)

@@ -34,7 +34,7 @@ func (p *Problem) Error() string             { return p.Detail }
 func (p *Problem) GetStatus() int            { return p.Status }
 func (p *Problem) ContentType(string) string { return ProblemType }
 
-// With adds a header to the answer that Write sends.
+// With adds a header to the answer.
 func (p *Problem) With(name, value string) *Problem {
 	if p.headers == nil {
 		p.headers = make(http.Header)
@@ -43,21 +43,14 @@ func (p *Problem) With(name, value string) *Problem {
 	return p
 }
 
-// huma makes its errors through variables of the package, which are set here
+// huma describes errors by what this variable of the package makes. It is set here
 // once for every service of the process.
 func init() {
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return NewProblem(status, msg, errs...) }
-	huma.NewErrorWithContext = func(_ huma.Context, status int, msg string, errs ...error) huma.StatusError {
-		return NewProblem(status, msg, errs...)
-	}
 }
 
-// NewProblem makes a problem from a message, or from errors if there are any: they
-// say more than the message that huma passes with them.
+// NewProblem makes a problem from a message, or from errors if there are any.
 func NewProblem(status int, msg string, errs ...error) *Problem {
-	if status == http.StatusUnprocessableEntity {
-		status = http.StatusBadRequest // one status for everything that the client must correct
-	}
 	p := &Problem{Title: http.StatusText(status), Status: status, Detail: msg}
 	var said []string
 	for _, err := range errs {
@@ -82,7 +75,10 @@ func NewProblem(status int, msg string, errs ...error) *Problem {
 	return p
 }
 
-// Write sends the problem outside of huma.
+// Headers are those that With has added.
+func (p *Problem) Headers() http.Header { return p.headers }
+
+// Write sends the problem.
 func (p *Problem) Write(w http.ResponseWriter) {
 	maps.Copy(w.Header(), p.headers)
 	w.Header().Set("Content-Type", ProblemType)

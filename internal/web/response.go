@@ -9,9 +9,9 @@ import (
 // answer that the client already has.
 type Response struct {
 	http.ResponseWriter
-	request  *http.Request
-	status   int
-	writeErr error
+	request *http.Request
+	status  int
+	err     error // of the last write that failed
 }
 
 // NewResponse is the answer to a request.
@@ -27,8 +27,10 @@ func (w *Response) Status() int {
 	return w.status
 }
 
-// WriteHeader sends the first status and ignores others: huma sets one more if it
-// could not write.
+// Err is why the answer was not delivered, or nil. Mostly the client is gone.
+func (w *Response) Err() error { return w.err }
+
+// WriteHeader sends the first status and ignores others.
 func (w *Response) WriteHeader(status int) {
 	if w.status != 0 {
 		return
@@ -54,7 +56,7 @@ func (w *Response) Write(b []byte) (int, error) {
 	}
 	n, err := w.ResponseWriter.Write(b)
 	if err != nil {
-		w.writeErr = err
+		w.err = err
 	}
 	return n, err
 }
