@@ -81,7 +81,7 @@ func measureQueries(t *testing.T, r *rig, o options) (out []*queryFigures) {
 			for i := range f.rows {
 				row := f.rows[(i+run)%len(f.rows)]
 				r.beside(t, f, backlog, row.question.name, func(t *testing.T) {
-					p := r.press(t, q.PID(), length, row.question.ask)
+					p := row.question.press(t, q.PID(), func() float64 { return r.redisSeconds(t) }, length)
 					row.rounds = append(row.rounds, p)
 					fmt.Printf("queries/%s/%s run %d: %.0f/s, p50 %v, p99 %v\n", state, row.question.name, run+1, p.rate(), percentile(p.took, 50), percentile(p.took, 99))
 				})
@@ -176,7 +176,7 @@ func (f *queryFigures) view() (v queriesView) {
 		if v.Busy {
 			cells = append(cells, boot.Thousands(median(f.worker[row.question.name])))
 		} else {
-			cells = append(cells, row.micros(func(p pressed) float64 { return p.redisCPU }))
+			cells = append(cells, row.micros(func(p pressed) float64 { return p.storeCPU }))
 		}
 		v.Rows = append(v.Rows, cellsOf(cells...))
 	}

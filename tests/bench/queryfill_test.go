@@ -1,0 +1,75 @@
+package bench_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"tallyroll/internal/window"
+)
+
+const defaultTiers = "1s/1m,1m/1h,15m/1d,6h/30d"
+
+// fillQueried writes what questions are about, in the default tiers.
+func (r *rig) fillQueried(t *testing.T, counters int) {
+	t.Helper()
+	r.fillTiers(t, defaultTiers, densest, counters)
+}
+
+// fillTiers writes the hits of counters through the production writer: the dense ones, which come first, have
+// some in every cell of every tier, 100 to 149 per second, and the others in the last hour.
+func (r *rig) fillTiers(t *testing.T, text string, dense, counters int) {
+	t.Helper()
+	ctx := t.Context()
+	tiers, err := window.ParseTiers(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout, store := window.Layout{Tiers: tiers, Shards: queriedShards}, window.NewStore(r.rdb, namespace)
+	if err := store.EnsureLayout(ctx, layout); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.AddStream(ctx, "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	writers := make([]*window.Writer, layout.Shards)
+	for shard := range writers {
+		if writers[shard], err = store.OpenWriter(ctx, layout, "HITS", shard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	batch, cells := window.NewBatch(layout), 0
+	began, now := time.Now(), time.Now().UnixMilli()
+	cursor := window.Cursor{Created: began.Add(-60 * day).UnixNano()}
+	commit := func() {
+		cursor.Seq++
+		cursor.Stored, cursor.AsOf = began.UnixNano(), now
+		for shard, w := range writers {
+			if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
+				t.Fatal(err)
+			}
+		}
+		batch.Reset()
+		cells = 0
+	}
+	add := func(i int, at, n int64) {
+		name := []byte(counterName(i))
+		batch.Add(name, window.HashCounter(name), at, now, n)
+		if cells++; cells == 20_000 {
+			commit()
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range dense {
+		at := now
+		for _, tier := range tiers {
+			for ; at > now-tier.Window.Milliseconds(); at -= tier.Cell.Milliseconds() {
+				add(i, at, (100+random.Int64N(50))*tier.Cell.Milliseconds()/second)
+			}
+		}
+	}
+	for i := dense; i < counters; i++ {
+		add(i, now-int64(i)%hour, 1+10_000/int64(i))
+	}
+	commit()
+}
