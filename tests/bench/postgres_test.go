@@ -121,8 +121,8 @@ func (r *rig) pgcount(t *testing.T, p *postgres, s *stored, cells, options strin
 	return f
 }
 
-// startPgcount builds pgcount and returns when it has made its tables, which is when it begins to read.
-func (r *rig) startPgcount(t *testing.T, p *postgres, stream, cells, options string) *stack.Process {
+// buildPgcount builds the module in tests/bench/pgcount.
+func buildPgcount(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pgcount")
 	cmd := exec.Command("go", "build", "-C", "pgcount", "-trimpath", "-o", path, ".")
@@ -130,7 +130,13 @@ func (r *rig) startPgcount(t *testing.T, p *postgres, stream, cells, options str
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build pgcount: %v\n%s", err, out)
 	}
-	return stack.Server(t, path, func(port int) (args, env []string) {
+	return path
+}
+
+// startPgcount returns when pgcount has made its tables, which is when it begins to read.
+func (r *rig) startPgcount(t *testing.T, p *postgres, stream, cells, options string) *stack.Process {
+	t.Helper()
+	return stack.Server(t, p.program, func(port int) (args, env []string) {
 		return nil, []string{
 			"NATS_URL=" + r.nats.URL(), "DATABASE_URL=" + p.url(options), "STREAM=" + stream, "CELLS=" + cells,
 			"ADDR=127.0.0.1:" + strconv.Itoa(port),

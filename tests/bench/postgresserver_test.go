@@ -20,8 +20,9 @@ import (
 // postgres is a server of the machine's PostgreSQL, with its files in a directory of its own.
 type postgres struct {
 	*stack.Process
-	t   testing.TB
-	bin string
+	t       testing.TB
+	bin     string
+	program string // pgcount, built
 }
 
 // postgresSettings are what differs from the server's defaults, which are for machines of long ago: a buffer that
@@ -63,7 +64,7 @@ func newPostgres(t testing.TB, bin string) *postgres {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	p := &postgres{t: t, bin: bin}
+	p := &postgres{t: t, bin: bin, program: buildPgcount(t)}
 	server := slices.Concat(as, []string{filepath.Join(bin, "postgres"), "-D", dir, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=" + dir})
 	for _, setting := range postgresSettings {
 		server = append(server, "-c", setting)
