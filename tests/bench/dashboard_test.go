@@ -145,9 +145,13 @@ func dashboardRows(all []*dashboard) (rows []string) {
 // Every dashboard is answered, and each client's is about counters of its own.
 func TestDashboardsAreAnswered(t *testing.T) {
 	r := newRig(t)
-	all := measureDashboards(t, r, options{runs: 1, scale: 3.0 / dashboardClients, only: everything})
+	o := options{runs: 1, scale: 3.0 / dashboardClients, only: everything}
+	all := measureDashboards(t, r, o)
 	if len(all) != 2 {
 		t.Fatalf("%d dashboards", len(all))
+	}
+	if tables := (&report{options: o, rig: r, dashboards: all}).tables(t); !strings.Contains(tables, "\n3 clients each ask") || !strings.Contains(tables, "| "+all[1].name+" | ") {
+		t.Errorf("the table is not written: %s", tables)
 	}
 	for _, d := range all {
 		if w := d.runs[0]; len(w.took)+w.refused < 3 || len(w.took) == 0 || w.seconds <= 0 {

@@ -38,7 +38,7 @@ const (
 	postgresWays     = "postgres/"
 	withoutSyncing   = "-csynchronous_commit%3Doff"
 	withSyncing      = "-csynchronous_commit%3Don"
-	postgresWriteDay = `INSERT INTO cells_%[1]d SELECT 'api-' || c, to_timestamp(floor(extract(epoch FROM now()) / %[1]d - back) * %[1]d), 6000
+	postgresWriteDay = `INSERT INTO cells_%[1]d SELECT 'api-' || c, to_timestamp(floor(extract(epoch FROM now()) / %[1]d - back) * %[1]d), 100 * %[1]d
 		FROM generate_series(%[2]d - 1, 0, -1) back, generate_series(0, %[3]d - 1) c ORDER BY back DESC, c`
 )
 
@@ -197,11 +197,10 @@ func measureTotals(t *testing.T, r *rig, o options, p *postgres) []*answering {
 func (r *rig) fillPostgres(t *testing.T, o options, p *postgres) *stack.Process {
 	t.Helper()
 	p.empty()
-	s := fill(t, r.js, "ASKED", "ASKED", workloads[0], 1, 1)
+	s := fill(t, r.js, "ASKED", "ASKED", workloads[0], 0, 1)
 	w := r.startPgcount(t, p, s.stream, "1m,15m", withSyncing)
 	counters := max(densest, o.size(postgresCounters))
 	for _, seconds := range []int{60, 900} {
-		p.ask("bench", fmt.Sprintf("TRUNCATE cells_%d", seconds))
 		p.ask("bench", fmt.Sprintf(postgresWriteDay, seconds, postgresDay*60/seconds, counters))
 	}
 	p.ask("bench", "VACUUM ANALYZE")

@@ -1,7 +1,10 @@
 package bench_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -78,5 +81,29 @@ func TestPostgresCountsOnce(t *testing.T) {
 	}
 	if got := p.ask("bench", "SELECT count(*) FROM cells_60 WHERE counter = 'late'"); got != "0" {
 		t.Errorf("it counted the hit")
+	}
+}
+
+// What is asked for at a rate is a day of hits, and both tables are written.
+func TestPostgresAnswersRight(t *testing.T) {
+	p := startPostgres(t)
+	r, o := newRig(t), options{runs: 1, scale: 0.001, only: regexp.MustCompile("^postgres/(answers|Tallyroll, default tiers, one)")}
+	w := r.fillPostgres(t, o, p)
+	for cell, hits := range map[string]int{"1m": 100 * 60, "15m": 100 * 900} {
+		var answer struct{ Total int }
+		if err := json.Unmarshal(fetch(t, http.DefaultClient, "http://"+w.Addr()+"/total?window=24h&key=api-7&cell="+cell), &answer); err != nil {
+			t.Fatal(err)
+		}
+		// The oldest cell leaves the window once a new one begins.
+		if day := 86_400 * 100; answer.Total > day || answer.Total < day-hits {
+			t.Errorf("%s: %d", cell, answer.Total)
+		}
+	}
+	w.Kill()
+	tables := (&report{options: o, rig: r, postgres: measurePostgres(t, r, o)}).tables(t)
+	for _, row := range []string{"| Tallyroll, default tiers, one hit a message | ", "| " + quartersTotal + " | "} {
+		if !strings.Contains(tables, row) {
+			t.Errorf("no row %q in %s", row, tables)
+		}
 	}
 }

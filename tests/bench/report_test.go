@@ -2,7 +2,6 @@ package bench_test
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,6 +33,16 @@ type report struct {
 	postgres   *postgresFigures
 }
 
+// tables are the measured part of the page.
+func (r *report) tables(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	if err := page.Execute(&out, r.view(t)); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
 const (
 	beginMark = "<!-- measured: begin (make bench rewrites from here) -->"
 	endMark   = "<!-- measured: end -->"
@@ -42,12 +51,9 @@ const (
 // write rewrites the measured part of the page, and the plot beside it.
 func (r *report) write(t *testing.T) {
 	t.Helper()
-	var tables bytes.Buffer
-	if err := page.Execute(&tables, r.view(t)); err != nil {
-		t.Fatal(err)
-	}
+	tables := r.tables(t)
 	if r.options.out == "" {
-		fmt.Print(tables.String())
+		fmt.Print(tables)
 		return
 	}
 	old, err := os.ReadFile(r.options.out)
@@ -59,7 +65,7 @@ func (r *report) write(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("%s has no lines %q and %q: there is no place for the tables", r.options.out, beginMark, endMark)
 	}
-	text := head + beginMark + "\n\n" + tables.String() + "\n" + endMark + tail
+	text := head + beginMark + "\n\n" + tables + "\n" + endMark + tail
 	if err := os.WriteFile(r.options.out, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,9 +118,13 @@ func drawingRows(all []*drawing) (rows []string) {
 // What is measured has all of its points.
 func TestSeriesHaveAllPoints(t *testing.T) {
 	r := newRig(t)
-	all := measureSeries(t, r, options{runs: 1, scale: 1.0 / seriesAsked, only: everything})
+	o := options{runs: 1, scale: 1.0 / seriesAsked, only: everything}
+	all := measureSeries(t, r, o)
 	if len(all) != 3 {
 		t.Fatalf("%d formats", len(all))
+	}
+	if tables := (&report{options: o, rig: r, series: all}).tables(t); !strings.Contains(tables, "| svg | ") {
+		t.Errorf("the table is not written: %s", tables)
 	}
 	for _, d := range all {
 		if len(d.took) != 1 || d.bytes < 10_000 || d.zipped >= d.bytes {
