@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"tallyroll/tests/stack"
 )
 
 // startPostgres skips the test if there is no PostgreSQL. make test says so at its end.
@@ -61,14 +63,13 @@ func TestPostgresCountsOnce(t *testing.T) {
 	p.empty()
 	s := fill(t, r.js, "HITS", "hits", workload{counters: 5_000}, 200_000, 1)
 	w := r.startPgcount(t, p, s.stream, "1m", withSyncing)
-	for pgcounted(t, w) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	stack.Eventually(t, time.Minute, "the first commit", func() (bool, string) { return pgcounted(t, w) > 0, "" })
 	w.Kill()
 	again := r.startPgcount(t, p, s.stream, "1m", withSyncing)
-	for p.ask("bench", "SELECT seq FROM positions") != itoa(int64(s.last)) {
-		time.Sleep(10 * time.Millisecond)
-	}
+	stack.Eventually(t, time.Minute, "the last message", func() (bool, string) {
+		seq := p.ask("bench", "SELECT seq FROM positions")
+		return seq == itoa(int64(s.last)), seq
+	})
 	if got, want := p.sums(60), s.sums(); !slices.Equal(got, want) {
 		t.Errorf("the counters of %d hits differ after a restart", s.hits)
 	}
