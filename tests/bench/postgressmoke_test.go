@@ -53,6 +53,9 @@ func TestPostgresCountsRight(t *testing.T) {
 			if got, want := p.sums(seconds), s.sums(); !slices.Equal(got, want) {
 				t.Errorf("%s in cells of %d s:\n%v, want\n%v", s.stream, seconds, got, want)
 			}
+			if n := p.ask("bench", fmt.Sprintf("SELECT count(*) FROM cells_%[1]d WHERE extract(epoch FROM at)::bigint %% %[1]d <> 0", seconds)); n != "0" {
+				t.Errorf("%s: %s cells do not begin where cells of %d s do", s.stream, n, seconds)
+			}
 		}
 	}
 }
