@@ -70,7 +70,7 @@ simulate: ## N random fault schedules against the production code (N=100000)
 simulate-limits: redis ## N random schedules of takes against models of the limits' policies (N=100000)
 	$(GO) test ./internal/limit -run '^TestPoliciesAgainstModels$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v
 
-bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks.md: RUNS=5 SCALE=1 ONLY=pattern (an hour on two cores)
+bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks.md: RUNS=5 SCALE=1 ONLY=pattern (an hour and a half on two cores)
 	BENCH=1 RUNS=$(RUNS) SCALE=$(SCALE) ONLY='$(ONLY)' OUT=$(CURDIR)/docs/benchmarks.md FLEET=$(FLEET) $(GO) test -v -count=1 -timeout 0 -run '^TestBench$$' ./tests/bench
 
 microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times each; BENCH=Drain is the whole worker
