@@ -61,6 +61,7 @@ func postgresCandidates(start func() *postgres) (out []candidate) {
 		out = append(out,
 			ours("Tallyroll, default tiers", defaultTiers, true),
 			ours("Tallyroll, "+manyTiers, manyTiers, false),
+			ours("Tallyroll, 1m/1d", "1m/1d", false),
 			theirs("Postgres, cells of 1 min", "1m", withSyncing),
 			theirs("Postgres, cells of 1 min, synchronous_commit=off", "1m", withoutSyncing),
 			theirs("Postgres, cells of 1 s, 1 min, 15 min and 6 h", "1s,1m,15m,6h", withSyncing),
