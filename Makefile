@@ -3,10 +3,12 @@ GO ?= go
 PROGRAMS := ingest query collect publish
 # promql is a module of its own: Prometheus's engine brings many others.
 PROMQL := cmd/promql
+# So is the comparison with Postgres in the benchmarks: its driver is no dependency of Tallyroll.
+MODULES := . $(PROMQL) tests/bench/pgcount
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build lint vet staticcheck govulncheck fuzz faults soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus clean
+.PHONY: help run test build lint vet staticcheck govulncheck fuzz faults soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus postgres clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -30,12 +32,10 @@ test: redis ## all tests, with the race detector, on real NATS and Redis servers
 	$(TEST) -timeout 15m -p $(JOBS) -parallel $(JOBS) $(SLOWEST) $$($(GO) list ./... | grep -v /tests/page)
 	$(TEST) -timeout 10m -parallel $(JOBS) ./tests/page
 	cd $(PROMQL) && $(TEST) -timeout 5m ./...
-	@$(HAS_CHROMIUM) || echo "SKIPPED: the tests of the page in a browser (tests/page), for want of Chromium: make chromium installs it"
-	@command -v promtool >/dev/null && command -v prometheus >/dev/null || echo "SKIPPED: the tests of metric names, alerts and scraping in tests/deploy, for want of prometheus and promtool (make prometheus)"
 	@test -n "$$TEST_OGEN" || echo "SKIPPED: the test that asks with a client generated from the OpenAPI document (tests/clients): TEST_OGEN=true make test runs it, and fetches the generator"
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
 	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
-	@for p in nginx caddy; do PATH=$$PATH:/usr/sbin command -v $$p >/dev/null || echo "SKIPPED: the test of deploy/examples with a real $$p: make $$p installs it"; done
+	@for program in nginx caddy chromium prometheus postgres; do sh tests/install.sh -n $$program; done
 
 build: ## the programs, static, into bin/
 	@for p in $(PROGRAMS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
@@ -45,13 +45,11 @@ build: ## the programs, static, into bin/
 lint: vet staticcheck govulncheck ## vet, staticcheck and govulncheck
 
 vet: ## go vet and gofmt
-	$(GO) vet ./...
-	$(GO) vet -C $(PROMQL) ./...
+	@for module in $(MODULES); do $(GO) vet -C $$module ./... || exit 1; done
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these files"; exit 1; }
 
 staticcheck: ## staticcheck, from its module
-	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-	cd $(PROMQL) && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	@for module in $(MODULES); do (cd $$module && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
 govulncheck: ## known vulnerabilities; needs the vulnerability database
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
@@ -78,7 +76,7 @@ planted: ## plant known bugs in the production code, one at a time: the simulati
 simulate-limits: redis ## N random schedules of takes against models of the limits' policies (N=100000)
 	$(GO) test ./internal/limit -run '^TestPoliciesAgainstModels$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v
 
-bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks.md: RUNS=5 SCALE=1 ONLY=pattern (an hour on two cores)
+bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks.md: RUNS=5 SCALE=1 ONLY=pattern (an hour and a half on two cores)
 	BENCH=1 RUNS=$(RUNS) SCALE=$(SCALE) ONLY='$(ONLY)' OUT=$(CURDIR)/docs/benchmarks.md FLEET=$(FLEET) $(GO) test -v -count=1 -timeout 0 -run '^TestBench$$' ./tests/bench
 
 microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times each; BENCH=Drain is the whole worker
@@ -87,24 +85,15 @@ microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times e
 proxies: redis nginx caddy ## nginx and Caddy as in deploy/examples, each under load for LOAD (30s)
 	LOAD=$(or $(LOAD),30s) $(GO) test -v -count=1 -run '^TestProxy' ./tests/deploy
 
-# The tests need a real redis-server; make run can do without one.
-redis:
-	@command -v redis-server >/dev/null || sh tests/install-redis.sh
-
-# The tests of deploy/examples want these. Debian has both; nginx is in /usr/sbin there.
 nginx: ## install nginx, with which a test tries its example in deploy/examples
-	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || sh tests/install-proxy.sh nginx
-
 caddy: ## install Caddy, with which a test tries its example in deploy/examples
-	@PATH=$$PATH:/usr/sbin command -v caddy >/dev/null || sh tests/install-proxy.sh caddy
+chromium: ## install Chromium, for the tests of the page
+prometheus: ## install prometheus and promtool, for the tests of metrics, alerts and scraping
+postgres: ## install PostgreSQL, for the comparison in the benchmarks
 
-HAS_CHROMIUM := command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
-
-chromium: ## the browser for the tests of the page, with the system's package manager
-	@$(HAS_CHROMIUM) || sh tests/install-chromium.sh
-
-prometheus: ## prometheus and promtool for the tests that need them, with the system's package manager
-	@command -v promtool >/dev/null && command -v prometheus >/dev/null || sh tests/install-prometheus.sh
+# Each says what it installs before it does; none does anything if the program is there.
+redis nginx caddy chromium prometheus postgres:
+	@sh tests/install.sh $@
 
 clean: ## remove what was built
 	rm -rf bin

@@ -40,16 +40,23 @@ type chart struct {
 	gap                      float64 // between the parts, less if the picture is low
 	left, top, right, bottom float64 // of the plot, where the lines are
 	ceiling                  float64 // the number of hits at the top of the plot
+	crowd                    int     // steps that share a level
 }
 
+// levelWidth is the least pixels of a level: narrower ones would run together into a smear.
+const levelWidth = 2
+
 // seriesChart draws the hits of each finished step as a level from its beginning
-// to its end, as SVG. There is no line for steps that nobody counted or that are still being
+// to its end, as SVG. If there are too many for that, a level is the mean of several, in a band from the least of
+// them to the most. There is no line for steps that nobody counted or that are still being
 // counted: a step that has just begun would look like a fall.
 func seriesChart(keys []string, series []window.Series, v view) []byte {
 	c := &chart{keys: keys, series: series, width: float64(v.Width), height: float64(v.Height)}
 	c.gap = min(c.height/40, 8)
 	pad := min(max(min(c.width/40, c.height/15), 6), 20)
 	c.left, c.top, c.right, c.bottom = pad, pad, c.width-pad, c.height-pad-textRow
+	shown := series[0].Range
+	c.crowd = max(1, int(math.Ceil(levelWidth*float64(shown.To-shown.From)/float64(series[0].Step.Milliseconds())/(c.right-c.left))))
 	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" class="tallyroll" role="img" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d">`,
 		v.Width, v.Height)
 	c.describe()
@@ -83,7 +90,15 @@ func (c *chart) describe() {
 	c.WriteString("</desc>\n")
 }
 
-func (c *chart) unit() string { return "hits per " + window.FormatDuration(c.series[0].Step) }
+// unit is what the numbers are of.
+func (c *chart) unit() string {
+	step := c.series[0].Step
+	unit := "hits per " + window.FormatDuration(step)
+	if c.crowd > 1 {
+		unit += ": mean and range of " + window.FormatDuration(step*time.Duration(c.crowd))
+	}
+	return unit
+}
 
 func dateTime(milli int64) string { return timeOf(milli).Format(time.DateTime) }
 

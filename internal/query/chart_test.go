@@ -258,10 +258,10 @@ func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
 		{"nothing known", series(-time.Hour, -time.Hour), "", ""},
 		{"it began later", series(time.Hour, time.Hour), "", ""},
 	} {
-		corners := levels(c.of)
+		corners := levels(c.of, 1)
 		var got []string
 		for _, corner := range corners {
-			got = append(got, fmt.Sprintf("%d:%d", (corner.at-c.of.Range.From)/1000, corner.hits))
+			got = append(got, fmt.Sprintf("%d:%v", (corner.at-c.of.Range.From)/1000, corner.hits))
 		}
 		if s := strings.Join(got, " "); s != c.want {
 			t.Errorf("%s: %q, want %q", c.name, s, c.want)
@@ -284,8 +284,34 @@ func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
 func TestEqualLevelsAreOneStroke(t *testing.T) {
 	long := aSeries(3600, time.Second, 0)
 	plot := &chart{series: []window.Series{long}, right: 400, bottom: 100, ceiling: 10}
-	if path := plot.path(levels(long)); path != "M0 100H400" {
+	if path := plot.path(levels(long, 1)); path != "M0 100H400" {
 		t.Errorf("%.100s", path)
+	}
+}
+
+// If there are more steps than pixels, the line is their mean and the band has the least and the most, so a
+// single high step is still to be seen.
+func TestCrowdedStepsAreABand(t *testing.T) {
+	crowded := aSeries(7, time.Minute, 0)
+	crowded.Counts = []int64{2, 4, 6, 0, 0, 9, 5}
+	plot := &chart{series: []window.Series{crowded}, right: 700, bottom: 100, ceiling: 10}
+	corners := levels(crowded, 3)
+	if got, want := plot.path(corners), "M0 60H300V70H600V50H700"; got != want {
+		t.Errorf("the line is %s, want %s", got, want)
+	}
+	if got, want := plot.band(corners), "M0 40H300V10H600V50H700H700V50H600V100H300V80H0Z"; got != want {
+		t.Errorf("the band is %s, want %s", got, want)
+	}
+	for _, c := range []struct {
+		steps int
+		band  bool
+	}{{60, false}, {300, false}, {3600, true}} {
+		f := aSeries(c.steps, time.Second, 100)
+		drawing := seriesChart([]string{"a"}, []window.Series{f}, view{"svg", 800, 300})
+		said := strings.Contains(string(drawing), "hits per 1s: mean and range of 10s")
+		if drawn := strings.Contains(string(drawing), `class="band`); drawn != c.band || said != c.band || len(drawing) > 30_000 {
+			t.Errorf("%d steps: a band %t, said %t, %d bytes", c.steps, drawn, said, len(drawing))
+		}
 	}
 }
 

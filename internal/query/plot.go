@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"tallyroll/internal/window"
@@ -11,8 +12,8 @@ import (
 func (c *chart) axes() {
 	highest := int64(1)
 	for _, f := range c.series {
-		for _, corner := range levels(f) {
-			highest = max(highest, corner.hits)
+		for _, corner := range levels(f, c.crowd) {
+			highest = max(highest, corner.most)
 		}
 	}
 	ticks := hitTicks(highest, int((c.bottom-c.top)/34))
@@ -52,18 +53,21 @@ func widestOf(ticks []uint64, write func(uint64) string) float64 {
 
 const nothingYet = "no finished step was counted"
 
-// lines draws the levels: as steps, and one line alone with the area below it.
+// lines draws the levels: as steps, in a band if each is of several, and one line alone with the area below it.
 func (c *chart) lines() {
 	drawn := false
 	for i, f := range c.series {
-		corners := levels(f)
+		corners := levels(f, c.crowd)
 		if len(corners) == 0 {
 			continue
 		}
 		drawn = true
 		path := c.path(corners)
 		if len(c.series) == 1 {
-			fmt.Fprintf(c, "<path class=\"area\" d=\"%sV%sH%sZ\"/>\n", path, px(c.bottom), px(c.x(corners[0].at)))
+			fmt.Fprintf(c, "<path class=\"area line%d\" d=\"%sV%sH%sZ\"/>\n", i, path, px(c.bottom), px(c.x(corners[0].at)))
+		}
+		if c.crowd > 1 {
+			fmt.Fprintf(c, "<path class=\"band line%d\" d=\"%s\"/>\n", i, c.band(corners))
 		}
 		fmt.Fprintf(c, "<path class=\"line line%d\" d=\"%s\"/>\n", i, path)
 	}
@@ -76,11 +80,33 @@ func (c *chart) lines() {
 
 // path draws a line along the corners. It merges levels that look the same.
 func (c *chart) path(corners []corner) string {
+	return "M" + px(c.x(corners[0].at)) + " " + px(c.y(corners[0].hits)) +
+		c.stairs(corners, func(level corner) float64 { return level.hits })
+}
+
+// band surrounds the levels, from the most of their steps to the least.
+func (c *chart) band(corners []corner) string {
 	var out strings.Builder
-	y := px(c.y(float64(corners[0].hits)))
-	fmt.Fprintf(&out, "M%s %s", px(c.x(corners[0].at)), y)
+	most := func(level corner) float64 { return float64(level.most) }
+	fmt.Fprintf(&out, "M%s %s%s", px(c.x(corners[0].at)), px(c.y(most(corners[0]))), c.stairs(corners, most))
+	y := ""
+	for i := len(corners) - 2; i >= 0; i-- {
+		next := px(c.y(float64(corners[i].least)))
+		if next != y {
+			fmt.Fprintf(&out, "H%sV%s", px(c.x(corners[i+1].at)), next)
+			y = next
+		}
+	}
+	fmt.Fprintf(&out, "H%sZ", px(c.x(corners[0].at)))
+	return out.String()
+}
+
+// stairs go on from the first corner to the last, at the height that each level has.
+func (c *chart) stairs(corners []corner, height func(level corner) float64) string {
+	var out strings.Builder
+	y := px(c.y(height(corners[0])))
 	for i, corner := range corners[1:] {
-		next := px(c.y(float64(corner.hits)))
+		next := px(c.y(height(corner)))
 		if next != y {
 			fmt.Fprintf(&out, "H%sV%s", px(c.x(corner.at)), next)
 			y = next
@@ -92,19 +118,31 @@ func (c *chart) path(corners []corner) string {
 }
 
 // corner is where a level begins, or the last one ends.
-type corner struct{ at, hits int64 }
+type corner struct {
+	at          int64
+	hits        float64 // the mean of the level's steps
+	least, most int64   // of them
+}
 
-// levels are the corners of the line: the beginning of each step that is counted, and the end of the last.
-func levels(f window.Series) []corner {
+// levels are the corners of the line: the beginning of each step that is counted, and the end of the last. So many
+// steps share a level.
+func levels(f window.Series, crowd int) []corner {
 	begun, finished := f.Begun(), f.Finished()
 	if begun >= finished {
 		return nil
 	}
-	out := make([]corner, 0, finished-begun+1)
-	for i := begun; i < finished; i++ {
-		out = append(out, corner{f.Start(i), f.Counts[i]})
+	var out []corner
+	for i := begun; i < finished; i += crowd {
+		steps := f.Counts[i:min(i+crowd, finished)]
+		level := corner{at: f.Start(i), least: slices.Min(steps), most: slices.Max(steps)}
+		for _, n := range steps {
+			level.hits += float64(n) / float64(len(steps))
+		}
+		out = append(out, level)
 	}
-	return append(out, corner{min(f.Start(finished), f.Range.To), out[len(out)-1].hits})
+	end := out[len(out)-1]
+	end.at = min(f.Start(finished), f.Range.To)
+	return append(out, end)
 }
 
 func (c *chart) x(at int64) float64 {

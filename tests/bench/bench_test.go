@@ -24,6 +24,8 @@ type options struct {
 	fleet bool           // FLEET=1: also several workers that share streams
 }
 
+var everything = regexp.MustCompile("")
+
 // TestBench measures where BENCH=1 is set.
 func TestBench(t *testing.T) {
 	if os.Getenv("BENCH") != "1" {
@@ -39,14 +41,17 @@ func TestBench(t *testing.T) {
 	report.latency = measureLatency(t, r, o)
 	report.memory = measureMemory(t, r, o)
 	report.queries = measureQueries(t, r, o)
+	report.dashboards = measureDashboards(t, r, o)
+	report.series = measureSeries(t, r, o)
 	report.collect = measureCollect(t, r, o)
 	report.limits = measureLimits(t, r, o)
+	report.postgres = measurePostgres(t, r, o)
 	report.write(t)
 }
 
 func parseOptions(t *testing.T) options {
 	t.Helper()
-	o := options{runs: 5, scale: 1, only: regexp.MustCompile(""), out: os.Getenv("OUT"), fleet: os.Getenv("FLEET") == "1"}
+	o := options{runs: 5, scale: 1, only: everything, out: os.Getenv("OUT"), fleet: os.Getenv("FLEET") == "1"}
 	var err error
 	if text := os.Getenv("RUNS"); text != "" {
 		if o.runs, err = strconv.Atoi(text); err != nil || o.runs < 1 {

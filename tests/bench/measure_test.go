@@ -123,17 +123,26 @@ func cpuSeconds(t testing.TB, pids ...int) (sum float64) {
 			t.Fatal(err)
 		}
 		// Fields are counted from the state, behind the name in parentheses.
-		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		for _, i := range []int{11, 12} { // utime, stime
-			ticks, err := strconv.ParseFloat(fields[i], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sum += ticks / 100 // USER_HZ: 100 on Linux
-		}
+		sum += ticks(t, strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))[11:13]) // utime, stime
 	}
 	return sum
 }
+
+// ticks adds the kernel's ticks up to seconds.
+func ticks(t testing.TB, fields []string) (sum float64) {
+	t.Helper()
+	for _, field := range fields {
+		n, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n / 100 // USER_HZ: 100 on Linux
+	}
+	return sum
+}
+
+// redisSeconds is the processor time that Redis has used.
+func (r *rig) redisSeconds(t testing.TB) float64 { return cpuSeconds(t, r.redis.PID()) }
 
 // peakBytes is the most memory that a process has held (VmHWM).
 func peakBytes(t testing.TB, pid int) int64 {

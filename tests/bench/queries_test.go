@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
 
@@ -60,7 +59,7 @@ func measureQueries(t *testing.T, r *rig, o options) (out []*queryFigures) {
 		return nil
 	}
 	r.empty(t)
-	r.fillQueried(t, mustTiers(t, window.DefaultTiers), max(counters, densest))
+	r.fillQueried(t, max(counters, densest))
 	fmt.Printf("queries: %d counters are written\n", max(counters, densest))
 	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
 	questions := r.questions(t, q.URL(), counters)
@@ -82,7 +81,7 @@ func measureQueries(t *testing.T, r *rig, o options) (out []*queryFigures) {
 			for i := range f.rows {
 				row := f.rows[(i+run)%len(f.rows)]
 				r.beside(t, f, backlog, row.question.name, func(t *testing.T) {
-					p := r.press(t, q.PID(), length, row.question.ask)
+					p := row.question.press(t, q.PID(), func() float64 { return r.redisSeconds(t) }, length)
 					row.rounds = append(row.rounds, p)
 					fmt.Printf("queries/%s/%s run %d: %.0f/s, p50 %v, p99 %v\n", state, row.question.name, run+1, p.rate(), percentile(p.took, 50), percentile(p.took, 99))
 				})
@@ -177,7 +176,7 @@ func (f *queryFigures) view() (v queriesView) {
 		if v.Busy {
 			cells = append(cells, boot.Thousands(median(f.worker[row.question.name])))
 		} else {
-			cells = append(cells, row.micros(pressed.redis))
+			cells = append(cells, row.micros(pressed.store))
 		}
 		v.Rows = append(v.Rows, cellsOf(cells...))
 	}

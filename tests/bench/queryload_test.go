@@ -25,19 +25,21 @@ const (
 	queriedShards = 16 // SHARDS's default, as the tiers are those of TIERS
 	// densest are the counters that are asked about: they have hits in every cell.
 	densest = 100
-	// askers is how many connections ask at a time.
-	askers      = 8
-	liveClients = 1000
+	// askers is how many connections ask at a time, and manyAskers if a question is also asked by more.
+	askers, manyAskers = 8, 64
+	liveClients        = 1000
 
 	healthName, liveName            = "GET /healthz", "live, 1,000 clients of 100 totals of 1 h"
 	totalName, manyName, seriesName = "one total of 24 h", "100 counters × 4 windows", "a series of 24 h"
 	redisTotal, redisMany           = "Redis alone: the hashes of one total", "Redis alone: the hashes of 100 × 4"
+	by64                            = ", 64 connections"
 )
 
 // question is something to ask over and over.
 type question struct {
 	name   string
 	beside string // the question that only reads the same hashes
+	askers int    // connections that ask at a time
 	ask    func(ctx context.Context, i int) error
 }
 
@@ -46,69 +48,25 @@ func topName(counters int) string {
 }
 
 func questionNames(counters int) []string {
-	return []string{healthName, totalName, manyName, seriesName, topName(counters), redisTotal, redisMany, liveName}
+	return []string{healthName, totalName, totalName + by64, manyName, seriesName, topName(counters), redisTotal, redisTotal + by64, redisMany, liveName}
 }
 
-// fillQueried writes the hits of counters through the production writer: the
-// first ones have some in every cell of every tier, the others in the last hour.
-func (r *rig) fillQueried(t *testing.T, tiers window.Tiers, counters int) {
+// httpClient keeps so many connections open, and asks for answers as they are.
+func httpClient(t *testing.T, connections int) *http.Client {
 	t.Helper()
-	ctx := t.Context()
-	layout, store := window.Layout{Tiers: tiers, Shards: queriedShards}, window.NewStore(r.rdb, namespace)
-	if err := store.EnsureLayout(ctx, layout); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.AddStream(ctx, "HITS"); err != nil {
-		t.Fatal(err)
-	}
-	writers := make([]*window.Writer, layout.Shards)
-	for shard := range writers {
-		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		writers[shard] = w
-	}
-	batch, cells := window.NewBatch(layout), 0
-	began, now := time.Now(), time.Now().UnixMilli()
-	cursor := window.Cursor{Created: began.Add(-60 * day).UnixNano()}
-	commit := func() {
-		cursor.Seq++
-		cursor.Stored, cursor.AsOf = began.UnixNano(), now
-		for shard, w := range writers {
-			if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
-				t.Fatal(err)
-			}
-		}
-		batch.Reset()
-		cells = 0
-	}
-	add := func(i int, at, n int64) {
-		name := []byte(counterName(i))
-		batch.Add(name, window.HashCounter(name), at, now, n)
-		if cells++; cells == 20_000 {
-			commit()
-		}
-	}
-	at := now
-	for _, tier := range tiers {
-		for ; at > now-tier.Window.Milliseconds(); at -= tier.Cell.Milliseconds() {
-			for i := range densest { // in turn: a batch looks a counter's cells through one by one
-				add(i, at, 100*tier.Cell.Milliseconds()/second)
-			}
-		}
-	}
-	for i := densest; i < counters; i++ {
-		add(i, now-int64(i)%hour, 1+10_000/int64(i))
-	}
-	commit()
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
 }
 
-// questions are all that is asked at a rate. The connections are few and stay open.
+// questions are all that is asked at a rate.
 func (r *rig) questions(t *testing.T, base string, counters int) []question {
 	t.Helper()
-	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: askers, DisableCompression: true}}
-	t.Cleanup(client.CloseIdleConnections)
+	client := httpClient(t, manyAskers)
+	options := *r.rdb.Options()
+	options.PoolSize = manyAskers
+	bare := redis.NewClient(&options)
+	t.Cleanup(func() { _ = bare.Close() })
 	get := func(path string) func(context.Context, int) error {
 		return func(ctx context.Context, _ int) error { return askOnce(ctx, client, http.MethodGet, base+path, "") }
 	}
@@ -118,21 +76,25 @@ func (r *rig) questions(t *testing.T, base string, counters int) []question {
 	}
 	many := `{"keys":[` + strings.Join(all, ",") + `],"windows":["1m","1h","24h","30d"]}`
 	one, hundred := r.hashes(t)
+	total := func(ctx context.Context, i int) error {
+		return askOnce(ctx, client, http.MethodGet, base+"/v1/total?window=24h&key="+counterName(i%densest), "")
+	}
+	bareTotal := func(ctx context.Context, i int) error { return readHashes(ctx, bare, one[i%densest]) }
 	return []question{
-		{healthName, "", get("/healthz")},
-		{totalName, redisTotal, func(ctx context.Context, i int) error {
-			return askOnce(ctx, client, http.MethodGet, base+"/v1/total?window=24h&key="+counterName(i%densest), "")
-		}},
-		{manyName, redisMany, func(ctx context.Context, _ int) error {
+		{healthName, "", askers, get("/healthz")},
+		{totalName, redisTotal, askers, total},
+		{totalName + by64, redisTotal + by64, manyAskers, total},
+		{manyName, redisMany, askers, func(ctx context.Context, _ int) error {
 			return askOnce(ctx, client, http.MethodPost, base+"/v1/total", many)
 		}},
-		{seriesName, redisTotal, func(ctx context.Context, i int) error {
+		{seriesName, redisTotal, askers, func(ctx context.Context, i int) error {
 			from := time.Now().Add(-day + time.Minute).UnixMilli() // within reach of the same tier when it arrives
 			return askOnce(ctx, client, http.MethodGet, base+"/v1/series?step=15m&key="+counterName(i%densest)+"&from="+itoa(from), "")
 		}},
-		{topName(counters), "", get("/v1/top?window=1h&limit=20")},
-		{redisTotal, "", func(ctx context.Context, i int) error { return r.readHashes(ctx, one[i%densest]) }},
-		{redisMany, "", func(ctx context.Context, _ int) error { return r.readHashes(ctx, hundred) }},
+		{topName(counters), "", askers, get("/v1/top?window=1h&limit=20")},
+		{redisTotal, "", askers, bareTotal},
+		{redisTotal + by64, "", manyAskers, bareTotal},
+		{redisMany, "", askers, func(ctx context.Context, _ int) error { return readHashes(ctx, bare, hundred) }},
 	}
 }
 
@@ -163,8 +125,8 @@ func askOnce(ctx context.Context, client *http.Client, method, url, body string)
 }
 
 // readHashes is what any reader of these keys must at least do.
-func (r *rig) readHashes(ctx context.Context, keys []string) error {
-	_, err := r.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+func readHashes(ctx context.Context, c *redis.Client, keys []string) error {
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range keys {
 			p.HGetAll(ctx, key)
 		}
@@ -222,26 +184,27 @@ type pressed struct {
 	seconds            float64
 	took               []time.Duration // of every request that was answered
 	refused            int64
-	queryCPU, redisCPU float64 // seconds
+	queryCPU, storeCPU float64 // seconds: of the program that is asked, and of what it reads
 }
 
 func (p pressed) query() float64 { return p.queryCPU }
-func (p pressed) redis() float64 { return p.redisCPU }
+func (p pressed) store() float64 { return p.storeCPU }
 func (p pressed) rate() float64  { return float64(len(p.took)) / p.seconds }
 
-// press asks from all askers, each again when it has its answer.
-func (r *rig) press(t *testing.T, pid int, length time.Duration, ask func(ctx context.Context, i int) error) (out pressed) {
+// press asks from all connections, each again when it has its answer. pid is the program that is asked, and store
+// the processor time of what it reads.
+func (q question) press(t *testing.T, pid int, store func() float64, length time.Duration) (out pressed) {
 	t.Helper()
 	var refused atomic.Int64
 	round := func(until func(asked int) bool) (took []time.Duration) {
 		var mu sync.Mutex
 		var wg sync.WaitGroup
-		for asker := range askers {
+		for asker := range q.askers {
 			wg.Go(func() {
 				var mine []time.Duration
 				for n := 0; !until(n); n++ {
 					began := time.Now()
-					err := ask(t.Context(), asker+n*askers)
+					err := q.ask(t.Context(), asker+n*q.askers)
 					if errors.Is(err, errRefused) {
 						refused.Add(1)
 						continue
@@ -262,10 +225,10 @@ func (r *rig) press(t *testing.T, pid int, length time.Duration, ask func(ctx co
 	}
 	round(func(asked int) bool { return asked == 1 }) // connects
 	refused.Store(0)
-	query, store, began := cpuSeconds(t, pid), cpuSeconds(t, r.redis.PID()), time.Now()
+	query, read, began := cpuSeconds(t, pid), store(), time.Now()
 	out.took = round(func(int) bool { return time.Since(began) >= length })
 	out.seconds = time.Since(began).Seconds()
-	out.queryCPU, out.redisCPU = cpuSeconds(t, pid)-query, cpuSeconds(t, r.redis.PID())-store
+	out.queryCPU, out.storeCPU = cpuSeconds(t, pid)-query, store()-read
 	if out.refused = refused.Load(); len(out.took) == 0 {
 		t.Fatalf("nothing was answered, and %d requests were refused", out.refused)
 	}

@@ -2,7 +2,6 @@ package bench_test
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,8 +27,21 @@ type report struct {
 	latency    []latencies
 	memory     []footprint
 	queries    []*queryFigures
+	dashboards []*dashboard
+	series     []*drawing
 	collect    []*collecting
 	limits     limitFigures
+	postgres   *postgresFigures
+}
+
+// tables are the measured part of the page.
+func (r *report) tables(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	if err := page.Execute(&out, r.view(t)); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
 }
 
 const (
@@ -40,12 +52,9 @@ const (
 // write rewrites the measured part of the page, and the plot beside it.
 func (r *report) write(t *testing.T) {
 	t.Helper()
-	var tables bytes.Buffer
-	if err := page.Execute(&tables, r.view(t)); err != nil {
-		t.Fatal(err)
-	}
+	tables := r.tables(t)
 	if r.options.out == "" {
-		fmt.Print(tables.String())
+		fmt.Print(tables)
 		return
 	}
 	old, err := os.ReadFile(r.options.out)
@@ -57,7 +66,7 @@ func (r *report) write(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("%s has no lines %q and %q: there is no place for the tables", r.options.out, beginMark, endMark)
 	}
-	text := head + beginMark + "\n\n" + tables.String() + "\n" + endMark + tail
+	text := head + beginMark + "\n\n" + tables + "\n" + endMark + tail
 	if err := os.WriteFile(r.options.out, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -166,6 +175,25 @@ If nothing is asked, the worker counts {{.Alone}} hits/s.
 {{end}}{{if .Ended}}
 Marked *: the backlog ended while it was measured, so the servers were idle for a part of it.
 {{end}}{{end}}
+{{- if .Dashboards}}
+### A dashboard
+
+{{.Clients}} clients each ask once per second for 20 counters × 5 windows (1m, 1h, 24h, 7d, 30d). An answer's
+time runs from the moment at which it was due to be asked for. The clients share the machine.
+
+| | answers/s (least to most) | p50 | p99 | processors of query | of Redis | refused |
+| --- | --- | --- | --- | --- | --- | --- |
+{{range .Dashboards}}| {{.}} |
+{{end}}{{end}}
+{{- if .Series}}
+### A series of 3,600 points
+
+The last hour of one counter with a hit in every second, in the tier ` + "`1s/1h`" + `, asked for over one connection.
+
+| format | p50 | p99 | CPU µs/answer: query | bytes | with gzip |
+| --- | --- | --- | --- | --- | --- |
+{{range .Series}}| {{.}} |
+{{end}}{{end}}
 {{- if .Collect}}
 ### Hits over HTTP
 
@@ -192,7 +220,24 @@ Redis bytes of a key with as many hits as its max, spread evenly over the window
 | limiter | max=100 | max=10,000 |
 | --- | --- | --- |
 {{range .Limits.Occupied}}| {{.}} |
-{{end}}{{end}}`))
+{{end}}{{end}}
+{{- with .Postgres}}
+### Postgres
+
+PostgreSQL {{.Version}}. {{.Single}} hits per run with one per message, and {{.Batched}} with 100 per message
+(100,000 counters, Zipf 1.1). The database is Redis or PostgreSQL with all of its processes. Bytes are those of
+Redis's memory, or of PostgreSQL's tables and indexes on disk, after a run: with hits of a minute or two.
+{{if .Rows}}
+| | hits/s (least to most) | of Tallyroll, default tiers | CPU µs/hit: worker | database | NATS | bytes/counter in the database | worker memory |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+{{range .Rows}}| {{.}} |
+{{end}}{{end}}{{if .Answers}}
+One total over HTTP, asked for over 8 connections.
+
+| | requests/s (least to most) | of Tallyroll | p50 | p99 | CPU µs/request: program | database |
+| --- | --- | --- | --- | --- | --- | --- |
+{{range .Answers}}| {{.}} |
+{{end}}{{end}}{{end}}`))
 
 type view struct {
 	Date, Command string
@@ -205,8 +250,12 @@ type view struct {
 	Latency       []string
 	Memory, Rates []string
 	Queries       []queriesView
+	Clients       int
+	Dashboards    []string
+	Series        []string
 	Collect       []string
 	Limits        limitsView
+	Postgres      *postgresView
 }
 
 type tableView struct {
@@ -275,8 +324,11 @@ func (r *report) view(t *testing.T) view {
 	for _, f := range r.queries {
 		v.Queries = append(v.Queries, f.view())
 	}
+	v.Clients, v.Dashboards = r.options.size(dashboardClients), dashboardRows(r.dashboards)
+	v.Series = drawingRows(r.series)
 	v.Collect = collectRows(r.collect)
 	v.Limits = r.limits.view()
+	v.Postgres = r.postgres.view()
 	return v
 }
 
@@ -298,15 +350,11 @@ func (c comparison) line(r row, late bool) string {
 			ofUs = ratio(median(rates), median(other.rates()))
 		}
 	}
-	bytes := "–"
-	if f := r.figures[0]; f.counters >= 1000 {
-		bytes = boot.Thousands(r.median(func(f figures) float64 { return float64(f.redisBytes) / float64(f.counters) }))
-	}
 	commands := "–"
 	if r.candidate.kind != ceiling {
 		commands = r.commandsPerHit()
 	}
-	return cellsOf(name, spread(rates), ofCeiling, ofUs, r.micros(figures.worker), r.micros(figures.redis), r.micros(figures.broker), commands, bytes, r.rss())
+	return cellsOf(name, spread(rates), ofCeiling, ofUs, r.micros(figures.worker), r.micros(figures.redis), r.micros(figures.broker), commands, r.bytesPerCounter(), r.rss())
 }
 
 func (f figures) worker() float64 { return f.perHit(f.workerCPU) }
@@ -333,6 +381,14 @@ func (r row) micros(of func(figures) float64) string { return short(r.median(of)
 
 func (r row) commandsPerHit() string {
 	return short(r.median(func(f figures) float64 { return float64(f.commands) / float64(f.hits) }))
+}
+
+// bytesPerCounter has none if there are too few counters to tell.
+func (r row) bytesPerCounter() string {
+	if r.figures[0].counters < 1000 {
+		return "–"
+	}
+	return boot.Thousands(r.median(func(f figures) float64 { return float64(f.redisBytes) / float64(f.counters) }))
 }
 
 func (r row) rss() string {

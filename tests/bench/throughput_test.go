@@ -75,8 +75,7 @@ type row struct {
 	figures   []figures
 }
 
-// measureThroughput fills the streams of each workload and lets the candidates
-// take turns, each round beginning with another one.
+// measureThroughput lets the candidates count each workload.
 func measureThroughput(t *testing.T, r *rig, o options) (out []comparison) {
 	for _, w := range workloads {
 		var rows []row
@@ -88,27 +87,33 @@ func measureThroughput(t *testing.T, r *rig, o options) (out []comparison) {
 		if len(rows) == 0 {
 			continue
 		}
-		var streams [2]*stored // one hit a message, batches
-		for run := range o.runs {
-			for i := range rows {
-				row := &rows[(i+run)%len(rows)]
-				c := row.candidate
-				f := each(t, "throughput/"+w.name+"/"+c.name, run, func(t *testing.T) figures {
-					k, name, hits, size := 0, "ONE", w.single, 1
-					if c.batched {
-						k, name, hits, size = 1, "BATCHES", w.batched, batchSize
-					}
-					if streams[k] == nil || c.fresh && !streams[k].fresh() {
-						streams[k] = fill(t, r.js, name, name, w, o.size(hits), size)
-					}
-					return c.measure(t, r, streams[k])
-				})
-				row.figures = append(row.figures, f)
-			}
-		}
+		takeTurns(t, r, o, "throughput/"+w.name+"/", w, rows)
 		out = append(out, comparison{w, rows})
 	}
 	return out
+}
+
+// takeTurns lets the candidates count the workload's hits, each round beginning with another one. path is what
+// their names follow.
+func takeTurns(t *testing.T, r *rig, o options, path string, w workload, rows []row) {
+	var streams [2]*stored // one hit a message, batches
+	for run := range o.runs {
+		for i := range rows {
+			row := &rows[(i+run)%len(rows)]
+			c := row.candidate
+			f := each(t, path+c.name, run, func(t *testing.T) figures {
+				k, name, hits, size := 0, "ONE", w.single, 1
+				if c.batched {
+					k, name, hits, size = 1, "BATCHES", w.batched, batchSize
+				}
+				if streams[k] == nil || c.fresh && !streams[k].fresh() {
+					streams[k] = fill(t, r.js, name, name, w, o.size(hits), size)
+				}
+				return c.measure(t, r, streams[k])
+			})
+			row.figures = append(row.figures, f)
+		}
+	}
 }
 
 // measureStreams compares one stream with several, and one worker with several,

@@ -89,18 +89,18 @@ func (f *tierFigures) ask(t *testing.T, r *rig, o options) {
 	t.Helper()
 	t.Run("tiers/"+f.tiers.String()+"/reads", func(t *testing.T) {
 		r.empty(t)
-		r.fillQueried(t, f.tiers, densest)
+		r.fillTiers(t, f.tiers, densest, densest)
 		q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
-		client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: askers, DisableCompression: true}}
-		defer client.CloseIdleConnections()
+		client := httpClient(t, askers)
 		for run := range o.runs {
 			for i := range tierWindows {
 				turn := (i + run) % len(tierWindows)
 				w := window.FormatDuration(tierWindows[turn])
 				url := q.URL() + "/v1/total?window=" + w + "&key="
-				p := r.press(t, q.PID(), max(o.seconds(1), 200*time.Millisecond), func(ctx context.Context, i int) error {
+				total := question{askers: askers, ask: func(ctx context.Context, i int) error {
 					return askOnce(ctx, client, http.MethodGet, url+counterName(i%densest), "")
-				})
+				}}
+				p := total.press(t, q.PID(), func() float64 { return r.redisSeconds(t) }, max(o.seconds(1), 200*time.Millisecond))
 				f.reads[turn].rounds = append(f.reads[turn].rounds, p)
 				fmt.Printf("tiers/%s/%s run %d: %.0f/s\n", f.tiers, w, run+1, p.rate())
 			}
@@ -138,7 +138,7 @@ func viewTiers(t *testing.T, all []*tierFigures) (v tiersView) {
 			boot.Thousands(f.sparse), boot.Thousands(f.dense)))
 		answers := []string{f.name}
 		for i, w := range tierWindows {
-			query, redis := f.reads[i].micros(pressed.query), f.reads[i].micros(pressed.redis)
+			query, redis := f.reads[i].micros(pressed.query), f.reads[i].micros(pressed.store)
 			answers = append(answers, fmt.Sprintf("%s %%: %s + %s µs", short(100*f.width(t, w)), query, redis))
 		}
 		v.Answers = append(v.Answers, cellsOf(answers...))

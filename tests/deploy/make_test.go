@@ -29,7 +29,7 @@ func newBare(t *testing.T) *bare {
 	t.Helper()
 	b := &bare{t: t, dir: t.TempDir()}
 	b.called = filepath.Join(b.dir, "called")
-	for _, name := range []string{"Makefile", "go.mod", "go.sum", "tests/install-redis.sh"} {
+	for _, name := range []string{"Makefile", "go.mod", "go.sum", "tests/install.sh"} {
 		b.write(name, read(t, filepath.Join(root(t), name)), 0o644)
 	}
 	for _, name := range []string{"cmd", "internal"} {

@@ -58,7 +58,7 @@ var products = []product{{
 
 func startNginx(p *proxied, edits ...string) *stack.Process {
 	path, dir := stack.FindProxy(p.t, "nginx"), p.t.TempDir()
-	return stack.Proxy(p.t, path, func(port int) (args, env []string) {
+	return stack.Server(p.t, path, func(port int) (args, env []string) {
 		example := p.example("nginx.conf", append(edits, "listen 80;", fmt.Sprintf("listen 127.0.0.1:%d;", port))...)
 		p.write(filepath.Join(dir, "example.conf"), example)
 		// What Debian's own nginx.conf has around such a file, without the rights of root. One process
@@ -86,7 +86,7 @@ http {
 func startCaddy(p *proxied, edits ...string) *stack.Process {
 	path, dir := stack.FindProxy(p.t, "caddy"), p.t.TempDir()
 	away := stack.FreePort(p.t)
-	return stack.Proxy(p.t, path, func(port int) (args, env []string) {
+	return stack.Server(p.t, path, func(port int) (args, env []string) {
 		example := p.example("Caddyfile", append(edits,
 			"\n:80 {", fmt.Sprintf("\n:%d {\n\tbind 127.0.0.1", port), ":8079", fmt.Sprintf(":%d", away))...)
 		// The port for administration is one for all, and is not needed.

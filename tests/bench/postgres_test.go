@@ -1,0 +1,241 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// postgresFigures are all that is measured beside PostgreSQL.
+type postgresFigures struct {
+	version string
+	hits    [2]int // of a run, one and 100 to a message
+	rows    []row
+	answers []*answering
+}
+
+// postgresLoad is the workload of the comparison: shorter than the same one elsewhere, as PostgreSQL takes longer.
+var postgresLoad = workload{"postgres", "100,000 counters, Zipf 1.1", 100_000, 1.1, 3_000_000, 6_000_000}
+
+const (
+	manyTiers = "1s/1h,1m/1d,1h/92d"
+	// What answers come from: so many counters, each with a cell for every minute of a day.
+	postgresCounters = 1_000
+	postgresDay      = 24 * 60
+
+	ourTotal         = "Tallyroll: one total of 24 h"
+	minutesTotal     = "Postgres: the same from 1,440 cells of 1 min"
+	quartersTotal    = "Postgres: the same from 96 cells of 15 min"
+	postgresWays     = "postgres/"
+	withoutSyncing   = "-csynchronous_commit%3Doff"
+	withSyncing      = "-csynchronous_commit%3Don"
+	postgresWriteDay = `INSERT INTO cells_%[1]d SELECT 'api-' || c, to_timestamp(floor(extract(epoch FROM now()) / %[1]d - back) * %[1]d), 100 * %[1]d
+		FROM generate_series(%[2]d - 1, 0, -1) back, generate_series(0, %[3]d - 1) c ORDER BY back DESC, c`
+)
+
+func postgresCandidates(start func() *postgres) (out []candidate) {
+	for _, batched := range []bool{false, true} {
+		form := ", one hit a message"
+		if batched {
+			form = fmt.Sprintf(", %d hits a message", batchSize)
+		}
+		ours := func(name, tiers string, fresh bool) candidate {
+			return candidate{name + form, product, batched, fresh, func(t *testing.T, r *rig, s *stored) figures {
+				return r.tallyroll(t, []*stored{s}, 1, "INGEST_STREAMS="+s.stream, "TIERS="+tiers)
+			}}
+		}
+		theirs := func(name, cells, options string) candidate {
+			return candidate{name + form, pipelines, batched, false, func(t *testing.T, r *rig, s *stored) figures {
+				return r.pgcount(t, start(), s, cells, options)
+			}}
+		}
+		out = append(out,
+			ours("Tallyroll, default tiers", window.DefaultTiers, true),
+			ours("Tallyroll, "+manyTiers, manyTiers, false),
+			ours("Tallyroll, 1m/1d", "1m/1d", false),
+			theirs("Postgres, cells of 1 min", "1m", withSyncing),
+			theirs("Postgres, cells of 1 min, synchronous_commit=off", "1m", withoutSyncing),
+			theirs("Postgres, cells of 1 s, 1 min, 15 min and 6 h", "1s,1m,15m,6h", withSyncing),
+		)
+	}
+	return out
+}
+
+// measurePostgres counts the same stream into Redis by the worker and into PostgreSQL by pgcount, in turns, and
+// then asks both for the same total. It says so if there is no PostgreSQL.
+func measurePostgres(t *testing.T, r *rig, o options) *postgresFigures {
+	var server *postgres
+	f := &postgresFigures{hits: [2]int{o.size(postgresLoad.single), o.size(postgresLoad.batched)}}
+	for _, c := range postgresCandidates(func() *postgres { return server }) {
+		if o.wants(postgresWays + c.name) {
+			f.rows = append(f.rows, row{candidate: c})
+		}
+	}
+	answers := o.wants(postgresWays + "answers")
+	if len(f.rows) == 0 && !answers {
+		return nil
+	}
+	bin, found := findPostgres()
+	if !found {
+		fmt.Println("SKIPPED: the comparison with Postgres, for want of postgres: make postgres installs it")
+		return nil
+	}
+	server = newPostgres(t, bin)
+	f.version = server.ask("postgres", "SHOW server_version")
+	takeTurns(t, r, o, postgresWays, postgresLoad, f.rows)
+	if answers {
+		f.answers = measureTotals(t, r, o, server)
+	}
+	return f
+}
+
+// pgcount counts a stream with the program in tests/bench/pgcount, from the moment at which it begins to read until its
+// last transaction.
+func (r *rig) pgcount(t *testing.T, p *postgres, s *stored, cells, options string) figures {
+	t.Helper()
+	p.empty()
+	bytes := p.bytes()
+	w := r.startPgcount(t, p, s.stream, cells, options)
+	began, worker, database, broker := time.Now(), cpuSeconds(t, w.PID()), p.seconds(), cpuSeconds(t, r.nats.PID())
+	for deadline := began.Add(10 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		n := pgcounted(t, w)
+		if n == s.hits {
+			break
+		}
+		if n > s.hits || time.Now().After(deadline) {
+			t.Fatalf("%d hits are counted, %d are stored", n, s.hits)
+		}
+	}
+	f := figures{hits: s.hits, seconds: time.Since(began).Seconds(), counters: s.distinct}
+	f.workerCPU, f.redisCPU, f.brokerCPU = cpuSeconds(t, w.PID())-worker, p.seconds()-database, cpuSeconds(t, r.nats.PID())-broker
+	f.redisBytes, f.workerRSS = p.bytes()-bytes, peakBytes(t, w.PID())
+	w.Kill()
+	return f
+}
+
+// buildPgcount builds the module in tests/bench/pgcount.
+func buildPgcount(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pgcount")
+	cmd := exec.Command("go", "build", "-C", "pgcount", "-trimpath", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build pgcount: %v\n%s", err, out)
+	}
+	return path
+}
+
+// startPgcount returns when pgcount has made its tables, which is when it begins to read.
+func (r *rig) startPgcount(t *testing.T, p *postgres, stream, cells, options string) *stack.Process {
+	t.Helper()
+	return stack.Server(t, p.program, func(port int) (args, env []string) {
+		return nil, []string{
+			"NATS_URL=" + r.nats.URL(), "DATABASE_URL=" + p.url(options), "STREAM=" + stream, "CELLS=" + cells,
+			"ADDR=127.0.0.1:" + strconv.Itoa(port),
+		}
+	})
+}
+
+// pgcounted is how many hits pgcount has committed.
+func pgcounted(t *testing.T, w *stack.Process) int {
+	t.Helper()
+	text := fetch(t, http.DefaultClient, "http://"+w.Addr()+"/committed")
+	n, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// measureTotals asks both for a total of 24 hours.
+func measureTotals(t *testing.T, r *rig, o options, p *postgres) []*answering {
+	r.empty(t)
+	r.fillQueried(t, densest)
+	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
+	w := r.fillPostgres(t, o, p)
+	client := httpClient(t, askers)
+	get := func(name, url string) *answering {
+		return &answering{question: question{name, ourTotal, askers, func(ctx context.Context, i int) error {
+			return askOnce(ctx, client, http.MethodGet, url+"&window=24h&key="+counterName(i%densest), "")
+		}}}
+	}
+	ours := get(ourTotal, q.URL()+"/v1/total?")
+	out := []*answering{
+		ours,
+		get(minutesTotal, "http://"+w.Addr()+"/total?cell=1m"),
+		get(quartersTotal, "http://"+w.Addr()+"/total?cell=15m"),
+	}
+	for run := range o.runs {
+		for i := range out {
+			a := out[(i+run)%len(out)]
+			t.Run(fmt.Sprintf("%s%s/run=%d", postgresWays, a.question.name, run), func(t *testing.T) {
+				pid, store := w.PID(), p.seconds
+				if a == ours {
+					pid, store = q.PID(), func() float64 { return r.redisSeconds(t) }
+				}
+				pressed := a.question.press(t, pid, store, max(o.seconds(2), 100*time.Millisecond))
+				a.rounds = append(a.rounds, pressed)
+				fmt.Printf("%s%s run %d: %.0f/s\n", postgresWays, a.question.name, run+1, pressed.rate())
+			})
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+	}
+	return out
+}
+
+// fillPostgres writes a day of counters minute by minute, as counting would, and starts the program that answers.
+func (r *rig) fillPostgres(t *testing.T, o options, p *postgres) *stack.Process {
+	t.Helper()
+	p.empty()
+	s := fill(t, r.js, "ASKED", "ASKED", workloads[0], 0, 1)
+	w := r.startPgcount(t, p, s.stream, "1m,15m", withSyncing)
+	counters := max(densest, o.size(postgresCounters))
+	for _, seconds := range []int{60, 900} {
+		p.ask("bench", fmt.Sprintf(postgresWriteDay, seconds, postgresDay*60/seconds, counters))
+	}
+	p.ask("bench", "VACUUM ANALYZE")
+	return w
+}
+
+type postgresView struct {
+	Version         string
+	Single, Batched string // hits per run
+	Rows, Answers   []string
+}
+
+// view is the rows of the tables; ratios are to the default tiers in the same form of messages, and to our answer.
+func (f *postgresFigures) view() *postgresView {
+	if f == nil {
+		return nil
+	}
+	v := &postgresView{Version: f.version, Single: boot.Thousands(float64(f.hits[0])), Batched: boot.Thousands(float64(f.hits[1]))}
+	for _, r := range f.rows {
+		of := "–"
+		for _, other := range f.rows {
+			if other.candidate.fresh && other.candidate.batched == r.candidate.batched {
+				of = ratio(median(r.rates()), median(other.rates()))
+			}
+		}
+		v.Rows = append(v.Rows, cellsOf(r.candidate.name, spread(r.rates()), of,
+			r.micros(figures.worker), r.micros(figures.redis), r.micros(figures.broker), r.bytesPerCounter(), r.rss()))
+	}
+	for _, a := range f.answers {
+		took := a.took()
+		v.Answers = append(v.Answers, cellsOf(a.question.name, spread(a.rates()), ratio(median(a.rates()), median(f.answers[0].rates())),
+			percentile(took, 50).String(), percentile(took, 99).String(),
+			a.micros(func(p pressed) float64 { return p.queryCPU }), a.micros(func(p pressed) float64 { return p.storeCPU })))
+	}
+	return v
+}
