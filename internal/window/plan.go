@@ -185,8 +185,9 @@ type planCells [][]storedCell
 func (p *Plan) sum(cells planCells, ahead int64) (out Estimate) {
 	for _, s := range p.stretches {
 		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {
+			first := s.tier.cellOf(epoch, 0)
 			for _, c := range cells[0] {
-				s.count(&out, s.tier.cellOf(epoch, c.field), c.n, max(p.now, ahead))
+				s.count(&out, first+c.field, c.n, max(p.now, ahead))
 			}
 			cells = cells[1:]
 		}

@@ -3,7 +3,6 @@ package window
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -45,7 +44,9 @@ func (r reply) elements() (elements, error) {
 			if r.text[0] == '%' {
 				n *= 2
 			}
-			return elements{r, rest, n}, nil
+			if n <= len(rest) {
+				return elements{r, rest, n}, nil
+			}
 		}
 	}
 	return elements{}, r.unexpected(r.text)
@@ -69,16 +70,16 @@ type elements struct {
 // next reads a string. exists is false if Redis has none there.
 func (e *elements) next() (value string, exists bool, err error) {
 	e.left--
-	for _, null := range []string{"$-1\r\n", "_\r\n"} {
-		if rest, ok := strings.CutPrefix(e.rest, null); ok {
-			e.rest = rest
-			return "", false, nil
-		}
-	}
-	if e.rest != "" && e.rest[0] == '$' {
+	if strings.HasPrefix(e.rest, "$") {
 		if n, rest, ok := takeLength(e.rest); ok && len(rest) >= n+2 {
 			e.rest = rest[n+2:]
 			return rest[:n], true, nil
+		}
+	}
+	for _, null := range [...]string{"$-1\r\n", "_\r\n"} {
+		if rest, ok := strings.CutPrefix(e.rest, null); ok {
+			e.rest = rest
+			return "", false, nil
 		}
 	}
 	return "", false, e.unexpected(e.rest)
@@ -95,7 +96,7 @@ func (e *elements) pair() (field, value string, err error) {
 // takeLength takes a line with a length off a reply: its type, digits, and the end of the line.
 func takeLength(text string) (n int, rest string, ok bool) {
 	i := 1
-	for i < len(text) && '0' <= text[i] && text[i] <= '9' {
+	for i < min(len(text), maxDigits) && '0' <= text[i] && text[i] <= '9' {
 		n = 10*n + int(text[i]-'0')
 		i++
 	}
@@ -130,19 +131,48 @@ func (r reply) cells() ([]storedCell, error) {
 	}
 	out := make([]storedCell, 0, fields.left/2)
 	for fields.left > 0 {
-		field, value, err := fields.pair()
-		if err != nil {
-			return nil, err
-		}
-		f, errField := strconv.ParseInt(field, 10, 64)
-		n, errCount := strconv.ParseInt(value, 10, 64)
-		if errField != nil || errCount != nil || n < 0 {
-			return nil, &ForeignError{r.key, fmt.Errorf("its field %q with the value %q is not a cell", field, value)}
+		pair := fields
+		f, okField := fields.count()
+		n, okCount := fields.count()
+		if !okField || !okCount {
+			return nil, pair.noCell()
 		}
 		out = append(out, storedCell{f, n})
 	}
 	return out, nil
 }
+
+// noCell is the error for a field of a hash of cells that is none.
+func (e *elements) noCell() error {
+	field, value, err := e.pair()
+	if err != nil {
+		return err
+	}
+	return &ForeignError{e.key, fmt.Errorf("its field %q with the value %q is not a cell", field, value)}
+}
+
+// count reads a string of digits, as Redis writes a count. It reports false if it is another string.
+func (e *elements) count() (n int64, ok bool) {
+	e.left--
+	if !strings.HasPrefix(e.rest, "$") {
+		return 0, false
+	}
+	length, rest, ok := takeLength(e.rest)
+	if !ok || len(rest) < length+2 || length == 0 || length > maxDigits {
+		return 0, false
+	}
+	for _, c := range []byte(rest[:length]) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	e.rest = rest[length+2:]
+	return n, n >= 0
+}
+
+// maxDigits are the digits of the largest int64. Fewer than twice as many never wrap round to a count.
+const maxDigits = 19
 
 // record reads the reply to HMGET with cursorFields.
 func (r reply) record() (c record, found bool, err error) {
