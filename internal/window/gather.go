@@ -14,14 +14,17 @@ const (
 	maxTrips = 2
 	// maxShared is how many hashes a shared trip may read. They take Redis some milliseconds at most.
 	maxShared = 256
+	// patience is how long questions gather if no trip comes back. They would fail with the trips that hang.
+	patience = 100 * time.Millisecond
 )
 
 // gatherer lets questions that come together share a round trip to Redis.
 //
 // A question travels at once, by itself, if fewer than maxTrips trips are under way. Otherwise it joins the trip
 // that is gathering, which departs when one of those under way is back. So a lone question waits for nothing,
-// there is no timer, and the more questions come, the more of them share a trip. A question that would make a
-// trip too large travels at once, by itself, too.
+// there is no timer, and the more questions come, the more of them share a trip. If none has departed for longer
+// than patience, the next question that comes makes the gathering trip depart. A question that would make a trip
+// too large travels at once, by itself.
 //
 // What several questions need is read once. A question whose context ends leaves, and the trip goes on for the
 // others. If a trip fails, all of its questions have the error. Errors of single keys are in the replies, and
@@ -33,8 +36,9 @@ type gatherer struct {
 	apart bool
 
 	mu        sync.Mutex
-	underWay  int   // trips that have departed, but for large ones
-	gathering *trip // nil if nobody waits
+	underWay  int       // trips that have departed, but for large ones
+	departed  time.Time // when the last of them did
+	gathering *trip     // nil if nobody waits
 }
 
 // sharedTrip is what the questions of a gathered trip know of it.
@@ -56,13 +60,17 @@ func (g *gatherer) ask(ctx context.Context, want wanted) (*trip, error) {
 	}
 	g.mu.Lock()
 	if g.underWay < maxTrips {
-		g.underWay++
+		g.underWay, g.departed = g.underWay+1, time.Now()
 		g.mu.Unlock()
 		defer g.back()
 		t := &trip{wanted: want}
 		return t, g.read(ctx, t)
 	}
 	t, ok := g.join(ctx, want)
+	if time.Since(g.departed) > patience {
+		g.underWay++
+		g.depart()
+	}
 	g.mu.Unlock()
 	if !ok {
 		t := &trip{wanted: want}
@@ -102,12 +110,16 @@ func (g *gatherer) join(ctx context.Context, want wanted) (t *trip, ok bool) {
 func (g *gatherer) back() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.gathering == nil {
+	if g.gathering == nil || g.underWay > maxTrips {
 		g.underWay--
 		return
 	}
+	g.depart()
+}
+
+func (g *gatherer) depart() {
 	go g.travel(g.gathering)
-	g.gathering = nil
+	g.gathering, g.departed = nil, time.Now()
 }
 
 // travel makes a gathered trip.

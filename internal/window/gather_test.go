@@ -159,6 +159,31 @@ func TestAQuestionLeavesWithItsContext(t *testing.T) {
 	})
 }
 
+// If trips hang, those who come later do not hang with them.
+func TestTripsThatHangHoldNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoad()
+		r.fill(t.Context())
+		early := r.ask(t.Context(), wants("a"))
+		time.Sleep(patience + time.Millisecond)
+		late := r.ask(t.Context(), wants("b"))
+		trip := <-r.departed
+		if got := fmt.Sprint(trip.hashes.keys); got != "[a b]" {
+			t.Errorf("the trip reads %s", got)
+		}
+		waits := r.ask(t.Context(), wants("c"))
+		if len(r.departed) > 0 {
+			t.Error("there is a trip for each question")
+		}
+		r.finish(t)
+		for _, q := range []<-chan asked{early, late, waits} {
+			if a := <-q; a.err != nil {
+				t.Errorf("%+v", a)
+			}
+		}
+	})
+}
+
 // A trip lasts as long as one of its questions can wait.
 func TestATripEndsWithItsLastQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
