@@ -15,9 +15,32 @@ import (
 
 // cannedRedis replies without a server: what is measured is the reader's own work.
 type cannedRedis struct {
-	record string // of the layout
-	cursor []any
-	hash   map[string]string // every hash of cells
+	record  []byte // of the layout
+	streams []byte
+	cursor  []byte
+	hash    []byte // every hash of cells
+}
+
+func (c cannedRedis) reply(name, key string) []byte {
+	switch {
+	case name == "get":
+		return c.record
+	case name == "hmget":
+		return c.cursor
+	case strings.HasSuffix(key, ":streams"):
+		return c.streams
+	}
+	return c.hash
+}
+
+func bulk(out []byte, text string) []byte { return fmt.Appendf(out, "$%d\r\n%s\r\n", len(text), text) }
+
+func array(texts ...string) []byte {
+	out := fmt.Appendf(nil, "*%d\r\n", len(texts))
+	for _, text := range texts {
+		out = bulk(out, text)
+	}
+	return out
 }
 
 func (cannedRedis) DialHook(redis.DialHook) redis.DialHook {
@@ -30,18 +53,10 @@ func (c cannedRedis) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Proces
 	return func(_ context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
 			switch cmd := cmd.(type) {
-			case *redis.StringCmd:
-				cmd.SetVal(c.record)
-			case *redis.SliceCmd:
-				cmd.SetVal(c.cursor)
+			case *redis.RawCmd:
+				cmd.SetVal(c.reply(cmd.Name(), cmd.Args()[1].(string)))
 			case *redis.TimeCmd:
 				cmd.SetVal(time.Now())
-			case *redis.MapStringStringCmd:
-				if strings.HasSuffix(cmd.Args()[1].(string), ":streams") {
-					cmd.SetVal(map[string]string{"HITS": "", "HITS_2": "live 1763683200000"})
-				} else {
-					cmd.SetVal(c.hash)
-				}
 			}
 		}
 		return nil
@@ -50,13 +65,15 @@ func (c cannedRedis) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Proces
 
 // BenchmarkAnswer asks for eight windows of each counter; ns/op is per call.
 func BenchmarkAnswer(b *testing.B) {
-	canned := cannedRedis{
-		record: `{"version":1,"tiers":"` + window.DefaultTiers + `","shards":16,"hash":"xxhash64","id":"X"}`,
-		cursor: []any{"1763683200000000000", "9", "1763683300000000000", "1763683300000", "0", "", "W"},
-		hash:   make(map[string]string),
-	}
+	var cells []string
 	for i := range 10 {
-		canned.hash[fmt.Sprint(11*i)] = "7"
+		cells = append(cells, fmt.Sprint(11*i), "7")
+	}
+	canned := cannedRedis{
+		record:  bulk(nil, `{"version":1,"tiers":"`+window.DefaultTiers+`","shards":16,"hash":"xxhash64","id":"X"}`),
+		streams: array("HITS", "", "HITS_2", "live 1763683200000"),
+		cursor:  array("1763683200000000000", "9", "1763683300000000000", "1763683300000", "0", "", "W"),
+		hash:    array(cells...),
 	}
 	client := redis.NewClient(&redis.Options{Addr: "canned:0", MaxRetries: -1})
 	defer client.Close()

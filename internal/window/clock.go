@@ -66,6 +66,10 @@ type instant struct {
 func (c *clocks) now(local time.Time) (instant, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.latest(local)
+}
+
+func (c *clocks) latest(local time.Time) (instant, bool) {
 	var latest time.Time
 	var doubt time.Duration
 	for address, s := range c.servers {
@@ -104,6 +108,11 @@ func (c *clocks) learn(planned instant, sent, received time.Time, times serverTi
 			}
 			c.servers[address] = new
 		}
+	}
+	// If a clock was set back, the first question to notice replaces its estimate. Others planned with the
+	// old one, too, and their moment has not come.
+	if latest, ok := c.latest(received); ok && planned.milli-latest.milli > (2*half+planned.doubt+clockTolerance-elapsed).Milliseconds() {
+		holds = false
 	}
 	return holds
 }

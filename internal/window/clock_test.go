@@ -52,6 +52,24 @@ func TestEstimateOfOneClock(t *testing.T) {
 	}
 }
 
+// Two questions that planned with the same estimate both learn that the clock was set.
+func TestEveryQuestionLearnsThatTheClockWasSet(t *testing.T) {
+	for _, set := range []time.Duration{-time.Hour, time.Hour} {
+		var c clocks
+		local, redis := time.Unix(1e9, 0), time.Unix(2e9, 0)
+		c.learn(instant{milli: redis.UnixMilli(), local: local}, local, local, serverTimes{"": redis}, time.Minute)
+		at, _ := c.now(local)
+		for i := range 2 {
+			if c.learn(at, local, local.Add(time.Millisecond), serverTimes{"": redis.Add(set)}, 24*time.Hour) {
+				t.Errorf("set by %v: question %d goes on with its plan", set, i)
+			}
+		}
+		if at, _ = c.now(local); !c.learn(at, local, local.Add(time.Millisecond), serverTimes{"": redis.Add(set)}, time.Minute) {
+			t.Errorf("set by %v: what was planned with the new time does not hold", set)
+		}
+	}
+}
+
 // On a cluster now is the latest clock of all servers, whichever are asked: their
 // differences make nobody plan again. A server that is gone is forgotten.
 func TestLatestClockOfACluster(t *testing.T) {

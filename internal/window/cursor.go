@@ -88,6 +88,14 @@ func (r record) same(o record) bool {
 
 var cursorFields = []string{"created", "seq", "stored", "as_of", "incomplete_before", "ahead", "by"}
 
+// cursorArgs are the fields as arguments of a command.
+var cursorArgs = func() (out []any) {
+	for _, field := range cursorFields {
+		out = append(out, field)
+	}
+	return out
+}()
+
 // namingField can be long, so it is read only when a writer is opened, and written only when it changes.
 const namingField = "naming"
 
@@ -135,9 +143,6 @@ func recordFrom(key string, reply *redis.SliceCmd) (c record, found bool, err er
 
 // parseRecord parses the fields for recordFrom.
 func parseRecord(reply []any) (c record, found bool, err error) {
-	if extra := len(reply) - len(cursorFields); extra != 0 && extra != 1 {
-		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(reply), len(cursorFields))
-	}
 	missing := 0
 	text := make([]string, len(reply))
 	for i, v := range reply {
@@ -147,14 +152,23 @@ func parseRecord(reply []any) (c record, found bool, err error) {
 		}
 		s, ok := v.(string)
 		if !ok {
-			return c, false, fmt.Errorf("cursor field %s is a %T", cursorFields[i], v)
+			return c, false, fmt.Errorf("cursor field %d is a %T", i, v)
 		}
 		text[i] = s
 	}
-	if missing == len(reply) {
+	return parseFields(text, missing)
+}
+
+// parseFields parses the values of cursorFields, perhaps followed by that of namingField. A field that is
+// missing is empty. found is false if all are missing.
+func parseFields(text []string, missing int) (c record, found bool, err error) {
+	if extra := len(text) - len(cursorFields); extra != 0 && extra != 1 {
+		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(text), len(cursorFields))
+	}
+	if missing == len(text) {
 		return c, false, nil
 	}
-	for i, dst := range []*int64{&c.Created, nil, &c.Stored, &c.AsOf, &c.IncompleteBefore} {
+	for i, dst := range [...]*int64{&c.Created, nil, &c.Stored, &c.AsOf, &c.IncompleteBefore} {
 		if dst == nil {
 			c.Seq, err = strconv.ParseUint(text[i], 10, 64)
 		} else {

@@ -16,31 +16,55 @@ type directory struct {
 	listed  map[string]Listed // by name
 	began   int64             // see beganField; 0 if no stream has ended
 
-	record string            // of the layout, as Redis has it
-	list   map[string]string // of the streams, as Redis has it
+	// What Redis replied, and what it means.
+	record, list string
+	text         string            // the layout record
+	values       map[string]string // the list of streams
 }
 
-// parseDirectory parses the values of the two keys. Its errors name the key.
-func parseDirectory(k keys, record string, list map[string]string) (*directory, error) {
-	layout, err := parseLayoutRecord(record)
+// parseDirectory parses the replies about the two keys. It returns ErrNoLayout if there is no layout.
+// Its errors name the key.
+func parseDirectory(record, list reply) (*directory, error) {
+	text, values, err := directoryIn(record, list)
 	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", k.layout(), err)
+		return nil, err
 	}
-	listed, err := parseList(list)
+	layout, err := parseLayoutRecord(text)
 	if err != nil {
-		return nil, &ForeignError{k.streams(), err}
+		return nil, fmt.Errorf("key %s: %w", record.key, err)
 	}
-	began, err := parseBegan(list[beganField])
+	listed, err := parseList(values)
 	if err != nil {
-		return nil, &ForeignError{k.streams(), err}
+		return nil, &ForeignError{list.key, err}
+	}
+	began, err := parseBegan(values[beganField])
+	if err != nil {
+		return nil, &ForeignError{list.key, err}
 	}
 	return &directory{
 		layout: layout.Layout, id: layout.id, streams: slices.Sorted(maps.Keys(listed)), listed: listed, began: began,
-		record: record, list: list,
+		record: record.text, list: list.text, text: text, values: values,
 	}, nil
 }
 
-// is reports whether Redis still has the same values.
-func (d *directory) is(record string, list map[string]string) bool {
-	return d.record == record && maps.Equal(d.list, list)
+// directoryIn reads the replies about the two keys.
+func directoryIn(record, list reply) (text string, values map[string]string, err error) {
+	text, exists, err := record.value()
+	if err == nil && !exists {
+		err = ErrNoLayout
+	}
+	if err == nil {
+		values, err = list.hash()
+	}
+	return text, values, err
+}
+
+// is reports whether Redis still has the same values. The same reply means the same values. Another reply may
+// have them in another order.
+func (d *directory) is(record, list reply) (bool, error) {
+	if d.record == record.text && d.list == list.text {
+		return true, nil
+	}
+	text, values, err := directoryIn(record, list)
+	return d.text == text && maps.Equal(d.values, values), err
 }

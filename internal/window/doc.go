@@ -39,9 +39,10 @@
 //     the transaction (transact.go, commands.go) on the connection that watches the cursor
 //     (watched.go), with the summaries and names that it writes (topwriter.go, names.go), and
 //     the look at one whose reply was lost (inspect.go)
-//   - reads: what a reader caches (directory.go), one round trip (reader.go, fetch.go)
-//     and what it has found (snapshot.go, progress.go); questions about all counters
-//     (survey.go, top.go, names.go)
+//   - reads: what a reader caches (directory.go); what plans need (need.go), the round
+//     trip that reads it (trip.go) and that several questions share (gather.go), its
+//     replies (reply.go), and what a question finds in them (reader.go, fetch.go,
+//     snapshot.go, progress.go); questions about all counters (survey.go, top.go, names.go)
 //   - which node of a cluster a command goes to (node.go)
 //
 // # What can go wrong

@@ -50,7 +50,7 @@ func (r *Reader) Explain(ctx context.Context, questions []Question, maxCells int
 	out := make([]Explanation, len(found.plans))
 	cells := 0
 	for i := range found.plans {
-		out[i], err = found.explain(r.store.keys, &found.plans[i])
+		out[i], err = found.explain(i)
 		if err != nil {
 			return Answers{}, nil, err
 		}
@@ -64,36 +64,38 @@ func (r *Reader) Explain(ctx context.Context, questions []Question, maxCells int
 	return found.answers(), out, nil
 }
 
-func (s *snapshot) explain(k keys, p *Plan) (Explanation, error) {
+// explain says what the answer to a plan was made of.
+func (s *snapshot) explain(plan int) (Explanation, error) {
+	p := &s.plans[plan]
 	out := Explanation{Shard: p.shard, AsOf: s.shards[p.shard].asOf}
-	for i, cmd := range s.cursors[p.shard] {
-		key := k.cursor(p.shard, s.dir.streams[i])
-		c, exists, err := recordFrom(key, cmd)
+	for i, cursor := range s.cursors[p.shard] {
+		c, exists, err := cursor.record()
 		if err != nil {
 			return Explanation{}, err
 		}
 		if exists {
 			out.Cursors = append(out.Cursors, ReadCursor{
-				Key: key, Stream: s.dir.streams[i], Seq: c.Applied(HashCounter([]byte(p.counter))),
+				Key: cursor.key, Stream: s.dir.streams[i], Seq: c.Applied(HashCounter([]byte(p.counter))),
 				AsOf: s.claims[s.dir.streams[i]].Renew(c.Cursor).AsOf,
 			})
 		}
 	}
 	for h := range p.hashes {
-		out.Hashes = append(out.Hashes, ReadHash{k.hash(h), h.tier, s.counted(p, h)})
+		cells := s.counted(plan, len(out.Hashes), h)
+		out.Hashes = append(out.Hashes, ReadHash{s.keys.hash(h), h.tier, cells})
 	}
 	return out, nil
 }
 
-// counted returns the cells of a hash that count in a plan. Each of them is added up alone, by the same code that
-// adds up all of them, so that an explanation cannot tell another story than its answer.
-func (s *snapshot) counted(p *Plan, h cellHash) (out []ReadCell) {
-	at := s.hashes.at[h]
-	alone := *s
-	alone.cells = make([][]storedCell, len(s.cells))
-	for i, c := range s.cells[at] {
-		alone.cells[at] = s.cells[at][i : i+1]
-		estimate := alone.estimate(p)
+// counted returns the cells of a plan's hash that count, the hash with that index. Each of them is added up
+// alone, by the same code that adds up all of them, so that an explanation cannot tell another story than
+// its answer.
+func (s *snapshot) counted(plan, index int, h cellHash) (out []ReadCell) {
+	cells := s.cells[plan]
+	alone := make(planCells, len(cells))
+	for i, c := range cells[index] {
+		alone[index] = cells[index][i : i+1]
+		estimate := s.estimate(&s.plans[plan], alone)
 		if estimate.Upper == 0 {
 			continue
 		}

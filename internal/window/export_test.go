@@ -2,3 +2,6 @@ package window
 
 // ReadInOrder is the method, for tests of what comes before what.
 var ReadInOrder = (*Store).readInOrder
+
+// Gathered is how many hashes the next shared trip of a reader is to read.
+func Gathered(r *Reader) int { return r.trips.gathered() }

@@ -20,7 +20,7 @@ func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration,
 		return Answers{}, 0, err
 	}
 	p := &found.plans[0]
-	wait := p.fall(most, func(later *Plan) int64 { return found.estimate(later).Total })
+	wait := p.fall(most, func(later *Plan) int64 { return found.estimate(later, found.cells[0]).Total })
 	return found.answers(), wait, nil
 }
 

@@ -17,7 +17,7 @@ func TestFall(t *testing.T) {
 		length := time.Duration(rapid.Int64Range(1, int64(longest/time.Second)).Draw(t, "seconds")) * time.Second
 		// The cells stay as they are, so that only time passes.
 		cells := leftBy(l, "a", hits, now)
-		total := func(p *Plan) int64 { return p.sum(cells, 0).Total }
+		total := func(p *Plan) int64 { return p.sum(p.cellsOf(cells), 0).Total }
 		plan := func(now int64) *Plan {
 			p, err := l.Plan("a", Range{now - length.Milliseconds(), now}, now)
 			if err != nil {

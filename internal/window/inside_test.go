@@ -77,7 +77,7 @@ func TestCoarserCellsInsideChangeNoAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		cells := leftBy(l, "c", hits, now)
-		if got, want := p.sum(cells, ahead), plain.sum(cells, ahead); got != want || p.Tier != plain.Tier {
+		if got, want := p.sum(p.cellsOf(cells), ahead), plain.sum(plain.cellsOf(cells), ahead); got != want || p.Tier != plain.Tier {
 			t.Fatalf("%+v in cells of %s with %+v; want %+v in cells of %s", got, p.Tier, p.stretches, want, plain.Tier)
 		}
 		if p.cost() > plain.cost() {

@@ -1,8 +1,8 @@
 package window
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,49 +31,53 @@ func (s *Store) findMasters(ctx context.Context) {
 	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 
-// readInOrder sends the commands that both functions queue, each with its key as the
-// first argument. What first reads from a shard is never newer than what then reads
-// from it. readInOrder may call both again; only the commands of the last call then
-// have replies. It returns what the servers' clocks said when everything had been read.
-// If a key has another type, the error is a *ForeignError.
+// readInOrder sends the commands that the functions queue, each with its key as the first argument.
+// What first reads from a shard is never newer than what then reads from it, and nothing that either reads is
+// newer than what last reads. readInOrder may call them again; only the commands of the last call then
+// have replies. It returns what the servers' clocks said when first and then had been read.
+// The errors of single keys are the replies of their commands.
 //
 // The commands for a node go over one connection, and so to one process with one
-// history, and all nodes are asked at once. The first attempt follows no redirect: if a slot
-// moves, a redirected cursor would be read after the counts that it describes. If a slot is
-// moving, everything is read again in two steps, with redirects. That does not notice a
-// fail-over between the two steps that loses commits.
-func (s *Store) readInOrder(ctx context.Context, first, then func(redis.Pipeliner)) (serverTimes, error) {
+// history, and all nodes are asked at once, before those that last asks. The first attempt follows no redirect:
+// if a slot moves, a redirected cursor would be read after the counts that it describes. If a slot is
+// moving, everything is read again in three steps, with redirects. That does not notice a
+// fail-over between the first two that loses commits.
+func (s *Store) readInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
 	if s.cluster == nil {
 		var clock *redis.TimeCmd
-		cmds, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			first(p)
 			then(p)
+			last(p)
 			clock = p.Time(ctx)
 			return nil
 		})
-		return serverTimes{"": clock.Val()}, foreignReply(cmds, err)
+		return serverTimes{"": clock.Val()}, err
 	}
 	times, err := s.readByNode(ctx, first, then)
-	if err == nil || errors.Is(err, redis.Nil) {
-		return times, err
+	if err == nil {
+		_, err = s.readByNode(ctx, last)
+	}
+	if err == nil {
+		return times, nil
 	}
 	s.cluster.ReloadState(ctx)
 	if !redirected(err) {
 		return nil, err
 	}
-	for _, queue := range []func(redis.Pipeliner){first, then} {
-		cmds, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error { queue(p); return nil })
-		if err != nil {
-			return nil, foreignReply(cmds, err)
+	for _, queue := range []func(redis.Pipeliner){first, then, last} {
+		if err := s.readRedirected(ctx, queue); err != nil {
+			return nil, err
 		}
 	}
 	return s.times(ctx)
 }
 
-func (s *Store) readByNode(ctx context.Context, first, then func(redis.Pipeliner)) (serverTimes, error) {
+func (s *Store) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) (serverTimes, error) {
 	queued := s.cluster.Pipeline()
-	first(queued)
-	then(queued)
+	for _, queue := range steps {
+		queue(queued)
+	}
 	nodes := make(map[*redis.Client]redis.Pipeliner)
 	for _, cmd := range queued.Cmds() {
 		node, err := s.cluster.MasterForKey(ctx, cmd.Args()[1].(string))
@@ -91,7 +95,7 @@ func (s *Store) readByNode(ctx context.Context, first, then func(redis.Pipeliner
 		clocks[node.Options().Addr] = pipeline.Time(ctx)
 		group.Go(func() error {
 			cmds, err := pipeline.Exec(ctx)
-			return foreignReply(cmds, err)
+			return cmp.Or(err, refusal(cmds))
 		})
 	}
 	err := group.Wait()
@@ -100,6 +104,38 @@ func (s *Store) readByNode(ctx context.Context, first, then func(redis.Pipeliner
 		times[address] = clock.Val()
 	}
 	return times, err
+}
+
+// refusal returns the first error with which a node refused to read, whatever the key holds.
+func refusal(cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		if raw, ok := cmd.(*redis.RawCmd); ok {
+			if err := errorIn(raw.Val()); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readRedirected sends the commands of a queue through the cluster's client, which follows redirects. It sees
+// them only in replies that it parses, so raw commands are sent as others and get what these were told.
+func (s *Store) readRedirected(ctx context.Context, queue func(redis.Pipeliner)) error {
+	queued := s.cluster.Pipeline()
+	queue(queued)
+	parsed := make([]redis.Cmder, queued.Len())
+	for i, cmd := range queued.Cmds() {
+		parsed[i] = redis.NewCmd(ctx, cmd.Args()...)
+	}
+	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error { return p.BatchProcess(ctx, parsed...) })
+	for i, cmd := range queued.Cmds() {
+		said, ok := encodeReply(parsed[i].(*redis.Cmd).Result())
+		if !ok {
+			return err
+		}
+		cmd.(*redis.RawCmd).SetVal(said)
+	}
+	return nil
 }
 
 // times asks all masters of a cluster for their clocks.
@@ -118,9 +154,7 @@ func (s *Store) times(ctx context.Context) (serverTimes, error) {
 
 // redirected reports whether a node said that another node has the slot, or that key of the slot.
 func redirected(err error) bool {
-	_, moved := redis.IsMovedError(err)
-	_, ask := redis.IsAskError(err)
-	return moved || ask
+	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ")
 }
 
 // server is a server that holds data.

@@ -172,30 +172,25 @@ func (p *Plan) hashes(yield func(cellHash) bool) {
 
 func (p *Plan) hash(t Tier, epoch int64) cellHash { return cellHash{p.shard, p.counter, t, epoch} }
 
-// hashSet is a set of hashes in a fixed order.
-type hashSet struct {
-	all []cellHash
-	at  map[cellHash]int // index in all
-}
-
-// hashesOf returns the hashes that the plans read.
-func hashesOf(plans []Plan) hashSet {
-	out := hashSet{at: make(map[cellHash]int, len(plans))}
-	for i := range plans {
-		for h := range plans[i].hashes {
-			if _, ok := out.at[h]; !ok {
-				out.at[h] = len(out.all)
-				out.all = append(out.all, h)
-			}
-		}
+// hashCount returns how many hashes the plan reads.
+func (p *Plan) hashCount() (n int) {
+	for _, s := range p.stretches {
+		n += int(s.lastEpoch - s.firstEpoch + 1)
 	}
-	return out
+	return n
 }
 
-// room returns how many cells the hashes can hold.
-func (s hashSet) room() (n int64) {
-	for i := range s.all {
-		n += s.all[i].tier.cellsPerEpoch()
+// readsLike reports whether the plan reads the same hashes of its counter as another one, in the same order.
+func (p *Plan) readsLike(o *Plan) bool {
+	return slices.EqualFunc(p.stretches, o.stretches, func(a, b stretch) bool {
+		return a.tier == b.tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch
+	})
+}
+
+// room returns how many cells the plan's hashes can hold.
+func (p *Plan) room() (n int64) {
+	for h := range p.hashes {
+		n += h.tier.cellsPerEpoch()
 	}
 	return n
 }
@@ -206,6 +201,9 @@ type Estimate struct{ Total, Lower, Upper int64 }
 // storedCell is a cell as a hash holds it.
 type storedCell struct{ field, n int64 }
 
+// planCells are the cells of a plan's hashes, in the order of Plan.hashes.
+type planCells [][]storedCell
+
 // sum adds up the cells of the plan's hashes. A cell inside the range counts in full. A cell that
 // an edge cuts counts in full in Upper, not at all in Lower, and in Total in proportion to the
 // part of its elapsed time that lies inside, rounded.
@@ -213,12 +211,14 @@ type storedCell struct{ field, n int64 }
 // ahead is a moment after now up to which there may be hits because the clock of NATS is ahead
 // of Redis's. The end of a range that ends now then cuts its cell like any other end. ahead is 0
 // if no such hits are known.
-func (p *Plan) sum(cells func(cellHash) []storedCell, ahead int64) (out Estimate) {
+func (p *Plan) sum(cells planCells, ahead int64) (out Estimate) {
 	for _, s := range p.stretches {
 		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {
-			for _, c := range cells(p.hash(s.tier, epoch)) {
-				s.count(&out, s.tier.cellOf(epoch, c.field), c.n, max(p.now, ahead))
+			first := s.tier.cellOf(epoch, 0)
+			for _, c := range cells[0] {
+				s.count(&out, first+c.field, c.n, max(p.now, ahead))
 			}
+			cells = cells[1:]
 		}
 	}
 	return out

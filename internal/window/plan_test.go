@@ -39,6 +39,14 @@ func leftBy(l Layout, counter string, hits []storedHit, now int64) func(cellHash
 	return func(h cellHash) []storedCell { return out[h] }
 }
 
+// cellsOf are the cells of the plan's hashes, as sum takes them.
+func (p *Plan) cellsOf(cells func(cellHash) []storedCell) (out planCells) {
+	for h := range p.hashes {
+		out = append(out, cells(h))
+	}
+	return out
+}
+
 // truth counts the hits of a range one by one.
 func truth(hits []storedHit, r Range) (n int64) {
 	for _, h := range hits {
@@ -121,7 +129,7 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, want := p.sum(leftBy(l, "c", hits, now), 0), truth(hits, r)
+		got, want := p.sum(p.cellsOf(leftBy(l, "c", hits, now)), 0), truth(hits, r)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("%+v does not hold the truth, %d", got, want)
 		}
@@ -231,7 +239,7 @@ func TestACutCellCountsInProportion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.sum(leftBy(l, "c", hits, now), 0); got != want {
+		if got := p.sum(p.cellsOf(leftBy(l, "c", hits, now)), 0); got != want {
 			t.Errorf("from %d s ago: %+v; want %+v", (now-from)/1000, got, want)
 		}
 	}
@@ -242,7 +250,7 @@ func TestSumsStopAtTheLargestNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := p.sum(func(cellHash) []storedCell { return []storedCell{{0, math.MaxInt64}, {1, math.MaxInt64}} }, 0)
+	got := p.sum(planCells{{{0, math.MaxInt64}, {1, math.MaxInt64}}}, 0)
 	if got != (Estimate{math.MaxInt64, math.MaxInt64, math.MaxInt64}) {
 		t.Errorf("%+v", got)
 	}

@@ -1,7 +1,5 @@
 package window
 
-import "github.com/redis/go-redis/v9"
-
 // progress is what all cursors of a shard together say.
 type progress struct {
 	allRead       bool  // every live stream has a cursor, and it is known when counting began
@@ -17,16 +15,16 @@ type progress struct {
 // what was counted before it, and if a stream has ended, there is nothing more to wait for.
 // If a live stream has no cursor, it is counted up to its creation, and nobody knows
 // what may be missing from it.
-func parseProgress(dir *directory, cursors []*redis.SliceCmd, claims map[string]Claim) (*progress, error) {
+func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*progress, error) {
 	out := &progress{began: dir.began}
 	var lastEnd int64
 	anyRead := dir.began > 0
 	waitsFor, unread := false, false // there is a live stream; there is one without a cursor
-	for i, cmd := range cursors {
+	for i, cursor := range cursors {
 		listed := dir.listed[dir.streams[i]]
-		c, found, err := parseRecord(cmd.Val())
+		c, found, err := cursor.record()
 		if err != nil {
-			return nil, &ForeignError{cmd.Args()[1].(string), err}
+			return nil, err
 		}
 		c.Cursor = claims[dir.streams[i]].Renew(c.Cursor)
 		lastEnd = max(lastEnd, listed.Ended)

@@ -7,8 +7,6 @@ import (
 	"math"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Reader answers questions from Redis. It is safe for concurrent use.
@@ -26,13 +24,19 @@ type Reader struct {
 	Local func() time.Time
 
 	clocks clocks
+	trips  gatherer
 
 	mu        sync.Mutex
 	directory *directory // nil before the first answer, and after it has turned out to be old
 }
 
 // NewReader returns a reader of a store's namespace.
-func NewReader(store *Store) *Reader { return &Reader{store: store} }
+func NewReader(store *Store) *Reader {
+	r := &Reader{store: store}
+	// A node of a cluster that hangs would hold up the questions about the others.
+	r.trips.read, r.trips.apart = r.travel, store.cluster != nil
+	return r
+}
 
 // errStale says that a question was planned with a layout, a list of streams or a time that
 // is not (or no longer) true. The question may be planned again.
@@ -122,25 +126,19 @@ func (r *Reader) Look(ctx context.Context) (Layout, error) {
 }
 
 func (r *Reader) look(ctx context.Context) (*directory, error) {
-	var record *redis.StringCmd
-	var list *redis.MapStringStringCmd
-	sent := r.local()
-	times, err := r.store.readInOrder(ctx, func(p redis.Pipeliner) {
-		record = p.Get(ctx, r.store.keys.layout())
-		list = p.HGetAll(ctx, r.store.keys.streams())
-	}, func(redis.Pipeliner) {})
-	if errors.Is(err, redis.Nil) {
-		r.remember(nil)
-		return nil, ErrNoLayout
-	}
+	var t trip
+	err := r.travel(ctx, &t)
 	if err != nil {
 		return nil, fmt.Errorf("read layout of %s: %w", r.store.keys.namespace, err)
 	}
-	r.clocks.learn(instant{milli: times.latest().UnixMilli(), local: sent}, sent, r.local(), times, math.MaxInt64)
-	dir, err := parseDirectory(r.store.keys, record.Val(), list.Val())
+	dir, err := parseDirectory(t.record, t.list)
+	if errors.Is(err, ErrNoLayout) {
+		r.remember(nil)
+	}
 	if err != nil {
 		return nil, err
 	}
+	r.clocks.learn(instant{milli: t.times.latest().UnixMilli(), local: t.sent}, t.sent, t.received, t.times, math.MaxInt64)
 	r.remember(dir)
 	return dir, nil
 }
@@ -148,5 +146,14 @@ func (r *Reader) look(ctx context.Context) (*directory, error) {
 func (r *Reader) remember(dir *directory) {
 	r.mu.Lock()
 	r.directory = dir
+	r.mu.Unlock()
+}
+
+// forget forgets a directory that is old, unless another question has found a new one already.
+func (r *Reader) forget(dir *directory) {
+	r.mu.Lock()
+	if r.directory == dir {
+		r.directory = nil
+	}
 	r.mu.Unlock()
 }

@@ -126,16 +126,17 @@ func (ts Tiers) windowsFrom(length int64) Tiers {
 func (p seriesPlan) points() int64 { return (p.Range.To - p.Range.From + p.step - 1) / p.step }
 
 // counts adds up the cells of each step.
-func (p seriesPlan) counts(cells func(cellHash) []storedCell) []int64 {
+func (p seriesPlan) counts(cells planCells) []int64 {
 	out := make([]int64, p.points())
 	for h := range p.hashes {
-		for _, c := range cells(h) {
+		for _, c := range cells[0] {
 			start := p.Tier.cellStart(p.Tier.cellOf(h.epoch, c.field))
 			if start >= p.Range.From && start < p.Range.To {
 				i := (start - p.Range.From) / p.step
 				out[i] = addCounts(out[i], c.n)
 			}
 		}
+		cells = cells[1:]
 	}
 	return out
 }
@@ -167,7 +168,7 @@ func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Seri
 	out := make([]Series, len(steps))
 	for i, p := range steps {
 		out[i] = Series{
-			Range: p.Range, Asked: p.asked, Step: time.Duration(p.step) * time.Millisecond, Counts: p.counts(found.cellsOf),
+			Range: p.Range, Asked: p.asked, Step: time.Duration(p.step) * time.Millisecond, Counts: p.counts(found.cells[i]),
 			Tier: p.Tier, Now: found.at.milli, AsOf: found.shards[p.shard].asOf, Complete: found.complete(&p.Plan),
 			CountingSince: found.shards[p.shard].began,
 		}

@@ -45,7 +45,7 @@ func TestSeriesPointsAreExact(t *testing.T) {
 		case len(p.stretches) != 1 || p.stretches[0].lastEpoch-p.stretches[0].firstEpoch > (p.Range.To-p.Range.From+p.Tier.epochMillis()-1)/p.Tier.epochMillis():
 			t.Fatalf("%+v reads more hashes than the range needs", p)
 		}
-		counts := p.counts(leftBy(l, "c", hits, now))
+		counts := p.counts(p.cellsOf(leftBy(l, "c", hits, now)))
 		for i, got := range counts {
 			from := p.Range.From + int64(i)*p.step
 			if want := truth(hits, Range{from, min(from+p.step, p.Range.To)}); got != want {

@@ -3,22 +3,64 @@ package window
 import (
 	"math"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // snapshot is what one round trip to Redis has found.
 type snapshot struct {
-	dir    *directory
-	plans  []Plan
-	at     instant     // the moment that the plans are for
-	clock  int64       // the latest of the servers' clocks when everything had been read, Unix milliseconds
-	shards []*progress // by shard; nil for one that no plan is about
-	hashes hashSet
-	cells  [][]storedCell // in the order of hashes
+	keys    keys
+	dir     *directory
+	plans   []Plan
+	at      instant          // the moment that the plans are for
+	clock   int64            // the latest of the servers' clocks when everything had been read, Unix milliseconds
+	shards  []*progress      // by shard; nil for one that no plan is about
+	cursors map[int][]reply  // by shard that a plan is about, then by stream
+	claims  map[string]Claim // by stream
+	cells   []planCells      // by plan
+}
 
-	cursors map[int][]*redis.SliceCmd // by shard that a plan is about, then by stream
-	claims  map[string]Claim          // by stream
+// parse reads the replies that the plans need.
+func (s *snapshot) parse(need need, t *trip) (err error) {
+	claims, err := t.idle.hash()
+	if err != nil {
+		return err
+	}
+	if s.claims, err = s.keys.parseClaims(s.dir.listed, claims); err != nil {
+		return err
+	}
+	s.shards, s.cursors = make([]*progress, s.dir.layout.Shards), make(map[int][]reply, len(need.shards))
+	keys := need.cursors.keys
+	for _, shard := range need.shards {
+		cursors := make([]reply, len(s.dir.streams))
+		for i := range cursors {
+			cursors[i] = t.cursor(keys[i])
+		}
+		keys = keys[len(cursors):]
+		if s.shards[shard], err = parseProgress(s.dir, cursors, s.claims); err != nil {
+			return err
+		}
+		s.cursors[shard] = cursors
+	}
+	hashes := make([][]storedCell, len(need.hashes.keys))
+	for i, key := range need.hashes.keys {
+		if hashes[i], err = t.hash(key).cells(); err != nil {
+			return err
+		}
+	}
+	s.deal(need, hashes)
+	return nil
+}
+
+// deal gives each plan the cells of its hashes.
+func (s *snapshot) deal(need need, hashes [][]storedCell) {
+	all := make(planCells, len(need.at))
+	for i, at := range need.at {
+		all[i] = hashes[at]
+	}
+	s.cells = make([]planCells, len(s.plans))
+	for i := range s.plans {
+		n := s.plans[i].hashCount()
+		s.cells[i], all = all[:n], all[n:]
+	}
 }
 
 // settle moves the snapshot to the moment when all of it had been read. The snapshot has hits that
@@ -33,27 +75,22 @@ func (s *snapshot) settle(plan planner) error {
 		return err
 	}
 	for i := range later {
-		for h := range later[i].hashes {
-			if _, read := s.hashes.at[h]; !read {
-				return errStale
-			}
+		if !later[i].readsLike(&s.plans[i]) {
+			return errStale
 		}
 	}
 	s.plans, s.at.milli = later, s.clock
 	return nil
 }
 
-// estimate adds up the cells of the plan.
-func (s *snapshot) estimate(p *Plan) Estimate {
+// estimate adds up the cells of a plan's hashes.
+func (s *snapshot) estimate(p *Plan, cells planCells) Estimate {
 	ahead := s.shards[p.shard].latest
 	if ahead <= s.clock {
 		ahead = 0 // the hits came while the question was on its way
 	}
-	return p.sum(s.cellsOf, ahead)
+	return p.sum(cells, ahead)
 }
-
-// cellsOf returns the cells of a hash that the plans read.
-func (s *snapshot) cellsOf(h cellHash) []storedCell { return s.cells[s.hashes.at[h]] }
 
 // answers returns the answers to the questions of the plans.
 func (s *snapshot) answers() Answers {
@@ -61,7 +98,7 @@ func (s *snapshot) answers() Answers {
 	for i := range s.plans {
 		p := &s.plans[i]
 		out.Answers[i] = Answer{
-			Estimate: s.estimate(p), Range: p.Range, Tier: p.Tier, Complete: s.complete(p), CountingSince: s.shards[p.shard].began,
+			Estimate: s.estimate(p, s.cells[i]), Range: p.Range, Tier: p.Tier, Complete: s.complete(p), CountingSince: s.shards[p.shard].began,
 		}
 	}
 	return out

@@ -1,0 +1,142 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+const (
+	// maxTrips is how many shared trips may be under way. With one, every question would wait for the slowest.
+	maxTrips = 2
+	// maxShared is how many hashes a shared trip may read. They take Redis some milliseconds at most.
+	maxShared = 256
+	// patience is how long questions gather if no trip comes back. They would fail with the trips that hang.
+	patience = 100 * time.Millisecond
+)
+
+// gatherer lets questions that come together share a round trip to Redis.
+//
+// A question travels at once, by itself, if fewer than maxTrips trips are under way. Otherwise it joins the trip
+// that is gathering, which departs when one of those under way is back. So a lone question waits for nothing,
+// there is no timer, and the more questions come, the more of them share a trip. If none has departed for longer
+// than patience, the next question that comes makes the gathering trip depart. A question that would make a trip
+// too large travels at once, by itself.
+//
+// What several questions need is read once. A question whose context ends leaves, and the trip goes on for the
+// others. If a trip fails, all of its questions have the error. Errors of single keys are in the replies, and
+// concern whoever reads them.
+type gatherer struct {
+	// read makes a trip.
+	read func(ctx context.Context, t *trip) error
+	// apart is set if questions must not share trips.
+	apart bool
+
+	mu        sync.Mutex
+	underWay  int       // trips that have departed, but for large ones
+	departed  time.Time // when the last of them did
+	gathering *trip     // nil if nobody waits
+}
+
+// sharedTrip is what the questions of a gathered trip know of it.
+type sharedTrip struct {
+	deadline time.Time     // of the question that can wait longest; zero if one can wait for ever
+	done     chan struct{} // closed when the trip is back
+	err      error
+	panicked any
+}
+
+// errTripEnded is the error of a trip that ended without one.
+var errTripEnded = errors.New("the round trip to Redis has ended early")
+
+// ask returns a trip that has read what is wanted.
+func (g *gatherer) ask(ctx context.Context, want wanted) (*trip, error) {
+	if g.apart || len(want.hashes.keys) > maxShared {
+		t := &trip{wanted: want}
+		return t, g.read(ctx, t)
+	}
+	g.mu.Lock()
+	if g.underWay < maxTrips {
+		g.underWay, g.departed = g.underWay+1, time.Now()
+		g.mu.Unlock()
+		defer g.back()
+		t := &trip{wanted: want}
+		return t, g.read(ctx, t)
+	}
+	t, ok := g.join(ctx, want)
+	if time.Since(g.departed) > patience {
+		g.underWay++
+		g.depart()
+	}
+	g.mu.Unlock()
+	if !ok {
+		t := &trip{wanted: want}
+		return t, g.read(ctx, t)
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-t.done:
+	}
+	if t.panicked != nil {
+		panic(t.panicked)
+	}
+	return t, t.err
+}
+
+// join adds what a question wants to the trip that is gathering. It reports false if that would be too much.
+func (g *gatherer) join(ctx context.Context, want wanted) (t *trip, ok bool) {
+	deadline, _ := ctx.Deadline()
+	if g.gathering == nil {
+		g.gathering = &trip{wanted: want, sharedTrip: sharedTrip{deadline: deadline, done: make(chan struct{})}}
+		return g.gathering, true
+	}
+	t = g.gathering
+	if len(t.hashes.keys)+len(want.hashes.keys) > maxShared {
+		return nil, false
+	}
+	t.cursors.addAll(want.cursors.keys)
+	t.hashes.addAll(want.hashes.keys)
+	if deadline.IsZero() || !t.deadline.IsZero() && deadline.After(t.deadline) {
+		t.deadline = deadline
+	}
+	return t, true
+}
+
+// back lets the gathered trip depart when another one is back.
+func (g *gatherer) back() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gathering == nil || g.underWay > maxTrips {
+		g.underWay--
+		return
+	}
+	g.depart()
+}
+
+func (g *gatherer) depart() {
+	go g.travel(g.gathering)
+	g.gathering, g.departed = nil, time.Now()
+}
+
+// travel makes a gathered trip.
+func (g *gatherer) travel(t *trip) {
+	defer g.back()
+	defer close(t.done)
+	t.err = errTripEnded
+	defer func() {
+		if p := recover(); p != nil {
+			t.panicked = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
+		}
+	}()
+	ctx := context.Background()
+	if !t.deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, t.deadline)
+		defer cancel()
+	}
+	t.err = g.read(ctx, t)
+}

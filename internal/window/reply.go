@@ -1,0 +1,230 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// reply is what Redis said about a key, as it came over the wire (RESP, version 2 or 3). The client's own
+// commands would make a string of each field and a map of each hash, which is most of what an answer costs.
+// And a reply that has not changed is known by its bytes.
+type reply struct{ key, text string }
+
+// replyError is an error with which Redis replied.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+
+// RedisError makes it a redis.Error.
+func (replyError) RedisError() {}
+
+var _ redis.Error = replyError("")
+
+// errorIn returns the error that a reply is, or nil if it is none.
+func errorIn[T string | []byte](text T) error {
+	if len(text) == 0 || text[0] != '-' {
+		return nil
+	}
+	return replyError(strings.TrimSuffix(string(text[1:]), "\r\n"))
+}
+
+// value reads the reply to GET. exists is false if there is no such key.
+func (r reply) value() (value string, exists bool, err error) {
+	one := elements{reply: r, rest: r.text, left: 1}
+	return one.next()
+}
+
+// elements reads the reply to HGETALL or HMGET.
+func (r reply) elements() (elements, error) {
+	if r.text != "" && (r.text[0] == '*' || r.text[0] == '%') {
+		if n, rest, ok := takeLength(r.text); ok {
+			if r.text[0] == '%' {
+				n *= 2
+			}
+			if n <= len(rest) {
+				return elements{r, rest, n}, nil
+			}
+		}
+	}
+	return elements{}, r.unexpected(r.text)
+}
+
+// unexpected is the error for a part of a reply. It is a *ForeignError if the key has another type.
+func (r reply) unexpected(text string) error {
+	if err := errorIn(text); err != nil {
+		return foreign(r.key, err)
+	}
+	return fmt.Errorf("key %s: Redis replied %.40q", r.key, text)
+}
+
+// elements are the strings of a reply that are still to be read.
+type elements struct {
+	reply
+	rest string
+	left int
+}
+
+// next reads a string. exists is false if Redis has none there.
+func (e *elements) next() (value string, exists bool, err error) {
+	e.left--
+	if strings.HasPrefix(e.rest, "$") {
+		if n, rest, ok := takeLength(e.rest); ok && len(rest) >= n+2 {
+			e.rest = rest[n+2:]
+			return rest[:n], true, nil
+		}
+	}
+	for _, null := range [...]string{"$-1\r\n", "_\r\n"} {
+		if rest, ok := strings.CutPrefix(e.rest, null); ok {
+			e.rest = rest
+			return "", false, nil
+		}
+	}
+	return "", false, e.unexpected(e.rest)
+}
+
+// pair reads a field of a hash and its value.
+func (e *elements) pair() (field, value string, err error) {
+	if field, _, err = e.next(); err == nil {
+		value, _, err = e.next()
+	}
+	return field, value, err
+}
+
+// takeLength takes a line with a length off a reply: its type, digits, and the end of the line.
+func takeLength(text string) (n int, rest string, ok bool) {
+	i := 1
+	for i < min(len(text), maxDigits) && '0' <= text[i] && text[i] <= '9' {
+		n = 10*n + int(text[i]-'0')
+		i++
+	}
+	if i == 1 || i+2 > len(text) {
+		return 0, "", false
+	}
+	return n, text[i+2:], true
+}
+
+// hash reads the reply to HGETALL.
+func (r reply) hash() (map[string]string, error) {
+	fields, err := r.elements()
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]string, fields.left/2)
+	for fields.left > 0 {
+		field, value, err := fields.pair()
+		if err != nil {
+			return nil, err
+		}
+		out[field] = value
+	}
+	return out, nil
+}
+
+// cells reads the reply to HGETALL of a hash of cells.
+func (r reply) cells() ([]storedCell, error) {
+	fields, err := r.elements()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]storedCell, 0, fields.left/2)
+	for fields.left > 0 {
+		pair := fields
+		f, okField := fields.count()
+		n, okCount := fields.count()
+		if !okField || !okCount {
+			return nil, pair.noCell()
+		}
+		out = append(out, storedCell{f, n})
+	}
+	return out, nil
+}
+
+// noCell is the error for a field of a hash of cells that is none.
+func (e *elements) noCell() error {
+	field, value, err := e.pair()
+	if err != nil {
+		return err
+	}
+	return &ForeignError{e.key, fmt.Errorf("its field %q with the value %q is not a cell", field, value)}
+}
+
+// count reads a string of digits, as Redis writes a count. It reports false if it is another string.
+func (e *elements) count() (n int64, ok bool) {
+	e.left--
+	if !strings.HasPrefix(e.rest, "$") {
+		return 0, false
+	}
+	length, rest, ok := takeLength(e.rest)
+	if !ok || len(rest) < length+2 || length == 0 || length > maxDigits {
+		return 0, false
+	}
+	for _, c := range []byte(rest[:length]) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	e.rest = rest[length+2:]
+	return n, n >= 0
+}
+
+// maxDigits are the digits of the largest int64. Fewer than twice as many never wrap round to a count.
+const maxDigits = 19
+
+// record reads the reply to HMGET with cursorFields.
+func (r reply) record() (c record, found bool, err error) {
+	fields, err := r.elements()
+	if err != nil {
+		return record{}, false, err
+	}
+	text, missing := make([]string, fields.left), 0
+	for i := range text {
+		var exists bool
+		if text[i], exists, err = fields.next(); err != nil {
+			return record{}, false, err
+		}
+		if !exists {
+			missing++
+		}
+	}
+	if c, found, err = parseFields(text, missing); err != nil {
+		return record{}, false, &ForeignError{r.key, err}
+	}
+	return c, found, nil
+}
+
+// encodeReply turns what the client has parsed back into what came over the wire. It reports false if that was
+// no reply.
+func encodeReply(value any, err error) ([]byte, bool) {
+	var refused redis.Error
+	switch {
+	case errors.Is(err, redis.Nil):
+		return appendReply(nil, nil), true
+	case errors.As(err, &refused):
+		return fmt.Appendf(nil, "-%s\r\n", refused), true
+	}
+	return appendReply(nil, value), err == nil
+}
+
+func appendReply(out []byte, value any) []byte {
+	switch value := value.(type) {
+	case string:
+		return fmt.Appendf(out, "$%d\r\n%s\r\n", len(value), value)
+	case []any:
+		out = fmt.Appendf(out, "*%d\r\n", len(value))
+		for _, v := range value {
+			out = appendReply(out, v)
+		}
+		return out
+	case map[any]any:
+		out = fmt.Appendf(out, "%%%d\r\n", len(value))
+		for field, v := range value {
+			out = appendReply(appendReply(out, field), v)
+		}
+		return out
+	}
+	return append(out, "$-1\r\n"...)
+}
