@@ -169,3 +169,21 @@ func TestARunningWorkerKeepsItsTiers(t *testing.T) {
 	r.start(unset...)
 	r.settled(20)
 }
+
+// Without the record nobody can tell which hashes have the counts. A worker waits for whoever knows.
+func TestALostLayoutIsNotMadeUp(t *testing.T) {
+	r := newRig(t)
+	r.createStream(0)
+	w := r.start("TIERS="+formerTiers, "SHARDS=8")
+	r.publish(10)
+	r.settled(10)
+	w.stop()
+	if err := r.redis.Client().Del(t.Context(), "test:layout").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.start(unset...)
+	r.logs.await(t, "waiting for Redis", "the layout record is lost", "set TIERS and SHARDS")
+	r.start("TIERS="+formerTiers, "SHARDS=8")
+	r.publish(10)
+	r.settled(20)
+}

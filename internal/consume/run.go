@@ -166,6 +166,11 @@ func (w *worker) openNamespace(ctx context.Context) error {
 // hashes of the old tiers, and no answer would read or miss them.
 func (w *worker) openLayout(ctx context.Context) error {
 	want := w.settings.layout
+	if !w.settings.TiersGiven || !w.settings.ShardsGiven { // a default may not be what the namespace was made with
+		if err := w.store.CheckLayout(ctx); err != nil {
+			return err
+		}
+	}
 	layout, err := w.store.OpenLayout(ctx, want)
 	var mismatch *window.LayoutMismatchError
 	if errors.As(err, &mismatch) {

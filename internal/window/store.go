@@ -41,6 +41,23 @@ func (e *LayoutMismatchError) Error() string {
 		e.namespace, e.Have.Tiers, e.Have.Shards, e.want.Tiers, e.want.Shards)
 }
 
+// ErrLayoutLost says that a namespace has streams and no layout record. With another layout, nobody would find its
+// counts.
+var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if none runs, set TIERS and SHARDS to those that the namespace was made with")
+
+// CheckLayout returns ErrLayoutLost if somebody has deleted the layout record alone.
+func (s *Store) CheckLayout(ctx context.Context) error {
+	streams, err := s.client.Exists(ctx, s.keys.streams()).Result()
+	if err != nil || streams == 0 {
+		return err
+	}
+	record, err := s.client.Exists(ctx, s.keys.layout()).Result() // after the streams: the record is written before them
+	if err == nil && record == 0 {
+		err = ErrLayoutLost
+	}
+	return err
+}
+
 // ID distinguishes this namespace from one of the same name in another Redis: workers of
 // the two must not share streams. It is random and made with the layout record. It is
 // empty before EnsureLayout. If Redis is emptied, any worker that knows the ID
