@@ -89,6 +89,25 @@ func TestSlotMoves(t *testing.T) {
 		move.Finish()
 	})
 
+	// The nodes are asked at once, and the list of streams must not be older than any cursor.
+	t.Run("what comes last is asked for when all else is known", func(t *testing.T) {
+		r := newRig(t, b)
+		r.writers()
+		var cursor *redis.RawCmd
+		known := false
+		if _, err := window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
+			cursor = redis.NewRawCmd(t.Context(), "hgetall", cursorKey(0))
+			_ = p.Process(t.Context(), cursor)
+		}, func(redis.Pipeliner) {}, func(redis.Pipeliner) {
+			known = len(cursor.Val()) > 0
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !known {
+			t.Error("it was asked for together with a cursor")
+		}
+	})
+
 	t.Run("the clients of the nodes repeat nothing", func(t *testing.T) {
 		node, err := b.client.(*redis.ClusterClient).MasterForKey(t.Context(), cursorKey(0))
 		if err != nil || node.Options().MaxRetries != 0 {
