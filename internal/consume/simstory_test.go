@@ -37,6 +37,22 @@ var stories = map[string]simPlan{
 			{kind: "start"},
 		},
 	},
+	// The first cursor had been fenced before it got the version, by the same writer. It was taken for unchanged.
+	"Redis has lost a version, and not that its writer had the first cursor": {
+		tiers: "1s/4s,4s/60s", shards: 3, maxCommands: 33, flush: 250 * simTick, offset: 1500 * simTick, workers: 2, rules: 4, clustered: true,
+		events: []simEvent{
+			{kind: "publish", n: 12, after: 1100 * simTick},
+			{kind: "publish", n: 1, worker: 2, after: 1100 * simTick},
+			{kind: "foreign claims", d: 5500 * simTick, after: simTick},
+			{kind: "publish", n: 10, worker: 1, after: 40 * simTick},
+			{kind: "rules edited", n: 1, after: 7 * simTick},
+			{kind: "publish", n: 2, worker: 1},
+			{kind: "wait", d: 2500 * simTick, after: 40 * simTick},
+			{kind: "roll back", n: 3, after: 40 * simTick},
+			{kind: "publish events", n: 1, worker: 1, after: 1100 * simTick},
+			{kind: "redis away", d: 9 * time.Second, after: 40 * simTick},
+		},
+	},
 	"a deleted tail while no worker runs for long": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1,
 		events: []simEvent{

@@ -34,7 +34,7 @@ type Writer struct {
 	shard  int
 	key    string // of the cursor
 
-	id       string // see record.by
+	id       string // see record.by; another one from each change of Naming on
 	held     record // what Redis last had, for compare-and-set
 	exists   bool   // whether the record existed then
 	expiries expiryMemory
@@ -73,7 +73,7 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 	w := &Writer{
 		store: s, layout: layout, stream: stream, shard: shard,
 		key:     s.keys.cursor(shard, stream),
-		id:      rand.Text()[:12],
+		id:      newWriterID(),
 		OnRetry: func(error) {},
 	}
 	var err error
@@ -84,6 +84,8 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 	return w, nil
 }
 
+func newWriterID() string { return rand.Text()[:12] }
+
 // Cursor returns the cursor that Redis last held, and whether there was one.
 func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 
@@ -93,6 +95,9 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 // cursor says so, and that the writer can no longer be used.
 func (w *Writer) Commit(ctx context.Context, batch *ShardBatch, to Cursor) (Commit, error) {
 	next := record{to, w.held.by}
+	if next.Naming != w.held.Naming {
+		w.id = newWriterID() // if Redis loses this change, what is left must differ from it
+	}
 	if batch.Hits() > 0 || !w.exists || !next.same(w.held) || next.Naming != w.held.Naming {
 		next.by = w.id
 	}

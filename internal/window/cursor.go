@@ -80,7 +80,7 @@ type record struct {
 }
 
 // same reports whether two records come from the same commits. It ignores as_of, because every
-// idle worker may move that. It does not need Naming either, because "by" changes with it.
+// idle worker may move that. It does not need Naming either, because each change of it has a "by" of its own.
 func (r record) same(o record) bool {
 	r.AsOf, r.Naming = o.AsOf, o.Naming
 	return r == o

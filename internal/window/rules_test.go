@@ -53,6 +53,33 @@ func rulesAreKept(t *testing.T, r *rig) {
 	}
 }
 
+// A cursor that its writer had seized before is not the one that it gave a version to.
+func aLostVersionFences(t *testing.T, r *rig) {
+	now := time.Now()
+	b, shard := batchOf("a", now.UnixMilli(), 1)
+	if _, err := r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
+		t.Fatal(err)
+	}
+	w := r.writers()[shard]
+	if err := w.Seize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	seized := r.client.HGetAll(t.Context(), cursorKey(shard)).Val()
+	named := cursorAt(1, now)
+	named.Naming = "a version"
+	if _, err := w.Commit(t.Context(), window.NewBatch(layout).Shard(shard), named); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.client.HSet(t.Context(), cursorKey(shard), seized).Err(); err != nil { // Redis has lost that commit alone
+		t.Fatal(err)
+	}
+	next := cursorAt(2, now)
+	next.Naming = named.Naming
+	if _, err := w.Commit(t.Context(), b.Shard(shard), next); !errors.Is(err, window.ErrFenced) {
+		t.Errorf("over a lost version: %v", err)
+	}
+}
+
 // A writer that seizes a cursor leaves it where it is, and fences all others, which can see that by looking.
 func aSeizedCursorFences(t *testing.T, r *rig) {
 	now := time.Now()

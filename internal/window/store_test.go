@@ -47,6 +47,7 @@ var cases = []struct {
 	{"foreign claims are named", foreignClaimsAreNamed},
 	{"rules are kept", rulesAreKept},
 	{"a seized cursor fences", aSeizedCursorFences},
+	{"a lost version fences", aLostVersionFences},
 	{"the top of a few", theTopOfAFew},
 	{"summaries outlast redis", summariesOutlastRedis},
 	{"a failed commit leaves no summary", aFailedCommitLeavesNoSummary},
