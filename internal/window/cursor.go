@@ -178,6 +178,9 @@ func parseFields(text []string, missing int) (c record, found bool, err error) {
 			return record{}, false, fmt.Errorf("cursor field %s is %q: a whole number was expected", cursorFields[i], text[i])
 		}
 	}
+	if !isMoment(c.AsOf) {
+		return record{}, false, fmt.Errorf("cursor field as_of is %d: Unix milliseconds up to the year 9999 were expected", c.AsOf)
+	}
 	if c.Ahead, err = parseAhead(text[5]); err != nil {
 		return record{}, false, err
 	}

@@ -47,7 +47,7 @@ func parseClaim(stream, text string) (Claim, error) {
 		if i < len(n) {
 			n[i], err = strconv.ParseInt(part, 10, 64)
 		}
-		if err != nil || len(parts) != len(n) {
+		if err != nil || len(parts) != len(n) || !isMoment(n[3]) {
 			return Claim{}, fmt.Errorf(`its field %s is %q: "created seq stored as_of" was expected`, stream, text)
 		}
 	}

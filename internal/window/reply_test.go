@@ -47,6 +47,7 @@ func TestReplies(t *testing.T) {
 		{cursor, "*7\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n4\r\n$1\r\n5\r\n$0\r\n\r\n$1\r\nW\r\n", `2 4 "W" true`, "", false},
 		{cursor, "*7\r\n" + strings.Repeat("$-1\r\n", 7), `0 0 "" false`, "", false},
 		{cursor, "*7\r\n$1\r\n1\r\n" + strings.Repeat("$-1\r\n", 6), `0 0 "" false`, `cursor field seq is ""`, true},
+		{cursor, "*7\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$15\r\n253402300800000\r\n$1\r\n5\r\n$0\r\n\r\n$1\r\nW\r\n", `0 0 "" false`, "cursor field as_of is 253402300800000", true},
 		{cursor, "*0\r\n", `0 0 "" false`, "cursor record has 0 fields", true},
 	} {
 		got, err := c.read(c.text)

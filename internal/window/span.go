@@ -75,5 +75,12 @@ func (e *EmptyError) Error() string {
 	return fmt.Sprintf("%s is not before to, %s: allowed is an earlier moment", moment(e.From), moment(e.To))
 }
 
+// isMoment reports whether Unix milliseconds can be written as a time, in 1970 to 9999. Answers that tell a moment
+// of Redis's could not be encoded otherwise.
+func isMoment(milli int64) bool {
+	const last = 253_402_300_799_999
+	return 0 <= milli && milli <= last
+}
+
 // moment formats a time for people.
 func moment(milli int64) string { return time.UnixMilli(milli).UTC().Format(time.RFC3339Nano) }

@@ -46,7 +46,7 @@ func parseListed(stream, value string) (Listed, error) {
 	}
 	text, live := strings.CutPrefix(value, livePrefix)
 	at, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || at <= 0 {
+	if err != nil || at == 0 || !isMoment(at) {
 		return Listed{}, fmt.Errorf("stream %s is listed with %q: Unix milliseconds were expected, or %q and them", stream, value, livePrefix)
 	}
 	if live {
@@ -168,7 +168,7 @@ func parseBegan(value any) (int64, error) {
 		return 0, nil
 	}
 	at, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || at <= 0 {
+	if err != nil || at == 0 || !isMoment(at) {
 		return 0, fmt.Errorf("the list of streams has %s %q: Unix milliseconds were expected", beganField, text)
 	}
 	return at, nil

@@ -66,7 +66,7 @@ func aNewStreamHoldsAsOfAtItsCreation(t *testing.T, r *rig) {
 			t.Errorf("%q is read as %+v, %v", value, listed["NEW"], err)
 		}
 	}
-	for _, value := range []string{"0", "-5", "live", "live ", "live 0", "live x", "soon"} {
+	for _, value := range []string{"0", "-5", "live", "live ", "live 0", "live x", "soon", "253402300800000"} {
 		if err := r.client.HSet(t.Context(), "test:streams", "NEW", value).Err(); err != nil {
 			t.Fatal(err)
 		}
