@@ -224,9 +224,10 @@ Redis bytes of a key with as many hits as its max, spread evenly over the window
 {{- with .Postgres}}
 ### Postgres
 
-PostgreSQL {{.Version}}. {{.Single}} hits per run with one per message, and {{.Batched}} with 100 per message
-(100,000 counters, Zipf 1.1). The database is Redis or PostgreSQL with all of its processes. Bytes are those of
-Redis's memory, or of PostgreSQL's tables and indexes on disk, after a run: with hits of a minute or two.
+PostgreSQL {{.Version}}. {{.Single}} hits per run with one per message, and {{.Batched}}
+with 100 per message (100,000 counters, Zipf 1.1). The database is Redis or PostgreSQL with all of its
+processes. Bytes are those of Redis's memory, or of PostgreSQL's tables and indexes on disk, after a run: with
+hits of a minute or two.
 {{if .Rows}}
 | | hits/s (least to most) | of Tallyroll, default tiers | CPU µs/hit: worker | database | NATS | bytes/counter in the database | worker memory |
 | --- | --- | --- | --- | --- | --- | --- | --- |
