@@ -2,7 +2,6 @@ package main
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"tallyroll/internal/buildinfo"
 )
@@ -15,13 +14,13 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
+		registry: buildinfo.NewRegistry(),
 		requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "tallyroll", Subsystem: "promql", Name: "request_seconds",
 			Help:    "Seconds from a request's header to the end of its answer, by route and status.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 		}, []string{"route", "code"}),
 	}
-	m.registry.MustRegister(m.requestSeconds, buildinfo.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requestSeconds)
 	return m
 }

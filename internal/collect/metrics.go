@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"tallyroll/internal/buildinfo"
 )
@@ -29,7 +28,7 @@ func newMetrics(g *gate) *metrics {
 			func() float64 { return float64(value()) })
 	}
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
+		registry: buildinfo.NewRegistry(),
 		requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "tallyroll", Subsystem: "collect", Name: "request_seconds",
 			Help:    "Seconds from a request's header to the end of its answer, by route and status.",
@@ -47,8 +46,7 @@ func newMetrics(g *gate) *metrics {
 	}
 	m.registry.MustRegister(m.requestSeconds, m.storeSeconds, m.hits, m.messages, m.duplicates, m.sentAgain,
 		gauge("requests", "Requests under way.", g.requests.Load),
-		gauge("waiting_bytes", "Bytes of bodies and hits in memory, beyond the first 4096 of each request.", g.bytes.Load),
-		buildinfo.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		gauge("waiting_bytes", "Bytes of bodies and hits in memory, beyond the first 4096 of each request.", g.bytes.Load))
 	return m
 }
 

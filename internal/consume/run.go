@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -36,8 +35,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 	if settings.MaxCellsGiven {
 		log.Warn().Msg("TIERS_MAX_CELLS has no effect any more: a tier may have any number of cells, and every hash stays small")
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildinfo.Collector())
+	registry := buildinfo.NewRegistry()
 	metrics := newMetrics(registry)
 	book, err := openRulebook(settings.Rules, metrics, log)
 	if err != nil {

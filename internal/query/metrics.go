@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/limit"
 )
 
@@ -20,7 +20,7 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
+		registry: buildinfo.NewRegistry(),
 		requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "tallyroll", Subsystem: "query", Name: "request_seconds",
 			Help:    "Seconds from a request's header to the end of its answer, by route and status.",
@@ -40,8 +40,7 @@ func newMetrics() *metrics {
 			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
 		}, []string{"limit", "result", "source"}),
 	}
-	m.registry.MustRegister(m.requestSeconds, m.redisSeconds, m.liveReads, m.limitDecisions,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requestSeconds, m.redisSeconds, m.liveReads, m.limitDecisions)
 	return m
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -59,7 +58,7 @@ func newService(requests, live reader, limits *limits, settings Settings, log ze
 	s.maxProbe, s.maxSum, s.metricsApart = settings.MaxProbe, settings.MaxSum, settings.MetricsAddr != ""
 	s.maxExplain = settings.MaxExplain
 	s.metrics.registerClock(requests.ClockDifference)
-	s.metrics.registry.MustRegister(buildinfo.Collector(), &freshness{service: s})
+	s.metrics.registry.MustRegister(&freshness{service: s})
 	s.hub = newHub(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return askRedis(ctx, s, func(ctx context.Context) (window.Answers, error) { return live.Answer(ctx, questions) })
 	}, settings.LiveClients, settings.LiveQuestions, s.metrics)

@@ -1,11 +1,6 @@
 package window
 
-import (
-	"context"
-	"fmt"
-
-	"github.com/redis/go-redis/v9"
-)
+import "context"
 
 // Progress says how far the shards have got in one stream.
 type Progress struct {
@@ -20,46 +15,32 @@ type Progress struct {
 // Progress returns how far each listed stream is counted, by name, and the id of the namespace. It returns ErrNoLayout
 // before the first worker has started, and a *ForeignError for a key that another program has written to.
 func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, err error) {
-	dir, err := r.look(ctx)
-	if err != nil {
-		return "", nil, err
-	}
-	var idle *redis.MapStringStringCmd
-	cursors := make([][]*redis.SliceCmd, len(dir.streams))
-	sent, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		idle = p.HGetAll(ctx, r.store.keys.idle())
-		for i, stream := range dir.streams {
-			for shard := range dir.layout.Shards {
-				cursors[i] = append(cursors[i], p.HMGet(ctx, r.store.keys.cursor(shard, stream), cursorFields...))
+	err = r.surveyed(ctx, func(found survey) error {
+		id, streams = found.dir.id, make([]Progress, len(found.dir.streams))
+		for i, stream := range found.dir.streams {
+			cursors := make([]reply, len(found.shards))
+			for shard := range cursors {
+				cursors[shard] = found.cursors[shard][i]
 			}
+			p, err := progressOf(stream, found.dir.listed[stream], cursors, found.claims[stream])
+			if err != nil {
+				return err
+			}
+			streams[i] = p
 		}
 		return nil
 	})
-	if err != nil {
-		return "", nil, fmt.Errorf("read %d cursors: %w", len(sent), foreignReply(sent, err))
-	}
-	claims, err := r.store.keys.parseClaims(dir.listed, idle.Val())
-	if err != nil {
-		return "", nil, err
-	}
-	for i, stream := range dir.streams {
-		p, err := progressOf(stream, dir.listed[stream], cursors[i], claims[stream])
-		if err != nil {
-			return "", nil, err
-		}
-		streams = append(streams, p)
-	}
-	return dir.id, streams, nil
+	return id, streams, err
 }
 
 // progressOf sums up the cursors of a stream. Those of an earlier incarnation of the stream say nothing
 // about this one.
-func progressOf(stream string, listed Listed, cursors []*redis.SliceCmd, claim Claim) (Progress, error) {
+func progressOf(stream string, listed Listed, cursors []reply, claim Claim) (Progress, error) {
 	out := Progress{Stream: stream, AsOf: listed.Created, Ended: listed.Ended}
 	var all []record
 	var created int64
-	for _, cmd := range cursors {
-		c, found, err := recordFrom(cmd.Args()[1].(string), cmd)
+	for _, cursor := range cursors {
+		c, found, err := cursor.record()
 		if err != nil {
 			return Progress{}, err
 		}

@@ -2,12 +2,10 @@ package faults_test
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/tests/stack"
@@ -17,17 +15,7 @@ import (
 // meanwhile is stored, and no answer may claim it.
 func TestMirrorCutOff(t *testing.T) {
 	t.Parallel()
-	port := stack.FreePort(t)
-	hub := stack.NATS(t, func(o *server.Options) {
-		o.JetStreamDomain = "hub"
-		o.LeafNode.Host, o.LeafNode.Port, o.LeafNode.NoAdvertise = "127.0.0.1", port, true // or the other would find a way past the proxy
-	})
-	link := startProxy(t, fmt.Sprintf("127.0.0.1:%d", port), nil)
-	edge := stack.NATS(t, func(o *server.Options) {
-		o.JetStreamDomain = "edge"
-		o.LeafNode.ReconnectInterval = 100 * time.Millisecond
-		o.LeafNode.Remotes = []*server.RemoteLeafOpts{{URLs: []*url.URL{{Scheme: "nats", Host: link.l.Addr().String()}}}}
-	})
+	hub, edge, link := startLeaf(t)
 	origin := hub.JetStream()
 	if _, err := origin.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORIGIN", Subjects: []string{"hits.>"}}); err != nil {
 		t.Fatal(err)
