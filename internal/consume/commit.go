@@ -202,6 +202,7 @@ func (w *shardWriter) advance(next window.Cursor) window.Cursor {
 	if next.Seq < w.position.Ahead.Seq {
 		next.Ahead = w.position.Ahead
 	}
+	next.Refused = w.position.Refused
 	next.AsOf = max(next.AsOf, w.position.AsOf)
 	next.IncompleteBefore = max(next.IncompleteBefore, w.position.IncompleteBefore)
 	return next
@@ -271,22 +272,20 @@ func (c *committer) admitLost(ctx context.Context, shard int, before int64) erro
 	return err
 }
 
-// storeRejects stores rejects, and returns how many of them are certainly stored. The version that refuses a
-// message has to be the one that counts it: a session that begins another version fences the first cursor before it
-// asks which rejects are stored.
-func (c *committer) storeRejects(ctx context.Context, rejects []rejectedHit) (stored int, err error) {
-	if c.names.ruled() {
-		if err := c.writers[0].Check(ctx); err != nil {
-			return 0, err
-		}
+// refuse writes into the first cursor that rejects of messages up to this one may be stored. The version that
+// refuses a message has to be the one that counts it, so no version may begin at or before it from then on.
+func (c *committer) refuse(ctx context.Context, upTo uint64) error {
+	w := c.writers[0]
+	cursor := w.position
+	if cursor.Refused >= upTo {
+		return nil
 	}
-	return c.source.reject(ctx, rejects)
-}
-
-// ends reports whether no attempt of this session can succeed any more.
-func ends(err error) bool {
-	var foreign *window.ForeignError
-	return errors.Is(err, window.ErrFenced) || errors.Is(err, window.ErrRewound) || errors.As(err, &foreign)
+	cursor.Refused = upTo
+	_, err := w.Commit(ctx, window.NewBatch(c.layout).Shard(0), cursor)
+	if err == nil {
+		w.position = cursor
+	}
+	return err
 }
 
 // flushRejects stores the load's rejects. It tries for as long as ctx lives.
@@ -295,16 +294,16 @@ func (c *committer) flushRejects(ctx context.Context, l *load) error {
 	if len(l.rejects) == 0 {
 		return nil
 	}
+	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].seq); err != nil {
+		return err
+	}
 	for left := l.rejects; ; {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		stored, err := c.storeRejects(attempt, left)
+		stored, err := c.source.reject(attempt, left)
 		cancel()
 		left = left[stored:]
 		if err == nil {
 			break
-		}
-		if ends(err) {
-			return err
 		}
 		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), hit.RejectedStream, err)
 		c.waits.because(c.stream, err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -158,33 +157,6 @@ func (j *jetStreamSource) reject(ctx context.Context, rejects []rejectedHit) (in
 		}
 	}
 	return stored, err
-}
-
-// lastReject asks for the newest reject on the stream's subject of rejects. The messages of rejects are
-// stored in the order in which they were read.
-func (j *jetStreamSource) lastReject(ctx context.Context) (uint64, int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	const what = "get its newest reject"
-	rejected, err := j.js.Stream(ctx, hit.RejectedStream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, 0, nil
-	}
-	if err != nil {
-		return 0, 0, j.failed(what, err)
-	}
-	m, err := rejected.GetLastMsgForSubject(ctx, hit.RejectedSubject+j.name)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, 0, nil
-	}
-	if err != nil {
-		return 0, 0, j.failed(what, err)
-	}
-	seq, err := strconv.ParseUint(m.Header.Get(hit.HeaderSequence), 10, 64)
-	if err != nil {
-		return 0, 0, nil // another program wrote it
-	}
-	return seq, m.Time.UnixNano(), nil
 }
 
 // ephemeral turns c into a consumer without acknowledgements that the server forgets by itself. The

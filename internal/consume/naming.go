@@ -19,6 +19,11 @@ import (
 // version begins at the first sequence that no shard has passed. A session reads by a new version only
 // after all cursors list it, and after Redis has the text of its rules. It reads earlier messages by
 // the version that was in force when they were first read.
+//
+// A message that one version counts and another one refuses must not be both. Rejects are stored before any
+// shard passes their messages, so the first cursor says up to where they may be stored, before they are. A new
+// version begins after that place. Two sessions with different versions cannot both write that cursor: the
+// later one has seen what the earlier one wrote, or one of them is fenced and has stored nothing.
 
 // naming is what names the counters of a stream's messages from a sequence on.
 type naming struct {
@@ -82,30 +87,21 @@ func (n namings) unknown(seq uint64) uint64 {
 	return 0
 }
 
-// versions are how a stream is read from some cursors on.
-type versions struct {
-	namings
-	begin bool // no shard has passed the beginning of the last one yet
-	rules bool // there are rules, or were
-}
-
 // namingsAfter returns the versions by which a stream is read from these cursors on, if its
-// subjects and the rules are now those of now. The cursor that is furthest on lists all versions up to
-// its place. A version that begins after that place, and after rejected, was never used. rejected is
-// the last message of which a reject may have been stored without any cursor having passed it, or 0:
-// the version that refused a message must also be the one that counts it.
-func namingsAfter(cursors []window.Cursor, now naming, rejected uint64) (found versions, err error) {
+// subjects and the rules are now those of now, and whether the last of them is still unused. The cursor that has
+// judged most lists all versions up to its place. A version that begins after that place was never used.
+func namingsAfter(cursors []window.Cursor, now naming) (names namings, unused bool, err error) {
 	var furthest window.Cursor
 	for _, c := range cursors {
-		if c.Furthest() > furthest.Furthest() || c.Furthest() == furthest.Furthest() && furthest.Naming == "" {
+		if c.Judged() > furthest.Judged() || c.Judged() == furthest.Judged() && furthest.Naming == "" {
 			furthest = c
 		}
 	}
 	listed, err := parseNamings(furthest.Naming)
 	if err != nil {
-		return versions{}, err
+		return nil, false, err
 	}
-	used := max(furthest.Furthest(), rejected)
+	used := furthest.Judged()
 	out := slices.DeleteFunc(slices.Clone(listed), func(n naming) bool { return n.From > used })
 	ruled := now.Rules != "" || listed.ruled()
 	if len(out) == 0 && used > 0 && ruled && len(listed) == 0 {
@@ -122,7 +118,7 @@ func namingsAfter(cursors []window.Cursor, now naming, rejected uint64) (found v
 		now.From = used + 1
 		out = append(out, now)
 	}
-	return versions{out[max(0, len(out)-maxNamings):], out[len(out)-1].From > furthest.Furthest(), ruled}, nil
+	return out[max(0, len(out)-maxNamings):], out[len(out)-1].From > used, nil
 }
 
 // namer names the counters of messages, which must come in order.

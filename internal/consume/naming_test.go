@@ -33,7 +33,7 @@ func TestNamingsAfter(t *testing.T) {
 		{"a worker that was fenced had begun a version", []window.Cursor{at(12, "["+one+"]"), at(10, "["+one+","+two+"]")}, "b.>", "[" + one + `,{"from":13,"subjects":["b.>"]}]`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := namingsAfter(test.cursors, naming{Subjects: []string{test.subject}}, 0)
+			got, _, err := namingsAfter(test.cursors, naming{Subjects: []string{test.subject}})
 			if err != nil || got.String() != test.want {
 				t.Errorf("%s, %v\nwant %s", got, err, test.want)
 			}
@@ -43,10 +43,10 @@ func TestNamingsAfter(t *testing.T) {
 	for i := range uint64(maxNamings) {
 		many = append(many, naming{From: 1 + i, Subjects: []string{fmt.Sprintf("s%d.>", i)}})
 	}
-	if got, err := namingsAfter([]window.Cursor{at(100, many.String())}, naming{Subjects: []string{"new.>"}}, 0); err != nil || len(got.namings) != maxNamings || got.namings[0].From != 2 || got.namings[maxNamings-1].From != 101 {
-		t.Errorf("%d versions: %s, %v", len(got.namings), got, err)
+	if got, _, err := namingsAfter([]window.Cursor{at(100, many.String())}, naming{Subjects: []string{"new.>"}}); err != nil || len(got) != maxNamings || got[0].From != 2 || got[maxNamings-1].From != 101 {
+		t.Errorf("%d versions: %s, %v", len(got), got, err)
 	}
-	if _, err := namingsAfter([]window.Cursor{at(1, "{")}, naming{}, 0); err == nil {
+	if _, _, err := namingsAfter([]window.Cursor{at(1, "{")}, naming{}); err == nil {
 		t.Error("a field that is no list of versions is taken")
 	}
 }
@@ -55,31 +55,38 @@ func TestNamingsAfter(t *testing.T) {
 func TestNamingsWithRules(t *testing.T) {
 	const none, one, two = `{"from":1,"subjects":["a.>"]}`, `{"from":1,"subjects":["a.>"],"rules":"A"}`, `{"from":11,"subjects":["a.>"],"rules":"B"}`
 	at := func(seq uint64, versions string) window.Cursor { return window.Cursor{Seq: seq, Naming: versions} }
+	refused := func(upTo uint64, c window.Cursor) window.Cursor {
+		c.Refused = upTo
+		return c
+	}
 	for _, test := range []struct {
-		name     string
-		cursors  []window.Cursor
-		rules    string
-		rejected uint64
-		want     string
-		begins   bool
+		name    string
+		cursors []window.Cursor
+		rules   string
+		want    string
+		unused  bool
 	}{
-		{"nothing is counted yet", []window.Cursor{at(0, ""), at(0, "")}, "A", 0, "[" + one + "]", true},
-		{"cursors of before there were versions", []window.Cursor{at(7, ""), at(10, "")}, "B", 0, "[" + none + "," + two + "]", true},
-		{"the first rules", []window.Cursor{at(7, "["+none+"]"), at(10, "["+none+"]")}, "B", 0, "[" + none + "," + two + "]", true},
-		{"the same rules", []window.Cursor{at(7, "["+one+"]"), at(10, "["+one+"]")}, "A", 0, "[" + one + "]", false},
-		{"other rules", []window.Cursor{at(7, "["+one+"]"), at(10, "["+one+"]")}, "B", 0, "[" + one + "," + two + "]", true},
-		{"no rules any more", []window.Cursor{at(10, "["+one+"]")}, "", 0, "[" + one + `,{"from":11,"subjects":["a.>"]}]`, true},
-		{"other rules, and not all cursors were written", []window.Cursor{at(7, "["+one+","+two+"]"), at(10, "["+one+"]")}, "B", 0, "[" + one + "," + two + "]", true},
-		{"back before anything was read", []window.Cursor{at(10, "["+one+","+two+"]")}, "A", 0, "[" + one + "]", false},
-		{"back", []window.Cursor{at(7, "["+one+","+two+"]"), at(20, "["+one+","+two+"]")}, "A", 0, "[" + one + "," + two + `,{"from":21,"subjects":["a.>"],"rules":"A"}]`, true},
-		{"other rules, and rejects are stored of what no shard has passed", []window.Cursor{at(7, "["+one+"]"), at(8, "["+one+"]")}, "B", 10, "[" + one + "," + two + "]", true},
-		{"the same, of a version that no shard has passed", []window.Cursor{at(8, "["+one+","+two+"]")}, "C", 12, "[" + one + "," + two + `,{"from":13,"subjects":["a.>"],"rules":"C"}]`, true},
-		{"the same, of the first message", []window.Cursor{at(0, "["+one+"]")}, "B", 10, "[" + one + "," + two + "]", true},
+		{"nothing is counted yet", []window.Cursor{at(0, ""), at(0, "")}, "A", "[" + one + "]", true},
+		{"cursors of before there were versions", []window.Cursor{at(7, ""), at(10, "")}, "B", "[" + none + "," + two + "]", true},
+		{"the first rules", []window.Cursor{at(7, "["+none+"]"), at(10, "["+none+"]")}, "B", "[" + none + "," + two + "]", true},
+		{"the same rules", []window.Cursor{at(7, "["+one+"]"), at(10, "["+one+"]")}, "A", "[" + one + "]", false},
+		{"other rules", []window.Cursor{at(7, "["+one+"]"), at(10, "["+one+"]")}, "B", "[" + one + "," + two + "]", true},
+		{"no rules any more", []window.Cursor{at(10, "["+one+"]")}, "", "[" + one + `,{"from":11,"subjects":["a.>"]}]`, true},
+		{"other rules, and not all cursors were written", []window.Cursor{at(7, "["+one+","+two+"]"), at(10, "["+one+"]")}, "B", "[" + one + "," + two + "]", true},
+		{"back before anything was read", []window.Cursor{at(10, "["+one+","+two+"]")}, "A", "[" + one + "]", false},
+		{"back", []window.Cursor{at(7, "["+one+","+two+"]"), at(20, "["+one+","+two+"]")}, "A", "[" + one + "," + two + `,{"from":21,"subjects":["a.>"],"rules":"A"}]`, true},
+		{"other rules, and rejects are stored of what no shard has passed", []window.Cursor{refused(10, at(7, "["+one+"]")), at(8, "["+one+"]")}, "B", "[" + one + "," + two + "]", true},
+		{"the same, of a version that no shard has passed", []window.Cursor{refused(12, at(8, "["+one+","+two+"]"))}, "C", "[" + one + "," + two + `,{"from":13,"subjects":["a.>"],"rules":"C"}]`, true},
+		{"the same, of the first message", []window.Cursor{refused(10, at(0, "["+one+"]"))}, "B", "[" + one + "," + two + "]", true},
+		{"rejects are stored of less than a shard has passed", []window.Cursor{refused(5, at(4, "["+one+"]")), at(10, "["+one+"]")}, "B", "[" + one + "," + two + "]", true},
+		{"a worker that was fenced had begun a version, and the rejects are of the one before", []window.Cursor{refused(15, at(7, "["+one+"]")), at(10, "["+one+","+two+"]")}, "B", "[" + one + `,{"from":16,"subjects":["a.>"],"rules":"B"}]`, true},
+		{"the same, and it gave the first cursor the version after they were stored", []window.Cursor{refused(15, at(7, "["+one+`,{"from":16,"subjects":["a.>"],"rules":"B"}]`)), at(10, "["+one+"]")}, "B", "[" + one + `,{"from":16,"subjects":["a.>"],"rules":"B"}]`, true},
+		{"no rules any more, and rejects are stored by rules that no shard has passed", []window.Cursor{refused(12, at(8, "["+one+","+two+"]"))}, "", "[" + one + "," + two + `,{"from":13,"subjects":["a.>"]}]`, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := namingsAfter(test.cursors, naming{Subjects: []string{"a.>"}, Rules: test.rules}, test.rejected)
-			if err != nil || got.String() != test.want || got.begin != test.begins || !got.rules {
-				t.Errorf("%s, %v, %v\nwant %s, %v", got, got.begin, err, test.want, test.begins)
+			got, unused, err := namingsAfter(test.cursors, naming{Subjects: []string{"a.>"}, Rules: test.rules})
+			if err != nil || got.String() != test.want || unused != test.unused {
+				t.Errorf("%s, %v, %v\nwant %s, %v", got, unused, err, test.want, test.unused)
 			}
 		})
 	}

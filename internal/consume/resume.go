@@ -258,6 +258,7 @@ func resumeFrom(c window.Cursor, exists bool, s streamState, at, ahead rollBack)
 	if r.cursor.Ahead.Seq <= r.cursor.Seq {
 		r.cursor.Ahead = window.Ahead{}
 	}
+	r.cursor.Refused = min(r.cursor.Refused, s.last) // what comes after that was rolled away
 	return r
 }
 

@@ -69,7 +69,8 @@ func (w *simWorld) editRules(e simEvent) {
 	}
 }
 
-// publishEvents stores a message of 1 to 3 events, which count by the rules.
+// publishEvents stores a message of 1 to 3 events, which count by the rules. Without rules an event is a hit that
+// names no counter, or, with some forms, one that is refused.
 func (w *simWorld) publishEvents(form int) {
 	id, stored := len(w.messages), w.tick()
 	m := &simMessage{id: id, stored: stored, subject: fmt.Sprintf("hits.event.m%d", id)}
@@ -85,9 +86,15 @@ func (w *simWorld) publishEvents(form int) {
 	}
 	for k := range 1 + (form+id)%3 {
 		event, v := fmt.Sprintf("%d-%d", id, k), int64(1+(id+k)%3)
-		m.items = append(m.items, fmt.Sprintf(`{"id":%q,"v":%d}`, event, v))
-		for i, subjects := range simSubjects { // without rules each event is a hit that names no counter
-			count(i, newSubjects(subjects).counter(m.subject), 1)
+		n := int64(1)
+		if form%3 == 2 {
+			n = -1
+		}
+		m.items = append(m.items, fmt.Sprintf(`{"id":%q,"v":%d,"n":%d}`, event, v, n))
+		for i, subjects := range simSubjects {
+			if m.ways[i].refused = n < 0; n > 0 {
+				count(i, newSubjects(subjects).counter(m.subject), n)
+			}
 		}
 		for i := 1; i < len(simRules); i++ {
 			counts, refused := simCounts(i, event, v)
@@ -154,7 +161,7 @@ func (w *simWorld) checkWay(m *simMessage, way simWay, now int64, all bool, asOf
 		switch {
 		case have > 1, way.refused && have == 0 && all && m.fate == simHeld:
 			return fmt.Sprintf("the reject %s is stored %d times", item, have)
-		case !way.refused && have == 1 && !w.forgotten && !w.stream.late[item]:
+		case !way.refused && have == 1 && !w.forgotten:
 			return fmt.Sprintf("%s is rejected, too", item)
 		}
 	}

@@ -53,6 +53,26 @@ var stories = map[string]simPlan{
 			{kind: "redis away", d: 9 * time.Second, after: 40 * simTick},
 		},
 	},
+	// The worker without rules had no use for the version of the one with rules, which no cursor had passed, and did
+	// not ask what that one had refused.
+	"a worker refuses events by a version that the next one drops": {
+		tiers: "1s/6s,3s/12s", epochCells: 2, shards: 4, maxCommands: 10, flush: 10 * simTick, maxAhead: 1000 * simTick, latency: simTick, offset: 4500 * simTick, workers: 3,
+		events: []simEvent{
+			{kind: "rules edited", n: 3, worker: 1, after: 40 * simTick},
+			{kind: "publish", n: 4, worker: 1, after: 7 * simTick},
+			{kind: "cut before", worker: 1, after: simTick},
+			{kind: "publish events", n: 11, worker: 2},
+			{kind: "publish", n: 9, after: 1100 * simTick},
+			{kind: "stop", worker: 1, after: 1100 * simTick},
+			{kind: "start", worker: 1, after: 1100 * simTick},
+			{kind: "publish", n: 4, worker: 1, after: simTick},
+			{kind: "delete tail", n: 11, after: 400 * simTick},
+			{kind: "publish events", n: 7, worker: 2, after: 7 * simTick},
+			{kind: "slow shard", d: 5500 * simTick, after: 40 * simTick},
+			{kind: "publish events", n: 1, after: simTick},
+			{kind: "wait", d: 100 * simTick},
+		},
+	},
 	"a deleted tail while no worker runs for long": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1,
 		events: []simEvent{

@@ -17,20 +17,17 @@ import (
 
 // simStream is a model of one stream and of the stream of its rejects.
 type simStream struct {
-	mu        sync.Mutex
-	created   int64
-	subjects  []string
-	held      []*simMessage // in the order of seq; a deleted one is not in it
-	stored    []*simMessage // all of this incarnation
-	last      uint64
-	highest   uint64 // last, before any roll-back
-	lastTime  int64  // of the last message, held or not
-	feeds     map[*simFeed]bool
-	rejects   int             // ever stored
-	rejected  map[string]int  // by message id: items that the stream of rejects holds
-	late      map[string]bool // items whose process stood still before it stored them
-	refused   uint64          // the message of the newest reject
-	refusedAt int64           // Unix nanoseconds
+	mu       sync.Mutex
+	created  int64
+	subjects []string
+	held     []*simMessage // in the order of seq; a deleted one is not in it
+	stored   []*simMessage // all of this incarnation
+	last     uint64
+	highest  uint64 // last, before any roll-back
+	lastTime int64  // of the last message, held or not
+	feeds    map[*simFeed]bool
+	rejects  int            // ever stored
+	rejected map[string]int // by message id: items that the stream of rejects holds
 
 	// The cluster; a stream without one has a leader all the same.
 	clustered bool
@@ -81,7 +78,7 @@ const (
 )
 
 func newSimStream() *simStream {
-	return &simStream{created: time.Now().UnixNano(), subjects: simSubjects[0], lastTime: 0, feeds: map[*simFeed]bool{}, rejected: map[string]int{}, late: map[string]bool{}}
+	return &simStream{created: time.Now().UnixNano(), subjects: simSubjects[0], lastTime: 0, feeds: map[*simFeed]bool{}, rejected: map[string]int{}}
 }
 
 func (s *simStream) store(m *simMessage) {
@@ -269,7 +266,7 @@ func (s *simSource) next(ctx context.Context, from uint64) (uint64, int64, error
 
 // reject keeps the identities that the production messages carry.
 func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {
-	stood := s.process.wait()
+	s.process.wait()
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
 	if s.stream.rejectFails || s.stream.away || s.process.dead.Load() {
@@ -287,8 +284,6 @@ func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, err
 				s.stream.rejects++
 				s.stream.rejected[id] = 1
 				s.stream.rejected["body "+string(m.Data)]++
-				s.stream.late[string(m.Data)] = stood
-				s.stream.refused, s.stream.refusedAt = r.seq, time.Now().UnixNano()
 			}
 		}
 	}
@@ -296,15 +291,6 @@ func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, err
 		return 0, errSimAway
 	}
 	return len(rejects), ctx.Err()
-}
-
-func (s *simSource) lastReject(ctx context.Context) (uint64, int64, error) {
-	if err := s.ask(ctx); err != nil {
-		return 0, 0, err
-	}
-	s.stream.mu.Lock()
-	defer s.stream.mu.Unlock()
-	return s.stream.refused, s.stream.refusedAt, nil
 }
 
 func (s *simSource) open(ctx context.Context, from uint64) (feed, error) {

@@ -22,9 +22,6 @@ type source interface {
 	open(ctx context.Context, from uint64) (feed, error)
 	// reject stores rejects, and returns how many of them are certainly stored.
 	reject(ctx context.Context, rejects []rejectedHit) (stored int, err error)
-	// lastReject returns the message of the newest stored reject of the stream, and when that reject was
-	// stored (Unix nanoseconds). seq is 0 if there is none.
-	lastReject(ctx context.Context) (seq uint64, at int64, err error)
 }
 
 // feed is the messages of a stream, in order, from one of them on.

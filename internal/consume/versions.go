@@ -11,25 +11,15 @@ import (
 // name decides by which versions messages from these places on are read, and gets the rules of those that
 // will be used.
 func (s *setup) name(ctx context.Context, begin *standing) error {
-	positions := begin.positions()
 	begin.rules = s.rules.current()
 	now := naming{Subjects: begin.state.subjects, Rules: fingerprintOf(begin.rules)}
-	found, err := namingsAfter(positions, now, 0)
+	names, unused, err := namingsAfter(begin.positions(), now)
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", s.stream, err)
 	}
-	if found.begin && found.rules {
-		rejected, err := s.refusedUpTo(ctx, begin)
-		if err != nil {
-			return err
-		}
-		if found, err = namingsAfter(positions, now, rejected); err != nil {
-			return fmt.Errorf("stream %s: %w", s.stream, err)
-		}
-	}
-	begin.names, begin.naming = found.namings, found.String()
-	if last := len(begin.names) - 1; found.begin && last > 0 {
-		s.sayBegins(begin.names[last], begin.names[last-1])
+	begin.names, begin.naming = names, names.String()
+	if last := len(names) - 1; unused && last > 0 {
+		s.sayBegins(names[last], names[last-1])
 	}
 	if err := s.findRules(ctx, begin); err != nil {
 		return err
@@ -40,30 +30,6 @@ func (s *setup) name(ctx context.Context, begin *standing) error {
 		}
 	}
 	return nil
-}
-
-// refusedUpTo returns the last message of the stream of which a reject is stored, or 0 if no cursor
-// lists the version that refused it: then the stream is counted anew.
-func (s *setup) refusedUpTo(ctx context.Context, begin *standing) (uint64, error) {
-	known := false
-	for _, w := range begin.writers {
-		known = known || w.position.Naming != ""
-	}
-	if !known {
-		return 0, nil
-	}
-	// Another worker may be about to store rejects by the version before: it looks at this cursor first.
-	if err := begin.writers[0].Seize(ctx); err != nil {
-		return 0, err
-	}
-	seq, at, err := s.source.lastReject(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if seq > begin.state.last || at < begin.state.created {
-		return 0, nil // it is of an earlier incarnation, or was rolled away
-	}
-	return seq, nil
 }
 
 func (s *setup) sayBegins(next, before naming) {

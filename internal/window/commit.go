@@ -34,7 +34,7 @@ type Writer struct {
 	shard  int
 	key    string // of the cursor
 
-	id       string // see record.by; another one from each change of Naming on
+	id       string // see record.by; another one from each change of rareFields on
 	held     record // what Redis last had, for compare-and-set
 	exists   bool   // whether the record existed then
 	expiries expiryMemory
@@ -77,7 +77,7 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 		OnRetry: func(error) {},
 	}
 	var err error
-	read := s.client.HMGet(ctx, w.key, append(slices.Clone(cursorFields), namingField)...)
+	read := s.client.HMGet(ctx, w.key, slices.Concat(cursorFields, rareFields)...)
 	if w.held, w.exists, err = recordFrom(w.key, read); err != nil {
 		return nil, fmt.Errorf("read cursor %s: %w", w.key, err)
 	}
@@ -94,19 +94,14 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 // *ForeignError (the cursor cannot be read) mean that no hit of this batch was added unless the
 // cursor says so, and that the writer can no longer be used.
 func (w *Writer) Commit(ctx context.Context, batch *ShardBatch, to Cursor) (Commit, error) {
+	var out Commit
 	next := record{to, w.held.by}
-	if next.Naming != w.held.Naming {
+	if !next.sameRare(w.held) {
 		w.id = newWriterID() // if Redis loses this change, what is left must differ from it
 	}
-	if batch.Hits() > 0 || !w.exists || !next.same(w.held) || next.Naming != w.held.Naming {
+	if batch.Hits() > 0 || !w.exists || !next.same(w.held) || !next.sameRare(w.held) {
 		next.by = w.id
 	}
-	return w.commit(ctx, batch, next)
-}
-
-// commit turns the record that the writer holds into next.
-func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Commit, error) {
-	var out Commit
 	if batch.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq && next.Ahead == w.held.Ahead {
 		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, batch.Hits())
 	}

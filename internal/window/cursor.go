@@ -30,6 +30,8 @@ type Cursor struct {
 	// Naming says how counters were named up to Seq, for messages that are read again.
 	// This package stores it beside the counts, and does not look into it.
 	Naming string
+	// Refused is the last sequence of which rejects may be stored. Only the first shard's cursor has it.
+	Refused uint64
 }
 
 // Ahead is a place that the first Done of Parts parts of the counters have
@@ -56,6 +58,9 @@ func (c Cursor) behind(o Cursor) bool {
 // Furthest is the last sequence that has been applied to any counter.
 func (c Cursor) Furthest() uint64 { return max(c.Seq, c.Ahead.Seq) }
 
+// Judged is the last sequence that has been applied to any counter, or of which rejects may be stored.
+func (c Cursor) Judged() uint64 { return max(c.Furthest(), c.Refused) }
+
 // DiffersInAsOf reports whether c and o differ, and in AsOf alone.
 func (c Cursor) DiffersInAsOf(o Cursor) bool {
 	differs := c.AsOf != o.AsOf
@@ -80,11 +85,14 @@ type record struct {
 }
 
 // same reports whether two records come from the same commits. It ignores as_of, because every
-// idle worker may move that. It does not need Naming either, because each change of it has a "by" of its own.
+// idle worker may move that. It does not need the rare fields either: see sameRare.
 func (r record) same(o record) bool {
-	r.AsOf, r.Naming = o.AsOf, o.Naming
+	r.AsOf, r.Naming, r.Refused = o.AsOf, o.Naming, o.Refused
 	return r == o
 }
+
+// sameRare reports whether the rareFields of two records are the same. Each change of one of them has a "by" of its own.
+func (r record) sameRare(o record) bool { return r.Naming == o.Naming && r.Refused == o.Refused }
 
 var cursorFields = []string{"created", "seq", "stored", "as_of", "incomplete_before", "ahead", "by"}
 
@@ -96,8 +104,8 @@ var cursorArgs = func() (out []any) {
 	return out
 }()
 
-// namingField can be long, so it is read only when a writer is opened, and written only when it changes.
-const namingField = "naming"
+// rareFields are read only when a writer is opened, and written only when they change: the naming can be long.
+var rareFields = []string{"naming", "refused"}
 
 // values returns the arguments with which HSET turns the record before into c.
 func (c record) values(before record) []any {
@@ -105,8 +113,8 @@ func (c record) values(before record) []any {
 		"created", c.Created, "seq", c.Seq, "stored", c.Stored,
 		"as_of", c.AsOf, "incomplete_before", c.IncompleteBefore, "ahead", c.Ahead.String(), "by", c.by,
 	}
-	if c.Naming != before.Naming {
-		out = append(out, namingField, c.Naming)
+	if !c.sameRare(before) {
+		out = append(out, "naming", c.Naming, "refused", c.Refused)
 	}
 	return out
 }
@@ -129,7 +137,7 @@ func parseAhead(text string) (a Ahead, err error) {
 	return a, nil
 }
 
-// recordFrom reads the answer to HMGET key with cursorFields, perhaps followed by namingField.
+// recordFrom reads the answer to HMGET key with cursorFields, perhaps followed by rareFields.
 // found is false if the record does not exist. If it cannot be read, the error is a *ForeignError.
 func recordFrom(key string, reply *redis.SliceCmd) (c record, found bool, err error) {
 	if err := reply.Err(); err != nil {
@@ -159,10 +167,10 @@ func parseRecord(reply []any) (c record, found bool, err error) {
 	return parseFields(text, missing)
 }
 
-// parseFields parses the values of cursorFields, perhaps followed by that of namingField. A field that is
+// parseFields parses the values of cursorFields, perhaps followed by those of rareFields. A field that is
 // missing is empty. found is false if all are missing.
 func parseFields(text []string, missing int) (c record, found bool, err error) {
-	if extra := len(text) - len(cursorFields); extra != 0 && extra != 1 {
+	if extra := len(text) - len(cursorFields); extra != 0 && extra != len(rareFields) {
 		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(text), len(cursorFields))
 	}
 	if missing == len(text) {
@@ -185,8 +193,13 @@ func parseFields(text []string, missing int) (c record, found bool, err error) {
 		return record{}, false, err
 	}
 	c.by = text[6]
-	if len(text) > len(cursorFields) {
-		c.Naming = text[len(cursorFields)]
+	if rare := text[len(cursorFields):]; len(rare) > 0 {
+		c.Naming = rare[0]
+		if rare[1] != "" { // or it was written before cursors had the field
+			if c.Refused, err = strconv.ParseUint(rare[1], 10, 64); err != nil {
+				return record{}, false, fmt.Errorf("cursor field refused is %q: a whole number was expected", rare[1])
+			}
+		}
 	}
 	return c, true, nil
 }

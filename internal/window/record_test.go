@@ -8,10 +8,10 @@ import (
 
 func TestCursorRecordComesBack(t *testing.T) {
 	want := record{Cursor{Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, AsOf: 1763683200000, IncompleteBefore: 7,
-		Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2}, Naming: "[]"}, "WRITER"}
+		Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2}, Naming: "[]", Refused: 1<<64 - 2}, "WRITER"}
 	v := want.values(record{})
 	reply := []any{}
-	fields := append(slices.Clone(cursorFields), namingField)
+	fields := slices.Concat(cursorFields, rareFields)
 	for i, field := range fields {
 		if v[2*i] != field {
 			t.Fatalf("field %d is written as %v and read as %s", i, v[2*i], field)
@@ -22,11 +22,15 @@ func TestCursorRecordComesBack(t *testing.T) {
 		t.Errorf("%+v, %v, %v; want %+v", got, found, err, want)
 	}
 	if got := want.values(want); len(got) != 2*len(cursorFields) {
-		t.Errorf("a naming that stays is written again: %v", got)
+		t.Errorf("what stays is written again: %v", got)
 	}
-	reply[len(cursorFields)] = nil // as the program wrote it before it had the field
-	if got, found, err := parseRecord(reply); err != nil || !found || got.Naming != "" || got.Seq != want.Seq {
-		t.Errorf("without a naming: %+v, %v, %v", got, found, err)
+	reply[len(cursorFields)], reply[len(cursorFields)+1] = nil, nil // as programs wrote it before it had these fields
+	if got, found, err := parseRecord(reply); err != nil || !found || got.Naming != "" || got.Refused != 0 || got.Seq != want.Seq {
+		t.Errorf("without rare fields: %+v, %v, %v", got, found, err)
+	}
+	reply[len(cursorFields)+1] = "-1"
+	if _, _, err := parseRecord(reply); err == nil {
+		t.Error("a negative sequence was taken")
 	}
 	if _, found, err := parseRecord(make([]any, len(cursorFields))); found || err != nil {
 		t.Errorf("a missing record: %v, %v", found, err)

@@ -53,66 +53,45 @@ func rulesAreKept(t *testing.T, r *rig) {
 	}
 }
 
-// A cursor that its writer had seized before is not the one that it gave a version to.
-func aLostVersionFences(t *testing.T, r *rig) {
+// What a cursor says of versions and rejects is part of what its writer relies on: if Redis loses that alone, or
+// somebody else has written it, the writer goes no further.
+func aChangeOfVersionsOrRejectsFences(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
+	none := window.NewBatch(layout).Shard(shard)
 	if _, err := r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
 		t.Fatal(err)
 	}
-	w := r.writers()[shard]
-	if err := w.Seize(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	seized := r.client.HGetAll(t.Context(), cursorKey(shard)).Val()
-	named := cursorAt(1, now)
-	named.Naming = "a version"
-	if _, err := w.Commit(t.Context(), window.NewBatch(layout).Shard(shard), named); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.client.HSet(t.Context(), cursorKey(shard), seized).Err(); err != nil { // Redis has lost that commit alone
-		t.Fatal(err)
-	}
-	next := cursorAt(2, now)
-	next.Naming = named.Naming
-	if _, err := w.Commit(t.Context(), b.Shard(shard), next); !errors.Is(err, window.ErrFenced) {
-		t.Errorf("over a lost version: %v", err)
-	}
-}
-
-// A writer that seizes a cursor leaves it where it is, and fences all others, which can see that by looking.
-func aSeizedCursorFences(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 1)
-	if err := r.writers()[shard].Seize(t.Context()); err != nil {
-		t.Errorf("no cursor: %v", err)
-	}
-	old := r.writers()[shard]
-	if _, err := old.Commit(t.Context(), b.Shard(shard), cursorAt(5, now)); err != nil {
-		t.Fatal(err)
-	}
-	young := r.writers()[shard]
-	for name, w := range map[string]*window.Writer{"old": old, "young": young} {
-		if err := w.Check(t.Context()); err != nil {
-			t.Errorf("%s, before: %v", name, err)
+	for name, change := range map[string]func(*window.Cursor){
+		"a version": func(c *window.Cursor) { c.Naming += "a version" },
+		"a reject":  func(c *window.Cursor) { c.Refused += 3 },
+	} {
+		w, other := r.writers()[shard], r.writers()[shard]
+		at, _ := w.Cursor()
+		at.Refused++ // so that the writer has the cursor already
+		if _, err := w.Commit(t.Context(), none, at); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := young.Seize(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Check(t.Context()); !errors.Is(err, window.ErrFenced) {
-		t.Errorf("a writer whose cursor was seized: %v", err)
-	}
-	if _, err := old.Commit(t.Context(), b.Shard(shard), cursorAt(6, now)); !errors.Is(err, window.ErrFenced) {
-		t.Errorf("a writer whose cursor was seized commits: %v", err)
-	}
-	if err := young.Check(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if c, exists := r.writers()[shard].Cursor(); !exists || c.Seq != 5 {
-		t.Errorf("the cursor is %+v, %v", c, exists)
-	}
-	if _, err := young.Commit(t.Context(), b.Shard(shard), cursorAt(6, now)); err != nil {
-		t.Error(err)
+		before := r.client.HGetAll(t.Context(), cursorKey(shard)).Val()
+		change(&at)
+		if _, err := w.Commit(t.Context(), none, at); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := r.writers()[shard].Cursor(); got != at {
+			t.Errorf("%s: the cursor is %+v, want %+v", name, got, at)
+		}
+		otherAt, _ := other.Cursor()
+		change(&otherAt)
+		if _, err := other.Commit(t.Context(), none, otherAt); !errors.Is(err, window.ErrFenced) {
+			t.Errorf("%s that somebody else has written: %v", name, err)
+		}
+		if err := r.client.HSet(t.Context(), cursorKey(shard), before).Err(); err != nil { // Redis has lost the last commit alone
+			t.Fatal(err)
+		}
+		next := at
+		next.Seq++
+		if _, err := w.Commit(t.Context(), b.Shard(shard), next); !errors.Is(err, window.ErrFenced) {
+			t.Errorf("over %s that is lost: %v", name, err)
+		}
 	}
 }
