@@ -70,8 +70,8 @@ soak: redis ## all faults mixed for SOAK (default 30m)
 simulate: ## N random fault schedules against the production code, on all processors (N=100000)
 	$(GO) test ./internal/consume -run '^TestSimulation$$' -simulation.schedules=$(or $(N),100000) -timeout 0 -v
 
-planted: ## plant known bugs in the production code, one at a time: the simulation finds each within N schedules (N=5000)
-	$(GO) test ./internal/consume -run '^TestPlantedBugs$$' -simulation.planted=$(or $(N),5000) -timeout 0 -v
+planted: ## plant known bugs in the production code, one at a time: the simulation finds each within N schedules (N=20000)
+	$(GO) test ./internal/consume -run '^TestPlantedBugs$$' -simulation.planted=$(or $(N),20000) -timeout 0 -v
 
 simulate-limits: redis ## N random schedules of takes against models of the limits' policies (N=100000)
 	$(GO) test ./internal/limit -run '^TestPoliciesAgainstModels$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v

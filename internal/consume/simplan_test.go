@@ -36,29 +36,50 @@ type simEvent struct {
 
 // simWeights are the kinds of events and how often each is drawn.
 var simWeights = map[string]int{
-	"publish": 24, "publish events": 10, "rules edited": 6, "pause": 4, "crash": 3, "crash, its requests arrive": 2, "stop": 2, "start": 4,
+	"publish": 24, "publish events": 10, "rules edited": 4, "pause": 4, "crash": 3, "crash, its requests arrive": 2, "stop": 2, "start": 4,
 	"look held up": 5, "look cut": 2, "cut before": 2, "lost reply": 3, "late reply": 2, "late request": 3, "cut": 2, "redis away": 2,
 	"roll back": 3, "roll back, claims stay": 2, "claims lost": 1, "old claim": 2, "flush": 1, "flush and cut": 1, "slow shard": 2,
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
 	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream made anew": 1,
 	"leader cut off": 2, "leader paused": 2, "subjects edited": 2, "taken for ended": 1,
 	"foreign cells": 2, "foreign summary": 1, "foreign cursor": 1, "foreign claims": 1,
-	"rejects fail": 2, "rejects unacknowledged": 3, "wait": 3,
+	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 }
 
-// drawnKinds returns the kinds that happen in a schedule, each as often as it is to be drawn. Draw 0 gives all kinds. Any
-// other draw leaves out about half of them, so that those which are left meet each other more often (A. Groce et al.,
-// "Swarm Testing", ISSTA 2012).
-func drawnKinds(draw uint64) (out []string) {
-	random := rand.New(rand.NewPCG(draw, 0))
-	for range simWeights["publish"] { // the simplest comes first: shrinking goes there
+// simThemes are kinds that have to meet each other for rare faults, and how often each is drawn.
+var simThemes = []map[string]int{
+	{ // versions and rejects
+		"publish": 2, "publish events": 24, "rules edited": 10, "subjects edited": 3, "rejects unacknowledged": 6, "rejects fail": 2,
+		"pause": 4, "crash": 6, "crash, its requests arrive": 3, "stop": 3, "start": 10, "wait": 3,
+		"look held up": 3, "cut before": 2, "lost reply": 3, "late request": 3, "slow shard": 5, "delete tail": 1,
+	},
+	{ // stalls over deadlines
+		"publish": 24, "look held up": 8, "late request": 8, "late reply": 3, "slow shard": 3, "pause": 3, "crash": 2, "start": 2, "wait": 4,
+	},
+}
+
+// drawKinds draws the kinds that happen in a schedule, each as often as it is to be drawn: all of them; those of a
+// theme; or about half of them, so that those which are left meet each other more often (A. Groce et al., "Swarm
+// Testing", ISSTA 2012).
+func drawKinds(t *rapid.T) (out []string) {
+	weights := simWeights
+	switch theme := rapid.SampledFrom([]int{-1, -1, -1, -2, -2, 0, 0, 1}).Draw(t, "theme"); {
+	case theme >= 0:
+		weights = simThemes[theme]
+	case theme == -2:
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "swarm"), 0))
+		weights = map[string]int{"publish": simWeights["publish"]}
+		for _, kind := range sortedKeys(simWeights) {
+			if random.IntN(2) == 0 {
+				weights[kind] = simWeights[kind]
+			}
+		}
+	}
+	for range weights["publish"] { // the simplest comes first: shrinking goes there
 		out = append(out, "publish")
 	}
-	for _, kind := range sortedKeys(simWeights) {
-		if kind == "publish" || draw > 0 && random.IntN(2) == 0 {
-			continue
-		}
-		for range simWeights[kind] {
+	for _, kind := range sortedKeys(weights) {
+		for i := 0; i < weights[kind] && kind != "publish"; i++ {
 			out = append(out, kind)
 		}
 	}
@@ -81,10 +102,6 @@ func drawEvent(kinds []string) *rapid.Generator[simEvent] {
 }
 
 func drawPlan(t *rapid.T) simPlan {
-	draw := uint64(0)
-	if rapid.Bool().Draw(t, "swarm") {
-		draw = rapid.Uint64().Draw(t, "kinds")
-	}
 	return simPlan{
 		tiers:       rapid.SampledFrom([]string{"1s/4s,4s/60s", "1s/4s", "1s/6s,3s/12s", "2s/60s", "1s/40s,5s/90s"}).Draw(t, "tiers"),
 		epochCells:  rapid.SampledFrom([]int64{0, 2, 5, 16}).Draw(t, "epochCells"),
@@ -97,7 +114,7 @@ func drawPlan(t *rapid.T) simPlan {
 		workers:     rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "workers"),
 		rules:       rapid.IntRange(0, len(simRules)-1).Draw(t, "rules"),
 		clustered:   rapid.Bool().Draw(t, "clustered"),
-		events:      rapid.SliceOfN(drawEvent(drawnKinds(draw)), 5, 40).Draw(t, "events"),
+		events:      rapid.SliceOfN(drawEvent(drawKinds(t)), 5, 40).Draw(t, "events"),
 	}
 }
 

@@ -76,15 +76,9 @@ var plantedBugs = []plantedBug{
 		{"consume/naming.go", "used := furthest.Judged()", "used := max(slices.MinFunc(cursors, func(a, b window.Cursor) int { return int(a.Seq) - int(b.Seq) }).Seq, cursors[0].Refused)"}}},
 	{"a version begins before rejects that are stored", []plantedEdit{
 		{"consume/naming.go", "used := furthest.Judged()", "used := furthest.Furthest()"}}},
-	{"the versions of rejects are those of the shard that is furthest on", []plantedEdit{
-		{"consume/naming.go", "if c.Judged() > furthest.Judged() || c.Judged() == furthest.Judged()", "if c.Furthest() > furthest.Furthest() || c.Furthest() == furthest.Furthest()"},
-		{"consume/naming.go", "used := furthest.Judged()", "used := max(furthest.Furthest(), cursors[0].Refused)"}}},
 	{"rejects are stored before the first cursor says so", []plantedEdit{
 		{"consume/commit.go", "	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].seq); err != nil {\n		return err\n	}\n", ""},
 		{"consume/commit.go", "	c.waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)", "	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].seq); err != nil {\n		return err\n	}\n	c.waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)"}}},
-	{"a writer keeps its mark when it says up to where it refuses", []plantedEdit{
-		{"window/cursor.go", "{ return r.Naming == o.Naming && r.Refused == o.Refused }", "{ return r.Naming == o.Naming }"},
-		{"window/cursor.go", "if !c.sameRare(before) {", "if c.Naming != before.Naming || c.Refused != before.Refused {"}}},
 	{"the text of rules is written after the cursors", []plantedEdit{
 		{"consume/resume.go", "if err := s.keepRules(ctx, begin); err != nil { // before a cursor names them", "if err := error(nil); err != nil {"}}},
 	{"the text of rules is written ten seconds after the cursors", []plantedEdit{
