@@ -81,8 +81,8 @@ func newSimRedis() *simRedis {
 func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 	options.Protocol, options.DisableIdentity = 2, true
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	options.ReadBufferSize, options.WriteBufferSize = 4<<10, 4<<10 // made anew for every schedule
-	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 4<<10, 4<<10
+	options.ReadBufferSize, options.WriteBufferSize = 1<<10, 4<<10 // made anew for every schedule
+	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 1<<10, 4<<10
 	options.DialerRetries = 1 // each waits 100 ms
 	options.Dialer = func(_ context.Context, _, _ string) (net.Conn, error) {
 		p.wait()
@@ -206,7 +206,7 @@ type simConn struct {
 	process *simProcess
 
 	// Under redis.mu.
-	in       []byte    // written, of a command that is not complete yet
+	in       string    // written, of a command that is not complete yet
 	arriving [][]byte  // on the way to the server
 	arrives  time.Time // when the last of them does
 	blocked  bool      // the server has not got beyond a late request
@@ -227,7 +227,7 @@ type simReply struct {
 }
 
 func (c *simConn) cut() {
-	c.broken, c.arriving, c.in = true, nil, nil
+	c.broken, c.arriving, c.in = true, nil, ""
 	delete(c.redis.conns, c)
 	c.readable.Give()
 }
@@ -271,19 +271,17 @@ func (c *simConn) next() {
 }
 
 func (c *simConn) arrive(b []byte) {
-	if len(c.in) > 0 {
-		b = append(c.in, b...)
-	}
+	text := c.in + string(b) // the arguments are parts of it
 	for !c.broken && !c.blocked {
-		args, rest := parseCommand(b)
+		args, rest := parseCommand(text)
 		if args == nil {
 			break
 		}
-		b = rest
+		text = rest
 		c.command(args)
 	}
-	if c.in = nil; !c.broken && len(b) > 0 {
-		c.in = bytes.Clone(b)
+	if c.in = ""; !c.broken {
+		c.in = text
 	}
 }
 
@@ -346,7 +344,7 @@ func (c *simConn) looks(args []string) bool {
 	if c.multi || strings.EqualFold(args[0], "multi") {
 		return false
 	}
-	return strings.Contains(args[len(args)-1], "}:top:") || bytes.Contains(c.in, []byte("}:top:"))
+	return strings.Contains(args[len(args)-1], "}:top:") || strings.Contains(c.in, "}:top:")
 }
 
 // counts reports whether the transaction adds hits.
@@ -439,7 +437,7 @@ func (c *simConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
 func (c *simConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 
 // parseCommand takes one command off; nil where it is not complete.
-func parseCommand(b []byte) (args []string, rest []byte) {
+func parseCommand(b string) (args []string, rest string) {
 	at := 0
 	number := func(kind byte) (n int, ok bool) {
 		if at >= len(b) {
@@ -459,15 +457,15 @@ func parseCommand(b []byte) (args []string, rest []byte) {
 	}
 	count, ok := number('*')
 	if !ok {
-		return nil, nil
+		return nil, ""
 	}
 	args = make([]string, count)
 	for i := range args {
 		size, ok := number('$')
 		if !ok || len(b) < at+size+2 {
-			return nil, nil
+			return nil, ""
 		}
-		args[i], at = string(b[at:at+size]), at+size+2
+		args[i], at = b[at:at+size], at+size+2
 	}
 	return args, b[at:]
 }
