@@ -313,15 +313,15 @@ func (c *simConn) command(args []string) {
 			c.hold(args, fault.delay)
 			return
 		case fault.kind == "late reply":
-			c.reply(c.do(args), fault.delay)
+			c.reply(args, fault.delay)
 			return
 		default: // lost reply
-			c.do(args)
+			c.do(args, nil)
 			c.cut()
 			return
 		}
 	}
-	c.reply(c.do(args), 0)
+	c.reply(args, 0)
 }
 
 // hold lets a command and what follows it on the connection wait.
@@ -331,7 +331,7 @@ func (c *simConn) hold(args []string, delay time.Duration) {
 		c.redis.mu.Lock()
 		defer c.redis.mu.Unlock()
 		if c.blocked = false; !c.broken {
-			c.reply(c.do(args), 0)
+			c.reply(args, 0)
 			late := bytes.Join(c.arriving, nil)
 			c.arriving = nil
 			c.arrive(late)
@@ -352,14 +352,15 @@ func (c *simConn) counts() bool {
 	return slices.ContainsFunc(c.queued, func(q []string) bool { return strings.EqualFold(q[0], "hincrby") })
 }
 
-func (c *simConn) reply(data string, delay time.Duration) {
+// reply executes a command, and sends its reply after the delay.
+func (c *simConn) reply(args []string, delay time.Duration) {
 	if at := time.Now().Add(delay + c.redis.latency); at.After(c.outAt) {
 		c.outAt = at
 	}
 	if last := len(c.out) - 1; last >= 0 && c.out[last].at.Equal(c.outAt) {
-		c.out[last].data = append(c.out[last].data, data...)
+		c.out[last].data = c.do(args, c.out[last].data)
 	} else {
-		c.out = append(c.out, simReply{c.outAt, []byte(data)})
+		c.out = append(c.out, simReply{c.outAt, c.do(args, nil)})
 	}
 	c.readable.Give()
 }
@@ -470,19 +471,19 @@ func parseCommand(b string) (args []string, rest string) {
 	return args, b[at:]
 }
 
-func bulk(s string) string { return string(appendBulk(nil, s)) }
-
 func appendBulk(out []byte, s string) []byte {
 	out = strconv.AppendInt(append(out, '$'), int64(len(s)), 10)
 	return append(append(append(out, "\r\n"...), s...), "\r\n"...)
 }
 
-// arrayReply begins a reply of n values.
-func arrayReply(n int) []byte {
-	return append(strconv.AppendInt(append(make([]byte, 0, 16+16*n), '*'), int64(n), 10), "\r\n"...)
+// appendArray begins a reply of n values.
+func appendArray(out []byte, n int) []byte {
+	return append(strconv.AppendInt(append(out, '*'), int64(n), 10), "\r\n"...)
 }
 
-func integerReply(n int64) string { return ":" + strconv.FormatInt(n, 10) + "\r\n" }
+func appendInteger(out []byte, n int64) []byte {
+	return append(strconv.AppendInt(append(out, ':'), n, 10), "\r\n"...)
+}
 
 const (
 	okReply   = "+OK\r\n"
@@ -491,8 +492,8 @@ const (
 	wrongType = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
 )
 
-// do executes a command of a connection.
-func (c *simConn) do(args []string) string {
+// do executes a command of a connection, and appends its reply.
+func (c *simConn) do(args []string, out []byte) []byte {
 	r := c.redis
 	name := strings.ToLower(args[0])
 	switch name {
@@ -505,38 +506,38 @@ func (c *simConn) do(args []string) string {
 				c.watched[key] = r.versions[key]
 			}
 		}
-		return okReply
+		return append(out, okReply...)
 	case "unwatch":
 		c.watched = nil
-		return okReply
+		return append(out, okReply...)
 	case "multi":
 		c.multi = true
-		return okReply
+		return append(out, okReply...)
 	case "discard":
 		c.multi, c.queued, c.watched = false, nil, nil
-		return okReply
+		return append(out, okReply...)
 	case "exec":
 		queued, watched := c.queued, c.watched
 		c.multi, c.queued, c.watched = false, nil, nil
 		for key, version := range watched {
 			if r.versions[key] != version {
-				return "*-1\r\n"
+				return append(out, "*-1\r\n"...)
 			}
 		}
 		mark := len(r.undo)
-		out := []byte("*" + strconv.Itoa(len(queued)) + "\r\n")
+		out = appendArray(out, len(queued))
 		for _, q := range queued {
-			out = append(out, r.run(q)...)
+			out = r.run(q, out)
 		}
 		r.committed(mark)
-		return string(out)
+		return out
 	}
 	if c.multi {
 		c.queued = append(c.queued, args)
-		return queuedOne
+		return append(out, queuedOne...)
 	}
 	mark := len(r.undo)
-	out := r.run(args)
+	out = r.run(args, out)
 	r.committed(mark)
 	return out
 }
@@ -547,8 +548,8 @@ func (r *simRedis) committed(mark int) {
 	}
 }
 
-// run executes a command on the data.
-func (r *simRedis) run(args []string) string {
+// run executes a command on the data, and appends its reply.
+func (r *simRedis) run(args []string, out []byte) []byte {
 	var e *simEntry
 	if len(args) > 1 {
 		e = r.get(args[1])
@@ -561,26 +562,27 @@ func (r *simRedis) run(args []string) string {
 	switch name {
 	case "get":
 		if fields != nil {
-			return wrongType
+			return append(out, wrongType...)
 		}
 	case "hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hincrby", "zadd", "zrangebylex":
 		if e != nil && fields == nil {
-			return wrongType
+			return append(out, wrongType...)
 		}
 	}
 	switch name {
 	case "ping":
-		return "+PONG\r\n"
+		return append(out, "+PONG\r\n"...)
 	case "client":
-		return okReply
+		return append(out, okReply...)
 	case "time":
 		now := time.Now()
-		return "*2\r\n" + bulk(strconv.FormatInt(now.Unix(), 10)) + bulk(strconv.Itoa(now.Nanosecond()/1000))
+		out = appendBulk(appendArray(out, 2), strconv.FormatInt(now.Unix(), 10))
+		return appendBulk(out, strconv.Itoa(now.Nanosecond()/1000))
 	case "get":
 		if e == nil {
-			return nilReply
+			return append(out, nilReply...)
 		}
-		return bulk(e.text)
+		return appendBulk(out, e.text)
 	case "exists":
 		n := int64(0)
 		for _, key := range args[1:] {
@@ -588,14 +590,14 @@ func (r *simRedis) run(args []string) string {
 				n++
 			}
 		}
-		return integerReply(n)
+		return appendInteger(out, n)
 	case "mget":
-		out := "*" + strconv.Itoa(len(args)-1) + "\r\n"
+		out = appendArray(out, len(args)-1)
 		for _, key := range args[1:] {
 			if e := r.get(key); e != nil {
-				out += bulk(e.text)
+				out = appendBulk(out, e.text)
 			} else {
-				out += nilReply
+				out = append(out, nilReply...)
 			}
 		}
 		return out
@@ -610,7 +612,7 @@ func (r *simRedis) run(args []string) string {
 			slices.SortFunc(changed.fields, func(a, b simField) int { return strings.Compare(a.name, b.name) })
 			r.put(args[1], changed)
 		}
-		return integerReply(added)
+		return appendInteger(out, added)
 	case "set", "setnx":
 		if len(args) == 5 && strings.EqualFold(args[3], "exat") {
 			at, err := strconv.ParseInt(args[4], 10, 64)
@@ -622,7 +624,7 @@ func (r *simRedis) run(args []string) string {
 			} else {
 				r.put(args[1], &simEntry{text: args[2], expires: at * 1000})
 			}
-			return okReply
+			return append(out, okReply...)
 		}
 		nx := strings.EqualFold(args[0], "setnx") || len(args) == 4 && strings.EqualFold(args[3], "nx")
 		if !nx {
@@ -632,12 +634,12 @@ func (r *simRedis) run(args []string) string {
 			r.put(args[1], &simEntry{text: args[2]})
 		}
 		if strings.EqualFold(args[0], "set") && e != nil {
-			return nilReply
+			return append(out, nilReply...)
 		}
 		if strings.EqualFold(args[0], "set") {
-			return okReply
+			return append(out, okReply...)
 		}
-		return integerReply(int64(map[bool]int{true: 1}[e == nil]))
+		return appendInteger(out, int64(map[bool]int{true: 1}[e == nil]))
 	case "expire":
 		seconds, err := strconv.ParseInt(args[2], 10, 64)
 		if err != nil || e == nil {
@@ -646,7 +648,7 @@ func (r *simRedis) run(args []string) string {
 		changed := *e // the fields are the same
 		changed.expires = simNow() + 1000*seconds
 		r.put(args[1], &changed)
-		return integerReply(1)
+		return appendInteger(out, 1)
 	case "hset":
 		if args[1] == simClaims {
 			r.claims = append(r.claims, args[3])
@@ -658,14 +660,14 @@ func (r *simRedis) run(args []string) string {
 			}
 		}
 		r.put(args[1], changed)
-		return integerReply(added)
+		return appendInteger(out, added)
 	case "hget":
 		if value, ok := e.value(args[2]); ok {
-			return bulk(value)
+			return appendBulk(out, value)
 		}
-		return nilReply
+		return append(out, nilReply...)
 	case "hmget":
-		out := arrayReply(len(args) - 2)
+		out = appendArray(out, len(args)-2)
 		for _, field := range args[2:] {
 			if value, ok := e.value(field); ok {
 				out = appendBulk(out, value)
@@ -673,19 +675,19 @@ func (r *simRedis) run(args []string) string {
 				out = append(out, nilReply...)
 			}
 		}
-		return string(out)
+		return out
 	case "hgetall":
-		out := arrayReply(2 * len(fields))
+		out = appendArray(out, 2*len(fields))
 		for _, f := range fields {
 			out = appendBulk(appendBulk(out, f.name), f.value)
 		}
-		return string(out)
+		return out
 	case "hkeys":
-		out := arrayReply(len(fields))
+		out = appendArray(out, len(fields))
 		for _, f := range fields {
 			out = appendBulk(out, f.name)
 		}
-		return string(out)
+		return out
 	case "hincrby":
 		have := e.number(args[2])
 		by, err := strconv.ParseInt(args[3], 10, 64)
@@ -695,9 +697,9 @@ func (r *simRedis) run(args []string) string {
 		changed := e.copy()
 		changed.set(args[2], strconv.FormatInt(have+by, 10))
 		r.put(args[1], changed)
-		return integerReply(have + by)
+		return appendInteger(out, have+by)
 	case "zrangebylex": // [min or (min, (max, LIMIT 0 n
-		var found []string
+		var found []simField
 		most, err := strconv.Atoi(args[6])
 		if err != nil {
 			panic(err)
@@ -705,25 +707,29 @@ func (r *simRedis) run(args []string) string {
 		for _, f := range fields {
 			above := f.name > args[2][1:] || f.name == args[2][1:] && args[2][0] == '['
 			if above && f.name < args[3][1:] && len(found) < most {
-				found = append(found, bulk(f.name))
+				found = append(found, f)
 			}
 		}
-		return "*" + strconv.Itoa(len(found)) + "\r\n" + strings.Join(found, "")
+		out = appendArray(out, len(found))
+		for _, f := range found {
+			out = appendBulk(out, f.name)
+		}
+		return out
 	case "persist":
 		if e == nil || e.expires == 0 {
-			return integerReply(0)
+			return appendInteger(out, 0)
 		}
 		changed := *e // the fields are the same
 		changed.expires = 0
 		r.put(args[1], &changed)
-		return integerReply(1)
+		return appendInteger(out, 1)
 	case "expireat":
 		at, err := strconv.ParseInt(args[2], 10, 64)
 		switch {
 		case err != nil:
 			panic(err)
 		case e == nil:
-			return integerReply(0)
+			return appendInteger(out, 0)
 		case at*1000 <= simNow():
 			r.put(args[1], nil)
 		default:
@@ -731,9 +737,9 @@ func (r *simRedis) run(args []string) string {
 			changed.expires = at * 1000
 			r.put(args[1], &changed)
 		}
-		return integerReply(1)
+		return appendInteger(out, 1)
 	}
-	return "-ERR unknown command '" + args[0] + "'\r\n"
+	return append(out, "-ERR unknown command '"+args[0]+"'\r\n"...)
 }
 
 // copy is an entry to be changed and put.
