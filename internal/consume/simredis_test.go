@@ -79,7 +79,7 @@ func newSimRedis() *simRedis {
 
 // client is a production client that dials the model on behalf of a process.
 func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
-	options.Protocol, options.DisableIdentity = 2, true
+	options.Protocol, options.DisableIdentity, options.ClientName = 2, true, "" // a name takes a round trip more
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.ReadBufferSize, options.WriteBufferSize = 1<<10, 4<<10 // made anew for every schedule
 	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 1<<10, 4<<10
@@ -91,7 +91,7 @@ func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 		if r.away || p.dead.Load() {
 			return nil, errors.New("simulated: connection refused")
 		}
-		c := &simConn{redis: r, process: p, readable: wake.New()}
+		c := &simConn{redis: r, process: p, readable: wake.New(), wakes: time.NewTimer(0)}
 		r.conns[c] = true
 		return c, nil
 	}
@@ -218,7 +218,8 @@ type simConn struct {
 	multi    bool
 	queued   [][]string
 	watched  map[string]uint64
-	readable wake.Signal
+	readable wake.Signal // something has happened to the connection
+	wakes    *time.Timer // the reader, when the next reply is there or its patience ends
 }
 
 type simReply struct {
@@ -361,8 +362,16 @@ func (c *simConn) reply(args []string, delay time.Duration) {
 		c.out[last].data = c.do(args, c.out[last].data)
 	} else {
 		c.out = append(c.out, simReply{c.outAt, c.do(args, nil)})
+		c.wakes.Reset(time.Until(earlier(c.deadline, c.out[0].at)))
 	}
-	c.readable.Give()
+}
+
+// earlier is the earlier one of two moments; the first may be zero for never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (c *simConn) Read(b []byte) (int, error) {
@@ -370,7 +379,7 @@ func (c *simConn) Read(b []byte) (int, error) {
 		c.process.wait()
 		c.redis.mu.Lock()
 		now := time.Now()
-		wait := time.Duration(-1)
+		until := c.deadline
 		switch {
 		case c.closed:
 			c.redis.mu.Unlock()
@@ -393,22 +402,16 @@ func (c *simConn) Read(b []byte) (int, error) {
 			c.redis.mu.Unlock()
 			return 0, os.ErrDeadlineExceeded
 		case len(c.out) > 0:
-			wait = c.out[0].at.Sub(now)
+			until = earlier(until, c.out[0].at)
 		}
-		if left := c.deadline.Sub(now); !c.deadline.IsZero() && (wait < 0 || left < wait) {
-			wait = left
+		if c.wakes.Stop(); !until.IsZero() {
+			c.wakes.Reset(until.Sub(now))
 		}
 		c.redis.mu.Unlock()
-		if wait < 0 {
-			<-c.readable
-			continue
-		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-c.readable:
-		case <-timer.C:
+		case <-c.wakes.C:
 		}
-		timer.Stop()
 	}
 }
 
@@ -572,8 +575,8 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 	switch name {
 	case "ping":
 		return append(out, "+PONG\r\n"...)
-	case "client":
-		return append(out, okReply...)
+	case "hello":
+		return appendArray(out, 0)
 	case "time":
 		now := time.Now()
 		out = appendBulk(appendArray(out, 2), strconv.FormatInt(now.Unix(), 10))
