@@ -319,6 +319,7 @@ func (w *simWorld) close() {
 	w.running.Wait()
 	w.asker.Close()
 	time.Sleep(20 * time.Second) // what waits for a moment that has become meaningless
+	close(w.redis.closed)
 }
 
 // apply lets one event happen.

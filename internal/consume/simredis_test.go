@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -22,7 +23,7 @@ import (
 
 // simRedis is a model of one Redis server: the commands that the program uses,
 // WATCH, expiry by the virtual clock, and a history that it can fall back in.
-// Requests are executed where they are written, so a round trip starts no goroutine.
+// Requests are executed where they are written, or by serve, so a round trip starts no goroutine.
 type simRedis struct {
 	mu       sync.Mutex
 	keys     map[string]*simEntry
@@ -33,6 +34,9 @@ type simRedis struct {
 	claims   []string // all that were ever written
 	conns    map[*simConn]bool
 	latency  time.Duration // of a request and of its reply, each
+	arrivals []simArrival  // by moment
+	arrival  *time.Timer   // the next one
+	closed   chan struct{}
 
 	// Faults.
 	away      bool
@@ -71,9 +75,49 @@ type simExecFault struct {
 }
 
 func newSimRedis() *simRedis {
-	return &simRedis{
+	r := &simRedis{
+		arrival: time.NewTimer(0), closed: make(chan struct{}),
 		keys: map[string]*simEntry{}, versions: map[string]uint64{}, conns: map[*simConn]bool{},
 		lookFault: map[*simProcess]simLookFault{}, execFault: map[*simProcess]simExecFault{},
+	}
+	go r.serve()
+	return r
+}
+
+// simArrival is when a request arrives that is on its way.
+type simArrival struct {
+	at   time.Time
+	conn *simConn
+}
+
+func (r *simRedis) expect(a simArrival) {
+	i := len(r.arrivals)
+	for i > 0 && (a.at.Before(r.arrivals[i-1].at) || a.at.Equal(r.arrivals[i-1].at) && rand.IntN(2) == 0) {
+		i--
+	}
+	if r.arrivals = slices.Insert(r.arrivals, i, a); i == 0 {
+		r.arrival.Reset(time.Until(a.at))
+	}
+}
+
+// serve lets requests arrive when it is time.
+func (r *simRedis) serve() {
+	for {
+		select {
+		case <-r.closed:
+			return
+		case <-r.arrival.C:
+		}
+		r.mu.Lock()
+		for len(r.arrivals) > 0 && !r.arrivals[0].at.After(time.Now()) {
+			c := r.arrivals[0].conn
+			r.arrivals = r.arrivals[1:]
+			c.next()
+		}
+		if len(r.arrivals) > 0 {
+			r.arrival.Reset(time.Until(r.arrivals[0].at))
+		}
+		r.mu.Unlock()
 	}
 }
 
@@ -256,14 +300,12 @@ func (c *simConn) Write(b []byte) (int, error) {
 	if at := time.Now().Add(delay); at.After(c.arrives) {
 		c.arrives = at
 	}
-	time.AfterFunc(time.Until(c.arrives), c.next)
+	r.expect(simArrival{c.arrives, c})
 	return len(b), nil
 }
 
-// next lets the oldest request arrive.
+// next lets the oldest request arrive. The caller holds redis.mu.
 func (c *simConn) next() {
-	c.redis.mu.Lock()
-	defer c.redis.mu.Unlock()
 	if len(c.arriving) > 0 && !c.blocked {
 		b := c.arriving[0]
 		c.arriving = c.arriving[1:]
