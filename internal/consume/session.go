@@ -191,18 +191,22 @@ func (s *session) idle() bool {
 func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var begun atomic.Int64
-	for range min(shards, atOnce) { // goroutines: a new one for each shard would spend its time growing its stack
-		group.Go(func() error {
-			for {
-				shard := int(begun.Add(1)) - 1
-				if shard >= shards {
-					return nil
-				}
-				if err := do(ctx, shard); err != nil {
-					return err
-				}
+	work := func() error {
+		for {
+			shard := int(begun.Add(1)) - 1
+			if shard >= shards {
+				return nil
 			}
-		})
+			if err := do(ctx, shard); err != nil {
+				return err
+			}
+		}
+	}
+	for range min(shards, atOnce) - 1 { // a goroutine for each shard would spend its time growing its stack
+		group.Go(work)
+	}
+	if err := work(); err != nil {
+		group.Go(func() error { return err })
 	}
 	return group.Wait()
 }
