@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -189,9 +190,23 @@ func (s *session) idle() bool {
 // error, which cancels the others.
 func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for shard := range shards {
-		group.Go(func() error { return do(ctx, shard) })
+	var begun atomic.Int64
+	work := func() error {
+		for {
+			shard := int(begun.Add(1)) - 1
+			if shard >= shards {
+				return nil
+			}
+			if err := do(ctx, shard); err != nil {
+				return err
+			}
+		}
+	}
+	for range min(shards, atOnce) - 1 { // a goroutine for each shard would spend its time growing its stack
+		group.Go(work)
+	}
+	if err := work(); err != nil {
+		group.Go(func() error { return err })
 	}
 	return group.Wait()
 }

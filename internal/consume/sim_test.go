@@ -103,8 +103,10 @@ type simWorld struct {
 	rules     int                    // the file, of simRules
 	meanings  map[string]*simMeaning // by key
 	checked   simState               // by the last check
-	expires   int64                  // the first key that the last check has seen, Unix milliseconds
-	mostAlive []int64                // by tier, see mostAliveOf
+	alive     map[simHashes]int64    // of one check, like segments
+	segments  map[simSegment]int64
+	expires   int64   // the first key that the last check has seen, Unix milliseconds
+	mostAlive []int64 // by tier, see mostAliveOf
 
 	forgotten bool // Redis has forgotten commits, or never knew a stream that is gone
 
@@ -163,7 +165,7 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	if p.epochCells > 0 {
 		tiers = tiers.Cut(p.epochCells)
 	}
-	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}}
+	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}, alive: map[simHashes]int64{}, segments: map[simSegment]int64{}}
 	w.redis.latency, w.stream.clustered = p.latency, p.clustered
 	w.settings = Settings{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxAhead: p.maxAhead, MaxHits: 100}
 	w.settings.layout = window.Layout{Tiers: tiers, Shards: p.shards}
@@ -248,8 +250,12 @@ func (w *simWorld) run() string {
 		if problem := w.check(false); problem != "" {
 			return "after healing: " + problem
 		}
-		if w.asOf() > healed && w.renewed(healed) {
+		claimed := w.asOf() > healed
+		if claimed && w.renewed(healed) {
 			break
+		}
+		if claimed && w.plan.hurried {
+			w.redis.loseClaims() // then the cursors move at once, not within renewEvery
 		}
 		if time.Now().After(deadline) {
 			return fmt.Sprintf("as_of has not passed the end of the faults two minutes later: %v, cursors renewed %v", w.asOfs(), w.renewed(healed))
@@ -313,6 +319,7 @@ func (w *simWorld) close() {
 	w.running.Wait()
 	w.asker.Close()
 	time.Sleep(20 * time.Second) // what waits for a moment that has become meaningless
+	close(w.redis.closed)
 }
 
 // apply lets one event happen.
@@ -452,7 +459,7 @@ type simHit struct {
 	at, n   int64
 	cells   []simCell
 	shared  bool
-	others  []simHit // the same hit under the other names that its message's subject can give it
+	names   []simHit // the same hit under each name that its message's subject can give it; nil if it names its counter
 }
 
 type simCell struct {
@@ -508,7 +515,7 @@ func (w *simWorld) publish(form int) {
 			names = append(names, w.placed(hit, stored/1e6))
 		}
 		hit = names[0]
-		hit.others = names[1:]
+		hit.names = names
 		m.hits = append(m.hits, hit)
 	}
 	m.data = []byte("[" + strings.Join(items, ",") + "]")

@@ -25,8 +25,8 @@ func (w *simWorld) asOfs() []int64 {
 
 func (w *simWorld) asOfsLocked() (out []int64) {
 	claim := w.redis.claim()
-	for _, c := range w.cursors() {
-		out = append(out, claim.Renew(c).AsOf)
+	for shard := range w.plan.shards {
+		out = append(out, claim.Renew(w.cursor(shard)).AsOf)
 	}
 	return out
 }
@@ -35,17 +35,18 @@ func (w *simWorld) asOfsLocked() (out []int64) {
 func (w *simWorld) renewed(since int64) bool {
 	w.redis.mu.Lock()
 	defer w.redis.mu.Unlock()
-	return !slices.ContainsFunc(w.cursors(), func(c window.Cursor) bool { return c.AsOf <= since })
+	for shard := range w.plan.shards {
+		if w.cursor(shard).AsOf <= since {
+			return false
+		}
+	}
+	return true
 }
 
-// cursors are what Redis has of each shard's cursor. The caller holds its lock.
-func (w *simWorld) cursors() []window.Cursor {
-	out := make([]window.Cursor, w.plan.shards)
-	for shard := range out {
-		e := w.redis.get(simNamespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + simName)
-		out[shard] = window.Cursor{Created: e.number("created"), Seq: uint64(e.number("seq")), Stored: e.number("stored"), AsOf: e.number("as_of")}
-	}
-	return out
+// cursor is what Redis has of a shard's cursor. The caller holds its lock.
+func (w *simWorld) cursor(shard int) window.Cursor {
+	e := w.redis.get(simNamespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + simName)
+	return window.Cursor{Created: e.number("created"), Seq: uint64(e.number("seq")), Stored: e.number("stored"), AsOf: e.number("as_of")}
 }
 
 type simBounds struct{ lower, upper int64 }
@@ -78,7 +79,7 @@ func (w *simWorld) check(all bool) string {
 			return problem
 		}
 		for _, h := range m.hits {
-			if h.others != nil {
+			if h.names != nil {
 				if problem := w.checkNames(m, h, now, all, asOf); problem != "" {
 					return problem
 				}
@@ -123,24 +124,25 @@ func (w *simWorld) check(all bool) string {
 // checkNames: a hit that its message's subject names is counted under one of the names
 // that the subject can give, in all tiers.
 func (w *simWorld) checkNames(m *simMessage, h simHit, now int64, all bool, asOf []int64) string {
-	names := append([]simHit{h}, h.others...)
-	due, counted := m.fate == simHeld, map[string]bool{}
-	for _, name := range names {
-		due = due && (all || m.stored/1e6 < asOf[name.shard])
+	due, counted, several := m.fate == simHeld, "", false
+	for i := range h.names {
+		due = due && (all || m.stored/1e6 < asOf[h.names[i].shard])
 	}
 	for tier := range h.cells {
 		sum, alive := int64(0), true
-		for _, name := range names {
-			if alive = alive && w.holds(tier, name, now); !alive {
+		for i := range h.names {
+			name := &h.names[i]
+			if alive = alive && w.holds(tier, *name, now); !alive {
 				break // past its deadline
 			}
 			if n := w.count(name.cells[tier]); n > 0 {
 				sum += n
-				counted[name.counter] = true
+				several = several || counted != "" && counted != name.counter
+				counted = name.counter
 			}
 		}
-		if alive && sum != h.n && (sum != 0 || due) || len(counted) > 1 {
-			return fmt.Sprintf("%s: the hit that its subject names is counted %d times as %v in tier %d, want %d (all %v, fate %d)",
+		if alive && sum != h.n && (sum != 0 || due) || several {
+			return fmt.Sprintf("%s: the hit that its subject names is counted %d times, lastly as %q, in tier %d, want %d (all %v, fate %d)",
 				m, sum, counted, tier, h.n, all, m.fate)
 		}
 	}
@@ -155,7 +157,9 @@ func (w *simWorld) count(c simCell) int64 {
 // end, whoever took the stream for ended; a counter has no more hashes in a tier than may be alive, its name
 // is listed, and the summaries say of it what its hashes do.
 func (w *simWorld) checkKeys(all bool) string {
-	alive, segments := make(map[simHashes]int64, len(w.redis.keys)), map[simSegment]int64{}
+	alive, segments := w.alive, w.segments
+	clear(alive)
+	clear(segments)
 	coarsest := len(w.settings.layout.Tiers) - 1
 	w.expires = math.MaxInt64
 	for key := range w.redis.keys {
@@ -411,7 +415,7 @@ func (w *simWorld) checkRejects(all bool) string {
 	for _, m := range w.messages {
 		due := m.fate == simHeld && all
 		for _, k := range m.bad {
-			if have := w.stream.rejected["body "+m.items[k]]; have > 1 || have == 0 && due {
+			if have := w.stream.bodies[m.items[k]]; have > 1 || have == 0 && due {
 				return fmt.Sprintf("%s: the reject %s is stored %d times", m, m.items[k], have)
 			}
 		}
@@ -433,7 +437,7 @@ func (w *simWorld) ask(healed int64) string {
 			if m.foreign && m.id < w.unadmitted {
 				continue // counted into a foreign key, and a crash came before the loss was admitted
 			}
-			if m.fate != simDiscarded || h.shared || h.others != nil || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 {
+			if m.fate != simDiscarded || h.shared || h.names != nil || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 {
 				continue
 			}
 			hits = append(hits, h)

@@ -1,7 +1,8 @@
 package consume
 
 import (
-	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"tallyroll/internal/window"
@@ -11,10 +12,15 @@ import (
 const simClaims = simNamespace + ":idle"
 
 // claim is the claim about the stream. The caller holds the lock.
-func (r *simRedis) claim() (c window.Claim) {
+func (r *simRedis) claim() window.Claim {
 	text, _ := r.get(simClaims).value(simName)
-	_, _ = fmt.Sscanf(text, "%d %d %d %d", &c.Created, &c.Seq, &c.Stored, &c.AsOf)
-	return c
+	var n [4]int64
+	for i := range n {
+		number, rest, _ := strings.Cut(text, " ")
+		n[i], _ = strconv.ParseInt(number, 10, 64)
+		text = rest
+	}
+	return window.Claim{Created: n[0], Seq: uint64(n[1]), Stored: n[2], AsOf: n[3]}
 }
 
 // change is a change of one key.

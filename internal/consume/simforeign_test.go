@@ -54,7 +54,7 @@ func (w *simWorld) foreign(e simEvent) {
 		w.redis.mu.Lock()
 		defer w.redis.mu.Unlock()
 		for _, h := range m.hits {
-			if h.shared || h.others != nil || len(h.cells) == 0 {
+			if h.shared || h.names != nil || len(h.cells) == 0 {
 				continue
 			}
 			c := h.cells[e.n%len(h.cells)]

@@ -23,6 +23,7 @@ type simPlan struct {
 	rules       int  // the file of rules, of simRules
 	clustered   bool // the stream's server is one of a cluster
 	events      []simEvent
+	hurried     bool // the stream is not left at rest for long in the end
 }
 
 // simEvent is one line of a schedule. What worker, n and d mean depends on the kind.
@@ -115,13 +116,14 @@ func drawPlan(t *rapid.T) simPlan {
 		rules:       rapid.IntRange(0, len(simRules)-1).Draw(t, "rules"),
 		clustered:   rapid.Bool().Draw(t, "clustered"),
 		events:      rapid.SliceOfN(drawEvent(drawKinds(t)), 5, 40).Draw(t, "events"),
+		hurried:     rapid.IntRange(0, 7).Draw(t, "hurried") > 0,
 	}
 }
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v\n",
-		p.tiers, p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered)
+	fmt.Fprintf(&b, "tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, hurried %v\n",
+		p.tiers, p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.hurried)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after

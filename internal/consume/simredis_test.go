@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -22,7 +23,7 @@ import (
 
 // simRedis is a model of one Redis server: the commands that the program uses,
 // WATCH, expiry by the virtual clock, and a history that it can fall back in.
-// Requests are executed where they are written, so a round trip starts no goroutine.
+// Requests are executed where they are written, or by serve, so a round trip starts no goroutine.
 type simRedis struct {
 	mu       sync.Mutex
 	keys     map[string]*simEntry
@@ -33,6 +34,9 @@ type simRedis struct {
 	claims   []string // all that were ever written
 	conns    map[*simConn]bool
 	latency  time.Duration // of a request and of its reply, each
+	arrivals []simArrival  // by moment
+	arrival  *time.Timer   // the next one
+	closed   chan struct{}
 
 	// Faults.
 	away      bool
@@ -71,18 +75,58 @@ type simExecFault struct {
 }
 
 func newSimRedis() *simRedis {
-	return &simRedis{
+	r := &simRedis{
+		arrival: time.NewTimer(0), closed: make(chan struct{}),
 		keys: map[string]*simEntry{}, versions: map[string]uint64{}, conns: map[*simConn]bool{},
 		lookFault: map[*simProcess]simLookFault{}, execFault: map[*simProcess]simExecFault{},
+	}
+	go r.serve()
+	return r
+}
+
+// simArrival is when a request arrives that is on its way.
+type simArrival struct {
+	at   time.Time
+	conn *simConn
+}
+
+func (r *simRedis) expect(a simArrival) {
+	i := len(r.arrivals)
+	for i > 0 && (a.at.Before(r.arrivals[i-1].at) || a.at.Equal(r.arrivals[i-1].at) && rand.IntN(2) == 0) {
+		i--
+	}
+	if r.arrivals = slices.Insert(r.arrivals, i, a); i == 0 {
+		r.arrival.Reset(time.Until(a.at))
+	}
+}
+
+// serve lets requests arrive when it is time.
+func (r *simRedis) serve() {
+	for {
+		select {
+		case <-r.closed:
+			return
+		case <-r.arrival.C:
+		}
+		r.mu.Lock()
+		for len(r.arrivals) > 0 && !r.arrivals[0].at.After(time.Now()) {
+			c := r.arrivals[0].conn
+			r.arrivals = r.arrivals[1:]
+			c.next()
+		}
+		if len(r.arrivals) > 0 {
+			r.arrival.Reset(time.Until(r.arrivals[0].at))
+		}
+		r.mu.Unlock()
 	}
 }
 
 // client is a production client that dials the model on behalf of a process.
 func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
-	options.Protocol, options.DisableIdentity = 2, true
+	options.Protocol, options.DisableIdentity, options.ClientName = 2, true, "" // a name takes a round trip more
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	options.ReadBufferSize, options.WriteBufferSize = 4<<10, 4<<10 // made anew for every schedule
-	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 4<<10, 4<<10
+	options.ReadBufferSize, options.WriteBufferSize = 1<<10, 4<<10 // made anew for every schedule
+	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 1<<10, 4<<10
 	options.DialerRetries = 1 // each waits 100 ms
 	options.Dialer = func(_ context.Context, _, _ string) (net.Conn, error) {
 		p.wait()
@@ -91,7 +135,7 @@ func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 		if r.away || p.dead.Load() {
 			return nil, errors.New("simulated: connection refused")
 		}
-		c := &simConn{redis: r, process: p, readable: wake.New()}
+		c := &simConn{redis: r, process: p, readable: wake.New(), wakes: time.NewTimer(0)}
 		r.conns[c] = true
 		return c, nil
 	}
@@ -206,7 +250,7 @@ type simConn struct {
 	process *simProcess
 
 	// Under redis.mu.
-	in       []byte    // written, of a command that is not complete yet
+	in       string    // written, of a command that is not complete yet
 	arriving [][]byte  // on the way to the server
 	arrives  time.Time // when the last of them does
 	blocked  bool      // the server has not got beyond a late request
@@ -218,7 +262,8 @@ type simConn struct {
 	multi    bool
 	queued   [][]string
 	watched  map[string]uint64
-	readable wake.Signal
+	readable wake.Signal // something has happened to the connection
+	wakes    *time.Timer // the reader, when the next reply is there or its patience ends
 }
 
 type simReply struct {
@@ -227,7 +272,7 @@ type simReply struct {
 }
 
 func (c *simConn) cut() {
-	c.broken, c.arriving, c.in = true, nil, nil
+	c.broken, c.arriving, c.in = true, nil, ""
 	delete(c.redis.conns, c)
 	c.readable.Give()
 }
@@ -255,14 +300,12 @@ func (c *simConn) Write(b []byte) (int, error) {
 	if at := time.Now().Add(delay); at.After(c.arrives) {
 		c.arrives = at
 	}
-	time.AfterFunc(time.Until(c.arrives), c.next)
+	r.expect(simArrival{c.arrives, c})
 	return len(b), nil
 }
 
-// next lets the oldest request arrive.
+// next lets the oldest request arrive. The caller holds redis.mu.
 func (c *simConn) next() {
-	c.redis.mu.Lock()
-	defer c.redis.mu.Unlock()
 	if len(c.arriving) > 0 && !c.blocked {
 		b := c.arriving[0]
 		c.arriving = c.arriving[1:]
@@ -271,19 +314,17 @@ func (c *simConn) next() {
 }
 
 func (c *simConn) arrive(b []byte) {
-	if len(c.in) > 0 {
-		b = append(c.in, b...)
-	}
+	text := c.in + string(b) // the arguments are parts of it
 	for !c.broken && !c.blocked {
-		args, rest := parseCommand(b)
+		args, rest := parseCommand(text)
 		if args == nil {
 			break
 		}
-		b = rest
+		text = rest
 		c.command(args)
 	}
-	if c.in = nil; !c.broken && len(b) > 0 {
-		c.in = bytes.Clone(b)
+	if c.in = ""; !c.broken {
+		c.in = text
 	}
 }
 
@@ -315,15 +356,15 @@ func (c *simConn) command(args []string) {
 			c.hold(args, fault.delay)
 			return
 		case fault.kind == "late reply":
-			c.reply(c.do(args), fault.delay)
+			c.reply(args, fault.delay)
 			return
 		default: // lost reply
-			c.do(args)
+			c.do(args, nil)
 			c.cut()
 			return
 		}
 	}
-	c.reply(c.do(args), 0)
+	c.reply(args, 0)
 }
 
 // hold lets a command and what follows it on the connection wait.
@@ -333,7 +374,7 @@ func (c *simConn) hold(args []string, delay time.Duration) {
 		c.redis.mu.Lock()
 		defer c.redis.mu.Unlock()
 		if c.blocked = false; !c.broken {
-			c.reply(c.do(args), 0)
+			c.reply(args, 0)
 			late := bytes.Join(c.arriving, nil)
 			c.arriving = nil
 			c.arrive(late)
@@ -346,7 +387,7 @@ func (c *simConn) looks(args []string) bool {
 	if c.multi || strings.EqualFold(args[0], "multi") {
 		return false
 	}
-	return strings.Contains(args[len(args)-1], "}:top:") || bytes.Contains(c.in, []byte("}:top:"))
+	return strings.Contains(args[len(args)-1], "}:top:") || strings.Contains(c.in, "}:top:")
 }
 
 // counts reports whether the transaction adds hits.
@@ -354,16 +395,25 @@ func (c *simConn) counts() bool {
 	return slices.ContainsFunc(c.queued, func(q []string) bool { return strings.EqualFold(q[0], "hincrby") })
 }
 
-func (c *simConn) reply(data string, delay time.Duration) {
+// reply executes a command, and sends its reply after the delay.
+func (c *simConn) reply(args []string, delay time.Duration) {
 	if at := time.Now().Add(delay + c.redis.latency); at.After(c.outAt) {
 		c.outAt = at
 	}
 	if last := len(c.out) - 1; last >= 0 && c.out[last].at.Equal(c.outAt) {
-		c.out[last].data = append(c.out[last].data, data...)
+		c.out[last].data = c.do(args, c.out[last].data)
 	} else {
-		c.out = append(c.out, simReply{c.outAt, []byte(data)})
+		c.out = append(c.out, simReply{c.outAt, c.do(args, nil)})
+		c.wakes.Reset(time.Until(earlier(c.deadline, c.out[0].at)))
 	}
-	c.readable.Give()
+}
+
+// earlier is the earlier one of two moments; the first may be zero for never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (c *simConn) Read(b []byte) (int, error) {
@@ -371,7 +421,7 @@ func (c *simConn) Read(b []byte) (int, error) {
 		c.process.wait()
 		c.redis.mu.Lock()
 		now := time.Now()
-		wait := time.Duration(-1)
+		until := c.deadline
 		switch {
 		case c.closed:
 			c.redis.mu.Unlock()
@@ -394,22 +444,16 @@ func (c *simConn) Read(b []byte) (int, error) {
 			c.redis.mu.Unlock()
 			return 0, os.ErrDeadlineExceeded
 		case len(c.out) > 0:
-			wait = c.out[0].at.Sub(now)
+			until = earlier(until, c.out[0].at)
 		}
-		if left := c.deadline.Sub(now); !c.deadline.IsZero() && (wait < 0 || left < wait) {
-			wait = left
+		if c.wakes.Stop(); !until.IsZero() {
+			c.wakes.Reset(until.Sub(now))
 		}
 		c.redis.mu.Unlock()
-		if wait < 0 {
-			<-c.readable
-			continue
-		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-c.readable:
-		case <-timer.C:
+		case <-c.wakes.C:
 		}
-		timer.Stop()
 	}
 }
 
@@ -439,7 +483,7 @@ func (c *simConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
 func (c *simConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 
 // parseCommand takes one command off; nil where it is not complete.
-func parseCommand(b []byte) (args []string, rest []byte) {
+func parseCommand(b string) (args []string, rest string) {
 	at := 0
 	number := func(kind byte) (n int, ok bool) {
 		if at >= len(b) {
@@ -459,32 +503,32 @@ func parseCommand(b []byte) (args []string, rest []byte) {
 	}
 	count, ok := number('*')
 	if !ok {
-		return nil, nil
+		return nil, ""
 	}
 	args = make([]string, count)
 	for i := range args {
 		size, ok := number('$')
 		if !ok || len(b) < at+size+2 {
-			return nil, nil
+			return nil, ""
 		}
-		args[i], at = string(b[at:at+size]), at+size+2
+		args[i], at = b[at:at+size], at+size+2
 	}
 	return args, b[at:]
 }
-
-func bulk(s string) string { return string(appendBulk(nil, s)) }
 
 func appendBulk(out []byte, s string) []byte {
 	out = strconv.AppendInt(append(out, '$'), int64(len(s)), 10)
 	return append(append(append(out, "\r\n"...), s...), "\r\n"...)
 }
 
-// arrayReply begins a reply of n values.
-func arrayReply(n int) []byte {
-	return append(strconv.AppendInt(append(make([]byte, 0, 16+16*n), '*'), int64(n), 10), "\r\n"...)
+// appendArray begins a reply of n values.
+func appendArray(out []byte, n int) []byte {
+	return append(strconv.AppendInt(append(out, '*'), int64(n), 10), "\r\n"...)
 }
 
-func integerReply(n int64) string { return ":" + strconv.FormatInt(n, 10) + "\r\n" }
+func appendInteger(out []byte, n int64) []byte {
+	return append(strconv.AppendInt(append(out, ':'), n, 10), "\r\n"...)
+}
 
 const (
 	okReply   = "+OK\r\n"
@@ -493,8 +537,8 @@ const (
 	wrongType = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
 )
 
-// do executes a command of a connection.
-func (c *simConn) do(args []string) string {
+// do executes a command of a connection, and appends its reply.
+func (c *simConn) do(args []string, out []byte) []byte {
 	r := c.redis
 	name := strings.ToLower(args[0])
 	switch name {
@@ -507,38 +551,38 @@ func (c *simConn) do(args []string) string {
 				c.watched[key] = r.versions[key]
 			}
 		}
-		return okReply
+		return append(out, okReply...)
 	case "unwatch":
 		c.watched = nil
-		return okReply
+		return append(out, okReply...)
 	case "multi":
 		c.multi = true
-		return okReply
+		return append(out, okReply...)
 	case "discard":
 		c.multi, c.queued, c.watched = false, nil, nil
-		return okReply
+		return append(out, okReply...)
 	case "exec":
 		queued, watched := c.queued, c.watched
 		c.multi, c.queued, c.watched = false, nil, nil
 		for key, version := range watched {
 			if r.versions[key] != version {
-				return "*-1\r\n"
+				return append(out, "*-1\r\n"...)
 			}
 		}
 		mark := len(r.undo)
-		out := []byte("*" + strconv.Itoa(len(queued)) + "\r\n")
+		out = appendArray(out, len(queued))
 		for _, q := range queued {
-			out = append(out, r.run(q)...)
+			out = r.run(q, out)
 		}
 		r.committed(mark)
-		return string(out)
+		return out
 	}
 	if c.multi {
 		c.queued = append(c.queued, args)
-		return queuedOne
+		return append(out, queuedOne...)
 	}
 	mark := len(r.undo)
-	out := r.run(args)
+	out = r.run(args, out)
 	r.committed(mark)
 	return out
 }
@@ -549,8 +593,8 @@ func (r *simRedis) committed(mark int) {
 	}
 }
 
-// run executes a command on the data.
-func (r *simRedis) run(args []string) string {
+// run executes a command on the data, and appends its reply.
+func (r *simRedis) run(args []string, out []byte) []byte {
 	var e *simEntry
 	if len(args) > 1 {
 		e = r.get(args[1])
@@ -563,26 +607,27 @@ func (r *simRedis) run(args []string) string {
 	switch name {
 	case "get":
 		if fields != nil {
-			return wrongType
+			return append(out, wrongType...)
 		}
 	case "hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hincrby", "zadd", "zrangebylex":
 		if e != nil && fields == nil {
-			return wrongType
+			return append(out, wrongType...)
 		}
 	}
 	switch name {
 	case "ping":
-		return "+PONG\r\n"
-	case "client":
-		return okReply
+		return append(out, "+PONG\r\n"...)
+	case "hello":
+		return appendArray(out, 0)
 	case "time":
 		now := time.Now()
-		return "*2\r\n" + bulk(strconv.FormatInt(now.Unix(), 10)) + bulk(strconv.Itoa(now.Nanosecond()/1000))
+		out = appendBulk(appendArray(out, 2), strconv.FormatInt(now.Unix(), 10))
+		return appendBulk(out, strconv.Itoa(now.Nanosecond()/1000))
 	case "get":
 		if e == nil {
-			return nilReply
+			return append(out, nilReply...)
 		}
-		return bulk(e.text)
+		return appendBulk(out, e.text)
 	case "exists":
 		n := int64(0)
 		for _, key := range args[1:] {
@@ -590,14 +635,14 @@ func (r *simRedis) run(args []string) string {
 				n++
 			}
 		}
-		return integerReply(n)
+		return appendInteger(out, n)
 	case "mget":
-		out := "*" + strconv.Itoa(len(args)-1) + "\r\n"
+		out = appendArray(out, len(args)-1)
 		for _, key := range args[1:] {
 			if e := r.get(key); e != nil {
-				out += bulk(e.text)
+				out = appendBulk(out, e.text)
 			} else {
-				out += nilReply
+				out = append(out, nilReply...)
 			}
 		}
 		return out
@@ -612,7 +657,7 @@ func (r *simRedis) run(args []string) string {
 			slices.SortFunc(changed.fields, func(a, b simField) int { return strings.Compare(a.name, b.name) })
 			r.put(args[1], changed)
 		}
-		return integerReply(added)
+		return appendInteger(out, added)
 	case "set", "setnx":
 		if len(args) == 5 && strings.EqualFold(args[3], "exat") {
 			at, err := strconv.ParseInt(args[4], 10, 64)
@@ -624,7 +669,7 @@ func (r *simRedis) run(args []string) string {
 			} else {
 				r.put(args[1], &simEntry{text: args[2], expires: at * 1000})
 			}
-			return okReply
+			return append(out, okReply...)
 		}
 		nx := strings.EqualFold(args[0], "setnx") || len(args) == 4 && strings.EqualFold(args[3], "nx")
 		if !nx {
@@ -634,12 +679,12 @@ func (r *simRedis) run(args []string) string {
 			r.put(args[1], &simEntry{text: args[2]})
 		}
 		if strings.EqualFold(args[0], "set") && e != nil {
-			return nilReply
+			return append(out, nilReply...)
 		}
 		if strings.EqualFold(args[0], "set") {
-			return okReply
+			return append(out, okReply...)
 		}
-		return integerReply(int64(map[bool]int{true: 1}[e == nil]))
+		return appendInteger(out, int64(map[bool]int{true: 1}[e == nil]))
 	case "expire":
 		seconds, err := strconv.ParseInt(args[2], 10, 64)
 		if err != nil || e == nil {
@@ -648,7 +693,7 @@ func (r *simRedis) run(args []string) string {
 		changed := *e // the fields are the same
 		changed.expires = simNow() + 1000*seconds
 		r.put(args[1], &changed)
-		return integerReply(1)
+		return appendInteger(out, 1)
 	case "hset":
 		if args[1] == simClaims {
 			r.claims = append(r.claims, args[3])
@@ -660,14 +705,14 @@ func (r *simRedis) run(args []string) string {
 			}
 		}
 		r.put(args[1], changed)
-		return integerReply(added)
+		return appendInteger(out, added)
 	case "hget":
 		if value, ok := e.value(args[2]); ok {
-			return bulk(value)
+			return appendBulk(out, value)
 		}
-		return nilReply
+		return append(out, nilReply...)
 	case "hmget":
-		out := arrayReply(len(args) - 2)
+		out = appendArray(out, len(args)-2)
 		for _, field := range args[2:] {
 			if value, ok := e.value(field); ok {
 				out = appendBulk(out, value)
@@ -675,19 +720,19 @@ func (r *simRedis) run(args []string) string {
 				out = append(out, nilReply...)
 			}
 		}
-		return string(out)
+		return out
 	case "hgetall":
-		out := arrayReply(2 * len(fields))
+		out = appendArray(out, 2*len(fields))
 		for _, f := range fields {
 			out = appendBulk(appendBulk(out, f.name), f.value)
 		}
-		return string(out)
+		return out
 	case "hkeys":
-		out := arrayReply(len(fields))
+		out = appendArray(out, len(fields))
 		for _, f := range fields {
 			out = appendBulk(out, f.name)
 		}
-		return string(out)
+		return out
 	case "hincrby":
 		have := e.number(args[2])
 		by, err := strconv.ParseInt(args[3], 10, 64)
@@ -697,9 +742,9 @@ func (r *simRedis) run(args []string) string {
 		changed := e.copy()
 		changed.set(args[2], strconv.FormatInt(have+by, 10))
 		r.put(args[1], changed)
-		return integerReply(have + by)
+		return appendInteger(out, have+by)
 	case "zrangebylex": // [min or (min, (max, LIMIT 0 n
-		var found []string
+		var found []simField
 		most, err := strconv.Atoi(args[6])
 		if err != nil {
 			panic(err)
@@ -707,25 +752,29 @@ func (r *simRedis) run(args []string) string {
 		for _, f := range fields {
 			above := f.name > args[2][1:] || f.name == args[2][1:] && args[2][0] == '['
 			if above && f.name < args[3][1:] && len(found) < most {
-				found = append(found, bulk(f.name))
+				found = append(found, f)
 			}
 		}
-		return "*" + strconv.Itoa(len(found)) + "\r\n" + strings.Join(found, "")
+		out = appendArray(out, len(found))
+		for _, f := range found {
+			out = appendBulk(out, f.name)
+		}
+		return out
 	case "persist":
 		if e == nil || e.expires == 0 {
-			return integerReply(0)
+			return appendInteger(out, 0)
 		}
 		changed := *e // the fields are the same
 		changed.expires = 0
 		r.put(args[1], &changed)
-		return integerReply(1)
+		return appendInteger(out, 1)
 	case "expireat":
 		at, err := strconv.ParseInt(args[2], 10, 64)
 		switch {
 		case err != nil:
 			panic(err)
 		case e == nil:
-			return integerReply(0)
+			return appendInteger(out, 0)
 		case at*1000 <= simNow():
 			r.put(args[1], nil)
 		default:
@@ -733,9 +782,9 @@ func (r *simRedis) run(args []string) string {
 			changed.expires = at * 1000
 			r.put(args[1], &changed)
 		}
-		return integerReply(1)
+		return appendInteger(out, 1)
 	}
-	return "-ERR unknown command '" + args[0] + "'\r\n"
+	return append(out, "-ERR unknown command '"+args[0]+"'\r\n"...)
 }
 
 // copy is an entry to be changed and put.

@@ -128,8 +128,10 @@ func (w *simWorld) checkWays(m *simMessage, now int64, all bool, asOf []int64) s
 	}
 	var problems []string
 	for i := range m.ways {
-		problem := w.checkWay(m, m.ways[i], now, all, asOf)
+		way := (m.way + i) % len(m.ways)
+		problem := w.checkWay(m, m.ways[way], now, all, asOf)
 		if problem == "" {
+			m.way = way
 			return ""
 		}
 		problems = append(problems, problem)
@@ -157,7 +159,7 @@ func (w *simWorld) checkWay(m *simMessage, way simWay, now int64, all bool, asOf
 	w.stream.mu.Lock()
 	defer w.stream.mu.Unlock()
 	for _, item := range m.items {
-		have := w.stream.rejected["body "+item]
+		have := w.stream.bodies[item]
 		switch {
 		case have > 1, way.refused && have == 0 && all && m.fate == simHeld:
 			return fmt.Sprintf("the reject %s is stored %d times", item, have)

@@ -26,8 +26,9 @@ type simStream struct {
 	highest  uint64 // last, before any roll-back
 	lastTime int64  // of the last message, held or not
 	feeds    map[*simFeed]bool
-	rejects  int            // ever stored
-	rejected map[string]int // by message id: items that the stream of rejects holds
+	rejects  int             // ever stored
+	rejected map[string]bool // by message id
+	bodies   map[string]int  // of rejected items: how many messages have them
 
 	// The cluster; a stream without one has a leader all the same.
 	clustered bool
@@ -61,6 +62,7 @@ type simMessage struct {
 	hits     []simHit
 	items    []string
 	ways     []simWay // that versions count its events in; nil if it has none
+	way      int      // one that the last check has found to fit
 	counters []string // of all ways
 	bad      []int    // of items, those that are to be rejected
 	again    bool     // seq was another message's, which was rolled away
@@ -78,7 +80,7 @@ const (
 )
 
 func newSimStream() *simStream {
-	return &simStream{created: time.Now().UnixNano(), subjects: simSubjects[0], lastTime: 0, feeds: map[*simFeed]bool{}, rejected: map[string]int{}}
+	return &simStream{created: time.Now().UnixNano(), subjects: simSubjects[0], lastTime: 0, feeds: map[*simFeed]bool{}, rejected: map[string]bool{}, bodies: map[string]int{}}
 }
 
 func (s *simStream) store(m *simMessage) {
@@ -280,10 +282,10 @@ func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, err
 		for _, m := range messages {
 			// publishRejects stores one of another message of the same number under another identity.
 			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(hit.HeaderStored)
-			if _, again := s.stream.rejected[id]; !again {
+			if !s.stream.rejected[id] {
 				s.stream.rejects++
-				s.stream.rejected[id] = 1
-				s.stream.rejected["body "+string(m.Data)]++
+				s.stream.rejected[id] = true
+				s.stream.bodies[string(m.Data)]++
 			}
 		}
 	}
