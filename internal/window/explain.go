@@ -68,7 +68,7 @@ func (r *Reader) Explain(ctx context.Context, questions []Question, maxCells int
 func (s *snapshot) explain(plan int) (Explanation, error) {
 	p := &s.plans[plan]
 	out := Explanation{Shard: p.shard, AsOf: s.shards[p.shard].asOf}
-	for i, cursor := range s.cursors[p.shard] {
+	for i, cursor := range s.shards[p.shard].cursors {
 		c, exists, err := cursor.record()
 		if err != nil {
 			return Explanation{}, err

@@ -7,6 +7,8 @@ type progress struct {
 	latest        int64 // there may be hits up to this moment, by NATS's clock
 	asOf          int64 // the earliest of the live streams; if all have ended, when the last one ended
 	completeSince int64 // the moment from which nothing is known to be missing
+
+	cursors []reply // by stream
 }
 
 // parseProgress reads the cursors of one shard, in the order of the directory's streams. claims are by stream.
@@ -16,7 +18,7 @@ type progress struct {
 // If a live stream has no cursor, it is counted up to its creation, and nobody knows
 // what may be missing from it.
 func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*progress, error) {
-	out := &progress{began: dir.began}
+	out := &progress{began: dir.began, cursors: cursors}
 	var lastEnd int64
 	anyRead := dir.began > 0
 	waitsFor, unread := false, false // there is a live stream; there is one without a cursor

@@ -7,15 +7,14 @@ import (
 
 // snapshot is what one round trip to Redis has found.
 type snapshot struct {
-	keys    keys
-	dir     *directory
-	plans   []Plan
-	at      instant          // the moment that the plans are for
-	clock   int64            // the latest of the servers' clocks when everything had been read, Unix milliseconds
-	shards  []*progress      // by shard; nil for one that no plan is about
-	cursors map[int][]reply  // by shard that a plan is about, then by stream
-	claims  map[string]Claim // by stream
-	cells   []planCells      // by plan
+	keys   keys
+	dir    *directory
+	plans  []Plan
+	at     instant          // the moment that the plans are for
+	clock  int64            // the latest of the servers' clocks when everything had been read, Unix milliseconds
+	shards []*progress      // by shard; nil for one that no plan is about
+	claims map[string]Claim // by stream
+	cells  []planCells      // by plan
 }
 
 // parse reads the replies that the plans need.
@@ -27,7 +26,7 @@ func (s *snapshot) parse(need need, t *trip) (err error) {
 	if s.claims, err = s.keys.parseClaims(s.dir.listed, claims); err != nil {
 		return err
 	}
-	s.shards, s.cursors = make([]*progress, s.dir.layout.Shards), make(map[int][]reply, len(need.shards))
+	s.shards = make([]*progress, s.dir.layout.Shards)
 	keys := need.cursors.keys
 	for _, shard := range need.shards {
 		cursors := make([]reply, len(s.dir.streams))
@@ -38,7 +37,6 @@ func (s *snapshot) parse(need need, t *trip) (err error) {
 		if s.shards[shard], err = parseProgress(s.dir, cursors, s.claims); err != nil {
 			return err
 		}
-		s.cursors[shard] = cursors
 	}
 	hashes := make([][]storedCell, len(need.hashes.keys))
 	for i, key := range need.hashes.keys {

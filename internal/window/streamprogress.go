@@ -19,8 +19,8 @@ func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, e
 		id, streams = found.dir.id, make([]Progress, len(found.dir.streams))
 		for i, stream := range found.dir.streams {
 			cursors := make([]reply, len(found.shards))
-			for shard := range cursors {
-				cursors[shard] = found.cursors[shard][i]
+			for shard, p := range found.shards {
+				cursors[shard] = p.cursors[i]
 			}
 			p, err := progressOf(stream, found.dir.listed[stream], cursors, found.claims[stream])
 			if err != nil {
