@@ -113,8 +113,11 @@ func (c record) values(before record) []any {
 		"created", c.Created, "seq", c.Seq, "stored", c.Stored,
 		"as_of", c.AsOf, "incomplete_before", c.IncompleteBefore, "ahead", c.Ahead.String(), "by", c.by,
 	}
-	if !c.sameRare(before) {
-		out = append(out, "naming", c.Naming, "refused", c.Refused)
+	if c.Naming != before.Naming {
+		out = append(out, "naming", c.Naming)
+	}
+	if c.Refused != before.Refused {
+		out = append(out, "refused", c.Refused)
 	}
 	return out
 }
