@@ -29,7 +29,6 @@ type standing struct {
 type shardWriter struct {
 	*window.Writer
 	position window.Cursor
-	changed  bool // by resuming, and not written yet
 	moved    time.Time
 }
 
@@ -42,8 +41,8 @@ func (s *standing) positions() []window.Cursor {
 	return out
 }
 
-// resume reads all cursors, decides where each shard goes on, and writes the cursors
-// that have to change, all before any message is read.
+// resume reads all cursors, decides where each shard goes on, and takes the cursors,
+// all before any message is read.
 func (s *session) resume(ctx context.Context) error {
 	begin, err := s.judge(ctx)
 	if err != nil {
@@ -53,7 +52,7 @@ func (s *session) resume(ctx context.Context) error {
 	if err := s.keepRules(ctx, begin); err != nil { // before a cursor names them
 		return err
 	}
-	if err := s.save(ctx, begin); err != nil {
+	if err := s.take(ctx, begin); err != nil {
 		return err
 	}
 	// Once more: if Redis lost it after the first time and before the cursors were read, no cursor
@@ -148,7 +147,7 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 			return err
 		}
 		r := resumeFrom(c, exists, begin.state, at, ahead)
-		w.position, w.changed = r.cursor, r.changed
+		w.position = r.cursor
 		if shard == 0 || r.discarded < discarded {
 			discarded = r.discarded // the smallest number: what any shard has read was not discarded unread
 		}
@@ -161,17 +160,14 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 	return nil
 }
 
-// save writes the cursors that have changed, so that other workers and the readers of
-// Redis see at once where counting goes on.
-func (s *setup) save(ctx context.Context, begin *standing) error {
-	empty := window.NewBatch(s.layout)
+// take writes all cursors, also those that stay as they are, so that other workers and the readers of Redis see
+// at once where counting goes on. All cursors have been read before the first is written. So of two sessions that
+// both succeed, one has read every cursor after the other one had taken it, and knows all that the other can do.
+// If each wrote only what it had to change, two sessions with different versions could each take some cursors.
+func (s *session) take(ctx context.Context, begin *standing) error {
 	return eachShard(ctx, len(begin.writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w := begin.writers[shard]
-		if !w.changed {
-			return nil
-		}
-		_, err := w.Commit(ctx, empty.Shard(shard), w.position)
-		return err
+		return w.Take(ctx, w.position)
 	})
 }
 
@@ -201,10 +197,9 @@ func (s *session) verify(ctx context.Context) error {
 
 // resumption is where a shard goes on in a stream, and, if that is not its cursor, the reason.
 type resumption struct {
-	cursor    window.Cursor // to go on from; written at once where changed
-	changed   bool
-	discarded uint64 // messages that will never be read
-	why       string // for the log; empty if nothing unusual was found
+	cursor    window.Cursor // to go on from
+	discarded uint64        // messages that will never be read
+	why       string        // for the log; empty if nothing unusual was found
 }
 
 // rollBack is what history has found out about a place in a cursor: whether the stream
@@ -227,13 +222,13 @@ func resumeFrom(c window.Cursor, exists bool, s streamState, at, ahead rollBack)
 	unread, replaced := s.firstStored/1e6+1, s.created/1e6+1
 	switch {
 	case !exists:
-		r.cursor, r.changed, r.discarded = start, true, s.first-1
+		r.cursor, r.discarded = start, s.first-1
 		if r.discarded > 0 {
 			r.cursor.IncompleteBefore = unread
 			r.why = "messages were discarded before counting began"
 		}
 	case c.Created != s.created:
-		r.cursor, r.changed, r.discarded = start, true, s.first-1
+		r.cursor, r.discarded = start, s.first-1
 		r.cursor.IncompleteBefore = max(replaced, c.IncompleteBefore)
 		if r.discarded > 0 {
 			r.cursor.IncompleteBefore = max(r.cursor.IncompleteBefore, unread)
@@ -247,10 +242,9 @@ func resumeFrom(c window.Cursor, exists bool, s streamState, at, ahead rollBack)
 		if ahead.found {
 			r.cursor.Ahead.Seq = ahead.afterTime
 		}
-		r.changed = true
 		r.why = "the stream was rolled back: going on after the time of the last message applied"
 	case s.first > c.Seq+1:
-		r.cursor.Seq, r.cursor.Stored, r.changed = start.Seq, start.Stored, true
+		r.cursor.Seq, r.cursor.Stored = start.Seq, start.Stored
 		r.cursor.IncompleteBefore = max(c.IncompleteBefore, unread)
 		r.discarded = s.first - 1 - c.Seq
 		r.why = "messages were discarded before they were read"

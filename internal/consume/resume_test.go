@@ -31,22 +31,21 @@ func TestResume(t *testing.T) {
 		ahead      rollBack
 
 		want      window.Cursor
-		changed   bool
 		discarded uint64
 		said      bool
 	}{
 		{
 			name: "no cursor, new stream", state: streamState{created: created, first: 1, firstStored: 3_000_000 * ms, at: 3_000_000},
-			want: window.Cursor{Created: created, AsOf: 1_000_000}, changed: true,
+			want: window.Cursor{Created: created, AsOf: 1_000_000},
 		},
 		{
 			name: "no cursor, stream with all its messages", state: state(1, 50),
-			want: window.Cursor{Created: created, AsOf: 1_000_000}, changed: true,
+			want: window.Cursor{Created: created, AsOf: 1_000_000},
 		},
 		{
 			name: "no cursor, first messages gone", state: state(31, 50),
-			want:    window.Cursor{Created: created, Seq: 30, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_000_001},
-			changed: true, discarded: 30, said: true,
+			want:      window.Cursor{Created: created, Seq: 30, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_000_001},
+			discarded: 30, said: true,
 		},
 		{name: "same place", cursor: cursor, exists: true, state: state(1, 50), want: cursor},
 		{name: "at the end", cursor: cursor, exists: true, state: state(1, 40), want: cursor},
@@ -57,14 +56,14 @@ func TestResume(t *testing.T) {
 			want: changed(cursor, func(c *window.Cursor) {
 				c.Seq, c.Stored, c.IncompleteBefore = 41, 2_000_000*ms-1, 2_000_001
 			}),
-			changed: true, discarded: 1, said: true,
+			discarded: 1, said: true,
 		},
 		{
 			name: "all discarded unread", cursor: cursor, exists: true, state: state(91, 90),
 			want: changed(cursor, func(c *window.Cursor) {
 				c.Seq, c.Stored, c.IncompleteBefore = 90, 2_000_000*ms-1, 2_000_001
 			}),
-			changed: true, discarded: 50, said: true,
+			discarded: 50, said: true,
 		},
 		{
 			name:   "incomplete until later already",
@@ -72,70 +71,70 @@ func TestResume(t *testing.T) {
 			want: changed(cursor, func(c *window.Cursor) {
 				c.Seq, c.Stored, c.IncompleteBefore = 41, 2_000_000*ms-1, 9_000_000
 			}),
-			changed: true, discarded: 1, said: true,
+			discarded: 1, said: true,
 		},
 		{
 			name: "new incarnation, empty", cursor: other, exists: true, state: state(1, 0),
-			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, changed: true, said: true,
+			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, said: true,
 		},
 		{
 			name: "new incarnation that is longer than the cursor", cursor: other, exists: true, state: state(1, 99),
-			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, changed: true, said: true,
+			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, said: true,
 		},
 		{
 			name: "new incarnation, first messages gone", cursor: other, exists: true, state: state(6, 99),
-			want:    window.Cursor{Created: created, Seq: 5, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_000_001},
-			changed: true, discarded: 5, said: true,
+			want:      window.Cursor{Created: created, Seq: 5, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_000_001},
+			discarded: 5, said: true,
 		},
 		{
 			name:   "new incarnation keeps what was incomplete",
 			cursor: changed(other, func(c *window.Cursor) { c.IncompleteBefore = 9_000_000 }), exists: true, state: state(6, 99),
-			want:    window.Cursor{Created: created, Seq: 5, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 9_000_000},
-			changed: true, discarded: 5, said: true,
+			want:      window.Cursor{Created: created, Seq: 5, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 9_000_000},
+			discarded: 5, said: true,
 		},
 		{
 			name: "rolled back", cursor: cursor, exists: true, state: state(1, 35), rolledBack: true, afterTime: 33,
-			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), changed: true, said: true,
+			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), said: true,
 		},
 		{
 			name: "rolled back and grown past the cursor", cursor: cursor, exists: true, state: state(1, 80), rolledBack: true, afterTime: 33,
-			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), changed: true, said: true,
+			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), said: true,
 		},
 		{
 			name: "rolled back and its first messages gone", cursor: cursor, exists: true, state: state(36, 38), rolledBack: true, afterTime: 33,
-			want: changed(cursor, func(c *window.Cursor) { c.Seq = 35 }), changed: true, said: true,
+			want: changed(cursor, func(c *window.Cursor) { c.Seq = 35 }), said: true,
 		},
 		{name: "some counters ahead", cursor: partly, exists: true, state: state(1, 70), want: partly},
 		{
 			name: "some counters ahead, rolled back under them", cursor: partly, exists: true, state: state(1, 50), ahead: rollBack{true, 48},
-			want: changed(partly, func(c *window.Cursor) { c.Ahead.Seq = 48 }), changed: true, said: true,
+			want: changed(partly, func(c *window.Cursor) { c.Ahead.Seq = 48 }), said: true,
 		},
 		{
 			name: "some counters ahead, rolled back under all", cursor: partly, exists: true, state: state(1, 80), rolledBack: true, afterTime: 33, ahead: rollBack{true, 39},
-			want: changed(partly, func(c *window.Cursor) { c.Seq, c.Ahead.Seq = 33, 39 }), changed: true, said: true,
+			want: changed(partly, func(c *window.Cursor) { c.Seq, c.Ahead.Seq = 33, 39 }), said: true,
 		},
 		{
 			name: "some counters ahead, rolled back to the same place", cursor: partly, exists: true, state: state(1, 33), rolledBack: true, afterTime: 33, ahead: rollBack{true, 33},
-			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), changed: true, said: true,
+			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), said: true,
 		},
 		{
 			name: "some counters ahead, discarded between", cursor: partly, exists: true, state: state(51, 70),
 			want: changed(partly, func(c *window.Cursor) {
 				c.Seq, c.Stored, c.IncompleteBefore = 50, 2_000_000*ms-1, 2_000_001
 			}),
-			changed: true, discarded: 10, said: true,
+			discarded: 10, said: true,
 		},
 		{
 			name: "some counters ahead, discarded past them", cursor: partly, exists: true, state: state(61, 70),
 			want: changed(cursor, func(c *window.Cursor) {
 				c.Seq, c.Stored, c.IncompleteBefore = 60, 2_000_000*ms-1, 2_000_001
 			}),
-			changed: true, discarded: 20, said: true,
+			discarded: 20, said: true,
 		},
 		{
 			name:   "some counters ahead, new incarnation",
 			cursor: changed(partly, func(c *window.Cursor) { c.Created = other.Created }), exists: true, state: state(1, 99),
-			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, changed: true, said: true,
+			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, said: true,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -143,8 +142,8 @@ func TestResume(t *testing.T) {
 			if r.cursor != test.want {
 				t.Errorf("cursor %+v\nwant   %+v", r.cursor, test.want)
 			}
-			if r.changed != test.changed || r.discarded != test.discarded || (r.why != "") != test.said {
-				t.Errorf("changed %v, discarded %d, why %q; want %v, %d, said: %v", r.changed, r.discarded, r.why, test.changed, test.discarded, test.said)
+			if r.discarded != test.discarded || (r.why != "") != test.said {
+				t.Errorf("discarded %d, why %q; want %d, said: %v", r.discarded, r.why, test.discarded, test.said)
 			}
 		})
 	}

@@ -73,6 +73,21 @@ var stories = map[string]simPlan{
 			{kind: "wait", d: 100 * simTick},
 		},
 	},
+	// Each wrote only the cursors that did not name its version yet, and counted on those.
+	"two workers with different rules begin at once, and again": {
+		tiers: "1s/6s,3s/12s", epochCells: 2, shards: 2, maxCommands: 8, flush: 10 * simTick, maxAhead: 1000 * simTick, latency: 20 * simTick, offset: 3000 * simTick, workers: 3, rules: 1, hurried: true,
+		events: []simEvent{
+			{kind: "cut before"},
+			{kind: "crash", d: 5 * simTick, after: 150 * simTick},
+			{kind: "rules edited", n: 2, after: simTick},
+			{kind: "rules edited", n: 4, worker: 2, after: 150 * simTick},
+			{kind: "publish events", n: 4, worker: 1, after: 40 * simTick},
+			{kind: "publish", n: 9, after: 1100 * simTick},
+			{kind: "publish", n: 5, after: 7 * simTick},
+			{kind: "publish events", n: 8, worker: 2, after: 1100 * simTick},
+			{kind: "lost reply", after: 7 * simTick},
+		},
+	},
 	"a deleted tail while no worker runs for long": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1,
 		events: []simEvent{

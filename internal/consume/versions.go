@@ -25,9 +25,7 @@ func (s *setup) name(ctx context.Context, begin *standing) error {
 		return err
 	}
 	for _, w := range begin.writers {
-		if w.position.Naming != begin.naming {
-			w.position.Naming, w.changed = begin.naming, true
-		}
+		w.position.Naming = begin.naming
 	}
 	return nil
 }

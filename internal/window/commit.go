@@ -94,7 +94,6 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 // *ForeignError (the cursor cannot be read) mean that no hit of this batch was added unless the
 // cursor says so, and that the writer can no longer be used.
 func (w *Writer) Commit(ctx context.Context, batch *ShardBatch, to Cursor) (Commit, error) {
-	var out Commit
 	next := record{to, w.held.by}
 	if !next.sameRare(w.held) {
 		w.id = newWriterID() // if Redis loses this change, what is left must differ from it
@@ -102,6 +101,19 @@ func (w *Writer) Commit(ctx context.Context, batch *ShardBatch, to Cursor) (Comm
 	if batch.Hits() > 0 || !w.exists || !next.same(w.held) || !next.sameRare(w.held) {
 		next.by = w.id
 	}
+	return w.commit(ctx, batch, next)
+}
+
+// Take moves the cursor to the place to, adds nothing, and fences every other writer, even if the cursor stays where
+// it is. Call it before the first Commit. It fails like Commit.
+func (w *Writer) Take(ctx context.Context, to Cursor) error {
+	_, err := w.commit(ctx, NewBatch(w.layout).Shard(w.shard), record{to, w.id})
+	return err
+}
+
+// commit turns the record that the writer holds into next.
+func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Commit, error) {
+	var out Commit
 	if batch.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq && next.Ahead == w.held.Ahead {
 		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, batch.Hits())
 	}

@@ -95,3 +95,32 @@ func aChangeOfVersionsOrRejectsFences(t *testing.T, r *rig) {
 		}
 	}
 }
+
+// A writer that takes a cursor leaves it where it is, and fences all others.
+func aTakenCursorFences(t *testing.T, r *rig) {
+	now := time.Now()
+	b, shard := batchOf("a", now.UnixMilli(), 1)
+	old, older := r.writers()[shard], r.writers()[shard]
+	if err := old.Take(t.Context(), cursorAt(4, now)); err != nil {
+		t.Errorf("no cursor: %v", err)
+	}
+	if err := older.Take(t.Context(), cursorAt(4, now)); !errors.Is(err, window.ErrFenced) {
+		t.Errorf("a cursor that somebody else has made: %v", err)
+	}
+	if _, err := old.Commit(t.Context(), b.Shard(shard), cursorAt(5, now)); err != nil {
+		t.Fatal(err)
+	}
+	young := r.writers()[shard]
+	if err := young.Take(t.Context(), cursorAt(5, now)); err != nil {
+		t.Fatal(err)
+	}
+	if c, exists := r.writers()[shard].Cursor(); !exists || c != cursorAt(5, now) {
+		t.Errorf("the cursor is %+v, %v", c, exists)
+	}
+	if _, err := old.Commit(t.Context(), b.Shard(shard), cursorAt(6, now)); !errors.Is(err, window.ErrFenced) {
+		t.Errorf("a writer whose cursor was taken commits: %v", err)
+	}
+	if _, err := young.Commit(t.Context(), b.Shard(shard), cursorAt(6, now)); err != nil {
+		t.Error(err)
+	}
+}

@@ -47,6 +47,7 @@ var cases = []struct {
 	{"foreign claims are named", foreignClaimsAreNamed},
 	{"rules are kept", rulesAreKept},
 	{"a change of versions or rejects fences", aChangeOfVersionsOrRejectsFences},
+	{"a taken cursor fences", aTakenCursorFences},
 	{"the top of a few", theTopOfAFew},
 	{"summaries outlast redis", summariesOutlastRedis},
 	{"a failed commit leaves no summary", aFailedCommitLeavesNoSummary},
