@@ -74,15 +74,11 @@ var plantedBugs = []plantedBug{
 		{"consume/naming.go", "out := slices.DeleteFunc(slices.Clone(listed), func(n naming) bool { return n.From > used })", "out := namings(nil)"}}},
 	{"a version begins at the first sequence that some shard has not passed", []plantedEdit{
 		{"consume/naming.go", "used := furthest.Judged()", "used := max(slices.MinFunc(cursors, func(a, b window.Cursor) int { return int(a.Seq) - int(b.Seq) }).Seq, cursors[0].Refused)"}}},
-	{"a session takes only the cursors that have to change", []plantedEdit{
-		{"consume/resume.go", "return w.Take(ctx, w.position)", "_, err := w.Commit(ctx, window.NewBatch(s.layout).Shard(shard), w.position)\n\t\treturn err"}}},
 	{"a version begins before rejects that are stored", []plantedEdit{
 		{"consume/naming.go", "used := furthest.Judged()", "used := furthest.Furthest()"}}},
 	{"rejects are stored before the first cursor says so", []plantedEdit{
 		{"consume/commit.go", "	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].seq); err != nil {\n		return err\n	}\n", ""},
 		{"consume/commit.go", "	c.waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)", "	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].seq); err != nil {\n		return err\n	}\n	c.waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)"}}},
-	{"the text of rules is written after the cursors", []plantedEdit{
-		{"consume/resume.go", "if err := s.keepRules(ctx, begin); err != nil { // before a cursor names them", "if err := error(nil); err != nil {"}}},
 	{"the text of rules is written ten seconds after the cursors", []plantedEdit{
 		{"consume/resume.go", "if err := s.keepRules(ctx, begin); err != nil { // before a cursor names them", "if err := error(nil); err != nil {"},
 		{"consume/resume.go", "begin.registered, err = s.register(ctx, begin)", "begin.registered = time.Now()"}}},
