@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"runtime"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -15,18 +14,11 @@ import (
 	"tallyroll/internal/window"
 )
 
-// ballastBytes is how much more garbage there may be before it is collected.
-const ballastBytes = 16 << 20
-
 // Run runs the service. It listens at once, whether Redis and NATS answer or not, and
 // answers until ctx ends. It finishes the requests under way before it closes the
 // connections to Redis. At each signal of reload, which may be nil, it reads the file of limits
 // again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
-	// With a heap of a few megabytes alone, each few megabytes of garbage would start a collection. Nobody touches
-	// the ballast, so it is no memory by itself.
-	ballast := make([]byte, ballastBytes)
-	defer runtime.KeepAlive(ballast)
 	// Takes have connections of their own: questions that read much do not hold them up.
 	takeClient := settings.Redis.Client()
 	defer takeClient.Close()
