@@ -208,6 +208,15 @@ func (w *shardWriter) advance(next window.Cursor) window.Cursor {
 	return next
 }
 
+// write writes what the cursor says beside the place, and keeps it.
+func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
+	err := w.Write(ctx, cursor)
+	if err == nil {
+		w.position = cursor
+	}
+	return err
+}
+
 // commitShard commits the shard's part of a load, in several transactions if one would be too
 // large. If a transaction could not add some hits, commitShard tries to admit that for as long as
 // the context admitting lives, because nobody else knows of the loss.
@@ -250,13 +259,9 @@ func (c *committer) commitShard(ctx, admitting context.Context, shard int, cells
 // admitLost writes it into that worker's cursor.
 func (c *committer) admitLost(ctx context.Context, shard int, before int64) error {
 	w := c.writers[shard]
-	none := window.NewBatch(c.layout).Shard(shard)
 	cursor := w.position
 	cursor.IncompleteBefore = max(cursor.IncompleteBefore, before)
-	_, err := w.Commit(ctx, none, cursor)
-	if err == nil {
-		w.position = cursor
-	}
+	err := w.write(ctx, cursor)
 	for fenced := err; errors.Is(fenced, window.ErrFenced); {
 		other, failed := c.store.OpenWriter(ctx, c.layout, c.stream, shard)
 		if failed != nil {
@@ -267,7 +272,7 @@ func (c *committer) admitLost(ctx context.Context, shard int, before int64) erro
 			break
 		}
 		cursor.IncompleteBefore = before
-		_, fenced = other.Commit(ctx, none, cursor)
+		fenced = other.Write(ctx, cursor)
 	}
 	return err
 }
@@ -281,11 +286,7 @@ func (c *committer) refuse(ctx context.Context, upTo uint64) error {
 		return nil
 	}
 	cursor.Refused = upTo
-	_, err := w.Commit(ctx, window.NewBatch(c.layout).Shard(0), cursor)
-	if err == nil {
-		w.position = cursor
-	}
-	return err
+	return w.write(ctx, cursor)
 }
 
 // flushRejects stores the load's rejects. It tries for as long as ctx lives.

@@ -47,14 +47,15 @@ var simWeights = map[string]int{
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 }
 
-// simThemes are kinds that have to meet each other for rare faults, and how often each is drawn.
-var simThemes = []map[string]int{
-	{ // versions and rejects
+// simThemes are the kinds of a schedule, and how often each is drawn: all, or those that have to meet for rare faults.
+var simThemes = map[string]map[string]int{
+	"all": simWeights,
+	"versions and rejects": {
 		"publish": 2, "publish events": 24, "rules edited": 10, "subjects edited": 3, "rejects unacknowledged": 6, "rejects fail": 2,
 		"pause": 4, "crash": 6, "crash, its requests arrive": 3, "stop": 3, "start": 10, "wait": 3,
 		"look held up": 3, "cut before": 2, "lost reply": 3, "late request": 3, "slow shard": 5, "delete tail": 1,
 	},
-	{ // stalls over deadlines
+	"stalls over deadlines": {
 		"publish": 24, "look held up": 8, "late request": 8, "late reply": 3, "slow shard": 3, "pause": 3, "crash": 2, "start": 2, "wait": 4,
 	},
 }
@@ -63,11 +64,10 @@ var simThemes = []map[string]int{
 // theme; or about half of them, so that those which are left meet each other more often (A. Groce et al., "Swarm
 // Testing", ISSTA 2012).
 func drawKinds(t *rapid.T) (out []string) {
-	weights := simWeights
-	switch theme := rapid.SampledFrom([]int{-1, -1, -1, -2, -2, 0, 0, 1}).Draw(t, "theme"); {
-	case theme >= 0:
-		weights = simThemes[theme]
-	case theme == -2:
+	const all, half, versions, stalls = "all", "half", "versions and rejects", "stalls over deadlines"
+	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls}).Draw(t, "theme")
+	weights := simThemes[theme]
+	if theme == half {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "swarm"), 0))
 		weights = map[string]int{"publish": simWeights["publish"]}
 		for _, kind := range sortedKeys(simWeights) {

@@ -104,12 +104,19 @@ func (w *Writer) Commit(ctx context.Context, batch *ShardBatch, to Cursor) (Comm
 	return w.commit(ctx, batch, next)
 }
 
-// Take moves the cursor to the place to, adds nothing, and fences every other writer, even if the cursor stays where
-// it is. Call it before the first Commit. It fails like Commit.
-func (w *Writer) Take(ctx context.Context, to Cursor) error {
-	_, err := w.commit(ctx, NewBatch(w.layout).Shard(w.shard), record{to, w.id})
+// Write writes the cursor and adds nothing. It fails like Commit.
+func (w *Writer) Write(ctx context.Context, to Cursor) error {
+	_, err := w.Commit(ctx, w.nothing(), to)
 	return err
 }
+
+// Take is a Write that fences every other writer, even if the cursor stays as it is. Call it before the first Commit.
+func (w *Writer) Take(ctx context.Context, to Cursor) error {
+	_, err := w.commit(ctx, w.nothing(), record{to, w.id})
+	return err
+}
+
+func (w *Writer) nothing() *ShardBatch { return &ShardBatch{layout: w.layout} }
 
 // commit turns the record that the writer holds into next.
 func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Commit, error) {

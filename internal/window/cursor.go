@@ -77,7 +77,7 @@ func partOf(counterHash uint64, parts int) int {
 // record is a cursor as Redis keeps it.
 type record struct {
 	Cursor
-	// by is the writer that last moved the cursor over hits. The place alone does not show whose
+	// by is the writer that last took the cursor, or moved it over hits. The place alone does not show whose
 	// commits led to it: after a loss, another worker can arrive at the same place over other
 	// messages. This writer can then rely neither on expiries that it has set itself nor on names that it
 	// has listed.

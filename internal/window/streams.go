@@ -45,14 +45,20 @@ func parseListed(stream, value string) (Listed, error) {
 		return Listed{}, nil
 	}
 	text, live := strings.CutPrefix(value, livePrefix)
-	at, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || at == 0 || !isMoment(at) {
+	at, ok := parseMoment(text)
+	if !ok {
 		return Listed{}, fmt.Errorf("stream %s is listed with %q: Unix milliseconds were expected, or %q and them", stream, value, livePrefix)
 	}
 	if live {
 		return Listed{Created: at}, nil
 	}
 	return Listed{Ended: at}, nil
+}
+
+// parseMoment reads Unix milliseconds. They are not 0, which stands for no moment.
+func parseMoment(text string) (at int64, ok bool) {
+	at, err := strconv.ParseInt(text, 10, 64)
+	return at, err == nil && at != 0 && isMoment(at)
 }
 
 // parseList reads the streams of the list, by name.
@@ -167,8 +173,8 @@ func parseBegan(value any) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
-	at, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || at == 0 || !isMoment(at) {
+	at, ok := parseMoment(text)
+	if !ok {
 		return 0, fmt.Errorf("the list of streams has %s %q: Unix milliseconds were expected", beganField, text)
 	}
 	return at, nil
