@@ -148,7 +148,7 @@ func (c *committer) commit(ctx context.Context, l *load, next window.Cursor, now
 		next.AsOf = 0 // leave as_of where it is: a later one may claim hits of a stream that readers do not know yet
 	}
 	doubted := c.claims.doubted(c.stream)
-	flushing := ctx // unlike eachShard's, this context does not end if another shard fails
+	flushing := ctx
 	if err := eachShard(ctx, len(due), c.atOnce, func(ctx context.Context, i int) error {
 		w, cells := c.writers[due[i]], l.batch.Shard(due[i])
 		target := w.advance(next)
@@ -218,13 +218,17 @@ func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
 }
 
 // commitShard commits the shard's part of a load, in several transactions if one would be too
-// large. If a transaction could not add some hits, commitShard tries to admit that for as long as
-// the context admitting lives, because nobody else knows of the loss.
-func (c *committer) commitShard(ctx, admitting context.Context, shard int, cells *window.ShardBatch, target window.Cursor) error {
+// large. When another shard fails, ctx ends and no transaction begins any more. One that has begun
+// goes on for as long as flushing lives: if it could not add some hits, commitShard has to find that out
+// and to admit it, because nobody else knows of the loss.
+func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells *window.ShardBatch, target window.Cursor) error {
 	w := c.writers[shard]
 	for cells, cursor := range cells.Split(w.position, target, c.limits.maxCommands) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		cursor.IncompleteBefore = max(cursor.IncompleteBefore, w.position.IncompleteBefore) // what an earlier part has admitted
-		done, err := w.Commit(ctx, cells, cursor)
+		done, err := w.Commit(flushing, cells, cursor)
 		if done.Conflicts > 0 || errors.Is(err, window.ErrFenced) || errors.Is(err, window.ErrRewound) {
 			c.metrics.conflicts.WithLabelValues(c.stream).Inc()
 		}
@@ -242,7 +246,7 @@ func (c *committer) commitShard(ctx, admitting context.Context, shard int, cells
 			c.metrics.lost.WithLabelValues(c.stream).Inc()
 			c.log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
 				Msg("hits of an applied transaction are not counted: answers about their time say complete: false")
-			if failed := c.admitLost(admitting, shard, cells.End()); failed != nil && err == nil {
+			if failed := c.admitLost(flushing, shard, cells.End()); failed != nil && err == nil {
 				err = failed
 			}
 		}

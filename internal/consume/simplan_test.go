@@ -55,6 +55,9 @@ var simThemes = map[string]map[string]int{
 		"pause": 4, "crash": 6, "crash, its requests arrive": 3, "stop": 3, "start": 10, "wait": 3,
 		"look held up": 3, "cut before": 2, "lost reply": 3, "late request": 3, "slow shard": 5, "delete tail": 1,
 	},
+	"foreign keys and replies": {
+		"publish": 8, "foreign cells": 10, "lost reply": 8, "late reply": 4, "cut": 2, "pause": 4, "stop": 3, "start": 10, "rules edited": 4, "wait": 2,
+	},
 	"stalls over deadlines": {
 		"publish": 24, "look held up": 8, "late request": 8, "late reply": 3, "slow shard": 3, "pause": 3, "crash": 2, "start": 2, "wait": 4,
 	},
@@ -64,8 +67,8 @@ var simThemes = map[string]map[string]int{
 // theme; or about half of them, so that those which are left meet each other more often (A. Groce et al., "Swarm
 // Testing", ISSTA 2012).
 func drawKinds(t *rapid.T) (out []string) {
-	const all, half, versions, stalls = "all", "half", "versions and rejects", "stalls over deadlines"
-	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls}).Draw(t, "theme")
+	const all, half, versions, stalls, foreign = "all", "half", "versions and rejects", "stalls over deadlines", "foreign keys and replies"
+	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign}).Draw(t, "theme")
 	weights := simThemes[theme]
 	if theme == half {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "swarm"), 0))

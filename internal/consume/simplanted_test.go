@@ -62,7 +62,7 @@ var plantedBugs = []plantedBug{
 		{"consume/commit.go", "	if err := c.flushRejects(ctx, l); err != nil {\n		return err\n	}\n	now :=", "	now :="},
 		{"consume/commit.go", "	if now.Sub(c.registered) >= registerEvery {", "	if err := c.flushRejects(ctx, l); err != nil {\n		return err\n	}\n	if now.Sub(c.registered) >= registerEvery {"}}},
 	{"a loss to a foreign key is not admitted", []plantedEdit{
-		{"consume/commit.go", "if failed := c.admitLost(admitting, shard, cells.End()); failed != nil", "if failed := error(nil); failed != nil"}}},
+		{"consume/commit.go", "if failed := c.admitLost(flushing, shard, cells.End()); failed != nil", "if failed := error(nil); failed != nil"}}},
 	{"the layout and the stream are not written", []plantedEdit{
 		{"consume/resume.go", "err := s.store.EnsureLayout(ctx, s.layout)\n	if err == nil {\n		err = s.store.AddStream", "var err error\n	if false {\n		err = s.store.AddStream"}}},
 	{"the layout and the stream are written before the cursors are read, and never again", []plantedEdit{

@@ -88,6 +88,18 @@ var stories = map[string]simPlan{
 			{kind: "lost reply", after: 7 * simTick},
 		},
 	},
+	// Another shard was fenced before the worker had looked what became of the transaction.
+	"a foreign key, a lost reply, and another worker has the other shards": {
+		tiers: "2s/60s", epochCells: 5, shards: 3, maxCommands: 29, flush: 900 * simTick, latency: 20 * simTick, offset: 46000 * simTick, workers: 2, rules: 3, hurried: true,
+		events: []simEvent{
+			{kind: "pause", n: 1, d: 700 * simTick, after: 150 * simTick},
+			{kind: "publish", n: 15, after: 150 * simTick},
+			{kind: "lost reply", worker: 1, after: 1100 * simTick},
+			{kind: "foreign cells", worker: 2, d: 2500 * simTick},
+			{kind: "publish", after: simTick},
+			{kind: "publish", n: 3, worker: 2, after: 400 * simTick},
+		},
+	},
 	"a deleted tail while no worker runs for long": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1,
 		events: []simEvent{
