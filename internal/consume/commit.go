@@ -259,13 +259,21 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 
 // admitLost writes to a shard's cursor that hits dated before a moment (Unix milliseconds) are
 // missing. It does so at once: after a crash before that, nobody would report the loss until the next
-// hit of the same key. If another worker has gone on from the cursor, it does not know of the loss, so
-// admitLost writes it into that worker's cursor.
+// hit of the same key. If something else has written to the cursor, admitLost waits until that is put back.
+// If another worker has gone on from the cursor, it does not know of the loss, so admitLost writes it into
+// that worker's cursor.
 func (c *committer) admitLost(ctx context.Context, shard int, before int64) error {
 	w := c.writers[shard]
 	cursor := w.position
 	cursor.IncompleteBefore = max(cursor.IncompleteBefore, before)
 	err := w.write(ctx, cursor)
+	for foreign := (*window.ForeignError)(nil); errors.As(err, &foreign) && ctx.Err() == nil; err = w.write(ctx, cursor) {
+		c.waits.because(c.stream, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
 	for fenced := err; errors.Is(fenced, window.ErrFenced); {
 		other, failed := c.store.OpenWriter(ctx, c.layout, c.stream, shard)
 		if failed != nil {

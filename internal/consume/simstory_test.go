@@ -100,6 +100,25 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 3, worker: 2, after: 400 * simTick},
 		},
 	},
+	// The worker let the stream go before it had admitted the loss, and forgot it.
+	"a foreign key, and then a foreign cursor": {
+		tiers: "2s/60s", shards: 2, maxCommands: 34, flush: 10 * simTick, maxAhead: 1000 * simTick, latency: simTick, offset: 1500 * simTick, workers: 1, rules: 3, clustered: true, hurried: true,
+		events: []simEvent{
+			{kind: "publish", after: 400 * simTick},
+			{kind: "publish", n: 1, worker: 2, after: 150 * simTick},
+			{kind: "publish", n: 4, worker: 1, after: 190 * simTick},
+			{kind: "publish", n: 12, worker: 1, after: 150 * simTick},
+			{kind: "publish", worker: 1, after: 1100 * simTick},
+			{kind: "publish", worker: 2},
+			{kind: "foreign cells", worker: 1, d: 100 * simTick, after: 150 * simTick},
+			{kind: "foreign cursor", worker: 2, d: 100 * simTick, after: 7 * simTick},
+			{kind: "publish", n: 2, worker: 1, after: 7 * simTick},
+			{kind: "publish", n: 1, worker: 2, after: 7 * simTick},
+			{kind: "publish", n: 5, worker: 2, after: 7 * simTick},
+			{kind: "publish events", n: 3, worker: 1},
+			{kind: "taken for ended", after: 1100 * simTick},
+		},
+	},
 	"a deleted tail while no worker runs for long": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1,
 		events: []simEvent{

@@ -90,9 +90,9 @@ func newWriterID() string { return rand.Text()[:12] }
 func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 
 // Commit adds a batch and moves the cursor to the place to. It does both or neither, and returns
-// when the outcome is certain. It tries for as long as ctx lives. ErrFenced, ErrRewound and
-// *ForeignError (the cursor cannot be read) mean that no hit of this batch was added unless the
-// cursor says so, and that the writer can no longer be used.
+// when the outcome is certain. It tries for as long as ctx lives. ErrFenced and ErrRewound mean that no hit of
+// this batch was added unless the cursor says so, and that the writer can no longer be used. *ForeignError (the
+// cursor cannot be read) means that no hit was added.
 func (w *Writer) Commit(ctx context.Context, batch *ShardBatch, to Cursor) (Commit, error) {
 	next := record{to, w.held.by}
 	if !next.sameRare(w.held) {
@@ -132,7 +132,7 @@ func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Co
 			w.held, w.exists = next, true
 			out.Hits = batch.Hits()
 			return out, nil
-		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), isForeign(err):
+		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), isForeign(err) && out.Attempts == 0:
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		case errors.Is(err, redis.TxFailedErr):
 			out.Conflicts++
