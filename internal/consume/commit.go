@@ -267,11 +267,12 @@ func (c *committer) admitLost(ctx context.Context, shard int, before int64) erro
 	cursor := w.position
 	cursor.IncompleteBefore = max(cursor.IncompleteBefore, before)
 	err := w.write(ctx, cursor)
-	for foreign := (*window.ForeignError)(nil); errors.As(err, &foreign) && ctx.Err() == nil; err = w.write(ctx, cursor) {
+	for isForeign(err) && ctx.Err() == nil {
 		c.waits.because(c.stream, err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
+			err = w.write(ctx, cursor)
 		}
 	}
 	for fenced := err; errors.Is(fenced, window.ErrFenced); {

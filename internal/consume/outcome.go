@@ -92,9 +92,8 @@ func (r retry) after(o outcome, lasted time.Duration) retry {
 	if errors.Is(o.why, errStalled) && o.idle {
 		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
 	}
-	var foreign *window.ForeignError
 	switch {
-	case errors.As(o.why, &foreign), errors.Is(o.why, errRulesLost):
+	case isForeign(o.why), errors.Is(o.why, errRulesLost):
 		next.pause = foreignRetry
 	case o.phase == resuming || o.verdict == fenced: // it never got going, or someone else has the stream
 		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)
@@ -104,4 +103,10 @@ func (r retry) after(o outcome, lasted time.Duration) retry {
 		next.pause = min(r.pause+50*time.Millisecond, maxReopen)
 	}
 	return next
+}
+
+// isForeign reports whether a person has to look at a key, and waiting alone does not help.
+func isForeign(err error) bool {
+	var foreign *window.ForeignError
+	return errors.As(err, &foreign)
 }
