@@ -77,7 +77,7 @@ func (o options) run(ctx context.Context) (err error) {
 	settings := []string{
 		"NATS_URL=" + nats.ClientURL(),
 		"REDIS_URL=" + redis.url,
-		"INGEST_ADDR=" + address(9090),
+		"INGEST_ADDR=" + address(8082),
 		"QUERY_ADDR=" + address(8080),
 		"COLLECT_ADDR=" + address(8081),
 		"INGEST_WORKER=dev",

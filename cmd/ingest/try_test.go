@@ -73,7 +73,7 @@ x
 11	counted	a	3	2026-11-20T10:00:00.000Z
 14	rejected	no_rule	item 0	it is a CloudEvent, and no rule of its stream matches its subject: add one with format cloudevents to INGEST_RULES
 15	nothing
-16	rejected	too_late	item 0	rule on line 1: ts 1605866399000 is`
+16	rejected	too_late	item 0	rule on line 1: ts 1605866399000 (2020-11-20T09:59:59Z) is`
 	if err != nil || code != 1 || !strings.HasPrefix(out, want) {
 		t.Errorf("code %d, %v\n%s\nwant\n%s", code, err, out, want)
 	}

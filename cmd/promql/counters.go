@@ -46,19 +46,28 @@ func matchesAll(matchers []*labels.Matcher, counter string) bool {
 	return !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(counter) })
 }
 
-// spelled returns the counters that the matchers spell out: that of key="a", or those of
-// key=~"a|b". It reports false if they spell out none, so that all names must be looked through.
-func spelled(matchers []*labels.Matcher) (counters []string, ok bool) {
+// spelledBy returns the counters that a matcher spells out: that of key="a", or those of key=~"a|b". It returns
+// none if all names must be looked through.
+func spelledBy(m *labels.Matcher) []string {
+	switch m.Type {
+	case labels.MatchEqual:
+		return []string{m.Value}
+	case labels.MatchRegexp:
+		return m.SetMatches()
+	}
+	return nil
+}
+
+// spelled returns the counters that the matchers spell out. It reports false if they spell out none.
+// What it returns after ctx has ended is not all.
+func spelled(ctx context.Context, matchers []*labels.Matcher) (counters []string, ok bool) {
 	for _, m := range matchers {
-		set := m.SetMatches()
-		if m.Type == labels.MatchEqual {
-			set = []string{m.Value}
-		}
-		if m.Type != labels.MatchEqual && (m.Type != labels.MatchRegexp || len(set) == 0) {
+		set := spelledBy(m)
+		if len(set) == 0 {
 			continue
 		}
 		for _, counter := range set {
-			if counter != "" && matchesAll(matchers, counter) {
+			if counter != "" && ctx.Err() == nil && matchesAll(matchers, counter) {
 				counters = append(counters, counter)
 			}
 		}
@@ -85,7 +94,7 @@ func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]s
 	if !any {
 		return nil, nil
 	}
-	if out, ok := spelled(keys); ok {
+	if out, ok := spelled(ctx, keys); ok {
 		q.touched += len(out)
 		if q.touched > q.service.settings.MaxCounters {
 			return nil, refused("this query touches %d counters: at most %d are allowed (PROMQL_MAX_COUNTERS): ask about fewer at once", q.touched, q.service.settings.MaxCounters)
@@ -101,7 +110,14 @@ func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]s
 		return nil, tooManyNames(prefix, q.service.settings.MaxCounters)
 	}
 	q.touched += len(names)
-	return slices.DeleteFunc(names, func(name string) bool { return !matchesAll(keys, name) }), nil
+	return matching(ctx, keys, names)
+}
+
+// matching returns those of the names that match. A hostile regular expression takes up to a second per name, so it
+// watches ctx.
+func matching(ctx context.Context, matchers []*labels.Matcher, names []string) ([]string, error) {
+	out := slices.DeleteFunc(names, func(name string) bool { return ctx.Err() != nil || !matchesAll(matchers, name) })
+	return out, ctx.Err()
 }
 
 func tooManyNames(prefix string, most int) error {
@@ -131,7 +147,7 @@ func (q *querier) names(ctx context.Context, prefix string, most int) (names []s
 	}
 }
 
-// namesPage is how many names are read at a time; each costs up to two hash reads with the default tiers.
+// namesPage is how many names are read at a time; each costs up to four hash reads with the default tiers.
 const namesPage = 1000
 
 // known returns those of the counters that have hits in the longest window.

@@ -9,13 +9,24 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 )
 
-// maxBody bounds the form of a POST. Grafana's are a few hundred bytes.
-const maxBody = 1 << 20
+// maxBody bounds the form of a POST: a query of which each byte is written as %XX, and other parameters.
+func (s *Settings) maxBody() int64 { return 3*int64(s.MaxQuery) + 64<<10 }
 
 // otherRoute is the metrics' label for requests that no route takes.
 const otherRoute = "other"
 
-// edge is what every request passes through: it measures, checks the token and compresses.
+// maxMessage bounds an error's message in bytes: the parser's own repeat parts of a query.
+const maxMessage = 1000
+
+// bounded cuts a message off.
+func bounded(message string) string {
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+}
+
+// edge is what every request passes through: it measures, checks the host and the token, and compresses.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -30,12 +41,16 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 		}()
 		if strings.HasPrefix(r.URL.Path, "/api/") {
 			w.Header().Set("Cache-Control", "no-store")
+			if why := s.settings.Hosts.Refuse(r, "PROMQL_HOSTS"); why != "" && !s.settings.Tokens.Required() {
+				writeError(w, &apiError{http.StatusForbidden, "forbidden", why})
+				return
+			}
 			if !s.settings.Tokens.Admit(r) {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				writeError(w, &apiError{http.StatusUnauthorized, "unauthorized", "this call needs the header Authorization: Bearer with one of the tokens of PROMQL_TOKENS"})
 				return
 			}
-			r.Body = http.MaxBytesReader(rw, r.Body, maxBody)
+			r.Body = http.MaxBytesReader(rw, r.Body, s.settings.maxBody())
 		}
 		compressed.ServeHTTP(w, r)
 	})

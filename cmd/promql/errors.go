@@ -38,6 +38,11 @@ func refused(format string, args ...any) *apiError {
 	return &apiError{http.StatusUnprocessableEntity, "execution", fmt.Sprintf(format, args...)}
 }
 
+// unavailable is a 503: the same request may be answered later.
+func unavailable(format string, args ...any) *apiError {
+	return &apiError{http.StatusServiceUnavailable, "unavailable", fmt.Sprintf(format, args...)}
+}
+
 func tooManySamples(n int64, most int) *apiError {
 	return refused("this query reads %d samples: at most %d are allowed (PROMQL_MAX_SAMPLES): ask about fewer counters or a shorter time", n, most)
 }
@@ -68,15 +73,15 @@ func askRedis[T any](ctx context.Context, read func(context.Context) (T, error))
 	case errors.As(err, &bad):
 		return out, err
 	case errors.Is(err, window.ErrNoLayout):
-		return out, &apiError{http.StatusServiceUnavailable, "unavailable", err.Error()}
+		return out, unavailable("%s", err)
 	case ctx.Err() != nil:
 		return out, ctx.Err() // the query's own time is over, or its client is gone
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
-		return out, &redisError{apiError{http.StatusServiceUnavailable, "unavailable", "Redis cannot answer now: ask again in a second"}, err}
+		return out, &redisError{*unavailable("Redis cannot answer now: ask again in a second"), err}
 	case own:
 		return out, context.DeadlineExceeded
 	}
-	return out, &redisError{apiError{http.StatusServiceUnavailable, "unavailable", "Redis did not answer within " + readTimeout.String() + ": ask again in a second"}, err}
+	return out, &redisError{*unavailable("Redis did not answer within %s: ask again in a second", readTimeout), err}
 }
 
 // redisError is an error of Redis. The cause may tell about the network inside, so it goes to the

@@ -2,7 +2,7 @@
 // counters of a namespace. It is a module of its own, because the engine brings many
 // others with it.
 //
-//	HTTP ─▶ api (parameters) ─▶ promql.Engine ─▶ querier (counters, cells) ─▶ window ─▶ Redis
+//	HTTP ─▶ gate ─▶ api (parameters, bounds) ─▶ promql.Engine ─▶ querier (counters, cells) ─▶ window ─▶ Redis
 package main
 
 import (

@@ -10,6 +10,7 @@ import (
 type metrics struct {
 	registry       *prometheus.Registry
 	requestSeconds *prometheus.HistogramVec // by route and code
+	reloads        buildinfo.Reloads
 }
 
 func newMetrics() *metrics {
@@ -22,5 +23,6 @@ func newMetrics() *metrics {
 		}, []string{"route", "code"}),
 	}
 	m.registry.MustRegister(m.requestSeconds)
+	m.reloads = buildinfo.NewReloads(m.registry)
 	return m
 }

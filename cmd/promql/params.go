@@ -70,6 +70,9 @@ func limitParam(r *http.Request) (int, error) {
 // selectorsParam reads match[]. Like Prometheus, it refuses a selector that every series of
 // every metric would match.
 func (s *service) selectorsParam(r *http.Request) ([][]*labels.Matcher, error) {
+	if err := s.checkText("match[]", r.Form["match[]"]...); err != nil {
+		return nil, err
+	}
 	sets, err := s.parser.ParseMetricSelectors(r.Form["match[]"])
 	if err != nil {
 		return nil, badData("invalid parameter %q: %v", "match[]", err)

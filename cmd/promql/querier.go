@@ -18,6 +18,8 @@ type querier struct {
 	service *service
 	layout  window.Layout
 	touched int // counters read or looked through, of all selectors
+	points  int // samples read, of all selectors
+	cost    cost
 }
 
 // newQuerier reads the layout, and so finds out whether Redis can answer.
@@ -85,7 +87,7 @@ func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.L
 
 // keys lists names for people to choose from, so it cuts the list off where a query would be refused.
 func (q *querier) keys(ctx context.Context, limit int, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
-	if _, ok := spelled(matchers); ok {
+	if _, ok := spelled(ctx, matchers); ok {
 		counters, err := q.counters(ctx, matchers)
 		if err != nil {
 			return nil, nil, err
@@ -93,7 +95,7 @@ func (q *querier) keys(ctx context.Context, limit int, matchers []*labels.Matche
 		counters, err = q.known(ctx, counters)
 		return counters, nil, err
 	}
-	most := q.service.settings.MaxCounters
+	most := q.service.settings.MaxCounters - q.touched
 	if len(matchers) == 0 && limit > 0 {
 		most = min(most, limit)
 	}
@@ -101,17 +103,13 @@ func (q *querier) keys(ctx context.Context, limit int, matchers []*labels.Matche
 	if err != nil {
 		return nil, nil, err
 	}
+	q.touched += len(names)
 	var warnings annotations.Annotations
 	if more {
 		warnings = annotations.New().Add(refused("there are more counters: only the first %d were looked through (PROMQL_MAX_COUNTERS, or limit)", most))
 	}
-	out := names[:0]
-	for _, name := range names {
-		if matchesAll(matchers, name) {
-			out = append(out, name)
-		}
-	}
-	return out, warnings, nil
+	names, err = matching(ctx, matchers, names)
+	return names, warnings, err
 }
 
 // LabelNames returns the names of the labels, which all series have.

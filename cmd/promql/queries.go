@@ -18,6 +18,19 @@ type queryData struct {
 	Result     parser.Value     `json:"result"`
 }
 
+// moments are those at which a query is evaluated.
+type moments struct {
+	start, end time.Time
+	step       time.Duration // 0 if there is one moment
+}
+
+func (m moments) grid() grid {
+	if m.step == 0 {
+		return grid{0, 1}
+	}
+	return grid{float64(m.end.UnixMilli() - m.start.UnixMilli()), float64(m.step.Milliseconds())}
+}
+
 // query answers at one moment.
 func (s *service) query(r *http.Request) (found, error) {
 	now := time.Now()
@@ -25,9 +38,7 @@ func (s *service) query(r *http.Request) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	return s.evaluate(r, func(ctx context.Context, q *querier, opts promql.QueryOpts, text string) (promql.Query, error) {
-		return s.engine.NewInstantQuery(ctx, q, opts, text, at)
-	})
+	return s.evaluate(r, moments{start: at, end: at})
 }
 
 // queryRange answers at each step of a range.
@@ -44,55 +55,43 @@ func (s *service) queryRange(r *http.Request) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	switch {
+	over := moments{start, end, step}
+	switch points := over.grid().steps() - 1; {
 	case end.Before(start):
 		return found{}, badData("invalid parameter %q: it is before start: a moment from start on is allowed", "end")
-	case end.Sub(start)/step > maxSteps:
-		return found{}, badData("%d points per series: at most %d are allowed: choose a longer step", end.Sub(start)/step, maxSteps)
+	case points > maxSteps:
+		return found{}, badData("%.0f points per series: at most %d are allowed: choose a longer step", points, maxSteps)
 	}
-	return s.evaluate(r, func(ctx context.Context, q *querier, opts promql.QueryOpts, text string) (promql.Query, error) {
-		return s.engine.NewRangeQuery(ctx, q, opts, text, start, end, step)
-	})
+	return s.evaluate(r, over)
 }
 
-// evaluate lets the engine answer, within the time that the request and the settings allow.
-func (s *service) evaluate(r *http.Request, prepare func(context.Context, *querier, promql.QueryOpts, string) (promql.Query, error)) (found, error) {
-	timeout, err := durationParam(r, "timeout", false)
-	if err != nil {
-		return found{}, err
-	}
+// evaluate lets the engine answer.
+func (s *service) evaluate(r *http.Request, over moments) (found, error) {
 	limit, err := limitParam(r)
 	if err != nil {
 		return found{}, err
 	}
-	if timeout == 0 || timeout > s.settings.Timeout {
-		timeout = s.settings.Timeout
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeout)
-	defer cancel()
-
 	text := r.FormValue("query")
-	if _, err := s.parser.ParseExpr(text); err != nil { // before Redis is asked
-		return found{}, badData("invalid parameter %q: %v", "query", err)
-	}
-	q, err := s.newQuerier(ctx)
+	cost, err := s.check(text, over)
 	if err != nil {
 		return found{}, err
 	}
-	prepared, err := prepare(ctx, q, promql.NewPrometheusQueryOpts(false, q.lookback()), text)
+	q, err := s.newQuerier(r.Context())
 	if err != nil {
-		if ctx.Err() != nil {
-			return found{}, err
-		}
+		return found{}, err
+	}
+	q.cost = cost
+	prepared, err := s.prepare(r.Context(), q, text, over)
+	if err != nil {
 		return found{}, badData("invalid parameter %q: %v", "query", err)
 	}
 	defer prepared.Close()
-	result := prepared.Exec(ctx)
+	result := prepared.Exec(r.Context())
 	if result.Err != nil {
 		return found{}, result.Err
 	}
 	// The engine owns what the value is made of until Close, so it is encoded by then.
-	data, cut, err := encodeValue(result.Value, limit)
+	data, cut, err := s.encodeValue(result.Value, limit)
 	if err != nil {
 		return found{}, err
 	}
@@ -101,4 +100,24 @@ func (s *service) evaluate(r *http.Request, prepare func(context.Context, *queri
 		out.warnings = out.warnings.Add(errTruncated)
 	}
 	return out, nil
+}
+
+// check refuses a query that costs too much, or is none.
+func (s *service) check(text string, over moments) (cost, error) {
+	if err := s.checkText("query", text); err != nil {
+		return cost{}, err
+	}
+	expr, err := s.parser.ParseExpr(text)
+	if err != nil {
+		return cost{}, badData("invalid parameter %q: %v", "query", err)
+	}
+	return s.costOf(text, expr, over)
+}
+
+func (s *service) prepare(ctx context.Context, q *querier, text string, over moments) (promql.Query, error) {
+	opts := promql.NewPrometheusQueryOpts(false, q.lookback())
+	if over.step == 0 {
+		return s.engine.NewInstantQuery(ctx, q, opts, text, over.start)
+	}
+	return s.engine.NewRangeQuery(ctx, q, opts, text, over.start, over.end, over.step)
 }

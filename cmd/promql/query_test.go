@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -110,7 +111,7 @@ func TestPrometheusClient(t *testing.T) {
 	})
 }
 
-// A line shows the last whole cell, ends soon after as_of, and has no point before counting began.
+// A line shows the last whole cell, ends soon after as_of, and has no point before the first hit or the beginning of counting.
 func TestLineEndsWithAsOf(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarter()
@@ -139,6 +140,30 @@ func TestLineEndsWithAsOf(t *testing.T) {
 	_, young := get(t, promql, "query", url.Values{"query": {"sum_over_time(tallyroll_hits[1h])"}, "time": {at.Format(time.RFC3339)}})
 	if len(young.Infos) != 1 || !strings.Contains(young.Infos[0], "counting began at") {
 		t.Errorf("notes of a young namespace: %q", young.Infos)
+	}
+}
+
+// Hits from before counting began are shown, with the note that not all of them may be there.
+func TestBackfilledHits(t *testing.T) {
+	t.Parallel()
+	redis, at := stack.Redis(t), quarter()
+	seedFrom(t, redis.Client(), cursorAt(at.Add(-40*time.Minute), time.Now()), hit{"a", at.Add(-65 * time.Minute), 5}, hit{"a", at.Add(-time.Minute), 7})
+	promql := start(t, redis)
+	value, warnings, _, err := clientOf(t, promql).QueryRange(t.Context(), `sum_over_time(tallyroll_hits{key="a"}[15m])`,
+		v1.Range{Start: at.Add(-2 * time.Hour), End: at, Step: 15 * time.Minute})
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v %q", err, warnings)
+	}
+	var got []string
+	for _, v := range value.(model.Matrix)[0].Values {
+		got = append(got, fmt.Sprintf("%s:%v", v.Timestamp.Time().Sub(at), v.Value))
+	}
+	if want := "-1h0m0s:5 -45m0s:0 -30m0s:0 -15m0s:0 0s:7"; strings.Join(got, " ") != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	_, answer := get(t, promql, "query", url.Values{"query": {`sum_over_time(tallyroll_hits{key="a"}[2h])`}, "time": {at.Format(time.RFC3339)}})
+	if !strings.Contains(string(answer.Data), `"12"`) || len(answer.Infos) != 1 || !strings.Contains(answer.Infos[0], "counting began at") {
+		t.Errorf("%s, notes %q; want 12 and a note", answer.Data, answer.Infos)
 	}
 }
 
@@ -189,6 +214,22 @@ func TestLastHourHasMinutes(t *testing.T) {
 	for i, v := range values {
 		if want := model.SampleValue(61 - i); v.Value != want {
 			t.Errorf("point %d is %v, want %v", i, v, want)
+		}
+	}
+}
+
+// A query that reads on to now says if nobody has counted lately: what was stored since is not known.
+func TestWarnsWhileNobodyCounts(t *testing.T) {
+	t.Parallel()
+	redis, asOf := stack.Redis(t), time.Now().Add(-6*time.Second)
+	seed(t, redis.Client(), asOf, hit{"a", asOf.Add(-10 * time.Minute), 7})
+	promql := start(t, redis)
+	for at, want := range map[time.Time]string{
+		time.Now(): "hits stored after " + asOf.UTC().Format(time.RFC3339) + " are not counted yet", asOf.Add(4 * time.Second): "",
+	} {
+		status, answer := get(t, promql, "query", url.Values{"query": {"sum(sum_over_time(tallyroll_hits[1h]))"}, "time": {at.Format(time.RFC3339Nano)}})
+		if got := strings.Join(answer.Warnings, "\n"); status != 200 || !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("at %s: status %d, warnings %q, want %q", at, status, got, want)
 		}
 	}
 }

@@ -3,17 +3,23 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/api"
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -75,6 +81,32 @@ func start(t testing.TB, redis stack.Endpoint, env ...string) *stack.Service {
 	return stack.PromQL(t, redis, append([]string{"TALLYROLL_NAMESPACE=" + namespace}, env...)...)
 }
 
+// serviceOf is the program's handler, in this process, with its default settings but for some.
+func serviceOf(t testing.TB, redis stack.Endpoint, change func(*Settings)) *service {
+	t.Helper()
+	var settings Settings
+	if err := boot.Parse(&settings, "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE="+namespace); err != nil {
+		t.Fatal(err)
+	}
+	change(&settings)
+	return newService(window.NewReader(window.NewStore(stack.ProgramClient(t, redis.URL()), namespace)), settings, zerolog.Nop())
+}
+
+// peakMemory is the most memory that a process has held, in bytes.
+func peakMemory(t testing.TB, pid int) int64 {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux says how much memory a process has held")
+	}
+	_, after, _ := strings.Cut(readFile(t, fmt.Sprintf("/proc/%d/status", pid)), "VmHWM:")
+	text, _, _ := strings.Cut(after, "kB")
+	kB, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kB << 10
+}
+
 // clientOf is Prometheus's own client.
 func clientOf(t testing.TB, s *stack.Service) v1.API {
 	t.Helper()
@@ -104,6 +136,19 @@ func get(t testing.TB, s *stack.Service, path string, params url.Values) (int, a
 	if err != nil {
 		t.Fatal(err)
 	}
+	return send(t, req)
+}
+
+// post asks with a form, which may be longer than a URL.
+func post(t testing.TB, s *stack.Service, path string, params url.Values) (int, answerOf) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL()+"/api/v1/"+path, strings.NewReader(params.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return send(t, req)
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -21,18 +23,23 @@ type service struct {
 	settings Settings
 	reader   *window.Reader
 	engine   *promql.Engine
-	slots    slots // of the engine
+	gate     gate
+	memory   memory
+	unread   atomic.Int64 // bytes of answers that clients have not taken yet
 	parser   parser.Parser
 	metrics  *metrics
+	leaving  boot.Leaving
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 }
 
 // failureLines is how many failed requests are logged per minute.
 const failureLines = 5
 
-// run listens at once, whether Redis answers or not, and answers until ctx ends. It finishes the
-// requests under way before it closes the connections to Redis.
+// run listens at once, whether Redis answers or not, and answers until ctx ends and SHUTDOWN_DELAY is over, in which it
+// is not ready any more. It finishes the requests under way before it closes the connections to Redis.
 func run(ctx context.Context, settings Settings, log zerolog.Logger) error {
+	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
+	defer stop()
 	listener, err := boot.Listen("PROMQL_ADDR", settings.Addr)
 	if err != nil {
 		return err
@@ -41,11 +48,21 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	defer client.Close()
 	s := newService(window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings, log)
 	defer s.engine.Close()
+	s.leaving, s.memory = leaving, limitMemory(settings)
+	cert, key := settings.keyPair()
+	certificate, err := boot.OpenCertificate(cert, key, log, s.metrics.reloads.Of)
+	if err != nil {
+		return err
+	}
+	scheme := "http"
+	if certificate != nil {
+		scheme = "https"
+	}
 
 	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Bool("tokens", settings.Tokens.Required()).Str("url", "http://"+listener.Addr().String()).Msg("started")
+		Bool("tokens", settings.Tokens.Required()).Int64("memory_limit", int64(s.memory)).Str("url", scheme+"://"+listener.Addr().String()).Msg("started")
 	patient := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
-	if err := boot.Serve(ctx, listener, s.handler(), "", "", boot.LogErrors(log), patient); err != nil {
+	if err := boot.Serve(ctx, listener, s.handler(), certificate, boot.LogErrors(log), leaving.Release, patient); err != nil {
 		return err
 	}
 	log.Info().Msg("stopped")
@@ -54,15 +71,14 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 
 func newService(reader *window.Reader, settings Settings, log zerolog.Logger) *service {
 	reader.MaxCells, reader.MaxPoints = settings.MaxCells, int64(settings.MaxSamples)
-	p, slots := parser.NewParser(parser.Options{}), newSlots(settings.Concurrency)
+	p := parser.NewParser(parser.Options{})
 	return &service{
-		settings: settings, reader: reader, parser: p, slots: slots, metrics: newMetrics(),
+		settings: settings, reader: reader, parser: p, gate: newGate(settings), memory: math.MaxInt64, metrics: newMetrics(),
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // what it logs are errors that it also returns
 			MaxSamples: settings.MaxSamples,
 			Timeout:    settings.Timeout, EnableAtModifier: true, EnableNegativeOffset: true,
-			ActiveQueryTracker:       slots,
-			NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
+			NoStepSubqueryIntervalFn: func(int64) int64 { return subqueryStep.Milliseconds() },
 			Parser:                   p,
 		}),
 		failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute}),
@@ -78,23 +94,22 @@ func (s *service) handler() http.Handler {
 		"/api/v1/labels":      s.labels,
 		"/api/v1/series":      s.series,
 	} {
-		mux.Handle("GET "+path, s.answer(find))
-		mux.Handle("POST "+path, s.answer(find))
+		mux.Handle("GET "+path, s.answer(s.admit(find)))
+		mux.Handle("POST "+path, s.answer(s.admit(find)))
 	}
-	mux.Handle("GET /api/v1/label/{name}/values", s.answer(s.labelValues))
-	mux.Handle("GET /api/v1/metadata", s.answer(s.metadata))
-	mux.Handle("GET /api/v1/status/buildinfo", s.answer(s.buildInfo))
-	mux.Handle("/api/", s.answer(func(r *http.Request) (found, error) {
+	mux.Handle("GET /api/v1/label/{name}/values", s.answer(s.admit(s.labelValues)))
+	mux.Handle("GET /api/v1/metadata", s.answer(encoded(s.metadata)))
+	mux.Handle("GET /api/v1/status/buildinfo", s.answer(encoded(s.buildInfo)))
+	mux.Handle("/api/", s.answer(encoded(func(r *http.Request) (found, error) {
 		return found{}, &apiError{http.StatusNotFound, "not_found", fmt.Sprintf("there is nothing for %s at %.64q: allowed are query, query_range, labels, label/<name>/values, series, metadata and status/buildinfo below /api/v1", r.Method, r.URL.Path)}
-	}))
+	})))
 
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if _, err := askRedis(r.Context(), s.reader.Look); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
+	s.leaving.HandleReady(mux, "/readyz", func(ctx context.Context) string {
+		if _, err := askRedis(ctx, s.reader.Look); err != nil {
+			return err.Error()
 		}
-		fmt.Fprintln(w, "ready")
+		return ""
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
 	return s.edge(mux)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -24,12 +25,15 @@ func warningsOf(sel selection, parts []part) annotations.Annotations {
 		cell := window.FormatDuration(first.Tier.Cell)
 		out.Add(fmt.Errorf("the range %s is shorter than the cells of %s in which this query's time is held: each window has a whole cell or none; use a range of %s or more, or a later start", window.FormatDuration(sel.window), cell, cell))
 	}
+	if s := slices.MinFunc(parts[0].series, func(a, b window.Series) int { return cmp.Compare(a.AsOf, b.AsOf) }); s.Asked.Outruns(s.AsOf) {
+		out.Add(fmt.Errorf("hits stored after %s are not counted yet, and this query reads on: nobody knows how many there are", time.UnixMilli(s.AsOf).UTC().Format(time.RFC3339)))
+	}
 	for _, s := range parts[0].series {
 		if s.Complete {
 			continue
 		}
 		if s.CountingSince > s.Range.From {
-			out.Add(fmt.Errorf("%w: counting began at %s, after the beginning of what this query reads", annotations.PromQLInfo, time.UnixMilli(s.CountingSince).UTC().Format(time.RFC3339)))
+			out.Add(fmt.Errorf("%w: counting began at %s, after the beginning of what this query reads: of earlier hits, only those that carried their own time are counted", annotations.PromQLInfo, time.UnixMilli(s.CountingSince).UTC().Format(time.RFC3339)))
 			continue
 		}
 		out.Add(fmt.Errorf("hits are known to be missing from the time that this query reads: complete is false at /v1/total of query"))

@@ -16,7 +16,7 @@ type message struct {
 	id   uint64
 	hits int
 	body []byte // NDJSON
-	once *once  // of a reject that is published again; else nil
+	once *once  // of a reject that is published again, or of a log that is followed; else nil
 
 	due     time.Time // when to send it again
 	open    int       // sends without an answer yet
@@ -24,10 +24,12 @@ type message struct {
 	doubted time.Time // the first send that may have stored it; zero: none
 }
 
-// once addresses a message that must be the first on its subject: the stream itself refuses a second.
+// once addresses a message that must follow another one on its subject, or be the first: the stream itself
+// refuses a second.
 type once struct {
 	subject string
 	id      string // its Nats-Msg-Id, the same whoever sends it
+	after   uint64 // the sequence of the message before it; 0: none
 	of      *reject
 }
 

@@ -52,7 +52,15 @@ func combinedParser(key field) func(line []byte) (hit.Hit, error) {
 		h := hit.Hit{N: 1, At: ts}
 		switch key {
 		case "path":
-			h.Counter, err = requestPath(request)
+			// A query holds what differs from request to request: searches, tokens, campaign marks.
+			// Names from it would grow without end, and each is a counter.
+			h.Counter, err = requestTarget(request)
+			h.Counter, _, _ = bytes.Cut(h.Counter, query)
+			if err == nil && len(h.Counter) == 0 {
+				err = errNoPath
+			}
+		case "url":
+			h.Counter, err = requestTarget(request)
 		case "method":
 			h.Counter, _, ok = bytes.Cut(request, space)
 			if !ok {
@@ -78,6 +86,7 @@ func combinedParser(key field) func(line []byte) (hit.Hit, error) {
 
 var (
 	space = []byte{' '}
+	query = []byte{'?'}
 	proto = []byte("HTTP/")
 )
 
@@ -204,9 +213,9 @@ func cutStatus(s []byte) ([]byte, error) {
 	return s[:3], nil
 }
 
-// requestPath is the target between the method and the protocol. Clients
+// requestTarget is the target between the method and the protocol. Clients
 // send targets with spaces in them; HTTP/0.9 sends no protocol.
-func requestPath(request []byte) ([]byte, error) {
+func requestTarget(request []byte) ([]byte, error) {
 	_, target, ok := bytes.Cut(request, space)
 	if !ok {
 		return nil, errNoPath // "-" if the client sent nothing, or bytes that are not HTTP
@@ -226,8 +235,8 @@ func requestPath(request []byte) ([]byte, error) {
 // parseField reads the value of --key.
 func parseField(s string) (field, error) {
 	switch s {
-	case "path", "host", "status", "method":
+	case "path", "url", "host", "status", "method":
 		return field(s), nil
 	}
-	return "", fmt.Errorf("allowed is path, host, status or method")
+	return "", fmt.Errorf("allowed is path, url, host, status or method")
 }

@@ -22,7 +22,12 @@ func TestCombinedParser(t *testing.T) {
 		ts   int64
 		err  error
 	}{
-		{name: "combined", line: goodLine, want: "/images/a.png?x=1&y=2", ts: at},
+		{name: "combined", line: goodLine, want: "/images/a.png", ts: at},
+		{name: "query", line: goodLine, key: "url", want: "/images/a.png?x=1&y=2", ts: at},
+		{name: "url without a query", line: head + `"GET / HTTP/1.0" 304 -`, key: "url", want: "/", ts: at},
+		{name: "two question marks", line: head + `"GET /a?b?c HTTP/1.0" 304 -`, want: "/a", ts: at},
+		{name: "empty query", line: head + `"GET /a? HTTP/1.0" 304 -`, want: "/a", ts: at},
+		{name: "whole address", line: head + `"GET http://example.com/a?b HTTP/1.0" 304 -`, want: "http://example.com/a", ts: at},
 		{name: "common", line: head + `"GET / HTTP/1.0" 304 -`, want: "/", ts: at},
 		{name: "nothing after the status", line: head + `"GET / HTTP/1.0" 304`, want: "/", ts: at},
 		{name: "agent cut off", line: head + `"GET /a HTTP/1.1" 200 235 "-" "Mozilla/5.0 (compatible; Goo`, want: "/a", ts: at},
@@ -41,6 +46,7 @@ func TestCombinedParser(t *testing.T) {
 
 		{name: "path of an empty request", line: head + `"-" 408 -`, err: errNoPath},
 		{name: "method of an empty request", line: head + `"-" 408 -`, key: "method", err: errNoMethod},
+		{name: "a query alone", line: head + `"GET ?a=1 HTTP/1.1" 400 -`, err: errNoPath},
 		{name: "no path", line: head + `"GET HTTP/1.1" 400 -`, err: errNoPath},
 		{name: "one word", line: "word", err: errNoHost},
 		{name: "leading space", line: " " + goodLine, err: errNoHost},

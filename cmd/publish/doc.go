@@ -1,4 +1,4 @@
-// Command publish reads hits from standard input, or makes a synthetic load,
+// Command publish reads hits from standard input or a growing log, or makes a synthetic load,
 // and publishes them to JetStream in batches: several hits in one message.
 //
 // It promises that every hit that was read is stored exactly once: a message
@@ -21,6 +21,10 @@
 // finds the reject of a killed one sends it, is refused, and removes it. That holds for as long as the
 // stream holds the first message; docs/delivery.md lists the cases, and what is not promised.
 //
+// With --follow it reads a log that grows and is rotated. It promises that each line counts once, whoever is
+// killed or paused for whatever time. The messages of a log follow each other on one subject, and each says
+// how far the log is stored; docs/delivery.md lists the cases, and what is not promised.
+//
 // The data's way through the files:
 //
 //	feed.go       standard input in chunks, cut into lines (lines.go)
@@ -33,6 +37,12 @@
 //	publisher.go  messages are sent until they are acknowledged (ack.go)
 //	rejected.go   what workers have rejected of it (places.go: which messages were ours)
 //	report.go     the last line
+//
+// With --follow, in place of the first and of batch.go:
+//
+//	logfile.go    which file is which, and its lines
+//	follow.go     lines become messages, one after the other
+//	state.go      how far the log is stored, in a file
 //
 // And with --from-rejects:
 //

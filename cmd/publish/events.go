@@ -67,8 +67,8 @@ func (r *reject) helpsEvent() (why string) {
 	switch r.reason {
 	case hit.NoRule, hit.Future: // there may be a rule now, and the event's time may have come
 		return ""
-	case hit.TooLarge:
-		if r.kind == hit.OfEvent && !hit.IsObject(r.body) {
+	case hit.TooLarge: // the others of its message may have left it no room, but those that follow the first only
+		if r.kind == hit.OfEvent && (!hit.IsObject(r.body) || r.item != "0") {
 			return ""
 		}
 	case hit.TooLate:

@@ -15,11 +15,11 @@ import (
 // refuseEvent stores a reject of an event as a worker does; headers are name and value in turn.
 func (r refusing) refuseEvent(seq int, reason hit.Reason, kind hit.Kind, body string, headers ...string) {
 	r.t.Helper()
-	m := nats.NewMsg(hit.RejectedSubject + "HITS")
+	m := nats.NewMsg(hit.RejectedSubject(hit.DefaultNamespace, "HITS"))
 	m.Data = []byte(body)
 	m.Header = nats.Header{
 		hit.HeaderReason: {string(reason)}, hit.HeaderStream: {"HITS"}, hit.HeaderSequence: {fmt.Sprint(seq)}, hit.HeaderItem: {"0"},
-		hit.HeaderStored: {time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano)}, hit.HeaderKind: {string(kind)},
+		hit.HeaderStored: {time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano)}, hit.HeaderKind: {string(kind)}, hit.HeaderNamespace: {hit.DefaultNamespace},
 	}
 	for i := 0; i < len(headers); i += 2 {
 		m.Header[headers[i]] = []string{headers[i+1]}
@@ -58,7 +58,7 @@ func TestRedriveSendsEventsAsTheyAre(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for seq, want := range []nats.Header{{of: {"hits.a"}, "ce-id": {"7"}, "Content-Type": {"text/plain"}}, {of: {"hits.b"}}} {
+	for seq, want := range []nats.Header{{hit.HeaderNamespace: {hit.DefaultNamespace}, of: {"hits.a"}, "ce-id": {"7"}, "Content-Type": {"text/plain"}}, {hit.HeaderNamespace: {hit.DefaultNamespace}, of: {"hits.b"}}} {
 		m, err := stream.GetMsg(t.Context(), uint64(seq+1))
 		if err != nil {
 			t.Fatal(err)

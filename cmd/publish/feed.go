@@ -6,7 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"golang.org/x/term"
 
 	"tallyroll/internal/hit"
 )
@@ -25,6 +30,77 @@ func (b *badLines) add(count, number int64, reason error) {
 	b.count += count
 }
 
+// distinctNames counts the names of an input: each is a counter, which Redis holds for as long as it counts.
+// It remembers a hash of 64 bits of each.
+type distinctNames struct {
+	seen  map[uint64]struct{}
+	limit int64 // at first --max-names; 0: none
+	// ask asks a person whether to go on. It is nil if there is none.
+	ask func(question string) bool
+}
+
+// errNames says that the input has more names than --max-names.
+type errNames struct {
+	limit int64
+	name  string
+}
+
+func (e errNames) Error() string {
+	return fmt.Sprintf("%q would be distinct name %s, and each is a counter in Redis", e.name, count(e.limit+1))
+}
+
+// advice says what to do about it. where names the place at which to go on.
+func (e errNames) advice(where string) string {
+	return fmt.Sprintf("choose a --key with fewer values, or go on %s with --max-names %d", where, 2*e.limit)
+}
+
+// add takes in a name, or refuses the first that is too many.
+func (d *distinctNames) add(name []byte) error {
+	hash := xxhash.Sum64(name)
+	if _, ok := d.seen[hash]; ok {
+		return nil
+	}
+	if d.limit > 0 && int64(len(d.seen)) >= d.limit {
+		err := errNames{limit: d.limit, name: string(name)}
+		if d.ask == nil || !d.ask(err.Error()+". Go on?") {
+			return err
+		}
+		d.limit *= 2 // and then it asks again
+	}
+	if d.seen == nil {
+		d.seen = map[uint64]struct{}{}
+	}
+	d.seen[hash] = struct{}{}
+	return nil
+}
+
+// asker asks on the terminal. It returns nil if out is none: then there is nobody to ask. Standard input is
+// the log, so the answer comes from the terminal itself.
+func asker(ctx context.Context, out io.Writer) func(question string) bool {
+	if f, ok := out.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return nil
+	}
+	return func(question string) bool {
+		fmt.Fprintf(tty, "\r\x1b[Kpublish: %s [y/N] ", question)
+		answer := make(chan string, 1)
+		go func() { // a read from a terminal cannot be interrupted: nobody waits for it
+			var line [64]byte
+			n, _ := tty.Read(line[:])
+			answer <- strings.ToLower(strings.TrimSpace(string(line[:n])))
+		}()
+		select {
+		case text := <-answer:
+			return text == "y" || text == "yes"
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // feeder moves hits from a source into the batcher. Everything but the
 // reading itself happens on one goroutine. When ctx ends, it stops reading.
 type feeder struct {
@@ -34,7 +110,9 @@ type feeder struct {
 	first func(hit.Hit) // is given the first hit that has a time, before it goes; then nil
 	timer *time.Timer
 
-	bad badLines
+	bad   badLines
+	names distinctNames
+	held  bool // hits are kept until the input ends
 }
 
 func newFeeder(ctx context.Context, batch *batcher, speed float64) *feeder {
@@ -122,6 +200,14 @@ func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), take f
 		if err != nil {
 			f.bad.add(1, number, err)
 			return nil
+		}
+		var many errNames
+		if err := f.names.add(h.Counter); errors.As(err, &many) {
+			where := fmt.Sprintf("from there (tail -n +%d)", number)
+			if f.held {
+				where = "from the beginning (nothing is published yet)"
+			}
+			return fmt.Errorf("stopped before line %d: %w: %s", number, many, many.advice(where))
 		}
 		return take(h)
 	}}

@@ -30,6 +30,8 @@ type fate struct {
 	once   *once
 	answer puback.Answer
 	repeat bool // the stream had stored it before this program sent it
+	// refused is true if every send of it was refused: then none of them is stored.
+	refused bool
 }
 
 // finisher removes rejects from HITS_REJECTED once all of their messages are certainly stored.

@@ -17,13 +17,19 @@ import (
 
 // options are the flags.
 type options struct {
-	access  boot.NATSAccess // where JetStream is; from the environment
-	format  string
-	key     field
-	subject string
-	batch   int64
-	rebase  rebaseTo
-	speed   float64
+	access    boot.NATSAccess            // where JetStream is; from the environment
+	namespace string                     // whose rejects are counted; from the environment
+	ask       func(question string) bool // a person on a terminal; nil if there is none
+	format    string
+	key       field
+	subject   string
+	batch     int64
+	rebase    rebaseTo
+	speed     float64
+	names     int64 // how many distinct ones there may be
+
+	follow string // a log that grows; standard input is not read
+	state  string // where its place is kept
 
 	rejects fromRejects // standard input is not read
 
@@ -72,7 +78,7 @@ func newFlags(o *options) *flag.FlagSet {
 		}
 		return errors.New("allowed is combined, ndjson or lines")
 	})
-	add("key", "path", "the `part` of an access log's line that names the counter: path (with its query; what is longer than 512 bytes is cut and marked with its hash), host, status, method", func(s string) (err error) {
+	add("key", "path", "the `part` of an access log's line that names the counter: path (without its query), url (with it; what is longer than 512 bytes is cut and marked with its hash), host, status, method", func(s string) (err error) {
 		o.key, err = parseField(s)
 		return err
 	})
@@ -81,6 +87,8 @@ func newFlags(o *options) *flag.FlagSet {
 		return checkSubject(s)
 	})
 	add("batch", "200", "`hits` in a message (1 to 10000); fewer if the next hit does not come within 100ms, or the server's largest message is reached", whole(&o.batch, 1, 10_000))
+	add("follow", "", "read this growing `file` instead of standard input, also through rotation, and keep the place: a restart counts nothing twice; needs --state", text(&o.follow))
+	add("state", "", "follow: the `file` that keeps the place in the log, such as /var/lib/tallyroll/access.state; it needs a directory that lasts", text(&o.state))
 	add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; holds the whole log in memory (16 bytes per hit, and each name once)", func(s string) (err error) {
 		o.rebase = rebaseTo{on: true, at: hit.NoTime}
 		if s == "now" {
@@ -96,6 +104,7 @@ func newFlags(o *options) *flag.FlagSet {
 	})
 	add("speed", "", "replay at this `multiple` of the log's own pace (default as fast as the stream acknowledges)", number(&o.speed, "a number above 0, such as 10", func(f float64) bool { return f > 0 && f <= 1e12 }))
 
+	add("max-names", "1000000", "the most distinct `names` that the input may have, because each is a counter in Redis; beyond them publish asks on a terminal whether to go on, and else stops", whole(&o.names, 1, 1e9))
 	add("rate", "0", "synthetic load: `hits` per second, or with --from-rejects rejects per second; 0 is as fast as possible", number(&o.load.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
 	add("counters", "1000", "synthetic load: this many `names`, api-1, api-2 …", whole(&o.load.counters, 1, 1e12))
 	add("zipf", "0", "synthetic load: draw counters by Zipf's law with this `exponent` above 1; 0 draws them evenly", number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool { return f == 0 || f > 1 && f <= 100 }))
@@ -149,6 +158,16 @@ func reasonNames() string {
 		names[i] = string(r)
 	}
 	return strings.Join(names, ", ")
+}
+
+func text(to *string) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return errors.New("allowed is the path of a file")
+		}
+		*to = s
+		return nil
+	}
 }
 
 func whole(to *int64, least, most int64) func(string) error {
@@ -217,7 +236,7 @@ func parseFlags(args []string) (options, error) {
 
 // check refuses flags that would have no effect.
 func (fromRejects) check(given map[string]bool) error {
-	for _, name := range []string{"format", "key", "batch", "rebase", "speed", "counters", "zipf", "duration", "count", "seed"} {
+	for _, name := range []string{"format", "key", "batch", "rebase", "speed", "max-names", "follow", "state", "counters", "zipf", "duration", "count", "seed"} {
 		if given[name] {
 			return usage("--%s has no effect with --from-rejects", name)
 		}
@@ -228,7 +247,7 @@ func (fromRejects) check(given map[string]bool) error {
 // check refuses flags that would have no effect together.
 func (o options) check(given map[string]bool) error {
 	if o.synthetic {
-		for _, name := range []string{"format", "key", "rebase", "speed"} {
+		for _, name := range []string{"format", "key", "rebase", "speed", "max-names", "follow", "state"} {
 			if given[name] {
 				return usage("--%s is about standard input, which a synthetic load (--rate, --counters, --zipf, --duration, --count) does not read", name)
 			}
@@ -236,6 +255,10 @@ func (o options) check(given map[string]bool) error {
 		return nil
 	}
 	switch {
+	case given["follow"] != given["state"]:
+		return usage("--follow FILE and --state FILE go together: the state keeps the place in the log, such as --state /var/lib/tallyroll/access.state")
+	case given["follow"] && (given["rebase"] || given["speed"]):
+		return usage("--rebase and --speed are for logs that have ended, not for --follow")
 	case given["seed"]:
 		return usage("--seed belongs to a synthetic load: give --counters, --count or --duration as well")
 	case given["key"] && o.format != "combined":
@@ -252,13 +275,13 @@ func usage(format string, args ...any) error {
 	return boot.UsageError{Err: fmt.Errorf(format, args...)}
 }
 
-const about = `reads hits from standard input, or makes a synthetic load, and publishes
+const about = `reads hits from standard input or a growing log, or makes a synthetic load, and publishes
 them to JetStream. Every hit that it read is stored exactly once: it waits for
 NATS and for the stream, and sends again what was not acknowledged.
 
   publish < access.log                          count the paths of a web server's log
   zcat access.log.gz | publish --rebase now     the same, as if it ended now
-  tail -F access.log | publish --key status     as it happens
+  publish --follow access.log --state access.state    as it happens, also through restarts and rotation
   publish --counters 1000 --zipf 1.1 --rate 5000 --duration 1m
   publish --from-rejects --reason too_late --ts now    count after all what was rejected
 

@@ -12,6 +12,17 @@ const maxLine = 1 << 20
 
 var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
+// parser reads the lines of the input's form.
+func (o options) parser() func(line []byte) (hit.Hit, error) {
+	switch o.format {
+	case "combined":
+		return combinedParser(o.key)
+	case "ndjson":
+		return hit.NewParser().Parse
+	}
+	return parseName
+}
+
 // parseName takes the whole line for the counter's name.
 func parseName(line []byte) (hit.Hit, error) {
 	return hit.Hit{Counter: line, N: 1, At: hit.NoTime}, hit.CheckName(line)

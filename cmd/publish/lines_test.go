@@ -143,3 +143,52 @@ func TestFeedEndsWithItsContext(t *testing.T) {
 		t.Fatalf("%d hits", batch.hits)
 	}
 }
+
+// A log with more names than are allowed stops there, or goes on if a person says so.
+func TestTooManyNames(t *testing.T) {
+	b := startBroker(t)
+	stream := b.stream()
+	in := "a\nb\na\nb\nc\na\nd\ne\nf\n"
+	run := func(opts options) outcome {
+		t.Helper()
+		return await(t, begin(t.Context(), b.connect(connOptions()...), io.Discard, opts, strings.NewReader(in)))
+	}
+	o := run(mustParse(t, "--format", "lines", "--max-names", "2"))
+	if want := `stopped before line 5: "c" would be distinct name 3, and each is a counter in Redis: ` +
+		`choose a --key with fewer values, or go on from there (tail -n +5) with --max-names 4`; o.err == nil || o.err.Error() != want {
+		t.Errorf("%v, want %s", o.err, want)
+	}
+	if o.report.tally.hits != 4 || o.report.names != 2 || !strings.Contains(o.report.String(), "; 2 distinct names; skipped 0 bad lines") {
+		t.Errorf("%s", o.report)
+	}
+	if _, hits, byKey := counts(t, stream); hits != 4 || byKey["a"] != 2 || byKey["b"] != 2 {
+		t.Errorf("%d hits are stored: %v", hits, byKey)
+	}
+
+	var asked []string
+	opts := mustParse(t, "--format", "lines", "--max-names", "2")
+	opts.ask = func(question string) bool {
+		asked = append(asked, question)
+		return len(asked) < 2
+	}
+	o = run(opts)
+	if len(asked) != 2 || asked[0] != `"c" would be distinct name 3, and each is a counter in Redis. Go on?` || !strings.Contains(asked[1], `"e" would be distinct name 5`) {
+		t.Errorf("asked %q", asked)
+	}
+	if o.err == nil || o.report.tally.hits != 7 || o.report.names != 4 {
+		t.Errorf("%v: %s", o.err, o.report)
+	}
+
+	o = run(mustParse(t, "--format", "ndjson", "--rebase", "now", "--max-names", "1"))
+	if o.err != nil || o.report.names != 0 {
+		t.Errorf("%v: %s", o.err, o.report) // no line of it is an object
+	}
+	in = `{"key":"a"}` + "\n" + `{"key":"b"}`
+	o = run(mustParse(t, "--format", "ndjson", "--rebase", "now", "--max-names", "1"))
+	if o.err == nil || !strings.Contains(o.err.Error(), "nothing is published yet") || o.report.tally.hits != 0 {
+		t.Errorf("%v: %s", o.err, o.report)
+	}
+	if o = run(mustParse(t, "--format", "ndjson", "--max-names", "2")); o.err != nil || o.report.names != 2 {
+		t.Errorf("%v: %s", o.err, o.report)
+	}
+}

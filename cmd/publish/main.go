@@ -16,12 +16,22 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/window"
 )
 
 // settings come from the environment; what to publish comes from flags.
 type settings struct {
-	NATS boot.NATS
-	Log  boot.Log
+	NATS      boot.NATS
+	Namespace string `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"the fleet whose rejects are counted in the last line and, with --from-rejects, published again: the TALLYROLL_NAMESPACE of its workers"`
+	Log       boot.Log
+}
+
+// Validate checks what the types of the fields do not.
+func (s *settings) Validate() error {
+	if err := window.CheckNamespace(s.Namespace); err != nil {
+		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Namespace, Allowed: err.Error()}
+	}
+	return nil
 }
 
 func main() {
@@ -56,7 +66,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err := boot.Parse(&env); err != nil {
 		return err
 	}
-	if opts.rejects.on {
+	opts.namespace, opts.rejects.namespace = env.Namespace, env.Namespace
+	switch {
+	case opts.follow != "":
+		return runFollow(ctx, &env, opts, stdout, stderr)
+	case opts.rejects.on:
 		return runRejects(ctx, &env, opts.rejects, stdout, stderr)
 	}
 	out := newProgress(stderr)
@@ -68,6 +82,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return env.NATS.Connect(ctx, "tallyroll publish", log, connOptions()...)
 	}
 	opts.access = env.NATS.NATSAccess
+	opts.ask = asker(ctx, stderr)
 	rep, err := publish(ctx, connect, log, opts, stdin, out)
 	out.end()
 	if _, printErr := fmt.Fprintln(stdout, rep); err == nil && printErr != nil {
@@ -137,6 +152,7 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 		return pub.submit, int(conn.MaxPayload()) - headerRoom, nil
 	}}
 	feed := newFeeder(reading, batch, opts.speed)
+	feed.names.limit, feed.names.ask = opts.names, opts.ask
 	feed.first = func(h hit.Hit) {
 		if at := time.UnixMilli(h.At).UTC(); time.Since(at) > surelyOld {
 			log.Warn().Msgf("the first hit is dated %s: workers reject what is older than their tiers (32 days by default); --rebase now shifts a log's times",
@@ -144,7 +160,7 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 		}
 	}
 	held, fedErr := feed.all(opts, in, out)
-	rep := report{bad: feed.bad}
+	rep := report{bad: feed.bad, names: int64(len(feed.names.seen))}
 	var cause error
 	if pub != nil {
 		_ = batch.flush() // if it fails, pub.cause says why
@@ -159,7 +175,7 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 		if err != nil {
 			return rep, fmt.Errorf("JetStream: %w", err)
 		}
-		rep.rejects = rejectsOf(ctx, js, &pub.places)
+		rep.rejects = rejectsOf(ctx, js, opts.namespace, &pub.places)
 	}
 	if failed := server.failure(); failed != nil && ctx.Err() == nil {
 		return rep, failed
@@ -167,6 +183,8 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	switch {
 	case cause != nil && !errors.Is(cause, context.Canceled):
 		return rep, fmt.Errorf("%w (%d hits are not acknowledged)", cause, rep.open)
+	case fedErr != nil && ctx.Err() == nil:
+		return rep, fedErr
 	case rep.open > 0 && pub == nil:
 		return rep, fmt.Errorf("interrupted before NATS was reached: of %d hits read, none was sent", rep.open)
 	case rep.open > 0 && held > batch.hits:
@@ -174,8 +192,6 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 			held, held-batch.hits, batch.hits-rep.tally.hits)
 	case rep.open > 0:
 		return rep, fmt.Errorf("interrupted: %d of %d hits are unknown: not acknowledged within %v", rep.open, batch.hits, grace)
-	case fedErr != nil && ctx.Err() == nil:
-		return rep, fedErr
 	}
 	return rep, nil
 }
@@ -197,12 +213,12 @@ func outliving(ctx context.Context, by time.Duration) (after context.Context, en
 }
 
 // rejectsOf asks for rejects when all is stored; an interrupt, before or meanwhile, makes it short.
-func rejectsOf(ctx context.Context, js jetstream.JetStream, stored *places) *rejects {
+func rejectsOf(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) *rejects {
 	after, giveUp := outliving(ctx, rejectsInterrupted)
 	defer giveUp()
 	asking, stop := context.WithTimeout(after, rejectsWithin)
 	defer stop()
-	return askRejects(asking, js, stored)
+	return askRejects(asking, js, namespace, stored)
 }
 
 // all feeds every hit there is. held is how many hits of a rebased log are in
@@ -212,16 +228,11 @@ func (f *feeder) all(opts options, in io.Reader, out *progress) (held int64, err
 		out.expect(opts.load.total())
 		return 0, opts.load.run(f.take, f.wait)
 	}
-	parse := parseName
-	switch opts.format {
-	case "combined":
-		parse = combinedParser(opts.key)
-	case "ndjson":
-		parse = hit.NewParser().Parse
-	}
+	parse := opts.parser()
 	if !opts.rebase.on {
 		return 0, f.lines(in, parse, f.take)
 	}
+	f.held = true
 	log := newHitLog()
 	err = f.lines(in, parse, log.add)
 	held = int64(len(log.hits))

@@ -18,13 +18,14 @@ import (
 
 // fromRejects is what to publish again, and how.
 type fromRejects struct {
-	on      bool
-	reasons []hit.Reason // empty: those that can count
-	stream  string       // empty: all
-	ts      timing
-	dryRun  bool
-	subject string  // empty: where the refused message was
-	rate    float64 // rejects per second; 0: as fast as the stream acknowledges
+	on        bool
+	namespace string       // that has refused them; from the environment
+	reasons   []hit.Reason // empty: those that can count
+	stream    string       // empty: all
+	ts        timing
+	dryRun    bool
+	subject   string  // empty: where the refused message was
+	rate      float64 // rejects per second; 0: as fast as the stream acknowledges
 }
 
 // redriver publishes rejects again. The goroutine in walk owns it.
@@ -91,7 +92,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	unknown := count.unknown()
 	count.leaveSome("not acknowledged: run it again", unknown)
 	if count.messages > 0 {
-		count.rejects = rejectsOf(ctx, js, &r.pub.places)
+		count.rejects = rejectsOf(ctx, js, opts.namespace, &r.pub.places)
 	}
 	cause := r.pub.cause
 	switch {

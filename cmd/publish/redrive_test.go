@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -22,8 +23,9 @@ import (
 func (r refusing) refuse(seq int, reason hit.Reason, bodies ...string) {
 	r.t.Helper()
 	for i, body := range bodies {
-		m := nats.NewMsg(hit.RejectedSubject + "HITS")
+		m := nats.NewMsg(hit.RejectedSubject(r.namespace(), "HITS"))
 		m.Data = []byte(body)
+		m.Header.Set(hit.HeaderNamespace, r.namespace())
 		m.Header.Set(hit.HeaderReason, string(reason))
 		m.Header.Set(hit.HeaderDetail, "because")
 		m.Header.Set(hit.HeaderStream, "HITS")
@@ -43,6 +45,7 @@ func (r refusing) refuse(seq int, reason hit.Reason, bodies ...string) {
 func (r refusing) redrive(ctx context.Context, list io.Writer, args ...string) *redriven {
 	r.t.Helper()
 	opts := mustParse(r.t, append([]string{"--from-rejects"}, args...)...)
+	opts.rejects.namespace = r.namespace()
 	conn, err := nats.Connect(r.broker.server.ClientURL(), connOptions()...)
 	if err != nil {
 		r.t.Fatal(err)
@@ -81,9 +84,13 @@ func (r refusing) bodies(stream string) (out []string) {
 	state := s.CachedInfo().State
 	for seq := max(1, state.FirstSeq); seq <= state.LastSeq; seq++ {
 		m, err := s.GetMsg(r.t.Context(), seq)
-		if err == nil {
-			out = append(out, string(m.Data))
+		if errors.Is(err, jetstream.ErrMsgNotFound) { // it was removed
+			continue
 		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		out = append(out, string(m.Data))
 	}
 	return out
 }
@@ -162,8 +169,8 @@ func TestRedriveBelievesNoOtherMessage(t *testing.T) {
 	r.refuse(7, hit.TooLate, `{"key":"a"}`)
 	name, _ := nameOf(nats.Header{
 		hit.HeaderStream: {"HITS"}, hit.HeaderSequence: {"7"}, hit.HeaderItem: {"0"}, hit.HeaderReason: {"x"},
-		hit.HeaderStored: {time.Unix(1e9, 7).UTC().Format(time.RFC3339Nano)},
-	}, time.Time{}, 0)
+		hit.HeaderStored: {time.Unix(1e9, 7).UTC().Format(time.RFC3339Nano)}, hit.HeaderNamespace: {hit.DefaultNamespace},
+	}, hit.DefaultNamespace)
 	if _, err := r.js.Publish(t.Context(), "hits."+name, []byte("another")); err != nil {
 		t.Fatal(err)
 	}
@@ -173,6 +180,49 @@ func TestRedriveBelievesNoOtherMessage(t *testing.T) {
 		t.Error(got)
 	}
 	r.want(hit.RejectedStream, `{"key":"a"}`)
+}
+
+// Two namespaces have refused the same hits of one stream. Each sends its own again, under names of its own, and for
+// itself alone.
+func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	other := r
+	other.of = "a_b.c"
+	r.refuse(1, hit.TooLate, `{"key":"a"}`)
+	other.refuse(1, hit.TooLate, `{"key":"a"}`)
+	other.refuse(2, hit.TooLarge, `[{"key":"b"},`, `{"key":"b"}]`) // in parts
+	if err := r.conn.Publish(hit.RejectedSubject(other.of, "HITS"), []byte("nobody's")); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []struct {
+		refusing
+		found, sent int64
+	}{{r, 1, 1}, {other, 3, 2}} {
+		got := of.redrive(t.Context(), io.Discard, "--ts", "now")
+		of.wantSent(got, of.sent, 0)
+		if got.found != of.found {
+			t.Errorf("%s: %v", of.namespace(), got)
+		}
+	}
+	r.want("HITS", `{"key":"a"}`, `{"key":"a"}`, `[{"key":"b"},{"key":"b"}]`)
+	r.want(hit.RejectedStream, "nobody's")
+	hits, err := r.js.Stream(t.Context(), "HITS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := strconv.FormatInt(1e18+1, 36)
+	for i, want := range []struct{ subject, namespace string }{
+		{"hits.redrive-HITS-1-0-" + stored, "tallyroll"}, {"hits.redrive-a__b_-c/HITS-1-0-" + stored, "a_b.c"},
+	} {
+		m, err := hits.GetMsg(t.Context(), uint64(i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of := m.Header.Get("Tallyroll-Namespace"); m.Subject != want.subject || of != want.namespace {
+			t.Errorf("%s for %q; want %v", m.Subject, of, want)
+		}
+	}
 }
 
 func TestRedriveSplitsWhatWasTooLarge(t *testing.T) {
@@ -240,7 +290,7 @@ func TestRedriveStoresThePiecesThatAreMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, _ := new(assembly).add(rejectPart{header: m.Header, position: 1, data: m.Data})
+	one, _ := (&assembly{namespace: hit.DefaultNamespace}).add(rejectPart{header: m.Header, position: 1, data: m.Data})
 	pieces, err := one.bodies(keepTime)
 	if err != nil || len(pieces) != 4 {
 		t.Fatalf("%d pieces, %v", len(pieces), err)
@@ -266,16 +316,16 @@ func TestRedriveStoresThePiecesThatAreMissing(t *testing.T) {
 func TestAssembly(t *testing.T) {
 	t.Parallel()
 	header := func(part string, seq int) nats.Header {
-		h := nats.Header{hit.HeaderReason: {"too_large"}, hit.HeaderStream: {"S"}, hit.HeaderSequence: {strconv.Itoa(seq)}, hit.HeaderItem: {"0"}, hit.HeaderStored: {"2026-01-01T00:00:00Z"}}
+		h := nats.Header{hit.HeaderReason: {"too_large"}, hit.HeaderStream: {"S"}, hit.HeaderSequence: {strconv.Itoa(seq)}, hit.HeaderItem: {"0"}, hit.HeaderStored: {"2026-01-01T00:00:00Z"}, hit.HeaderNamespace: {"shop"}}
 		if part != "" {
 			h.Set(hit.HeaderPart, part)
 		}
 		return h
 	}
-	a := assembly{}
+	a, position := assembly{namespace: "shop"}, uint64(0)
 	add := func(part string, seq int, data string) string {
-		a.created = a.created.Add(1)
-		whole, strange := a.add(rejectPart{header(part, seq), uint64(a.created.Nanosecond()), []byte(data)})
+		position++
+		whole, strange := a.add(rejectPart{header(part, seq), position, []byte(data)})
 		switch {
 		case strange:
 			return "strange"
@@ -311,11 +361,12 @@ func TestRedriveChoosesWhatAndWhere(t *testing.T) {
 	}
 	r.refuse(1, hit.TooLarge, `{"key":"a"}`)
 	r.refuse(2, hit.BadJSON, `x`)
-	r.reject(3, "too_large") // of an earlier version: without item
+	r.reject(3, "too_large") // without item: no worker writes that
 	for _, stream := range []string{"FIXED", "GONE"} {
-		m := nats.NewMsg(hit.RejectedSubject + stream)
+		m := nats.NewMsg(hit.RejectedSubject(hit.DefaultNamespace, stream))
 		m.Data = []byte(`{"key":"b"}`)
-		m.Header = nats.Header{hit.HeaderReason: {"too_large"}, hit.HeaderStream: {stream}, hit.HeaderSequence: {"1"}, hit.HeaderItem: {"0"}}
+		m.Header = nats.Header{hit.HeaderReason: {"too_large"}, hit.HeaderStream: {stream}, hit.HeaderSequence: {"1"}, hit.HeaderItem: {"0"},
+			hit.HeaderStored: {"2026-01-01T00:00:00Z"}, hit.HeaderNamespace: {hit.DefaultNamespace}}
 		if _, err := r.js.PublishMsg(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
@@ -330,7 +381,7 @@ func TestRedriveChoosesWhatAndWhere(t *testing.T) {
 	r.wantSent(got, 1, 0)
 	for _, want := range []string{
 		"found 5 rejects, 5 match", "1 no subject of stream FIXED has a wildcard: give --subject", "1 stream GONE is gone: give --subject",
-		"1 not written by ingest", "1 bad_json (not a JSON object: mend it and publish it)",
+		"1 not written by ingest in this namespace", "1 bad_json (not a JSON object: mend it and publish it)",
 	} {
 		if !strings.Contains(got.String(), want) {
 			t.Errorf("%q does not say %q", got, want)
@@ -424,7 +475,7 @@ func TestRedriveSaysWhatItCannotRemove(t *testing.T) {
 	if err := r.js.DeleteStream(t.Context(), hit.RejectedStream); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: hit.RejectedStream, Subjects: []string{hit.RejectedSubject + ">"}, DenyDelete: true}); err != nil {
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: hit.RejectedStream, Subjects: []string{hit.RejectedSubjects}, DenyDelete: true}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
@@ -432,7 +483,9 @@ func TestRedriveSaysWhatItCannotRemove(t *testing.T) {
 	}
 	for range 2 {
 		conn := r.broker.connect(connOptions()...)
-		got, err := redrive(t.Context(), conn, r.js, zerolog.Nop(), mustParse(t, "--from-rejects").rejects, io.Discard, newProgress(io.Discard))
+		opts := mustParse(t, "--from-rejects").rejects
+		opts.namespace = r.namespace()
+		got, err := redrive(t.Context(), conn, r.js, zerolog.Nop(), opts, io.Discard, newProgress(io.Discard))
 		if err == nil || !strings.Contains(err.Error(), "3 rejects are stored again and could not be removed from HITS_REJECTED") || got.again+got.before != 3 {
 			t.Errorf("%v, %v", got, err)
 		}
@@ -475,11 +528,7 @@ func TestRemake(t *testing.T) {
 			t.Errorf("%q with %s: %q, %v; want %q", c.body, c.ts, got, err, c.want)
 		}
 	}
-	earlier := &reject{}
-	if _, err := earlier.remake([]byte(`{"n":1}`), keepTime); err != errNoCounter {
-		t.Error(err)
-	}
-	if _, err := earlier.remake([]byte(`{"key":"a"}`), storedTime); err != errNoStored {
+	if _, err := new(reject).remake([]byte(`{"n":1}`), keepTime); err != errNoCounter {
 		t.Error(err)
 	}
 }

@@ -16,18 +16,19 @@ import (
 
 // reject is a hit, or a whole message, that a worker has refused, put together from its parts.
 type reject struct {
-	name     string // what tells the refused hit from all others; a token of a subject
-	reason   hit.Reason
-	detail   string
-	stream   string // of the message
-	sequence string
-	item     string
-	stored   time.Time // the message; zero: an earlier version wrote the reject
-	counter  string    // of a hit that names none; empty: not known
-	kind     hit.Kind
-	subject  string      // of the message; empty: it was read without rules, or is not known
-	header   nats.Header // of the message, as far as rules look at it
-	body     []byte
+	name      string // what tells the refused hit from all others; a token of a subject
+	namespace string // that has refused it
+	reason    hit.Reason
+	detail    string
+	stream    string // of the message
+	sequence  string
+	item      string
+	stored    time.Time // the message
+	counter   string    // of a hit that names none; empty: not known
+	kind      hit.Kind
+	subject   string      // of the message; empty: it was read without rules, or is not known
+	header    nats.Header // of the message, as far as rules look at it
+	body      []byte
 
 	positions []uint64 // in HITS_REJECTED, of all its parts
 
@@ -36,21 +37,17 @@ type reject struct {
 	failed atomic.Bool  // a message is not stored
 }
 
-// nameOf makes the name of a refused hit: which item of which message. The time stored tells messages of
-// streams that were made anew apart. A reject keeps its name if a replay has stored it again. ok is
-// false for a message that no worker has written.
-func nameOf(h nats.Header, created time.Time, position uint64) (name string, ok bool) {
+// nameOf makes the name of a refused hit: which namespace has refused which item of which message. The time stored
+// tells messages of streams that were made anew apart. A reject keeps its name if a replay has stored it again. ok is
+// false for a message that no worker of the namespace has written.
+func nameOf(h nats.Header, namespace string) (name string, ok bool) {
 	stream, sequence, item := h.Get(hit.HeaderStream), h.Get(hit.HeaderSequence), h.Get(hit.HeaderItem)
-	if stream == "" || h.Get(hit.HeaderReason) == "" || checkToken(stream) != nil || !number10(sequence) || !number10(item) {
+	stored, err := time.Parse(time.RFC3339Nano, h.Get(hit.HeaderStored))
+	if err != nil || h.Get(hit.HeaderNamespace) != namespace || h.Get(hit.HeaderReason) == "" ||
+		checkToken(stream) != nil || strings.Contains(stream, "/") || !number10(sequence) || !number10(item) {
 		return "", false
 	}
-	// Without the time stored, the place in HITS_REJECTED is all there is.
-	last := "p" + strconv.FormatInt(created.UnixNano(), 36) + "-" + strconv.FormatUint(position, 36)
-	stored, err := time.Parse(time.RFC3339Nano, h.Get(hit.HeaderStored))
-	if err == nil {
-		last = strconv.FormatInt(stored.UnixNano(), 36)
-	}
-	return hit.RedriveToken + stream + "-" + sequence + "-" + item + "-" + last, true
+	return hit.RedriveToken + hit.ViewOf(namespace, stream) + "-" + sequence + "-" + item + "-" + strconv.FormatInt(stored.UnixNano(), 36), true
 }
 
 func number10(s string) bool {
@@ -79,11 +76,11 @@ const maxApart = 64 << 20
 
 // assembly puts rejects together from their parts.
 type assembly struct {
-	created time.Time // of HITS_REJECTED
-	waiting map[string]*pieces
-	order   []string // of waiting, the oldest first
-	bytes   int
-	dropped int64 // rejects whose parts were too far apart
+	namespace string // whose rejects they are
+	waiting   map[string]*pieces
+	order     []string // of waiting, the oldest first
+	bytes     int
+	dropped   int64 // rejects whose parts were too far apart
 }
 
 // pieces are the parts of a reject that have come.
@@ -93,9 +90,9 @@ type pieces struct {
 }
 
 // add takes a part. It returns the reject if that is now whole, and nil if it is not. strange says that
-// no worker has written the message.
+// no worker of the namespace has written the message.
 func (a *assembly) add(p rejectPart) (whole *reject, strange bool) {
-	name, ok := nameOf(p.header, a.created, p.position)
+	name, ok := nameOf(p.header, a.namespace)
 	number, of, partOK := partOf(p.header.Get(hit.HeaderPart))
 	if !ok || !partOK {
 		return nil, true
@@ -139,7 +136,7 @@ func (a *assembly) forget(name string) {
 
 func newReject(name string, h nats.Header) *reject {
 	r := &reject{
-		name: name, reason: hit.Reason(h.Get(hit.HeaderReason)), detail: h.Get(hit.HeaderDetail),
+		name: name, namespace: h.Get(hit.HeaderNamespace), reason: hit.Reason(h.Get(hit.HeaderReason)), detail: h.Get(hit.HeaderDetail),
 		stream: h.Get(hit.HeaderStream), sequence: h.Get(hit.HeaderSequence), item: h.Get(hit.HeaderItem),
 		counter: h.Get(hit.HeaderCounter), kind: hit.Kind(h.Get(hit.HeaderKind)), subject: h.Get(hit.HeaderSubject),
 	}
@@ -151,9 +148,7 @@ func newReject(name string, h nats.Header) *reject {
 			r.header[name] = values[:1]
 		}
 	}
-	if stored, err := time.Parse(time.RFC3339Nano, h.Get(hit.HeaderStored)); err == nil {
-		r.stored = stored
-	}
+	r.stored, _ = time.Parse(time.RFC3339Nano, h.Get(hit.HeaderStored)) // nameOf has read it
 	if hit.CheckName([]byte(r.counter)) != nil {
 		r.counter = ""
 	}

@@ -31,6 +31,7 @@ const (
 // when the program ends.
 type rejects struct {
 	byReason map[hit.Reason]int64
+	of       string // namespace
 	unread   string // a stream that workers have not read to the last message; empty: they have
 	noWorker bool   // because none reads it
 	unknown  error  // why it is not known
@@ -60,7 +61,7 @@ func (r *rejects) String() string {
 	s += strings.Join(parts, ", ")
 	switch {
 	case r.noWorker:
-		s += fmt.Sprintf("; no worker reads %s", r.unread)
+		s += fmt.Sprintf("; no worker of the namespace %s reads %s", r.of, r.unread)
 	case r.unread != "":
 		s += fmt.Sprintf("; the workers have not read all of %s yet", r.unread)
 	}
@@ -80,9 +81,9 @@ var rejectHints = map[hit.Reason]string{
 // askRejects looks for rejects of the messages at these places. It waits until the
 // workers have passed the last of them, as far as NATS knows that, until ctx ends.
 // What it finds is never a reason to fail: the messages are stored.
-func askRejects(ctx context.Context, js jetstream.JetStream, stored *places) *rejects {
-	r := &rejects{byReason: map[hit.Reason]int64{}, left: stored.left}
-	consumer, err := rejectsConsumer(ctx, js, stored)
+func askRejects(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) *rejects {
+	r := &rejects{byReason: map[hit.Reason]int64{}, of: namespace, left: stored.left}
+	consumer, err := rejectsConsumer(ctx, js, namespace, stored)
 	if err != nil {
 		r.unknown = err
 		return r
@@ -96,7 +97,7 @@ func askRejects(ctx context.Context, js jetstream.JetStream, stored *places) *re
 	looked := false
 	for ctx.Err() == nil {
 		before := r.unread
-		name, noWorker, errUnread := unread(ctx, js, stored)
+		name, noWorker, errUnread := unread(ctx, js, namespace, stored)
 		if errUnread != nil {
 			err = errUnread // what was seen before still holds
 			break
@@ -120,7 +121,7 @@ func askRejects(ctx context.Context, js jetstream.JetStream, stored *places) *re
 }
 
 // rejectsConsumer reads the headers of what was rejected since the first message was stored.
-func rejectsConsumer(ctx context.Context, js jetstream.JetStream, stored *places) (jetstream.Consumer, error) {
+func rejectsConsumer(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) (jetstream.Consumer, error) {
 	config := jetstream.ConsumerConfig{
 		Description: "tallyroll publish", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: 2 * rejectsWithin,
@@ -128,7 +129,7 @@ func rejectsConsumer(ctx context.Context, js jetstream.JetStream, stored *places
 	var since time.Time
 	known := true
 	for name, spans := range stored.streams {
-		config.FilterSubjects = append(config.FilterSubjects, hit.RejectedSubject+name)
+		config.FilterSubjects = append(config.FilterSubjects, hit.RejectedSubject(namespace, name))
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("stream %s: %w", name, err)
@@ -165,7 +166,7 @@ func (r *rejects) take(consumer jetstream.Consumer, stored *places) (found int, 
 	for m := range batch.Messages() {
 		h := m.Headers()
 		seq, err := strconv.ParseUint(h.Get(hit.HeaderSequence), 10, 64)
-		if err != nil || !stored.holds(h.Get(hit.HeaderStream), seq) {
+		if err != nil || h.Get(hit.HeaderNamespace) != r.of || !stored.holds(h.Get(hit.HeaderStream), seq) {
 			continue
 		}
 		found++
@@ -176,9 +177,9 @@ func (r *rejects) take(consumer jetstream.Consumer, stored *places) (found int, 
 	return found, batch.Error()
 }
 
-// unread is a stream whose last message of ours no worker's consumer has been
+// unread is a stream whose last message of ours no consumer of a worker of the namespace has been
 // given; noWorker says that there is no such consumer.
-func unread(ctx context.Context, js jetstream.JetStream, stored *places) (name string, noWorker bool, err error) {
+func unread(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) (name string, noWorker bool, err error) {
 	for name, spans := range stored.streams {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
@@ -187,7 +188,7 @@ func unread(ctx context.Context, js jetstream.JetStream, stored *places) (name s
 		list := stream.ListConsumers(ctx)
 		workers, passed := 0, false
 		for info := range list.Info() {
-			if info.Config.Description == hit.WorkerDescription {
+			if info.Config.Description == hit.WorkerDescription(namespace) {
 				workers++
 				passed = passed || info.Delivered.Stream >= spans[len(spans)-1].last
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -20,7 +21,10 @@ type refusing struct {
 	conn   *nats.Conn
 	js     jetstream.JetStream
 	broker *broker
+	of     string // the namespace; empty: the default one
 }
+
+func (r refusing) namespace() string { return cmp.Or(r.of, hit.DefaultNamespace) }
 
 func newRefusing(t *testing.T) refusing {
 	t.Helper()
@@ -31,10 +35,10 @@ func newRefusing(t *testing.T) refusing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: hit.RejectedStream, Subjects: []string{hit.RejectedSubject + ">"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: hit.RejectedStream, Subjects: []string{hit.RejectedSubjects}}); err != nil {
 		t.Fatal(err)
 	}
-	return refusing{t, conn, js, b}
+	return refusing{t: t, conn: conn, js: js, broker: b}
 }
 
 // store stores messages and returns where.
@@ -53,7 +57,8 @@ func (r refusing) store(n int) *places {
 
 func (r refusing) reject(seq int, reason string, header ...string) {
 	r.t.Helper()
-	m := nats.NewMsg(hit.RejectedSubject + "HITS")
+	m := nats.NewMsg(hit.RejectedSubject(hit.DefaultNamespace, "HITS"))
+	m.Header.Set(hit.HeaderNamespace, hit.DefaultNamespace)
 	m.Header.Set("Tallyroll-Stream", "HITS")
 	m.Header.Set("Tallyroll-Sequence", fmt.Sprint(seq))
 	m.Header.Set("Tallyroll-Reason", reason)
@@ -68,7 +73,7 @@ func (r refusing) reject(seq int, reason string, header ...string) {
 // read reads so many messages as a worker does.
 func (r refusing) read(n int) {
 	r.t.Helper()
-	c, err := r.js.CreateConsumer(r.t.Context(), "HITS", jetstream.ConsumerConfig{Description: hit.WorkerDescription, AckPolicy: jetstream.AckNonePolicy})
+	c, err := r.js.CreateConsumer(r.t.Context(), "HITS", jetstream.ConsumerConfig{Description: hit.WorkerDescription(hit.DefaultNamespace), AckPolicy: jetstream.AckNonePolicy})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -82,7 +87,7 @@ func (r refusing) read(n int) {
 func (r refusing) ask(within time.Duration, p *places) string {
 	ctx, cancel := context.WithTimeout(r.t.Context(), within)
 	defer cancel()
-	return askRejects(ctx, r.js, p).String()
+	return askRejects(ctx, r.js, hit.DefaultNamespace, p).String()
 }
 
 const ample = time.Minute // it ends by itself, however slow the machine
@@ -99,6 +104,7 @@ func TestRejectsAreCountedByReason(t *testing.T) {
 	r.reject(5, "", "Tallyroll-Part", "2/2")
 	r.reject(6, "bad_json")
 	r.reject(4, "bad_json", "Tallyroll-Stream", "HITS_1")
+	r.reject(4, "bad_json", "Tallyroll-Namespace", "another")
 	r.read(6)
 	want := "; rejected so far: 1 bad_key, 2 too_late (older than every tier: --rebase now shifts a log's times)"
 	if got := r.ask(ample, ours); got != want {
@@ -135,7 +141,7 @@ func TestRejectsAreWaitedFor(t *testing.T) {
 func TestRejectsThatAreNotKnown(t *testing.T) {
 	r := newRefusing(t)
 	ours := r.store(2)
-	if got, want := r.ask(ample, ours), "; rejected so far: none; no worker reads HITS"; got != want {
+	if got, want := r.ask(ample, ours), "; rejected so far: none; no worker of the namespace tallyroll reads HITS"; got != want {
 		t.Errorf("without a worker: %q, want %q", got, want)
 	}
 	r.read(1)
@@ -157,7 +163,7 @@ func TestRejectsAreAskedForShortlyAfterAnInterrupt(t *testing.T) {
 	r.read(1)
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if got := rejectsOf(ctx, r.js, ours); got == nil || got.unknown == nil && got.unread != "HITS" {
+	if got := rejectsOf(ctx, r.js, hit.DefaultNamespace, ours); got == nil || got.unknown == nil && got.unread != "HITS" {
 		t.Errorf("%v", got)
 	}
 }

@@ -27,8 +27,7 @@ const splitHits = 100
 
 var (
 	errNotObject = errors.New("not a JSON object: mend it and publish it")
-	errNoCounter = errors.New("names no counter, and an earlier version of ingest did not note the one of its subject: add a key and publish it")
-	errNoStored  = errors.New("an earlier version of ingest did not note when it was stored, which --ts stored needs")
+	errNoCounter = errors.New("names no counter, and its subject gives it none, or one that was too long for the headers: add a key and publish it")
 )
 
 // outgoing is a body to publish.
@@ -119,9 +118,6 @@ func (r *reject) remake(body []byte, ts timing) ([]byte, error) {
 		changed = true
 	}
 	if ts == storedTime {
-		if r.stored.IsZero() {
-			return nil, errNoStored
-		}
 		kept = append(kept, strconv.AppendInt([]byte(`"ts":`), r.stored.UnixMilli(), 10))
 		changed = true
 	}

@@ -10,6 +10,7 @@ type report struct {
 	tally tally
 	took  time.Duration
 	bad   badLines
+	names int64 // distinct; 0 if nobody counted them
 	open  int64 // hits that were read and are not acknowledged
 
 	rejects *rejects // nil if nobody was asked
@@ -22,8 +23,11 @@ func (r report) String() string {
 	if seconds > 0 {
 		rate = float64(r.tally.hits) / seconds
 	}
-	s := fmt.Sprintf("published %d hits in %d messages in %.2f s (%.0f hits/s); skipped %d bad lines",
-		r.tally.hits, r.tally.messages, seconds, rate, r.bad.count)
+	s := fmt.Sprintf("published %d hits in %d messages in %.2f s (%.0f hits/s)", r.tally.hits, r.tally.messages, seconds, rate)
+	if r.names > 0 {
+		s += fmt.Sprintf("; %s distinct names", count(r.names))
+	}
+	s += fmt.Sprintf("; skipped %d bad lines", r.bad.count)
 	if r.bad.count > 0 {
 		line := ""
 		if r.bad.first > 0 {

@@ -16,11 +16,15 @@ import (
 // header are the headers by which a stream stores the message no second time.
 func (o *once) header() nats.Header {
 	h := nats.Header{
-		// The stream takes it only if it holds no message on this subject.
-		jetstream.ExpectedLastSubjSeqHeader: {"0"},
+		// The stream takes it only if this is the subject's last message; 0: if it holds none.
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(o.after, 10)},
 		// By it, this message is told from any other that could be there.
 		nats.MsgIdHdr: {o.id},
 	}
+	if o.of == nil {
+		return h
+	}
+	h.Set(hit.HeaderNamespace, o.of.namespace) // workers of other namespaces may have counted the hit
 	if o.of.subject != "" {
 		h.Set(hit.HeaderSubject, o.of.subject) // the worker finds its rules by it
 	}

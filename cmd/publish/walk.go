@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,13 +21,10 @@ const (
 	walkPause = 100 * time.Millisecond
 )
 
-// walk hands each reject that is in HITS_REJECTED when it begins to each. What comes later, such as a
+// walk hands each reject of the namespace that is in HITS_REJECTED when it begins to each. What comes later, such as a
 // reject that is refused again, is for the next run.
 func (r *redriver) walk(ctx context.Context) error {
-	filter := hit.RejectedSubject + ">"
-	if r.stream != "" {
-		filter = hit.RejectedSubject + r.stream
-	}
+	filter := hit.RejectedSubject(r.namespace, cmp.Or(r.stream, "*"))
 	info, err := r.rejected.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
 		return fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
@@ -41,7 +39,7 @@ func (r *redriver) walk(ctx context.Context) error {
 	r.out.expect(int64(total))
 	messages := rejectReader{js: r.js, filter: filter, next: info.State.FirstSeq, last: info.State.LastSeq}
 	defer messages.close()
-	parts := assembly{created: info.Created}
+	parts := assembly{namespace: r.namespace}
 	for !messages.ended {
 		got, err := messages.read(ctx)
 		if err != nil {
@@ -53,7 +51,7 @@ func (r *redriver) walk(ctx context.Context) error {
 			case strange:
 				r.count.found++
 				r.count.matching++
-				r.count.leave("not written by ingest")
+				r.count.leave("not written by ingest in this namespace")
 			case whole != nil:
 				if err := r.each(ctx, whole); err != nil {
 					return err

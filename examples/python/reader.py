@@ -21,5 +21,7 @@ except urllib.error.HTTPError as refusal:  # 503: ask again after the seconds in
 except OSError as error:  # no connection, or it broke
     sys.exit(f"{URL}: {error}")
 for t in found["totals"]:
-    print(f"{t['key']} {t['total']} (between {t['lower']} and {t['upper']})")
+    # upper is null if nobody has counted lately
+    bounds = f"at least {t['lower']}" if t["upper"] is None else f"between {t['lower']} and {t['upper']}"
+    print(f"{t['key']} {t['total']} ({bounds})")
 print(f"every hit stored before {found['as_of']} is counted", file=sys.stderr)

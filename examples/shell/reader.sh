@@ -14,6 +14,8 @@ for key; do
 		printf '%s\n' "$answer" >&2
 		exit 1
 	}
-	numbers=$(printf '%s' "$answer" | sed 's/.*"total":\([0-9]*\),"lower":\([0-9]*\),"upper":\([0-9]*\),.*/\1 (between \2 and \3)/')
+	# upper is null if nobody has counted lately.
+	numbers=$(printf '%s' "$answer" | sed 's/.*"total":\([0-9]*\),"lower":\([0-9]*\),"upper":\([0-9nul]*\),.*/\1 (between \2 and \3)/
+		s/between \([0-9]*\) and null/at least \1/')
 	printf '%s %s\n' "$key" "$numbers"
 done

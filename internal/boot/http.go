@@ -2,6 +2,7 @@ package boot
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log"
@@ -14,10 +15,87 @@ import (
 	"github.com/rs/zerolog"
 )
 
+// Shutdown is how long a service stays after it has been told to stop. Whoever sends it requests needs a while to
+// learn that it is leaving: Kubernetes signals a pod and takes its address from the services at the same time.
+type Shutdown struct {
+	Delay time.Duration `env:"SHUTDOWN_DELAY" envDefault:"0s" help:"how long to go on serving after SIGTERM, 0s to 10m, while /readyz already answers 503: set it to the time for which requests still come after that, such as 5s in Kubernetes"`
+}
+
+// maxShutdownDelay bounds SHUTDOWN_DELAY.
+const maxShutdownDelay = 10 * time.Minute
+
+// Validate checks what the type of the field does not.
+func (s *Shutdown) Validate() error {
+	if s.Delay < 0 || s.Delay > maxShutdownDelay {
+		return &SettingError{Key: "SHUTDOWN_DELAY", Value: s.Delay.String(), Allowed: "a duration from 0s to 10m"}
+	}
+	return nil
+}
+
+// Leaving is a service's way out: it is asked to go, is not ready from then on, serves until the delay is over, and
+// then finishes what is under way.
+type Leaving struct{ asked context.Context }
+
+// Begin returns a context that ends a delay after ctx, for all that the service needs to serve. The caller must call
+// stop when the service has ended.
+func (s Shutdown) Begin(ctx context.Context, log zerolog.Logger) (serving context.Context, leaving Leaving, stop func()) {
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() {
+		if s.Delay <= 0 {
+			cancel()
+			return
+		}
+		log.Info().Stringer("delay", s.Delay).Msg("asked to stop: not ready any more, and serving until SHUTDOWN_DELAY is over")
+		over := time.NewTimer(s.Delay)
+		defer over.Stop()
+		select {
+		case <-over.C:
+		case <-serving.Done():
+		}
+		cancel()
+	})
+	return serving, Leaving{ctx}, func() { forget(); cancel() }
+}
+
+// Why says why the service is not ready, if it has been asked to stop. It is empty if not.
+func (l Leaving) Why() string {
+	if l.asked == nil || l.asked.Err() == nil {
+		return ""
+	}
+	return "the service is stopping"
+}
+
+// Release asks clients to close their connections once the service has been asked to stop, each with its next
+// answer. So they go elsewhere, and none sends a request on a connection that closes at that moment.
+func (l Leaving) Release(srv *http.Server) {
+	next := srv.Handler
+	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l.Why() != "" {
+			w.Header().Set("Connection", "close") // of HTTP/2 net/http makes a GOAWAY
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// HandleReady answers at a path with 200 if why says nothing and the service stays, else with 503 and the reason.
+func (l Leaving) HandleReady(mux *http.ServeMux, path string, why func(context.Context) string) {
+	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		reason := l.Why()
+		if reason == "" {
+			reason = why(r.Context())
+		}
+		if reason != "" {
+			http.Error(w, reason, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+}
+
 // Serve answers HTTP on the listener until ctx ends. Requests under way then have up to
-// five seconds to finish. With a certificate, it serves HTTPS. If a handler answers for longer than
+// five seconds to finish. With a certificate, it serves HTTPS, and reads the certificate again when it changes. If a handler answers for longer than
 // WriteTimeout, it must move its own deadline.
-func Serve(ctx context.Context, l net.Listener, h http.Handler, certFile, keyFile string, options ...func(*http.Server)) error {
+func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Certificate, options ...func(*http.Server)) error {
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -30,13 +108,16 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, certFile, keyFil
 		set(srv)
 	}
 	ended := make(chan error, 1)
-	go func() {
-		if certFile != "" {
-			ended <- srv.ServeTLS(l, certFile, keyFile)
-		} else {
-			ended <- srv.Serve(l)
-		}
-	}()
+	if certificate == nil {
+		go func() { ended <- srv.Serve(l) }()
+	} else {
+		srv.TLSConfig = &tls.Config{GetCertificate: certificate.get}
+		watching, stop := context.WithCancel(ctx)
+		watched := make(chan struct{})
+		go func() { defer close(watched); certificate.run(watching) }()
+		defer func() { stop(); <-watched }()
+		go func() { ended <- srv.ServeTLS(l, "", "") }()
+	}
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve HTTP on %s: %w", l.Addr(), err)

@@ -5,9 +5,11 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -39,7 +41,7 @@ func TestServe(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot) // the server complains
 	})
 	go func() {
-		ended <- Serve(ctx, l, handler, "", "", LogErrors(zerolog.New(&text)), func(s *http.Server) { timeout = s.WriteTimeout })
+		ended <- Serve(ctx, l, handler, nil, LogErrors(zerolog.New(&text)), func(s *http.Server) { timeout = s.WriteTimeout })
 	}()
 	resp, err := http.Get("http://" + l.Addr().String())
 	if err != nil {
@@ -56,4 +58,50 @@ func TestServe(t *testing.T) {
 	if timeout <= 0 {
 		t.Error("answers may take for ever")
 	}
+}
+
+// A service that is asked to stop is not ready from then on, and serves until the delay is over.
+func TestShutdownDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, ask := context.WithCancel(t.Context())
+		serving, leaving, stop := (Shutdown{Delay: 5 * time.Second}).Begin(asked, zerolog.Nop())
+		defer stop()
+		mux := http.NewServeMux()
+		leaving.HandleReady(mux, "/readyz", func(context.Context) string { return "" })
+		ready := func() int {
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+			return w.Code
+		}
+		if code := ready(); code != http.StatusOK {
+			t.Errorf("before: %d", code)
+		}
+		ask()
+		synctest.Wait()
+		if code := ready(); code != http.StatusServiceUnavailable || serving.Err() != nil {
+			t.Errorf("asked to stop: %d, serving %v", code, serving.Err())
+		}
+		time.Sleep(5*time.Second - 1)
+		synctest.Wait()
+		if serving.Err() != nil {
+			t.Error("it ends before the delay is over")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if serving.Err() == nil {
+			t.Error("it serves although the delay is over")
+		}
+	})
+	// Without a delay nothing is waited for, and a service that fails leaves nothing behind.
+	asked, ask := context.WithCancel(t.Context())
+	serving, _, stop := Shutdown{}.Begin(asked, zerolog.Nop())
+	ask()
+	<-serving.Done()
+	stop()
+	synctest.Test(t, func(t *testing.T) {
+		asked, ask := context.WithCancel(t.Context())
+		_, _, stop := (Shutdown{Delay: time.Hour}).Begin(asked, zerolog.Nop())
+		ask()
+		stop()
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
@@ -43,11 +42,18 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return fmt.Errorf("auto, json or console")
 }
 
+// zerolog keeps the format of times in a variable of the package. Lines of different programs are put in order by
+// their times, for which whole seconds are too coarse.
+func init() { zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00" }
+
+// consoleTime is what a person needs of it.
+const consoleTime = "15:04:05.000"
+
 // New returns a logger that writes to w. Only a terminal gets colours and, with auto, console lines.
 func (l Log) New(w io.Writer) zerolog.Logger {
 	terminal := isTerminal(w)
 	if l.Format == "console" || l.Format == "auto" && terminal {
-		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !terminal || os.Getenv("TERM") == "dumb" || os.Getenv("NO_COLOR") != ""}
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: consoleTime, NoColor: !terminal || os.Getenv("TERM") == "dumb" || os.Getenv("NO_COLOR") != ""}
 	}
 	return zerolog.New(w).Level(zerolog.Level(l.Level)).With().Timestamp().Logger()
 }

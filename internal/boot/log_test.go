@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -29,6 +30,13 @@ func TestLogFormat(t *testing.T) {
 	}
 	if got := write("console"); strings.HasPrefix(got, "{") || strings.Contains(got, "\x1b") {
 		t.Errorf("console, into a file: %q", got)
+	}
+	// Lines of several programs are put in order by their times.
+	if got := write("json"); !regexp.MustCompile(`"time":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)"`).MatchString(got) {
+		t.Errorf("json has no milliseconds: %q", got)
+	}
+	if got := write("console"); !regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{3} INF hello`).MatchString(got) {
+		t.Errorf("console has no milliseconds: %q", got)
 	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {

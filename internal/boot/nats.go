@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -70,15 +71,6 @@ func (n *NATSAccess) Validate() error {
 		allowed = strings.ReplaceAll(allowed, "NATS_KEY", "key")
 		return &SettingError{Key: "NATS_CONTEXT", Value: n.Context, Allowed: fmt.Sprintf("a context whose %s is %s", strings.ToLower(field), allowed)}
 	})
-}
-
-// At returns the settings for a program whose NATS_URL has no default.
-func (n NATSAccess) At(servers NATSServers) NATS {
-	given := servers.Set()
-	if !given { // as the nats command takes a context without servers
-		_ = servers.UnmarshalText([]byte(nats.DefaultURL)) // it is a constant
-	}
-	return NATS{URL: servers, URLGiven: given, NATSAccess: n}
 }
 
 // complete takes from the context what no setting says. identified: NATS_URL says who connects. Whoever
@@ -185,10 +177,23 @@ func NATSServer(c *nats.Conn) string {
 // Connect connects to NATS. It waits for the servers for as long as ctx lives, but fails
 // at once if waiting cannot help, such as for refused credentials.
 // The settings must have been validated.
-func (n NATS) Connect(ctx context.Context, name string, log zerolog.Logger, more ...nats.Option) (conn *nats.Conn, err error) {
+func (n NATS) Connect(ctx context.Context, name string, log zerolog.Logger, more ...nats.Option) (*nats.Conn, error) {
+	return n.connect(ctx, name, log, waitSay, "", more)
+}
+
+// ConnectLater connects like Connect, for a program that works without NATS: it logs once that it waits, and what is
+// missing meanwhile.
+func (n NATS) ConnectLater(ctx context.Context, name string, log zerolog.Logger, missing string, more ...nats.Option) (*nats.Conn, error) {
+	return n.connect(ctx, name, log, math.MaxInt64, ": "+missing, more)
+}
+
+// Chosen reports whether somebody has said where NATS is, or who connects.
+func (n NATS) Chosen() bool { return n.URLGiven || n.Context != "" || n.identified() }
+
+func (n NATS) connect(ctx context.Context, name string, log zerolog.Logger, sayEvery time.Duration, missing string, more []nats.Option) (conn *nats.Conn, err error) {
 	n = n.complete()
 	opts := append(n.options(name, log), more...)
-	err = WaitFor(ctx, log, "NATS at "+n.URL.String(), func(context.Context) error {
+	err = waitFor(ctx, log, "NATS at "+n.URL.String()+missing, sayEvery, func(context.Context) error {
 		conn, err = nats.Connect(*n.URL.text, opts...)
 		if err == nil {
 			return nil
@@ -235,6 +240,10 @@ const (
 // WaitFor calls try until it succeeds, ctx ends, or it fails in a way that
 // waiting cannot mend (a SettingError or UsageError). It logs what it waits for.
 func WaitFor(ctx context.Context, log zerolog.Logger, what string, try func(context.Context) error) error {
+	return waitFor(ctx, log, what, waitSay, try)
+}
+
+func waitFor(ctx context.Context, log zerolog.Logger, what string, sayEvery time.Duration, try func(context.Context) error) error {
 	var said time.Time
 	for {
 		err := try(ctx)
@@ -244,7 +253,7 @@ func WaitFor(ctx context.Context, log zerolog.Logger, what string, try func(cont
 		if exitCode(err) == ExitUsage {
 			return err
 		}
-		if time.Since(said) > waitSay {
+		if said.IsZero() || time.Since(said) > sayEvery {
 			said = time.Now()
 			log.Warn().Err(err).Msg("waiting for " + what)
 		}

@@ -35,11 +35,14 @@ type natsContext struct {
 // Without jetstream_event_prefix, announcements of streams may not arrive, which costs a second.
 var contextNotes = []string{"name", "description", "color_scheme", "jetstream_event_prefix"}
 
+// contextOthers are fields that the nats command knows and that are not supported here.
+var contextOthers = []string{"nsc", "socks_proxy", "windows_ca_certs_match", "windows_cert_match", "windows_cert_match_by", "windows_cert_store"}
+
 // contextForms says what NATS_CONTEXT allows.
 const contextForms = "the name of a context of the nats command, or a path with a slash to its file"
 
-// readContext reads the context that NATS_CONTEXT names. Errors quote names and paths of the file and
-// no other value, because it may be a secret.
+// readContext reads the context that NATS_CONTEXT names. Errors quote known names and paths of the file and
+// nothing else, because it may be a secret.
 func readContext(name string) (natsContext, error) {
 	path, err := contextPath(name)
 	if err != nil {
@@ -124,6 +127,9 @@ func parseContext(text []byte) (natsContext, error) {
 				return natsContext{}, fmt.Errorf("%s is neither true nor false", name)
 			}
 		case !slices.Contains(contextNotes, name) && !isBlank(value):
+			if !slices.Contains(contextOthers, name) {
+				return natsContext{}, fmt.Errorf("it has a field that is not known here: supported are %s", strings.Join(append(slices.Sorted(maps.Keys(texts)), "tls_first"), ", ")) // its name may be a secret in the wrong place
+			}
 			return natsContext{}, fmt.Errorf("its field %q is not supported here", name)
 		}
 	}

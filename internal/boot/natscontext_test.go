@@ -60,12 +60,16 @@ func TestCompletedSettings(t *testing.T) {
 	if *got.URL.text != "nats://u:p@o" || got.Token+got.context.jwt != "" || got.Cert != "cc" {
 		t.Errorf("with a user in NATS_URL: %+v", got)
 	}
-	got = NATSAccess{}.At(NATSServers{}).complete()
+	got = NATS{URL: standard, NATSAccess: NATSAccess{Context: "no servers"}}.complete()
 	if got.URL.String() != "127.0.0.1:4222" {
 		t.Errorf("a context without servers leads to %s", got.URL)
 	}
-	_, err := parseContext([]byte(`{"url":"nats://u:hunter2"`))
-	if err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("broken JSON: %v", err)
+	for text, says := range map[string]string{
+		`{"url":"nats://u:hunter2"`: "not a JSON object", `{"hunter2":"x"}`: "not known here: supported are ca, cert, creds", `{"nsc":"hunter2"}`: `"nsc" is not supported`,
+	} {
+		_, err := parseContext([]byte(text))
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

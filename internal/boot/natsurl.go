@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -17,10 +16,13 @@ type NATSServers struct {
 
 var natsSchemes = []string{"nats", "tls", "ws", "wss"}
 
+// otherSchemes are likely slips, which an error may quote.
+var otherSchemes = []string{"http", "https", "tcp", "redis", "rediss", "mqtt", "amqp"}
+
 const natsForms = "comma-separated servers, each host:port or nats://[user:password@]host:port; tls:// for TLS, ws:// and wss:// for WebSocket"
 
 // UnmarshalText reads a comma-separated list of servers. No error quotes more than
-// a scheme: a password with a character that should have been escaped can be in any other part.
+// a known scheme: a password with a character that should have been escaped can be in any other part.
 func (s *NATSServers) UnmarshalText(text []byte) error {
 	var servers, hosts []string
 	sockets := 0
@@ -56,8 +58,10 @@ func parseNATSServer(text string) (*url.URL, error) {
 		return nil, fmt.Errorf("a server with a user begins with nats://; %w", escape)
 	case strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "":
 		return nil, fmt.Errorf("one of them is not a URL; %w", escape)
-	case !slices.Contains(natsSchemes, strings.ToLower(scheme)):
+	case slices.Contains(otherSchemes, strings.ToLower(scheme)):
 		return nil, fmt.Errorf("not %s://", scheme)
+	case !slices.Contains(natsSchemes, strings.ToLower(scheme)): // perhaps a part of a password, behind a comma
+		return nil, fmt.Errorf("one of them has another scheme; %w", escape)
 	}
 	u, err := url.Parse(text)
 	if err != nil {
@@ -70,10 +74,8 @@ func parseNATSServer(text string) (*url.URL, error) {
 	case u.Hostname() == "":
 		return nil, fmt.Errorf("one of them names no host")
 	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return nil, fmt.Errorf("a port is a number from 1 to 65535")
-		}
+	if port := u.Port(); port != "" && !isPort(port) {
+		return nil, fmt.Errorf("a port is a number from 1 to 65535")
 	}
 	return u, nil
 }

@@ -52,6 +52,7 @@ func TestBadNATSServers(t *testing.T) {
 		"nats://user:12?hunter2@h":           "%3F",
 		"nats://user:12#hunter2@h":           "%23",
 		"nats://user:12,hunter2@h":           "%2C",
+		"nats://user:12,hunter2://x@h":       "%2C",
 		"ws://user:12/hunter2@h":             "%2F",
 		"nats://h/path":                      "nothing follows",
 		"nats://user:hunter2@":               "no host",

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,14 +83,37 @@ func Version() string {
 	if version != "" {
 		return version
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
+	if _, ok := debug.ReadBuildInfo(); !ok {
 		return "unknown"
 	}
+	return cmp.Or(Revision(), "development")
+}
+
+// revision is set by the linker for builds outside of a repository: -X tallyroll/internal/boot.revision=…
+var revision string
+
+// Revision is the commit that the binary was built from, with +dirty if there were changes beside it. It is empty if
+// the binary was not built from a repository.
+func Revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if revision != "" || !ok {
+		return revision
+	}
+	return revisionOf(info)
+}
+
+func revisionOf(info *debug.BuildInfo) string {
+	commit, dirty := "", ""
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+dirty"
 		}
 	}
-	return "development"
+	if commit == "" {
+		return ""
+	}
+	return commit + dirty
 }

@@ -2,6 +2,7 @@ package boot
 
 import (
 	"os"
+	"runtime/debug"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,4 +28,16 @@ func TestSignalsWithinASecondAreOne(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestRevisionOf(t *testing.T) {
+	for want, settings := range map[string][]debug.BuildSetting{
+		"":             {{Key: "GOOS", Value: "linux"}, {Key: "vcs.modified", Value: "true"}},
+		"0012ab":       {{Key: "vcs.revision", Value: "0012ab"}, {Key: "vcs.modified", Value: "false"}},
+		"0012ab+dirty": {{Key: "vcs.revision", Value: "0012ab"}, {Key: "vcs.modified", Value: "true"}},
+	} {
+		if got := revisionOf(&debug.BuildInfo{Settings: settings}); got != want {
+			t.Errorf("%v: %q, want %q", settings, got, want)
+		}
+	}
 }

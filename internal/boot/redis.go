@@ -24,8 +24,12 @@ const ioTimeout = 5 * time.Second
 
 // Client returns a client with these Options for one server, a cluster, or the
 // master that Sentinels name.
-func (r Redis) Client() redis.UniversalClient {
+func (r Redis) Client() redis.UniversalClient { return r.ClientOnConnect(nil) }
+
+// ClientOnConnect returns a client that calls connected with each new connection before it uses it.
+func (r Redis) ClientOnConnect(connected func(context.Context, *redis.Conn) error) redis.UniversalClient {
 	o := r.Options()
+	o.OnConnect = connected
 	if !o.IsClusterMode {
 		return redis.NewUniversalClient(o)
 	}

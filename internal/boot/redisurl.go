@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -63,15 +64,21 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	base, kindName, _ := strings.Cut(u.Scheme, "+")
 	kind, ok := redisKinds[kindName]
 	if !ok || base != "redis" && base != "rediss" || strings.HasSuffix(u.Scheme, "+") {
-		return nil, fmt.Errorf("not %s://", u.Scheme)
+		return nil, fmt.Errorf("not %.24s://", u.Scheme)
 	}
 	host := u.Hostname()
 	if host == "" {
 		return nil, fmt.Errorf("it names no host")
 	}
+	if !isHost(host) {
+		return nil, fmt.Errorf("its host is no name and no address")
+	}
 	port := u.Port()
 	if port == "" {
 		port = kind.port
+	}
+	if !isPort(port) {
+		return nil, fmt.Errorf("a port is a number from 1 to 65535")
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -95,8 +102,9 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	}
 	o.Password, _ = u.User.Password()
 	for _, addr := range query["addr"] {
-		if h, p, err := net.SplitHostPort(addr); err != nil || h == "" || p == "" {
-			return nil, fmt.Errorf("an addr is not host:port")
+		// Addresses are logged, and a password before an @ would be part of one.
+		if h, p, err := net.SplitHostPort(addr); err != nil || !isHost(h) || !isPort(p) {
+			return nil, fmt.Errorf("an addr is not host:port; user and password stand before the first host, for all servers")
 		}
 		o.Addrs = append(o.Addrs, addr)
 	}
@@ -117,4 +125,16 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	}
 	return o, nil
+}
+
+// isHost reports whether a text can be a name in the DNS or an address, with a zone if it is of IPv6.
+func isHost(text string) bool {
+	return text != "" && strings.IndexFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:%", r)
+	}) < 0
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -24,10 +25,24 @@ type SettingError struct {
 }
 
 func (e *SettingError) Error() string {
-	if e.Value == "" {
-		return fmt.Sprintf("%s: allowed is %s", e.Key, e.Allowed)
+	if e.Value == "" || isContent(e.Value) {
+		return fmt.Sprintf("%s: allowed is %s", e.Key, Conceal(e.Value, e.Allowed))
 	}
 	return fmt.Sprintf("%s=%q: allowed is %s", e.Key, e.Value, e.Allowed)
+}
+
+// contents are what files of secrets hold: the seed of an NKey, a JWT, PEM, several lines, or tokens in YAML.
+var contents = regexp.MustCompile(`^S[A-Z2-7]{40,}$|^eyJ|-----BEGIN|\n|token(s|_sha256)?:`)
+
+// isContent reports whether somebody has put what a file should hold where the file should be named.
+func isContent(value string) bool { return contents.MatchString(value) }
+
+// Conceal returns a text about a file without its name if that name is a secret by mistake.
+func Conceal(name, text string) string {
+	if !isContent(name) {
+		return text
+	}
+	return strings.ReplaceAll(text, name, "…, which is the content of such a file")
 }
 
 // validator is implemented by settings that check more than their types.
@@ -36,7 +51,7 @@ type validator interface{ Validate() error }
 // Parse fills the struct that settings points to from the environment, by its
 // `env`, `envDefault` and `help` tags, then calls the Validate method of every struct
 // in it that has one, inner ones first. It sets a bool tagged `given:"KEY"` if KEY
-// is in the environment. It returns the first unusable setting as a *SettingError.
+// is in the environment, and one tagged `emptied:"KEY"` if it is there and empty. It returns the first unusable setting as a *SettingError.
 // Variables given as KEY=value override the environment.
 func Parse(settings any, override ...string) error {
 	environment := env.ToMap(append(os.Environ(), override...))
@@ -59,6 +74,9 @@ func finish(s reflect.Value, environment map[string]string) error {
 		case !f.IsExported():
 		case f.Tag.Get("given") != "":
 			v.SetBool(environment[f.Tag.Get("given")] != "") // the library, too, treats an empty variable as missing
+		case f.Tag.Get("emptied") != "":
+			value, there := environment[f.Tag.Get("emptied")]
+			v.SetBool(there && value == "")
 		case f.Tag.Get("env") == "" && f.Type.Kind() == reflect.Struct:
 			if err := finish(v, environment); err != nil {
 				return err

@@ -76,5 +76,5 @@ func noRoom(setting string) *web.Problem {
 
 // notStored is the answer if a request's hits are surely not stored.
 func notStored(detail string) *web.Problem {
-	return web.NewProblem(http.StatusServiceUnavailable, detail).With("Retry-After", "1")
+	return web.NewProblem(http.StatusServiceUnavailable, detail).Of(web.NotStored).With("Retry-After", "1")
 }

@@ -13,17 +13,17 @@ type caller struct {
 	prefix string // that every key must begin with
 }
 
-// otherSites knows requests that a browser sends for a page of another site. Without this check, any page of the
-// web could count on the service of its visitor's own machine or network.
-var otherSites = http.NewCrossOriginProtection()
-
-// caller says who asks, or why the request is refused.
+// caller says who asks, or why the request is refused. Without the first check, any page of the web could count on the
+// service of its visitor's own machine or network; without the second, a page that gives its own name our address.
 func (s *service) caller(r *http.Request) (caller, *web.Problem) {
-	err := otherSites.Check(r)
-	if err != nil {
+	if r.Method != http.MethodOptions && (web.Origins{}).Foreign(r) {
 		return caller{}, web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
 	}
 	if !s.tokens.required() {
+		why := s.settings.Hosts.Refuse(r, "COLLECT_HOSTS")
+		if why != "" {
+			return caller{}, web.NewProblem(http.StatusForbidden, why).Of(web.UnknownHost)
+		}
 		return caller{}, nil
 	}
 	found, ok := s.tokens.find(r)

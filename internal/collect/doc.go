@@ -8,7 +8,7 @@
 //   - What is stored once is stored once only: a message is sent again under the same Nats-Msg-Id, and only while the
 //     stream knows that id for certain.
 //   - A client can send a request with an Idempotency-Key again until there is an answer, and a single CloudEvent without
-//     one: its source and id tell it from all others. If either was used for something else, the answer is 409.
+//     one: its source and id tell it from all others. If either was used for something else, the answer is 422.
 //   - A hit that is taken is one that workers count, but for its time. A CloudEvent that is taken has the attributes that
 //     every CloudEvent has. What it counts, rules decide that this package does not know.
 //   - Memory is bounded, however many clients there are and whatever they send.
@@ -16,8 +16,8 @@
 // # When it acts
 //
 // Hits of requests that come together share a message: they gather while another message is under way, at most for
-// COLLECT_MAX_WAIT. A request with a key, and a request with CloudEvents, is a message of its own, which has its body and
-// headers as they came.
+// COLLECT_MAX_WAIT. A request with a key, and a request with CloudEvents, is a message of its own, which has its body as
+// it came, and the headers of an event as the binding for NATS encodes them.
 //
 // # What can go wrong
 //

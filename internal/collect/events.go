@@ -41,9 +41,8 @@ func eventMode(r *http.Request) rules.Mode {
 // readEvents reads and checks a request with CloudEvents. They become one message as they are, because the workers'
 // rules read them. Without an Idempotency-Key, the source and the id of a single event make the message's id.
 func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, from caller, id string) (*entry, *web.Problem) {
-	if from.prefix != "" {
-		return nil, web.NewProblem(http.StatusForbidden,
-			fmt.Sprintf("the keys of this token must begin with %q, and a CloudEvent names no key: events need a token without a prefix", from.prefix))
+	if p := mayDeliver(from); p != nil {
+		return nil, p
 	}
 	header, p := eventHeader(r, mode)
 	if p != nil {
@@ -119,8 +118,12 @@ func attributes(request http.Header) (nats.Header, *web.Problem) {
 			return nil, notEvent(0, "ce-%s is there %d times: allowed is once", short, len(values))
 		}
 	}
+	values, refused := rules.BinaryHeaders(request)
+	if refused != nil {
+		return nil, notEvent(0, "%s", refused.Detail)
+	}
 	header := make(nats.Header)
-	for name, value := range rules.BinaryHeaders(request) {
+	for name, value := range values {
 		header[name] = []string{value}
 	}
 	return header, nil
@@ -128,7 +131,7 @@ func attributes(request http.Header) (nats.Header, *web.Problem) {
 
 // notEvent is the problem of one event.
 func notEvent(i int, format string, a ...any) *web.Problem {
-	return itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: item(i), Message: strings.ToValidUTF8(fmt.Sprintf(format, a...), "\ufffd")}}, 1)
+	return itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: item(i), Message: sentence(fmt.Sprintf(format, a...))}}, 1)
 }
 
 func checkBinary(c *rules.Checker, header nats.Header) (rules.Identity, *web.Problem) {
@@ -169,7 +172,7 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 	refuse := func(i int, detail string) {
 		wrong++
 		if wrong <= maxErrors {
-			bad = append(bad, web.ProblemDetail{Location: item(i), Message: strings.ToValidUTF8(detail, "\ufffd")})
+			bad = append(bad, web.ProblemDetail{Location: item(i), Message: sentence(detail)})
 		}
 	}
 	all := hit.Splitter{

@@ -88,15 +88,21 @@ func TestAnEventIsStoredOnce(t *testing.T) {
 			t.Errorf("%+v, then %+v", first, again)
 		}
 		resp, answer := r.post(strings.Replace(c[0], "5", "6", 1), c[1:]...)
-		if p := refused(t, resp, answer, http.StatusConflict); !strings.Contains(p.Detail, "source and id") {
+		if p := refused(t, resp, answer, http.StatusUnprocessableEntity); !strings.Contains(p.Detail, "source and id") {
 			t.Errorf("%s", p.Detail)
+		}
+	}
+	first := r.stored(`{"cents":5}`, binary("ä b", "ce-plan", "pro max")...)
+	for _, same := range [][]string{binary(`"ä b"`, "ce-plan", `"pro max"`), binary("%C3%A4%20b", "ce-plan", "pro%20max"), binary(`"\ä%20b"`, "ce-plan", "%70ro max")} {
+		if again := r.stored(`{"cents":5}`, same...); !again.Duplicate || again.Sequence != first.Sequence {
+			t.Errorf("%q is another event: %+v, and the first is %+v", same, again, first)
 		}
 	}
 	if !r.stored(`{"cents":5}`, binary("2", "ce-traceparent", "00-1-2-00")...).Duplicate {
 		t.Error("a retry with another trace is not known")
 	}
 	resp, answer := r.post(`{"cents":5}`, binary("2", "ce-tenant", "b")...)
-	refused(t, resp, answer, http.StatusConflict)
+	refused(t, resp, answer, http.StatusUnprocessableEntity)
 	batch := "[" + event("1") + "]" // a batch has no name by itself
 	for _, repeated := range []bool{false, true} {
 		if r.stored(batch, "Content-Type", batchType).Duplicate {
@@ -146,6 +152,9 @@ func TestEventsAreRefused(t *testing.T) {
 		{"{}", binary("1", "ce-type", "b"), 400, "ce-type is there 2 times", "body[0]"},
 		{"{}", binary("1", "ce-a_b", "b"), 400, "letters and digits", "body[0]"},
 		{"{}", binary("1", "ce-time", "noon"), 400, "ce-time is", "body[0]"},
+		{"{}", binary(`"1`), 400, "it begins with a quote", "body[0]"},
+		{"{}", binary("%FF"), 400, "ce-id is text, \"%FF\": allowed is valid UTF-8", "body[0]"},
+		{"{}", binary("1", "ce-other", "%C0%A0"), 400, "ce-other is", "body[0]"},
 		{"{}", binary("1", "ce-datacontenttype", "text/plain"), 400, "Content-Type", "body[0]"},
 		{strings.Repeat(" ", 1<<20) + "{}", binary("1"), 413, "max_payload", ""},
 		{event(strings.Repeat("x", 1<<20)), structured, 413, "max_payload", ""},

@@ -185,7 +185,7 @@ func TestIdempotencyKey(t *testing.T) {
 		}
 	}
 	resp, answer := r.post(`{"key":"a","n":3}`, keyHeader, "k-1")
-	if p := refused(t, resp, answer, http.StatusConflict); !strings.Contains(p.Detail, "used for other hits") {
+	if p := refused(t, resp, answer, http.StatusUnprocessableEntity); !strings.Contains(p.Detail, "used for other hits") {
 		t.Error(p.Detail)
 	}
 	if got := r.stored(`{"key":"a"}`, keyHeader, `"a\"\\b"`); got.Duplicate {

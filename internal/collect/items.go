@@ -37,7 +37,7 @@ func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit
 	}
 	bad := make([]web.ProblemDetail, 0, min(len(rejects), maxErrors))
 	for _, r := range rejects[:min(len(rejects), maxErrors)] {
-		bad = append(bad, web.ProblemDetail{Location: item(r.Item), Message: sentence(r)})
+		bad = append(bad, web.ProblemDetail{Location: item(r.Item), Message: sentence(r.Detail)})
 	}
 	return nil, itemsProblem(http.StatusBadRequest, bad, len(rejects))
 }
@@ -61,14 +61,20 @@ func outside(hits []hit.Hit, prefix string) *web.Problem {
 	if n == 0 {
 		return nil
 	}
-	return itemsProblem(http.StatusForbidden, bad, n)
+	return itemsProblem(http.StatusForbidden, bad, n).Of(web.KeyOutsidePrefix)
 }
 
 func item(i int) string { return fmt.Sprintf("body[%d]", i) }
 
-// sentence says what is wrong with an item. A worker would say of a missing key that nothing else names the counter.
-func sentence(r hit.Reject) string {
-	return strings.ToValidUTF8(r.Detail, "\ufffd")
+// maxDetail bounds in bytes what is said about an item: it repeats names that are as long as the client likes.
+const maxDetail = 500
+
+// sentence is a detail as an answer can have it.
+func sentence(detail string) string {
+	if len(detail) > maxDetail {
+		detail = detail[:maxDetail] + "…"
+	}
+	return strings.ToValidUTF8(detail, "\ufffd")
 }
 
 // itemsProblem names the bad items; total is how many there are.

@@ -17,6 +17,7 @@ type metrics struct {
 	messages       prometheus.Counter
 	duplicates     prometheus.Counter
 	sentAgain      prometheus.Counter
+	reloads        buildinfo.Reloads
 }
 
 func newMetrics(g *gate) *metrics {
@@ -44,6 +45,7 @@ func newMetrics(g *gate) *metrics {
 		duplicates: counter("duplicates_total", "Messages that JetStream had stored before: sent again by this service, or by a client with the same Idempotency-Key."),
 		sentAgain:  counter("sent_again_total", "Sends of messages of whose earlier send nothing was known."),
 	}
+	m.reloads = buildinfo.NewReloads(m.registry)
 	m.registry.MustRegister(m.requestSeconds, m.storeSeconds, m.hits, m.messages, m.duplicates, m.sentAgain,
 		gauge("requests", "Requests under way.", g.requests.Load),
 		gauge("waiting_bytes", "Bytes of bodies and hits in memory, beyond the first 4096 of each request.", g.bytes.Load))

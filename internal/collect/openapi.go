@@ -39,6 +39,7 @@ func (s *service) describe() *huma.OpenAPI {
 		}
 	}
 	api.AddOperation(s.describeHits(api.Components.Schemas))
+	api.AddOperation(s.describeHandshake())
 	s.describePages(api)
 	describeStatus(api, s.settings.MetricsAddr == "")
 	return api
@@ -93,14 +94,14 @@ func (s *service) describeHits(registry huma.Registry) *huma.Operation {
 		{http.StatusBadRequest, "The body or the key is wrong. errors names each bad item. Nothing is stored.",
 			itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: "body[3]", Message: "n must be an integer from 1 to 1099511627776"}}, 1)},
 		{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
-		{http.StatusConflict, "The Idempotency-Key, or the source and id of a CloudEvent, was used for something else. Nothing is stored.",
-			web.NewProblem(http.StatusConflict, "Idempotency-Key: used for other hits (HITS, sequence 812): nothing of this request is stored; new hits need a new one")},
+		{http.StatusUnprocessableEntity, "The Idempotency-Key, or the source and id of a CloudEvent, was used for something else. Nothing is stored.",
+			keyReused(keyHeader, outcome{stream: "HITS", sequence: 812})},
 		{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", s.tooLarge()},
 		{http.StatusUnsupportedMediaType, "A content type or encoding that is not taken. Nothing is stored.",
 			web.NewProblem(http.StatusUnsupportedMediaType, "Content-Encoding \"br\" is not taken: allowed are gzip, zstd and none")},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored: send it again after the seconds in Retry-After.", noRoom("COLLECT_MAX_WAITING")},
 		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown. Sending them again is safe only with the same Idempotency-Key.",
-			web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown")},
+			web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown").Of(web.StoredUnknown)},
 	}
 	if s.needsToken() {
 		op.Security = []map[string][]string{{bearerScheme: {}}}
@@ -115,7 +116,7 @@ func (s *service) describeHits(registry huma.Registry) *huma.Operation {
 				about   string
 				example *web.Problem
 			}{http.StatusForbidden, "A key is outside of the token's prefix. Nothing is stored.",
-				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `key "/cart" does not begin with "shop.", as all keys of this token must`}}, 1)})
+				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `key "/cart" does not begin with "shop.", as all keys of this token must`}}, 1).Of(web.KeyOutsidePrefix)})
 	}
 	schema := web.SchemaOf[web.Problem](registry)
 	for _, p := range problems {
@@ -142,7 +143,7 @@ func describeStatus(api *huma.OpenAPI, withMetrics bool) {
 	}
 	add("get-health", "/healthz", "Whether the process is alive", "It answers as long as the process runs, whatever the state of NATS.",
 		map[string]*huma.Response{"200": text("It is alive.", "ok\n")})
-	add("get-ready", "/readyz", "Whether hits can be stored", "NATS answers and a stream takes the subject; otherwise a line says why not.",
+	add("get-ready", "/readyz", "Whether hits can be stored", "NATS answers and a stream takes the subject; otherwise, and once the process has been asked to stop, a line says why not.",
 		map[string]*huma.Response{"200": text("They can.", "ready\n"), "503": text("They cannot.", "NATS does not answer\n")})
 	if withMetrics {
 		add("get-metrics", "/metrics", "Metrics", "Metrics of the service for Prometheus.",

@@ -260,6 +260,7 @@ func (p *publisher) settle(a puback.Answer) {
 	case a.Stored:
 		delete(p.pending, m.n)
 		p.metrics.stored(m, a.Duplicate)
+		p.target.stored()
 		m.end(outcome{stream: a.Stream, sequence: a.Seq, duplicate: a.Duplicate})
 		return
 	case a.Code == puback.CodeInProcess: // another send with the same id is about to be stored
@@ -333,7 +334,7 @@ func (p *publisher) unknown(m *message) {
 	delete(p.pending, m.n)
 	m.end(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
 		"JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown; "+
-			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)")})
+			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)").Of(web.StoredUnknown)})
 }
 
 // giveUp ends everything that is left when the service has stopped.

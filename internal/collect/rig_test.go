@@ -2,11 +2,13 @@ package collect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +152,11 @@ func refused(t testing.TB, resp *http.Response, answer []byte, status int) web.P
 	err := json.Unmarshal(answer, &p)
 	if resp.StatusCode != status || err != nil || p.Status != status || p.Detail == "" || resp.Header.Get("Content-Type") != web.ProblemType {
 		t.Fatalf("status %d, %s, %s (%v); want a problem of status %d", resp.StatusCode, resp.Header.Get("Content-Type"), answer, err, status)
+	}
+	if !slices.ContainsFunc(web.Kinds(), func(k *web.Kind) bool {
+		return k.Type() == p.Type && k.Status == p.Status && cmp.Or(k.Title, http.StatusText(k.Status)) == p.Title
+	}) {
+		t.Errorf("%s is of no kind that the page lists", answer)
 	}
 	if strings.ContainsAny(p.Detail, "\n") {
 		t.Errorf("detail has several lines: %q", p.Detail)

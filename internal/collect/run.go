@@ -25,12 +25,20 @@ const (
 	answerRoom = 2 * bodyWithin
 )
 
-// Run runs the service. It listens at once, whether NATS answers or not, until ctx ends. Then, in
-// this order: it stops listening; requests under way get an answer, for which they wait at most
+// Run runs the service. It listens at once, whether NATS answers or not, until ctx ends and SHUTDOWN_DELAY is over, in
+// which it is not ready any more. Then, in this order: it stops listening; requests under way get an answer, for which they wait at most
 // grace; the publisher stops; the connection to NATS closes. All of it takes less than 6 seconds. At each
 // signal of reload, which may be nil, it reads the file of tokens again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
+	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
+	defer stop()
 	s, err := newService(settings, log)
+	if err != nil {
+		return err
+	}
+	s.leaving = leaving
+	cert, key := settings.keyPair()
+	certificate, err := boot.OpenCertificate(cert, key, log, s.metrics.reloads.Of)
 	if err != nil {
 		return err
 	}
@@ -47,7 +55,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		}
 	}
 	scheme := "http"
-	if settings.TLSCert != "" {
+	if certificate != nil {
 		scheme = "https"
 	}
 	log.Info().Str("version", boot.Version()).Str("nats", settings.NATS.URL.String()).Str("subject", settings.Subject).
@@ -63,12 +71,12 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		group.Go(func() error {
 			mux := http.NewServeMux()
 			mux.Handle("GET /metrics", s.metricsHandler())
-			return boot.Serve(gctx, metricsListener, mux, "", "", boot.LogErrors(log))
+			return boot.Serve(gctx, metricsListener, mux, nil, boot.LogErrors(log))
 		})
 	}
 	group.Go(func() error {
 		defer endPublisher()
-		return boot.Serve(gctx, listener, s.handler(), settings.TLSCert, settings.TLSKey, boot.LogErrors(log), func(srv *http.Server) {
+		return boot.Serve(gctx, listener, s.handler(), certificate, boot.LogErrors(log), leaving.Release, func(srv *http.Server) {
 			srv.WriteTimeout = settings.Timeout + answerRoom
 			srv.MaxHeaderBytes = 16 << 10
 		})

@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
 )
 
@@ -21,6 +23,7 @@ type service struct {
 	tokens    *tokens
 	unpacker  *unpacker
 	target    *target
+	leaving   boot.Leaving
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
 	publisher atomic.Pointer[publisher]           // nil while there is no connection yet
 	metrics   *metrics
@@ -41,6 +44,9 @@ func newService(settings Settings, log zerolog.Logger) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.tokens.required() {
+		s.tokens.reloaded = s.metrics.reloads.Of("tokens")
+	}
 	s.unpacker, err = newUnpacker(settings.MaxBody)
 	return s, err
 }
@@ -55,15 +61,10 @@ func (s *service) handler() http.Handler {
 func (s *service) routes(mux *http.ServeMux) {
 	api := s.describe()
 	mux.HandleFunc("POST "+hitsPath, s.serveHits)
+	mux.HandleFunc("OPTIONS "+hitsPath, s.serveHandshake)
 	s.routePages(mux)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := s.target.whyNotReady(s.conn()); why != "" {
-			http.Error(w, why, http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ready")
-	})
+	s.leaving.HandleReady(mux, "/readyz", func(context.Context) string { return s.target.whyNotReady(s.conn()) })
 	if s.settings.MetricsAddr == "" {
 		mux.Handle("GET /metrics", s.metricsHandler())
 	}

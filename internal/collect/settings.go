@@ -10,13 +10,15 @@ import (
 
 // Settings of the service; INTERFACE is their tags, which --help prints.
 type Settings struct {
-	NATS boot.NATS
-	Log  boot.Log
+	NATS     boot.NATS
+	Log      boot.Log
+	Shutdown boot.Shutdown
 
-	Addr    string `env:"COLLECT_ADDR" envDefault:"127.0.0.1:8081" help:"where HTTP listens, host:port"`
-	Subject string `env:"COLLECT_SUBJECT" envDefault:"hits.collect" help:"the subject that messages are published to: one that a stream of hits takes"`
-	TLSCert string `env:"COLLECT_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with COLLECT_TLS_KEY"`
-	TLSKey  string `env:"COLLECT_TLS_KEY" help:"the private key of COLLECT_TLS_CERT (PEM)"`
+	Addr    string     `env:"COLLECT_ADDR" envDefault:"127.0.0.1:8081" help:"where HTTP listens, host:port"`
+	Hosts   boot.Hosts `env:"COLLECT_HOSTS" help:"public names at which POST /v1/hits may be called, comma-separated, such as collect.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with COLLECT_TOKENS_FILE or over HTTPS"`
+	Subject string     `env:"COLLECT_SUBJECT" envDefault:"hits.collect" help:"the subject that messages are published to: one that a stream of hits takes"`
+	TLSCert string     `env:"COLLECT_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with COLLECT_TLS_KEY; both files are read again when they change"`
+	TLSKey  string     `env:"COLLECT_TLS_KEY" help:"the private key of COLLECT_TLS_CERT (PEM)"`
 
 	MaxWait time.Duration `env:"COLLECT_MAX_WAIT" envDefault:"5ms" help:"the longest that requests gather into one message, 0s to 1s; while nothing is under way to JetStream, a request does not wait"`
 	Timeout time.Duration `env:"COLLECT_TIMEOUT" envDefault:"30s" help:"how long a request waits for JetStream, 1s to 90s, before it is answered 504: stored or not is unknown"`
@@ -63,7 +65,11 @@ func (s *Settings) Validate() error {
 	if err != nil {
 		return err
 	}
-	return boot.CheckKeyPair(boot.PEMFile{Key: "COLLECT_TLS_CERT", Path: s.TLSCert}, boot.PEMFile{Key: "COLLECT_TLS_KEY", Path: s.TLSKey})
+	return boot.CheckKeyPair(s.keyPair())
+}
+
+func (s *Settings) keyPair() (cert, key boot.PEMFile) {
+	return boot.PEMFile{Key: "COLLECT_TLS_CERT", Path: s.TLSCert}, boot.PEMFile{Key: "COLLECT_TLS_KEY", Path: s.TLSKey}
 }
 
 // literalSubject reports whether messages can be published to a subject.

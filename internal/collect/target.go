@@ -3,6 +3,7 @@ package collect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -20,17 +21,26 @@ const (
 	lookEvery = time.Second
 	// lookWithin bounds one look at a stream's settings.
 	lookWithin = 2 * time.Second
+	// refusedFor is how long after a refusal no hit is expected to be stored, unless one is.
+	refusedFor = 5 * time.Second
 	// defaultWindow is for how long a stream knows a Nats-Msg-Id, unless it says otherwise.
 	defaultWindow = 2 * time.Minute
 )
 
-// target knows where the subject leads. One goroutine, run, looks and logs what changes;
-// everyone else reads what it has found.
+// target knows where the subject leads. One goroutine, run, looks and logs what changes; another one, the publisher's,
+// tells it what the stream says to messages; everyone else reads what they have found.
 type target struct {
 	subject string
 	log     zerolog.Logger
 	due     wake.Signal // look before the next look is due
 	last    atomic.Pointer[look]
+	refusal atomic.Pointer[refusal] // nil: the last message was stored, or there was none
+}
+
+// refusal is what JetStream said to a message that it did not store, such as that the stream is full.
+type refusal struct {
+	why error
+	at  time.Time
 }
 
 // look is what a look has found.
@@ -93,7 +103,7 @@ func (t *target) report(found look) {
 	}
 	switch {
 	case found.err == nil:
-		t.log.Info().Str("subject", t.subject).Str("stream", found.stream).Dur("duplicate_window", found.window).Msg("hits go to the stream")
+		t.log.Info().Str("subject", t.subject).Str("stream", found.stream).Stringer("duplicate_window", found.window).Msg("hits go to the stream")
 	case errors.Is(found.err, puback.ErrNoStream):
 		t.log.Error().Msgf("NO HIT CAN BE TAKEN: %s", noStream(t.subject))
 	default:
@@ -108,10 +118,24 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// refused makes run look again soon, because JetStream has refused a message.
+// refused is told why a message is not stored.
 func (t *target) refused(why error) {
 	if errors.Is(why, puback.ErrNoStream) {
 		t.due.Give()
+	}
+	if !errors.As(why, new(puback.Refusal)) {
+		return
+	}
+	before := t.refusal.Swap(&refusal{why, time.Now()})
+	if before == nil || before.why.Error() != why.Error() {
+		t.log.Error().Err(why).Str("subject", t.subject).Msg("HITS ARE REFUSED: is the stream full? Raise its limits, or let it discard old messages (docs/collect.md)")
+	}
+}
+
+// stored is told that a message is stored.
+func (t *target) stored() {
+	if t.refusal.Load() != nil && t.refusal.Swap(nil) != nil {
+		t.log.Info().Str("subject", t.subject).Msg("hits are stored again")
 	}
 }
 
@@ -147,6 +171,9 @@ func (t *target) whyNotReady(conn *nats.Conn) string {
 		return noStream(t.subject)
 	case found.err != nil:
 		return "which stream takes " + t.subject + " (COLLECT_SUBJECT) is not known: " + found.err.Error()
+	}
+	if said := t.refusal.Load(); said != nil && time.Since(said.at) < refusedFor {
+		return fmt.Sprintf("hits on %s (COLLECT_SUBJECT) are refused: %v", t.subject, said.why)
 	}
 	return ""
 }

@@ -38,13 +38,14 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 //	  - name: blog
 //	    token_sha256: 2c26…   # SHA-256 of the token in hexadecimal, so that the file holds no secret
 //
-// secrets reports whether the file holds a token itself. The error is a *yamlfile.Error; it quotes no token.
+// secrets reports whether the file holds a token itself. The error is a *yamlfile.Error; it
+// quotes nothing that may be a token.
 func parseTokens(data []byte) (tokens []token, secrets bool, err error) {
 	document, err := yamlfile.Document(data, "a list of tokens under tokens:")
 	if err != nil {
 		return nil, false, err
 	}
-	top, err := yamlfile.Fields(document, "the file", "tokens")
+	top, err := yamlfile.SecretFields(document, "the file", "tokens")
 	if err != nil {
 		return nil, false, err
 	}
@@ -75,7 +76,7 @@ func parseTokens(data []byte) (tokens []token, secrets bool, err error) {
 
 // parseToken reads one entry. plain reports whether it holds the token itself.
 func parseToken(node *yaml.Node) (t token, plain bool, err error) {
-	fields, err := yamlfile.Fields(node, "a token", "name", "token", "token_sha256", "prefix")
+	fields, err := yamlfile.SecretFields(node, "a token", "name", "token", "token_sha256", "prefix")
 	if err != nil {
 		return token{}, false, err
 	}
@@ -87,7 +88,7 @@ func parseToken(node *yaml.Node) (t token, plain bool, err error) {
 	}
 	t.name, t.prefix = fields["name"].Value, yamlfile.Value(fields["prefix"])
 	if !tokenName.MatchString(t.name) {
-		return wrong("name", "%q: allowed are 1 to 64 letters, digits, underscores, hyphens and dots", t.name)
+		return wrong("name", "allowed are 1 to 64 letters, digits, underscores, hyphens and dots") // it may be a token in the wrong place
 	}
 	secret, digest := fields["token"], fields["token_sha256"]
 	switch {

@@ -23,11 +23,13 @@ type tokens struct {
 	file string // empty: nobody needs a token
 	log  zerolog.Logger
 	set  atomic.Pointer[[]token]
+	// reloaded is told of each time that the file was read again.
+	reloaded func(error)
 }
 
 // newTokens reads the file, if there is one. Its error names the setting, the file and the line.
 func newTokens(file string, log zerolog.Logger) (*tokens, error) {
-	t := &tokens{file: file, log: log}
+	t := &tokens{file: file, log: log, reloaded: func(error) {}}
 	if file == "" {
 		return t, nil
 	}
@@ -82,7 +84,7 @@ func (t *tokens) read() ([]token, error) {
 func readTokens(path string) (set []token, mode fs.FileMode, secrets bool, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, 0, false, fmt.Errorf("COLLECT_TOKENS_FILE: %w", err)
+		return nil, 0, false, fmt.Errorf("COLLECT_TOKENS_FILE: %s", boot.Conceal(path, err.Error()))
 	}
 	defer file.Close()
 	info, err := file.Stat()
@@ -121,6 +123,7 @@ func (t *tokens) reload() {
 		return
 	}
 	set, err := t.read()
+	t.reloaded(err)
 	if err != nil {
 		t.log.Error().Err(err).Int("tokens", t.count()).Msg("tokens not reloaded: they stay as they were")
 		return

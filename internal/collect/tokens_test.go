@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/web"
 )
 
 // tokensOf reads a file with this text and mode.
@@ -39,7 +40,7 @@ func writeFile(t *testing.T, path, text string, mode os.FileMode) {
 }
 
 func bearer(token string) *http.Request {
-	r := httptest.NewRequest(http.MethodPost, "/v1/hits", nil)
+	r := httptest.NewRequest(http.MethodPost, "http://collect.test/v1/hits", nil)
 	if token != "" {
 		r.Header.Set("Authorization", token)
 	}
@@ -96,7 +97,7 @@ func TestCallerIsNoForeignPage(t *testing.T) {
 		name, header, value string
 		allowed             bool
 	}{
-		{"no browser", "", "", true}, {"the same origin", "Origin", "http://example.com", true}, {"a typed address", "Sec-Fetch-Site", "none", true},
+		{"no browser", "", "", true}, {"the same origin", "Origin", "http://collect.test", true}, {"a typed address", "Sec-Fetch-Site", "none", true},
 		{"another origin", "Origin", "http://evil.example", false}, {"another site", "Sec-Fetch-Site", "cross-site", false}, {"no origin", "Origin", "null", false},
 	} {
 		r := bearer("")
@@ -106,6 +107,51 @@ func TestCallerIsNoForeignPage(t *testing.T) {
 		_, p := s.caller(r)
 		if (p == nil) != c.allowed || p != nil && p.Status != http.StatusForbidden {
 			t.Errorf("%s: %v", c.name, p)
+		}
+	}
+}
+
+// A page that has given its own name the address of the service (DNS rebinding) is of the same origin, and counts nothing
+// all the same. Tokens and certificates do without the check.
+func TestCallerIsNoReboundPage(t *testing.T) {
+	s := offline(t, append(pageVariables, "COLLECT_HOSTS=collect.example.com")...)
+	h := s.handler()
+	ask := func(method, host, path string, headers ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, "http://"+host+path, strings.NewReader(`{"key":"a"}`))
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for _, headers := range [][]string{nil, {"Origin", "http://evil.example:8081", "Sec-Fetch-Site", "same-origin"}, {"ce-specversion", "1.0"}} {
+		w := ask("POST", "evil.example:8081", hitsPath, headers...)
+		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "COLLECT_HOSTS") || !strings.Contains(w.Body.String(), web.UnknownHost.Type()) {
+			t.Errorf("%v: %d %s", headers, w.Code, w.Body)
+		}
+	}
+	if w := ask("OPTIONS", "evil.example:8081", hitsPath, requestOrigin, "a"); w.Code != http.StatusForbidden || w.Header().Get(allowedOrigin) != "" {
+		t.Errorf("a handshake: %d %v", w.Code, w.Header())
+	}
+	for _, host := range []string{"localhost:8081", "127.0.0.1:8081", "collect", "collect.shop.svc", "Collect.example.com"} {
+		if w := ask("POST", host, hitsPath); w.Code != http.StatusServiceUnavailable { // there is no NATS
+			t.Errorf("%s: %d %s", host, w.Code, w.Body)
+		}
+	}
+	// Pages of named origins count at any name, and status is for all.
+	if w := ask("POST", "counts.example.com", beaconPath, "Origin", "https://shop.example.com"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a beacon: %d %s", w.Code, w.Body)
+	}
+	for path, status := range map[string]int{"/healthz": 200, "/metrics": 200, "/readyz": 503, "/docs": 200} {
+		if w := ask("GET", "evil.example", path); w.Code != status {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	s.tokens, _, _ = tokensOf(t, "tokens: [{name: a, token: secret}]", 0o600)
+	for token, status := range map[string]int{"Bearer secret": 503, "": 401} {
+		if w := ask("POST", "any.example.com", hitsPath, "Authorization", token); w.Code != status {
+			t.Errorf("with tokens, %q: %d %s", token, w.Code, w.Body)
 		}
 	}
 }

@@ -78,6 +78,16 @@ func TestStreamFull(t *testing.T) {
 	if got := r.counts(); got["a"] != 1 || got["b"] != 0 {
 		t.Error(got)
 	}
+	if status, body := r.ready(); status != http.StatusServiceUnavailable || !strings.Contains(body, "maximum messages exceeded") {
+		t.Errorf("/readyz of a service that can store nothing: %d, %s", status, body)
+	}
+	if err := r.stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.stored(`{"key":"c"}`)
+	if status, body := r.ready(); status != http.StatusOK {
+		t.Errorf("/readyz after a hit was stored: %d, %s", status, body)
+	}
 }
 
 // While NATS is away, nothing is taken; as soon as it is back, hits are.

@@ -132,7 +132,7 @@ func (w *worker) enter(ctx context.Context, name string) error {
 		return w.store.AddStreamSince(ctx, name, sinceOf(handle.CachedInfo()))
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil // it is gone again
-	case !w.settings.Streams.Match(name):
+	case !w.reads().Match(name):
 		return w.store.AddUnknownStream(ctx, name) // another worker reads it, and this one may have no right to look at it
 	}
 	return fmt.Errorf("look at the new stream %s: %w", name, err)

@@ -19,6 +19,7 @@ type load struct {
 	sum      int64  // of the hits' n
 	seq      uint64 // of the last message
 	stored   int64  // when the stream stored it, Unix nanoseconds
+	latest   int64  // when the latest message that the session has read was stored, see window.Cursor
 
 	rejects     []rejectedHit
 	rejectBytes int
@@ -32,7 +33,7 @@ type load struct {
 func (l *load) reset() {
 	l.batch.Reset()
 	clear(l.rejects)
-	*l = load{batch: l.batch, rejects: l.rejects[:0], seq: l.seq, stored: l.stored}
+	*l = load{batch: l.batch, rejects: l.rejects[:0], seq: l.seq, stored: l.stored, latest: l.latest}
 }
 
 // maxRejectBytes bounds the rejects that wait in memory for their flush: bodies,
@@ -142,11 +143,34 @@ func (b *buffer) add(stream string, m message) error {
 	}
 	if discarded := m.seq - l.seq - 1; discarded > 0 {
 		l.discarded += discarded
-		l.incompleteBefore = storedMilli + 1 // they were stored no later than this one
+		l.incompleteBefore = max(l.stored, m.stored)/1e6 + 1 // they were stored between the two
 	}
 	l.messages++
-	l.seq, l.stored = m.seq, m.stored
+	l.reach(m.seq, m.stored)
 	return nil
+}
+
+// reach moves the place to a message.
+func (l *load) reach(seq uint64, stored int64) {
+	l.seq, l.stored, l.latest = seq, stored, max(l.latest, stored)
+}
+
+// begin sets the place after which reading begins.
+func (b *buffer) begin(seq uint64, stored int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.filling.reach(seq, stored)
+}
+
+// latest returns when the latest message that was applied or read was stored (Unix nanoseconds).
+func (b *buffer) latest() (at int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at = b.filling.latest
+	for _, c := range b.resumed {
+		at = max(at, c.Latest)
+	}
+	return at
 }
 
 // pass moves the place from one message to another, over messages that the stream no longer
@@ -158,7 +182,7 @@ func (b *buffer) pass(from, to uint64, stored, before int64) {
 	if l := b.filling; !b.closed && l.seq == from {
 		l.discarded += to - from
 		l.incompleteBefore = before
-		l.seq, l.stored = to, max(l.stored, stored)
+		l.reach(to, stored)
 	}
 }
 
@@ -202,7 +226,7 @@ func (b *buffer) take() *load {
 	defer b.mu.Unlock()
 	taken := b.filling
 	b.filling, b.spare = b.spare, nil
-	b.filling.seq, b.filling.stored = taken.seq, taken.stored
+	b.filling.seq, b.filling.stored, b.filling.latest = taken.seq, taken.stored, taken.latest
 	b.setLimit()
 	b.room.Signal()
 	return taken

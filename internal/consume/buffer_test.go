@@ -284,7 +284,7 @@ func TestBufferPass(t *testing.T) {
 	}
 	b.pass(1, 5, (testStored-1)*1e6, testStored+7)
 	seq, stored, _ := b.place()
-	if l := b.filling; seq != 5 || stored != testStored*1e6 || l.discarded != 4 || l.incompleteBefore != testStored+7 {
+	if l := b.filling; seq != 5 || stored != (testStored-1)*1e6 || l.latest != testStored*1e6 || l.discarded != 4 || l.incompleteBefore != testStored+7 {
 		t.Errorf("the place is %d, stored %d; %d discarded before %d", seq, stored, l.discarded, l.incompleteBefore)
 	}
 	if err := b.add("HITS", testMessage(5)); !errors.Is(err, errGap) {

@@ -37,7 +37,7 @@ func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*jetStream
 			t.Fatal(err)
 		}
 	}
-	return newJetStreamSource(js, "HITS", 1<<20), stored
+	return newJetStreamSource(js, "tallyroll", "HITS", 1<<20), stored
 }
 
 // testHistory compares what the stream's leader answers with what was stored.
@@ -72,7 +72,7 @@ func testHistory(t *testing.T, s *jetStreamSource, stored []time.Time) {
 				break
 			}
 		}
-		if got, err := h.lastUpTo(ctx, moment.UnixNano()); err != nil || got != want {
+		if got, err := h.lastUpTo(ctx, moment.UnixNano(), state.last); err != nil || got != want {
 			t.Errorf("the last up to %s: %d (%v), want %d", moment, got, err, want)
 		}
 	}
@@ -111,7 +111,7 @@ func TestHistoryOnACluster(t *testing.T) {
 			server.Pause()
 		}
 	}
-	alone := newJetStreamSource(c.Servers[leader].JetStream(), "HITS", 1<<20)
+	alone := newJetStreamSource(c.Servers[leader].JetStream(), "tallyroll", "HITS", 1<<20)
 	stack.Eventually(t, soon, "the leader to be alone", func() (bool, string) {
 		state, err := confirmed(t.Context(), alone)
 		return errors.Is(err, errUnconfirmed), fmt.Sprintf("%+v %v", state, err)

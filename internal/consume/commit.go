@@ -121,7 +121,7 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 }
 
 // due returns the shards whose cursors are to move: those with hits, and those that have stood for long enough.
-func (c *committer) due(l *load, next window.Cursor, now time.Time, all bool) (shards []int) {
+func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []int) {
 	all = all || c.claims.doubted(c.stream) != c.doubts
 	claimed := c.claims != nil && c.atRest(next)
 	for shard, w := range c.writers {
@@ -129,7 +129,8 @@ func (c *committer) due(l *load, next window.Cursor, now time.Time, all bool) (s
 		if claimed && target.DiffersInAsOf(w.position) {
 			every = renewEvery
 		}
-		moves := target != w.position && (all || now.Sub(w.moved) >= every)
+		falls := target.AsOf < w.position.AsOf // what it says now is not so
+		moves := target != w.position && (all || falls || now.Sub(w.moved) >= every)
 		// The next load will not know what was discarded before this one.
 		moves = moves || target.IncompleteBefore != w.position.IncompleteBefore
 		if moves || l.batch.Shard(shard).Hits() > 0 {
@@ -140,13 +141,12 @@ func (c *committer) due(l *load, next window.Cursor, now time.Time, all bool) (s
 }
 
 // commit moves the cursors of the shards that are due since now, and adds their parts of a load.
-func (c *committer) commit(ctx context.Context, l *load, next window.Cursor, now time.Time, due []int) error {
+func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Time, due []int) error {
 	if len(due) == 0 {
 		return nil
 	}
-	if c.listed != nil && !c.listed(ctx) {
-		next.AsOf = 0 // leave as_of where it is: a later one may claim hits of a stream that readers do not know yet
-	}
+	// A later as_of may claim hits of a stream that readers do not know yet.
+	next.keepAsOf = c.listed != nil && !c.listed(ctx)
 	doubted := c.claims.doubted(c.stream)
 	flushing := ctx
 	if err := eachShard(ctx, len(due), c.atOnce, func(ctx context.Context, i int) error {
@@ -166,7 +166,7 @@ func (c *committer) commit(ctx context.Context, l *load, next window.Cursor, now
 }
 
 // atRest reports whether all shards stand at the place next.
-func (c *committer) atRest(next window.Cursor) bool {
+func (c *committer) atRest(next goal) bool {
 	first := c.writers[0].position
 	return first.Seq == next.Seq && !slices.ContainsFunc(c.writers, func(w *shardWriter) bool {
 		return w.position.Seq != first.Seq || w.position.Stored != first.Stored
@@ -174,45 +174,69 @@ func (c *committer) atRest(next window.Cursor) bool {
 }
 
 // claim claims what a stream at rest has reached.
-func (c *committer) claim(next window.Cursor) {
+func (c *committer) claim(next goal) {
 	if c.atRest(next) {
 		c.claims.put(c.stream, window.Claim{Created: next.Created, Seq: next.Seq, Stored: c.writers[0].position.Stored, AsOf: next.AsOf})
 	}
 }
 
-// target is the cursor that a load reaches. Its as_of is the time of the load's last message. If that
+// goal is the cursor that a load reaches.
+type goal struct {
+	window.Cursor
+	clock    int64 // of NATS when the place was found to be the stream's end; 0 if it was not
+	keepAsOf bool  // as_of must not rise
+}
+
+// target is what a load reaches. Its as_of is the time of the load's last message. If that
 // message was the end of the stream, as_of is the last time at which it is known to have been the end.
-func (c *committer) target(l *load) window.Cursor {
-	next := window.Cursor{
-		Created: c.state.created, Seq: l.seq, Stored: l.stored,
+func (c *committer) target(l *load) goal {
+	next := goal{Cursor: window.Cursor{
+		Created: c.state.created, Seq: l.seq, Stored: l.stored, Latest: l.latest,
 		AsOf: l.stored / 1e6, IncompleteBefore: l.incompleteBefore, Naming: c.naming,
+	}}
+	at, clock := c.tail.reached(l.seq, l.stored)
+	next.AsOf, next.clock = max(next.AsOf, at), clock
+	if clock > 0 {
+		next.AsOf = min(next.AsOf, clock)
 	}
-	next.AsOf = max(next.AsOf, c.tail.reached(l.seq, l.stored))
 	return next
 }
 
 // advance is the target for one shard, which in a replay may already be further on.
-func (w *shardWriter) advance(next window.Cursor) window.Cursor {
+//
+// as_of falls if the clock of NATS was set back: a message that was stored before as_of comes after a place for which
+// as_of was claimed, or the end of the stream is seen at such a moment. More such messages may come.
+func (w *shardWriter) advance(next goal) window.Cursor {
 	if next.Seq < w.position.Seq {
 		return w.position
 	}
 	if next.Seq == w.position.Seq {
 		next.Stored = w.position.Stored
+		next.AsOf = max(next.AsOf, w.position.AsOf)
+	}
+	if next.clock > 0 {
+		next.AsOf = min(next.AsOf, next.clock)
+	}
+	if next.keepAsOf {
+		next.AsOf = min(next.AsOf, w.position.AsOf)
 	}
 	if next.Seq < w.position.Ahead.Seq {
 		next.Ahead = w.position.Ahead
 	}
 	next.Refused = w.position.Refused
-	next.AsOf = max(next.AsOf, w.position.AsOf)
+	next.Latest = max(next.Latest, w.position.Latest)
 	next.IncompleteBefore = max(next.IncompleteBefore, w.position.IncompleteBefore)
-	return next
+	return next.Cursor
 }
 
-// write writes what the cursor says beside the place, and keeps it.
+// settle takes over what the writer has written.
+func (w *shardWriter) settle() { w.position, _ = w.Cursor() }
+
+// write writes what the cursor says beside the place.
 func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
 	err := w.Write(ctx, cursor)
 	if err == nil {
-		w.position = cursor
+		w.settle()
 	}
 	return err
 }
@@ -233,7 +257,8 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 			c.metrics.conflicts.WithLabelValues(c.stream).Inc()
 		}
 		if err == nil {
-			w.position, w.moved = cursor, time.Now()
+			w.settle()
+			w.moved = time.Now()
 			c.waits.begin(c.stream)
 			c.clocks.observe(clockRedis, done.Ahead)
 			c.metrics.hits.WithLabelValues(c.stream).Add(float64(done.Hits))
@@ -267,7 +292,7 @@ func (c *committer) admitLost(ctx context.Context, shard int, before int64) erro
 	cursor := w.position
 	cursor.IncompleteBefore = max(cursor.IncompleteBefore, before)
 	err := w.write(ctx, cursor)
-	for isForeign(err) && ctx.Err() == nil {
+	for window.IsForeign(err) && ctx.Err() == nil {
 		c.waits.because(c.stream, err)
 		select {
 		case <-ctx.Done():

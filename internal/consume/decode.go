@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 )
 
@@ -21,6 +22,7 @@ func placeIn(layout window.Layout) func(counter []byte, at, stored int64) (hash 
 		if layout.Holds(hash, at, stored) {
 			return hash, ""
 		}
-		return hash, fmt.Sprintf("ts %d is %d ms earlier than the time at which the hit was stored, %d; %s (ts is in Unix milliseconds)", at, stored-at, stored, layout.Tiers.Reach())
+		return hash, fmt.Sprintf("ts %d (%s) is %s earlier than the hit was stored (%s); %s (ts is in Unix milliseconds)",
+			at, hit.Moment(at), human.Millis(stored-at), hit.Moment(stored), layout.Tiers.Reach())
 	}
 }

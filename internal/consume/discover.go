@@ -24,13 +24,20 @@ func (w *worker) discover(ctx context.Context) error {
 		return err
 	}
 	if w.known == nil {
+		if err := w.refuseRetention(ctx, all); err != nil {
+			return err
+		}
 		w.sayIdle(ctx, all)
 		made, err := w.create(ctx, w.wanting(all))
 		if err != nil {
 			return err
 		}
+		w.connects = w.js.Conn().Stats().Reconnects
 		all = append(all, made...)
+	} else if all, err = w.remake(ctx, all); err != nil {
+		return err
 	}
+	w.fleet.Read(w.reads()) // the rules may have been reloaded
 	listed, err := w.store.Streams(ctx)
 	if err == nil {
 		w.recall(all, listed)
@@ -48,6 +55,49 @@ func (w *worker) discover(ctx context.Context) error {
 	w.fleet.Exist(w.known)
 	w.forgetMetrics()
 	w.probe(ctx, all)
+	w.judgeRules(all)
+	return nil
+}
+
+// bareFor is how long the own streams must be missing after NATS has come back, before they are made again: a cluster
+// lists its streams one after the other.
+const bareFor = 5 * time.Second
+
+// remake makes the worker's own streams again if NATS has come back without them: it has lost its store. A stream
+// that somebody deletes while NATS is there stays deleted until a worker starts.
+func (w *worker) remake(ctx context.Context, all []string) ([]string, error) {
+	missing, connects := w.wanting(all), w.js.Conn().Stats().Reconnects
+	switch {
+	case len(missing) == 0:
+		w.connects, w.bareSince = connects, time.Time{}
+		return all, nil
+	case connects == w.connects:
+		return all, nil
+	case w.bareSince.IsZero():
+		w.bareSince = time.Now()
+	}
+	if time.Since(w.bareSince) < bareFor {
+		return all, nil
+	}
+	w.log.Error().Strs("streams", slices.Sorted(maps.Keys(missing))).Msg("NATS has come back without these streams and what was in them: they are made again")
+	made, err := w.create(ctx, missing)
+	return append(all, made...), err
+}
+
+// refuseRetention refuses to start beside a stream that cannot be counted. If one becomes so later, it stands still.
+func (w *worker) refuseRetention(ctx context.Context, all []string) error {
+	for _, name := range all {
+		if !w.settings.Streams.Match(name) {
+			continue
+		}
+		handle, err := w.js.Stream(ctx, name)
+		if err == nil && handle.CachedInfo().Config.Retention != jetstream.LimitsPolicy {
+			return boot.UsageError{Err: fmt.Errorf("stream %s: %w", name, errRetention)}
+		}
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("look at stream %s: %w", name, err)
+		}
+	}
 	return nil
 }
 

@@ -14,13 +14,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-const (
-	// goneFor is the time between the two looks that must both find no stream.
-	goneFor = 4 * time.Second
-	// unwatched is the greatest age that a stream's as_of may have when the stream is found gone. If
-	// as_of is older, nobody can say that nothing was stored after it.
-	unwatched = 10 * time.Second
-)
+// goneFor is the time between the two looks that must both find no stream.
+const goneFor = 4 * time.Second
 
 // absence is a look that found no stream.
 type absence struct {
@@ -33,9 +28,10 @@ type absence struct {
 // returns those that must not be taken for deleted yet, and ends the others. A list may be
 // incomplete, so a stream counts as deleted only after the server has said twice that it does not exist.
 func (w *worker) unlisted(ctx context.Context, all []string, listed map[string]window.Listed) (still []string) {
+	reads := w.reads()
 	candidates := slices.DeleteFunc(slices.Clone(w.known), func(name string) bool { return !w.fleet.Matters(name) })
 	for name, l := range listed {
-		if l.Ended == 0 && w.settings.Streams.Match(name) && w.fleet.First(name) {
+		if l.Ended == 0 && reads.Match(name) && w.fleet.First(name) {
 			candidates = append(candidates, name)
 		}
 	}
@@ -104,18 +100,16 @@ func (w *worker) serverTime(ctx context.Context) (int64, error) {
 }
 
 // endStream lets go of a stream that is gone. The stream no longer holds as_of back, and
-// its cursors expire when no window reaches back to it. If nobody had watched it
-// lately, or ever, hits stored before its end may be missing. created is its incarnation as listed.
+// its cursors expire when no window reaches back to it. If nobody was reading it when it
+// went, or Redis has lost commits since, hits stored before its end may be missing. created is its incarnation as listed.
 func (w *worker) endStream(ctx context.Context, name string, created, at int64) error {
 	cursors, err := w.cursors(ctx, name)
 	if err != nil {
 		return err
 	}
-	claim, err := w.store.Claim(ctx, name)
-	if err != nil {
-		return err
-	}
-	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return claim.Renew(c).AsOf < at-unwatched.Milliseconds() })
+	// The worker that read the stream has marked the cursors, if it was there and nothing was lost; and Redis may have
+	// lost that.
+	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return !c.Ended })
 	if stale {
 		if err := w.admit(ctx, name, created, at); err != nil {
 			return err
@@ -155,10 +149,10 @@ func (w *worker) expireCursors(ctx context.Context, name string, cursors []windo
 // removeOld takes streams off the list if no window reaches back to their end any more. It also
 // removes the cursors that a late commit has made permanent.
 func (w *worker) removeOld(ctx context.Context, listed map[string]window.Listed) {
-	keep := w.layout.Keep().Milliseconds()
+	keep, reads := w.layout.Keep().Milliseconds(), w.reads()
 	for name, l := range listed {
 		// This worker's clock serves only to save requests.
-		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !w.settings.Streams.Match(name) || !w.fleet.First(name) {
+		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !w.fleet.First(name) {
 			continue
 		}
 		if err := w.remove(ctx, name, l.Ended+keep); err != nil {

@@ -131,11 +131,11 @@ func TestCursorsAtRestMoveSeldom(t *testing.T) {
 			c.claims.note(map[string]window.Claim{"HITS": {}}, []string{"HITS"}, nil)
 		}
 		l := &load{batch: window.NewBatch(window.Layout{Tiers: testLayout.Tiers, Shards: shards})}
-		if got := c.due(l, test.next, now, test.last); !slices.Equal(got, test.want) {
+		if got := c.due(l, goal{Cursor: test.next}, now, test.last); !slices.Equal(got, test.want) {
 			t.Errorf("%s: shards %v, want %v", test.name, got, test.want)
 		}
 		c.claims = nil // without claims, cursors move as ever
-		if got := c.due(l, later, now, false); test.name == "as_of alone" && !slices.Equal(got, all) {
+		if got := c.due(l, goal{Cursor: later}, now, false); test.name == "as_of alone" && !slices.Equal(got, all) {
 			t.Errorf("without claims: shards %v, want all", got)
 		}
 	}

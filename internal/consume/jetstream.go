@@ -22,19 +22,20 @@ const consumerIdle = 30 * time.Second
 
 // jetStreamSource is a stream of a NATS server.
 type jetStreamSource struct {
-	js     jetstream.JetStream
-	name   string
-	bytes  int                         // bytes that it may buffer, at most maxPullOne
-	handle jetstream.Stream            // nil until the stream has been found
-	remake func(context.Context) error // makes the stream of rejects; may be nil
+	js        jetstream.JetStream
+	namespace string // for which it is read
+	name      string
+	bytes     int                         // bytes that it may buffer, at most maxPullOne
+	handle    jetstream.Stream            // nil until the stream has been found
+	remake    func(context.Context) error // makes the stream of rejects; may be nil
 
 	origin *jetStreamSource // the stream that a mirror copies; nil before it has been asked
 	far    bool             // a mirror copies this stream, whose own origins are out of reach
 	unsure func(error)      // is told why the end of a mirror is not known, or nil if it is known; may be nil
 }
 
-func newJetStreamSource(js jetstream.JetStream, name string, bytes int) *jetStreamSource {
-	return &jetStreamSource{js: js, name: name, bytes: min(bytes, maxPullOne)}
+func newJetStreamSource(js jetstream.JetStream, namespace, name string, bytes int) *jetStreamSource {
+	return &jetStreamSource{js: js, namespace: namespace, name: name, bytes: min(bytes, maxPullOne)}
 }
 
 // look asks the stream's leader. The moment at which the state was true is the server's
@@ -68,7 +69,9 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 		at:          info.TimeStamp.Add(-answered.Sub(asked)).UnixMilli(),
 		seen:        info.TimeStamp.UnixMilli() + 1,
 		ahead:       window.ClockAhead(info.TimeStamp, asked, answered),
+		retention:   info.Config.Retention,
 	}
+	s.clock = s.seen
 	if info.State.Msgs == 0 {
 		s.first, s.firstStored = s.last+1, s.seen*1e6
 	}
@@ -147,12 +150,12 @@ func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Conte
 
 // reject stores rejects, and first makes their stream again if somebody has deleted it.
 func (j *jetStreamSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {
-	stored, err := publishRejects(ctx, j.js, rejects)
+	stored, err := publishRejects(ctx, j.js, j.namespace, rejects)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) && j.remake != nil {
 		err = j.remake(ctx)
 		if err == nil {
 			var more int
-			more, err = publishRejects(ctx, j.js, rejects[stored:])
+			more, err = publishRejects(ctx, j.js, j.namespace, rejects[stored:])
 			stored += more
 		}
 	}
@@ -161,8 +164,8 @@ func (j *jetStreamSource) reject(ctx context.Context, rejects []rejectedHit) (in
 
 // ephemeral turns c into a consumer without acknowledgements that the server forgets by itself. The
 // position lives with the counts in Redis, and acknowledgements cost two thirds of the speed.
-func ephemeral(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
-	c.Description = hit.WorkerDescription
+func (j *jetStreamSource) ephemeral(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
+	c.Description = hit.WorkerDescription(j.namespace)
 	c.AckPolicy = jetstream.AckNonePolicy
 	c.InactiveThreshold = consumerIdle
 	c.MemoryStorage = true

@@ -44,6 +44,7 @@ func (w *worker) keep(ctx context.Context, name string, show func(phase), newSou
 			}
 			return false, false
 		case gone:
+			unread = unread || !s.markEnded(ctx)
 			log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
 			return true, unread
 		}

@@ -3,6 +3,7 @@ package consume
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/hit"
 )
 
@@ -19,8 +20,9 @@ type metrics struct {
 	clockDifference                                      *prometheus.GaugeVec   // by clock
 	fleetWorkers, held                                   prometheus.Gauge
 	rules                                                *prometheus.GaugeVec // by fingerprint
-	reloadFailures                                       prometheus.Counter
+	reloads                                              buildinfo.Reloads
 	unmet                                                *prometheus.CounterVec // by stream
+	admissions                                           *prometheus.CounterVec // by stream and reason
 
 	byStream []interface{ DeletePartialMatch(prometheus.Labels) int } // all that have a label stream
 }
@@ -44,7 +46,6 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help, Buckets: buckets})
 	}
 	commands := counter("commands_total", "Redis commands in applied transactions.")
-	reloadFailures := counter("rules_reload_failures_total", "Times that the file of rules could not be used when it was read again.")
 	retries := counter("commit_retries_total", "Commits whose fate was unknown, so that the worker checked them again.")
 	m := &metrics{
 		messages:        counter("messages_total", "Messages read from the stream and committed.", "stream"),
@@ -59,7 +60,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		commitSeconds:   histogram("commit_seconds", "Seconds of one transaction, cursor check included.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
 		commitCommands:  histogram("commit_commands", "Redis commands in one transaction.", prometheus.ExponentialBuckets(1, 2, 14)),
 		commitHits:      histogram("commit_hits", "Hits in one transaction.", prometheus.ExponentialBuckets(1, 4, 12)),
-		skipped:         counter("skipped_messages_total", "Messages that were read and have no hits, by reason: delete_marker is the server's own note.", "stream", "reason"),
+		skipped:         counter("skipped_messages_total", "Messages that were read and have no hits, by reason: delete_marker is the server's own note, other_namespace a message that is for one other namespace.", "stream", "reason"),
 		lagMessages:     gauge("lag_messages", "Messages in the stream after the last one that is committed.", "stream"),
 		lagSeconds:      gauge("lag_seconds", "How long ago the last committed message had been stored, if there are later ones; 0 when all are committed.", "stream"),
 		uncommitted:     gauge("uncommitted_messages", "Messages read and not committed yet.", "stream"),
@@ -69,12 +70,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		held:            whole("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
 	m.unmet = counter("unmet_total", "Events that met no rule's when, and so were left uncounted.", "stream")
+	m.admissions = counter("admissions_total", "Times that the cursors admitted that hits may be missing, or counted twice, by reason.", "stream", "reason")
 	m.rules = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: "rules_info", Help: "1 for the fingerprint of the rules by which this worker reads new messages."}, []string{"fingerprint"})
-	m.reloadFailures = reloadFailures.WithLabelValues()
+	m.reloads = buildinfo.NewReloads(r)
 	m.byStream = byStream
 	r.MustRegister(m.messages, m.hits, m.rejects, m.discarded, m.conflicts, m.sessions, m.lost, commands, retries,
 		m.commitSeconds, m.commitCommands, m.commitHits, m.skipped, m.lagMessages, m.lagSeconds, m.uncommitted, m.catchUp,
-		m.clockDifference, m.fleetWorkers, m.held, m.unmet, m.rules, reloadFailures)
+		m.clockDifference, m.fleetWorkers, m.held, m.unmet, m.admissions, m.rules)
 	return m
 }
 
@@ -85,6 +87,10 @@ func (m *metrics) start(stream string) {
 	}
 	m.catchUp.WithLabelValues(stream) // set only when far behind
 	m.skipped.WithLabelValues(stream, skippedMarker)
+	for reason := range reasons {
+		m.admissions.WithLabelValues(stream, string(reason))
+	}
+	m.skipped.WithLabelValues(stream, skippedNamespace)
 	for _, reason := range hit.Reasons {
 		m.rejects.WithLabelValues(stream, string(reason))
 	}

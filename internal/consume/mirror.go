@@ -91,6 +91,7 @@ func (j *jetStreamSource) boundMirror(s *streamState, info *jetstream.StreamInfo
 	if !s.mirror {
 		return nil
 	}
+	s.clock = origin.state.clock // 0 if the origin is not known: the mirror's server may have another clock
 	switch {
 	case origin.err != nil:
 		why = origin.err

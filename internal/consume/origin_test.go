@@ -66,7 +66,7 @@ func TestRejectTellsWhereAnEventCameFrom(t *testing.T) {
 			t.Fatalf("%s: %d messages, %v", c.name, len(messages), err)
 		}
 		got := messages[0].Header
-		for _, name := range []string{hit.HeaderReason, hit.HeaderDetail, hit.HeaderStream, hit.HeaderSequence, hit.HeaderItem, hit.HeaderStored, "Nats-Msg-Id"} {
+		for _, name := range []string{hit.HeaderReason, hit.HeaderDetail, hit.HeaderStream, hit.HeaderSequence, hit.HeaderItem, hit.HeaderStored, hit.HeaderNamespace, "Nats-Msg-Id"} {
 			if len(got[name]) != 1 || got[name][0] == "none" || got[name][0] == "7" {
 				t.Errorf("%s: %s is %q", c.name, name, got[name])
 			}

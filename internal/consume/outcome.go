@@ -69,8 +69,8 @@ func newOutcome(why error, told bool) outcome {
 const (
 	// maxReopen bounds the pause before the worker takes a stream again whose sessions keep failing.
 	maxReopen = 2 * time.Second
-	// foreignRetry is the pause before the worker takes a stream again if another program has
-	// written to its cursor, or if rules are lost. A person has to mend that.
+	// foreignRetry is the pause before the worker takes a stream again if only a person can mend it: another program
+	// has written to its cursor, rules are lost, or the stream is not the one that was counted.
 	foreignRetry = 10 * time.Second
 	// stalledAfter is how many looks in a row may find the reader idle although the stream holds
 	// messages that it has not been given. If a session stalls without a message, the next one may be
@@ -93,7 +93,7 @@ func (r retry) after(o outcome, lasted time.Duration) retry {
 		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
 	}
 	switch {
-	case isForeign(o.why), errors.Is(o.why, errRulesLost):
+	case window.IsForeign(o.why), errors.Is(o.why, errRulesLost), errors.Is(o.why, errUnidentified), errors.Is(o.why, errRetention):
 		next.pause = foreignRetry
 	case o.phase == resuming || o.verdict == fenced: // it never got going, or someone else has the stream
 		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)
@@ -103,10 +103,4 @@ func (r retry) after(o outcome, lasted time.Duration) retry {
 		next.pause = min(r.pause+50*time.Millisecond, maxReopen)
 	}
 	return next
-}
-
-// isForeign reports whether a person has to look at a key, and waiting alone does not help.
-func isForeign(err error) bool {
-	var foreign *window.ForeignError
-	return errors.As(err, &foreign)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/human"
 	"tallyroll/internal/puback"
 )
 
@@ -24,7 +25,8 @@ const probeAgain = 30 * time.Second
 // probe finds out where the subject of hits leads, and logs it. It does so when the streams
 // that are read have changed, and for as long as the subject leads to none of them.
 func (w *worker) probe(ctx context.Context, all []string) {
-	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !w.settings.Streams.Match(name) })
+	reads := w.reads()
+	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !reads.Match(name) })
 	slices.Sort(read)
 	is := strings.Join(read, " ")
 	if is == w.probed.streams && (!w.probed.bad.Load() || time.Since(w.probed.at) < probeAgain) {
@@ -37,7 +39,7 @@ func (w *worker) probe(ctx context.Context, all []string) {
 		if ctx.Err() != nil {
 			return
 		}
-		bad := errors.Is(err, puback.ErrNoStream) || err == nil && !w.settings.Streams.Match(stream) && !w.copied(ctx, read, stream)
+		bad := errors.Is(err, puback.ErrNoStream) || err == nil && !reads.Match(stream) && !w.copied(ctx, read, stream)
 		if was := w.probed.bad.Swap(bad); was == bad && again {
 			return
 		}
@@ -113,7 +115,7 @@ func (w *worker) sayIdle(ctx context.Context, all []string) {
 			idle("INGEST_REPLICAS", s.Replicas, fmt.Sprintf("the stream %s is there already, with %d; change it with: nats stream edit %s --replicas %d", name, have.Replicas, name, s.Replicas))
 		}
 		if have.MaxAge != s.MaxAge && s.MaxAge != defaultMaxAge() {
-			idle("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s is there already, and keeps hits for %s; change it with: nats stream edit %s --max-age %s", name, have.MaxAge, name, s.MaxAge))
+			idle("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s is there already, and keeps hits for %s; change it with: nats stream edit %s --max-age %s", name, human.Duration(have.MaxAge), name, s.MaxAge))
 		}
 	}
 }

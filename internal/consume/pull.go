@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
 )
 
 const (
@@ -60,7 +61,7 @@ type pullRequest struct {
 }
 
 func (j *jetStreamSource) open(ctx context.Context, from uint64) (feed, error) {
-	config := ephemeral(jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
+	config := j.ephemeral(jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
 	create := j.pulled
 	if boot.IsImported(j.js) {
 		create = j.pushed
@@ -156,7 +157,7 @@ func (r *jetStreamFeed) receive(m *nats.Msg, deliver func(delivery)) error {
 		if !ok {
 			return fmt.Errorf("reply subject %q is not one of a delivery", m.Reply)
 		}
-		d.subject, d.header, d.data, d.marker = m.Subject, m.Header, m.Data, isMarker(m)
+		d.subject, d.header, d.data, d.skip = m.Subject, m.Header, m.Data, r.source.skipped(m)
 		deliver(d)
 		r.coming--
 	}
@@ -209,8 +210,26 @@ func (r *jetStreamFeed) watch(reconnected chan nats.Status, lost func(error)) {
 	lost(r.source.failed("read", fmt.Errorf("nothing was heard from the consumer for %s%s", silentHeartbeats*heartbeat, hint)))
 }
 
-// skippedMarker is the reason, as the metric names it, for which a message without hits is skipped.
-const skippedMarker = "delete_marker"
+// The reasons, as the metric names them, for which a message is skipped.
+const (
+	skippedMarker    = "delete_marker"
+	skippedNamespace = "other_namespace"
+)
+
+// skipped returns the reason for which a message counts nothing here, or an empty string. The reason depends on the
+// message and the namespace alone, so a replay skips the same messages.
+func (j *jetStreamSource) skipped(m *nats.Msg) string {
+	if len(m.Header) == 0 {
+		return ""
+	}
+	if of := m.Header.Get(hit.HeaderNamespace); of != "" && of != j.namespace {
+		return skippedNamespace
+	}
+	if isMarker(m) {
+		return skippedMarker
+	}
+	return ""
+}
 
 // isMarker reports whether a message is a delete marker and not a producer's message. The server
 // writes delete markers into a stream with SubjectDeleteMarkerTTL, to note that a subject's messages

@@ -47,8 +47,8 @@ func (r *reader) deliver(d delivery) {
 	}
 	r.expected++
 	m := message{seq: d.seq, stored: d.stored}
-	if d.marker {
-		r.metrics.skipped.WithLabelValues(r.stream, skippedMarker).Inc()
+	if d.skip != "" {
+		r.metrics.skipped.WithLabelValues(r.stream, d.skip).Inc()
 	} else {
 		r.read(d, &m)
 	}

@@ -28,8 +28,9 @@ type rejectedHit struct {
 	seq    uint64
 	stored int64 // when the message was stored, Unix nanoseconds
 	hit.Reject
-	counter string // of a hit that names none
-	origin         // of a message that was read with rules
+	counter   string // of a hit that names none
+	origin           // of a message that was read with rules
+	namespace string // that refuses it; publishRejects knows it
 }
 
 func newRejectedHit(stream string, seq uint64, stored int64, r hit.Reject) rejectedHit {
@@ -72,7 +73,8 @@ func (r rejectedHit) messages(maxPayload int) ([]*nats.Msg, error) {
 
 // message is one part of a reject, without its share of the body.
 func (r rejectedHit) message(detail string, part, parts int) *nats.Msg {
-	m := nats.NewMsg(hit.RejectedSubject + r.stream)
+	m := nats.NewMsg(hit.RejectedSubject(r.namespace, r.stream))
+	m.Header.Set(hit.HeaderNamespace, r.namespace)
 	m.Header.Set(hit.HeaderReason, string(r.Reason))
 	m.Header.Set(hit.HeaderDetail, detail)
 	m.Header.Set(hit.HeaderStream, r.stream)
@@ -86,7 +88,7 @@ func (r rejectedHit) message(detail string, part, parts int) *nats.Msg {
 		m.Header.Set(hit.HeaderKind, string(r.Kind))
 	}
 	r.origin.addTo(m.Header, r.Kind)
-	id := fmt.Sprintf("%s:%d:%d", r.stream, r.seq, r.Item)
+	id := fmt.Sprintf("%s:%d:%d", hit.ViewOf(r.namespace, r.stream), r.seq, r.Item)
 	if parts > 1 {
 		m.Header.Set(hit.HeaderPart, fmt.Sprintf("%d/%d", part, parts))
 		if part > 1 {
@@ -144,12 +146,13 @@ func clip(s string, n int) string {
 // publishRejects stores the rejects and returns when all of them are acknowledged. If it
 // fails, it returns how many of them were. If they are stored again within rejectedWindow, the
 // server drops them.
-func publishRejects(ctx context.Context, js jetstream.JetStream, rejects []rejectedHit) (stored int, err error) {
+func publishRejects(ctx context.Context, js jetstream.JetStream, namespace string, rejects []rejectedHit) (stored int, err error) {
 	const chunk = 500 // acknowledgements, or requests for stored messages, under way at once
 	maxPayload := int(js.Conn().MaxPayload())
 	for start := 0; start < len(rejects); start += chunk {
 		var messages []*nats.Msg
 		for _, r := range rejects[start:min(start+chunk, len(rejects))] {
+			r.namespace = namespace
 			parts, err := r.messages(maxPayload)
 			if err != nil {
 				return start, err
@@ -239,11 +242,11 @@ func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplica
 			return nil, fmt.Errorf("look at rejects: an answer on %s", answer.Subject)
 		}
 		d := duplicates[i]
-		stored, err := storedOf(answer)
+		stored, err := headerOf(answer)
 		if err != nil {
 			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, hit.RejectedStream, err)
 		}
-		if stored == d.Header.Get(hit.HeaderStored) {
+		if stored.Get(hit.HeaderStored) == d.Header.Get(hit.HeaderStored) && stored.Get(hit.HeaderNamespace) == d.Header.Get(hit.HeaderNamespace) {
 			continue // the same reject
 		}
 		// If the stored one has been removed since (publish --from-rejects does that), nobody can tell whose it
@@ -259,11 +262,10 @@ func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplica
 	return again, nil
 }
 
-// storedOf reads from a stored reject when its message was stored. It returns an empty string if
-// the stream no longer holds that reject.
-func storedOf(answer *nats.Msg) (string, error) {
+// headerOf reads the headers of a stored reject. It returns none if the stream no longer holds that reject.
+func headerOf(answer *nats.Msg) (nats.Header, error) {
 	if len(answer.Data) == 0 {
-		return "", fmt.Errorf("no answer: %s", answer.Header.Get("Status"))
+		return nil, fmt.Errorf("no answer: %s", answer.Header.Get("Status"))
 	}
 	var got struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -272,22 +274,18 @@ func storedOf(answer *nats.Msg) (string, error) {
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(answer.Data, &got); err != nil {
-		return "", err
+		return nil, err
 	}
 	if got.Error != nil {
 		if got.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return "", nil
+			return nil, nil
 		}
-		return "", got.Error
+		return nil, got.Error
 	}
-	h, err := nats.DecodeHeadersMsg(got.Message.Header)
-	if err != nil {
-		return "", err
+	if len(got.Message.Header) == 0 {
+		return nil, nil // no worker wrote it
 	}
-	if stored := h.Get(hit.HeaderStored); stored != "" {
-		return stored, nil
-	}
-	return "?", nil // an earlier version or another program wrote it
+	return nats.DecodeHeadersMsg(got.Message.Header)
 }
 
 // ensureRejected makes the stream of rejects if it is missing.
@@ -295,7 +293,7 @@ func ensureRejected(ctx context.Context, js jetstream.JetStream, replicas int, m
 	_, err := js.CreateStream(ctx, jetstream.StreamConfig{
 		Name:        hit.RejectedStream,
 		Description: "hits that could not be counted, with the reason in their headers",
-		Subjects:    []string{hit.RejectedSubject + ">"},
+		Subjects:    []string{hit.RejectedSubjects},
 		Replicas:    replicas,
 		MaxAge:      maxAge,
 		Duplicates:  min(rejectedWindow, maxAge),

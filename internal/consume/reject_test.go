@@ -19,6 +19,7 @@ import (
 
 func TestRejectMessages(t *testing.T) {
 	r := newRejectedHit("HITS", 812, 1, hit.Reject{Reason: hit.BadJSON, Detail: "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", Item: 3, Body: []byte("{\xff\x00\r\n")})
+	r.namespace = "tallyroll"
 	messages, err := r.messages(1 << 20)
 	if err != nil || len(messages) != 1 {
 		t.Fatalf("%d messages, %v", len(messages), err)
@@ -30,10 +31,20 @@ func TestRejectMessages(t *testing.T) {
 	for header, want := range map[string]string{
 		"Tallyroll-Reason": "bad_json", "Tallyroll-Stream": "HITS", "Tallyroll-Sequence": "812", "Tallyroll-Item": "3",
 		"Tallyroll-Detail": "not a JSON object:   X-Injected: 1  ?", "Nats-Msg-Id": "HITS:812:3", "Tallyroll-Part": "",
+		"Tallyroll-Namespace": "tallyroll",
 	} {
 		if got := m.Header.Get(header); got != want {
 			t.Errorf("header %s is %q, want %q", header, got, want)
 		}
+	}
+	// Of another namespace, it is another message on another subject.
+	r.namespace = "shop_2.eu"
+	messages, err = r.messages(1 << 20)
+	if err != nil || len(messages) != 1 {
+		t.Fatalf("%d messages, %v", len(messages), err)
+	}
+	if m := messages[0]; m.Subject != "hits_rejected.HITS.shop__2_-eu" || m.Header.Get("Nats-Msg-Id") != "shop__2_-eu/HITS:812:3" || m.Header.Get("Tallyroll-Namespace") != "shop_2.eu" {
+		t.Errorf("%s, %v", m.Subject, m.Header)
 	}
 }
 
@@ -95,6 +106,7 @@ func TestRejectInParts(t *testing.T) {
 			body[i] = byte(i * 7)
 		}
 		r := newRejectedHit(test.stream, 1<<60, time.Now().UnixNano(), hit.Reject{Reason: hit.TooLarge, Detail: strings.Repeat("dü", 500), Item: 9999, Body: body})
+		r.namespace = "tallyroll"
 		messages, err := r.messages(test.maxPayload)
 		if err != nil || len(messages) != test.parts && test.parts > 0 || len(messages) < 2 && test.parts == 0 {
 			t.Errorf("%d of %d bytes: %d parts, want %d: %v", test.body, test.maxPayload, len(messages), test.parts, err)
@@ -135,7 +147,7 @@ func TestRejectsFitIntoASmallMaxPayload(t *testing.T) {
 	r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadJSON, Detail: strings.Repeat("d", 300), Body: body})
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	if stored, err := publishRejects(ctx, js, []rejectedHit{r}); err != nil || stored != 1 {
+	if stored, err := publishRejects(ctx, js, hit.DefaultNamespace, []rejectedHit{r}); err != nil || stored != 1 {
 		t.Fatalf("%d stored: %v", stored, err)
 	}
 	if got := rejectsStored(t, js); got < 2 {
@@ -168,7 +180,7 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 		rejects = append(rejects, newRejectedHit("HITS", uint64(2+i/3), 1, hit.Reject{Reason: hit.BadKey, Detail: "bad", Item: i % 3, Body: []byte("{}")}))
 	}
 	for range 2 {
-		stored, err := publishRejects(t.Context(), js, rejects)
+		stored, err := publishRejects(t.Context(), js, hit.DefaultNamespace, rejects)
 		if err != nil || stored != len(rejects) {
 			t.Fatalf("%d stored: %v", stored, err)
 		}
@@ -201,7 +213,7 @@ func TestManyRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 		for k := range rejects {
 			rejects[k] = newRejectedHit("HITS", uint64(1+k), int64(1+min(i, 1)), hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})
 		}
-		if stored, err := publishRejects(t.Context(), js, rejects); err != nil || stored != many {
+		if stored, err := publishRejects(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != many {
 			t.Fatalf("%d stored: %v", stored, err)
 		}
 		if got := rejectsStored(t, js); got != want {
@@ -215,7 +227,7 @@ func TestPublishRejectsNeedsTheStream(t *testing.T) {
 	js := stack.NATS(t).JetStream()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	stored, err := publishRejects(ctx, js, []rejectedHit{newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
+	stored, err := publishRejects(ctx, js, hit.DefaultNamespace, []rejectedHit{newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
 	if err == nil || stored != 0 {
 		t.Errorf("%d stored, %v", stored, err)
 	}
@@ -233,7 +245,7 @@ func TestRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 		want   uint64 // messages in the end
 	}{{1, 1}, {1, 1}, {2, 2}, {2, 2}, {1, 2}} {
 		rejects := []rejectedHit{newRejectedHit("HITS", 7, c.stored, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})}
-		if stored, err := publishRejects(t.Context(), js, rejects); err != nil || stored != 1 {
+		if stored, err := publishRejects(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != 1 {
 			t.Fatalf("%d stored: %v", stored, err)
 		}
 		if got := rejectsStored(t, js); got != c.want {
@@ -257,7 +269,7 @@ func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
 		want   uint64 // messages in the end
 	}{{1, 1}, {2, 1}, {2, 1}} {
 		rejects := []rejectedHit{newRejectedHit("HITS", 7, c.stored, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})}
-		if stored, err := publishRejects(t.Context(), js, rejects); err != nil || stored != 1 {
+		if stored, err := publishRejects(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != 1 {
 			t.Fatalf("%d stored: %v", stored, err)
 		}
 		if got := rejectsStored(t, js); got != c.want {
@@ -283,7 +295,7 @@ func TestRejectStoredInAnotherDomain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored, err := publishRejects(t.Context(), js, []rejectedHit{newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
+		stored, err := publishRejects(t.Context(), js, hit.DefaultNamespace, []rejectedHit{newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
 		if stored != want || (err == nil) != (want == 1) {
 			t.Errorf("to the domain %s: %d are stored, %v", domain, stored, err)
 		}

@@ -1,9 +1,13 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/rules"
 	"tallyroll/internal/window"
@@ -80,6 +84,9 @@ func (s *setup) judge(ctx context.Context) (*standing, error) {
 	if err != nil {
 		return nil, err
 	}
+	if state.retention != jetstream.LimitsPolicy {
+		return nil, fmt.Errorf("stream %s: %w", s.stream, errRetention)
+	}
 	begin := &standing{state: state, writers: writers}
 	if _, err := s.register(ctx, begin); err != nil {
 		return nil, err
@@ -105,6 +112,7 @@ func (s *setup) openWriters(ctx context.Context) ([]*shardWriter, error) {
 		w, err := s.store.OpenWriter(ctx, s.layout, s.stream, shard)
 		if err == nil {
 			w.OnRetry = s.redisLost
+			w.OnAdmit = s.admitted
 			writers[shard] = &shardWriter{Writer: w}
 		}
 		return err
@@ -123,6 +131,16 @@ func (s *setup) redisLost(err error) {
 	s.waits.because(s.stream, err)
 }
 
+// admitted logs and counts what a commit has found out by itself.
+func (s *setup) admitted(why error) {
+	reason := tornFile
+	if errors.Is(why, window.ErrClockFell) {
+		reason = redisClockFell
+	}
+	s.metrics.admissions.WithLabelValues(s.stream, string(reason)).Inc()
+	s.log.Error().Err(why).Msg("answers about this time say complete: false")
+}
+
 // register writes the entries by which readers find the cursors, and the rules that the cursors name. It
 // returns when it tried to.
 func (s *setup) register(ctx context.Context, of *standing) (time.Time, error) {
@@ -139,21 +157,28 @@ func (s *setup) register(ctx context.Context, of *standing) (time.Time, error) {
 // place decides where each shard goes on.
 func (s *setup) place(ctx context.Context, begin *standing) error {
 	history := newHistory(s.source, begin.state)
+	for _, w := range begin.writers {
+		if c, exists := w.Cursor(); exists {
+			history.cursors = append(history.cursors, c)
+		}
+	}
 	var discarded uint64
+	said := false
 	for shard, w := range begin.writers {
 		c, exists := w.Cursor()
-		at, ahead, err := history.check(ctx, c, exists)
+		r, err := history.resume(ctx, c, exists)
 		if err != nil {
-			return err
+			return fmt.Errorf("stream %s: %w", s.stream, err)
 		}
-		r := resumeFrom(c, exists, begin.state, at, ahead)
 		w.position = r.cursor
 		if shard == 0 || r.discarded < discarded {
 			discarded = r.discarded // the smallest number: what any shard has read was not discarded unread
 		}
-		if r.why != "" && shard == 0 {
+		if r.reason != "" && !said {
+			said = true
+			s.metrics.admissions.WithLabelValues(s.stream, string(r.reason)).Inc()
 			s.log.Warn().Uint64("cursor", c.Seq).Uint64("first", begin.state.first).Uint64("last", begin.state.last).
-				Uint64("from", r.cursor.Seq+1).Uint64("discarded", r.discarded).Msg(r.why)
+				Uint64("from", r.cursor.Seq+1).Uint64("discarded", r.discarded).Msg(reasons[r.reason])
 		}
 	}
 	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(discarded))
@@ -167,7 +192,11 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 func (s *session) take(ctx context.Context, begin *standing) error {
 	return eachShard(ctx, len(begin.writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w := begin.writers[shard]
-		return w.Take(ctx, w.position)
+		err := w.Take(ctx, w.position)
+		if err == nil {
+			w.settle()
+		}
+		return err
 	})
 }
 
@@ -184,121 +213,277 @@ func (s *session) verify(ctx context.Context) error {
 	}
 	history := newHistory(s.source, state)
 	for _, w := range s.standing.writers {
-		at, ahead, err := history.check(ctx, w.position, true)
-		if err != nil {
-			return err
-		}
-		if at.found || ahead.found {
-			return errRolledBack
+		for _, at := range [...]mark{{w.position.Seq, w.position.Stored}, {w.position.Ahead.Seq, w.position.Ahead.Stored}} {
+			if _, rolledBack, err := history.find(ctx, at, w.position.Latest); err != nil {
+				return err
+			} else if rolledBack {
+				return errRolledBack
+			}
 		}
 	}
 	return nil
 }
 
-// resumption is where a shard goes on in a stream, and, if that is not its cursor, the reason.
+// A session goes on from a cursor in three steps.
+//
+//  1. Identity. Is the stream the one that the cursor is about? It is if it was created at the cursor's moment, or if it
+//     holds the cursor's message: the same sequence, stored at the same nanosecond. A backup that is restored in a NATS
+//     cluster, and a mirror that is promoted or made again, have another creation and the same messages. If a stream
+//     was created after the cursor's message, and holds nothing older than itself, it is a new one. Any other is a
+//     riddle: see errUnidentified.
+//  2. Place. Mostly it is the cursor's sequence. If the stream holds another message there, or ends before it, it was
+//     rolled back, and reading goes on after the messages that were applied.
+//  3. Discard check. Whatever lies between the place and the first message that is held will never be read.
+
+// resumption is where a shard goes on in a stream, and, if hits may be missing because of that, why.
 type resumption struct {
 	cursor    window.Cursor // to go on from
-	discarded uint64        // messages that will never be read
-	why       string        // for the log; empty if nothing unusual was found
+	discarded uint64        // messages that will never be read; after a roll-back that hides their number, at most so many
+	reason    reason
 }
 
-// rollBack is what history has found out about a place in a cursor: whether the stream
-// holds, at its sequence, another message than the one applied there. If so, it also
-// has the sequence of the last message stored no later than the applied one.
-type rollBack struct {
-	found     bool
-	afterTime uint64
+// reason is why a session finds that hits may be missing. It is a label of a metric.
+type reason string
+
+const (
+	discardedBefore reason = "discarded_before_counting"
+	discardedUnread reason = "discarded_unread"
+	recreated       reason = "stream_recreated"
+	replaced        reason = "stream_replaced"
+	rolledBack      reason = "stream_rolled_back"
+	unproven        reason = "last_message_gone"
+	tornFile        reason = "torn_file"        // of Redis: a commit finds it
+	redisClockFell  reason = "redis_clock_fell" // the same
+)
+
+// reasons are what the log says.
+var reasons = map[reason]string{
+	discardedBefore: "messages were discarded before counting began",
+	discardedUnread: "messages were discarded before they were read",
+	recreated:       "the stream was recreated: counting it from its first message",
+	replaced:        "the stream was replaced by a copy with the same messages (a restored backup, or a mirror): going on after the last message applied; what the copy lacks is missing",
+	rolledBack:      "the stream was rolled back: going on after the messages that were applied; what it lost since is missing",
+	unproven:        "the message that was applied last is gone, and so is the proof that none was discarded after it",
+	tornFile:        window.ErrTorn.Error(),
+	redisClockFell:  window.ErrClockFell.Error(),
 }
 
-// resumeFrom decides where a shard goes on. at is about the cursor's sequence, ahead
-// about the sequence that some of its counters have reached.
-func resumeFrom(c window.Cursor, exists bool, s streamState, at, ahead rollBack) resumption {
-	r := resumption{cursor: c}
+// mark is a message: its sequence, and when the stream stored it (Unix nanoseconds).
+type mark struct {
+	seq    uint64
+	stored int64
+}
+
+// errUnidentified says that a stream cannot be told from another one of its name. It ends the session. The next one
+// looks again: a mirror may only be on its way to the cursor's message.
+var errUnidentified = errors.New("it is not known whether its messages were counted")
+
+// errRetention says that a stream deletes messages that a worker has been given and has not committed.
+var errRetention = errors.New("its retention is not limits: the server deletes messages when they are delivered, before they are counted: set it to limits, or let INGEST_STREAMS not match it")
+
+// history compares cursors with the messages that the stream holds. The shards' cursors
+// are mostly the same, so it asks about each sequence only once.
+type history struct {
+	source  source
+	state   streamState
+	cursors []window.Cursor  // of all shards
+	proven  *bool            // the stream holds a message that one of them names; nil: not asked yet
+	stored  map[uint64]int64 // by sequence; 0 if the stream no longer holds the message
+	before  map[uint64]mark  // by sequence: the last message that is held before it
+	after   map[mark]uint64  // by limit and stored time
+}
+
+func newHistory(source source, state streamState) *history {
+	return &history{source: source, state: state, stored: map[uint64]int64{}, before: map[uint64]mark{}, after: map[mark]uint64{}}
+}
+
+// resume decides where a shard goes on.
+func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (resumption, error) {
+	s := h.state
 	start := window.Cursor{Created: s.created, Seq: s.first - 1, AsOf: s.since()}
 	if s.first > 1 {
 		start.Stored = s.firstStored - 1 // the message before the first was stored earlier than it
 	}
-	// No hit counts later than it was stored, so the discarded hits are from before these moments.
-	unread, replaced := s.firstStored/1e6+1, s.created/1e6+1
+	if s.clock > 0 { // the clock of NATS may have been set back since
+		start.AsOf, c.AsOf = min(start.AsOf, s.clock), min(c.AsOf, s.clock)
+	}
+	same := exists && c.Created == s.created
+	if exists && !same {
+		var err error
+		if same, err = h.continues(ctx, c); err != nil {
+			return resumption{}, err
+		}
+	}
+	r := resumption{cursor: start}
+	admit := func(before int64, why reason) {
+		r.cursor.IncompleteBefore, r.reason = max(r.cursor.IncompleteBefore, before), cmp.Or(r.reason, why)
+	}
+	// No hit counts later than it was stored, so the discarded hits are from before this moment.
+	unread := s.firstStored/1e6 + 1
+	if !same {
+		r.discarded = s.first - 1
+		if exists {
+			r.cursor.IncompleteBefore = c.IncompleteBefore
+			admit(s.created/1e6+1, recreated) // what the earlier stream still held
+		}
+		if r.discarded > 0 {
+			admit(unread, discardedBefore)
+		}
+		return r, nil
+	}
+
+	r.cursor = c
+	if c.Created != s.created {
+		r.cursor.Created = s.created
+		if !s.mirror { // a mirror's origin still has what the mirror lacks
+			admit(s.created/1e6+1, replaced)
+		}
+	}
+	r.cursor.Latest, r.cursor.Ended = max(c.Latest, c.Stored), false
+	at, back, err := h.find(ctx, mark{c.Seq, c.Stored}, r.cursor.Latest)
+	if err != nil {
+		return r, err
+	}
+	ahead, aheadBack, err := h.find(ctx, mark{c.Ahead.Seq, c.Ahead.Stored}, r.cursor.Latest)
+	if err != nil {
+		return r, err
+	}
+	if back || aheadBack {
+		// New messages may lie among those that are taken for applied, if the clock of NATS was set back, and
+		// nobody knows what else the stream has lost unread.
+		admit(max(s.seen, s.clock, r.cursor.Latest/1e6, s.lastStored/1e6)+1, rolledBack)
+	}
+	if back {
+		r.cursor.Seq, r.cursor.Stored = at.seq, at.stored
+	}
+	if aheadBack {
+		r.cursor.Ahead.Seq, r.cursor.Ahead.Stored = ahead.seq, ahead.stored
+	}
 	switch {
-	case !exists:
-		r.cursor, r.discarded = start, s.first-1
-		if r.discarded > 0 {
-			r.cursor.IncompleteBefore = unread
-			r.why = "messages were discarded before counting began"
-		}
-	case c.Created != s.created:
-		r.cursor, r.discarded = start, s.first-1
-		r.cursor.IncompleteBefore = max(replaced, c.IncompleteBefore)
-		if r.discarded > 0 {
-			r.cursor.IncompleteBefore = max(r.cursor.IncompleteBefore, unread)
-		}
-		r.why = "the stream was made anew: counting it from its first message"
-	case at.found || ahead.found:
-		// The lost messages had been applied. Those stored since are later than the cursor's message.
-		if at.found {
-			r.cursor.Seq = max(at.afterTime, start.Seq)
-		}
-		if ahead.found {
-			r.cursor.Ahead.Seq = ahead.afterTime
-		}
-		r.why = "the stream was rolled back: going on after the time of the last message applied"
-	case s.first > c.Seq+1:
+	case start.Seq > r.cursor.Seq:
+		r.discarded = start.Seq - r.cursor.Seq
 		r.cursor.Seq, r.cursor.Stored = start.Seq, start.Stored
-		r.cursor.IncompleteBefore = max(c.IncompleteBefore, unread)
-		r.discarded = s.first - 1 - c.Seq
-		r.why = "messages were discarded before they were read"
+		admit(unread, discardedUnread)
+	case !back:
+		// If the cursor's message is gone, the stream may have been rolled back, and may have dropped what came instead.
+		before, proven, err := h.sure(ctx, mark{c.Seq, c.Stored})
+		if err != nil {
+			return r, err
+		}
+		if !proven && before/1e6+1 > r.cursor.IncompleteBefore {
+			admit(before/1e6+1, unproven)
+		}
+		if !proven && c.Seq == s.last {
+			r.cursor.Stored = s.lastStored // what the next session can compare
+		}
 	}
 	if r.cursor.Ahead.Seq <= r.cursor.Seq {
 		r.cursor.Ahead = window.Ahead{}
 	}
 	r.cursor.Refused = min(r.cursor.Refused, s.last) // what comes after that was rolled away
-	return r
+	return r, nil
 }
 
-// history compares cursors with the messages that the stream holds. The shards' cursors
-// are mostly the same, so it asks about each sequence only once.
-type history struct {
-	source source
-	state  streamState
-	stored map[uint64]int64 // by sequence; 0 if the stream no longer holds the message
-	after  map[int64]uint64 // by stored time
-}
-
-func newHistory(source source, state streamState) *history {
-	return &history{source, state, map[uint64]int64{}, map[int64]uint64{}}
-}
-
-// check reports whether the stream was rolled back under a cursor, at the cursor's sequence and
-// at the one that some of its counters have reached. It relies only on the state and on messages
-// that are found: a lagging server may not have a message yet, so a missing one proves nothing.
-func (h *history) check(ctx context.Context, c window.Cursor, exists bool) (at, ahead rollBack, err error) {
-	if !exists || c.Created != h.state.created {
-		return rollBack{}, rollBack{}, nil
+// sure reports whether the stream still proves that a message was the one that was applied: it holds it, or tells that it
+// was its last one. If it does not, all messages of up to this sequence were stored no later than before (Unix
+// nanoseconds).
+func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool, err error) {
+	if at.seq == 0 || at.seq == h.state.last && at.stored == h.state.lastStored {
+		return 0, true, nil
 	}
-	if at, err = h.checkAt(ctx, c.Seq, c.Stored); err != nil {
-		return at, ahead, err
-	}
-	ahead, err = h.checkAt(ctx, c.Ahead.Seq, c.Ahead.Stored)
-	return at, ahead, err
-}
-
-func (h *history) checkAt(ctx context.Context, seq uint64, stored int64) (rollBack, error) {
-	if seq == 0 {
-		return rollBack{}, nil
-	}
-	if seq <= h.state.last {
-		if seq < h.state.first || stored == 0 {
-			return rollBack{}, nil // nothing to compare
+	if at.seq >= h.state.first {
+		if stored, err := h.storedAt(ctx, at.seq); err != nil || stored == at.stored {
+			return 0, true, err
 		}
-		found, err := h.storedAt(ctx, seq)
-		if err != nil || found == stored {
-			return rollBack{}, err
-		}
-		// The stream holds another message, or the message was deleted (0) and may have been another.
 	}
-	afterTime, err := h.lastUpTo(ctx, stored)
-	return rollBack{afterTime < seq, afterTime}, err
+	found, stored, err := h.source.next(ctx, at.seq+1)
+	if found == 0 {
+		stored = h.state.lastStored
+	}
+	return stored, false, err
+}
+
+// continues reports whether a stream that was created at another moment than a cursor's stream goes on where that one
+// was. If it is a new one, it does not. If nobody can tell, the error is errUnidentified.
+func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) {
+	if h.proven == nil {
+		proven, err := h.prove(ctx)
+		if err != nil {
+			return false, err
+		}
+		h.proven = &proven
+	}
+	s := h.state
+	// Only a copy holds messages that are older than itself. If the clock was set back before the stream was created,
+	// their times do not show it.
+	old := s.first <= s.last && (s.firstStored < s.created || s.created <= max(c.Latest, c.Stored))
+	switch {
+	case *h.proven:
+		return true, nil
+	case !s.mirror && !old, c.Furthest() < s.first: // nothing that it holds was applied
+		return false, nil
+	case s.mirror:
+		return false, fmt.Errorf("the mirror was created at %s, and does not hold the message that was applied last (%d, stored at %s): %w: it may still be on its way; if this is a mirror of another stream, give it another name",
+			moment(s.created), c.Seq, moment(c.Stored), errUnidentified)
+	}
+	return false, fmt.Errorf("it was created at %s, holds messages %d to %d, of which the first was stored at %s, and not the one that was applied last (%d, stored at %s), so it may be an older backup or a copy of another stream: %w: restore a backup that holds that message; or purge the messages that were counted before (nats stream purge NAME --seq=N, where N is the first one that was not); or, if none of them was, delete the stream's cursors in Redis",
+		moment(s.created), s.first, s.last, moment(s.firstStored), c.Seq, moment(c.Stored), errUnidentified)
+}
+
+func moment(nano int64) string { return time.Unix(0, nano).UTC().Format(time.RFC3339Nano) }
+
+// prove reports whether the stream holds the very message that one of the cursors names. One is enough: all are
+// about the same stream.
+func (h *history) prove(ctx context.Context) (bool, error) {
+	for _, c := range h.cursors {
+		for _, at := range [...]mark{{c.Seq, c.Stored}, {c.Ahead.Seq, c.Ahead.Stored}} {
+			if at.seq < max(h.state.first, 1) || at.seq > h.state.last {
+				continue
+			}
+			if stored, err := h.storedAt(ctx, at.seq); err != nil || stored == at.stored {
+				return err == nil, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// find looks for a message that was applied. It returns the place after which messages were not applied, and whether
+// the stream was rolled back, so that this is another place. latest is when the latest message that was applied
+// was stored. find relies only on the state and on messages that are found: a lagging server may not have a message
+// yet, so a missing one proves nothing.
+//
+// No place is before the true one, or hits would count twice. It can be after the true one only after a roll-back,
+// which the caller admits, or if the clock of NATS was set back as well.
+func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, back bool, err error) {
+	if at.seq < h.state.first || at.stored == 0 {
+		return at, false, nil // nothing to compare
+	}
+	limit := h.state.last // the last message that can be the place
+	if at.seq <= h.state.last {
+		stored, err := h.storedAt(ctx, at.seq)
+		if err != nil || stored == at.stored {
+			return at, false, err
+		}
+		limit = at.seq - 1
+		if stored == 0 { // it was deleted: it and the one before it came in the order of their times, unless a clock was set back
+			before, err := h.lastBefore(ctx, at.seq)
+			if err != nil || before.stored <= at.stored {
+				return at, false, err
+			}
+			limit = at.seq
+		}
+	}
+	after, err := h.lastUpTo(ctx, max(latest, at.stored), limit)
+	if err != nil || after == at.seq {
+		return at, false, err
+	}
+	if after < h.state.first { // nothing of what was applied is left, so nobody knows how far it went
+		return mark{}, true, nil
+	}
+	place, err = h.lastBefore(ctx, after+1)
+	place.seq = after
+	return place, true, err
 }
 
 // storedAt returns when a message was stored (Unix nanoseconds), or 0 if the stream does not hold it.
@@ -317,21 +502,43 @@ func (h *history) storedAt(ctx context.Context, seq uint64) (int64, error) {
 	return stored, nil
 }
 
-// lastUpTo returns the sequence before the first message that was stored after a moment
-// (Unix nanoseconds), or the stream's last sequence if there is none. Times do not decrease
-// within a stream, so a binary search finds it, even among deleted messages.
-func (h *history) lastUpTo(ctx context.Context, moment int64) (uint64, error) {
-	if seq, asked := h.after[moment]; asked {
+// lastBefore returns the last message that is held before a sequence, or the zero value if there is none.
+func (h *history) lastBefore(ctx context.Context, seq uint64) (out mark, err error) {
+	if out, asked := h.before[seq]; asked {
+		return out, nil
+	}
+	for low, high := h.state.first, seq; low < high; {
+		middle := low + (high-low)/2
+		found, stored, err := h.source.next(ctx, middle)
+		if err != nil {
+			return mark{}, err
+		}
+		if found == 0 || found >= seq {
+			high = middle
+		} else {
+			out, low = mark{found, stored}, found+1
+		}
+	}
+	h.before[seq] = out
+	return out, nil
+}
+
+// lastUpTo returns a sequence up to limit before a message that was stored after a moment (Unix nanoseconds), or the
+// limit if it finds none. It halves, so if the clock of NATS was set back there may be several such sequences. It
+// never returns one before the last of a row of messages, from the first on, that were all stored up to the moment.
+func (h *history) lastUpTo(ctx context.Context, moment int64, limit uint64) (uint64, error) {
+	key := mark{limit, moment}
+	if seq, asked := h.after[key]; asked {
 		return seq, nil
 	}
-	later := h.state.last + 1 // the first later message known
+	later := limit + 1 // a message that is known to be later
 	for low, high := h.state.first, later; low < high; {
 		middle := low + (high-low)/2
 		seq, stored, err := h.source.next(ctx, middle)
 		switch {
 		case err != nil:
 			return 0, err
-		case seq == 0 || seq > h.state.last: // no further message in the state
+		case seq == 0 || seq > limit: // no further message
 			high = middle
 		case stored > moment:
 			high, later = middle, seq
@@ -339,6 +546,6 @@ func (h *history) lastUpTo(ctx context.Context, moment int64) (uint64, error) {
 			low = seq + 1
 		}
 	}
-	h.after[moment] = later - 1
+	h.after[key] = later - 1
 	return later - 1, nil
 }

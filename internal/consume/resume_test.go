@@ -1,149 +1,266 @@
 package consume
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"tallyroll/internal/window"
 )
 
+// heldSource is a stream that holds these messages, in the order of their sequences.
+type heldSource struct {
+	source
+	held []mark
+}
+
+func (h heldSource) next(_ context.Context, from uint64) (uint64, int64, error) {
+	for _, m := range h.held {
+		if m.seq >= from {
+			return m.seq, m.stored, nil
+		}
+	}
+	return 0, 0, nil
+}
+
+// row is messages that were stored one after another, a second apart.
+func row(first, last uint64, stored int64) (out []mark) {
+	for seq := first; seq <= last; seq++ {
+		out = append(out, mark{seq, stored + int64(seq-first)*1e9})
+	}
+	return out
+}
+
 func TestResume(t *testing.T) {
 	const (
-		ms      = int64(1e6) // in nanoseconds
-		created = 1_000_000 * ms
+		second  = int64(1e9)
+		created = 1_000_000 * second // of the stream
+		late    = 1_000_500 * second // when later messages were stored
+		now     = 1_001_000_000      // Unix milliseconds
 	)
-	state := func(first, last uint64) streamState {
-		return streamState{created: created, first: first, last: last, firstStored: 2_000_000 * ms, at: 3_000_000}
+	type stream struct {
+		created    int64
+		held       []mark
+		last       uint64 // if no message at it is held
+		lastStored int64
+		mirror     bool
 	}
-	cursor := window.Cursor{Created: created, Seq: 40, Stored: 1_500_000 * ms, AsOf: 1_500_123, IncompleteBefore: 7}
-	other := cursor
-	other.Created = 900_000 * ms
+	join := func(rows ...[]mark) (out []mark) {
+		for _, r := range rows {
+			out = append(out, r...)
+		}
+		return out
+	}
+	without := func(seq uint64, held []mark) (out []mark) {
+		for _, m := range held {
+			if m.seq != seq {
+				out = append(out, m)
+			}
+		}
+		return out
+	}
+	stored := func(seq uint64) int64 { return created + int64(seq)*second } // of the messages that were counted
+	counted := func(first, last uint64) []mark { return row(first, last, stored(first)) }
+	cursor := window.Cursor{Created: created, Seq: 40, Stored: stored(40), Latest: stored(40), AsOf: stored(40) / 1e6, IncompleteBefore: 7}
 	partly := cursor
-	partly.Ahead = window.Ahead{Seq: 60, Stored: 1_600_000 * ms, Done: 1, Parts: 3}
+	partly.Ahead, partly.Latest = window.Ahead{Seq: 60, Stored: stored(60), Done: 1, Parts: 3}, stored(60)
+	earlier := cursor // of a stream that was replaced
+	earlier.Created, earlier.Stored, earlier.Latest, earlier.AsOf = 900_000*second, 900_040*second, 900_040*second, 900_040_000
 	changed := func(c window.Cursor, by func(*window.Cursor)) window.Cursor { by(&c); return c }
+	incomplete := func(c window.Cursor, before int64) window.Cursor { c.IncompleteBefore = before; return c }
 
 	for _, test := range []struct {
-		name       string
-		cursor     window.Cursor
-		exists     bool
-		state      streamState
-		rolledBack bool
-		afterTime  uint64
-		ahead      rollBack
+		name   string
+		stream stream
+		cursor window.Cursor
+		others []window.Cursor // of other shards
+		none   bool            // there is no cursor
 
 		want      window.Cursor
 		discarded uint64
-		said      bool
+		reason    reason
+		riddle    bool // errUnidentified
 	}{
+		// Without a cursor.
+		{name: "no cursor, new stream", none: true, want: window.Cursor{Created: created, AsOf: created / 1e6}},
+		{name: "no cursor, stream with all its messages", none: true, stream: stream{held: counted(1, 50)}, want: window.Cursor{Created: created, AsOf: created / 1e6}},
 		{
-			name: "no cursor, new stream", state: streamState{created: created, first: 1, firstStored: 3_000_000 * ms, at: 3_000_000},
-			want: window.Cursor{Created: created, AsOf: 1_000_000},
+			name: "no cursor, first messages gone", none: true, stream: stream{held: counted(31, 50)},
+			want:      window.Cursor{Created: created, Seq: 30, Stored: stored(31) - 1, AsOf: created / 1e6, IncompleteBefore: stored(31)/1e6 + 1},
+			discarded: 30, reason: discardedBefore,
+		},
+		// The same stream.
+		{name: "same place", cursor: cursor, stream: stream{held: counted(1, 50)}, want: cursor},
+		{name: "at the end", cursor: cursor, stream: stream{held: counted(1, 40)}, want: cursor},
+		{name: "all have expired", cursor: cursor, stream: stream{last: 40, lastStored: stored(40)}, want: cursor},
+		{
+			name: "it was deleted", cursor: cursor, stream: stream{held: without(40, counted(1, 50))},
+			want: incomplete(cursor, stored(41)/1e6+1), reason: unproven,
+		},
+		{name: "the last one was deleted", cursor: cursor, stream: stream{held: counted(1, 39), last: 40, lastStored: stored(40)}, want: cursor},
+		{
+			name: "all were purged", cursor: cursor, stream: stream{last: 40, lastStored: late},
+			want: changed(incomplete(cursor, late/1e6+1), func(c *window.Cursor) { c.Stored = late }), reason: unproven,
 		},
 		{
-			name: "no cursor, stream with all its messages", state: state(1, 50),
-			want: window.Cursor{Created: created, AsOf: 1_000_000},
+			name: "all were purged, as was found before", cursor: changed(incomplete(cursor, late/1e6+1), func(c *window.Cursor) { c.Stored, c.Latest = late, late }),
+			stream: stream{last: 40, lastStored: late}, want: changed(incomplete(cursor, late/1e6+1), func(c *window.Cursor) { c.Stored, c.Latest = late, late }),
 		},
 		{
-			name: "no cursor, first messages gone", state: state(31, 50),
-			want:      window.Cursor{Created: created, Seq: 30, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_000_001},
-			discarded: 30, said: true,
+			name: "what was applied is gone, and the next is there", cursor: cursor, stream: stream{held: counted(41, 50)},
+			want: incomplete(cursor, stored(41)/1e6+1), reason: unproven,
 		},
-		{name: "same place", cursor: cursor, exists: true, state: state(1, 50), want: cursor},
-		{name: "at the end", cursor: cursor, exists: true, state: state(1, 40), want: cursor},
-		{name: "everything applied is gone, nothing more", cursor: cursor, exists: true, state: state(41, 40), want: cursor},
-		{name: "everything applied is gone, the next is there", cursor: cursor, exists: true, state: state(41, 50), want: cursor},
 		{
-			name: "one message discarded unread", cursor: cursor, exists: true, state: state(42, 50),
-			want: changed(cursor, func(c *window.Cursor) {
-				c.Seq, c.Stored, c.IncompleteBefore = 41, 2_000_000*ms-1, 2_000_001
+			name: "one message discarded unread", cursor: cursor, stream: stream{held: counted(42, 50)},
+			want:      changed(incomplete(cursor, stored(42)/1e6+1), func(c *window.Cursor) { c.Seq, c.Stored = 41, stored(42)-1 }),
+			discarded: 1, reason: discardedUnread,
+		},
+		{
+			name: "all discarded unread", cursor: cursor, stream: stream{last: 90, lastStored: late},
+			want:      changed(incomplete(cursor, now+2), func(c *window.Cursor) { c.Seq, c.Stored = 90, (now+1)*1e6-1 }),
+			discarded: 50, reason: discardedUnread,
+		},
+		{
+			name: "incomplete until later already", cursor: incomplete(cursor, now), stream: stream{held: counted(42, 50)},
+			want:      changed(incomplete(cursor, now), func(c *window.Cursor) { c.Seq, c.Stored = 41, stored(42)-1 }),
+			discarded: 1, reason: discardedUnread,
+		},
+		// Rolled back.
+		{
+			name: "rolled back", cursor: cursor, stream: stream{held: counted(1, 33)},
+			want: changed(incomplete(cursor, now+2), func(c *window.Cursor) { c.Seq, c.Stored = 33, stored(33) }), reason: rolledBack,
+		},
+		{
+			name: "rolled back and grown past the cursor", cursor: cursor, stream: stream{held: join(counted(1, 33), row(34, 80, late))},
+			want: changed(incomplete(cursor, now+2), func(c *window.Cursor) { c.Seq, c.Stored = 33, stored(33) }), reason: rolledBack,
+		},
+		{
+			name: "rolled back and grown past the cursor, whose number was deleted", cursor: cursor, stream: stream{held: join(counted(1, 33), row(34, 39, late), row(41, 80, late+60*second))},
+			want: changed(incomplete(cursor, now+2), func(c *window.Cursor) { c.Seq, c.Stored = 33, stored(33) }), reason: rolledBack,
+		},
+		{
+			name: "rolled back and its first messages gone: what came between may be gone, too", cursor: cursor, stream: stream{held: row(36, 38, late)},
+			want:      changed(incomplete(cursor, now+2), func(c *window.Cursor) { c.Seq, c.Stored = 35, late-1 }),
+			discarded: 35, reason: rolledBack,
+		},
+		{name: "some counters ahead", cursor: partly, stream: stream{held: counted(1, 70)}, want: partly},
+		{
+			name: "some counters ahead, rolled back under them", cursor: partly, stream: stream{held: counted(1, 48)},
+			want: changed(incomplete(partly, now+2), func(c *window.Cursor) { c.Ahead.Seq, c.Ahead.Stored = 48, stored(48) }), reason: rolledBack,
+		},
+		{
+			name: "some counters ahead, rolled back under all", cursor: partly, stream: stream{held: join(counted(1, 33), row(34, 80, late))},
+			want: changed(incomplete(partly, now+2), func(c *window.Cursor) { c.Seq, c.Stored, c.Ahead = 33, stored(33), window.Ahead{} }), reason: rolledBack,
+		},
+		{
+			name: "some counters ahead, discarded between", cursor: partly, stream: stream{held: counted(51, 70)},
+			want:      changed(incomplete(partly, stored(51)/1e6+1), func(c *window.Cursor) { c.Seq, c.Stored = 50, stored(51)-1 }),
+			discarded: 10, reason: discardedUnread,
+		},
+		{
+			name: "some counters ahead, discarded past them", cursor: partly, stream: stream{held: counted(61, 70)},
+			want: changed(incomplete(partly, stored(61)/1e6+1), func(c *window.Cursor) {
+				c.Seq, c.Stored, c.Ahead = 60, stored(61)-1, window.Ahead{}
 			}),
-			discarded: 1, said: true,
+			discarded: 20, reason: discardedUnread,
+		},
+		// The clock of NATS was set back.
+		{
+			name: "set back before the cursor, whose message was deleted", cursor: changed(cursor, func(c *window.Cursor) { c.Latest = late }),
+			stream: stream{held: join(counted(1, 20), row(21, 30, late-9*second), counted(31, 39), counted(41, 50))},
+			want:   changed(incomplete(cursor, stored(41)/1e6+1), func(c *window.Cursor) { c.Latest = late }), reason: unproven,
 		},
 		{
-			name: "all discarded unread", cursor: cursor, exists: true, state: state(91, 90),
-			want: changed(cursor, func(c *window.Cursor) {
-				c.Seq, c.Stored, c.IncompleteBefore = 90, 2_000_000*ms-1, 2_000_001
+			name: "set back between the cursor's message, which was deleted, and the one before", cursor: changed(cursor, func(c *window.Cursor) { c.Latest = late }),
+			stream: stream{held: join(row(1, 39, late-38*second), counted(41, 50))},
+			want:   changed(incomplete(cursor, stored(41)/1e6+1), func(c *window.Cursor) { c.Latest = late }), reason: unproven,
+		},
+		{
+			name: "set back before the cursor, and rolled back before that", cursor: changed(cursor, func(c *window.Cursor) { c.Latest = late }),
+			stream: stream{held: row(1, 30, late-29*second)},
+			want:   changed(incomplete(cursor, now+2), func(c *window.Cursor) { c.Seq, c.Stored, c.Latest = 30, late, late }), reason: rolledBack,
+		},
+		{
+			name: "as_of lies after the clock", cursor: changed(cursor, func(c *window.Cursor) { c.AsOf = now + 60_000 }), stream: stream{held: counted(1, 40)},
+			want: changed(cursor, func(c *window.Cursor) { c.AsOf = now + 1 }),
+		},
+		// Created at another moment: a new stream.
+		{
+			name: "recreated, empty", cursor: earlier,
+			want: window.Cursor{Created: created, AsOf: created / 1e6, IncompleteBefore: created/1e6 + 1}, reason: recreated,
+		},
+		{
+			name: "recreated, longer than the cursor", cursor: earlier, stream: stream{held: row(1, 99, late)},
+			want: window.Cursor{Created: created, AsOf: created / 1e6, IncompleteBefore: created/1e6 + 1}, reason: recreated,
+		},
+		{
+			name: "recreated, first messages gone", cursor: incomplete(earlier, now), stream: stream{held: row(6, 99, late)},
+			want:      window.Cursor{Created: created, Seq: 5, Stored: late - 1, AsOf: created / 1e6, IncompleteBefore: now},
+			discarded: 5, reason: recreated,
+		},
+		{name: "recreated after the clock was set back: perhaps it was not", cursor: cursor, stream: stream{created: stored(39), held: row(1, 50, late)}, riddle: true},
+		// Created at another moment, with the same messages: a restored backup, or a promoted mirror.
+		{
+			name: "restored", cursor: cursor, stream: stream{created: late, held: counted(1, 70)},
+			want: changed(incomplete(cursor, late/1e6+1), func(c *window.Cursor) { c.Created = late }), reason: replaced,
+		},
+		{
+			name: "restored, its first messages gone, unread ones among them; another shard is further on", cursor: cursor, stream: stream{created: late, held: counted(45, 70)},
+			others: []window.Cursor{changed(cursor, func(c *window.Cursor) { c.Seq, c.Stored = 50, stored(50) })},
+			want: changed(incomplete(cursor, late/1e6+1), func(c *window.Cursor) {
+				c.Created, c.Seq, c.Stored = late, 44, stored(45)-1
 			}),
-			discarded: 50, said: true,
+			discarded: 4, reason: replaced,
 		},
 		{
-			name:   "incomplete until later already",
-			cursor: changed(cursor, func(c *window.Cursor) { c.IncompleteBefore = 9_000_000 }), exists: true, state: state(42, 50),
-			want: changed(cursor, func(c *window.Cursor) {
-				c.Seq, c.Stored, c.IncompleteBefore = 41, 2_000_000*ms-1, 9_000_000
+			name: "an older backup, which another shard's cursor proves", cursor: partly, stream: stream{created: late, held: counted(1, 39)},
+			others: []window.Cursor{changed(cursor, func(c *window.Cursor) { c.Seq, c.Stored = 30, stored(30) })},
+			want: changed(incomplete(partly, now+2), func(c *window.Cursor) {
+				c.Created, c.Seq, c.Stored, c.Ahead = late, 39, stored(39), window.Ahead{}
 			}),
-			discarded: 1, said: true,
+			reason: replaced,
 		},
+		{name: "an older backup", cursor: cursor, stream: stream{created: late, held: counted(1, 39)}, riddle: true},
+		{name: "an older backup that has grown", cursor: cursor, stream: stream{created: late, held: join(counted(1, 30), row(31, 70, late+second))}, riddle: true},
+		{name: "a copy of another stream", cursor: cursor, stream: stream{created: late, held: row(1, 70, created+second/2)}, riddle: true},
 		{
-			name: "new incarnation, empty", cursor: other, exists: true, state: state(1, 0),
-			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, said: true,
+			name: "nothing of a copy was applied", cursor: cursor, stream: stream{created: late, held: counted(42, 70)},
+			want:      window.Cursor{Created: late, Seq: 41, Stored: stored(42) - 1, AsOf: stored(42) / 1e6, IncompleteBefore: late/1e6 + 1},
+			discarded: 41, reason: recreated,
 		},
+		{name: "a mirror made again, on its way to the cursor", cursor: cursor, stream: stream{created: late, held: counted(1, 20), mirror: true}, riddle: true},
+		{name: "a mirror made again, empty yet", cursor: cursor, stream: stream{created: late, mirror: true}, riddle: true},
 		{
-			name: "new incarnation that is longer than the cursor", cursor: other, exists: true, state: state(1, 99),
-			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, said: true,
-		},
-		{
-			name: "new incarnation, first messages gone", cursor: other, exists: true, state: state(6, 99),
-			want:      window.Cursor{Created: created, Seq: 5, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 2_000_001},
-			discarded: 5, said: true,
-		},
-		{
-			name:   "new incarnation keeps what was incomplete",
-			cursor: changed(other, func(c *window.Cursor) { c.IncompleteBefore = 9_000_000 }), exists: true, state: state(6, 99),
-			want:      window.Cursor{Created: created, Seq: 5, Stored: 2_000_000*ms - 1, AsOf: 1_000_000, IncompleteBefore: 9_000_000},
-			discarded: 5, said: true,
-		},
-		{
-			name: "rolled back", cursor: cursor, exists: true, state: state(1, 35), rolledBack: true, afterTime: 33,
-			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), said: true,
-		},
-		{
-			name: "rolled back and grown past the cursor", cursor: cursor, exists: true, state: state(1, 80), rolledBack: true, afterTime: 33,
-			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), said: true,
-		},
-		{
-			name: "rolled back and its first messages gone", cursor: cursor, exists: true, state: state(36, 38), rolledBack: true, afterTime: 33,
-			want: changed(cursor, func(c *window.Cursor) { c.Seq = 35 }), said: true,
-		},
-		{name: "some counters ahead", cursor: partly, exists: true, state: state(1, 70), want: partly},
-		{
-			name: "some counters ahead, rolled back under them", cursor: partly, exists: true, state: state(1, 50), ahead: rollBack{true, 48},
-			want: changed(partly, func(c *window.Cursor) { c.Ahead.Seq = 48 }), said: true,
-		},
-		{
-			name: "some counters ahead, rolled back under all", cursor: partly, exists: true, state: state(1, 80), rolledBack: true, afterTime: 33, ahead: rollBack{true, 39},
-			want: changed(partly, func(c *window.Cursor) { c.Seq, c.Ahead.Seq = 33, 39 }), said: true,
-		},
-		{
-			name: "some counters ahead, rolled back to the same place", cursor: partly, exists: true, state: state(1, 33), rolledBack: true, afterTime: 33, ahead: rollBack{true, 33},
-			want: changed(cursor, func(c *window.Cursor) { c.Seq = 33 }), said: true,
-		},
-		{
-			name: "some counters ahead, discarded between", cursor: partly, exists: true, state: state(51, 70),
-			want: changed(partly, func(c *window.Cursor) {
-				c.Seq, c.Stored, c.IncompleteBefore = 50, 2_000_000*ms-1, 2_000_001
-			}),
-			discarded: 10, said: true,
-		},
-		{
-			name: "some counters ahead, discarded past them", cursor: partly, exists: true, state: state(61, 70),
-			want: changed(cursor, func(c *window.Cursor) {
-				c.Seq, c.Stored, c.IncompleteBefore = 60, 2_000_000*ms-1, 2_000_001
-			}),
-			discarded: 20, said: true,
-		},
-		{
-			name:   "some counters ahead, new incarnation",
-			cursor: changed(partly, func(c *window.Cursor) { c.Created = other.Created }), exists: true, state: state(1, 99),
-			want: window.Cursor{Created: created, AsOf: 1_000_000, IncompleteBefore: 1_000_001}, said: true,
+			name: "a mirror made again", cursor: cursor, stream: stream{created: late, held: counted(1, 40), mirror: true},
+			want: changed(cursor, func(c *window.Cursor) { c.Created = late }),
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := resumeFrom(test.cursor, test.exists, test.state, rollBack{test.rolledBack, test.afterTime}, test.ahead)
+			s := streamState{created: max(test.stream.created, created), mirror: test.stream.mirror, last: test.stream.last, lastStored: test.stream.lastStored, at: now, seen: now + 1, clock: now + 1}
+			if test.stream.mirror {
+				s.clock = 0
+			}
+			s.first, s.firstStored = s.last+1, s.seen*1e6
+			if held := test.stream.held; len(held) > 0 {
+				s.first, s.firstStored = held[0].seq, held[0].stored
+				if end := held[len(held)-1]; end.seq > s.last {
+					s.last, s.lastStored = end.seq, end.stored
+				}
+			}
+			h := newHistory(heldSource{held: test.stream.held}, s)
+			h.cursors = append(test.others, test.cursor)
+			r, err := h.resume(t.Context(), test.cursor, !test.none)
+			if errors.Is(err, errUnidentified) != test.riddle || err != nil && !test.riddle {
+				t.Fatalf("error %v", err)
+			}
+			if err != nil {
+				return
+			}
 			if r.cursor != test.want {
 				t.Errorf("cursor %+v\nwant   %+v", r.cursor, test.want)
 			}
-			if r.discarded != test.discarded || (r.why != "") != test.said {
-				t.Errorf("discarded %d, why %q; want %d, said: %v", r.discarded, r.why, test.discarded, test.said)
+			if r.discarded != test.discarded || r.reason != test.reason {
+				t.Errorf("discarded %d, reason %q; want %d, %q", r.discarded, r.reason, test.discarded, test.reason)
 			}
 		})
 	}

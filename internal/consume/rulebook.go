@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/fleet"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/window"
 )
@@ -20,8 +21,11 @@ import (
 // A nil rulebook has none.
 type rulebook struct {
 	file    string
+	globs   fleet.Globs // INGEST_STREAMS; nil: every stream
 	metrics *metrics
 	log     zerolog.Logger
+	// reloaded is told of each time that the file was read again.
+	reloaded func(error)
 
 	mu   sync.Mutex
 	now  *rules.Set
@@ -37,16 +41,17 @@ const (
 
 // openRulebook reads the file of INGEST_RULES. It returns nil if there is none. Its error names the
 // setting, the file and the line.
-func openRulebook(file string, m *metrics, log zerolog.Logger) (*rulebook, error) {
+func openRulebook(file string, globs fleet.Globs, m *metrics, log zerolog.Logger) (*rulebook, error) {
 	if file == "" {
 		return nil, nil
 	}
-	b := &rulebook{file: file, metrics: m, log: log, seen: make(map[string]*rules.Set)}
+	b := &rulebook{file: file, globs: globs, metrics: m, log: log, seen: make(map[string]*rules.Set)}
 	set, err := b.read()
 	if err != nil {
 		return nil, boot.UsageError{Err: err}
 	}
 	b.use(set)
+	b.reloaded = m.reloads.Of("rules")
 	log.Info().Str("file", file).Str("fingerprint", set.Fingerprint()).Int("rules", set.Len()).Msg("rules read")
 	return b, nil
 }
@@ -103,9 +108,9 @@ func (b *rulebook) run(ctx context.Context, reload <-chan os.Signal) {
 func (b *rulebook) reload() {
 	was := b.current()
 	set, err := b.read()
+	b.reloaded(err)
 	switch {
 	case err != nil:
-		b.metrics.reloadFailures.Inc()
 		b.log.Error().Err(err).Str("fingerprint", was.Fingerprint()).Msg("rules not reloaded: they stay as they were")
 	case set.Fingerprint() == was.Fingerprint():
 		b.log.Info().Str("file", b.file).Str("fingerprint", was.Fingerprint()).Msg("rules reloaded: they are the same")
@@ -124,6 +129,57 @@ func (b *rulebook) current() *rules.Set {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.now
+}
+
+// reads reports whether a stream is read if these rules are in force: INGEST_STREAMS matches it, or a rule names it.
+func (b *rulebook) reads(set *rules.Set, stream string) bool {
+	return b == nil || b.globs == nil || b.globs.Match(stream) || set != nil && slices.Contains(set.Streams(), stream)
+}
+
+// reads are the streams that this worker may read: those of INGEST_STREAMS, and those that the rules in force name.
+func (w *worker) reads() fleet.Globs {
+	if set := w.rules.current(); set != nil {
+		return append(slices.Clone(w.settings.Streams), set.Streams()...)
+	}
+	return w.settings.Streams
+}
+
+// judgeRules finds the rules that count nothing, because no stream that this worker reads matches them. It logs
+// them when they change. /readyz shows them, too.
+func (w *worker) judgeRules(all []string) {
+	set, reads := w.rules.current(), w.reads()
+	if set == nil {
+		return
+	}
+	var idle []string
+	for _, at := range set.Unused(slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !reads.Match(name) })) {
+		idle = append(idle, fmt.Sprintf("%s:%d: this rule counts nothing: %s", w.rules.file, at.Line, w.whyUnused(at.Stream, all)))
+	}
+	w.mu.Lock()
+	was := w.idleRules
+	w.idleRules = idle
+	w.mu.Unlock()
+	for _, text := range idle {
+		if !slices.Contains(was, text) {
+			w.log.Warn().Msg(text)
+		}
+	}
+}
+
+// whyUnused says why a rule's stream, which may be a glob, matches no stream that is read, and what to do.
+func (w *worker) whyUnused(stream string, all []string) string {
+	if !rules.IsGlob(stream) {
+		if slices.Contains(all, stream) {
+			return "the stream " + stream + " holds no hits, and is never read"
+		}
+		return "there is no stream " + stream + " yet"
+	}
+	for _, name := range all {
+		if (fleet.Globs{stream}).Match(name) {
+			return fmt.Sprintf("it matches the stream %s, which INGEST_STREAMS=%s leaves out: add it there, or name the stream in the rule, without a wildcard", name, w.settings.Streams)
+		}
+	}
+	return fmt.Sprintf("no stream matches %s yet; INGEST_STREAMS=%s must match it, too, because only a name without a wildcard makes a stream read", stream, w.settings.Streams)
 }
 
 // fingerprintOf is empty if there are no rules.

@@ -37,7 +37,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 	}
 	registry := buildinfo.NewRegistry()
 	metrics := newMetrics(registry)
-	book, err := openRulebook(settings.Rules, metrics, log)
+	book, err := openRulebook(settings.Rules, settings.Streams, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 	// The status server outlives the work, so that /healthz answers while the last commit runs.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	group, gctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return boot.Serve(serving, listener, w.status(registry), "", "") })
+	group.Go(func() error { return boot.Serve(serving, listener, w.status(registry), nil) })
 	group.Go(func() error {
 		defer stopServing()
 		return w.connectAndRun(gctx, listener)
@@ -96,7 +96,7 @@ func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 }
 
 func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error {
-	client := w.settings.Redis.Client()
+	client := w.settings.Redis.ClientOnConnect(window.RewriteTorn(w.sayRewritten))
 	defer client.Close()
 	if err := boot.WaitForRedis(ctx, client, w.log); err != nil {
 		return err
@@ -132,13 +132,22 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	}
 	w.log.Info().Str("version", boot.Version()).Str("nats", boot.NATSServer(conn)).Str("redis", w.settings.Redis.URL.Addr()).
 		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
-		Stringer("streams", w.settings.Streams).Str("status", listener.Addr().String()).Msg("started")
+		Stringer("streams", w.reads()).Str("status", listener.Addr().String()).Msg("started")
 	w.fleet = fleet.New(fleet.Config{
 		JS: w.js, Namespace: w.settings.Redis.Namespace, ID: w.store.ID,
-		Name: w.settings.Worker, Status: listener.Addr().String(), Streams: w.settings.Streams, Replicas: w.settings.Replicas,
+		Name: w.settings.Worker, Status: listener.Addr().String(), Streams: w.reads(), Replicas: w.settings.Replicas,
 		LastCommit: shutdownCommit, LeaveWithin: leaveWithin, Log: w.log,
 	})
 	return w.run(ctx)
+}
+
+// sayRewritten logs what came of asking Redis to rewrite its append-only file.
+func (w *worker) sayRewritten(err error) {
+	if err != nil {
+		w.log.Warn().Err(err).Msg("if Redis is killed while it writes a transaction, and then restarted twice, hits can count twice: answers will say complete: false")
+		return
+	}
+	w.log.Info().Msg("Redis has been started: it rewrites its append-only file, which may end in a torn transaction")
 }
 
 // openNamespace makes sure that Redis and the namespace in it are fit for counting. It waits
@@ -208,7 +217,7 @@ func (w *worker) checkRedis(ctx context.Context) error {
 }
 
 // status serves /healthz (the process runs), /readyz (the worker reads every stream of its share, and
-// no commit has waited for longer than patience) and /metrics.
+// no commit has waited for longer than patience; it names rules that count nothing) and /metrics.
 func (w *worker) status(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprintln(rw, "ok") })
@@ -217,7 +226,7 @@ func (w *worker) status(registry *prometheus.Registry) http.Handler {
 			http.Error(rw, why, http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(rw, "ready")
+		fmt.Fprintln(rw, strings.Join(append([]string{"ready"}, w.idle()...), "\n"))
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	return mux

@@ -141,10 +141,10 @@ func (s *session) open(ctx context.Context) (feed, error) {
 	from, stored := smallest.position.Seq, smallest.position.Stored
 	if from == s.standing.state.last {
 		// The last stored message is applied or gone, even if it is not the one that the cursor names.
-		stored = max(stored, s.standing.state.endStored())
+		stored = cmp.Or(s.standing.state.endStored(), stored)
 	}
 	s.standing.from = from
-	s.buffer.filling.seq, s.buffer.filling.stored = from, stored
+	s.buffer.begin(from, stored)
 	feed, err := s.source.open(ctx, from+1)
 	if err != nil {
 		return nil, err
@@ -175,6 +175,22 @@ func (s *session) unread() bool {
 	place, _, _ := s.buffer.place()
 	known := max(s.tail.end(), s.standing.state.last, place)
 	return slices.ContainsFunc(s.standing.writers, func(w *shardWriter) bool { return w.position.Seq < known })
+}
+
+// markEnded writes into all cursors that the stream was applied to its end. It reports whether it could: if Redis has
+// lost commits, or does not answer, hits may be lost with the stream. Call it after pass has returned.
+func (s *session) markEnded(ctx context.Context) bool {
+	if s.standing == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownCommit)
+	defer cancel()
+	return eachShard(ctx, len(s.standing.writers), readConcurrency, func(ctx context.Context, shard int) error {
+		w := s.standing.writers[shard]
+		cursor := w.position
+		cursor.Ended = true
+		return w.write(ctx, cursor)
+	}) == nil
 }
 
 // idle reports whether the session was given no message. Call it after pass has returned.

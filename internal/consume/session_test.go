@@ -161,7 +161,8 @@ func (w *running) metric(name string) float64 {
 	}
 	sum := 0.0
 	for line := range strings.Lines(string(body)) {
-		if rest, ok := strings.CutPrefix(line, "tallyroll_ingest_"+name); ok && (rest[0] == ' ' || rest[0] == '{') {
+		line = strings.TrimPrefix(strings.TrimPrefix(line, "tallyroll_"), "ingest_")
+		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
 			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
 			if err != nil {
 				w.t.Fatal(err)

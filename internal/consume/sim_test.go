@@ -109,7 +109,11 @@ type simWorld struct {
 	expires   int64   // the first key that the last check has seen, Unix milliseconds
 	mostAlive []int64 // by tier, see mostAliveOf
 
-	forgotten bool // Redis has forgotten commits, or never knew a stream that is gone
+	shown     int64 // the latest moment that the clock of NATS has shown when it was set back, Unix nanoseconds
+	living    context.Context
+	die       context.CancelFunc
+	ended     []*simMessage // of streams that have ended, see simended_test.go
+	forgotten bool          // Redis has forgotten commits, or never knew a stream that is gone
 
 	beforeStore func(*simMessage) // nil for none
 	foreignKeys map[string]bool   // of hashes and summaries that something else has written to
@@ -167,7 +171,8 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 		tiers = tiers.Cut(p.epochCells)
 	}
 	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}, alive: map[simHashes]int64{}, segments: map[simSegment]int64{}}
-	w.redis.latency, w.stream.clustered = p.latency, p.clustered
+	w.living, w.die = context.WithCancel(context.Background())
+	w.redis.latency, w.redis.rewrites, w.stream.clustered = p.latency, p.rewrites, p.clustered
 	w.settings = Settings{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxAhead: p.maxAhead, MaxHits: 100}
 	w.settings.layout = window.Layout{Tiers: tiers, Shards: p.shards}
 	for i := range tiers {
@@ -248,18 +253,28 @@ func (w *simWorld) run() string {
 		}
 	}
 	w.heal()
-	healed := simNow()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * simTick) {
+	healed := w.stream.now().UnixMilli()
+	person := 0 // how often somebody has looked after a stream that stands still
+	for began, deadline := time.Now(), time.Now().Add(2*time.Minute); ; time.Sleep(200 * simTick) {
+		if !w.isRead() && time.Since(began) > time.Duration(1+person)*25*time.Second {
+			w.stream.purge(person > 0)
+			person++
+		}
 		if problem := w.check(false); problem != "" {
 			return "after healing: " + problem
 		}
-		claimed := w.asOf() > healed
+		// If the clock of NATS was set back, an as_of can be later than that without a message read.
+		claimed := w.asOf() > healed && slices.Max(w.asOfs()) <= w.stream.now().UnixMilli() && w.isRead() && w.haveEnded()
 		// A worker that has been told to end may still admit what a late reply shows.
 		if claimed && w.renewed(healed) && w.workers.Load() == 1 {
 			break
 		}
 		if claimed && w.plan.hurried {
 			w.redis.loseClaims() // then the cursors move at once, not within renewEvery
+		}
+		// The worker may have waited for a person, and looks again every ten seconds or so.
+		if now := w.stream.now().UnixMilli(); now > healed+100_000 && w.asOf() > now {
+			return fmt.Sprintf("as_of is %d ms after the clock of NATS", w.asOf()-now)
 		}
 		if time.Now().After(deadline) {
 			return fmt.Sprintf("as_of has not passed the end of the faults two minutes later: %v, cursors renewed %v, %d workers", w.asOfs(), w.renewed(healed), w.workers.Load())
@@ -276,6 +291,7 @@ func (w *simWorld) run() string {
 	if problem != "" {
 		return "at the end: " + problem
 	}
+	w.die()
 	w.end(0, false, false)
 	w.running.Wait()
 	if problem := w.check(true); problem != "" {
@@ -291,6 +307,8 @@ func (w *simWorld) run() string {
 func (w *simWorld) heal() {
 	w.redis.mu.Lock()
 	w.redis.away, w.redis.slowShard = false, ""
+	w.redis.shown, w.redis.ahead = w.redis.latest(), 0
+	w.redis.piece = nil // Redis is not killed any more
 	clear(w.redis.lookFault)
 	clear(w.redis.execFault)
 	w.redis.mendForeign()
@@ -315,6 +333,7 @@ func (w *simWorld) heal() {
 }
 
 func (w *simWorld) close() {
+	w.die()
 	for slot := range w.slots {
 		w.end(slot, true, false)
 	}
@@ -392,6 +411,18 @@ func (w *simWorld) apply(e simEvent) {
 		onStream(func() { w.stream.subjects = e.subjects() })
 	case "rules edited":
 		w.editRules(e)
+	case "clock of NATS set back":
+		w.setBack(e.setBack())
+	case "clock of Redis ahead":
+		w.foreignTop = true // lists may lack what a summary has lost
+		w.redis.setAhead(time.Duration(3+4*(e.n%8))*time.Second, e.d)
+	case "another stream ends":
+		w.endAnother(e)
+	case "torn file":
+		if p != nil {
+			onRedis(func() { w.redis.execFault[p] = simExecFault{e.kind, 0} })
+			later(w.redis.runTorn)
+		}
 	case "roll back", "roll back, claims stay":
 		w.forgotten, w.unadmitted = true, len(w.messages)
 		w.redis.rollBack(e.n+1, e.kind != "roll back")
@@ -444,6 +475,9 @@ func (w *simWorld) apply(e simEvent) {
 	case "stream made anew":
 		w.forgotten = w.forgotten || slices.Contains(w.asOfs(), 0)
 		w.stream.anew(w.tick(), e.d)
+	case "stream restored":
+		w.forgotten = w.forgotten || slices.Contains(w.asOfs(), 0)
+		w.stream.restore(max(0, e.n/4-1), w.tick(), e.d)
 	case "rejects fail":
 		onStream(func() { w.stream.rejectFails = true })
 		later(func() { onStream(func() { w.stream.rejectFails = false }) })
@@ -478,7 +512,7 @@ var simAges = []int64{0, 0, 0, 700, 3_000, 9_000, 0, 14_000, -900, 40_000, 100_0
 func (w *simWorld) publish(form int) {
 	id := len(w.messages)
 	stored := w.tick()
-	m := &simMessage{id: id, stored: stored, subject: fmt.Sprintf("hits.a.m%d", id)}
+	m := w.newMessage(id, stored, fmt.Sprintf("hits.a.m%d", id))
 	var items []string
 	for k := range 1 + (form+id)%4 {
 		hit := simHit{counter: fmt.Sprintf("m%d.%d", id, k), n: int64(1 + (id+k)%5)}
@@ -531,6 +565,14 @@ func (w *simWorld) publish(form int) {
 	w.stream.store(m)
 }
 
+func (w *simWorld) newMessage(id int, stored int64, subject string) *simMessage {
+	m := &simMessage{id: id, stored: stored, made: time.Now(), subject: subject}
+	if stored <= w.shown {
+		m.repeats = w.shown
+	}
+	return m
+}
+
 // placed is a hit with its cells, if it is stored at a Unix millisecond.
 func (w *simWorld) placed(hit simHit, stored int64) simHit {
 	for i, t := range w.settings.layout.Tiers {
@@ -560,8 +602,20 @@ func simGrace(t window.Tier) time.Duration { return min(t.Window/4, 5*time.Minut
 
 // tick is the stream's clock in Unix nanoseconds: no two moments are the same.
 func (w *simWorld) tick() int64 {
-	w.stored = max(time.Now().UnixNano(), w.stored+1)
+	w.stored = max(w.stream.now().UnixNano(), w.stored+1)
 	return w.stored
+}
+
+// setBack sets the clock of NATS back. No moment comes a second time to the nanosecond.
+func (w *simWorld) setBack(by time.Duration) {
+	w.stream.mu.Lock()
+	defer w.stream.mu.Unlock()
+	w.shown = max(w.shown, w.stream.now().UnixNano(), w.stored)
+	w.stream.clock -= by + 1009
+	w.stored = w.stream.now().UnixNano()
+	for _, m := range slices.Concat(w.messages, w.ended) {
+		m.overtook = m.overtook || m.stored >= w.stored
+	}
 }
 
 // place is the documented place of a hit: epoch = ⌊t/S⌋, field = ⌊t/c⌋ mod (S/c).

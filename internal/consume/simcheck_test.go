@@ -43,6 +43,24 @@ func (w *simWorld) renewed(since int64) bool {
 	return true
 }
 
+// isRead reports whether all cursors are at the end of the stream, and the worker has had the time to take it again if its
+// consumer was lost.
+func (w *simWorld) isRead() bool {
+	w.redis.mu.Lock()
+	defer w.redis.mu.Unlock()
+	w.stream.mu.Lock()
+	defer w.stream.mu.Unlock()
+	if time.Since(w.stream.noticed) < 3*time.Second {
+		return false
+	}
+	for shard := range w.plan.shards {
+		if c := w.cursor(shard); c.Created != w.stream.created || c.Seq < w.stream.last {
+			return false
+		}
+	}
+	return true
+}
+
 // cursor is what Redis has of a shard's cursor. The caller holds its lock.
 func (w *simWorld) cursor(shard int) window.Cursor {
 	e := w.redis.get(simNamespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + simName)
@@ -66,7 +84,7 @@ func (w *simWorld) state() simState {
 func (w *simWorld) check(all bool) string {
 	w.redis.mu.Lock()
 	defer w.redis.mu.Unlock()
-	now := simNow()
+	now := w.redis.latest()
 	state := w.state()
 	if !all && state == w.checked && now < w.expires {
 		return ""
@@ -85,7 +103,7 @@ func (w *simWorld) check(all bool) string {
 				}
 				continue
 			}
-			due := m.fate == simHeld && (all || m.stored/1e6 < asOf[h.shard])
+			due := m.due(all, asOf[h.shard])
 			for _, c := range h.cells {
 				if !w.holds(c.tier, h, now) {
 					continue // past its deadline
@@ -118,15 +136,30 @@ func (w *simWorld) check(all bool) string {
 	if problem := w.checkKeys(all); problem != "" {
 		return problem
 	}
+	if problem := w.checkEnded(); problem != "" {
+		return problem
+	}
 	return w.checkRejects(all)
+}
+
+// due reports whether a message has to be counted, in the end (all) or because as_of says so.
+//
+// If the clock of NATS was set back, as_of says nothing of messages that are stored in the time that comes again
+// until it has passed that time. And if the stream was rolled back as well, messages that took the sequences of
+// those that were rolled away may be taken for them.
+func (m *simMessage) due(all bool, asOf int64) bool {
+	if m.fate != simHeld || m.again && (m.repeats > 0 || m.overtook) {
+		return false
+	}
+	return all || m.stored/1e6 < asOf && m.repeats/1e6 < asOf
 }
 
 // checkNames: a hit that its message's subject names is counted under one of the names
 // that the subject can give, in all tiers.
 func (w *simWorld) checkNames(m *simMessage, h simHit, now int64, all bool, asOf []int64) string {
-	due, counted, several := m.fate == simHeld, "", false
+	due, counted, several := true, "", false
 	for i := range h.names {
-		due = due && (all || m.stored/1e6 < asOf[h.names[i].shard])
+		due = due && m.due(all, asOf[h.names[i].shard])
 	}
 	for tier := range h.cells {
 		sum, alive := int64(0), true
@@ -149,8 +182,10 @@ func (w *simWorld) checkNames(m *simMessage, h simHit, now int64, all bool, asOf
 	return ""
 }
 
+// count is what a cell has, less what a torn transaction has added to it.
 func (w *simWorld) count(c simCell) int64 {
-	return w.redis.get(c.key).number(c.field)
+	e := w.redis.get(c.key)
+	return e.number(c.field) - e.tornInto(c.field).by
 }
 
 // checkKeys: everything expires but the layout, the list of streams and the cursors, which all last in the
@@ -191,7 +226,11 @@ func (w *simWorld) checkKeys(all bool) string {
 			return fmt.Sprintf("%s has the hash %s and is not listed in %s", is.counter, key, is.names)
 		}
 		for _, f := range e.fields {
+			if strings.HasPrefix(is.counter, simEndedPrefix) {
+				break // another stream's summary tells of it
+			}
 			cell, n := w.cell(w.settings.layout.Tiers[coarsest], is.epoch, f)
+			n -= e.tornInto(f.name).by
 			segments[simSegment{is.shard, is.counter, cell / w.segmentCells(w.settings.layout.Tiers[coarsest])}] += n
 		}
 	}
@@ -233,8 +272,8 @@ func (w *simWorld) meaning(key string) *simMeaning {
 }
 
 func (w *simWorld) newMeaning(key string) *simMeaning {
-	is := &simMeaning{cursor: strings.Contains(key, "}:cursor:")}
-	is.lasts = is.cursor || slices.Contains([]string{simNamespace + ":layout", simNamespace + ":streams", simNamespace + ":rules"}, key)
+	is := &simMeaning{cursor: strings.HasSuffix(key, "}:cursor:"+simName)}
+	is.lasts = strings.Contains(key, "}:cursor:") || slices.Contains([]string{simNamespace + ":layout", simNamespace + ":streams", simNamespace + ":rules"}, key)
 	shard, rest, cells := strings.Cut(key, ":h:")
 	if !cells {
 		return is
@@ -285,10 +324,10 @@ func (w *simWorld) checkSummary(s simSegment, hits int64) string {
 	t := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1]
 	kept := (t.Window + simGrace(t)).Milliseconds()
 	first := s.number * w.segmentCells(t) // of its cells
-	if expires := (first+w.segmentCells(t))*t.Cell.Milliseconds() + kept; expires <= simNow() {
+	if expires := (first+w.segmentCells(t))*t.Cell.Milliseconds() + kept; expires <= w.redis.latest() {
 		return ""
 	}
-	if ends := (first/w.span(t)+1)*w.span(t)*t.Cell.Milliseconds() + kept; ends <= simNow() && w.segmentCells(t) > 1 {
+	if ends := (first/w.span(t)+1)*w.span(t)*t.Cell.Milliseconds() + kept; ends <= w.redis.latest() && w.segmentCells(t) > 1 {
 		return "" // the hash of its first cells may have expired already
 	}
 	key := w.summaryKey(s.shard, t, s.number)
@@ -413,7 +452,7 @@ func (w *simWorld) checkRejects(all bool) string {
 	w.stream.mu.Lock()
 	defer w.stream.mu.Unlock()
 	for _, m := range w.messages {
-		due := m.fate == simHeld && all
+		due := m.due(all, 0)
 		for _, k := range m.bad {
 			if have := w.stream.bodies[m.items[k]]; have > 1 || have == 0 && due {
 				return fmt.Sprintf("%s: the reject %s is stored %d times", m, m.items[k], have)
@@ -428,7 +467,7 @@ func (w *simWorld) checkRejects(all bool) string {
 func (w *simWorld) ask(healed int64) string {
 	defer w.redis.atOnce()()
 	w.redis.mu.Lock()
-	now := simNow()
+	now, latest := w.redis.now(), w.redis.latest()
 	var questions []window.Question
 	var hits []simHit
 	longest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1].Window.Milliseconds()
@@ -437,15 +476,34 @@ func (w *simWorld) ask(healed int64) string {
 			if m.foreign && m.id < w.unadmitted {
 				continue // counted into a foreign key, and a crash came before the loss was admitted
 			}
-			if m.fate != simDiscarded || h.shared || h.names != nil || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 {
+			if m.fate != simDiscarded || h.shared || h.names != nil || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 || !w.holds(len(w.single)-1, h, latest) {
 				continue
 			}
 			hits = append(hits, h)
 			questions = append(questions, window.Question{Counter: h.counter, Span: window.Between(h.at-1, window.Now)})
 		}
 	}
+	for _, h := range w.lostWithStreams(latest) {
+		if now-h.at+1 <= longest && h.at < now {
+			hits = append(hits, h)
+			questions = append(questions, window.Question{Counter: h.counter, Span: window.Between(h.at-1, window.Now)})
+		}
+	}
 	discarded := len(hits)
-	for _, h := range w.lostToForeign(now) {
+	for _, h := range w.lostToForeign(latest) {
+		if now-h.at+1 <= longest && h.at < now {
+			hits = append(hits, h)
+			questions = append(questions, window.Question{Counter: h.counter, Span: window.Between(h.at-1, window.Now)})
+		}
+	}
+	for _, h := range w.expiredEarly(now) {
+		if now-h.at+1 <= longest && h.at < now {
+			hits = append(hits, h)
+			questions = append(questions, window.Question{Counter: h.counter, Span: window.Between(h.at-1, window.Now)})
+		}
+	}
+	lost := len(hits)
+	for _, h := range w.countedTwice() {
 		if now-h.at+1 <= longest && h.at < now {
 			hits = append(hits, h)
 			questions = append(questions, window.Question{Counter: h.counter, Span: window.Between(h.at-1, window.Now)})
@@ -469,9 +527,13 @@ func (w *simWorld) ask(healed int64) string {
 		return fmt.Sprintf("the reader's as_of is %d, want more than %d", answers.AsOf, healed)
 	}
 	for i, h := range hits {
-		if a := answers.Answers[i]; a.Complete && a.Upper < h.n {
+		a := answers.Answers[i]
+		if i >= lost && a.Complete {
+			return fmt.Sprintf("%s was counted twice by a torn transaction, and the answer is called complete: %+v", h.counter, a)
+		}
+		if a.Complete && a.Upper < h.n {
 			if i >= discarded {
-				return fmt.Sprintf("%s was lost to a foreign key, and the answer from before it is called complete: %+v", h.counter, a)
+				return fmt.Sprintf("%s was lost to a foreign key or a clock that was ahead, and the answer from before it is called complete: %+v", h.counter, a)
 			}
 			return fmt.Sprintf("%s was discarded unread, and the answer from before it is called complete: %+v", h.counter, a)
 		}
@@ -479,10 +541,38 @@ func (w *simWorld) ask(healed int64) string {
 	return ""
 }
 
-// unknowable reports whether nothing is left that tells of a discarded hit: its
-// number is one that had been applied before the stream was rolled back; or its
-// stream was replaced when no cursor knew of it, or Redis forgot, and it was
-// dated after the new stream's beginning.
+// expiredEarly are the hits that are in no cell because the clock of Redis was ahead, if the worker that is left has
+// seen that in a commit to their shard.
+func (w *simWorld) expiredEarly(now int64) (hits []simHit) {
+	for _, m := range w.messages {
+		for _, h := range m.hits {
+			told := w.redis.told[w.slots[0]][fmt.Sprintf("%s:{%d}", simNamespace, h.shard)]
+			if !m.due(true, 0) || m.foreign || h.shared || h.names != nil || told == 0 {
+				continue
+			}
+			for _, c := range h.cells {
+				if w.count(c) == 0 && w.holds(c.tier, h, now) && !w.holds(c.tier, h, told) {
+					hits = append(hits, h)
+					break
+				}
+			}
+		}
+	}
+	return hits
+}
+
+// unknowable reports whether nothing is left that tells of a discarded hit: its stream was replaced when no cursor
+// knew of it, or Redis forgot, and it was dated after counting seems to have begun; or the clock of NATS was set back
+// to before the moment at which it was stored, or had been, and its message took the sequence of one that was rolled away.
 func (w *simWorld) unknowable(m *simMessage, h simHit) bool {
-	return m.again || w.forgotten && m.stored < w.stream.created && h.at >= w.stream.created/1e6
+	return m.overtook || m.again && m.repeats > 0 || w.forgotten && m.stored < w.stream.created && h.at >= w.began()
+}
+
+// began is when counting began, as far as what is left tells: when the stream was created, or another one before it.
+func (w *simWorld) began() int64 {
+	at := w.stream.created / 1e6
+	for _, m := range w.ended {
+		at = min(at, m.stored/1e6-1) // its stream is a little older
+	}
+	return at
 }

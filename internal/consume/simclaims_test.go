@@ -44,5 +44,5 @@ func (r *simRedis) claimAgain(back int) {
 		return
 	}
 	old := r.claims[len(r.claims)-1-back]
-	r.change(simClaims, &simEntry{fields: []simField{{simName, old}}, expires: simNow() + time.Hour.Milliseconds()})
+	r.change(simClaims, &simEntry{fields: []simField{{simName, old}}, expires: r.now() + time.Hour.Milliseconds()})
 }

@@ -19,7 +19,7 @@ func (r *simRedis) writeForeign(key string) {
 		return
 	}
 	mark := len(r.undo)
-	foreign := &simEntry{text: simForeignText, expires: simNow() + 3_600_000, displaced: was}
+	foreign := &simEntry{text: simForeignText, expires: r.now() + 3_600_000, displaced: was}
 	if strings.Contains(key, ":top:") {
 		foreign.text, foreign.fields = "", []simField{{simForeignText, ""}}
 	}

@@ -23,6 +23,7 @@ type simPlan struct {
 	rules       int  // the file of rules, of simRules
 	clustered   bool // the stream's server is one of a cluster
 	events      []simEvent
+	rewrites    bool // Redis may be asked to rewrite its append-only file
 	hurried     bool // the stream is not left at rest for long in the end
 }
 
@@ -45,6 +46,8 @@ var simWeights = map[string]int{
 	"leader cut off": 2, "leader paused": 2, "subjects edited": 2, "taken for ended": 1,
 	"foreign cells": 2, "foreign summary": 1, "foreign cursor": 1, "foreign claims": 1,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
+	"clock of NATS set back": 2, "stream restored": 2, "torn file": 2, "another stream ends": 1,
+	"clock of Redis ahead": 1,
 }
 
 // simThemes are the kinds of a schedule, and how often each is drawn: all, or those that have to meet for rare faults.
@@ -58,6 +61,16 @@ var simThemes = map[string]map[string]int{
 	"foreign keys and replies": {
 		"publish": 8, "foreign cells": 10, "lost reply": 8, "late reply": 4, "cut": 2, "pause": 4, "stop": 3, "start": 10, "rules edited": 4, "wait": 2,
 	},
+	"streams and clocks": {
+		"publish": 16, "clock of NATS set back": 8, "stream restored": 5, "stream rolled back": 5, "stream made anew": 1, "delete tail": 4, "discard": 4,
+		"stop": 3, "start": 6, "lost": 2, "roll back": 2, "wait": 4, "nats away": 1, "late reply": 2,
+	},
+	"clock of Redis": {
+		"publish": 16, "publish events": 2, "clock of Redis ahead": 8, "wait": 4, "lost reply": 2, "late request": 2, "stop": 2, "start": 4, "pause": 1,
+	},
+	"torn files and ended streams": {
+		"publish": 16, "publish events": 4, "torn file": 10, "another stream ends": 4, "roll back": 5, "lost reply": 2, "pause": 3, "stop": 2, "start": 6, "wait": 4,
+	},
 	"stalls over deadlines": {
 		"publish": 24, "look held up": 8, "late request": 8, "late reply": 3, "slow shard": 3, "pause": 3, "crash": 2, "start": 2, "wait": 4,
 	},
@@ -68,7 +81,8 @@ var simThemes = map[string]map[string]int{
 // Testing", ISSTA 2012).
 func drawKinds(t *rapid.T) (out []string) {
 	const all, half, versions, stalls, foreign = "all", "half", "versions and rejects", "stalls over deadlines", "foreign keys and replies"
-	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign}).Draw(t, "theme")
+	const clocks, ahead, torn = "streams and clocks", "clock of Redis", "torn files and ended streams"
+	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign, clocks, clocks, ahead, torn}).Draw(t, "theme")
 	weights := simThemes[theme]
 	if theme == half {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "swarm"), 0))
@@ -119,14 +133,15 @@ func drawPlan(t *rapid.T) simPlan {
 		rules:       rapid.IntRange(0, len(simRules)-1).Draw(t, "rules"),
 		clustered:   rapid.Bool().Draw(t, "clustered"),
 		events:      rapid.SliceOfN(drawEvent(drawKinds(t)), 5, 40).Draw(t, "events"),
+		rewrites:    rapid.Bool().Draw(t, "rewrites"),
 		hurried:     rapid.IntRange(0, 7).Draw(t, "hurried") > 0,
 	}
 }
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, hurried %v\n",
-		p.tiers, p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.hurried)
+	fmt.Fprintf(&b, "tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v\n",
+		p.tiers, p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after
@@ -167,6 +182,16 @@ func (e simEvent) String() string {
 		return fmt.Sprintf("%s by %d", e.kind, e.n+1)
 	case "stream rolled back":
 		return fmt.Sprintf("%s by %d, noticed after %s", e.kind, e.n+1, e.d)
+	case "clock of NATS set back":
+		return fmt.Sprintf("%s by %s", e.kind, e.setBack())
+	case "stream restored":
+		return fmt.Sprintf("%s without the last %d, noticed after %s", e.kind, max(0, e.n/4-1), e.d)
+	case "clock of Redis ahead":
+		return fmt.Sprintf("%s by %d s, for %s", e.kind, 3+4*(e.n%8), e.d)
+	case "another stream ends":
+		return fmt.Sprintf("%s, of %d messages", e.kind, e.messages())
+	case "torn file":
+		return fmt.Sprintf("%s, worker %d, Redis is killed again after %s", e.kind, e.worker, e.d)
 	case "stream made anew":
 		return fmt.Sprintf("%s, noticed after %s", e.kind, e.d)
 	case "slow shard":
@@ -178,6 +203,8 @@ func (e simEvent) String() string {
 }
 
 func (e simEvent) rules() int { return e.n % len(simRules) }
+
+func (e simEvent) setBack() time.Duration { return time.Duration(1+e.n%4) * e.d }
 
 // lookedAt is how many commands of a look are executed before something happens to it.
 func (e simEvent) lookedAt() int { return e.n % 4 }

@@ -28,7 +28,7 @@ var plantedBugs = []plantedBug{
 	{"a cursor is not compared", []plantedEdit{
 		{"window/transact.go", "case exists == w.exists && found.same(w.held):", "case true:"}}},
 	{"a commit is tried again without reading the cursor", []plantedEdit{
-		{"window/transact.go", "if out.Attempts > 0 && exists && found.same(next) {", "if false {"},
+		{"window/transact.go", "if out.Attempts > 0 && exists && found.same(*next) {", "if false {"},
 		{"window/transact.go", "if err := w.compare(found, exists); err != nil {", "if err := w.compare(found, exists); err != nil && out.Attempts == 0 {"}}},
 	{"the cursor of a stream that goes on keeps its expiry", []plantedEdit{
 		{"window/transact.go", "p.Persist(ctx, w.key)", "_ = p"}}},
@@ -51,13 +51,32 @@ var plantedBugs = []plantedBug{
 	{"counters that are ahead of the cursor are not told apart", []plantedEdit{
 		{"window/cursor.go", "if c.Ahead.Parts > 0 &&", "if c.Ahead.Parts < 0 &&"}}},
 	{"a stream that was made anew is taken for the same", []plantedEdit{
-		{"consume/resume.go", "case c.Created != s.created:", "case false:"}}},
+		{"consume/resume.go", "same := exists && c.Created == s.created", "same := exists"}}},
+	{"a restored stream is taken for a new one", []plantedEdit{
+		{"consume/resume.go", "	case *h.proven:\n", "	case *h.proven && false:\n"},
+		{"consume/resume.go", "case !s.mirror && !old, c.Furthest() < s.first:", "case true, !s.mirror && !old:"}}},
+	{"an older backup is taken for the stream", []plantedEdit{
+		{"consume/resume.go", "	case *h.proven:\n		return true, nil", "	case true:\n		return true, nil"}}},
+	{"after a roll-back, times are compared with the last message's alone", []plantedEdit{
+		{"consume/resume.go", "h.lastUpTo(ctx, max(latest, at.stored), limit)", "h.lastUpTo(ctx, at.stored, limit)"}}},
+	{"what a roll-back can hide is not admitted", []plantedEdit{
+		{"consume/resume.go", "admit(max(s.seen, s.clock, r.cursor.Latest/1e6, s.lastStored/1e6)+1, rolledBack)", "admit(0, rolledBack)"}}},
 	{"a stream's state is believed from any server", []plantedEdit{
 		{"consume/confirm.go", "case !now.reign.clustered:", "case true:"}}},
 
 	// What is claimed.
 	{"as_of is the clock's", []plantedEdit{
 		{"consume/commit.go", "AsOf: l.stored / 1e6, Inc", "AsOf: time.Now().UnixMilli(), Inc"}}},
+	{"as_of does not fall", []plantedEdit{
+		{"window/transact.go", "if exists && next.AsOf >= w.held.AsOf {", "if exists {"}}},
+	{"a torn transaction is not admitted", []plantedEdit{
+		{"window/transact.go", "if found.torn() {", "if false {"}}},
+	{"a fall of the clock of Redis is not admitted", []plantedEdit{
+		{"window/transact.go", "if clock.Before(w.doubted) {", "if false {"}}},
+	{"a hash is trusted that may have expired while the clock of Redis was ahead", []plantedEdit{
+		{"window/transact.go", "w.doubted, w.expiries = latest, expiryMemory{}", "w.doubted = latest"}}},
+	{"readers trust the cursors of streams that have ended", []plantedEdit{
+		{"window/progress.go", "if listed.Ended > 0 && !c.Ended", "if false && !c.Ended"}}},
 	{"rejects are stored after the cursor has passed them", []plantedEdit{
 		{"consume/commit.go", "	if err := c.flushRejects(ctx, l); err != nil {\n		return err\n	}\n	now :=", "	now :="},
 		{"consume/commit.go", "	if now.Sub(c.registered) >= registerEvery {", "	if err := c.flushRejects(ctx, l); err != nil {\n		return err\n	}\n	if now.Sub(c.registered) >= registerEvery {"}}},

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"tallyroll/internal/wake"
+	"tallyroll/internal/window"
 )
 
 // simRedis is a model of one Redis server: the commands that the program uses,
@@ -38,6 +39,18 @@ type simRedis struct {
 	arrival  *time.Timer   // the next one
 	closed   chan struct{}
 
+	// The append-only file, see simtorn_test.go.
+	piece     [][]string // the beginning of a transaction, which the next start but one runs
+	tornAt    time.Time  // when it was torn
+	followed  bool       // by a whole transaction
+	rewritten bool       // since the start
+	rewrites  bool       // whoever asks for it may have it rewritten
+
+	// The clock.
+	ahead time.Duration
+	shown int64                            // the latest moment that it has shown before it fell, Unix milliseconds
+	told  map[*simProcess]map[string]int64 // the latest moment that commits of a shard have been told, if the clock was ahead
+
 	// Faults.
 	away      bool
 	slowShard string // a hash tag such as {1}; empty for none
@@ -51,6 +64,8 @@ type simEntry struct {
 	text    string
 	fields  []simField // of a hash, or the members of a sorted set
 	expires int64      // Unix milliseconds; 0 for never
+	// torn is what a torn transaction has added, by field.
+	torn map[string]simTorn
 	// displaced is what a foreign value has replaced; see writeForeign.
 	displaced *simEntry
 }
@@ -100,6 +115,20 @@ func (r *simRedis) expect(a simArrival) {
 	}
 }
 
+// tell notes that a commit is told a clock that is ahead.
+func (r *simRedis) tell(c *simConn) {
+	if r.told == nil {
+		r.told = map[*simProcess]map[string]int64{}
+	}
+	if r.told[c.process] == nil {
+		r.told[c.process] = map[string]int64{}
+	}
+	for key := range c.watched {
+		shard, _, _ := strings.Cut(key, "}")
+		r.told[c.process][shard+"}"] = max(r.told[c.process][shard+"}"], c.shown)
+	}
+}
+
 // serve lets requests arrive when it is time.
 func (r *simRedis) serve() {
 	for {
@@ -128,6 +157,7 @@ func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 	options.ReadBufferSize, options.WriteBufferSize = 1<<10, 4<<10 // made anew for every schedule
 	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 1<<10, 4<<10
 	options.DialerRetries = 1 // each waits 100 ms
+	options.OnConnect = window.RewriteTorn(func(error) {})
 	options.Dialer = func(_ context.Context, _, _ string) (net.Conn, error) {
 		p.wait()
 		r.mu.Lock()
@@ -142,11 +172,27 @@ func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 	return redis.NewClient(options)
 }
 
-func simNow() int64 { return time.Now().UnixMilli() }
+// now is what the server's clock shows, in Unix milliseconds.
+func (r *simRedis) now() int64 { return time.Now().Add(r.ahead).UnixMilli() }
+
+// latest is the latest moment that the clock has shown: what was to expire before it may have done so.
+func (r *simRedis) latest() int64 { return max(r.now(), r.shown) }
+
+// setAhead sets the clock ahead for a while.
+func (r *simRedis) setAhead(by, during time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ahead = max(r.ahead, by)
+	time.AfterFunc(during, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.shown, r.ahead = r.latest(), 0
+	})
+}
 
 func (r *simRedis) get(key string) *simEntry {
 	e := r.keys[key]
-	if e != nil && e.expires != 0 && simNow() >= e.expires {
+	if e != nil && e.expires != 0 && r.now() >= e.expires {
 		r.put(key, nil)
 		return nil
 	}
@@ -181,6 +227,7 @@ func (r *simRedis) rollBack(n int, claimsStay bool) {
 	if claims := r.get(simClaims); claimsStay {
 		defer func() { r.change(simClaims, claims) }()
 	}
+	r.piece, r.rewritten = nil, false // the file is an older one
 	mark := r.commits[len(r.commits)-n]
 	for len(r.undo) > mark {
 		last := r.undo[len(r.undo)-1]
@@ -213,6 +260,7 @@ func (r *simRedis) atOnce() (restore func()) {
 func (r *simRedis) flushAll(cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.piece = nil
 	r.commits = append(r.commits, len(r.undo))
 	for _, key := range sortedKeys(r.keys) {
 		r.put(key, nil)
@@ -229,7 +277,7 @@ func (r *simRedis) expireCursors(after time.Duration) {
 	mark := len(r.undo)
 	for _, key := range sortedKeys(r.keys) {
 		if e := r.get(key); e != nil && !e.isForeign() && strings.Contains(key, "}:cursor:") {
-			r.put(key, &simEntry{text: e.text, fields: e.fields, expires: simNow() + after.Milliseconds()})
+			r.put(key, &simEntry{text: e.text, fields: e.fields, expires: r.now() + after.Milliseconds()})
 		}
 	}
 	r.committed(mark)
@@ -260,6 +308,7 @@ type simConn struct {
 	broken   bool // by the server
 	deadline time.Time
 	multi    bool
+	shown    int64 // what a clock that was ahead has shown in a look, Unix milliseconds; 0 for none
 	queued   [][]string
 	watched  map[string]uint64
 	readable wake.Signal // something has happened to the connection
@@ -351,6 +400,9 @@ func (c *simConn) command(args []string) {
 		case !ok:
 		case fault.kind == "cut before":
 			c.cut()
+			return
+		case fault.kind == "torn file":
+			r.tear(c.queued)
 			return
 		case fault.kind == "late request":
 			c.hold(args, fault.delay)
@@ -555,7 +607,14 @@ func (c *simConn) do(args []string, out []byte) []byte {
 	case "unwatch":
 		c.watched = nil
 		return append(out, okReply...)
+	case "time":
+		if c.shown = 0; r.ahead > 0 && !c.multi {
+			c.shown = r.now()
+		}
 	case "multi":
+		if c.shown > 0 { // it has got the reply
+			r.tell(c)
+		}
 		c.multi = true
 		return append(out, okReply...)
 	case "discard":
@@ -569,6 +628,7 @@ func (c *simConn) do(args []string, out []byte) []byte {
 				return append(out, "*-1\r\n"...)
 			}
 		}
+		r.followed = true
 		mark := len(r.undo)
 		out = appendArray(out, len(queued))
 		for _, q := range queued {
@@ -609,7 +669,7 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 		if fields != nil {
 			return append(out, wrongType...)
 		}
-	case "hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hincrby", "zadd", "zrangebylex":
+	case "hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hvals", "hincrby", "zadd", "zrangebylex":
 		if e != nil && fields == nil {
 			return append(out, wrongType...)
 		}
@@ -619,8 +679,12 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 		return append(out, "+PONG\r\n"...)
 	case "hello":
 		return appendArray(out, 0)
+	case "info":
+		return appendBulk(out, r.persistence())
+	case "bgrewriteaof":
+		return append(out, r.rewrite()...)
 	case "time":
-		now := time.Now()
+		now := time.Now().Add(r.ahead)
 		out = appendBulk(appendArray(out, 2), strconv.FormatInt(now.Unix(), 10))
 		return appendBulk(out, strconv.Itoa(now.Nanosecond()/1000))
 	case "get":
@@ -664,7 +728,7 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 			if err != nil {
 				panic(err)
 			}
-			if at*1000 <= simNow() {
+			if at*1000 <= r.now() {
 				r.put(args[1], nil)
 			} else {
 				r.put(args[1], &simEntry{text: args[2], expires: at * 1000})
@@ -691,7 +755,7 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 			panic(fmt.Sprintf("simulated Redis: %q", args))
 		}
 		changed := *e // the fields are the same
-		changed.expires = simNow() + 1000*seconds
+		changed.expires = r.now() + 1000*seconds
 		r.put(args[1], &changed)
 		return appendInteger(out, 1)
 	case "hset":
@@ -725,6 +789,12 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 		out = appendArray(out, 2*len(fields))
 		for _, f := range fields {
 			out = appendBulk(appendBulk(out, f.name), f.value)
+		}
+		return out
+	case "hvals":
+		out = appendArray(out, len(fields))
+		for _, f := range fields {
+			out = appendBulk(out, f.value)
 		}
 		return out
 	case "hkeys":
@@ -775,7 +845,7 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 			panic(err)
 		case e == nil:
 			return appendInteger(out, 0)
-		case at*1000 <= simNow():
+		case at*1000 <= r.now():
 			r.put(args[1], nil)
 		default:
 			changed := *e // the fields are the same

@@ -73,7 +73,7 @@ func (w *simWorld) editRules(e simEvent) {
 // names no counter, or, with some forms, one that is refused.
 func (w *simWorld) publishEvents(form int) {
 	id, stored := len(w.messages), w.tick()
-	m := &simMessage{id: id, stored: stored, subject: fmt.Sprintf("hits.event.m%d", id)}
+	m := w.newMessage(id, stored, fmt.Sprintf("hits.event.m%d", id))
 	m.ways = make([]simWay, len(simSubjects)+len(simRules)-1)
 	count := func(way int, counter string, n int64) {
 		hit := simHit{counter: counter, hash: window.HashCounter([]byte(counter)), at: stored / 1e6, n: n}
@@ -147,7 +147,7 @@ func (w *simWorld) checkWay(m *simMessage, way simWay, now int64, all bool, asOf
 		for i := 0; !is && h.counter == ""; i++ {
 			h = m.ways[i].hits[counter] // of another version: nothing of it may be counted
 		}
-		due := m.fate == simHeld && (all || m.stored/1e6 < asOf[h.shard])
+		due := m.due(all, asOf[h.shard])
 		for _, c := range h.cells {
 			have := w.count(c)
 			if !w.single[c.tier].Holds(h.hash, h.at, now) || have == want.n || have == 0 && !due {
@@ -161,7 +161,7 @@ func (w *simWorld) checkWay(m *simMessage, way simWay, now int64, all bool, asOf
 	for _, item := range m.items {
 		have := w.stream.bodies[item]
 		switch {
-		case have > 1, way.refused && have == 0 && all && m.fate == simHeld:
+		case have > 1, way.refused && have == 0 && m.due(all, 0):
 			return fmt.Sprintf("the reject %s is stored %d times", item, have)
 		case !way.refused && have == 1 && !w.forgotten:
 			return fmt.Sprintf("%s is rejected, too", item)

@@ -23,9 +23,12 @@ type simStream struct {
 	held     []*simMessage // in the order of seq; a deleted one is not in it
 	stored   []*simMessage // all of this incarnation
 	last     uint64
-	highest  uint64 // last, before any roll-back
-	lastTime int64  // of the last message, held or not
+	highest  uint64    // last, before any roll-back
+	lastTime int64     // of the last message, held or not
+	noticed  time.Time // when all clients will have learnt that their consumers are gone
+	copied   uint64    // the last message that came from a backup
 	feeds    map[*simFeed]bool
+	clock    time.Duration   // how far the server's clock is ahead, never more than 0
 	rejects  int             // ever stored
 	rejected map[string]bool // by message id
 	bodies   map[string]int  // of rejected items: how many messages have them
@@ -40,6 +43,7 @@ type simStream struct {
 	rejectFails bool          // rejects are refused
 	rejectMute  bool          // rejects are stored, and the acknowledgement is lost
 	away        bool          // nothing is delivered either
+	gone        bool          // somebody has deleted the stream
 	pace        time.Duration // of the deliveries, one after the other
 }
 
@@ -56,7 +60,8 @@ type simDeposed struct {
 type simMessage struct {
 	id       int
 	seq      uint64
-	stored   int64 // Unix nanoseconds
+	stored   int64 // Unix nanoseconds, by the clock of NATS
+	made     time.Time
 	subject  string
 	data     []byte
 	hits     []simHit
@@ -66,6 +71,8 @@ type simMessage struct {
 	counters []string // of all ways
 	bad      []int    // of items, those that are to be rejected
 	again    bool     // seq was another message's, which was rolled away
+	repeats  int64    // if not 0: the clock had been set back, and it showed this moment before, Unix nanoseconds
+	overtook bool     // the clock was set back to an earlier moment than it was stored at
 	fate     simFate
 
 	foreign bool // something else had written to a key that its hits belong to
@@ -82,6 +89,9 @@ const (
 func newSimStream() *simStream {
 	return &simStream{created: time.Now().UnixNano(), subjects: simSubjects[0], lastTime: 0, feeds: map[*simFeed]bool{}, rejected: map[string]bool{}, bodies: map[string]int{}}
 }
+
+// now is the moment that the server's clock shows.
+func (s *simStream) now() time.Time { return time.Now().Add(s.clock) }
 
 func (s *simStream) store(m *simMessage) {
 	s.mu.Lock()
@@ -103,8 +113,8 @@ func (s *simStream) discard(n int) {
 	defer s.mu.Unlock()
 	n = min(n, len(s.held))
 	fated(s.held[:n], simDiscarded)
-	if s.held = s.held[n:]; len(s.held) == 0 {
-		s.lastTime = time.Now().UnixNano() // as the server does
+	if s.held = s.held[n:]; len(s.held) == 0 && n > 0 {
+		s.lastTime = s.now().UnixNano() // as the server does
 	}
 }
 
@@ -144,11 +154,40 @@ func (s *simStream) rollBack(n int, notice time.Duration) {
 	s.dropReadings(notice)
 }
 
+// restore deletes the stream, and makes one of its name from a backup, which lacks the last n messages.
+func (s *simStream) restore(n int, created int64, notice time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = min(n, len(s.held))
+	fated(s.held[len(s.held)-n:], simDiscarded)
+	s.held = s.held[: len(s.held)-n : len(s.held)-n]
+	if n > 0 && len(s.held) > 0 {
+		s.last, s.lastTime = s.held[len(s.held)-1].seq, s.held[len(s.held)-1].stored
+	} else if n > 0 {
+		s.last, s.lastTime = 0, 0
+	}
+	s.copied, s.created = s.last, created
+	s.dropReadings(notice)
+}
+
+// purge is a person who sees that the stream stands still: first what a backup has brought back goes, because it
+// was counted before, and if that does not help, everything.
+func (s *simStream) purge(all bool) {
+	s.mu.Lock()
+	n := 0
+	for n < len(s.held) && (all || s.held[n].seq <= s.copied) {
+		n++
+	}
+	s.mu.Unlock()
+	s.discard(n)
+}
+
 // anew deletes the stream and makes another one of its name.
 func (s *simStream) anew(created int64, notice time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fated(s.held, simDiscarded)
+	s.copied = 0
 	s.held, s.stored, s.last, s.highest, s.lastTime, s.created = nil, nil, 0, 0, 0, created
 	s.dropReadings(notice)
 }
@@ -161,6 +200,9 @@ func fated(messages []*simMessage, fate simFate) {
 
 // dropReadings ends all deliveries; what a client has received it still has.
 func (s *simStream) dropReadings(notice time.Duration) {
+	if at := time.Now().Add(notice); at.After(s.noticed) {
+		s.noticed = at
+	}
 	for r := range s.feeds {
 		delete(s.feeds, r)
 		time.AfterFunc(notice, func() { r.lose(errReconnect) })
@@ -178,8 +220,11 @@ var errSimAway = errors.New("simulated: no answer from NATS")
 func (s *simSource) ask(ctx context.Context) error {
 	s.process.wait()
 	s.stream.mu.Lock()
-	fails := s.stream.stateFails || s.stream.away || s.process.dead.Load()
+	fails, gone := s.stream.stateFails || s.stream.away || s.process.dead.Load(), s.stream.gone
 	s.stream.mu.Unlock()
+	if gone {
+		return errNoStream
+	}
 	if fails {
 		return errSimAway
 	}
@@ -195,7 +240,8 @@ func (s *simSource) look(ctx context.Context) (look, error) {
 	if old := s.stream.deposed; old != nil && !old.asleep {
 		l := old.look
 		l.asked, l.answered = time.Now(), time.Now()
-		l.state.at, l.state.seen = l.asked.UnixMilli(), l.asked.UnixMilli()+1
+		l.state.at = s.stream.now().UnixMilli()
+		l.state.seen, l.state.clock = l.state.at+1, l.state.at+1
 		if l.reign.silence = time.Since(old.since); old.paused {
 			l.reign.silence = 0
 		}
@@ -206,10 +252,10 @@ func (s *simSource) look(ctx context.Context) (look, error) {
 
 func (s *simStream) lookLocked() look {
 	now := time.Now()
-	at := now.UnixMilli()
+	at := s.now().UnixMilli()
 	state := streamState{
 		subjects: s.subjects, created: s.created, last: s.last,
-		first: s.last + 1, firstStored: (at + 1) * 1e6, lastStored: s.lastTime, at: at, seen: at + 1,
+		first: s.last + 1, firstStored: (at + 1) * 1e6, lastStored: s.lastTime, at: at, seen: at + 1, clock: at + 1,
 	}
 	if len(s.held) > 0 {
 		state.first, state.firstStored = s.held[0].seq, s.held[0].stored

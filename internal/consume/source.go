@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // source is what a session needs from a stream. jetstream.go has the real one. The
@@ -42,7 +43,7 @@ type delivery struct {
 	subject string
 	header  nats.Header
 	data    []byte
-	marker  bool   // the server's own note, not a producer's message
+	skip    string // why it counts nothing here, as the metric names it; empty: it counts
 	seq     uint64 // in the stream
 	nth     uint64 // of this feed, from 1
 	stored  int64  // Unix nanoseconds
@@ -51,13 +52,15 @@ type delivery struct {
 // streamState is what a stream says about itself.
 type streamState struct {
 	subjects    []string
-	created     int64         // Unix nanoseconds: its incarnation
-	first, last uint64        // sequences held; first is last+1 if the stream is empty
-	firstStored int64         // of the first message, Unix nanoseconds; seen if the stream is empty
-	lastStored  int64         // of the last message, held or not, Unix nanoseconds
-	at          int64         // Unix milliseconds: no message after last was stored before this moment
-	mirror      bool          // of another stream: its messages keep the times at which that one stored them
-	seen        int64         // Unix milliseconds: every message stored from this moment on is after last
+	created     int64  // Unix nanoseconds: its incarnation
+	first, last uint64 // sequences held; first is last+1 if the stream is empty
+	firstStored int64  // of the first message, Unix nanoseconds; seen if the stream is empty
+	lastStored  int64  // of the last message, held or not, Unix nanoseconds
+	at          int64  // Unix milliseconds: no message after last was stored before this moment
+	mirror      bool   // of another stream: its messages keep the times at which that one stored them
+	seen        int64  // Unix milliseconds: every message stored from this moment on is after last
+	clock       int64  // Unix milliseconds: by the clock that stores messages it was earlier than this; 0 if that is not known
+	retention   jetstream.RetentionPolicy
 	ahead       time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
 }
 

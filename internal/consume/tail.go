@@ -11,6 +11,7 @@ type tail struct {
 	last   uint64
 	stored int64         // of that message, Unix nanoseconds
 	at     int64         // Unix milliseconds: when it was the end
+	clock  int64         // see streamState
 	lag    time.Duration // of the reader, see observeLag
 }
 
@@ -36,7 +37,7 @@ const (
 
 func (t *tail) set(state streamState, lag time.Duration) {
 	t.mu.Lock()
-	t.last, t.stored, t.at, t.lag = state.last, state.endStored(), state.at, lag
+	t.last, t.stored, t.at, t.clock, t.lag = state.last, state.endStored(), state.at, state.clock, lag
 	t.mu.Unlock()
 }
 
@@ -57,14 +58,14 @@ func (t *tail) gather(place uint64) time.Duration {
 	return min(t.lag/gatherPart, maxGather)
 }
 
-// reached returns the moment at which a message was the stream's end, or 0 if it was not. If
-// the stream was rolled back, a later message can have a sequence that was read already, so
-// the sequence alone does not identify a message.
-func (t *tail) reached(seq uint64, stored int64) (at int64) {
+// reached returns the moment at which a message was the stream's end, and the clock of NATS then, both 0 if it is not
+// known to have been the end. If the stream was rolled back, another message can have a sequence that was
+// read already, so the sequence alone does not identify a message.
+func (t *tail) reached(seq uint64, stored int64) (at, clock int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if seq < t.last || stored < t.stored {
-		return 0
+	if seq != t.last || t.stored != 0 && stored != t.stored {
+		return 0, 0
 	}
-	return t.at
+	return t.at, t.clock
 }

@@ -12,6 +12,9 @@ import (
 // will be used.
 func (s *setup) name(ctx context.Context, begin *standing) error {
 	begin.rules = s.rules.current()
+	if !s.rules.reads(begin.rules, s.stream) {
+		return fmt.Errorf("stream %s: the rules in force no longer name it, and INGEST_STREAMS does not match it", s.stream)
+	}
 	now := naming{Subjects: begin.state.subjects, Rules: fingerprintOf(begin.rules)}
 	names, unused, err := namingsAfter(begin.positions(), now)
 	if err != nil {

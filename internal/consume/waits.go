@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"tallyroll/internal/human"
 )
 
 // patience is how long a commit may make no progress before the worker counts as not ready. It is
@@ -75,5 +77,5 @@ func (w *waits) lasting() string {
 	if at.why != nil {
 		why = at.why.Error()
 	}
-	return fmt.Sprintf("stream %s: a commit has waited for %s: %s", longest, took.Round(time.Second), why)
+	return fmt.Sprintf("stream %s: a commit has waited for %s: %s", longest, human.Duration(took), why)
 }

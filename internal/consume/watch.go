@@ -104,9 +104,11 @@ func (w *watcher) same(state streamState, place uint64, stored int64) error {
 		return errIncarnated
 	case !slices.Equal(state.subjects, w.judged.subjects):
 		return fmt.Errorf("%w: from %q to %q", errEdited, w.judged.subjects, state.subjects)
+	case state.retention != w.judged.retention:
+		return errRetention
 	case state.last < place:
 		return fmt.Errorf("%w: it ends at %d, and %d had been read", errRolledBack, state.last, place)
-	case state.last == place && state.endStored() > stored:
+	case state.last == place && state.endStored() != 0 && state.endStored() != stored:
 		return fmt.Errorf("%w: message %d is not the one that had been read", errRolledBack, place)
 	}
 	return nil
@@ -134,11 +136,9 @@ func (w *watcher) passDeletedTail(ctx context.Context, place uint64, stored int6
 	if state.created != w.judged.created || state.last <= place {
 		return nil // the stream has changed: the next look judges that
 	}
-	at, err := newHistory(w.source, state).checkAt(ctx, place, stored)
-	if err != nil {
+	if _, back, err := newHistory(w.source, state).find(ctx, mark{place, stored}, w.buffer.latest()); err != nil {
 		return err
-	}
-	if at.found {
+	} else if back {
 		return errRolledBack
 	}
 	// Nobody knows any more when they were stored, but it was before the state was seen.

@@ -43,6 +43,8 @@ type worker struct {
 	absent  map[string]bool  // streams that a session has found gone, until they are listed again
 	streams int              // in its share; also 0 before the share is known
 	settled bool             // its share is known
+	// idleRules says of each rule that counts nothing where it is and why.
+	idleRules []string
 
 	// Only run's goroutine uses these.
 	known   []string        // all streams that exist; nil before the first look
@@ -52,8 +54,10 @@ type worker struct {
 		at      time.Time
 		bad     atomic.Bool // any goroutine uses it
 	}
-	missing map[string]absence // streams that are no longer listed, with the first look that missed them
-	shareIs string             // what the log last said about the share
+	connects  uint64             // how often NATS had been reconnected when the own streams were last there
+	bareSince time.Time          // since when they have been missing after a reconnection
+	missing   map[string]absence // streams that are no longer listed, with the first look that missed them
+	shareIs   string             // what the log last said about the share
 }
 
 // held is a stream that this worker reads, or is about to let go.
@@ -156,7 +160,7 @@ func (w *worker) hold(working context.Context, name string) {
 	w.running.Go(func() {
 		defer stop()
 		gone, lost := w.keep(ctx, name, func(p phase) { h.phase.Store(int32(p)) }, func() source {
-			s := newJetStreamSource(w.js, name, w.pullBytes())
+			s := newJetStreamSource(w.js, w.settings.Redis.Namespace, name, w.pullBytes())
 			s.remake = w.ensureRejected
 			s.unsure = w.sayUnsure(name)
 			return s
@@ -185,6 +189,13 @@ func (w *worker) holding() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.open))
+}
+
+// idle says which rules count nothing.
+func (w *worker) idle() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.idleRules
 }
 
 // unready says why this worker does not do its share of the work. It is empty if the worker does, or

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/hit"
 )
 
 // kvTimeout bounds one request to the bucket. It is shorter than the silence after which a worker
@@ -28,7 +30,7 @@ const bucketPrefix = "tallyroll_"
 
 // bucketName gives different namespaces different buckets, although a bucket's name can have no dots.
 func bucketName(namespace string) string {
-	return bucketPrefix + strings.NewReplacer("_", "__", ".", "_-").Replace(namespace)
+	return bucketPrefix + hit.NamespaceToken(namespace)
 }
 
 func planKey(id string) string { return id + ".plan" }

@@ -85,6 +85,18 @@ func (f *Fleet) Share() Share {
 	return s
 }
 
+// Read tells the fleet which streams this worker may read from now on.
+func (f *Fleet) Read(streams Globs) {
+	f.mu.Lock()
+	same := slices.Equal(f.self.Streams, streams)
+	f.self.Streams = slices.Clone(streams)
+	f.mu.Unlock()
+	if !same {
+		f.kick.Give()
+		f.changed.Give()
+	}
+}
+
 // Exist tells the fleet which streams exist.
 func (f *Fleet) Exist(streams []string) {
 	f.mu.Lock()

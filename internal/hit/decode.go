@@ -3,6 +3,8 @@ package hit
 import (
 	"fmt"
 	"time"
+
+	"tallyroll/internal/human"
 )
 
 // Limits are the bounds that a worker sets for hits, in addition to the rules for each hit.
@@ -50,39 +52,51 @@ func newDecoder(limits Limits, o *object) *Decoder {
 // is the counter of hits that name none. The result is valid until the next call, as long
 // as nobody changes the body.
 func (d *Decoder) Decode(subject string, stored int64, body []byte) ([]Hit, []Reject) {
-	d.hits, d.rejects = d.hits[:0], d.rejects[:0]
-	d.object.forget()
-	d.subject, d.stored = subject, stored
+	d.Begin(subject, stored)
 	if Blank(body) {
 		d.object.begin(stored)
 		var h Hit
 		refused := d.object.hit(&h, subject)
-		d.judge(0, body, &h, refused)
+		if refused == nil && !d.producer {
+			refused = d.limits.Judge(&h, stored)
+		}
+		d.add(0, body, &h, refused)
 	} else {
 		d.splitter.Split(body)
 	}
 	return d.hits, d.rejects
 }
 
-// item reads one object.
-func (d *Decoder) item(item int, raw []byte) (more bool) {
-	var h Hit
-	var refused *Refusal
+// Begin begins a message whose objects Object reads.
+func (d *Decoder) Begin(subject string, stored int64) {
+	d.hits, d.rejects = d.hits[:0], d.rejects[:0]
+	d.object.forget()
+	d.subject, d.stored = subject, stored
+}
+
+// Object reads an object of the message. The hit is valid until the next message begins.
+func (d *Decoder) Object(raw []byte) (h Hit, refused *Refusal) {
 	if d.limits.Veto != nil {
 		refused = d.limits.Veto(raw)
 	}
 	if refused == nil {
 		refused = d.object.read(&h, raw, d.subject, d.stored)
 	}
-	d.judge(item, raw, &h, refused)
+	if refused == nil && !d.producer {
+		refused = d.limits.Judge(&h, d.stored)
+	}
+	return h, refused
+}
+
+// item reads one object.
+func (d *Decoder) item(item int, raw []byte) (more bool) {
+	h, refused := d.Object(raw)
+	d.add(item, raw, &h, refused)
 	return true
 }
 
-// judge adds a hit, or a reject with the reason why it cannot be counted.
-func (d *Decoder) judge(item int, raw []byte, h *Hit, refused *Refusal) {
-	if refused == nil && !d.producer {
-		refused = d.limits.Judge(h, d.stored)
-	}
+// add adds a hit, or a reject with the reason why it cannot be counted.
+func (d *Decoder) add(item int, raw []byte, h *Hit, refused *Refusal) {
 	if refused != nil {
 		d.reject(item, raw, refused.Reason, refused.Detail)
 		return
@@ -93,7 +107,8 @@ func (d *Decoder) judge(item int, raw []byte, h *Hit, refused *Refusal) {
 // Judge completes a hit of a message that was stored at that Unix millisecond, or refuses it because of its time.
 func (l *Limits) Judge(h *Hit, stored int64) *Refusal {
 	if ahead := h.At - stored; ahead > l.MaxAhead.Milliseconds() {
-		return &Refusal{Future, fmt.Sprintf("ts %d is %d ms later than the time at which the hit was stored, %d; at most %s are allowed (INGEST_MAX_AHEAD)", h.At, ahead, stored, l.MaxAhead)}
+		return &Refusal{Future, fmt.Sprintf("ts %d (%s) is %s later than the hit was stored (%s); at most %s are allowed (INGEST_MAX_AHEAD)",
+			h.At, Moment(h.At), human.Millis(ahead), Moment(stored), human.Duration(l.MaxAhead))}
 	}
 	// A hit counts no later than it was stored. Otherwise a cell would hold hits that have
 	// not happened yet, and lower would be more than the truth.

@@ -379,3 +379,16 @@ func TestDecodeAsEncodingJSON(t *testing.T) {
 		}
 	})
 }
+
+// Details are for people: they say times and durations as people do.
+func TestFutureDetail(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"ts":1763942370837}`:          "ts 1763942370837 (2025-11-23T23:59:30.837Z) is 3 days later than the hit was stored (2025-11-21T00:00:00Z); at most 10 seconds are allowed (INGEST_MAX_AHEAD)",
+		`{"ts":"9999-12-31T23:59:59Z"}`: "ts 253402300799000 (9999-12-31T23:59:59Z) is 7974 years later than ",
+	} {
+		_, rejects := testDecoder().Decode("subject", testStored, []byte(body))
+		if len(rejects) != 1 || !strings.HasPrefix(rejects[0].Detail, want) {
+			t.Errorf("%+v, want %q", rejects, want)
+		}
+	}
+}

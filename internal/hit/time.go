@@ -31,3 +31,6 @@ func ParseTime(text string) (at int64, err error) {
 	}
 	return t.UnixMilli(), nil
 }
+
+// Moment writes Unix milliseconds as an RFC 3339 time, for people.
+func Moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-02T15:04:05.999Z07:00") }

@@ -1,16 +1,58 @@
 package hit
 
-// The names by which workers and producers find each other in NATS.
+import "strings"
+
 const (
-	// RejectedStream holds the hits that could not be counted.
+	// RejectedStream holds the hits that could not be counted, those of all namespaces.
 	RejectedStream = "HITS_REJECTED"
-	// RejectedSubject is followed by the name of the stream that a reject comes from.
-	RejectedSubject = "hits_rejected."
-	// WorkerDescription is the description of the consumers with which workers read.
-	WorkerDescription = "tallyroll ingest"
+	// RejectedSubjects are the subjects of that stream.
+	RejectedSubjects = rejectedPrefix + ">"
+	rejectedPrefix   = "hits_rejected."
+	// DefaultNamespace is the namespace of a fleet that has been given none. Names in NATS leave it out.
+	DefaultNamespace = "tallyroll"
 )
 
-// The headers of a reject.
+// NamespaceToken makes a namespace a part of a name in NATS, which has no dots. Different namespaces have different ones.
+func NamespaceToken(namespace string) string {
+	return strings.NewReplacer("_", "__", ".", "_-").Replace(namespace)
+}
+
+// RejectedSubject is the subject of the rejects of a namespace that come from a stream; * stands for all streams.
+func RejectedSubject(namespace, stream string) string {
+	if namespace == DefaultNamespace {
+		return rejectedPrefix + stream
+	}
+	return rejectedPrefix + stream + "." + NamespaceToken(namespace)
+}
+
+// RejectedFrom is the stream that a reject with this subject comes from.
+func RejectedFrom(subject string) string {
+	stream, _, _ := strings.Cut(strings.TrimPrefix(subject, rejectedPrefix), ".")
+	return stream
+}
+
+// ViewOf names a stream as one namespace counts it, for names of what that namespace has refused. The name of a
+// stream has no slash.
+func ViewOf(namespace, stream string) string {
+	if namespace == DefaultNamespace {
+		return stream
+	}
+	return NamespaceToken(namespace) + "/" + stream
+}
+
+// WorkerDescription is the description of the consumers with which workers of a namespace read.
+func WorkerDescription(namespace string) string {
+	if namespace == DefaultNamespace {
+		return "tallyroll ingest"
+	}
+	return "tallyroll ingest of " + namespace
+}
+
+// HeaderNamespace names the one namespace that a message is for. On a reject, that is the namespace whose worker has
+// refused the hit. Workers of others count nothing of a message that has it.
+const HeaderNamespace = "Tallyroll-Namespace"
+
+// The other headers of a reject.
 const (
 	HeaderReason   = "Tallyroll-Reason"
 	HeaderDetail   = "Tallyroll-Detail"

@@ -30,7 +30,8 @@ function redis.call(name, key, ...)
 end
 `
 
-var heldScripts = newScripts(heldClock)
+// The scripts of most tests give back and remove in steps of a few hits.
+var heldScripts, heldWhole = newScripts(heldClock, 3), newScripts(heldClock, 1_000_000)
 
 // setClock sets the clock of the keys with a tag; pipe may be a client or a pipeline.
 func setClock(ctx context.Context, pipe redis.Cmdable, tag uint64, unixMilli int64) *redis.StatusCmd {

@@ -1,6 +1,8 @@
 package limit
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -55,5 +57,71 @@ func TestFiftyClientsAtOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Redis stands still again and again while two processes take. Each of them allows max at most, with and without
+// Redis, and both together do if the limit is closed without it.
+func TestTwoProcessesWithASlowRedis(t *testing.T) {
+	t.Parallel()
+	const most, clients, takes = 200, 16, 200
+	server := stack.Redis(t)
+	for _, policy := range Policies {
+		for fail, bound := range map[Fail]int64{FailLocal: 2 * most, FailClosed: most} {
+			t.Run(fmt.Sprint(policy, " ", fail), func(t *testing.T) {
+				l := &Limit{Name: string(fail), Window: time.Hour, Max: most, Policy: policy, Fail: fail}
+				var allowed, late [2]atomic.Int64
+				var crowd sync.WaitGroup
+				for i := range allowed {
+					limiter := New(stack.ProgramClient(t, server.URL()), "slow", time.Minute)
+					mustTake(t, limiter, takeOf(l, "another", 1)) // connects, and loads the script
+					limiter.timeout = 10 * time.Millisecond
+					for range clients {
+						crowd.Go(func() {
+							for range takes {
+								a, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
+								var unavailable *UnavailableError
+								switch {
+								case errors.As(err, &unavailable):
+									late[i].Add(1)
+								case err != nil:
+									t.Error(err)
+								case a.Allowed:
+									allowed[i].Add(1)
+								}
+								if err == nil && a.Decisions[0].Source == FromLocal {
+									late[i].Add(1)
+								}
+								time.Sleep(4 * time.Millisecond) // a client has other work, too
+							}
+						})
+					}
+					t.Cleanup(limiter.Wait)
+				}
+				over := make(chan struct{})
+				go func() {
+					crowd.Wait()
+					close(over)
+				}()
+				for going := true; going; {
+					if err := server.Client().Do(t.Context(), "client", "pause", 20, "all").Err(); err != nil {
+						t.Error(err)
+					}
+					select {
+					case <-over:
+						going = false
+					case <-time.After(300 * time.Millisecond):
+					}
+				}
+				sum := allowed[0].Load() + allowed[1].Load()
+				t.Logf("%d and %d were allowed; Redis had not decided about %d and %d", allowed[0].Load(), allowed[1].Load(), late[0].Load(), late[1].Load())
+				if sum > bound || allowed[0].Load() > most || allowed[1].Load() > most {
+					t.Errorf("%d were allowed, want up to %d", sum, bound)
+				}
+				if late[0].Load()+late[1].Load() == 0 {
+					t.Error("Redis was always in time: the test shows nothing")
+				}
+			})
+		}
 	}
 }

@@ -130,16 +130,52 @@ func TestDenialsAreBounded(t *testing.T) {
 	}
 }
 
-func TestRingsAreBounded(t *testing.T) {
+func TestAccountsAreBounded(t *testing.T) {
 	t.Parallel()
 	var l local
 	now := time.UnixMilli(worldStart)
 	limit := adhoc(t, time.Hour, 1, Cells)
-	takes := []Take{takeOf(limit, "", 1)}
-	for i := range LocalKeys + 1000 {
-		l.decide(takes, []string{fmt.Sprint(i)}, now.Add(time.Duration(i)*time.Millisecond), true)
+	takes, most := []Take{takeOf(limit, "", 1)}, 0
+	for i := range 3 * LocalKeys {
+		l.decide(takes, []string{fmt.Sprint(i)}, nil, now, true, false)
+		most = max(most, len(l.accounts)+len(l.older))
 	}
-	if len(l.rings) != LocalKeys {
-		t.Errorf("there are %d rings, want %d", len(l.rings), LocalKeys)
+	if most > LocalKeys || most < LocalKeys/2 {
+		t.Errorf("there were %d accounts, want up to %d", most, LocalKeys)
+	}
+}
+
+// Accounts that owe outlive those that do not, and those that are used outlive those that are not.
+func TestAccountsThatStay(t *testing.T) {
+	t.Parallel()
+	var l local
+	now := time.UnixMilli(worldStart)
+	takes := []Take{takeOf(adhoc(t, time.Hour, 100, Cells), "", 1)}
+	granted := func(key string) {
+		keys := []string{key}
+		l.end(takes, keys, l.begin(takes, keys, now, true), []state{{counted: 1}}, now)
+	}
+	l.decide(takes, []string{"owes"}, nil, now, true, false)
+	flies := l.begin(takes, []string{"flies"}, now, true)
+	granted("unused")
+	for i := range 3 * LocalKeys {
+		granted(fmt.Sprint(i))
+		if i%1000 == 0 {
+			granted("used")
+		}
+	}
+	for key, want := range map[string]int64{"owes": 1, "used": 3 * LocalKeys / 1000, "unused": 0, "flies": 0} {
+		a, sum := l.find(key), int64(0)
+		if a != nil {
+			v := a.at(now, time.Hour)
+			sum = v.sum
+		}
+		if sum != want || (a == nil) != (key == "unused") {
+			t.Errorf("the account %s has %d hits, want %d", key, sum, want)
+		}
+	}
+	l.end(takes, []string{"flies"}, flies, nil, now)
+	if l.find("flies") != nil {
+		t.Error("an account without hits is kept")
 	}
 }

@@ -4,17 +4,26 @@
 //
 //   - A decision and the counting of it are one: a script in Redis, by Redis's own clock. However many
 //     processes decide about a key, together they allow no more than its limit.
+//   - Redis or not, a process never allows more than max in any window of a limit that is local without Redis: N
+//     processes no more than N times max. Without Redis it counts as Cells do.
 //   - A refused take counts nothing. Takes that are asked for together are counted all or not at all.
 //   - Nothing grows without end. A key of the policy Cells has at most 64 cells, whatever the traffic. Keys of Log
-//     and Stream hold at most max hits. Every key expires when its last hit has left the window.
+//     and Stream hold at most max hits. Every key expires when its last hit has left the window. Redis keeps to its
+//     maxmemory.
+//   - No script holds Redis up. What is much is done in steps.
 //   - Log and Stream are exact to the millisecond. Cells says how far its answer can be off: the hits of the
 //     oldest cell, between Lower and Upper.
 //
 // # What can go wrong
 //
-// If Redis does not answer in time, the limit's fail mode decides. A reply that was lost may have been
-// counted, so a limit can refuse too much then, never allow too much. A fail-over of Redis loses what
-// the new master had not received yet: as many hits can then be allowed again.
+// If Redis does not answer in time, or is full, the limit's fail mode decides. An answer that is late is heard all the
+// same, for lateFor: what was counted although the caller was refused is undone, by its time. A reply that was lost may
+// have been counted, so a limit can refuse too much then, never allow too much. A give-back whose reply was lost may
+// have been made. A fail-over of Redis loses what the new master had not received yet: as many hits can then be
+// allowed again.
+//
+// A process that has more than LocalKeys keys forgets those that were used longest ago. What it has allowed of them can
+// be allowed once more if Redis is away.
 //
 // A key's time never goes back: if the clock of Redis does, the key waits for it. If the clock
 // goes back by more than a window, the key begins anew.
@@ -25,11 +34,16 @@
 //	file.go      named limits from a file
 //	template.go  the key of a limit
 //	limiter.go   the order of things: memory, Redis, fail mode
+//	ask.go       a question to Redis, and what is made of its answer
+//	late.go      answers that are late: connections that are read after the client has closed them
+//	breaker.go   when Redis is left alone
 //	store.go     keys and scripts in Redis (lua/: decide.lua, a file for each policy, and hot.lua for the common case)
 //	denials.go   refusals that are remembered
-//	local.go     rings in this process, if Redis is away (ring.go: one of them)
+//	local.go     what this process has allowed, and decides if Redis is away (ring.go: the hits of a key)
 //
 // A further policy is a file in lua/ with look, add, give and wait, and its name in Policies.
 //
-// No goroutine is started.
+// # Goroutines
+//
+// A decision starts none. Each answer that is late has one, which hears and undoes it. Limiter.Wait waits for them.
 package limit

@@ -5,38 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// DefaultTimeout is how long a decision waits for Redis.
-	DefaultTimeout = 50 * time.Millisecond
-	// failuresInARow is how many decisions have to fail before Redis is left alone.
-	failuresInARow = 3
-	// downFor is how long Redis is then left alone. After that, one decision tries it again.
-	downFor = 250 * time.Millisecond
-)
+// DefaultTimeout is how long a decision waits for Redis.
+const DefaultTimeout = 500 * time.Millisecond
 
 // Limiter decides about takes. Its methods may be called concurrently.
 type Limiter struct {
 	store   store
 	local   local
 	denials denials
+	breaker breaker
 	timeout time.Duration
 	now     func() time.Time
-
-	failures  atomic.Int64 // in a row
-	downUntil atomic.Int64 // Unix nanoseconds; Redis is not asked before
+	asking  sync.WaitGroup // questions to Redis, and what is done about late answers
 }
 
 // New returns a limiter that keeps hits in Redis, under the namespace. The client must not repeat commands by itself
-// (boot.Redis.Client makes such clients). A decision waits for Redis for at most timeout.
+// (boot.Redis.Client makes such clients), and have no connections yet. A decision waits for Redis for at most timeout.
 func New(client redis.UniversalClient, namespace string, timeout time.Duration) *Limiter {
+	keepLate(client)
 	return &Limiter{store: store{client, namespace, scripts}, timeout: timeout, now: time.Now}
 }
+
+// Wait waits until nothing is under way any more. Call it after the last take, and before the client is closed.
+func (l *Limiter) Wait() { l.asking.Wait() }
 
 // Take decides about takes and counts them, all of them or none. A take is refused if its hits and those in
 // the window are more than the limit's max together.
@@ -46,8 +43,8 @@ func New(client redis.UniversalClient, namespace string, timeout time.Duration) 
 // back what it had counted if one is refused: others may be refused meanwhile, but none is
 // allowed too much.
 //
-// The error is a *TooManyError or a *TwiceError for bad takes, an *UnavailableError if Redis
-// could not be asked and one of the limits is closed then, a *ForbiddenError or a *ForeignError. If the error is
+// The error is a *TooManyError, *TooLargeError or *TwiceError for bad takes, an *UnavailableError if Redis
+// does not decide and one of the limits is closed then, a *ForbiddenError or a *ForeignError. If the error is
 // that of ctx, the takes may have been counted.
 func (l *Limiter) Take(ctx context.Context, takes []Take) (Answer, error) {
 	return l.decide(ctx, takes, true)
@@ -64,7 +61,16 @@ func (l *Limiter) Reset(ctx context.Context, take Take) error {
 	key := l.store.key(&take)
 	l.denials.forget(key)
 	l.local.forget(key)
-	err := l.ask(ctx, func(ctx context.Context) error { return l.store.forget(ctx, key) })
+	if !l.breaker.mayAsk(key, l.now()) {
+		return &UnavailableError{take.Limit, &downError{errDown}}
+	}
+	bounded, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	err := l.store.forget(bounded, key)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err() // the caller is gone: it says nothing about Redis
+	}
+	err = l.heard(key, err)
 	var down *downError
 	if errors.As(err, &down) {
 		return &UnavailableError{take.Limit, down}
@@ -77,24 +83,26 @@ func (l *Limiter) decide(ctx context.Context, takes []Take, count bool) (Answer,
 	if err != nil {
 		return Answer{}, err
 	}
+	asked := l.now()
 	if count {
-		if answer, ok := l.denied(takes, keys); ok {
+		if answer, ok := l.denied(takes, keys, asked); ok {
 			return answer, nil
 		}
 	}
-	asked := l.now()
-	var states []state
-	err = l.ask(ctx, func(ctx context.Context) (err error) {
-		states, err = l.askStore(ctx, takes, keys, count)
-		return err
-	})
-	var down *downError
-	if errors.As(err, &down) {
-		return l.withoutRedis(takes, keys, count, down)
+	if ctx.Err() != nil {
+		return Answer{}, ctx.Err() // the caller is gone: it says nothing about Redis
 	}
+	q := question{takes: takes, keys: keys, count: count}
+	if !l.breaker.mayAsk(keys[0], asked) {
+		return l.withoutRedis(&q, nil, nil, errDown)
+	}
+	q.stakes = l.local.begin(takes, keys, asked, count)
+	states, err := l.ask(ctx, &q)
 	if err != nil {
-		return Answer{}, err
+		return l.notDecided(ctx, &q, states, err)
 	}
+	l.breaker.answered()
+	l.local.end(takes, keys, q.stakes, states, l.now())
 	for i := range states {
 		if !states[i].fits {
 			l.denials.remember(&takes[i], keys[i], states[i], asked)
@@ -105,24 +113,47 @@ func (l *Limiter) decide(ctx context.Context, takes []Take, count bool) (Answer,
 	return answerOf(takes, states, FromRedis, count), nil
 }
 
+// notDecided answers if Redis has not. states are what is known to be counted all the same.
+func (l *Limiter) notDecided(ctx context.Context, q *question, states []state, err error) (Answer, error) {
+	var late *lateError
+	errors.As(err, &late)
+	if ctx.Err() != nil { // the caller is gone: it says nothing about Redis
+		l.learn(q, states, late, toldNothing)
+		return Answer{}, ctx.Err()
+	}
+	err = l.heard(q.keys[0], err)
+	var down *downError
+	if !errors.As(err, &down) {
+		l.local.end(q.takes, q.keys, q.stakes, states, l.now())
+		return Answer{}, err
+	}
+	return l.withoutRedis(q, states, late, down.err)
+}
+
 // keys checks takes and returns their keys in Redis.
 func (l *Limiter) keys(takes []Take) ([]string, error) {
 	out := make([]string, len(takes))
+	members := int64(0)
 	for i := range takes {
-		if takes[i].N > takes[i].Limit.Max {
-			return nil, &TooManyError{takes[i]}
+		take := &takes[i]
+		if take.N > take.Limit.Max {
+			return nil, &TooManyError{*take}
 		}
-		out[i] = l.store.key(&takes[i])
+		if take.Limit.Policy == Log && take.N > 0 {
+			if members += take.N; members > MaxLogTake {
+				return nil, &TooLargeError{*take, members}
+			}
+		}
+		out[i] = l.store.key(take)
 		if slices.Contains(out[:i], out[i]) {
-			return nil, &TwiceError{takes[i]}
+			return nil, &TwiceError{*take}
 		}
 	}
 	return out, nil
 }
 
 // denied returns the refusals that memory knows of.
-func (l *Limiter) denied(takes []Take, keys []string) (Answer, bool) {
-	now := l.now()
+func (l *Limiter) denied(takes []Take, keys []string, now time.Time) (Answer, bool) {
 	var known []Take
 	var states []state
 	for i := range takes {
@@ -133,124 +164,48 @@ func (l *Limiter) denied(takes []Take, keys []string) (Answer, bool) {
 	return answerOf(known, states, FromMemory, false), len(known) > 0
 }
 
-// askStore asks with one script, or take by take if the keys are on several nodes.
-func (l *Limiter) askStore(ctx context.Context, takes []Take, keys []string, count bool) ([]state, error) {
-	if l.store.together(takes) {
-		return l.store.decide(ctx, takes, keys, count)
-	}
-	states := make([]state, len(takes))
-	all := true
-	order := giversLast(takes)
-	for done, i := range order {
-		s, err := l.store.decide(ctx, takes[i:i+1], keys[i:i+1], count && all)
-		if err != nil {
-			l.giveBack(ctx, takes, keys, order[:done], count && all)
-			return nil, err
-		}
-		if all && !s[0].fits {
-			all = false
-			l.giveBack(ctx, takes, keys, order[:done], count)
-		}
-		states[i] = s[0]
-	}
-	return states, nil
-}
-
-// giversLast orders takes so that those which give back come last. They always fit, and what they have given
-// back could not be taken again for certain.
-func giversLast(takes []Take) []int {
-	var first, last []int
-	for i := range takes {
-		if takes[i].N < 0 {
-			last = append(last, i)
-		} else {
-			first = append(first, i)
-		}
-	}
-	return append(first, last...)
-}
-
-// giveBack gives back the takes, by their places, that were counted before another one was refused. If it fails,
-// they stay counted: the limit then refuses too much, never allows too much.
-func (l *Limiter) giveBack(ctx context.Context, takes []Take, keys []string, places []int, counted bool) {
-	if !counted {
-		return
-	}
-	for _, i := range places {
-		take := takes[i]
-		if take.N > 0 {
-			take.N = -take.N
-			_, _ = l.store.decide(ctx, []Take{take}, keys[i:i+1], true)
-		}
-	}
-}
-
-// downError means that Redis could not be asked, or did not answer.
+// downError means that Redis could not be asked, or did not answer, or has no room.
 type downError struct{ err error }
 
 func (e *downError) Error() string { return fmt.Sprintf("Redis does not decide: %v", e.err) }
 func (e *downError) Unwrap() error { return e.err }
 
-// ask asks Redis, if it is not to be left alone. The error is a *downError if it does not answer.
-func (l *Limiter) ask(ctx context.Context, question func(context.Context) error) error {
-	if !l.mayAsk() {
-		return &downError{errDown}
-	}
-	bounded, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	err := question(bounded)
+// heard notes what an answer says about Redis. Its error is a *downError if Redis has not decided, and nothing forbids it
+// to.
+func (l *Limiter) heard(key string, err error) error {
 	refused := refusedByRedis(err)
 	switch {
 	case err == nil, refused != nil:
-		l.answered()
+		l.breaker.answered()
 		return refused
-	case ctx.Err() != nil:
-		return ctx.Err() // the caller is gone: it says nothing about Redis
+	case isFull(err):
+		l.breaker.answered()
+		return &downError{ErrFull}
 	}
-	if l.failures.Add(1) >= failuresInARow {
-		l.downUntil.Store(l.now().Add(downFor).UnixNano())
-	}
+	l.breaker.failed(key, isLate(err), l.now())
 	return &downError{err}
 }
 
-// mayAsk reports whether Redis may be asked. After downFor, one caller may ask, and the others when it has
-// succeeded.
-func (l *Limiter) mayAsk() bool {
-	until := l.downUntil.Load()
-	if until == 0 {
-		return true
+// withoutRedis decides by the fail modes: one that is closed refuses, one that is open allows. What Redis has counted or
+// may count yet then stays or is undone.
+func (l *Limiter) withoutRedis(q *question, states []state, late *lateError, why error) (Answer, error) {
+	answer, err := l.decideLocally(q, late != nil, why)
+	if err == nil && answer.Allowed {
+		l.learn(q, states, late, toldAllowed)
+	} else {
+		l.learn(q, states, late, toldRefused)
 	}
-	now := l.now()
-	return now.UnixNano() >= until && l.downUntil.CompareAndSwap(until, now.Add(downFor).UnixNano())
+	return answer, err
 }
 
-func (l *Limiter) answered() {
-	if l.failures.Swap(0) > 0 {
-		l.downUntil.Store(0)
-	}
-}
-
-// withoutRedis decides by the fail modes: one that is closed refuses, one that is open allows.
-func (l *Limiter) withoutRedis(takes []Take, keys []string, count bool, why error) (Answer, error) {
-	var ringTakes []Take
-	var ringKeys []string
-	for i := range takes {
-		switch takes[i].Limit.Fail {
-		case FailClosed:
-			return Answer{}, &UnavailableError{takes[i].Limit, why}
-		case FailLocal:
-			ringTakes, ringKeys = append(ringTakes, takes[i]), append(ringKeys, keys[i])
+func (l *Limiter) decideLocally(q *question, late bool, why error) (Answer, error) {
+	for i := range q.takes {
+		if limit := q.takes[i].Limit; limit.Fail == FailClosed {
+			return Answer{}, &UnavailableError{limit, &downError{why}}
 		}
 	}
-	states := l.local.decide(ringTakes, ringKeys, l.now(), count)
-	all := make([]state, len(takes))
-	for i := range takes {
-		all[i] = state{fits: true}
-		if takes[i].Limit.Fail == FailLocal {
-			all[i], states = states[0], states[1:]
-		}
-	}
-	out := answerOf(takes, all, FromLocal, count)
+	states := l.local.decide(q.takes, q.keys, q.stakes, l.now(), q.count, late)
+	out := answerOf(q.takes, states, FromLocal, q.count)
 	for i := range out.Decisions {
 		out.Decisions[i].Certain = false
 	}

@@ -6,82 +6,257 @@ import (
 	"time"
 )
 
-// LocalKeys is how many keys are counted in memory while Redis cannot be asked. If there are more, the
-// one that was used longest ago among a few is forgotten, and begins anew.
+// LocalKeys is how many keys this process keeps an account of, which takes some 20 to 50 MB. If there are more, those
+// that were used longest ago are forgotten: without Redis, they begin anew.
 const LocalKeys = 100_000
 
-// local decides with rings in this process. It knows nothing of what Redis and other processes have counted.
-// The rings stay when Redis decides again: if Redis comes and goes, a key must not begin anew each time.
+// local knows what this process has allowed under limits that are local without Redis: what Redis has granted it, and
+// what it has granted itself. So, whether Redis answers or not, the process allows up to max, and no more.
+//
+// What it granted itself is told to Redis when Redis is next asked about the key. Until then it counts beside what
+// Redis knows.
 type local struct {
-	mu    sync.Mutex
-	rings map[string]*ring // by key in Redis
+	mu sync.Mutex
+	// accounts are by key in Redis. If there are half as many as there may be, they become the older ones, which are
+	// forgotten when that happens again. An account that is used meanwhile is put back among the others.
+	accounts, older map[string]*account
 }
 
-// decide is like store.decide.
-func (l *local) decide(takes []Take, keys []string, now time.Time, count bool) []state {
+// account is what this process has allowed of one key.
+type account struct {
+	ring         // all hits that were allowed
+	owed   int64 // of them: those that Redis does not know of
+	busy   int64 // of them: those that Redis is being told of, or of which it is not known yet whether it has counted them
+	flying int64 // hits that Redis is being asked about
+}
+
+// beside is how many hits count beside those that Redis knows. If there are any, hits on their way can reach
+// Redis after the question that is about to be asked, and do not know of them.
+func (a *account) beside(now time.Time, window time.Duration) int64 {
+	if a.owed+a.busy == 0 {
+		return 0
+	}
+	v := a.at(now, window)
+	a.owed = min(a.owed, v.sum) // the others have left the window
+	n := min(a.owed+a.busy, v.sum)
+	if n == 0 {
+		return 0
+	}
+	return n + a.flying
+}
+
+// stake is what a question has to do with an account.
+type stake struct {
+	*account          // nil if there is none
+	flying   int64    // the question's own hits
+	beside   int64    // hits that count, though Redis does not know of them
+	claimed  int64    // of those: hits that the question is to tell Redis
+	allowed  *account // that has allowed the hits after all, while the question was under way
+}
+
+// begin notes that Redis is going to be asked about takes. It returns nil if the accounts have nothing to do with it.
+func (l *local) begin(takes []Take, keys []string, now time.Time, count bool) []stake {
+	var out []stake
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out, rings, views := make([]state, len(takes)), make([]*ring, len(takes)), make([]view, len(takes))
+	for i := range takes {
+		take := &takes[i]
+		if take.Limit.Fail != FailLocal {
+			continue
+		}
+		flies := count && take.N > 0
+		a := l.find(keys[i])
+		if a == nil && !flies {
+			continue
+		}
+		if out == nil {
+			out = make([]stake, len(takes))
+		}
+		if a == nil {
+			a = l.open(keys[i])
+		}
+		s := stake{account: a, beside: a.beside(now, take.Limit.Window)}
+		if flies {
+			s.flying = take.N
+			a.flying += take.N
+		}
+		if count && s.beside > 0 {
+			s.claimed = a.owed
+			a.owed, a.busy = 0, a.busy+a.owed
+		}
+		out[i] = s
+	}
+	return out
+}
+
+// told notes that Redis has counted hits that it did not know of.
+func (l *local) told(s *stake, n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.busy -= n
+	s.claimed -= n
+	s.beside = 0
+	if unknown := s.owed + s.busy; unknown > 0 {
+		s.beside = unknown + s.account.flying - s.flying
+	}
+}
+
+// release gives up what was claimed and has not been told.
+func (l *local) release(s *stake) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.busy, s.owed = s.busy-s.claimed, s.owed+s.claimed
+	s.claimed = 0
+}
+
+// end notes what Redis has counted; states is nil if that is not known, or nothing.
+func (l *local) end(takes []Take, keys []string, stakes []stake, states []state, now time.Time) {
+	if stakes == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range stakes {
+		s := &stakes[i]
+		if s.account == nil {
+			continue
+		}
+		s.land()
+		if states != nil {
+			s.count(now, takes[i].Limit.Window, states[i].counted)
+		}
+		if a := s.account; a.last == 0 && a.flying == 0 && l.accounts[keys[i]] == a {
+			delete(l.accounts, keys[i]) // of a first take that was refused
+		}
+	}
+}
+
+// land ends the flight of a question's own hits.
+func (s *stake) land() {
+	if s.account != nil {
+		s.account.flying -= s.flying
+		s.flying = 0
+	}
+}
+
+// count adds hits that were allowed, or takes back such that were given back.
+func (a *account) count(now time.Time, window time.Duration, n int64) {
+	switch v := a.at(now, window); {
+	case n > 0:
+		a.add(&v, n)
+	case n < 0:
+		a.give(&v, -n)
+	}
+}
+
+// decide is like store.decide, from the accounts alone. If late is true, Redis may still count the takes: learn has to be
+// called then.
+func (l *local) decide(takes []Take, keys []string, stakes []stake, now time.Time, count, late bool) []state {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range stakes {
+		stakes[i].land()
+	}
+	out, accounts, views := make([]state, len(takes)), make([]*account, len(takes)), make([]view, len(takes))
 	all := true
 	for i := range takes {
-		limit := takes[i].Limit
-		rings[i] = l.ring(keys[i])
-		views[i] = rings[i].at(now, limit.Window)
-		excess := views[i].estimate() + takes[i].N - limit.Max
+		if takes[i].Limit.Fail != FailLocal {
+			out[i].fits = true
+			continue
+		}
+		limit, a := takes[i].Limit, l.find(keys[i])
+		if a == nil {
+			a = l.open(keys[i])
+		}
+		accounts[i], views[i] = a, a.at(now, limit.Window)
+		excess := views[i].estimate() + a.flying + takes[i].N - limit.Max
 		out[i].fits = takes[i].N <= 0 || excess <= 0
 		if !out[i].fits {
-			out[i].wait = rings[i].wait(&views[i], excess)
+			out[i].wait = a.wait(&views[i], excess)
 		}
 		all = all && out[i].fits
 	}
 	for i, take := range takes {
-		v := &views[i]
+		a, v := accounts[i], &views[i]
+		if a == nil {
+			continue
+		}
 		if all && count && take.N < 0 {
-			rings[i].give(v, -max(take.N, -math.MaxInt64))
+			n := -max(take.N, -math.MaxInt64)
+			a.give(v, n)
+			a.owed -= min(n, a.owed)
 		}
 		out[i].lower, out[i].estimate, out[i].upper = v.lower(), v.estimate(), v.sum
 		if all && count && take.N > 0 {
-			rings[i].add(v, take.N)
+			a.add(v, take.N)
+			if late {
+				a.busy += take.N
+				stakes[i].allowed = a
+			} else {
+				a.owed += take.N
+			}
 		}
 	}
 	return out
 }
 
-// ring returns the ring of a key, and makes one if there is none.
-func (l *local) ring(key string) *ring {
-	r := l.rings[key]
-	if r != nil {
-		return r
+// learn notes what Redis has counted of hits that the accounts have allowed since; states is nil if that is not known, or
+// nothing.
+func (l *local) learn(takes []Take, stakes []stake, states []state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range stakes {
+		if a := stakes[i].allowed; a != nil {
+			a.busy -= takes[i].N
+			if states == nil || states[i].counted == 0 {
+				a.owed += takes[i].N
+			}
+		}
 	}
-	if l.rings == nil {
-		l.rings = make(map[string]*ring)
-	}
-	if len(l.rings) >= LocalKeys {
-		l.evict()
-	}
-	r = &ring{}
-	l.rings[key] = r
-	return r
 }
 
-// evict removes the key that was used longest ago among a few; a map yields them in no order.
-func (l *local) evict() {
-	const few = 8
-	oldest, seen := "", 0
-	for key, r := range l.rings {
-		if seen == 0 || r.last < l.rings[oldest].last {
-			oldest = key
-		}
-		seen++
-		if seen == few {
-			break
+// find returns the account of a key, or nil.
+func (l *local) find(key string) *account {
+	a := l.accounts[key]
+	if a == nil && l.older != nil {
+		if a = l.older[key]; a != nil {
+			l.put(key, a)
 		}
 	}
-	delete(l.rings, oldest)
+	return a
+}
+
+// open makes the account of a key that has none.
+func (l *local) open(key string) *account {
+	a := &account{}
+	l.put(key, a)
+	return a
+}
+
+func (l *local) put(key string, a *account) {
+	if len(l.accounts) >= LocalKeys/2 {
+		l.turn()
+	}
+	if l.accounts == nil {
+		l.accounts = make(map[string]*account)
+	}
+	l.accounts[key] = a
+}
+
+// turn forgets the older accounts but those that owe or that questions are about, unless they are very many.
+func (l *local) turn() {
+	kept := make(map[string]*account, LocalKeys/2)
+	for key, a := range l.older {
+		if a.owed+a.busy+a.flying > 0 && len(kept) < LocalKeys/4 {
+			kept[key] = a
+		}
+	}
+	l.older, l.accounts = l.accounts, kept
 }
 
 func (l *local) forget(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.rings, key)
+	delete(l.accounts, key)
+	delete(l.older, key)
 }

@@ -10,11 +10,12 @@ import (
 // through from the beginning.
 type model struct {
 	cells       bool // as the policy Cells counts; otherwise exactly
+	keeps       bool // the time of the last hit, also if it is given back
 	local       bool // as a ring counts: nothing expires, and a look is enough to begin anew
 	window, max int64
 	size        int64 // of a cell
 	hits        []hits
-	last        int64 // the last hit that cells have counted; it stays if it is given back
+	last        int64 // the last hit that was counted
 	expires     int64 // 0 before the first hit
 }
 
@@ -23,7 +24,7 @@ type hits struct{ at, n int64 }
 
 func newModel(l *Limit, local bool) *model {
 	w := l.Window.Milliseconds()
-	return &model{cells: local || l.Policy == Cells, local: local, window: w, max: l.Max, size: (w + 59) / 60}
+	return &model{cells: local || l.Policy == Cells, keeps: local || l.Policy != Log, local: local, window: w, max: l.Max, size: (w + 59) / 60}
 }
 
 // moment is a model at a time.
@@ -43,7 +44,7 @@ func (m *model) expire(clock int64) {
 
 // newest is the time that the key's own time never goes back behind.
 func (m *model) newest() int64 {
-	if m.cells {
+	if m.keeps {
 		return m.last
 	}
 	if len(m.hits) == 0 {
@@ -104,15 +105,15 @@ func (m *model) add(clock, n int64) {
 	m.last = at.now
 }
 
-// give takes back the newest n hits that are, or for cells may be, in the window.
-func (m *model) give(clock, n int64) {
+// give takes back the newest n hits that are, or for cells may be, in the window, and returns how many there were.
+func (m *model) give(clock, n int64) (given int64) {
 	at := m.at(clock)
 	switch {
 	case at.anew && m.cells:
-		return
+		return 0
 	case at.anew:
-		m.hits = nil
-		return
+		m.hits, m.last = nil, 0
+		return 0
 	case !m.cells:
 		m.trim(at.now)
 		m.expires = at.now + m.window
@@ -123,9 +124,13 @@ func (m *model) give(clock, n int64) {
 		}
 		less := min(n, m.hits[i].n)
 		m.hits[i].n -= less
-		n -= less
+		n, given = n-less, given+less
 	}
 	m.hits = slices.DeleteFunc(m.hits, func(h hits) bool { return h.n == 0 })
+	if !m.cells && len(m.hits) == 0 {
+		m.last = 0 // nothing is left of the key
+	}
+	return given
 }
 
 func (m *model) trim(now int64) {
@@ -145,7 +150,7 @@ func decideByModels(models []*model, clock int64, ns []int64, count bool) []stat
 	}
 	for i, m := range models {
 		if all && count && ns[i] < 0 {
-			m.give(clock, -ns[i])
+			out[i].counted = -m.give(clock, -ns[i])
 		}
 		at := m.at(clock)
 		out[i].lower, out[i].estimate, out[i].upper = at.lower, at.estimate, at.upper
@@ -154,6 +159,7 @@ func decideByModels(models []*model, clock int64, ns []int64, count bool) []stat
 		}
 		if all && count && ns[i] > 0 {
 			m.add(clock, ns[i])
+			out[i].counted, out[i].at = ns[i], m.last
 		}
 	}
 	return out

@@ -1,6 +1,9 @@
 package limit
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // cellsPerWindow is how many cells a window has. With its beginning and its end between two cells, and the
 // length of a cell in whole milliseconds, a window touches at most 62 cells. lua/cells.lua has the
@@ -10,10 +13,23 @@ const cellsPerWindow = 60
 // ringCells is more than a window touches, and a power of two.
 const ringCells = 64
 
-// ring counts like the policy Cells, in memory.
+// ring counts like the policy Cells, in memory. A key that had hits only in the cell of the last one, as most have,
+// takes little.
 type ring struct {
-	last  int64 // the time of the last hit, Unix milliseconds; 0 before the first
-	cells [ringCells]int64
+	last  int64             // the time of the last hit, Unix milliseconds; 0 before the first
+	only  int32             // hits in the cell of the last one, as long as there are no cells
+	cells *[ringCells]int32 // nil: there is no other cell
+}
+
+// cell returns the hits of a cell; last is that of the last hit.
+func (r *ring) cell(cell, last int64) *int32 {
+	switch {
+	case r.cells != nil:
+		return &r.cells[cell%ringCells]
+	case cell == last:
+		return &r.only
+	}
+	return new(int32)
 }
 
 // view is a ring at a moment.
@@ -43,11 +59,17 @@ func (r *ring) at(now time.Time, length time.Duration) view {
 	v.now += v.ahead
 	v.edge, v.last = (v.now-v.window)/v.size, r.last/v.size
 	v.inside = (v.edge+1)*v.size - (v.now - v.window)
-	for cell := v.edge; cell <= v.last; cell++ {
-		v.sum += r.cells[cell%ringCells]
+	switch {
+	case v.edge > v.last:
+	case r.cells == nil:
+		v.sum = int64(r.only)
+	default:
+		for cell := v.edge; cell <= v.last; cell++ {
+			v.sum += int64(r.cells[cell%ringCells])
+		}
 	}
 	if v.edge <= v.last {
-		v.cut = r.cells[v.edge%ringCells]
+		v.cut = int64(*r.cell(v.edge, v.last))
 	}
 	return v
 }
@@ -55,19 +77,35 @@ func (r *ring) at(now time.Time, length time.Duration) view {
 // add counts n hits at the moment of the view.
 func (r *ring) add(v *view, n int64) {
 	current := v.now / v.size
-	for cell := max(v.last, current-ringCells) + 1; cell <= current; cell++ {
-		r.cells[cell%ringCells] = 0 // it had an earlier cell's hits
+	switch {
+	case r.cells == nil && current == v.last:
+	case v.sum == 0:
+		r.only, r.cells = 0, nil
+	default:
+		r.spread(v.last)
+		for cell := max(v.last, current-ringCells) + 1; cell <= current; cell++ {
+			r.cells[cell%ringCells] = 0 // it had an earlier cell's hits
+		}
 	}
-	r.cells[current%ringCells] += n
+	filled := r.cell(current, current)
+	*filled = int32(min(int64(*filled)+n, math.MaxInt32)) // more than any max
 	r.last = v.now
+}
+
+// spread makes cells.
+func (r *ring) spread(last int64) {
+	if r.cells == nil {
+		r.cells = new([ringCells]int32)
+		r.cells[last%ringCells] = r.only
+	}
 }
 
 // give takes n hits back from the newest cells.
 func (r *ring) give(v *view, n int64) {
 	for cell := v.last; cell >= v.edge && n > 0; cell-- {
-		had := &r.cells[cell%ringCells]
-		less := min(*had, n)
-		*had -= less
+		had := r.cell(cell, v.last)
+		less := min(int64(*had), n)
+		*had -= int32(less)
 		n -= less
 		v.sum -= less
 		if cell == v.edge {
@@ -81,7 +119,7 @@ func (r *ring) give(v *view, n int64) {
 func (r *ring) wait(v *view, excess int64) time.Duration {
 	wait := v.window
 	for cell := v.edge; cell <= v.last; cell++ {
-		n := r.cells[cell%ringCells]
+		n := int64(*r.cell(cell, v.last))
 		part := n
 		if cell == v.edge {
 			part = v.part(n)

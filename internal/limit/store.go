@@ -48,17 +48,21 @@ var sources embed.FS
 // takes half the time of one that knows all, and that of Cells has the common case first.
 type scriptSet [1 << 3]*redis.Script
 
-var scripts = newScripts("")
+// giveStep is how many hits of the policies Log and Stream one script gives back, or removes after they have left the
+// window: Redis does nothing else meanwhile.
+const giveStep = 1000
+
+var scripts = newScripts("", giveStep)
 
 // newScripts makes scripts that begin with a text: that of the tests gives Redis a clock that they can set.
-func newScripts(begin string) *scriptSet {
+func newScripts(begin string, step int) *scriptSet {
 	var out scriptSet
 	for set := range out {
 		text := begin
 		if set == 1<<0 { // only Policies[0], which is Cells
 			text += source("hot")
 		}
-		text += "local policies = {}\n"
+		text += fmt.Sprintf("local policies, step = {}, %d\n", step)
 		for i, policy := range Policies {
 			if set&(1<<i) != 0 {
 				text += source(string(policy))
@@ -83,30 +87,123 @@ type state struct {
 	fits                   bool
 	lower, estimate, upper int64
 	wait                   time.Duration // until it would fit
+	counted                int64         // hits that were counted; less than 0: that were given back
+	at                     int64         // when they were counted, Unix milliseconds by the key's time
 }
 
-// decide runs the script for takes whose keys share a node. It counts them if all of them fit and count is true.
-func (s *store) decide(ctx context.Context, takes []Take, keys []string, count bool) ([]state, error) {
-	script, args := s.call(takes, count)
+// shift adds hits that Redis does not know of.
+func (s *state) shift(n int64) { s.lower, s.estimate, s.upper = s.lower+n, s.estimate+n, s.upper+n }
+
+// mode is what a script is to do, as its first argument says it.
+type mode int
+
+const (
+	look  mode = iota
+	count      // what is allowed
+	force      // count without asking, up to max
+	undo       // give back what was counted at a time or before
+)
+
+// decide runs the script for takes whose keys share a node. It counts them if all of them fit and counts is true.
+// stakes are those of the takes, or nil.
+//
+// Much is given back in several steps. If one of them fails, there are states beside the error, which say what
+// is known to be given back.
+func (s *store) decide(ctx context.Context, takes []Take, keys []string, stakes []stake, counts bool) ([]state, error) {
+	if !counts {
+		states, _, err := s.run(ctx, look, takes, keys, stakes, 0)
+		return states, err
+	}
+	states, rest, err := s.run(ctx, count, takes, keys, stakes, newMark())
+	for err == nil && rest != nil {
+		rest, err = s.giveRest(ctx, takes, keys, states, rest)
+	}
+	return states, err
+}
+
+// giveRest gives back what remains of some takes.
+func (s *store) giveRest(ctx context.Context, takes []Take, keys []string, states []state, rest []int64) ([]int64, error) {
+	var partTakes []Take
+	var partKeys []string
+	var places []int
+	for i, n := range rest {
+		if n > 0 {
+			take := takes[i]
+			take.N = -n
+			partTakes, partKeys, places = append(partTakes, take), append(partKeys, keys[i]), append(places, i)
+		}
+	}
+	part, partRest, err := s.run(ctx, count, partTakes, partKeys, nil, newMark())
+	if err != nil {
+		var late *lateError
+		if errors.As(err, &late) {
+			late.places = places
+		}
+		return nil, err
+	}
+	var left []int64
+	for i, place := range places {
+		part[i].counted += states[place].counted
+		states[place] = part[i]
+		if partRest != nil && partRest[i] > 0 {
+			if left == nil {
+				left = make([]int64, len(takes))
+			}
+			left[place] = partRest[i]
+		}
+	}
+	return left, nil
+}
+
+// force counts n hits of a take's key without asking, but not beyond most, and returns how many it has counted.
+func (s *store) force(ctx context.Context, take *Take, key string, n, most int64) (int64, error) {
+	limit := *take.Limit
+	limit.Max = most
+	states, _, err := s.run(ctx, force, []Take{{Limit: &limit, N: n}}, []string{key}, nil, newMark())
+	if err != nil {
+		return 0, err
+	}
+	return states[0].counted, nil
+}
+
+// takeBack gives back n hits of a take's key: the newest of those that were counted at a time or before.
+func (s *store) takeBack(ctx context.Context, take *Take, key string, n, at int64) error {
+	for n > 0 {
+		_, rest, err := s.run(ctx, undo, []Take{{Limit: take.Limit, N: -n}}, []string{key}, nil, at)
+		if err != nil || rest == nil {
+			return err
+		}
+		n = rest[0]
+	}
+	return nil
+}
+
+// run runs a script about takes. last is its last argument: the time with the mode undo, otherwise a mark or 0. It
+// returns what is still to be given back, or nil if there is nothing. If the script is marked, the error can be a
+// *lateError.
+func (s *store) run(ctx context.Context, m mode, takes []Take, keys []string, stakes []stake, last int64) (states []state, rest []int64, err error) {
+	script, args := s.call(takes, stakes, m, last)
 	var reply []any
-	err := s.onMaster(ctx, keys[0], func(node redis.Scripter) (err error) {
+	err = s.onMaster(ctx, keys[0], func(node redis.Scripter) (err error) {
 		reply, err = script.Run(ctx, node, keys, args...).Slice()
 		return err
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		return parseStates(reply, takes)
 	}
-	return parseStates(reply, len(takes))
+	if last > 0 && m != undo {
+		if conn := takeKept(last); conn != nil {
+			err = &lateError{conn: conn, takes: takes}
+		}
+	}
+	return nil, nil, err
 }
 
 // call returns the script for takes and its arguments.
-func (s *store) call(takes []Take, count bool) (*redis.Script, []any) {
+func (s *store) call(takes []Take, stakes []stake, m mode, last int64) (*redis.Script, []any) {
 	set := 0
-	args := make([]any, 1, 1+4*len(takes))
-	args[0] = 0
-	if count {
-		args[0] = 1
-	}
+	args := make([]any, 1, 2+4*len(takes))
+	args[0] = int(m)
 	for i := range takes {
 		l := takes[i].Limit
 		for j, policy := range Policies {
@@ -114,33 +211,53 @@ func (s *store) call(takes []Take, count bool) (*redis.Script, []any) {
 				set |= 1 << j
 			}
 		}
-		args = append(args, string(l.Policy), l.Window.Milliseconds(), l.Max, takes[i].N)
+		args = append(args, string(l.Policy), l.Window.Milliseconds(), l.Max-besideOf(stakes, i), takes[i].N)
+	}
+	if last > 0 {
+		args = append(args, last)
 	}
 	return s.scripts[set], args
 }
 
-func parseStates(reply []any, n int) ([]state, error) {
-	out := make([]state, n)
-	if len(reply) != n {
-		return nil, fmt.Errorf("the script answered about %d takes and not %d", len(reply), n)
+// parseStates reads what a script says about takes.
+func parseStates(reply []any, takes []Take) (states []state, rest []int64, err error) {
+	states = make([]state, len(takes))
+	if len(reply) != len(takes) {
+		return nil, nil, fmt.Errorf("the script answered about %d takes and not %d", len(reply), len(takes))
 	}
 	for i, item := range reply {
 		fields, _ := item.([]any)
-		if len(fields) != 5 {
-			return nil, fmt.Errorf("the script answered %v", item)
+		if len(fields) != 5 && len(fields) != 7 {
+			return nil, nil, fmt.Errorf("the script answered %v", item)
 		}
-		var v [5]int64
+		var v [7]int64
 		for j, field := range fields {
 			v[j], _ = field.(int64) // Redis makes integers of a script's numbers
 		}
-		out[i] = state{v[0] == 1, v[1], v[2], v[3], time.Duration(v[4]) * time.Millisecond}
+		states[i] = state{fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3]}
+		switch last := v[4]; {
+		case v[0] == 0:
+			states[i].wait = time.Duration(last) * time.Millisecond
+		case last > 0:
+			states[i].counted, states[i].at = takes[i].N, last
+		case takes[i].N < 0:
+			states[i].counted = -v[5]
+		default:
+			states[i].counted = v[5]
+		}
+		if v[6] > 0 {
+			if rest == nil {
+				rest = make([]int64, len(takes))
+			}
+			rest[i] = v[6]
+		}
 	}
-	return out, nil
+	return states, rest, nil
 }
 
 // forget removes what is kept of a key.
 func (s *store) forget(ctx context.Context, key string) error {
-	return s.onMaster(ctx, key, func(node redis.Scripter) error { return node.(redis.Cmdable).Del(ctx, key).Err() })
+	return s.onMaster(ctx, key, func(node redis.Scripter) error { return node.(redis.Cmdable).Unlink(ctx, key).Err() })
 }
 
 // onMaster calls run with the node that has the key. A cluster's client repeats what failed on its way,
@@ -192,6 +309,11 @@ func refusedByRedis(err error) error {
 	return nil
 }
 
+// isFull reports whether Redis has refused a script because it has no memory left. Nothing has been counted then.
+func isFull(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
+}
+
 // refusedInScript reports whether a script ran and a command in it was refused. That is no NOPERM, but an ERR with
 // this text: the first up to Redis 7.0, the second from 7.2 on.
 func refusedInScript(message string) bool {
@@ -214,7 +336,7 @@ func (e *ForeignError) Error() string {
 }
 func (e *ForeignError) Unwrap() error { return e.Err }
 
-// UnavailableError means that Redis could not be asked about a limit that is closed then.
+// UnavailableError means that Redis could not be asked about a limit that is closed then, or is full.
 type UnavailableError struct {
 	Limit *Limit
 	Err   error

@@ -5,11 +5,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Template makes the key of a limit from what a caller knows, as in "user:{key}" or
 // "{ip} {header.X-Plan}". The zero Template is "{key}".
-type Template struct{ parts []part }
+//
+// Different values never make the same key. If there are several variables, there is text between them, and its
+// characters are percent-encoded in the values.
+type Template struct {
+	parts   []part
+	between string // the characters that are encoded in values; empty if there is one variable
+}
 
 // part is a piece of text, or a variable.
 type part struct{ text, variable string }
@@ -24,12 +31,14 @@ const (
 	varHeader = "header."
 )
 
+var errBetween = errors.New("between two variables is no text, or a %: write other text there, such as a space, so that their values can be told apart")
+
 var errTemplate = errors.New("allowed is text with {key}, {ip}, {method}, {host}, {path} and {header.NAME} in it, at least one of them")
 
 // ParseTemplate reads a template.
 func ParseTemplate(text string) (Template, error) {
 	var t Template
-	variables := 0
+	variables, between := 0, ""
 	for rest := text; rest != ""; {
 		before, after, found := strings.Cut(rest, "{")
 		if strings.Contains(before, "}") {
@@ -46,11 +55,19 @@ func ParseTemplate(text string) (Template, error) {
 			return Template{}, errTemplate
 		}
 		t.parts = append(t.parts, part{variable: name})
-		variables++
+		if variables++; variables > 1 {
+			if before == "" || strings.Contains(before, "%") {
+				return Template{}, errBetween
+			}
+			between += before
+		}
 		rest = after
 	}
 	if variables == 0 {
 		return Template{}, errTemplate
+	}
+	if variables > 1 {
+		t.between = between + "%"
 	}
 	return t, nil
 }
@@ -58,6 +75,16 @@ func ParseTemplate(text string) (Template, error) {
 func knownVariable(name string) bool {
 	header, is := strings.CutPrefix(name, varHeader)
 	return is && header != "" || slices.Contains([]string{VarKey, VarIP, VarMethod, VarHost, VarPath}, name)
+}
+
+// VarOfHeader returns the variable that stands for a header.
+func VarOfHeader(name string) string { return varHeader + name }
+
+// SameVariable reports whether two variables stand for the same: the names of headers are the same in small letters.
+func SameVariable(a, b string) bool {
+	headerA, isA := HeaderOf(a)
+	headerB, isB := HeaderOf(b)
+	return a == b || isA && isB && strings.EqualFold(headerA, headerB)
 }
 
 // HeaderOf returns the name of the header that a variable stands for.
@@ -69,6 +96,42 @@ func (t Template) Uses(variable string) bool {
 		return variable == VarKey
 	}
 	return slices.Contains(t.parts, part{variable: variable})
+}
+
+// encode writes a value so that nothing in it can be taken for text between variables. It can be undone, so different
+// values stay different.
+func (t Template) encode(value string) string {
+	if !strings.ContainsAny(value, t.between) {
+		return value
+	}
+	var out strings.Builder
+	for len(value) > 0 {
+		_, size := utf8.DecodeRuneInString(value)
+		character := value[:size]
+		value = value[size:]
+		if !strings.Contains(t.between, character) {
+			out.WriteString(character)
+			continue
+		}
+		for _, b := range []byte(character) {
+			fmt.Fprintf(&out, "%%%02X", b)
+		}
+	}
+	return out.String()
+}
+
+// Variables returns the variables of the template, in their order.
+func (t Template) Variables() []string {
+	if t.parts == nil {
+		return []string{VarKey}
+	}
+	var out []string
+	for _, p := range t.parts {
+		if p.variable != "" {
+			out = append(out, p.variable)
+		}
+	}
+	return out
 }
 
 // Fill puts in the values of the variables. A value that is not known is an error of lookup.
@@ -86,7 +149,7 @@ func (t Template) Fill(lookup func(variable string) (string, error)) (string, er
 		if err != nil {
 			return "", fmt.Errorf("{%s}: %w", p.variable, err)
 		}
-		out.WriteString(value)
+		out.WriteString(t.encode(value))
 	}
 	return out.String(), nil
 }

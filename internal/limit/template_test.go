@@ -2,8 +2,11 @@ package limit
 
 import (
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 func TestTemplates(t *testing.T) {
@@ -12,10 +15,13 @@ func TestTemplates(t *testing.T) {
 		{"{key}", "alice"},
 		{"user:{key}", "user:alice"},
 		{"{key}:", "alice:"},
-		{"{method} {host}{path}", "GET h/a{key}"}, // a value is not a template
+		{"{method} {host} {path}", "GET h /a{key}"}, // a value is not a template
 		{"{ip} {header.X-Plan}", "192.0.2.1 gold"},
-		{"{key}{key}", "alicealice"},
+		{"{key}/{key}", "alice/alice"},
 		{"é {key} é", "é alice é"},
+		{"{path} {key}", "/a{key} alice"},
+		{"c{key} {key}", "calice alice"}, // only what is between the variables is encoded
+		{"{key}ice{key}", "al%69%63%65iceal%69%63%65"},
 	} {
 		template, err := ParseTemplate(c.text)
 		if err != nil {
@@ -52,6 +58,70 @@ func TestBadTemplates(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Between two variables there is text by which their values can be told apart.
+func TestVariablesSideBySide(t *testing.T) {
+	for _, text := range []string{"{key}{ip}", "{method} {host}{path}", "{key}{key}", "{key}{header.X-Plan} ", "{key}%{ip}", "{key}:%:{ip}", "a{ip}{key}b"} {
+		template, err := ParseTemplate(text)
+		if !errors.Is(err, errBetween) {
+			t.Errorf("%q was taken for %q: %v", text, template, err)
+		}
+	}
+	for _, text := range []string{"%{key}", "{key}%", "%{key} {ip}%"} {
+		if _, err := ParseTemplate(text); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// Different values never share a key, whatever the text between them is. Wherever a key could be cut into other
+// values, these make another key.
+func TestTemplatesKeepValuesApart(t *testing.T) {
+	text := rapid.StringOfN(rapid.SampledFrom([]rune("%20C3A9é a")), 1, 4, -1)
+	others := 0
+	rapid.Check(t, func(t *rapid.T) {
+		before, between := rapid.SampledFrom([]string{"", "2", "% "}).Draw(t, "before"), text.Draw(t, "between")
+		template, err := ParseTemplate(before + "{key}" + between + "{ip}")
+		if err != nil {
+			t.Skip(err)
+		}
+		fill := func(key, ip string) string {
+			out, err := template.Fill(func(variable string) (string, error) { return map[string]string{VarKey: key, VarIP: ip}[variable], nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		key, ip := text.Draw(t, "key"), text.Draw(t, "ip")
+		all := strings.TrimPrefix(fill(key, ip), before)
+		for i := range all {
+			after, found := strings.CutPrefix(all[i:], between)
+			if !found {
+				continue
+			}
+			for _, values := range [][2]string{{all[:i], after}, {decoded(all[:i]), decoded(after)}} {
+				if values == [2]string{key, ip} {
+					continue
+				}
+				others++
+				if fill(values[0], values[1]) == fill(key, ip) {
+					t.Fatalf("%s: %q make the key of %q and %q, %q", template, values, key, ip, fill(key, ip))
+				}
+			}
+		}
+	})
+	if others == 0 {
+		t.Error("no key could be cut elsewhere: the test shows nothing")
+	}
+}
+
+// decoded is a text without its percent-encoding, if it has one.
+func decoded(text string) string {
+	if out, err := url.PathUnescape(text); err == nil {
+		return out
+	}
+	return text
 }
 
 // The zero template is the key that the request gives, whatever characters it has.

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -66,11 +67,15 @@ func TestBehaviour(t *testing.T) {
 }
 
 func newWorld(t *testing.T, client redis.UniversalClient, namespace string) *world {
-	w := &world{t: t, limiter: New(client, namespace, 5*time.Second), client: client}
+	asked := client
+	if client == nil {
+		asked = redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // connects to nobody as long as it is not asked
+	}
+	w := &world{t: t, limiter: New(asked, namespace, 5*time.Second), client: client}
 	w.limiter.store.scripts = heldScripts
 	w.limiter.now = func() time.Time { return time.UnixMilli(w.clock) }
 	if client == nil {
-		w.limiter.downUntil.Store(math.MaxInt64) // Redis is never asked
+		w.limiter.breaker.until.Store(math.MaxInt64) // Redis is never asked
 	}
 	w.at(0)
 	return w
@@ -88,7 +93,7 @@ func (w *world) at(ms int64) {
 	}
 	for _, key := range people {
 		if err := setClock(w.t.Context(), w.client, tagOf(key), w.clock).Err(); err != nil {
-			w.t.Fatal(err)
+			w.t.Fatalf("%v (%v)", err, errors.Unwrap(err))
 		}
 	}
 }
@@ -108,7 +113,7 @@ func (w *world) look(takes ...Take) Answer {
 func (w *world) answer(a Answer, err error) Answer {
 	w.t.Helper()
 	if err != nil {
-		w.t.Fatal(err)
+		w.t.Fatalf("%v (%v)", err, errors.Unwrap(err))
 	}
 	for i := range a.Decisions {
 		if d := &a.Decisions[i]; (d.Source == FromLocal) != (w.client == nil) {

@@ -63,13 +63,17 @@ func Parse(m *nats.Msg) (a Answer, ok bool) {
 	if err != nil {
 		return Answer{}, false
 	}
-	a.ID = id
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		a.Refusal = ErrNoStream
-		return a, true
+		return Answer{ID: id, Refusal: ErrNoStream}, true
 	}
+	a, ok = parse(m.Data)
+	a.ID = id
+	return a, ok
+}
+
+func parse(body []byte) (a Answer, ok bool) {
 	var ack pubAck
-	if json.Unmarshal(m.Data, &ack) != nil {
+	if json.Unmarshal(body, &ack) != nil {
 		return Answer{}, false
 	}
 	a.Stream = ack.Stream

@@ -2,9 +2,10 @@ package puback
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,27 +38,42 @@ func Taker(ctx context.Context, conn *nats.Conn, subject string) (string, error)
 	}
 	m := nats.NewMsg(strings.Join(tokens, "."))
 	m.Header.Set(jetstream.ExpectedStreamHeader, probeStream)
+	answer, err := probe(ctx, conn, m)
+	return answer.Stream, err
+}
+
+// Last is the stream that takes a subject, and the sequence of the subject's last message there; 0 if there is
+// none. It asks with a message that expects an impossible one before it.
+func Last(ctx context.Context, conn *nats.Conn, subject string) (stream string, seq uint64, err error) {
+	m := nats.NewMsg(subject)
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatInt(math.MaxInt64, 10))
+	answer, err := probe(ctx, conn, m)
+	if err == nil && answer.Code != CodeWrongLast {
+		err = answer.Refusal // a cluster that is storing a message there does not tell
+	}
+	return answer.Stream, answer.Last, err
+}
+
+// probe sends a message that the stream has to refuse.
+func probe(ctx context.Context, conn *nats.Conn, m *nats.Msg) (refusal Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
 	reply, err := conn.RequestMsgWithContext(ctx, m)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return "", ErrNoStream
+		return Answer{}, ErrNoStream
 	case err != nil:
 		if last := conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), m.Subject) {
-			return "", ErrMayNot
+			return Answer{}, ErrMayNot
 		}
-		return "", errors.Join(ErrNoAnswer, err)
+		return Answer{}, errors.Join(ErrNoAnswer, err)
 	}
-	var answer struct {
-		Error  *jetstream.APIError `json:"error"`
-		Stream string              `json:"stream"`
+	answer, ok := parse(reply.Data)
+	switch {
+	case !ok || answer.Stream == "":
+		return Answer{}, fmt.Errorf("%w: something that is no stream did", ErrNoAnswer) // a service that listens there
+	case answer.Refusal == nil:
+		return answer, ErrProbeKept
 	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil || answer.Stream == "" {
-		return "", fmt.Errorf("%w: something that is no stream did", ErrNoAnswer) // a service that listens there
-	}
-	if answer.Error == nil {
-		return answer.Stream, ErrProbeKept
-	}
-	return answer.Stream, nil
+	return answer, nil
 }

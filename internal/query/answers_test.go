@@ -89,6 +89,7 @@ var recorded = []string{
 	"GET /v1/counters?prefix=shop.&limit=3",
 	"GET /v1/counters?after=",
 	"GET /v1/counters?limit=x",
+	"GET /v1/about?window=1h",
 	"GET /probe?key=api-1&key=<b>&window=1h",
 	"GET /probe?top=2&window=1h",
 	"GET /probe?prefix=shop.&window=1h",

@@ -118,7 +118,7 @@ func (l *limits) takesFor(f *forwarded, asked []*limit.Limit) ([]limit.Take, err
 		if err != nil {
 			return nil, err
 		}
-		caller, err := f.caller(lim, under)
+		caller, err := callerOf(lim, under, f.value)
 		if err != nil {
 			return nil, err
 		}

@@ -56,7 +56,7 @@ func TestAuthzKeys(t *testing.T) {
 			"per-second/1s/10/cells 1.2.3.4>1.2.3.4 1; per-address/1m0s/3/cells 1.2.3.4>a 1.2.3.4 1"},
 		{"the template says it all", "GET", "/v1/authz?limit=per-agent", []string{"User-Agent", "curl"}, "per-agent/1m0s/3/cells curl>curl 1"},
 		{"as Traefik and Caddy tell it", "GET", route, []string{"X-Api-Key", "k", "X-Forwarded-Method", "PUT", "X-Forwarded-Host", "A.example:80", "X-Forwarded-Uri", "/a%20b//c/../d?x=1"},
-			"per-route/1m0s/3/cells k>PUT a.example /a b/d k 1"},
+			"per-route/1m0s/3/cells k>PUT a.example /a%20b/d k 1"},
 		{"as nginx tells it", "GET", route, []string{"X-Api-Key", "k", "X-Original-Method", "PUT", "X-Original-Host", "a.example", "X-Original-URI", "/a/"},
 			"per-route/1m0s/3/cells k>PUT a.example /a k 1"},
 		{"nothing is told", "DELETE", route, []string{"X-Api-Key", "k"}, "per-route/1m0s/3/cells k>DELETE shop.example /v1/authz k 1"},
@@ -89,7 +89,7 @@ func TestEnvoyTarget(t *testing.T) {
 	set := *s.limits.named.Load()
 	set["target"] = limitWith(t, "{method} {host} {path}")
 	resp := send(s, proxied(t, "PATCH", "/v1/authz/target//a/./b%20c?x=1", "X-Forwarded-Uri", "/other", "X-Original-Method", "GET", "X-Forwarded-Host", "b.example"))
-	if got := saidOf(f.asked); resp.StatusCode != http.StatusOK || !strings.HasSuffix(got, ">PATCH shop.example /a/b c 1") {
+	if got := saidOf(f.asked); resp.StatusCode != http.StatusOK || !strings.HasSuffix(got, ">PATCH shop.example /a/b%20c 1") {
 		t.Errorf("status %d, asked %s", resp.StatusCode, got)
 	}
 }
@@ -154,7 +154,7 @@ func TestBadAuthz(t *testing.T) {
 	for _, target := range []string{"/v1/authz?limit=login&key_ip=1", "/v1/authz/per-address/x"} {
 		s, _ := onProxy(t, TakeNamed)
 		s.limits.proxies = Networks{}
-		if p := refused(t, send(s, proxied(t, "GET", target)), 400); !strings.Contains(p.Detail, "QUERY_TRUSTED_PROXIES") {
+		if p := refused(t, send(s, proxied(t, "GET", target, "X-Forwarded-For", "1.2.3.4")), 400); !strings.Contains(p.Detail, "QUERY_TRUSTED_PROXIES") {
 			t.Errorf("%s: %s", target, p.Detail)
 		}
 	}

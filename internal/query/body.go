@@ -9,10 +9,15 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-faster/jx"
+
+	"tallyroll/internal/hit"
 )
 
 // maxBody is the largest body of a request: 1000 counters with names of the
@@ -58,12 +63,15 @@ func checkBody(data []byte) *problem {
 	case !utf8.Valid(data):
 		// The decoder would put U+FFFD in place of bad bytes and so ask about another counter.
 		return newProblem(http.StatusBadRequest, "body: it is not valid UTF-8: allowed is a JSON object in UTF-8")
+	case bytes.IndexByte(data, '\\') >= 0 && hit.HalfSurrogate(data):
+		// So it would in place of half a pair.
+		return newProblem(http.StatusBadRequest, `body: it has half of a surrogate pair, such as \ud83d alone: allowed are both halves, or the character itself`)
 	}
 	return nil
 }
 
-// decodeBody reads one JSON object without unknown fields. Its errors are
-// sentences for the client.
+// decodeBody reads one JSON object without unknown fields. Each is there once at most, and its name is as documented:
+// the decoder would take KEY for key, and the last of two. Its errors are sentences for the client.
 func decodeBody(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -73,7 +81,56 @@ func decodeBody(data []byte, into any) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("body: something follows the JSON object: allowed is one object")
 	}
-	return nil
+	return checkNames(jx.DecodeBytes(data), reflect.TypeOf(into).Elem())
+}
+
+// checkNames refuses names in JSON, which the decoder has taken for a value of type t, that are not exactly those of its
+// fields, and such as are there twice.
+func checkNames(j *jx.Decoder, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	next := j.Next()
+	switch kind := t.Kind(); {
+	case reflect.PointerTo(t).Implements(unmarshaler):
+	case next == jx.Object && (kind == reflect.Struct || kind == reflect.Map):
+		var seen []string
+		return j.ObjBytes(func(j *jx.Decoder, key []byte) error {
+			name := string(key)
+			of, known := fieldType(t, name)
+			switch {
+			case !known:
+				return fmt.Errorf("unknown field %s: allowed are %s", excerpt(name), fieldNames(t))
+			case slices.Contains(seen, name):
+				return fmt.Errorf("%s: it is given twice: once is allowed", excerpt(name))
+			}
+			seen = append(seen, name)
+			return checkNames(j, of)
+		})
+	case next == jx.Array && kind == reflect.Slice:
+		return j.Arr(func(j *jx.Decoder) error { return checkNames(j, t.Elem()) })
+	}
+	return j.Skip()
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// fieldType returns the type of what has that name in JSON.
+func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
+	if t.Kind() == reflect.Map {
+		return t.Elem(), true
+	}
+	for f := range t.Fields() {
+		if jsonName(f) == name {
+			return f.Type, true
+		}
+	}
+	return nil, false
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
 
 func bodyError(err error, t reflect.Type) error {
@@ -100,10 +157,12 @@ func bodyError(err error, t reflect.Type) error {
 
 // fieldNames lists the JSON names of a struct's fields.
 func fieldNames(t reflect.Type) string {
+	if t.NumField() == 0 {
+		return "none"
+	}
 	var names []string
 	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		names = append(names, name)
+		names = append(names, jsonName(f))
 	}
 	return strings.Join(names, ", ")
 }

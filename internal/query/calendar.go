@@ -18,6 +18,7 @@ const (
 	thisMonth = "month"
 
 	calendarHint = "today, yesterday, week or month"
+	stepHint     = "1d, 1w or 1mo"
 	zoneHint     = "a name of the IANA time zones, such as Europe/Berlin or UTC"
 )
 
@@ -31,24 +32,69 @@ type calendar struct {
 // the new day has passed, and today is then the whole day that has just ended. So are week and month.
 func (c calendar) Range(now int64) window.Range {
 	if c.name == yesterday {
-		end := firstMoment(c.date(now), c.zone)
-		return window.Range{From: firstMoment(c.date(end-1), c.zone), To: end}
+		end := firstMoment(dateIn(c.zone, now), c.zone)
+		return window.Range{From: firstMoment(dateIn(c.zone, end-1), c.zone), To: end}
 	}
-	date := c.date(now - 1) // the last that the window includes
+	date := dateIn(c.zone, now-1) // the last that the window includes
 	switch c.name {
-	case thisWeek: // ISO 8601: it begins on Monday
-		date = date.AddDate(0, 0, -(int(date.Weekday())+6)%7)
+	case thisWeek:
+		date = mondayOf(date)
 	case thisMonth:
-		date = date.AddDate(0, 0, 1-date.Day())
+		date = firstOf(date)
 	}
 	return window.Range{From: firstMoment(date, c.zone), To: now}
 }
 
-// date is the date that the zone's clocks show at a moment, as its midnight in UTC.
-func (c calendar) date(milli int64) time.Time {
-	year, month, day := time.UnixMilli(milli).In(c.zone).Date()
-	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+// calendarSteps are the days, weeks or months of a zone, as series name them: 1d, 1w, 1mo. A week begins on Monday.
+type calendarSteps struct {
+	name string
+	zone *time.Location
 }
+
+// parseSteps returns the steps that a request names, and false if they are none of a calendar.
+func parseSteps(text string, zone *time.Location) (calendarSteps, bool) {
+	switch text {
+	case "1d", "1w", "1mo":
+		return calendarSteps{text, zone}, true
+	}
+	return calendarSteps{}, false
+}
+
+func (s calendarSteps) String() string { return s.name }
+
+// At returns the step that holds a moment (Unix milliseconds).
+func (s calendarSteps) At(milli int64) window.Range {
+	switch s.name {
+	case "1w":
+		monday := mondayOf(dateIn(s.zone, milli))
+		return s.between(milli, monday, monday.AddDate(0, 0, 7))
+	case "1mo":
+		first := firstOf(dateIn(s.zone, milli))
+		return s.between(milli, first, first.AddDate(0, 1, 0))
+	}
+	date := dateIn(s.zone, milli)
+	return s.between(milli, date, date.AddDate(0, 0, 1))
+}
+
+// between returns the time from the first moment of a date to that of another one. Where a change of the clocks
+// repeats some of the date before, that belongs to the later date, which had begun.
+func (s calendarSteps) between(milli int64, first, next time.Time) window.Range {
+	end := firstMoment(next, s.zone)
+	if end > milli {
+		return window.Range{From: firstMoment(first, s.zone), To: end}
+	}
+	return s.At(end)
+}
+
+// dateIn is the date that a zone's clocks show at a moment, as its midnight in UTC.
+func dateIn(zone *time.Location, milli int64) time.Time {
+	return shownIn(zone, milli).Truncate(day)
+}
+
+// mondayOf is the Monday of a date's week (ISO 8601).
+func mondayOf(date time.Time) time.Time { return date.AddDate(0, 0, -(int(date.Weekday())+6)%7) }
+
+func firstOf(date time.Time) time.Time { return date.AddDate(0, 0, 1-date.Day()) }
 
 // firstMoment returns the first moment, in Unix milliseconds, at which the clocks of a zone show the date or
 // a later one. Where midnight does not exist, or comes twice, time.Date does not say which moment it returns.

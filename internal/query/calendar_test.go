@@ -100,6 +100,51 @@ func checkFirst(t *testing.T, what string, from, date time.Time) {
 	}
 }
 
+// Steps of a calendar follow each other without a gap, and each begins at the first moment of its date.
+func TestCalendarSteps(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	first := time.Date(1985, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	last := time.Date(2060, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	for range 1000 {
+		name := drawnZones[random.IntN(len(drawnZones))]
+		zone, err := parseZone(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := first + random.Int64N(last-first)
+		if _, change := time.UnixMilli(at).In(zone).ZoneBounds(); random.IntN(2) == 0 && !change.IsZero() {
+			at = change.UnixMilli() + []int64{-1, 0, 1, random.Int64N(2*86_400_000) - 86_400_000}[random.IntN(4)]
+		}
+		in := func(milli int64) time.Time { return time.UnixMilli(milli).In(zone) }
+		for _, step := range []string{"1d", "1w", "1mo"} {
+			s, ok := parseSteps(step, zone)
+			if !ok {
+				t.Fatalf("no steps of %s", step)
+			}
+			r := s.At(at)
+			switch next := s.At(r.To); {
+			case r.From > at || at >= r.To:
+				t.Fatalf("%s in %s of %v: %v to %v", step, name, in(at), in(r.From), in(r.To))
+			case s.At(r.From) != r || s.At(r.To-1) != r || next.From != r.To:
+				t.Fatalf("%s in %s of %v: %v to %v; it begins in %+v, and %+v follows", step, name, in(at), in(r.From), in(r.To), s.At(r.From), next)
+			}
+			date := in(r.From)
+			switch { // the date may be one that was left out
+			case step == "1w" && date.Weekday() != time.Monday:
+				date = date.AddDate(0, 0, -(int(date.Weekday())+6)%7)
+			case step == "1mo":
+				date = time.Date(date.Year(), date.Month(), 1, 12, 0, 0, 0, zone)
+			}
+			checkFirst(t, step+" in "+name, in(r.From), date)
+		}
+	}
+	for _, text := range []string{"", "24h", "7d", "2d", "1M", "1month", "month", "1w2d"} {
+		if s, ok := parseSteps(text, time.UTC); ok {
+			t.Errorf("%q is %v", text, s)
+		}
+	}
+}
+
 func TestOddDays(t *testing.T) {
 	for _, c := range []struct{ zone, window, now, from, to string }{
 		{"Europe/Berlin", today, "2026-03-29T21:59:59Z", "2026-03-28T23:00:00Z", ""},                         // 23 hours, all but a second
@@ -184,14 +229,14 @@ func TestTheLongestMonthHasAnAnswer(t *testing.T) {
 	if err := store.AddStream(t.Context(), "HITS"); err != nil {
 		t.Fatal(err)
 	}
-	// Midnight in Berlin is 22:00 UTC, and a cell of six hours holds the hits from 18:00 on.
+	// Midnight in Berlin is 22:00 UTC, where an hour begins.
 	commit(t, store, layout, now, 1, []sample{
-		{"api", first.Add(-4*time.Hour - time.Second), 1}, {"api", first.Add(time.Second), 60}, {"api", now.Add(-time.Second), 500},
+		{"api", first.Add(-time.Second), 1}, {"api", first, 60}, {"api", now.Add(-time.Second), 500},
 	})
 	h := onRedis(t, redis.URL(), now).handler()
 	got := answered(t, ask1(h, http.MethodGet, "/v1/total?key=api&window=month&tz=Europe/Berlin", "")).Totals[0]
-	if !got.From.Equal(first) || !got.To.Equal(now) || got.Total != 520 || got.Lower != 500 || got.Upper != 560 {
-		t.Errorf("%+v; want 520 (500 to 560) from %v to %v", got, first, now)
+	if !got.From.Equal(first) || !got.To.Equal(now) || got.Total != 560 || got.Lower != 560 || got.Upper != 560 {
+		t.Errorf("%+v; want exactly 560 from %v to %v", got, first, now)
 	}
 }
 
@@ -216,6 +261,11 @@ func TestCalendarInput(t *testing.T) {
 		{get, "/v1/total?key=a&window=month", "", "window: month: the question reaches back"},
 		{get, "/v1/top?window=today", "", `window: "today" is not a duration`},
 		{get, "/v1/live?key=a&window=today", "", `window: "today" is not a duration`},
+		{get, "/v1/series?key=a&tz=UTC", "", "tz: it is only for the steps 1d, 1w or 1mo"},
+		{get, "/v1/series?key=a&step=24h&tz=UTC", "", "tz: it is only for the steps"},
+		{get, "/v1/series?key=a&step=1d&tz=Berlin", "", `tz: no time zone is named "Berlin"`},
+		{get, "/v1/series?key=a&step=1d&tz=", "", "tz: it is empty: allowed is a name"},
+		{get, "/v1/series?key=a&step=1y", "", "such as 90s, 15m or 7d; or 1d, 1w or 1mo, the days, weeks or months of tz"},
 		{post, "/v1/total", `{"keys":["a"],"windows":["today"],"tz":"x"}`, `tz: "x" is not a time zone`},
 		{post, "/v1/total", `{"keys":["a"],"windows":["1h"],"tz":"UTC"}`, "tz: it is only for the windows"},
 	} {

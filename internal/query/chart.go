@@ -34,9 +34,10 @@ const (
 // chart is an unfinished drawing. Lengths are CSS pixels from the upper left corner.
 type chart struct {
 	bytes.Buffer
-	keys                     []string
+	keys                     []string // as they are shown
 	series                   []window.Series
 	width, height            float64
+	zone                     *time.Location
 	gap                      float64 // between the parts, less if the picture is low
 	left, top, right, bottom float64 // of the plot, where the lines are
 	ceiling                  float64 // the number of hits at the top of the plot
@@ -49,14 +50,17 @@ const levelWidth = 2
 // seriesChart draws the hits of each finished step as a level from its beginning
 // to its end, as SVG. If there are too many for that, a level is the mean of several, in a band from the least of
 // them to the most. There is no line for steps that nobody counted or that are still being
-// counted: a step that has just begun would look like a fall.
+// counted: a step that has just begun would look like a fall. A band also has the bounds of steps that are not
+// exact. Steps that may lack hits are shaded.
 func seriesChart(keys []string, series []window.Series, v view) []byte {
-	c := &chart{keys: keys, series: series, width: float64(v.Width), height: float64(v.Height)}
+	c := &chart{keys: make([]string, len(keys)), series: series, zone: zoneOf(series[0]), width: float64(v.Width), height: float64(v.Height)}
+	for i, key := range keys {
+		c.keys[i] = shown(key)
+	}
 	c.gap = min(c.height/40, 8)
 	pad := min(max(min(c.width/40, c.height/15), 6), 20)
 	c.left, c.top, c.right, c.bottom = pad, pad, c.width-pad, c.height-pad-textRow
-	shown := series[0].Range
-	c.crowd = max(1, int(math.Ceil(levelWidth*float64(shown.To-shown.From)/float64(series[0].Step.Milliseconds())/(c.right-c.left))))
+	c.crowd = max(1, int(math.Ceil(levelWidth*float64(len(series[0].Counts))/(c.right-c.left))))
 	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" class="tallyroll" role="img" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d">`,
 		v.Width, v.Height)
 	c.describe()
@@ -66,6 +70,7 @@ func seriesChart(keys []string, series []window.Series, v view) []byte {
 		c.legend()
 	}
 	c.axes()
+	c.shade()
 	c.lines()
 	c.WriteString("</svg>\n")
 	return c.Bytes()
@@ -73,18 +78,24 @@ func seriesChart(keys []string, series []window.Series, v view) []byte {
 
 // describe says in words what the chart shows, for people who cannot see it.
 func (c *chart) describe() {
-	f := c.series[0]
-	fmt.Fprintf(c, "\n<title>%s: %s</title>\n<desc>From %s to %s (UTC), as of %s.", xmlText(strings.Join(c.keys, ", ")), c.unit(),
-		dateTime(f.Range.From), dateTime(f.Range.To), dateTime(f.AsOf))
+	f, names := c.series[0], make([]string, len(c.keys))
+	for i, key := range c.keys {
+		names[i] = xmlText(apart(key))
+	}
+	fmt.Fprintf(c, "\n<title>%s: %s</title>\n<desc>From %s to %s (%s), as of %s.", strings.Join(names, ", "), c.unit(),
+		c.dateTime(f.Range.From), c.dateTime(f.Range.To), c.zone, c.dateTime(f.AsOf))
+	if end := c.incompleteUpTo(); end > f.Range.From {
+		fmt.Fprintf(c, " Before %s hits may be missing.", c.dateTime(end))
+	}
 	for i, f := range c.series {
 		if begun, finished := f.Begun(), f.Finished(); begun < finished {
 			least, most := int64(math.MaxInt64), int64(0)
 			for _, n := range f.Counts[begun:finished] {
 				least, most = min(least, n), max(most, n)
 			}
-			fmt.Fprintf(c, " %s: %s to %s.", xmlText(c.keys[i]), withCommas(uint64(max(least, 0))), withCommas(uint64(most)))
+			fmt.Fprintf(c, " %s: %s to %s.", names[i], withCommas(uint64(max(least, 0))), withCommas(uint64(most)))
 		} else {
-			fmt.Fprintf(c, " %s: %s.", xmlText(c.keys[i]), nothingYet)
+			fmt.Fprintf(c, " %s: %s.", names[i], nothingYet)
 		}
 	}
 	c.WriteString("</desc>\n")
@@ -92,15 +103,28 @@ func (c *chart) describe() {
 
 // unit is what the numbers are of.
 func (c *chart) unit() string {
-	step := c.series[0].Step
-	unit := "hits per " + window.FormatDuration(step)
-	if c.crowd > 1 {
-		unit += ": mean and range of " + window.FormatDuration(step*time.Duration(c.crowd))
+	f := c.series[0]
+	unit := "hits per " + stepText(f)
+	switch {
+	case c.crowd > 1 && f.Steps != nil:
+		unit += fmt.Sprintf(": mean and range of %d", c.crowd)
+	case c.crowd > 1:
+		unit += ": mean and range of " + window.FormatDuration(f.Step*time.Duration(c.crowd))
+	case f.Bounds != nil:
+		unit += " and their bounds"
 	}
 	return unit
 }
 
-func dateTime(milli int64) string { return timeOf(milli).Format(time.DateTime) }
+// incompleteUpTo is the moment before which hits of some counter may be missing.
+func (c *chart) incompleteUpTo() (end int64) {
+	for _, f := range c.series {
+		end = max(end, min(f.Start(f.CompleteFrom()), f.Range.To))
+	}
+	return end
+}
+
+func (c *chart) dateTime(milli int64) string { return timeOf(milli).In(c.zone).Format(time.DateTime) }
 
 // heading says what is counted, and how fresh it is: beside it if there is room,
 // otherwise below.
@@ -109,8 +133,8 @@ func (c *chart) heading() {
 	if len(c.keys) == 1 {
 		title, before = c.keys[0], c.unit()+" · "
 	}
-	at := timeOf(c.series[0].AsOf)
-	full := "UTC, as of " + at.Format(time.DateTime)
+	at := timeOf(c.series[0].AsOf).In(c.zone)
+	full := c.zone.String() + ", as of " + at.Format(time.DateTime)
 	titleWidth, room := boldness*textWidth(title, titleSize), c.right-c.left
 	baseline := c.top + titleSize - 2
 	if rest := room - titleWidth - 2*nameGap; rest >= textWidth(before+full, textSize) {
@@ -121,7 +145,7 @@ func (c *chart) heading() {
 	}
 	c.writeName("title", c.left, c.top, room, titleRow, fitted(title, titleSize, room/boldness))
 	// The description has the whole of it.
-	shortest := "as of " + at.Format(time.TimeOnly) + " UTC"
+	shortest := "as of " + at.Format(time.TimeOnly+" MST")
 	text := shortest
 	for _, longer := range []string{before + full, before + shortest, full} {
 		if textWidth(longer, textSize) <= room {

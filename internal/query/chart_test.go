@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"tallyroll/internal/window"
@@ -84,6 +85,9 @@ func TestCharts(t *testing.T) {
 					t.Error("the same series are drawn in another way the second time")
 				}
 				text := checkDrawing(t, drawing, size)
+				if strings.ContainsFunc(strings.NewReplacer("\u2068", "", "\u2069", "").Replace(text), isTurn) || strings.Count(text, "\u2068") != strings.Count(text, "\u2069") {
+					t.Errorf("a name changes the direction of what is around it: %q", text)
+				}
 				for _, key := range c.keys {
 					if !strings.Contains(text, printable(key)) {
 						t.Errorf("the drawing does not name %s", key)
@@ -94,9 +98,31 @@ func TestCharts(t *testing.T) {
 	}
 }
 
-// printable is a name as XML can hold it.
+// printable is a name as XML can hold it, and as it leaves the text around it alone.
 func printable(key string) string {
-	return strings.NewReplacer("\ufffe", "\ufffd", "\uffff", "\ufffd").Replace(key)
+	return strings.NewReplacer("\ufffe", "\ufffd", "\uffff", "\ufffd", "\u202e", `\u202e`, "\u2066", `\u2066`).Replace(key)
+}
+
+// Every character with which a name could turn the direction of a text is written out, and letters that are read from
+// the right are apart from the rest of a sentence.
+func TestNamesTurnNothing(t *testing.T) {
+	name := "a"
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if unicode.Is(unicode.Bidi_Control, r) {
+			name += string(r)
+		}
+	}
+	if got, want := shown(name), `a\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069`; got != want || apart(got) != got {
+		t.Errorf("%q is shown as %s", name, got)
+	}
+	for _, plain := range []string{"", "shop.cart", "größe", "日本語", "שלום", "a\u200db"} {
+		if shown(plain) != plain {
+			t.Errorf("%q is shown as %q", plain, shown(plain))
+		}
+	}
+	if got := apart("שלום"); got != "\u2068שלום\u2069" {
+		t.Errorf("%q", got)
+	}
 }
 
 var lengths = regexp.MustCompile(`[MHVvh ]?-?[0-9.]+`)
@@ -256,7 +282,7 @@ func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
 		{"nobody counted at first", series(90*time.Second, 5*time.Minute), "60:5 120:6 180:1 240:1", "M100 50H200V40H300V90H400"},
 		{"nothing yet", series(90*time.Second, time.Minute), "", ""},
 		{"nothing known", series(-time.Hour, -time.Hour), "", ""},
-		{"it began later", series(time.Hour, time.Hour), "", ""},
+		{"it began later, and hits have earlier times", series(time.Hour, time.Hour), "60:5 120:6 180:1 240:1", "M100 50H200V40H300V90H400"},
 	} {
 		corners := levels(c.of, 1)
 		var got []string

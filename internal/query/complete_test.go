@@ -1,8 +1,11 @@
 package query
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,5 +123,130 @@ func TestEveryResourceWithoutRedis(t *testing.T) {
 			resp := ask1(h, http.MethodGet, target, "")
 			return resp.StatusCode == http.StatusOK, resp.Status
 		})
+	}
+}
+
+// What was stored after as_of is not known. So a window that reaches more than five seconds beyond it has no upper bound
+// and is not complete, whoever asks in whatever way, and not a millisecond earlier.
+func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
+	for _, c := range []struct {
+		behind time.Duration
+		known  bool
+	}{{5 * time.Second, true}, {5*time.Second + time.Millisecond, false}, {time.Hour, false}} {
+		t.Run(c.behind.String(), func(t *testing.T) {
+			redis, now := stack.Redis(t), testNow().Truncate(time.Millisecond)
+			asOf := now.Add(-c.behind)
+			hits := []sample{{"shop.a", asOf.Add(-5 * time.Minute), 3}, {"shop.b", asOf.Add(-5 * time.Minute), 2}}
+			seed(t, redis.Client(), asOf, hits...)
+			s := onRedis(t, redis.URL(), now)
+			watched(t, s)
+			broker := stack.NATS(t)
+			onNATS(t, s, broker.URL())
+			services(t, broker.Conn(), 1)
+			h := s.handler()
+			upper := func(n int) string {
+				if c.known {
+					return fmt.Sprintf(`"upper":%d`, n)
+				}
+				return `"upper":null`
+			}
+			complete := fmt.Sprintf(`"complete":%t`, c.known)
+			floor := `"floor":null`
+			if c.known {
+				floor = `"floor":0`
+			}
+			body := func(target, body string) string {
+				t.Helper()
+				method := http.MethodGet
+				if body != "" {
+					method = http.MethodPost
+				}
+				resp := ask1(h, method, target, body)
+				text := string(readAll(t, resp))
+				if resp.StatusCode != http.StatusOK {
+					t.Errorf("%s: %s: %s", target, resp.Status, text)
+				}
+				return text
+			}
+			inWindow := `window=5h&` // begins hours before every hit, so that it cuts no cell that has some
+			for target, want := range map[string][]string{
+				"/v1/total?" + inWindow + "key=shop.a&key=never":                                                       {`"total":3,"lower":3,` + upper(3), `"total":0,"lower":0,` + upper(0), complete},
+				"/v1/total?" + inWindow + "key=shop.a&explain=1":                                                       {`"total":3,"lower":3,` + upper(3), complete},
+				"/v1/total?" + inWindow + "prefix=shop.&group=2":                                                       {`"total":5,"lower":5,` + upper(5), `"total":3,"lower":3,` + upper(3), `"total":2,"lower":2,` + upper(2), `"counters":2`, complete},
+				"/v1/total?" + inWindow + "prefix=nobody":                                                              {`"total":0,"lower":0,` + upper(0), `"counters":0`, complete},
+				"/v1/top?window=5h&limit=1":                                                                            {`"total":3,"lower":3,` + upper(3), complete},
+				"/v1/top?window=5h":                                                                                    {floor},
+				"/v1/counters":                                                                                         {`"counters":["shop.a","shop.b"]`},
+				fmt.Sprintf("/v1/series?key=shop.a&from=%d", now.Add(-5*time.Hour).UnixMilli()):                        {complete},
+				"/v1/limit?key=shop.a&window=5h&max=9":                                                                 {`"allowed":true`, fmt.Sprintf(`"certain":%t`, c.known), complete},
+				"/v1/limit?key=shop.a&window=5h&max=2":                                                                 {`"allowed":false`, fmt.Sprintf(`"certain":%t`, c.known), complete},
+				"/v1/limit?key=shop.a&window=5h&max=2&fail=local":                                                      {`"allowed":false`, fmt.Sprintf(`"certain":%t`, c.known), complete},
+				"/v1/limit?key=shop.a&window=5h&max=9&fail=open":                                                       {`"allowed":true`, `"remaining":6`, fmt.Sprintf(`"certain":%t`, c.known), complete},
+				"/v1/limit?key=shop.a&window=5h&max=2&fail=open":                                                       {fmt.Sprintf(`"allowed":%t`, !c.known), `"remaining":0`, complete},
+				fmt.Sprintf("/v1/total?key=shop.a&window=1h&at=%d", asOf.Add(5*time.Second).UnixMilli()):               {`"upper":3`, `"complete":true`}, // ends by then
+				fmt.Sprintf("/v1/series?key=shop.a&from=%d&to=%d", asOf.Add(-time.Hour).UnixMilli(), asOf.UnixMilli()): {`"complete":true`},
+			} {
+				text := body(target, "")
+				for _, want := range want {
+					if !strings.Contains(text, want) {
+						t.Errorf("%s: %s\nwant %s", target, text, want)
+					}
+				}
+			}
+			if text := body("/v1/total", `{"keys":["shop.a"],"windows":["5h"]}`); !strings.Contains(text, upper(3)+`,"cell":"1h",`+complete) {
+				t.Errorf("POST: %s", text)
+			}
+			if text := string(request(t, broker.Conn(), "total", `{"keys":["shop.a"],"windows":["5h"]}`).Data); !strings.Contains(text, upper(3)) || !strings.Contains(text, complete) {
+				t.Errorf("over NATS: %s", text)
+			}
+			if text := string(request(t, broker.Conn(), "limit", `{"key":"shop.a","window":"5h","max":9}`).Data); !strings.Contains(text, fmt.Sprintf(`"certain":%t`, c.known)) {
+				t.Errorf("over NATS: %s", text)
+			}
+			if closed := ask1(h, http.MethodGet, "/v1/limit?key=shop.a&window=5h&max=9&fail=closed", ""); c.known {
+				decided(t, closed, 200)
+			} else if p := refused(t, closed, 503); closed.Header.Get("Retry-After") != "1" || !strings.Contains(p.Detail, "fail is closed") {
+				t.Errorf("%v %s", closed.Header, p.Detail)
+			}
+			probed := scraped(t, ask1(h, http.MethodGet, "/probe?key=never&window=5h", ""))
+			wantUpper, wantComplete := math.Inf(1), 0.0
+			if c.known {
+				wantUpper, wantComplete = 0, 1
+			}
+			if u, whole := probed[`tallyroll_window_hits_upper{key="never",window="5h"}`], probed[`tallyroll_window_hits_complete{key="never",window="5h"}`]; u != wantUpper || whole != wantComplete {
+				t.Errorf("/probe: upper %v, complete %v", u, whole)
+			}
+			l, err := s.hub.join("me", []liveQuestion{{"shop.a", "5h"}}, []time.Duration{5 * time.Hour}, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.hub.leave(l)
+			if event := string(l.next().text); !strings.Contains(event, upper(3)) || !strings.Contains(event, complete) {
+				t.Errorf("live: %s", event)
+			}
+		})
+	}
+}
+
+// The fail mode of a look at a counter decides while Redis is away, too.
+func TestJudgeFailsWithoutRedis(t *testing.T) {
+	s, f := onFake(t)
+	f.err = context.DeadlineExceeded
+	h := s.handler()
+	for fail, status := range map[string]int{"": 503, "&fail=local": 503, "&fail=closed": 503, "&fail=open": 200} {
+		resp := ask1(h, http.MethodGet, "/v1/limit?key=a&window=1h&max=5"+fail, "")
+		if status != 200 {
+			refused(t, resp, status)
+			continue
+		}
+		if got := decided(t, resp, status); !got.Allowed || got.Certain || got.Source != "local" || got.Remaining != 5 || got.Complete != nil {
+			t.Errorf("%+v", got)
+		}
+	}
+	for query, says := range map[string]string{
+		"key=a&window=1h&max=5&fail=maybe": "fail: ", "limit=login&key=a&fail=open": "fail: only of a look at a counter", "key=a&window=1h&max=5&policy=log&fail=open": "fail: only",
+	} {
+		if p := refused(t, ask1(h, http.MethodGet, "/v1/limit?"+query, ""), 400); !strings.Contains(p.Detail, says) {
+			t.Errorf("%s: %s", query, p.Detail)
+		}
 	}
 }

@@ -32,7 +32,7 @@ func (p *countersParams) read(g given) error {
 // countersAnswer is a page of names.
 type countersAnswer struct {
 	AsOf          time.Time `json:"as_of" doc:"Every counter with a hit stored before this moment is listed. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
-	Complete      bool      `json:"complete" doc:"False if hits of the longest window are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
+	Complete      bool      `json:"complete" doc:"False if hits of the longest window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or as_of is more than 5 seconds ago, because nobody has counted lately." example:"true"`
 	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
 	Counters      []string  `json:"counters" doc:"The names, in the order of their bytes. A page can be shorter than limit, even empty, and have a next one." example:"[\"shop.cart\",\"shop.checkout.eu\"]"`
 	Next          string    `json:"next,omitempty" doc:"The value of after for the next page; absent at the end." example:"shop.checkout.eu"`
@@ -74,6 +74,6 @@ func (s *service) findCounters(ctx context.Context, part string, p *countersPara
 		found.Counters = []string{} // not null
 	}
 	return countersAnswer{
-		AsOf: timeOf(found.AsOf), Complete: found.Complete, CountingSince: sinceOf(found.CountingSince), Counters: found.Counters, Next: found.Next,
+		AsOf: timeOf(found.AsOf), Complete: found.Complete && !window.Range{To: found.Now}.Outruns(found.AsOf), CountingSince: sinceOf(found.CountingSince), Counters: found.Counters, Next: found.Next,
 	}, nil
 }

@@ -6,7 +6,8 @@
 //     layout, the list of streams, and for a second what /v1/streams, /v1/rejects and
 //     the gauges of freshness tell. Totals take one round trip.
 //   - Every total comes with bounds, every answer with the moment up to which it is
-//     whole (as_of). Now is what Redis's clock says, never this machine's.
+//     whole (as_of). A window that reaches far beyond that moment has no upper bound.
+//     Now is what Redis's clock says, never this machine's.
 //   - A mistyped question is never answered as if it were another one: unknown
 //     parameters and fields are refused.
 //   - HTTP and NATS give the same answers and the same problems.
@@ -29,11 +30,11 @@
 //	403                 the settings forbid takes
 //	500                 something else has written to a key, which detail names;
 //	                    or a fault of this service
-//	501                 the request needs NATS, and there is no NATS_URL
+//	501                 the request needs NATS, and NATS_URL is empty
 //	503                 Redis or NATS cannot answer now, or /v1/live has no room:
 //	                    Retry-After says when to ask again
 //
-// A refused take is no problem but an answer, with the status 429. If Redis does not decide about a
+// A refused take is an answer with the status 429, whose body is a decision and a problem at once. If Redis does not decide about a
 // take within QUERY_TAKE_TIMEOUT, the limit's fail mode does. A bad file of limits keeps the program from
 // starting. Read again at SIGHUP, it changes nothing.
 //
@@ -68,7 +69,7 @@
 // (route.go), its parameters (params.go) and its answer (output.go, json.go), and one file for each
 // resource: total.go (with totaljson.go), series.go (with format.go, csv.go,
 // and the chart in chart.go, plot.go, legend.go, label.go, ticks.go), top.go,
-// counters.go, live.go (with hub.go and listener.go), streams.go, rejects.go (with rejectlist.go; both ask NATS
+// counters.go, about.go, live.go (with hub.go and listener.go), streams.go, rejects.go (with rejectlist.go; both ask NATS
 // through jetstream.go, and look at most once per second: recent.go). For Prometheus: probe.go,
 // metrics.go, freshness.go, metricsaddr.go. openapi.go describes it all, with
 // internal/web, which also has the problems and the pages. page.go serves the page at /, whose files are in the folder page: HTML, CSS and plain

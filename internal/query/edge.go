@@ -14,9 +14,9 @@ import (
 // paths, so there can be any number of them.
 const otherRoute = "other"
 
-// edge is what every request passes through. It measures, catches panics, answers
-// browsers' questions about origins, checks the token, and compresses. Requests that
-// no route takes end here.
+// edge is what every request passes through. It measures, catches panics, checks the host, answers
+// browsers' questions about origins, checks the token, refuses what other sites have browsers send, and
+// compresses. Requests that no route takes end here.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -32,6 +32,10 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 			s.measure(w, r, route, time.Since(start))
 		}()
 
+		if p := s.checkHost(r); p != nil {
+			p.Write(w)
+			return
+		}
 		if answersFromRedis(r.URL.Path) {
 			w.Header().Set("Cache-Control", "no-store")
 			if web.UnderV1(r.URL.Path) && !authz && cors(s.origins).Apply(w, r) {
@@ -45,6 +49,10 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 		}
 		if route == "" {
 			web.NoRoute(w, r, handler)
+			return
+		}
+		if p := s.refuseBrowser(r); p != nil {
+			p.Write(w)
 			return
 		}
 		if authz {

@@ -89,7 +89,7 @@ func TestClientGone(t *testing.T) {
 	var log bytes.Buffer
 	s, _ := onFake(t)
 	s.log = zerolog.New(&log).Level(zerolog.InfoLevel)
-	s.handler().ServeHTTP(deafWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, goodTarget, nil))
+	s.handler().ServeHTTP(deafWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "http://query.test"+goodTarget, nil))
 	if log.Len() > 0 {
 		t.Errorf("log %s", &log)
 	}

@@ -83,7 +83,7 @@ func checkExplanation(t *testing.T, client redis.UniversalClient, e explanation,
 			if c.Lower == 0 {
 				cut++
 			}
-			sum.Total, sum.Lower, sum.Upper = sum.Total+c.Total, sum.Lower+c.Lower, sum.Upper+c.Upper
+			sum.Total, sum.Lower, sum.Upper = sum.Total+c.Total, sum.Lower+c.Lower, sum.Upper+bound(c.Upper)
 		}
 	}
 	return cut

@@ -91,7 +91,7 @@ func TestForeignKeys(t *testing.T) {
 			}
 			eventuallyReady(t, h, http.StatusServiceUnavailable)
 			stack.Eventually(t, patiently, "/readyz to name the key", func() (bool, string) {
-				text := string(readAll(t, ask1(h, http.MethodGet, "/readyz", "")))
+				text := string(readAll(t, ask1(h, http.MethodGet, "/readyz/answers", "")))
 				return strings.Contains(text, keys[0]), text
 			})
 		})
@@ -115,11 +115,11 @@ func TestForeignKeyBesideOthers(t *testing.T) {
 	if !strings.Contains(p.Detail, ":h:1m:") || !strings.HasSuffix(strings.SplitN(p.Detail, " is not Tallyroll's", 2)[0], ":a") {
 		t.Errorf("detail %q", p.Detail)
 	}
-	bad, err := s.hub.join([]liveQuestion{{"a", "10m"}}, []time.Duration{10 * time.Minute}, false)
+	bad, err := s.hub.join("me", []liveQuestion{{"a", "10m"}}, []time.Duration{10 * time.Minute}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, err := s.hub.join([]liveQuestion{{"b", "10m"}}, []time.Duration{10 * time.Minute}, false)
+	good, err := s.hub.join("me", []liveQuestion{{"b", "10m"}}, []time.Duration{10 * time.Minute}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,14 +70,14 @@ func (f *forwarded) value(variable string) (string, error) {
 	return f.header(name)
 }
 
-// caller is the key that decides about the hash tag. It depends on nothing but what hits are kept under:
-// hits of one key would be in several places otherwise. Limits of one caller get the same tag where possible.
-func (f *forwarded) caller(lim *limit.Limit, under string) (string, error) {
-	switch {
-	case lim.Key.Uses(limit.VarKey):
-		return f.key, nil
-	case lim.Key.Uses(limit.VarIP):
-		return f.address()
+// callerOf returns the key that decides about the hash tag; value gives the variables of the limit's template their
+// values. It depends on nothing but what hits are kept under: hits of one key would be in several places otherwise.
+// Limits of one caller get the same tag where possible.
+func callerOf(lim *limit.Limit, under string, value func(variable string) (string, error)) (string, error) {
+	for _, variable := range []string{limit.VarKey, limit.VarIP} {
+		if lim.Key.Uses(variable) {
+			return value(variable)
+		}
 	}
 	return under, nil
 }
@@ -125,7 +125,12 @@ func (f *forwarded) path() string {
 	if f.ownTarget {
 		return cleanPath(f.request.PathValue(originalPath))
 	}
-	told, _, _ := strings.Cut(f.target("Uri", f.request.URL.EscapedPath()), "?")
+	return plainPathOf(f.target("Uri", f.request.URL.EscapedPath()))
+}
+
+// plainPathOf is the path of a request's target.
+func plainPathOf(target string) string {
+	told, _, _ := strings.Cut(target, "?")
 	plain, err := url.PathUnescape(told)
 	if err != nil {
 		plain = told

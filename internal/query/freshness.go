@@ -51,7 +51,7 @@ func (f *freshness) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads Redis, and NATS if there is a NATS_URL.
+// Collect reads Redis, and NATS if the settings name one.
 func (f *freshness) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()

@@ -140,11 +140,11 @@ func TestFreshnessWithNATS(t *testing.T) {
 	seed(t, redis.Client(), now, sample{"a", now, 1})
 	js := broker.JetStream()
 	makeStream(t, js, "HITS", "hits.>")
-	makeStream(t, js, hit.RejectedStream, hit.RejectedSubject+">")
+	makeStream(t, js, hit.RejectedStream, hit.RejectedSubjects)
 	for range 3 {
 		publish(t, js, "hits.a", "")
 	}
-	publish(t, js, hit.RejectedSubject+"HITS", "x")
+	publish(t, js, hit.RejectedSubject(namespace, "HITS"), "x")
 	id, _, err := window.NewReader(window.NewStore(redis.Client(), namespace)).Progress(t.Context())
 	if err != nil {
 		t.Fatal(err)

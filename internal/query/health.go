@@ -111,22 +111,54 @@ func isLost(err error) bool {
 
 // isSpoilt reports whether an error is about a key that another program has written to.
 func isSpoilt(err error) bool {
-	var foreign *window.ForeignError
-	return errors.As(err, &foreign) || errors.Is(err, window.ErrBadLayout)
+	return window.IsForeign(err) || errors.Is(err, window.ErrBadLayout)
 }
 
-// whyNotReady says why no question can be answered now. It is empty if they can.
-func (h *health) whyNotReady() string {
+// whyNoAnswers says why no question about counters can be answered now. It is empty if they can.
+func (h *health) whyNoAnswers() string {
 	last := h.last.Load()
 	switch {
 	case last == nil:
-		return "Redis has not answered yet"
+		return redisUnknown
 	case isLost(last.err):
-		return "Redis does not answer"
+		return redisLost
 	case isSpoilt(last.err):
 		return spoiltProblem(last.err).Detail
 	case last.err != nil:
 		return last.err.Error()
 	}
 	return ""
+}
+
+const (
+	redisUnknown = "Redis has not answered yet"
+	redisLost    = "Redis does not answer"
+)
+
+// whyNoTakes says why no take can be decided now. It is empty if one of them can: without Redis, those of limits that
+// are not closed then. Takes need no layout.
+func (s *service) whyNoTakes() string {
+	last := s.health.last.Load()
+	takes, withoutRedis := s.limits.serve()
+	switch {
+	case s.limits.mode == TakeOff:
+		return "this service counts no takes (QUERY_TAKE=off)"
+	case !takes:
+		return "there is no limit to take under: QUERY_LIMITS_FILE names none"
+	case last == nil:
+		return redisUnknown // a process that starts is not ready before it has looked once
+	case isLost(last.err) && !withoutRedis:
+		return redisLost + ", and every limit is closed then"
+	}
+	return ""
+}
+
+// whyNotReady says why nothing of what this service is for can be served now. It is empty if anything can: then a
+// process that is taken out of service helps nobody.
+func (s *service) whyNotReady() string {
+	why := s.health.whyNoAnswers()
+	if why == "" || s.whyNoTakes() == "" {
+		return ""
+	}
+	return why
 }

@@ -21,9 +21,13 @@ const liveEvery = 250 * time.Millisecond
 // hub reads for all clients that listen at /v1/live: one pipelined read every liveEvery
 // answers every distinct question, however many clients listen. One goroutine, run,
 // reads and tells the listeners. It sleeps while nobody listens.
+//
+// Connections and questions are bounded. Until a bound is reached, a client may have as many as there are. Then
+// everybody has an equal share: who would have more is refused, and who has more makes room for who has less.
 type hub struct {
 	read                     readTotals
 	maxClients, maxQuestions int
+	writeWithin              time.Duration // how long a client may leave unread what is sent
 	reads                    prometheus.Counter
 
 	heard wake.Signal // somebody listens
@@ -31,7 +35,14 @@ type hub struct {
 	mu        sync.Mutex
 	topics    map[liveQuestion]*topic
 	listeners map[*listener]struct{}
+	clients   map[string]*client // those that listen
 	stopped   bool
+}
+
+// client is one of those who share the hub. Hub.mu guards it.
+type client struct {
+	listeners []*listener    // the newest last
+	asks      map[*topic]int // how many of them have the question
 }
 
 // readTotals answers questions at one moment. Its errors are for the clients.
@@ -59,8 +70,8 @@ type news struct {
 
 func newHub(read readTotals, maxClients, maxQuestions int, m *metrics) *hub {
 	h := &hub{
-		read: read, maxClients: maxClients, maxQuestions: maxQuestions, reads: m.liveReads,
-		heard: wake.New(), topics: make(map[liveQuestion]*topic), listeners: make(map[*listener]struct{}),
+		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: liveWriteTimeout, reads: m.liveReads,
+		heard: wake.New(), topics: make(map[liveQuestion]*topic), listeners: make(map[*listener]struct{}), clients: make(map[string]*client),
 	}
 	m.registerLive(h.sizes)
 	return h
@@ -89,28 +100,25 @@ func (h *hub) run(ctx context.Context) error {
 	}
 }
 
-// join adds a listener, which must leave. Its errors are for the client. Nobody asks a
+// join adds a listener of a client, which must leave. Its errors are for the client. Nobody asks a
 // question twice.
-func (h *hub) join(asked []liveQuestion, lengths []time.Duration, asOf bool) (*listener, error) {
+func (h *hub) join(who string, asked []liveQuestion, lengths []time.Duration, asOf bool) (*listener, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopped {
 		return nil, noRoom("the service is stopping")
 	}
-	if len(h.listeners) >= h.maxClients {
-		return nil, noRoom(fmt.Sprintf("%d clients are listening already, which is the most allowed (QUERY_LIVE_CLIENTS)", len(h.listeners)))
+	err := h.makeRoom(who, asked)
+	if err != nil {
+		return nil, err
 	}
-	added := 0
-	for _, q := range asked {
-		if h.topics[q] == nil {
-			added++
-		}
-	}
-	if len(h.topics)+added > h.maxQuestions {
-		return nil, noRoom(fmt.Sprintf("clients are listening to %d different questions already, and this would add %d: the most allowed are %d (QUERY_LIVE_QUESTIONS)",
-			len(h.topics), added, h.maxQuestions))
+	of := h.clients[who]
+	if of == nil {
+		of = &client{asks: make(map[*topic]int)}
+		h.clients[who] = of
 	}
 	l := newListener(h, len(asked), asOf)
+	l.who = who
 	for i, q := range asked {
 		t := h.topics[q]
 		if t == nil {
@@ -118,13 +126,69 @@ func (h *hub) join(asked []liveQuestion, lengths []time.Duration, asOf bool) (*l
 			h.topics[q] = t
 		}
 		t.listeners[l], l.topics[i] = i, t
+		of.asks[t]++
 		if t.last != nil {
 			l.put(i, t.last)
 		}
 	}
+	of.listeners = append(of.listeners, l)
 	h.listeners[l] = struct{}{}
 	h.heard.Give()
 	return l, nil
+}
+
+// makeRoom ends connections of clients that have more than an equal share of what has run out, or refuses a client that
+// would have more itself. If nobody has more than a share, there is room: all shares together are the bound.
+// The caller holds h.mu.
+func (h *hub) makeRoom(who string, asked []liveQuestion) error {
+	of, sharers := h.clients[who], len(h.clients)
+	if of == nil {
+		of, sharers = new(client), sharers+1
+	}
+	share := h.maxClients / sharers
+	for len(h.listeners) >= h.maxClients {
+		if len(of.listeners) >= share || !h.dismiss(share, "QUERY_LIVE_CLIENTS", func(c *client) int { return len(c.listeners) }) {
+			return noRoom(fmt.Sprintf("%d clients are listening already, which is the most allowed (QUERY_LIVE_CLIENTS), and %d of them at this address, whose share is %d", len(h.listeners), len(of.listeners), share))
+		}
+	}
+	share = h.maxQuestions / sharers
+	for {
+		added, own := 0, len(of.asks)
+		for _, q := range asked {
+			t := h.topics[q]
+			if t == nil {
+				added++
+			}
+			if of.asks[t] == 0 {
+				own++
+			}
+		}
+		if len(h.topics)+added <= h.maxQuestions {
+			return nil
+		}
+		if own > share || !h.dismiss(share, "QUERY_LIVE_QUESTIONS", func(c *client) int { return len(c.asks) }) {
+			return noRoom(fmt.Sprintf("clients are listening to %d different questions already, and this would add %d: the most allowed are %d (QUERY_LIVE_QUESTIONS), of which the share of this address is %d, and it would have %d: ask about fewer counters or windows",
+				len(h.topics), added, h.maxQuestions, share, own))
+		}
+	}
+}
+
+// dismiss ends the newest connection of the client that has most, if that is more than a share. It reports whether it has.
+func (h *hub) dismiss(share int, bound string, has func(*client) int) bool {
+	var largest *client
+	for _, c := range h.clients {
+		if has(c) > share && (largest == nil || has(c) > has(largest)) {
+			largest = c
+		}
+	}
+	if largest == nil {
+		return false
+	}
+	l := largest.listeners[len(largest.listeners)-1]
+	h.remove(l)
+	l.farewell = fmt.Appendf(nil, ": others need the room, and this address had more than its share (%s)\n\n", bound)
+	close(l.ready)
+	return true
 }
 
 // noRoom is the 503 for a client that cannot listen now.
@@ -133,10 +197,28 @@ func noRoom(detail string) error { return retryLater(detail, "5") }
 func (h *hub) leave(l *listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.remove(l)
+}
+
+// remove takes a listener out, if it is in. The caller holds h.mu.
+func (h *hub) remove(l *listener) {
+	if _, in := h.listeners[l]; !in {
+		return // it has been dismissed
+	}
 	delete(h.listeners, l)
+	of := h.clients[l.who]
+	i := slices.Index(of.listeners, l)
+	of.listeners = slices.Delete(of.listeners, i, i+1)
+	if len(of.listeners) == 0 {
+		delete(h.clients, l.who)
+	}
 	for _, t := range l.topics {
+		of.asks[t]--
+		if of.asks[t] == 0 {
+			delete(of.asks, t)
+		}
 		delete(t.listeners, l)
-		if len(t.listeners) == 0 && h.topics[t.question] == t {
+		if len(t.listeners) == 0 {
 			delete(h.topics, t.question)
 		}
 	}
@@ -175,7 +257,7 @@ func (h *hub) tellAll(ctx context.Context) {
 				t.hear(&news{err: err}, changes)
 				continue
 			}
-			t.hear(newsOf(totalOf(t.question.key, t.question.window, found.Answers[i])), changes)
+			t.hear(newsOf(totalOf(t.question.key, t.question.window, found.Answers[i], found.AsOf)), changes)
 		}
 		if err == nil {
 			reach = reachEvent(found.AsOf, found.Now)
@@ -188,15 +270,24 @@ func (h *hub) tellAll(ctx context.Context) {
 // hear adds to the changes what is new to the listeners of the topic. run reads last
 // without the lock, because nobody else sets it.
 func (t *topic) hear(n *news, changes map[*topic]*news) {
-	if t.last != nil && t.last.id == n.id && (t.last.err == nil) == (n.err == nil) {
+	if t.last != nil && t.last.like(n) {
 		return
 	}
 	n.text = n.event()
 	changes[t] = n
 }
 
+// like reports whether both say the same to a listener. Problems do if they have the same status: one that the
+// listener must mend may follow one that passes by itself.
+func (n *news) like(other *news) bool {
+	if n.err == nil || other.err == nil {
+		return n.id == other.id && n.err == nil && other.err == nil
+	}
+	return problemOf(n.err).Status == problemOf(other.err).Status
+}
+
 func newsOf(t total) *news {
-	return &news{id: fmt.Sprintf("%d-%d-%d-%t", t.Total, t.Lower, t.Upper, t.Complete), total: t}
+	return &news{id: fmt.Sprintf("%d-%d-%s-%t", t.Total, t.Lower, t.Upper, t.Complete), total: t}
 }
 
 func (h *hub) current() []*topic {

@@ -83,18 +83,40 @@ func (in *input) seriesQuestions(maxKeys int) ([]window.SeriesQuestion, error) {
 	if err != nil {
 		return nil, err
 	}
-	step := time.Duration(0) // a cell
-	if in.step != "" {
-		step, err = parseDuration("step", in.step)
-		if err != nil {
-			return nil, err
-		}
+	question := window.SeriesQuestion{Span: span, Held: true, Fit: true} // of steps of a cell
+	if err := in.readStep(&question); err != nil {
+		return nil, err
 	}
 	out := make([]window.SeriesQuestion, len(in.keys))
 	for i, key := range in.keys {
-		out[i] = window.SeriesQuestion{Counter: key, Span: span, Step: step, Held: true, Fit: true}
+		out[i] = question
+		out[i].Counter = key
 	}
 	return out, nil
+}
+
+// readStep sets the steps of a series.
+func (in *input) readStep(q *window.SeriesQuestion) error {
+	zone, err := parseZone(in.tz)
+	if err != nil {
+		return err
+	}
+	if steps, ok := parseSteps(in.step, zone); ok {
+		q.Steps = steps
+		return nil
+	}
+	if in.tz != "" {
+		return badInput("tz", "it is only for the steps %s: all other steps are the same in every zone", stepHint)
+	}
+	if in.step == "" {
+		return nil
+	}
+	q.Step, err = parseDuration("step", in.step)
+	var bad *inputError
+	if errors.As(err, &bad) {
+		bad.message += "; or " + stepHint + ", the days, weeks or months of tz"
+	}
+	return err
 }
 
 func (in *input) checkKeys(most int) error {

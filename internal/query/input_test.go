@@ -177,7 +177,7 @@ func TestBodyEdges(t *testing.T) {
 		err    error
 		status int
 	}{{io.ErrUnexpectedEOF, http.StatusBadRequest}, {timeout{}, http.StatusRequestTimeout}} {
-		r := httptest.NewRequest(http.MethodPost, "/v1/total", io.MultiReader(strings.NewReader("{"), broken{c.err}))
+		r := httptest.NewRequest(http.MethodPost, "http://query.test/v1/total", io.MultiReader(strings.NewReader("{"), broken{c.err}))
 		w := httptest.NewRecorder()
 		s.handler().ServeHTTP(w, r)
 		refused(t, w.Result(), c.status)

@@ -14,22 +14,25 @@ import (
 // jetStream returns the connection to NATS for a request, or the problem that there is none.
 func (s *service) jetStream() (jetstream.JetStream, error) {
 	if !s.asksNATS {
-		return nil, newProblem(http.StatusNotImplemented, "this needs NATS: set NATS_URL for the query service")
+		return nil, newProblem(http.StatusNotImplemented, noNATS)
 	}
 	js := s.js.Load()
 	if js == nil {
-		return nil, retryLater("NATS does not answer: ask again in a second", "1")
+		return nil, retryLater("NATS does not answer, and this needs it: start it, or set NATS_URL to where it is; all else is answered without it", "1")
 	}
 	return *js, nil
 }
 
+// noNATS is the 501 of a service that is told to do without NATS.
+const noNATS = "this needs NATS, and NATS_URL is empty: set NATS_URL for the query service"
+
 // needsNATS adds to the answers of an operation that there may be no NATS to ask.
 func needsNATS(registry huma.Registry, responses map[string]*huma.Response) map[string]*huma.Response {
 	responses["501"] = &huma.Response{
-		Description: "This service has no NATS_URL.",
+		Description: "The NATS_URL of this service is empty.",
 		Content: map[string]*huma.MediaType{problemType: {
 			Schema:  web.SchemaOf[problem](registry),
-			Example: newProblem(http.StatusNotImplemented, "this needs NATS: set NATS_URL for the query service"),
+			Example: newProblem(http.StatusNotImplemented, noNATS),
 		}},
 	}
 	return responses

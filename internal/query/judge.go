@@ -2,6 +2,10 @@ package query
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
 	"time"
 
 	"tallyroll/internal/limit"
@@ -26,12 +30,27 @@ func (s *service) judge(ctx context.Context, part string, item *takeItem) (*take
 		if bad := mendable(err); bad != nil {
 			return nil, badInput("window", "%s: %v", item.Window, bad).problem(part)
 		}
+		var p *problem
+		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable {
+			answer := j.unknown(0)
+			return lookOutputOf(&answer), nil
+		}
 		return nil, err
 	}
-	total := &found.answers.Answers[0]
-	answer := j.decide(total.Estimate, found.wait)
+	of, asOf := found.answers.Answers[0], found.answers.AsOf
+	outrun := of.Range.Outruns(asOf)
+	answer := j.decide(of.Estimate, found.wait)
+	switch {
+	case outrun && j.fail == limit.FailClosed:
+		return nil, retryLater(fmt.Sprintf("hits stored after %s are not counted yet, and fail is closed: ask again when a worker counts", timeOf(asOf).Format(time.RFC3339)), "1")
+	case outrun && j.fail == limit.FailOpen:
+		answer = j.unknown(of.Total)
+	case outrun:
+		answer.Decisions[0].Certain = false
+	}
 	out := lookOutputOf(&answer)
-	out.Body.AsOf, out.Body.Complete = timeOf(found.answers.AsOf), &total.Complete
+	complete := of.Complete && !outrun
+	out.Body.AsOf, out.Body.Complete = timeOf(asOf), &complete
 	return out, nil
 }
 
@@ -39,6 +58,7 @@ func (s *service) judge(ctx context.Context, part string, item *takeItem) (*take
 type judgement struct {
 	length  time.Duration
 	most, n int64
+	fail    limit.Fail
 }
 
 // fallen is what the reader finds out about a judgement.
@@ -48,6 +68,9 @@ type fallen struct {
 }
 
 func judgementOf(item *takeItem) (j judgement, err error) {
+	if given := item.values(); len(given) > 0 {
+		return j, badInput(given[0].name, "only with limit, if its key template has it")
+	}
 	if err := checkKey("key", item.Key); err != nil {
 		return j, err
 	}
@@ -62,8 +85,20 @@ func judgementOf(item *takeItem) (j judgement, err error) {
 	if err != nil {
 		return j, err
 	}
+	j.fail = limit.Fail(item.Fail)
+	if j.fail != "" && !slices.Contains(limit.Fails, j.fail) {
+		return j, badInput("fail", "%s: allowed is %s", excerpt(item.Fail), failHint)
+	}
 	j.n, err = item.N.parse("n", 1, 0, j.most)
 	return j, err
+}
+
+// unknown allows, as fail=open wants if nobody knows the hits. known are those that have been counted.
+func (j judgement) unknown(known int64) limit.Answer {
+	out := j.decide(window.Estimate{Total: known}, 0)
+	d := &out.Decisions[0]
+	out.Allowed, d.Allowed, d.Certain, d.Source = true, true, false, limit.FromLocal
+	return out
 }
 
 func (j judgement) decide(e window.Estimate, wait time.Duration) limit.Answer {

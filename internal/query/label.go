@@ -3,9 +3,37 @@ package query
 import (
 	"bytes"
 	"encoding/xml"
+	"fmt"
 	"strings"
 	"unicode"
 )
+
+// shown writes a name so that it tells what it is. Characters that turn the direction of what follows are written as
+// JSON writes them: a name could look like another one with them, or change the text around it.
+func shown(name string) string {
+	if strings.IndexFunc(name, isTurn) < 0 {
+		return name
+	}
+	var out strings.Builder
+	for _, r := range name {
+		if isTurn(r) {
+			fmt.Fprintf(&out, "\\u%04x", r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}
+
+func isTurn(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
+
+// apart is a name within a sentence: letters that are written from the right leave the rest of it alone.
+func apart(name string) string {
+	if strings.IndexFunc(name, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
+		return name
+	}
+	return "\u2068" + name + "\u2069"
+}
 
 // xmlText writes a name as XML text. Characters that XML cannot express, such as U+FFFE,
 // become U+FFFD (XML 1.0, 2.2).

@@ -13,20 +13,26 @@ import (
 const limitPath = "/v1/limit"
 
 func (s *service) registerLimit(a *api) {
+	header := &huma.Param{
+		Name: anyHeader, In: inQuery, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"gold"}},
+		Description: "Beside limit, if its key template has {header.NAME}: the request's header of that name, as in header.X-Plan=gold.",
+	}
 	look := s.operation(a, huma.Operation{
 		OperationID: "get-limit", Method: http.MethodGet, Path: limitPath,
 		Summary: "Whether hits would be allowed",
 		Description: "Decides like POST /v1/take, and counts nothing. With window and max and without policy, it is about a counter of the streams: " +
 			"the answer has as_of and complete, too. The status is 200 even if the hits would be refused.",
-		Responses: web.SuccessOnly("The decision.", takeExample()),
-		Metadata:  web.Tryout("/v1/limit?limit=login&key=alice", "/v1/limit?key=api-1&window=1m&max=100"),
+		Parameters: []*huma.Param{header},
+		Responses:  web.SuccessOnly("The decision.", takeExample()),
+		Metadata:   web.Tryout("/v1/limit?limit=login&key=alice", "/v1/limit?key=api-1&window=1m&max=100"),
 	})
 	answerQuery(a, look, func(ctx context.Context, p *takeItem) (*takeOutput, error) { return s.findLimit(ctx, inQuery, p) })
 	reset := s.operation(a, huma.Operation{
 		OperationID: "delete-limit", Method: http.MethodDelete, Path: limitPath, DefaultStatus: http.StatusNoContent,
 		Summary: "Forget the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
-		Responses: map[string]*huma.Response{"204": {Description: "The key has no hits now."}},
-		Metadata:  web.Tryout("/v1/limit?limit=login&key=alice"),
+		Parameters: []*huma.Param{header},
+		Responses:  map[string]*huma.Response{"204": {Description: "The key has no hits now."}},
+		Metadata:   web.Tryout("/v1/limit?limit=login&key=alice"),
 	})
 	describeForbidden(a.OpenAPI().Components.Schemas, &reset)
 	answerQuery(a, reset, func(ctx context.Context, p *resetParams) (*noOutput, error) { return nil, s.reset(ctx, p) })
@@ -62,14 +68,27 @@ type resetParams struct {
 	Key    string `query:"key" doc:"Whose hits are forgotten." example:"alice"`
 	Window string `query:"window" doc:"In place of limit, with QUERY_TAKE=any: the window of the takes." example:"1m"`
 	Policy string `query:"policy" doc:"Beside window: the policy of the takes." example:"cells"`
+	IP     string `query:"ip" doc:"Beside limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
+	Method string `query:"method" doc:"Beside limit, if its key template has {method}." example:"POST"`
+	Host   string `query:"host" doc:"Beside limit, if its key template has {host}." example:"shop.example"`
+	Path   string `query:"path" doc:"Beside limit, if its key template has {path}." example:"/login"`
+	header map[string]string
 }
 
-func (p *resetParams) read(g given) error {
+func (p *resetParams) read(g given) (err error) {
+	p.header, err = g.headers()
+	if err != nil {
+		return err
+	}
 	return g.singles(
 		singleParam{"limit", limitHint, &p.Limit},
 		singleParam{"key", takeKeyHint, &p.Key},
 		singleParam{"window", windowHint, &p.Window},
 		singleParam{"policy", policyHint, &p.Policy},
+		singleParam{"ip", addressHint, &p.IP},
+		singleParam{"method", methodHint, &p.Method},
+		singleParam{"host", hostHint, &p.Host},
+		singleParam{"path", pathHint, &p.Path},
 	)
 }
 
@@ -78,7 +97,7 @@ func (s *service) reset(ctx context.Context, p *resetParams) error {
 	if err != nil {
 		return err
 	}
-	item := &takeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy}
+	item := &takeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy, IP: p.IP, Method: p.Method, Host: p.Host, Path: p.Path, Header: p.header}
 	if p.Limit == "" && p.Window != "" {
 		if p.Policy == "" {
 			return badInput("policy", "it is missing: allowed is %s", policyHint).problem(inQuery)

@@ -7,32 +7,39 @@ import (
 	"regexp"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
 )
 
 // limitError turns an error of the limiter about takes into one for the client: an *inputError, or one
 // that is or wraps a problem. What Redis said may tell about the network inside, so it goes only to the log.
 func (s *service) limitError(ctx context.Context, err error, takes []limit.Take, several bool) error {
 	var many *limit.TooManyError
+	var large *limit.TooLargeError
 	var twice *limit.TwiceError
 	var forbidden *limit.ForbiddenError
 	var foreign *limit.ForeignError
 	switch {
 	case errors.As(err, &many):
 		return badInput(prefixOf(many.Take, takes, several)+"n", "%v", many)
+	case errors.As(err, &large):
+		return badInput(prefixOf(large.Take, takes, several)+"n", "%v", large)
 	case errors.As(err, &twice):
 		return badInput(prefixOf(twice.Take, takes, several)+"key", "%v", twice)
 	case ctx.Err() != nil:
 		return newProblem(statusClientGone, "the client is gone")
 	case errors.As(err, &foreign):
 		s.failures.Error().Err(err).Msg("take not decided")
-		return newProblem(http.StatusInternalServerError, foreign.Error())
+		return newProblem(http.StatusInternalServerError, foreign.Error()).Of(web.ForeignKey)
 	case errors.As(err, &forbidden):
 		s.failures.Error().Err(forbidden.Err).Msg("take not decided: Redis refuses its user a command")
-		return retryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden)
+		return retryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden).Of(web.RightsMissing)
 	}
 	s.health.due.Give()
-	if s.health.whyNotReady() == "" { // otherwise the log has said why
+	if s.health.whyNoAnswers() == "" { // otherwise the log has said why
 		s.failures.Warn().Err(errors.Unwrap(err)).Msg("take not decided")
+	}
+	if errors.Is(err, limit.ErrFull) {
+		return retryLater("Redis has no memory left for hits, and the limit is closed then: ask again in a second, or whoever runs the service for more memory (maxmemory)", "1")
 	}
 	return retryLater("Redis cannot decide now, and the limit is closed then: ask again in a second", "1")
 }

@@ -2,6 +2,7 @@ package query
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,6 +20,9 @@ func TestTakeErrors(t *testing.T) {
 		says, hide string
 	}{
 		{"unavailable", func([]limit.Take) error { return &limit.UnavailableError{Err: errors.New("10.1.2.3 refused")} }, 503, "1", "Redis cannot decide now", "10.1.2.3"},
+		{"full", func([]limit.Take) error {
+			return &limit.UnavailableError{Err: fmt.Errorf("script 5f: %w", limit.ErrFull)}
+		}, 503, "1", "no memory left for hits, and the limit is closed", "5f"},
 		{"forbidden", func([]limit.Take) error {
 			return &limit.ForbiddenError{Err: errors.New("NOPERM User bob has no permissions to run the 'evalsha' command")}
 		}, 503, "60", "command evalsha", "bob"},

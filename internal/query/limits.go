@@ -14,6 +14,7 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
 )
 
 // limiter is the part of limit.Limiter that the service uses.
@@ -30,11 +31,13 @@ type limits struct {
 	proxies Networks
 	file    string // empty: there are no named limits
 	named   atomic.Pointer[limit.Set]
+	// reloaded is told of each time that the file was read again.
+	reloaded func(error)
 }
 
 // newLimits reads the file of named limits. Its error names the setting, the file and the line.
 func newLimits(l limiter, settings Settings) (*limits, error) {
-	out := &limits{limiter: l, mode: settings.Take, proxies: settings.TrustedProxies, file: settings.LimitsFile}
+	out := &limits{limiter: l, mode: settings.Take, proxies: settings.TrustedProxies, file: settings.LimitsFile, reloaded: func(error) {}}
 	set, err := out.read()
 	if err != nil {
 		return nil, boot.UsageError{Err: err}
@@ -76,12 +79,24 @@ func (l *limits) reload(log zerolog.Logger) {
 		return
 	}
 	set, err := l.read()
+	l.reloaded(err)
 	if err != nil {
 		log.Error().Err(err).Int("limits", len(*l.named.Load())).Msg("limits not reloaded: they stay as they were")
 		return
 	}
 	l.named.Store(&set)
 	log.Info().Str("file", l.file).Int("limits", len(set)).Msg("limits reloaded")
+}
+
+// serve reports whether takes can be asked for at all, and whether some of them can be decided without Redis.
+func (l *limits) serve() (takes, withoutRedis bool) {
+	named := *l.named.Load()
+	takes = l.mode == TakeAny || l.mode == TakeNamed && len(named) > 0
+	withoutRedis = l.mode == TakeAny // whose limits are local then
+	for _, lim := range named {
+		withoutRedis = withoutRedis || lim.Fail != limit.FailClosed
+	}
+	return takes, takes && withoutRedis
 }
 
 // maxNamesTold is how many limits the error about an unknown one lists.
@@ -105,10 +120,15 @@ func (l *limits) find(name, param string) (*limit.Limit, error) {
 	return nil, badInput(param, "%s is unknown: allowed are %s%s", excerpt(name), strings.Join(names, ", "), more)
 }
 
+// counts reports whether any take can be counted.
+func (l *limits) counts() bool {
+	return l.mode == TakeAny || l.mode == TakeNamed && len(*l.named.Load()) > 0
+}
+
 // mayCount refuses a request that would change what is counted if the settings do not allow that.
 func (l *limits) mayCount() error {
 	if l.mode == TakeOff {
-		return newProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit")
+		return newProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit").Of(web.TakesOff)
 	}
 	return nil
 }

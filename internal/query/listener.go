@@ -12,10 +12,13 @@ const reachTicks = 4
 // each question only the latest news, so nobody has to wait for a slow client.
 type listener struct {
 	hub    *hub
+	who    string // whose it is
 	topics []*topic
 	asOf   bool // it wants events as_of, too
-	// ready has something to receive while anything waits. The hub closes it when the service stops.
-	ready chan struct{}
+	// ready has something to receive while anything waits. The hub closes it when the service stops, or when the
+	// listener has to make room.
+	ready    chan struct{}
+	farewell []byte // what is sent then; set before ready closes
 
 	// Under hub.mu:
 	waiting []*news // by the question's place in topics; nil if there is nothing new
@@ -89,7 +92,7 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 			return nil, newProblem(statusClientGone, "the client is gone")
 		case _, ok := <-l.ready:
 			if !ok {
-				return nil, noRoom("the service is stopping")
+				return nil, noRoom("the service is stopping, or others need the room")
 			}
 		}
 		for i, n := range l.take() {

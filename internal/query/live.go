@@ -17,7 +17,7 @@ const (
 	// heartbeatEvery is the pause between heartbeats. They show both ends that the connection
 	// lives, and keep proxies from cutting off a silent one.
 	heartbeatEvery = 15 * time.Second
-	// liveWriteTimeout is how long a client may read nothing before the service drops it.
+	// liveWriteTimeout is how long a client may leave unread what is sent before the service drops it.
 	liveWriteTimeout = 10 * time.Second
 	// reconnectAfter is the pause in milliseconds that browsers should make before they reconnect.
 	reconnectAfter = 2000
@@ -60,7 +60,7 @@ func (s *service) getLive(w http.ResponseWriter, r *http.Request, p *liveParams)
 	if err != nil {
 		return inputProblem(err, inQuery)
 	}
-	l, err := s.hub.join(asked, lengths, p.AsOf == "true")
+	l, err := s.hub.join(s.clientOf(r), asked, lengths, p.AsOf == "true")
 	if err != nil {
 		return err
 	}
@@ -71,6 +71,16 @@ func (s *service) getLive(w http.ResponseWriter, r *http.Request, p *liveParams)
 	}
 	streamNews(r, w, l, openingOf(first, p.LastEventID))
 	return nil
+}
+
+// clientOf is who listens, as far as the service can tell: an address, behind trusted proxies that of their client.
+// Everybody at one address is one client.
+func (s *service) clientOf(r *http.Request) string {
+	address, err := s.limits.proxies.client(r)
+	if err != nil {
+		return ""
+	}
+	return addressKey(address)
 }
 
 // questions checks the parameters and is what they ask, with the lengths of the windows.
@@ -113,8 +123,8 @@ func openingOf(first []*news, lastID string) []byte {
 	return out
 }
 
-// streamNews writes events until the client goes, takes nothing for
-// liveWriteTimeout, or the service stops.
+// streamNews writes events until the client goes, leaves one unread for the hub's writeWithin, has to make room for
+// others, or the service stops.
 func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
@@ -126,9 +136,14 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 	// that for the client's end.
 	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
 	send := func(text []byte) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(liveWriteTimeout))
+		_ = control.SetWriteDeadline(time.Now().Add(l.hub.writeWithin))
 		_, err := w.Write(text)
-		return err == nil && control.Flush() == nil
+		if err != nil || control.Flush() != nil {
+			return false
+		}
+		// HTTP/2 resets the stream when the deadline is over, whether anything is being written or not.
+		_ = control.SetWriteDeadline(time.Time{})
+		return true
 	}
 	if !send(opening) {
 		return
@@ -143,6 +158,7 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 		case <-heartbeat.C:
 		case _, ok := <-l.ready:
 			if !ok {
+				send(l.farewell)
 				return
 			}
 			text = l.events()

@@ -37,7 +37,7 @@ func totals(n int64, questions []window.Question) (window.Answers, error) {
 
 func join(t *testing.T, h *hub, key string) *listener {
 	t.Helper()
-	l, err := h.join([]liveQuestion{{key, "1m"}}, []time.Duration{time.Minute}, false)
+	l, err := h.join("me", []liveQuestion{{key, "1m"}}, []time.Duration{time.Minute}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestHubTellsChanges(t *testing.T) {
 		if _, ok := <-good.ready; ok {
 			t.Error("the channel is open though the hub has stopped")
 		}
-		if _, err := h.join([]liveQuestion{{"a", "1m"}}, []time.Duration{time.Minute}, false); err == nil {
+		if _, err := h.join("me", []liveQuestion{{"a", "1m"}}, []time.Duration{time.Minute}, false); err == nil {
 			t.Error("a client was taken though the hub has stopped")
 		}
 	})
@@ -156,7 +156,7 @@ func TestHubIsBounded(t *testing.T) {
 	l := join(t, h, "b")
 	refusedFor := func(key, want string) {
 		t.Helper()
-		if _, err := h.join([]liveQuestion{{key, "1m"}}, []time.Duration{time.Minute}, false); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := h.join("me", []liveQuestion{{key, "1m"}}, []time.Duration{time.Minute}, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("join %s: %v, want %s in it", key, err, want)
 		}
 	}
@@ -192,31 +192,21 @@ func TestHeartbeat(t *testing.T) {
 
 // stream is a client of /v1/live.
 type stream struct {
-	t     *testing.T
-	lines *bufio.Scanner
+	t        *testing.T
+	lines    *bufio.Scanner
+	major    int // of HTTP
+	comments string
+}
+
+func newStream(t *testing.T, resp *http.Response) *stream {
+	lines := bufio.NewScanner(resp.Body)
+	return &stream{t: t, lines: lines, major: resp.ProtoMajor}
 }
 
 // listen connects, and fails the test where that is refused.
 func listen(t *testing.T, base, query string, headers ...string) *stream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/live?"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { resp.Body.Close() })
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
-		t.Fatalf("status %d, %v: %s", resp.StatusCode, resp.Header, readAll(t, resp))
-	}
-	return &stream{t, bufio.NewScanner(resp.Body)}
+	return listenWith(t, http.DefaultClient, base, query, headers...)
 }
 
 // next is the next event; ok is false at the end of the stream.
@@ -340,4 +330,31 @@ func TestLive(t *testing.T) {
 		}
 		refused(t, ask1(s.handler(), http.MethodGet, "/v1/live?key=a&window=10m", ""), http.StatusServiceUnavailable)
 	})
+}
+
+// A listener is told once that its question is not answered, and again if the reason asks something else of it: when
+// Redis is back, its tiers may be others, and the window one that they do not hold.
+func TestProblemAfterProblem(t *testing.T) {
+	var err error
+	h := newHub(func(context.Context, []window.Question) (window.Answers, error) { return window.Answers{}, err }, 1, 1, newMetrics())
+	l, refusal := h.join("me", []liveQuestion{{"a", "7d"}}, []time.Duration{7 * 24 * time.Hour}, false)
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	away := retryLater("Redis cannot answer now: ask again in a second", "1")
+	refused := &window.QuestionError{Err: errors.New("the question reaches back 168h0m0s, further than any tier")}
+	for i, step := range []struct {
+		err    error
+		status int // that is told; 0 if there is nothing new
+	}{{away, 503}, {away, 0}, {refused, 400}, {refused, 0}, {away, 503}} {
+		err = step.err
+		h.tellAll(t.Context())
+		got := 0
+		if n := l.take()[0]; n != nil {
+			got = problemOf(n.err).Status
+		}
+		if got != step.status {
+			t.Errorf("step %d: told of status %d, want %d", i, got, step.status)
+		}
+	}
 }

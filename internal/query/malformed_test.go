@@ -52,6 +52,8 @@ func TestMalformedRequests(t *testing.T) {
 		`{"keys":["a"]}`, `{"keys":["a"],"windows":[]}`, `{"keys":["a"],"windows":"1h"}`, `{"keys":["a"],"windows":[1]}`, `{"keys":["a"],"windows":[null]}`, `{"keys":["a"],"windows":["1h"],"at":true}`,
 		`{"keys":["a"],"windows":["1h"],"at":[]}`, `{"keys":["a"],"windows":["1h"],"from":1}`, `{"keys":["a"],"windows":["1h"],"x":1}`, `{"keys":["a"],"to":1795250000000}`, `{"keys":["a"],"from":1e300}`,
 		`{"keys":["a"],"windows":["1h","1h","1h","1h","1h","1h","1h","1h","1h"]}`, strings.Repeat("[", 100_000), `{"keys":["` + strings.Repeat("k", 600) + `"],"windows":["1h"]}`, `{"keys":["\ud800\u0001"],"windows":["1h"]}`,
+		`{"keys":["\ud800"],"windows":["1h"]}`, `{"keys":["a\udc00b"],"windows":["1h"]}`, `{"prefix":"\ude00\ud83d","windows":["1h"]}`,
+		`{"KEYS":["a"],"windows":["1h"]}`, `{"keys":["a"],"Windows":["1h"]}`, `{"keys":["a"],"keys":["b"],"windows":["1h"]}`, `{"keys":["a"],"windows":["1h"],"at":1795250000000,"at":null}`, `{"\u017feys":["a"],"windows":["1h"]}`,
 	} {
 		all = append(all, request{http.MethodPost, "/v1/total", body})
 	}

@@ -16,6 +16,7 @@ type metrics struct {
 	redisSeconds   prometheus.Histogram
 	liveReads      prometheus.Counter
 	limitDecisions *prometheus.CounterVec // by limit, result and source
+	reloads        buildinfo.Reloads
 }
 
 func newMetrics() *metrics {
@@ -41,6 +42,7 @@ func newMetrics() *metrics {
 		}, []string{"limit", "result", "source"}),
 	}
 	m.registry.MustRegister(m.requestSeconds, m.redisSeconds, m.liveReads, m.limitDecisions)
+	m.reloads = buildinfo.NewReloads(m.registry)
 	return m
 }
 

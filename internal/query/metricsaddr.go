@@ -15,7 +15,7 @@ import (
 func (s *service) serveMetrics(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.metricsHandler())
-	return boot.Serve(ctx, listener, mux, "", "", boot.LogErrors(s.log))
+	return boot.Serve(ctx, listener, mux, nil, boot.LogErrors(s.log))
 }
 
 // routeMetrics offers /metrics beside the other resources, unless it has an address of its own.

@@ -2,9 +2,12 @@ package query
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,8 +49,14 @@ func (s *service) endpoints() map[string]endpoint {
 		}),
 		"top":      overNATS(s.findTop),
 		"counters": overNATS(s.findCounters),
-		"take":     overNATS(bodyOf(s.findTake)), // a refusal is an answer
-		"limit":    overNATS(bodyOf(s.findLimit)),
+		"about": func(ctx context.Context, body []byte) (any, error) {
+			if len(body) == 0 { // it takes nothing, so nothing is as good as an empty object
+				body = []byte("{}")
+			}
+			return overNATS(s.findAbout)(ctx, body)
+		},
+		"take":  overNATS(bodyOf(s.findTake)), // a refusal is an answer
+		"limit": overNATS(bodyOf(s.findLimit)),
 	}
 }
 
@@ -82,14 +91,20 @@ func plainSubject(ns string) bool {
 }
 
 // serveNATS answers requests at <namespace>.<endpoint> until ctx ends. All
-// query processes of a namespace share them (a queue group).
+// query processes of a namespace share them (a queue group). The service does not wait for NATS, and does
+// without one that refuses it if nobody has chosen that one.
 func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace string) error {
 	closed := make(chan struct{})
-	conn, err := settings.Connect(ctx, "tallyroll query", s.log, nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	conn, err := settings.ConnectLater(ctx, "tallyroll query", s.log,
+		"until it answers, nothing is answered over NATS, and /v1/streams and /v1/rejects answer 503; if there is no NATS, set NATS_URL to nothing",
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil
+	case err != nil && !settings.Chosen():
+		s.log.Warn().Err(err).Msg("doing without NATS: set NATS_URL to where it is, or to nothing if there is none")
+		return nil
+	case err != nil:
 		return err
 	}
 	js, err := settings.JetStream(conn)
@@ -99,7 +114,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 	}
 	s.js.Store(&js)
 	r := newResponder(s, conn)
-	offered, err := r.offer(ctx, namespace)
+	stop, err := r.offer(ctx, namespace)
 	if err != nil {
 		conn.Close()
 		return fmt.Errorf("offer the service %s on NATS: %w", serviceName, err)
@@ -107,7 +122,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 	_ = conn.FlushTimeout(answerTimeout) // so that the server knows the endpoints; if the connection is lost, it comes back with them
 	s.log.Info().Str("server", boot.NATSServer(conn)).Str("subjects", namespace+".*").Msg("answering on NATS")
 	<-ctx.Done()
-	_ = offered.Stop() // its errors are about the connection, which ends now
+	stop()
 	r.wait()
 	if err := conn.Drain(); err != nil {
 		conn.Close()
@@ -120,24 +135,59 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 	return nil
 }
 
-func (r *responder) offer(ctx context.Context, namespace string) (micro.Service, error) {
-	offered, err := micro.AddService(r.conn, micro.Config{
-		Name: serviceName, Version: semanticVersion(boot.Version()), Description: "Rolling totals of counters",
-		Metadata: map[string]string{"namespace": namespace}, QueueGroup: serviceName, StatsHandler: r.statistics,
-	})
-	if err != nil {
-		return nil, err
-	}
-	group := offered.AddGroup(namespace)
-	for name, find := range r.service.endpoints() {
-		err := group.AddEndpoint(name, micro.HandlerFunc(func(req micro.Request) { r.dispatch(ctx, name, find, req) }),
-			micro.WithEndpointPendingLimits(maxPending, maxPending*1024))
-		if err != nil {
-			_ = offered.Stop()
-			return nil, err
+// offer subscribes to the requests of the endpoints and to what `nats micro` asks of services (ADR-32 of NATS). The
+// library's own services answer the requests of an endpoint one after the other, and know nothing of an answer that is
+// sent after their handler has returned: with them, requests either wait for each other, or are missing from the statistics.
+func (r *responder) offer(ctx context.Context, namespace string) (stop func(), err error) {
+	var subscriptions []*nats.Subscription
+	stop = func() {
+		for _, s := range subscriptions {
+			_ = s.Drain() // its errors are about the connection, which ends next
 		}
 	}
-	return offered, nil
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	is := micro.ServiceIdentity{Name: serviceName, ID: rand.Text(), Version: semanticVersion(boot.Version()), Metadata: map[string]string{"namespace": namespace}}
+	info := micro.Info{ServiceIdentity: is, Type: micro.InfoResponseType, Description: "Rolling totals of counters", Endpoints: []micro.EndpointInfo{}}
+	endpoints := r.service.endpoints()
+	for _, name := range slices.Sorted(maps.Keys(endpoints)) {
+		find, subject := endpoints[name], namespace+"."+name
+		r.stats = append(r.stats, &micro.EndpointStats{Name: name, Subject: subject, QueueGroup: serviceName})
+		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{Name: name, Subject: subject, QueueGroup: serviceName, Metadata: map[string]string{}})
+		of := r.stats[len(r.stats)-1]
+		s, err := r.conn.QueueSubscribe(subject, serviceName, func(m *nats.Msg) { r.dispatch(ctx, of, find, m) })
+		if err != nil {
+			return stop, err
+		}
+		subscriptions = append(subscriptions, s)
+		if err := s.SetPendingLimits(maxPending, maxPending*1024); err != nil {
+			return stop, err
+		}
+	}
+	started := time.Now().UTC()
+	for verb, answer := range map[micro.Verb]func() any{
+		micro.PingVerb: func() any { return micro.Ping{ServiceIdentity: is, Type: micro.PingResponseType} },
+		micro.InfoVerb: func() any { return info },
+		micro.StatsVerb: func() any {
+			return micro.Stats{ServiceIdentity: is, Type: micro.StatsResponseType, Started: started, Endpoints: r.statistics()}
+		},
+	} {
+		for _, of := range [][2]string{{"", ""}, {is.Name, ""}, {is.Name, is.ID}} {
+			subject, err := micro.ControlSubject(verb, of[0], of[1])
+			if err != nil {
+				return stop, err
+			}
+			s, err := r.conn.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(jsonOf(answer())) }) // who asks no more gets no answer
+			if err != nil {
+				return stop, err
+			}
+			subscriptions = append(subscriptions, s)
+		}
+	}
+	return stop, nil
 }
 
 var semantic = regexp.MustCompile(`^v?(\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?)$`)

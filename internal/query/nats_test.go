@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
@@ -75,6 +78,26 @@ func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 	return msg
 }
 
+// A NATS that refuses query ends it only if somebody has chosen that one. The one at the default address may be anybody's.
+func TestNATSThatRefuses(t *testing.T) {
+	broker := stack.NATS(t, func(o *server.Options) { o.Username, o.Password = "somebody", "else" })
+	s, _ := onFake(t)
+	var log logLines
+	s.log = zerolog.New(&log)
+	settings := boot.NATS{}
+	if err := settings.URL.UnmarshalText([]byte(broker.URL())); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.serveNATS(t.Context(), settings, namespace); err != nil || log.count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none") != 1 {
+		t.Errorf("%v, log %s", err, log.buf.String())
+	}
+	settings.URLGiven = true
+	var usage boot.UsageError
+	if err := s.serveNATS(t.Context(), settings, namespace); !errors.As(err, &usage) {
+		t.Errorf("the chosen one: %v", err)
+	}
+}
+
 func TestRequests(t *testing.T) {
 	broker, redis, now := stack.NATS(t), stack.Redis(t), testNow()
 	seed(t, redis.Client(), now, sample{"api", now.Add(-time.Minute), 5}, sample{"b", now, 1})
@@ -94,6 +117,8 @@ func TestRequests(t *testing.T) {
 			{"counters", `{}`, "/v1/counters"},
 			{"counters", `{"prefix":"a","limit":1,"after":null}`, "/v1/counters?prefix=a&limit=1"},
 			{"counters", `{"after":"api"}`, "/v1/counters?after=api"},
+			{"about", `{}`, "/v1/about"},
+			{"about", ``, "/v1/about"},
 			{"limit", `{"limit":"login","key":"a"}`, "/v1/limit?limit=login&key=a"},
 			{"limit", `{"key":"api","window":"10m","max":7,"n":2}`, "/v1/limit?key=api&window=10m&max=7&n=2"},
 		} {
@@ -119,6 +144,12 @@ func TestRequests(t *testing.T) {
 			{"total", "\xff", "400", "UTF-8"},
 			{"total", `{"keys":["a"],"window":"1h"}`, "400", `unknown field "window"`},
 			{"total", `{"keys":["a\n"],"windows":["1h"]}`, "400", "control character"},
+			{"total", `{"keys":["\ud800"],"windows":["1h"]}`, "400", "half of a surrogate pair"},
+			{"series", `{"key":["a","\ud800"]}`, "400", "half of a surrogate pair"},
+			{"series", `{"Key":"a"}`, "400", `unknown field "Key"`},
+			{"counters", `{"prefix":"a","prefix":"b"}`, "400", `"prefix": it is given twice`},
+			{"take", `{"limit":"login","key":"\udfff"}`, "400", "half of a surrogate pair"},
+			{"take", `{"take":[{"limit":"login","key":"a","kEy":"b"}]}`, "400", `unknown field "kEy"`},
 			{"total", `{"keys":["a"],"windows":["9w"]}`, "400", "reaches back"},
 			{"series", `{"key":null}`, "400", "key: it is missing"},
 			{"series", `{"key":7}`, "400", ""},
@@ -136,6 +167,10 @@ func TestRequests(t *testing.T) {
 			{"limit", `{"limit":"login"}`, "400", "key: "},
 			{"limit", `{"key":"a","window":"1h","max":0}`, "400", "max: "},
 			{"limit", `{"take":[]}`, "400", "unknown field"},
+			{"about", `{"window":"1h"}`, "400", "unknown field \"window\": allowed are none"},
+			{"about", `{`, "400", "body: "},
+			{"about", `[]`, "400", "body: "},
+			{"about", "\xff", "400", "UTF-8"},
 			{"counters", `[]`, "400", "body: "},
 			{"counters", `{"limit":0}`, "400", "limit: "},
 			{"counters", `{"prefix":"a\u0000"}`, "400", "prefix: "},
@@ -159,17 +194,36 @@ func TestRequests(t *testing.T) {
 				return false, err.Error()
 			}
 			var stats micro.Stats
-			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 6 {
+			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 7 {
 				return false, fmt.Sprintf("%s: %v", msg.Data, err)
 			}
 			for _, e := range stats.Endpoints {
-				var of requestStats
-				if err := json.Unmarshal(e.Data, &of); err != nil || of.Errors < 4 || of.Answered <= of.Errors || of.LastError == "" || e.Subject != namespace+"."+e.Name || e.QueueGroup != serviceName {
-					return false, fmt.Sprintf("%+v, %+v: %v", e, of, err)
+				if e.NumErrors < 4 || e.NumRequests <= e.NumErrors || !strings.HasPrefix(e.LastError, "400:") || e.Subject != namespace+"."+e.Name || e.QueueGroup != serviceName ||
+					e.ProcessingTime <= 0 || e.AverageProcessingTime != e.ProcessingTime/time.Duration(e.NumRequests) {
+					return false, fmt.Sprintf("%+v", e)
 				}
 			}
 			return true, ""
 		})
+	})
+	t.Run("what nats micro asks", func(t *testing.T) {
+		ask := func(subject string, into any) {
+			t.Helper()
+			msg, err := conn.Request(subject, nil, patiently)
+			if err == nil {
+				err = json.Unmarshal(msg.Data, into)
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", subject, err)
+			}
+		}
+		var ping micro.Ping
+		ask("$SRV.PING", &ping)
+		var info micro.Info
+		ask("$SRV.INFO."+serviceName+"."+ping.ID, &info)
+		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 7 {
+			t.Errorf("%+v\n%+v", ping, info)
+		}
 	})
 	t.Run("Redis away", func(t *testing.T) {
 		redis.Stop()

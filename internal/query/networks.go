@@ -60,6 +60,12 @@ func (n Networks) client(r *http.Request) (netip.Addr, error) {
 	return client, nil
 }
 
+// holdPeer reports whether a request comes from one of the networks.
+func (n Networks) holdPeer(r *http.Request) bool {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && n.contain(plainAddress(peer.Addr()))
+}
+
 // parseHop reads an entry of X-Forwarded-For. Some proxies add the port.
 func parseHop(text string) (netip.Addr, bool) {
 	text = strings.TrimSpace(text)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -35,6 +36,7 @@ var problemExamples = []struct {
 		badInput("window", `"24" is not a duration: write a whole number and a unit (s, m, h, d, w), such as 90s, 15m or 7d`).problem(inQuery)},
 	{http.StatusUnauthorized, "The token is missing or wrong.",
 		newProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS")},
+	{http.StatusForbidden, "The request names a host that is none of the service's.", unknownHostExample()},
 	{http.StatusRequestEntityTooLarge, "Too many counters, or too large a body.",
 		(&inputError{http.StatusRequestEntityTooLarge, "keys", "1200 counters in one request: at most 1000 are allowed (QUERY_MAX_KEYS)"}).problem(inBody)},
 	{http.StatusInternalServerError, "Another program has written to a key of the namespace, which detail names; or this service has a fault.",
@@ -43,11 +45,16 @@ var problemExamples = []struct {
 		newProblem(http.StatusServiceUnavailable, "Redis cannot answer now: ask again in a second")},
 }
 
+func unknownHostExample() *problem {
+	r := &http.Request{Host: "pages.example:8080"}
+	return newProblem(http.StatusForbidden, boot.Hosts{}.Refuse(r, "QUERY_HOSTS")).Of(web.UnknownHost)
+}
+
 // describeProblems adds the problems, and the token if one is needed.
 func describeProblems(registry huma.Registry, op *huma.Operation, tokens bool) {
 	schema := web.SchemaOf[problem](registry)
 	for _, p := range problemExamples {
-		if p.status == http.StatusUnauthorized && !tokens {
+		if p.status == http.StatusUnauthorized && !tokens || p.status == http.StatusForbidden && tokens {
 			continue
 		}
 		r := &huma.Response{
@@ -65,6 +72,13 @@ func describeProblems(registry huma.Registry, op *huma.Operation, tokens bool) {
 			}}
 		}
 		op.Responses[strconv.Itoa(p.status)] = r
+	}
+	if op.Method == http.MethodPost && changes(op.Method, op.Path) && !tokens {
+		r := &http.Request{Header: http.Header{"Content-Type": {"text/plain"}}}
+		op.Responses[strconv.Itoa(http.StatusUnsupportedMediaType)] = &huma.Response{
+			Description: "A browser sends a body of a type that a form can have.",
+			Content:     map[string]*huma.MediaType{problemType: {Schema: schema, Example: checkType(r)}},
+		}
 	}
 	if tokens {
 		op.Security = []map[string][]string{{bearerScheme: {}}}
@@ -84,8 +98,12 @@ func describeStatus(api *huma.OpenAPI) {
 	}{
 		{"get-health", "/healthz", "Whether the process is alive", "It answers as long as the process runs, whatever the state of Redis.",
 			map[string]*huma.Response{"200": text("It is alive.", "ok\n")}},
-		{"get-ready", "/readyz", "Whether questions can be answered", "Redis answers and the layout is known; otherwise a line says why not.",
+		{"get-ready", "/readyz", "Whether anything can be served", "Questions can be answered, or takes can be decided; otherwise, and once the process has been asked to stop, a line says why not.",
+			map[string]*huma.Response{"200": text("It can.", "ready\n"), "503": text("It cannot.", "Redis does not answer\n")}},
+		{"get-ready-answers", "/readyz/answers", "Whether questions can be answered", "Redis answers and the layout is known; otherwise a line says why not.",
 			map[string]*huma.Response{"200": text("They can.", "ready\n"), "503": text("They cannot.", "Redis does not answer\n")}},
+		{"get-ready-takes", "/readyz/takes", "Whether takes can be decided", "Redis answers, or the fail mode of a limit is open or local; otherwise a line says why not.",
+			map[string]*huma.Response{"200": text("They can.", "ready\n"), "503": text("They cannot.", "Redis does not answer, and every limit is closed then\n")}},
 		{"get-metrics", "/metrics", "Metrics", "Metrics of the service for Prometheus.",
 			map[string]*huma.Response{"200": text("The metrics in Prometheus' text format.", "tallyroll_query_request_seconds_count{code=\"200\",route=\"GET /v1/total\"} 3\n")}},
 	} {

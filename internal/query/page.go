@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"strings"
 )
 
 //go:embed page
@@ -57,6 +58,9 @@ func newPage() *page {
 	p.files[pageIndex] = bytes.ReplaceAll(p.files[pageIndex], []byte(pageVersion), []byte(p.version))
 	return p
 }
+
+// isPage reports whether a path is that of the page or of one of its files.
+func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/page/") }
 
 // register adds the page. It needs no token: it holds no counts, and asks for a token itself.
 func (p *page) register(mux *http.ServeMux) {

@@ -28,6 +28,18 @@ func knownParamsOf(op *huma.Operation) *knownParams {
 	return out
 }
 
+// headerParam begins the names of parameters that are the headers of a request, and anyHeader stands for all of them.
+const headerParam, anyHeader = "header.", "header.NAME"
+
+// knows reports whether the operation takes a parameter, and whether it may be given several times.
+func (k *knownParams) knows(name string) (repeats, ok bool) {
+	if strings.HasPrefix(name, headerParam) && len(name) > len(headerParam) {
+		name = anyHeader
+	}
+	repeats, ok = k.repeats[name]
+	return repeats, ok
+}
+
 // parse reads a query string. Its errors are for the client.
 func (k *knownParams) parse(rawQuery string) (url.Values, error) {
 	values, err := url.ParseQuery(rawQuery)
@@ -35,7 +47,7 @@ func (k *knownParams) parse(rawQuery string) (url.Values, error) {
 		return nil, queryProblem("", fmt.Sprintf("the query string cannot be read: %v: write name=value pairs joined by &, other bytes as %%XX", err))
 	}
 	for name, given := range values {
-		if repeats, ok := k.repeats[name]; !ok || !repeats && len(given) > 1 {
+		if repeats, ok := k.knows(name); !ok || !repeats && len(given) > 1 {
 			return nil, k.refuse(values)
 		}
 	}
@@ -45,7 +57,7 @@ func (k *knownParams) parse(rawQuery string) (url.Values, error) {
 // refuse is the problem of values of which at least one is wrong: the first one by name.
 func (k *knownParams) refuse(values url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		repeats, ok := k.repeats[name]
+		repeats, ok := k.knows(name)
 		switch {
 		case !ok && len(k.repeats) == 0:
 			return queryProblem("", fmt.Sprintf("unknown parameter %s: %s takes none", excerpt(name), k.operation))
@@ -103,6 +115,24 @@ func (g given) singles(params ...singleParam) error {
 		*p.into = values[0]
 	}
 	return nil
+}
+
+// headers are the headers that are given as parameters, by their names.
+func (g given) headers() (map[string]string, error) {
+	var out map[string]string
+	for name, values := range g.query {
+		header, is := strings.CutPrefix(name, headerParam)
+		switch {
+		case !is:
+			continue
+		case values[0] == "":
+			return nil, queryProblem(name, "it is empty: allowed is the value of a header")
+		case out == nil:
+			out = make(map[string]string)
+		}
+		out[header] = values[0]
+	}
+	return out, nil
 }
 
 // noParams are those of an operation that takes none.

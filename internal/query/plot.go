@@ -36,7 +36,7 @@ func (c *chart) axes() {
 		fmt.Fprintf(c, "<text x=\"%s\" y=\"%s\" text-anchor=\"end\">%s</text>\n", px(c.left-8), px(y+4), write(tick))
 	}
 	shown := c.series[0].Range
-	for _, tick := range timeTicks(shown.From, shown.To, c.right-c.left) {
+	for _, tick := range timeTicks(shown.From, shown.To, c.right-c.left, c.zone) {
 		x, half := c.x(tick.at), textWidth(tick.label, textSize)/2
 		fmt.Fprintf(c, "<path class=\"axis\" d=\"M%s %sv4\"/>", sharp(x), px(c.bottom))
 		fmt.Fprintf(c, "<text x=\"%s\" y=\"%s\" text-anchor=\"middle\">%s</text>\n", px(min(x, c.width-half-2)), px(c.bottom+textRow), tick.label)
@@ -49,6 +49,20 @@ func widestOf(ticks []uint64, write func(uint64) string) float64 {
 		widest = max(widest, textWidth(write(tick), textSize))
 	}
 	return widest
+}
+
+// shade marks the time of which hits may be missing. If there is room, it says so.
+func (c *chart) shade() {
+	const note = "hits may be missing"
+	end := c.incompleteUpTo()
+	width := c.x(end) - c.left
+	if end <= c.series[0].Range.From || width < 1 {
+		return
+	}
+	fmt.Fprintf(c, "<rect class=\"doubt\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"/>\n", px(c.left), px(c.top), px(width), px(c.bottom-c.top))
+	if textWidth(note, textSize)+8 < width {
+		fmt.Fprintf(c, "<text x=\"%s\" y=\"%s\">%s</text>\n", px(c.left+4), px(c.top+textSize), note)
+	}
 }
 
 const nothingYet = "no finished step was counted"
@@ -66,7 +80,7 @@ func (c *chart) lines() {
 		if len(c.series) == 1 {
 			fmt.Fprintf(c, "<path class=\"area line%d\" d=\"%sV%sH%sZ\"/>\n", i, path, px(c.bottom), px(c.x(corners[0].at)))
 		}
-		if c.crowd > 1 {
+		if c.crowd > 1 || f.Bounds != nil {
 			fmt.Fprintf(c, "<path class=\"band line%d\" d=\"%s\"/>\n", i, c.band(corners))
 		}
 		fmt.Fprintf(c, "<path class=\"line line%d\" d=\"%s\"/>\n", i, path)
@@ -121,7 +135,7 @@ func (c *chart) stairs(corners []corner, height func(level corner) float64) stri
 type corner struct {
 	at          int64
 	hits        float64 // the mean of the level's steps
-	least, most int64   // of them
+	least, most int64   // of them, or their bounds
 }
 
 // levels are the corners of the line: the beginning of each step that is counted, and the end of the last. So many
@@ -135,6 +149,11 @@ func levels(f window.Series, crowd int) []corner {
 	for i := begun; i < finished; i += crowd {
 		steps := f.Counts[i:min(i+crowd, finished)]
 		level := corner{at: f.Start(i), least: slices.Min(steps), most: slices.Max(steps)}
+		if f.Bounds != nil {
+			for _, b := range f.Bounds[i : i+len(steps)] {
+				level.least, level.most = min(level.least, b[0]), max(level.most, b[1])
+			}
+		}
 		for _, n := range steps {
 			level.hits += float64(n) / float64(len(steps))
 		}

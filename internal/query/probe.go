@@ -188,19 +188,20 @@ func exposition(asked []probed, found window.Answers) ([]byte, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tallyroll_window_hits" + name, Help: help}, []string{"key", "window"})
 	}
 	total := gauge("", "Hits in the rolling window that ends now.")
-	lower, upper := gauge("_lower", "There were at least this many hits."), gauge("_upper", "There were at most this many hits.")
-	complete := gauge("_complete", "1 if no hit of the window is known to be missing, else 0.")
+	lower, upper := gauge("_lower", "There were at least this many hits."), gauge("_upper", "There were at most this many hits. +Inf if nobody has counted lately.")
+	complete := gauge("_complete", "1 if no hit of the window is known to be missing, and hits are being counted, else 0.")
 	age := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tallyroll_probe_as_of_age_seconds", Help: "Seconds from as_of to now, by the clock of Redis: how old these totals are.",
 	})
 	age.Set(secondsSince(found.AsOf, found.Now))
 	for i, a := range asked {
 		labels := prometheus.Labels{"key": a.key, "window": a.period.window}
-		total.With(labels).Set(float64(found.Answers[i].Total))
-		lower.With(labels).Set(float64(found.Answers[i].Lower))
-		upper.With(labels).Set(float64(found.Answers[i].Upper))
+		t := totalOf(a.key, a.period.window, found.Answers[i], found.AsOf)
+		total.With(labels).Set(float64(t.Total))
+		lower.With(labels).Set(float64(t.Lower))
+		upper.With(labels).Set(t.Upper.float())
 		complete.With(labels).Set(0)
-		if found.Answers[i].Complete {
+		if t.Complete {
 			complete.With(labels).Set(1)
 		}
 	}

@@ -1,7 +1,9 @@
 package query
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,19 +15,19 @@ import (
 const numbersName = "default"
 
 // rateFields returns the fields RateLimit-Policy and RateLimit of
-// draft-ietf-httpapi-ratelimit-headers-10. They have one item for each name: of several takes under it,
+// draft-ietf-httpapi-ratelimit-headers-11. They have one item for each name: of several takes under it,
 // that of the decisive one.
 //
 //	RateLimit-Policy: "login";q=5;w=60     5 hits in 60 seconds
-//	RateLimit: "login";r=4;t=60            4 are left for 60 seconds; after a refusal: ask again in t seconds
+//	RateLimit: "login";r=4;t=60            4 are available within 60 seconds; after a refusal: ask again in t seconds
+//
+// r and t were what remains until a reset. They are the available quota and its effective window since revision 11,
+// which is what a rolling window can say: its quota is never reset.
 func rateFields(a *limit.Answer) (policy, rate string) {
 	var names []string
 	byName := make(map[string]limit.Answer, 1)
 	for _, d := range a.Decisions {
-		name := d.Take.Limit.Name
-		if name == "" {
-			name = numbersName
-		}
+		name := policyName(d.Take.Limit)
 		of, known := byName[name]
 		if !known {
 			names = append(names, name)
@@ -47,6 +49,20 @@ func rateFields(a *limit.Answer) (policy, rate string) {
 		rates = append(rates, fmt.Sprintf("%q;r=%d;t=%s", name, d.Remaining, t))
 	}
 	return strings.Join(policies, ", "), strings.Join(rates, ", ")
+}
+
+// policyName is what the fields call a limit.
+func policyName(l *limit.Limit) string { return cmp.Or(l.Name, numbersName) }
+
+// violated returns the names of the limits that refuse, each once.
+func violated(a *limit.Answer) (names []string) {
+	for i := range a.Decisions {
+		d := &a.Decisions[i]
+		if name := policyName(d.Take.Limit); !d.Allowed && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // wholeSeconds is a time to wait as Retry-After writes it: rounded up, and never 0, which clients

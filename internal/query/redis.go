@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
@@ -29,6 +30,7 @@ type reader interface {
 	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
 	Progress(ctx context.Context) (id string, streams []window.Progress, err error)
 	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
+	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
 }
 
 // askRedis reads from Redis for at most answerTimeout. If the client must correct its question, it
@@ -76,7 +78,7 @@ func spoiltProblem(err error) *problem {
 	if errors.As(err, &foreign) {
 		err = foreign // without what was being done
 	}
-	return newProblem(http.StatusInternalServerError, err.Error())
+	return newProblem(http.StatusInternalServerError, err.Error()).Of(web.ForeignKey)
 }
 
 // tooMuchProblem is the 413 for a question that would cost more than the settings allow.
@@ -104,13 +106,17 @@ func (s *service) unavailable(ctx context.Context, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
 		detail = "Redis did not answer within " + answerTimeout.String() + ": ask again in a second"
 	}
-	if s.health.whyNotReady() == "" { // otherwise the log has said why
+	if s.health.whyNoAnswers() == "" { // otherwise the log has said why
 		s.failures.Warn().Err(err).Msg("question not answered")
 	}
-	return retryLater(detail, "1")
+	p := retryLater(detail, "1")
+	if errors.Is(err, window.ErrNoLayout) {
+		p.Of(web.NothingCounted)
+	}
+	return p
 }
 
 // retryLater is a 503 that says after how many seconds to ask again.
-func retryLater(detail, seconds string) error {
+func retryLater(detail, seconds string) *problem {
 	return newProblem(http.StatusServiceUnavailable, detail).With("Retry-After", seconds)
 }

@@ -44,11 +44,11 @@ func refusedInTime(t *testing.T, h http.Handler, why string) {
 	}
 }
 
-// eventuallyReady waits for a status of /readyz.
+// eventuallyReady waits for a status of /readyz/answers.
 func eventuallyReady(t *testing.T, h http.Handler, status int) {
 	t.Helper()
-	stack.Eventually(t, patiently, fmt.Sprintf("/readyz to answer %d", status), func() (bool, string) {
-		resp := ask1(h, http.MethodGet, "/readyz", "")
+	stack.Eventually(t, patiently, fmt.Sprintf("/readyz/answers to say %d", status), func() (bool, string) {
+		resp := ask1(h, http.MethodGet, "/readyz/answers", "")
 		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, readAll(t, resp))
 	})
 }
@@ -196,7 +196,7 @@ func TestRun(t *testing.T) {
 	logged("Redis lost", 1)
 	redis.Start()
 	seed(t, redis.Client(), time.Now(), sample{"a", time.Now(), 1})
-	wait("/readyz", "200 OK")
+	wait("/readyz/answers", "200 OK")
 	wait("/v1/total?key=a&window=1m", "200 OK")
 	conn := broker.Conn()
 	services(t, conn, 1)
@@ -204,10 +204,10 @@ func TestRun(t *testing.T) {
 		t.Errorf("over NATS: %v %s", msg.Header, msg.Data)
 	}
 	redis.Stop()
-	wait("/readyz", "503 Service Unavailable")
+	wait("/readyz/answers", "503 Service Unavailable")
 	logged("Redis lost", 2)
 	redis.Start()
-	wait("/readyz", "200 OK")
+	wait("/readyz/answers", "200 OK")
 	logged("Redis back", 2)
 	stop()
 	if err := <-ended; err != nil {

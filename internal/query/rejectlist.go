@@ -23,9 +23,10 @@ const (
 	maxRejectBody = 512
 )
 
-// newestRejects are the newest messages of HITS_REJECTED, oldest first, without their bodies, which can be large.
+// newestRejects are the newest messages of HITS_REJECTED that one namespace has refused, oldest first, without their
+// bodies, which can be large.
 type newestRejects struct {
-	stored uint64 // how many messages the stream has
+	stored uint64 // how many messages of the namespace the stream has
 	found  []rejected
 }
 
@@ -40,7 +41,7 @@ func (n newestRejects) pick(limit int, reason, from string) []rejected {
 	return out
 }
 
-func readNewest(ctx context.Context, js jetstream.JetStream) (newestRejects, error) {
+func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (newestRejects, error) {
 	stream, err := js.Stream(ctx, hit.RejectedStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return newestRejects{}, nil // nothing has ever been refused
@@ -48,53 +49,88 @@ func readNewest(ctx context.Context, js jetstream.JetStream) (newestRejects, err
 	if err != nil {
 		return newestRejects{}, fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
 	}
-	state := stream.CachedInfo().State
-	out := newestRejects{stored: state.Msgs}
-	if state.Msgs == 0 {
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(hit.RejectedSubject(namespace, "*")))
+	if err != nil {
+		return newestRejects{}, fmt.Errorf("count the messages of stream %s: %w", hit.RejectedStream, err)
+	}
+	var out newestRejects
+	for _, n := range info.State.Subjects {
+		out.stored += n
+	}
+	if out.stored == 0 {
 		return out, nil
 	}
-	out.found, err = readHeaders(ctx, stream, state)
+	var strange int
+	out.found, strange, err = readHeaders(ctx, stream, namespace, info.State, out.stored)
 	if err != nil {
 		return newestRejects{}, fmt.Errorf("read stream %s: %w", hit.RejectedStream, err)
 	}
+	out.stored -= min(out.stored, uint64(strange))
 	return out, nil
 }
 
-func readHeaders(ctx context.Context, stream jetstream.Stream, state jetstream.StreamState) ([]rejected, error) {
-	first := state.FirstSeq
-	if state.LastSeq-first >= maxSearched {
-		first = state.LastSeq - maxSearched + 1
-	}
-	// The library's ordered consumer would try again without end if the stream went away meanwhile.
-	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: first, AckPolicy: jetstream.AckNonePolicy,
-		HeadersOnly: true, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
-	})
+// readHeaders reads at most maxSearched of the newest rejects, oldest first. strange is how many messages among them
+// no worker of the namespace has written.
+func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (out []rejected, strange int, err error) {
+	consumer, err := openNewest(ctx, stream, namespace, state, stored)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	// If that fails, the server removes it after InactiveThreshold.
 	defer func() { _ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) }()
-	waiting := int(min(consumer.CachedInfo().NumPending, maxSearched))
+	waiting := int(consumer.CachedInfo().NumPending)
 	if waiting == 0 {
-		return nil, nil // all of them have just expired
+		return nil, 0, nil // all of them have just expired
 	}
 	batch, err := consumer.FetchNoWait(waiting)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var out []rejected
 	for m := range batch.Messages() {
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, err
+			return nil, 0, err
+		}
+		if m.Headers().Get(hit.HeaderNamespace) != namespace {
+			strange++
+			continue
 		}
 		out = append(out, rejectedOf(m, meta))
 	}
-	if len(out) == 0 && batch.Error() == nil {
-		return nil, fmt.Errorf("none of %d messages came", waiting) // the library gives up in silence
+	if len(out)+strange == 0 && batch.Error() == nil {
+		return nil, 0, fmt.Errorf("none of %d messages came", waiting) // the library gives up in silence
 	}
-	return out, batch.Error()
+	return out[max(0, len(out)-maxSearched):], strange, batch.Error()
+}
+
+// openNewest makes a consumer of the newest rejects of a namespace: of at least maxSearched and of fewer than twice as
+// many, or of all if there are fewer. Their number does not tell at which sequence that is. Between the newest there are
+// gaps, of rejects that were sent again, and rejects of other namespaces. So it tries, and halves what is left.
+func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (jetstream.Consumer, error) {
+	wanted := min(stored, maxSearched)
+	low, high := state.FirstSeq, state.LastSeq+1 // from low on there are enough, and from high on too few
+	from := max(low, high-min(high, wanted))
+	for {
+		// The library's ordered consumer would try again without end if the stream went away meanwhile.
+		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy,
+			FilterSubject: hit.RejectedSubject(namespace, "*"),
+			HeadersOnly:   true, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
+		})
+		if err != nil {
+			return nil, err
+		}
+		switch n := consumer.CachedInfo().NumPending; {
+		case n < wanted && from > low:
+			high = from
+		case n >= 2*maxSearched && high-from > 1:
+			low = from
+		default:
+			return consumer, nil
+		}
+		_ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) // or the server removes it after InactiveThreshold
+		from = low + (high-low)/2
+	}
 }
 
 // withBodies reads the bodies of rejects.

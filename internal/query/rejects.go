@@ -41,7 +41,7 @@ var reasonHint = func() string {
 
 // rejectsAnswer is the answer.
 type rejectsAnswer struct {
-	Stored   uint64        `json:"stored" doc:"How many messages HITS_REJECTED holds." example:"17"`
+	Stored   uint64        `json:"stored" doc:"How many messages of this namespace HITS_REJECTED holds." example:"17"`
 	Searched int           `json:"searched" doc:"How many of the newest were looked at, at most 1000." example:"17"`
 	Reasons  []reasonCount `json:"reasons" doc:"How many of those there are for each reason, most first."`
 	Rejects  []rejected    `json:"rejects" doc:"The newest of those that were asked for, newest first."`
@@ -71,7 +71,7 @@ func (s *service) registerRejects(a *api) {
 	answerQuery(a, s.operation(a, huma.Operation{
 		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
 		Summary: "Hits that could not be counted, and why",
-		Description: "The newest messages of the stream HITS_REJECTED. Needs NATS_URL, and answers 501 without it. " +
+		Description: "The newest messages of the stream HITS_REJECTED that workers of this namespace have refused. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"The list is at most a second old.",
 		Responses: needsNATS(a.OpenAPI().Components.Schemas, web.SuccessOnly("The newest rejects.", rejectsAnswer{
 			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}},
@@ -94,7 +94,7 @@ func (s *service) findRejects(ctx context.Context, part string, p *rejectsParams
 	if err != nil {
 		return rejectsAnswer{}, err
 	}
-	newest, err := s.rejects.get(ctx, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js) })
+	newest, err := s.rejects.get(ctx, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.namespace) })
 	if err != nil {
 		return rejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/hit"
@@ -18,8 +19,13 @@ import (
 // reject publishes a reject as a worker does.
 func reject(t *testing.T, js jetstream.JetStream, stream string, reason hit.Reason, seq int, body string) {
 	t.Helper()
-	publish(t, js, hit.RejectedSubject+stream, body, hit.HeaderReason, string(reason), hit.HeaderDetail, "detail of "+string(reason),
-		hit.HeaderStream, stream, hit.HeaderSequence, fmt.Sprint(seq), hit.HeaderItem, "1")
+	rejectIn(t, js, namespace, stream, reason, seq, body)
+}
+
+func rejectIn(t *testing.T, js jetstream.JetStream, namespace, stream string, reason hit.Reason, seq int, body string) {
+	t.Helper()
+	publish(t, js, hit.RejectedSubject(namespace, stream), body, hit.HeaderReason, string(reason), hit.HeaderDetail, "detail of "+string(reason),
+		hit.HeaderStream, stream, hit.HeaderSequence, fmt.Sprint(seq), hit.HeaderItem, "1", hit.HeaderNamespace, namespace)
 }
 
 func TestRejects(t *testing.T) {
@@ -30,20 +36,21 @@ func TestRejects(t *testing.T) {
 	if none.Stored != 0 || none.Searched != 0 || none.Rejects == nil || none.Reasons == nil {
 		t.Errorf("before there are any: %+v", none)
 	}
-	makeStream(t, js, hit.RejectedStream, hit.RejectedSubject+">")
+	makeStream(t, js, hit.RejectedStream, hit.RejectedSubjects)
 	decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Stored == 0 })
 	long := strings.Repeat("x", maxRejectBody-1) + "é" // the last character would be cut in two
 	reject(t, js, "HITS", hit.BadJSON, 1, "a=1")
 	reject(t, js, "HITS", hit.TooLate, 2, long)
 	reject(t, js, "HITS_2", hit.BadJSON, 3, "\xff\xfe")
-	publish(t, js, hit.RejectedSubject+"HITS", "of somebody else") // without headers
+	publish(t, js, hit.RejectedSubject(namespace, "HITS"), "nobody's") // without headers
+	rejectIn(t, js, "another", "HITS", hit.BadKey, 1, "another fleet's")
+	rejectIn(t, js, hit.DefaultNamespace, "HITS", hit.BadKey, 1, "another fleet's")
 
-	all := decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Searched == 4 })
-	if all.Stored != 4 || len(all.Rejects) != 4 || len(all.Reasons) != 3 || all.Reasons[0].Reason != "bad_json" || all.Reasons[0].Count != 2 {
+	all := decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Searched == 3 })
+	if all.Stored != 3 || len(all.Rejects) != 3 || len(all.Reasons) != 2 || all.Reasons[0].Reason != "bad_json" || all.Reasons[0].Count != 2 {
 		t.Fatalf("%+v", all)
 	}
 	for i, want := range []rejected{
-		{Body: "of somebody else", Bytes: 16, Position: 4},
 		{Reason: "bad_json", Detail: "detail of bad_json", Stream: "HITS_2", Sequence: 3, Item: 1, Body: "\ufffd", Bytes: 2, Position: 3},
 		{Reason: "too_late", Detail: "detail of too_late", Stream: "HITS", Sequence: 2, Item: 1, Body: long[:maxRejectBody-1], Bytes: maxRejectBody + 1, Position: 2},
 		{Reason: "bad_json", Detail: "detail of bad_json", Stream: "HITS", Sequence: 1, Item: 1, Body: "a=1", Bytes: 3, Position: 1},
@@ -58,7 +65,7 @@ func TestRejects(t *testing.T) {
 		}
 	}
 	for target, want := range map[string][]uint64{
-		"/v1/rejects?limit=1":                          {4},
+		"/v1/rejects?limit=1":                          {3},
 		"/v1/rejects?reason=bad_json":                  {3, 1},
 		"/v1/rejects?reason=bad_json&limit=1":          {3},
 		"/v1/rejects?stream=HITS":                      {2, 1},
@@ -111,10 +118,22 @@ func TestManyRejects(t *testing.T) {
 	broker, redis := stack.NATS(t), stack.Redis(t)
 	_, h := withNATS(t, redis.URL(), broker, testNow())
 	js := broker.JetStream()
-	makeStream(t, js, hit.RejectedStream, hit.RejectedSubject+">")
+	makeStream(t, js, hit.RejectedStream, hit.RejectedSubjects)
 	reject(t, js, "HITS", hit.Future, 1, "the oldest")
-	for range maxSearched {
-		_, err := js.PublishAsync(hit.RejectedSubject+"HITS", []byte("x"))
+	rejectMany(t, js, namespace, maxSearched)
+	got := decoded(t, h, "/v1/rejects?reason=future", func(a rejectsAnswer) bool { return a.Stored == maxSearched+1 })
+	if got.Searched != maxSearched || len(got.Rejects) != 0 {
+		t.Errorf("searched %d, found %d", got.Searched, len(got.Rejects))
+	}
+}
+
+// rejectMany publishes as many rejects of a namespace, all with the reason bad_key.
+func rejectMany(t *testing.T, js jetstream.JetStream, namespace string, n int) {
+	t.Helper()
+	for range n {
+		_, err := js.PublishMsgAsync(&nats.Msg{Subject: hit.RejectedSubject(namespace, "HITS"), Header: nats.Header{
+			hit.HeaderNamespace: {namespace}, hit.HeaderReason: {string(hit.BadKey)}, hit.HeaderStream: {"HITS"},
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,9 +143,38 @@ func TestManyRejects(t *testing.T) {
 	case <-time.After(patiently):
 		t.Fatal("not all are stored")
 	}
-	got := decoded(t, h, "/v1/rejects?reason=future", func(a rejectsAnswer) bool { return a.Stored == maxSearched+1 })
-	if got.Searched != maxSearched || len(got.Rejects) != 0 {
-		t.Errorf("searched %d, found %d", got.Searched, len(got.Rejects))
+}
+
+// The newest rejects are found wherever they are: between them are gaps, of rejects that were sent again, and another
+// fleet's rejects.
+func TestRejectsAmongGapsAndOthers(t *testing.T) {
+	broker, redis := stack.NATS(t), stack.Redis(t)
+	_, h := withNATS(t, redis.URL(), broker, testNow())
+	js := broker.JetStream()
+	makeStream(t, js, hit.RejectedStream, hit.RejectedSubjects)
+	stream, err := js.Stream(t.Context(), hit.RejectedStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reject(t, js, "HITS", hit.Future, 1, "a")
+	reject(t, js, "HITS", hit.TooLate, 2, "b")
+	rejectMany(t, js, namespace, maxSearched+10)
+	for seq := uint64(3); seq <= maxSearched+12; seq++ { // as publish --from-rejects removes what it has sent
+		if err := stream.DeleteMsg(t.Context(), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Stored == 2 && a.Searched == 2 && len(a.Rejects) == 2 })
+	rejectMany(t, js, "another", 3*maxSearched)
+	got := decoded(t, h, "/v1/rejects?limit=1", func(rejectsAnswer) bool { return true })
+	if got.Stored != 2 || got.Searched != 2 || len(got.Rejects) != 1 || got.Rejects[0].Position != 2 {
+		t.Errorf("behind another fleet's: %+v", got)
+	}
+	rejectMany(t, js, namespace, 5*maxSearched/2)
+	rejectMany(t, js, "another", maxSearched)
+	got = decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Stored == 2+5*maxSearched/2 })
+	if last := uint64(maxSearched + 12 + 3*maxSearched + 5*maxSearched/2); got.Searched != maxSearched || got.Rejects[0].Position != last {
+		t.Errorf("searched %d, and the newest is at %d, not %d", got.Searched, got.Rejects[0].Position, last)
 	}
 }
 

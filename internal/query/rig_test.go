@@ -1,11 +1,13 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -235,6 +238,10 @@ func (f *fakeReader) Names(_ context.Context, _ window.NamesQuestion) (window.Na
 	return window.Names{AsOf: f.now.UnixMilli()}, f.err
 }
 
+func (f *fakeReader) About(context.Context) (window.Layout, int64, error) {
+	return f.layout, sinceExample.UnixMilli(), f.err
+}
+
 // fakeNow is when the documented examples were asked.
 var fakeNow = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
@@ -288,8 +295,8 @@ func refused(t testing.TB, resp *http.Response, status int) problem {
 	if err := json.Unmarshal(data, &out); err != nil {
 		t.Fatalf("problem %s: %v", data, err)
 	}
-	if out.Status != status || out.Title != http.StatusText(status) || out.Detail == "" {
-		t.Errorf("problem %+v, want status, title and detail of a %d", out, status)
+	if out.Status != status || out.Detail == "" || !listed(out) {
+		t.Errorf("problem %+v, want status, detail, and type and title of a kind of %d", out, status)
 	}
 	return out
 }
@@ -301,4 +308,11 @@ func readAll(t testing.TB, resp *http.Response) []byte {
 		t.Fatal(err)
 	}
 	return data
+}
+
+// listed reports whether a problem is of a kind that the page lists.
+func listed(p problem) bool {
+	return slices.ContainsFunc(web.Kinds(), func(k *web.Kind) bool {
+		return k.Type() == p.Type && k.Status == p.Status && cmp.Or(k.Title, http.StatusText(k.Status)) == p.Title
+	})
 }

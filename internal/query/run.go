@@ -15,10 +15,12 @@ import (
 )
 
 // Run runs the service. It listens at once, whether Redis and NATS answer or not, and
-// answers until ctx ends. It finishes the requests under way before it closes the
-// connections to Redis. At each signal of reload, which may be nil, it reads the file of limits
+// answers until ctx ends and SHUTDOWN_DELAY is over, in which it is not ready any more. It finishes the requests
+// under way before it closes the connections to Redis. At each signal of reload, which may be nil, it reads the file of limits
 // again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
+	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
+	defer stop()
 	// Takes have connections of their own: questions that read much do not hold them up.
 	takeClient := settings.Redis.Client()
 	defer takeClient.Close()
@@ -43,9 +45,17 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	requests := window.NewReader(store)
 	requests.MaxCells, requests.MaxPoints = settings.MaxCells, settings.MaxPoints
 	s := newService(requests, window.NewReader(store), limits, settings, log)
-
+	s.leaving = leaving
+	if settings.LimitsFile != "" {
+		limits.reloaded = s.metrics.reloads.Of("limits")
+	}
+	cert, key := settings.keyPair()
+	certificate, err := boot.OpenCertificate(cert, key, log, s.metrics.reloads.Of)
+	if err != nil {
+		return err
+	}
 	scheme := "http"
-	if settings.TLSCert != "" {
+	if certificate != nil {
 		scheme = "https"
 	}
 	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
@@ -57,14 +67,14 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	group.Go(func() error { return limits.run(gctx, reload, log) })
 	if settings.asksNATS() {
 		group.Go(func() error {
-			return s.serveNATS(gctx, settings.NATS.At(settings.NATSURL), settings.Redis.Namespace)
+			return s.serveNATS(gctx, settings.natsAt(), settings.Redis.Namespace)
 		})
 	}
 	if metricsListener != nil {
 		group.Go(func() error { return s.serveMetrics(gctx, metricsListener) })
 	}
 	group.Go(func() error {
-		return boot.Serve(gctx, listener, s.handler(), settings.TLSCert, settings.TLSKey, boot.LogErrors(log))
+		return boot.Serve(gctx, listener, s.handler(), certificate, boot.LogErrors(log), leaving.Release)
 	})
 	if err := group.Wait(); err != nil {
 		return err

@@ -18,7 +18,8 @@ type seriesParams struct {
 	Keys   []string `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	From   moment   `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
 	To     moment   `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
-	Step   string   `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w), rounded up to whole cells. Default: a cell." example:"1m"`
+	Step   string   `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w), rounded up to whole cells; or 1d, 1w or 1mo, the days, weeks (from Monday) or months of tz. Default: a cell." example:"1m"`
+	TZ     string   `query:"tz" doc:"The time zone of the steps 1d, 1w and 1mo: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
 	Format string   `query:"format" doc:"json, csv or svg; it takes precedence over the header Accept. Default: json." example:"svg"`
 	Width  string   `query:"width" doc:"Of a chart, in pixels: 200 to 2000. Default: 800." example:"800"`
 	Height string   `query:"height" doc:"Of a chart, in pixels: 100 to 1200. Default: 300." example:"300"`
@@ -32,6 +33,7 @@ func (p *seriesParams) read(g given) error {
 		singleParam{"from", momentHint, (*string)(&p.From)},
 		singleParam{"to", momentHint, (*string)(&p.To)},
 		singleParam{"step", durationHint, &p.Step},
+		singleParam{"tz", zoneHint, &p.TZ},
 		singleParam{"format", formatNames, &p.Format},
 		singleParam{"width", pixelsHint, &p.Width},
 		singleParam{"height", pixelsHint, &p.Height},
@@ -39,7 +41,7 @@ func (p *seriesParams) read(g given) error {
 }
 
 func (p *seriesParams) input() *input {
-	return &input{part: inQuery, keyParam: "key", keys: p.Keys, from: p.From, to: p.To, step: p.Step}
+	return &input{part: inQuery, keyParam: "key", keys: p.Keys, from: p.From, to: p.To, step: p.Step, tz: p.TZ}
 }
 
 // seriesBody is what the endpoint series takes over NATS: the same names.
@@ -48,10 +50,11 @@ type seriesBody struct {
 	From moment    `json:"from"`
 	To   moment    `json:"to"`
 	Step string    `json:"step"`
+	TZ   string    `json:"tz"`
 }
 
 func (b *seriesBody) input() *input {
-	return &input{part: inBody, keyParam: "key", keys: b.Key, from: b.From, to: b.To, step: b.Step}
+	return &input{part: inBody, keyParam: "key", keys: b.Key, from: b.From, to: b.To, step: b.Step, tz: b.TZ}
 }
 
 // oneOrMany is a string or a list of them.
@@ -70,12 +73,15 @@ func (o *oneOrMany) UnmarshalJSON(data []byte) error {
 // series is the hits of one counter step by step.
 type series struct {
 	Key            string     `json:"key" doc:"The counter." example:"api-1"`
-	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells." example:"1m"`
+	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells, or 1d, 1w or 1mo." example:"1m"`
+	TZ             string     `json:"tz,omitempty" doc:"The time zone of the steps 1d, 1w and 1mo; absent with other steps." example:"Europe/Berlin"`
 	AsOf           time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the points. Later hits are still being counted, and so is the last point while its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
-	Complete       bool       `json:"complete" doc:"False if hits of the range are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
-	CountingSince  time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. Steps that had ended by then have no point." example:"2026-10-01T08:00:00Z"`
+	Complete       bool       `json:"complete" doc:"False if hits of the range are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or it ends more than 5 seconds after as_of, because nobody has counted lately." example:"true"`
+	CountingSince  time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. Hits from before it are counted only if they carried their own time." example:"2026-10-01T08:00:00Z"`
+	CompleteFrom   int64      `json:"complete_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step from which on no hit is known to be missing, or the end of the last step if there is none. Points before it may lack hits. Absent if complete is true." example:"1795255080000"`
 	UnfinishedFrom int64      `json:"unfinished_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step that as_of has not passed: from there on points are still being counted. Absent if all steps are finished." example:"1795255200000"`
-	Points         [][2]int64 `json:"points" doc:"For every step since counting began, the moment at which the step begins, in Unix milliseconds, and its hits; zeros included. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
+	Points         [][2]int64 `json:"points" doc:"For every step, the moment at which it begins, in Unix milliseconds, and its hits; zeros included. The first is the step in which counting began, or an earlier one that holds hits. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
+	Bounds         [][2]int64 `json:"bounds,omitempty" doc:"For each point, the least and the most hits that its step can have had by as_of. Present only if a step begins or ends inside a cell, which steps of 1d, 1w and 1mo can do; without it every point is exact." example:"[[112,121],[121,121]]"`
 }
 
 // seriesList is the answer about several counters.
@@ -84,7 +90,8 @@ type seriesList struct {
 }
 
 const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
-	"still has all of it, so every number is exact. One counter gives the object below; if key repeats, the answer is {\"series\":[…]} with such an object " +
+	"still has all of it, so every number is exact. With the steps 1d, 1w and 1mo, from and to are widened to whole days, weeks or months of the zone tz instead; " +
+	"a number whose step begins or ends inside a cell has bounds. One counter gives the object below; if key repeats, the answer is {\"series\":[…]} with such an object " +
 	"per counter. As CSV it is a table with a row per step and a column per counter; as SVG it is a chart with a line per counter."
 
 func (s *service) registerSeries(a *api) {
@@ -98,7 +105,7 @@ func (s *service) registerSeries(a *api) {
 			Description: "The points, as of now.",
 			Content: map[string]*huma.MediaType{
 				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: seriesExample()},
-				formatTypes["csv"]:  {Schema: text, Example: "time,api-1\n2026-11-21T09:58:00Z,118\n2026-11-21T09:59:00Z,121\n"},
+				formatTypes["csv"]:  {Schema: text, Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
 				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
 			},
 		}},
@@ -108,6 +115,7 @@ func (s *service) registerSeries(a *api) {
 				"/v1/series?key=api-1",
 				"/v1/series?key=api-1&key=/cart&step=5m&format=csv",
 				"/v1/series?key=api-1&key=/cart&format=svg&width=800&height=300",
+				"/v1/series?key=api-1&step=1d&tz=Europe/Berlin&from=" + ago(20*time.Hour),
 				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
 			}
 		}),
@@ -136,7 +144,7 @@ func (s *service) getSeries(ctx context.Context, p *seriesParams) (*rawOutput, e
 		out.Body = append(jsonOf(seriesJSON(p.Keys, found)), '\n')
 	}
 	if found[0].Asked.To < found[0].Now {
-		out.CacheControl, out.ETag = cacheHeaders(view, p.Keys, withoutReadTime(found))
+		out.CacheControl, out.ETag = cacheHeaders(view, p.Keys, p.Step, p.TZ, withoutReadTime(found))
 	}
 	return out, nil
 }
@@ -156,15 +164,28 @@ func (s *service) findSeries(ctx context.Context, in *input) ([]window.Series, e
 
 // seriesJSON is one series, or a list if several were asked for.
 func seriesJSON(keys []string, found []window.Series) any {
-	out := seriesList{Series: make([]series, len(keys))}
+	out, begun := seriesList{Series: make([]series, len(keys))}, begunOf(found)
 	for i, f := range found {
-		out.Series[i] = series{
-			Key: keys[i], Step: window.FormatDuration(f.Step), AsOf: timeOf(f.AsOf), Complete: f.Complete,
-			CountingSince: sinceOf(f.CountingSince), Points: points(f),
+		one := series{
+			Key: keys[i], Step: stepText(f), AsOf: timeOf(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),
+			CountingSince: sinceOf(f.CountingSince), Points: make([][2]int64, 0, len(f.Counts)-begun),
+		}
+		if steps, ok := f.Steps.(calendarSteps); ok {
+			one.TZ = steps.zone.String()
+		}
+		for j, n := range f.Counts[begun:] {
+			one.Points = append(one.Points, [2]int64{f.Start(begun + j), n})
+		}
+		if f.Bounds != nil {
+			one.Bounds = f.Bounds[begun:]
+		}
+		if n := f.CompleteFrom(); !f.Complete {
+			one.CompleteFrom = min(f.Start(max(n, begun)), f.Range.To)
 		}
 		if n := f.Finished(); n < len(f.Counts) {
-			out.Series[i].UnfinishedFrom = f.Start(max(n, f.Begun()))
+			one.UnfinishedFrom = f.Start(max(n, begun))
 		}
+		out.Series[i] = one
 	}
 	if len(keys) == 1 {
 		return out.Series[0]
@@ -172,14 +193,21 @@ func seriesJSON(keys []string, found []window.Series) any {
 	return out
 }
 
-// points returns the points since counting began.
-func points(f window.Series) [][2]int64 {
-	begun := f.Begun()
-	out := make([][2]int64, 0, len(f.Counts)-begun)
-	for i, n := range f.Counts[begun:] {
-		out = append(out, [2]int64{f.Start(begun + i), n})
+// begunOf returns the first step that says something of any of the counters. All series have the same steps.
+func begunOf(found []window.Series) int {
+	begun := len(found[0].Counts)
+	for _, f := range found {
+		begun = min(begun, f.Begun())
 	}
-	return out
+	return begun
+}
+
+// stepText is how an answer writes the step.
+func stepText(f window.Series) string {
+	if f.Steps != nil {
+		return f.Steps.String()
+	}
+	return window.FormatDuration(f.Step)
 }
 
 // withoutReadTime returns the contents of an answer without the moment at which it was read. Of
@@ -187,7 +215,7 @@ func points(f window.Series) [][2]int64 {
 func withoutReadTime(found []window.Series) []window.Series {
 	out := slices.Clone(found)
 	for i := range out {
-		out[i].Now, out[i].AsOf = 0, int64(out[i].Finished())
+		out[i].Now, out[i].AsOf, out[i].Steps = 0, int64(out[i].Finished()), nil
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
 
@@ -98,12 +100,12 @@ func TestSeries(t *testing.T) {
 		var got series
 		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(now.Add(-20 * time.Hour).UnixMilli())}})
 		first := now.Add(-12 * time.Hour).Truncate(time.Hour)
-		if got.Points[0][0] != first.UnixMilli() || got.Complete {
-			t.Errorf("%+v; want points from %d on", got, first.UnixMilli())
+		if got.Points[0][0] != first.UnixMilli() || got.Complete || got.CompleteFrom != first.Add(time.Hour).UnixMilli() {
+			t.Errorf("%+v; want points from %d on, and it complete an hour later", got, first.UnixMilli())
 		}
 		got = series{}
 		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(now.Add(-20 * time.Hour).UnixMilli())}, "to": {fmt.Sprint(now.Add(-14 * time.Hour).UnixMilli())}})
-		if got.Points == nil || len(got.Points) != 0 || got.UnfinishedFrom != 0 {
+		if got.Points == nil || len(got.Points) != 0 || got.UnfinishedFrom != 0 || got.CompleteFrom != now.Add(-13*time.Hour).Truncate(time.Hour).UnixMilli() {
 			t.Errorf("%+v; want an empty list of points", got)
 		}
 	})
@@ -132,11 +134,11 @@ func TestSeries(t *testing.T) {
 			}
 			resp := ask1(h, http.MethodGet, target, "", "Accept", accept)
 			rows, err := csv.NewReader(resp.Body).ReadAll()
-			if err != nil || len(rows) != 61 || !slices.Equal(rows[0], []string{"time", "api", "a,b"}) {
+			if err != nil || len(rows) != 61 || !slices.Equal(rows[0], []string{"time", "api", "a,b", "complete"}) {
 				t.Fatalf("%d rows, first %v: %v", len(rows), rows, err)
 			}
 			// The running minute has no row: as_of has not passed it.
-			if want := []string{minute.Add(-time.Minute).Format(time.RFC3339), "11", "0"}; !slices.Equal(rows[60], want) {
+			if want := []string{minute.Add(-time.Minute).Format(time.RFC3339), "11", "0", "true"}; !slices.Equal(rows[60], want) {
 				t.Errorf("last row %v, want %v", rows[60], want)
 			}
 			if got := resp.Header.Get("Content-Type"); got != "text/csv; charset=utf-8" || !slices.Contains(resp.Header.Values("Vary"), "Accept") {
@@ -148,7 +150,7 @@ func TestSeries(t *testing.T) {
 		keys := []string{"=1+1", "+a", "-a", "@a", "\uff1da", "a=1", "'a", "ä"}
 		resp := ask1(h, http.MethodGet, "/v1/series?"+url.Values{"key": keys, "format": {"csv"}}.Encode(), "")
 		rows, err := csv.NewReader(resp.Body).ReadAll()
-		if want := []string{"time", "'=1+1", "'+a", "'-a", "'@a", "'\uff1da", "a=1", "'a", "ä"}; err != nil || !slices.Equal(rows[0], want) {
+		if want := []string{"time", "'=1+1", "'+a", "'-a", "'@a", "'\uff1da", "a=1", "'a", "ä", "complete"}; err != nil || !slices.Equal(rows[0], want) {
 			t.Errorf("%v: %q, want %q", err, rows, want)
 		}
 	})
@@ -188,6 +190,189 @@ func TestSeries(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Hits from before counting began are shown where there are some, and marked.
+func TestSeriesOfBackfilledHits(t *testing.T) {
+	redis, now := stack.Redis(t), testNow()
+	hour := now.Truncate(time.Hour)
+	seed(t, redis.Client(), now, // counting began 12 hours ago
+		sample{"api", hour.Add(-18 * time.Hour), 5}, sample{"api", hour.Add(-16 * time.Hour), 7}, sample{"api", hour.Add(-2 * time.Hour), 1},
+		sample{"other", hour.Add(-17 * time.Hour), 2})
+	h := onRedis(t, redis.URL(), now).handler()
+	from := fmt.Sprint(now.Add(-20 * time.Hour).UnixMilli())
+	began := now.Add(-12 * time.Hour)
+	whole := began.Truncate(time.Hour).Add(time.Hour) // the first hour of which all is counted
+
+	var got series
+	data := readAll(t, ask1(h, http.MethodGet, "/v1/series?key=api&from="+from, ""))
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	var sum int64
+	for i, p := range got.Points {
+		sum += p[1]
+		if want := hour.Add(time.Duration(i-18) * time.Hour).UnixMilli(); p[0] != want {
+			t.Errorf("point %d is at %d, want %d", i, p[0], want)
+		}
+	}
+	if sum != 13 || len(got.Points) != 19 || got.Complete || got.CompleteFrom != whole.UnixMilli() || !got.CountingSince.Equal(began.Truncate(time.Millisecond)) {
+		t.Errorf("%s; want 13 hits in 19 points, complete from %d", data, whole.UnixMilli())
+	}
+	t.Run("several", func(t *testing.T) {
+		var got seriesList
+		if err := json.Unmarshal(readAll(t, ask1(h, http.MethodGet, "/v1/series?key=other&key=api&from="+from, "")), &got); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range got.Series {
+			if len(s.Points) != 19 || s.Points[0][0] != hour.Add(-18*time.Hour).UnixMilli() {
+				t.Errorf("%s has %d points: all counters have the same moments", s.Key, len(s.Points))
+			}
+		}
+	})
+	t.Run("a table", func(t *testing.T) {
+		rows, err := csv.NewReader(ask1(h, http.MethodGet, "/v1/series?key=api&format=csv&from="+from, "").Body).ReadAll()
+		if err != nil || len(rows) != 19 || rows[1][1] != "5" {
+			t.Fatalf("%v: %v", rows, err)
+		}
+		for _, row := range rows[1:] {
+			at, err := time.Parse(time.RFC3339, row[0])
+			if err != nil || row[2] != fmt.Sprint(!at.Before(whole)) {
+				t.Errorf("%v: %v; complete from %v", row, err, whole)
+			}
+		}
+	})
+	t.Run("a chart", func(t *testing.T) {
+		drawing := string(readAll(t, ask1(h, http.MethodGet, "/v1/series?key=api&format=svg&from="+from, "")))
+		for _, want := range []string{`<rect class="doubt"`, ">hits may be missing<", " Before " + whole.Format(time.DateTime) + " hits may be missing."} {
+			if !strings.Contains(drawing, want) {
+				t.Errorf("%q is not in %.400s", want, drawing)
+			}
+		}
+		drawing = string(readAll(t, ask1(h, http.MethodGet, "/v1/series?key=api&format=svg", "")))
+		if strings.Contains(drawing, "missing") {
+			t.Errorf("hits of a complete hour are called missing: %.400s", drawing)
+		}
+	})
+}
+
+// Days, weeks and months of zones are those of their clocks, with bounds if a midnight lies inside a cell.
+func TestCalendarSeries(t *testing.T) {
+	tiers, err := window.ParseTiers(window.DefaultTiers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	redis, layout, random := stack.Redis(t), window.Layout{Tiers: tiers, Shards: 4}, rand.New(rand.NewPCG(7, 8))
+	year := time.Now().Year() + 1 // so that Redis, by its own clock, lets nothing expire
+	// Three weeks around the changes of Berlin and of Lord Howe.
+	for month, zones := range map[time.Month][]string{
+		time.April:    {"Europe/Berlin", "Australia/Lord_Howe", "UTC"},
+		time.November: {"Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata", "America/Sao_Paulo", "Pacific/Apia"},
+	} {
+		now := time.Date(year, month, 11, 9, 37, 0, 0, time.UTC)
+		client := redis.Client()
+		if err := client.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		store := window.NewStore(client, namespace)
+		if err := store.EnsureLayout(t.Context(), layout); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.AddStream(t.Context(), "HITS"); err != nil {
+			t.Fatal(err)
+		}
+		hits := make([]sample, 3000)
+		for i := range hits {
+			hits[i] = sample{"api", now.Add(-time.Duration(1 + random.Int64N(int64(31*day)))), 1 + random.Int64N(9)}
+		}
+		commit(t, store, layout, now, 1, hits)
+		h := onRedis(t, redis.URL(), now).handler()
+		for _, name := range zones {
+			zone, err := time.LoadLocation(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for step, label := range map[string]func(time.Time) string{
+				"1d":  func(at time.Time) string { return at.Format(time.DateOnly) },
+				"1w":  func(at time.Time) string { year, week := at.ISOWeek(); return fmt.Sprintf("%d-W%02d", year, week) },
+				"1mo": func(at time.Time) string { return at.Format("2006-01") },
+			} {
+				back := map[string]time.Duration{"1d": 24 * day, "1w": 24 * day, "1mo": 10 * day}[step]
+				target := "/v1/series?key=api&step=" + step + "&tz=" + name + "&from=" + fmt.Sprint(now.Add(-back).UnixMilli())
+				data := readAll(t, ask1(h, http.MethodGet, target, ""))
+				var got series
+				if err := json.Unmarshal(data, &got); err != nil || got.Step != step || got.TZ != name {
+					t.Fatalf("%s: %s: %v", target, data, err)
+				}
+				want := map[string]int64{}
+				for _, hit := range hits {
+					want[label(hit.at.In(zone))] += hit.n
+				}
+				for i, p := range got.Points {
+					at := time.UnixMilli(p[0]).In(zone)
+					truth, of := want[label(at)], label(at)
+					if label(at.Add(-time.Millisecond)) == of {
+						t.Errorf("%s: the step of %s begins at %v", target, of, at)
+					}
+					least, most := p[1], p[1]
+					if got.Bounds != nil {
+						least, most = got.Bounds[i][0], got.Bounds[i][1]
+					}
+					if truth < least || truth > most || p[1] < least || p[1] > most {
+						t.Errorf("%s, %s: %d (%d to %d), want %d", target, of, p[1], least, most, truth)
+					}
+				}
+				// Only zones of half hours have midnights that no hour begins with.
+				_, offset := now.In(zone).Zone()
+				_, before := now.Add(-back - day).In(zone).Zone()
+				if halves := offset%3600 != 0 || before%3600 != 0; halves != (got.Bounds != nil) && step == "1d" || got.Bounds != nil && !halves {
+					t.Errorf("%s: bounds %v", target, got.Bounds)
+				}
+				if n := len(got.Points); step == "1d" && n != 25 || got.UnfinishedFrom != got.Points[n-1][0] || got.Points[n-1][1] == 0 {
+					t.Errorf("%s: %d points: %s", target, n, data)
+				}
+				checkCalendarTable(t, h, target, zone, got)
+			}
+		}
+	}
+}
+
+// checkCalendarTable compares the table and the chart of a series with its numbers.
+func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.Location, want series) {
+	t.Helper()
+	rows, err := csv.NewReader(ask1(h, http.MethodGet, target+"&format=csv", "").Body).ReadAll()
+	if err != nil || len(rows) != len(want.Points) { // a head, and no row for the last step, which goes on
+		t.Fatalf("%s: %v %v", target, rows, err)
+	}
+	for i, row := range rows[1:] {
+		fields := []string{time.UnixMilli(want.Points[i][0]).In(zone).Format(time.RFC3339), fmt.Sprint(want.Points[i][1])}
+		if want.Bounds != nil {
+			fields = append(fields, fmt.Sprint(want.Bounds[i][0]), fmt.Sprint(want.Bounds[i][1]))
+		}
+		if fields = append(fields, "false"); !slices.Equal(row, fields) { // counting began 12 hours ago
+			t.Errorf("%s: %v, want %v", target, row, fields)
+		}
+	}
+	drawing := string(readAll(t, ask1(h, http.MethodGet, target+"&format=svg", "")))
+	if band := strings.Contains(drawing, `class="band`); band != (want.Bounds != nil && len(want.Points) > 1) || !strings.Contains(drawing, zone.String()+", as of") {
+		t.Errorf("%s: a band %t: %.300s", target, band, drawing)
+	}
+}
+
+// A first step that no tier holds any more begins where the range does.
+func TestCalendarSeriesBeyondReach(t *testing.T) {
+	redis, now := stack.Redis(t), testNow()
+	seed(t, redis.Client(), now, sample{"api", now.Add(-time.Minute), 3})
+	h := onRedis(t, redis.URL(), now).handler()
+	var got series
+	from := now.Add(-23 * time.Hour)
+	data := readAll(t, ask1(h, http.MethodGet, "/v1/series?key=api&step=1mo&tz=Etc/GMT-14&from="+fmt.Sprint(from.UnixMilli()), ""))
+	if err := json.Unmarshal(data, &got); err != nil || got.CompleteFrom == 0 {
+		t.Fatalf("%s: %v", data, err)
+	}
+	if n := len(got.Points); n < 1 || got.Points[n-1][1]+got.Points[0][1] < 3 {
+		t.Errorf("%s", data)
+	}
 }
 
 func TestWantedFormat(t *testing.T) {

@@ -24,11 +24,13 @@ type service struct {
 	maxKeys   int
 	tokens    boot.Tokens
 	origins   web.Origins
+	hosts     boot.Hosts
 	limits    *limits
 	health    *health
+	leaving   boot.Leaving
 	hub       *hub
 	metrics   *metrics
-	asksNATS  bool                                // NATS_URL or NATS_CONTEXT is set
+	asksNATS  bool                                // there is a NATS, as far as the settings say
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
 	streams   recent[streamsAnswer]
 	log       zerolog.Logger
@@ -51,7 +53,7 @@ const failureLines = 5
 func newService(requests, live reader, limits *limits, settings Settings, log zerolog.Logger) *service {
 	s := &service{
 		reader: requests, health: newHealth(requests, log), metrics: newMetrics(), now: time.Now,
-		namespace: settings.Redis.Namespace, maxKeys: settings.MaxKeys, tokens: settings.Tokens, origins: settings.Origins,
+		namespace: settings.Redis.Namespace, maxKeys: settings.MaxKeys, tokens: settings.Tokens, origins: settings.Origins, hosts: settings.Hosts,
 		limits: limits, asksNATS: settings.asksNATS(),
 		log: log, failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute}),
 	}
@@ -79,6 +81,7 @@ func (s *service) routes(mux *http.ServeMux) {
 	s.registerLive(api)
 	s.registerTop(api)
 	s.registerCounters(api)
+	s.registerAbout(api)
 	s.registerTake(api)
 	s.registerLimit(api)
 	s.describeAuthz(api)
@@ -90,13 +93,9 @@ func (s *service) routes(mux *http.ServeMux) {
 	mux.Handle(authzPath, handler(s.getAuthz))
 	mux.Handle(authzPath+"/{limit}", handler(s.getAuthz))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := s.health.whyNotReady(); why != "" {
-			http.Error(w, why, http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ready")
-	})
+	s.leaving.HandleReady(mux, "/readyz", func(context.Context) string { return s.whyNotReady() })
+	s.leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.whyNoAnswers() })
+	s.leaving.HandleReady(mux, "/readyz/takes", func(context.Context) string { return s.whyNoTakes() })
 	s.routeMetrics(mux, api.OpenAPI())
 	mux.Handle("GET /openapi.json", web.ServeOpenAPI(api.OpenAPI().MarshalJSON))
 	mux.Handle("GET /openapi-3.0.json", web.ServeOpenAPI(func() ([]byte, error) { return web.OpenAPI30(api.OpenAPI()) }))

@@ -12,16 +12,20 @@ import (
 
 // Settings of the service; INTERFACE is their tags, which --help prints.
 type Settings struct {
-	Redis boot.Redis
-	Log   boot.Log
+	Redis    boot.Redis
+	Log      boot.Log
+	Shutdown boot.Shutdown
 
-	NATSURL boot.NATSServers `env:"NATS_URL" secret:"true" help:"NATS servers as for ingest, comma-separated: if set, or if NATS_CONTEXT is, query answers requests there, too"`
-	NATS    boot.NATSAccess
+	NATSURL   boot.NATSServers `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers as for ingest, comma-separated: query answers requests there, too, and lists streams and rejects; it does not wait for them; set to nothing: there is no NATS, unless NATS_CONTEXT names it"`
+	NATSGiven bool             `given:"NATS_URL"`
+	NATSNone  bool             `emptied:"NATS_URL"`
+	NATS      boot.NATSAccess
 
 	Addr    string      `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
 	Tokens  boot.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; if set, every /v1 call and /probe needs one"`
-	Origins web.Origins `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default"`
-	TLSCert string      `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY"`
+	Hosts   boot.Hosts  `env:"QUERY_HOSTS" help:"public names at which query may be asked, comma-separated, such as stats.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with QUERY_TOKENS or over HTTPS"`
+	Origins web.Origins `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default; pages of named origins may take, too, those of * only with a token"`
+	TLSCert string      `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY; both files are read again when they change"`
 	TLSKey  string      `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
 	MaxKeys int         `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads per window with the default tiers"`
 
@@ -34,12 +38,12 @@ type Settings struct {
 	MetricsAddr string `env:"QUERY_METRICS_ADDR" help:"an address of its own for /metrics, host:port; by default it is at QUERY_ADDR"`
 	MaxProbe    int    `env:"QUERY_MAX_PROBE" envDefault:"500" help:"most totals (counter and window) in one answer of /probe; each is four series in Prometheus"`
 
-	LiveClients   int `env:"QUERY_LIVE_CLIENTS" envDefault:"10000" help:"most clients that may listen at /v1/live"`
-	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each costs up to two hash reads with the default tiers, four times per second"`
+	LiveClients   int `env:"QUERY_LIVE_CLIENTS" envDefault:"10000" help:"most clients that may listen at /v1/live; if they run out, each address keeps an equal share"`
+	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each costs up to two hash reads with the default tiers, four times per second; if they run out, each address keeps an equal share"`
 
 	LimitsFile     string        `env:"QUERY_LIMITS_FILE" help:"a YAML file of named limits, for /v1/take, /v1/limit and /v1/authz; SIGHUP reads it again"`
 	Take           TakeMode      `env:"QUERY_TAKE" envDefault:"named" help:"which takes are counted: named (limits of QUERY_LIMITS_FILE), any (numbers in the request, too: whoever may ask can make any number of keys in Redis) or off"`
-	TakeTimeout    time.Duration `env:"QUERY_TAKE_TIMEOUT" envDefault:"50ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides"`
+	TakeTimeout    time.Duration `env:"QUERY_TAKE_TIMEOUT" envDefault:"500ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides; on a machine with too much to do, Redis answers after 400ms, too"`
 	TrustedProxies Networks      `env:"QUERY_TRUSTED_PROXIES" help:"networks of proxies whose X-Forwarded-For is believed, comma-separated, such as 10.0.0.0/8; without it no limit can go by the client's address"`
 }
 
@@ -51,7 +55,12 @@ const maxMaxKeys = 100_000
 const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 
 // asksNATS reports whether there is a NATS to ask.
-func (s *Settings) asksNATS() bool { return s.NATSURL.Set() || s.NATS.Context != "" }
+func (s *Settings) asksNATS() bool { return s.NATSURL.Set() && !s.NATSNone || s.NATS.Context != "" }
+
+// natsAt is where it is.
+func (s *Settings) natsAt() boot.NATS {
+	return boot.NATS{URL: s.NATSURL, URLGiven: s.NATSGiven, NATSAccess: s.NATS}
+}
 
 // Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
@@ -79,7 +88,11 @@ func (s *Settings) Validate() error {
 		return &boot.SettingError{Key: "QUERY_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
 	}
 	if s.asksNATS() && !plainSubject(s.Redis.Namespace) {
-		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: "with NATS_URL, a namespace without a dot at its ends or two in a row: it is the first part of the subjects"}
+		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: "with NATS, a namespace without a dot at its ends or two in a row, because it is the first part of the subjects; or set NATS_URL to nothing"}
 	}
-	return boot.CheckKeyPair(boot.PEMFile{Key: "QUERY_TLS_CERT", Path: s.TLSCert}, boot.PEMFile{Key: "QUERY_TLS_KEY", Path: s.TLSKey})
+	return boot.CheckKeyPair(s.keyPair())
+}
+
+func (s *Settings) keyPair() (cert, key boot.PEMFile) {
+	return boot.PEMFile{Key: "QUERY_TLS_CERT", Path: s.TLSCert}, boot.PEMFile{Key: "QUERY_TLS_KEY", Path: s.TLSKey}
 }

@@ -9,6 +9,31 @@ import (
 	"tallyroll/internal/boot"
 )
 
+// NATS is where it is for all programs, unless NATS_URL is there and empty.
+func TestSettingsOfNATS(t *testing.T) {
+	for _, c := range []struct {
+		url          string
+		set          bool
+		asks, chosen bool
+		at           string
+	}{
+		{"", false, true, false, "127.0.0.1:4222"},
+		{"", true, false, false, ""},
+		{"nats.example:4333", true, true, true, "nats.example:4333"},
+	} {
+		if c.set {
+			t.Setenv("NATS_URL", c.url)
+		}
+		var s Settings
+		if err := boot.Parse(&s); err != nil {
+			t.Fatal(err)
+		}
+		if at := s.natsAt(); s.asksNATS() != c.asks || c.asks && (at.Chosen() != c.chosen || at.URL.String() != c.at) {
+			t.Errorf("%+v: asks %t, chosen %t, at %s", c, s.asksNATS(), at.Chosen(), at.URL)
+		}
+	}
+}
+
 func TestSettings(t *testing.T) {
 	nothing := filepath.Join(t.TempDir(), "none.pem")
 	if err := os.WriteFile(nothing, []byte("no certificate"), 0o600); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -36,14 +35,14 @@ type streamState struct {
 	LagMessages uint64    `json:"lag_messages" doc:"How many sequences are not applied yet." example:"3"`
 	LagSeconds  float64   `json:"lag_seconds" doc:"How long ago the last applied message was stored, if there are later ones; 0 if there are none." example:"0.2"`
 	AsOf        time.Time `json:"as_of" doc:"Every hit that the stream stored before this moment is counted." example:"2026-11-21T10:00:00.2Z"`
-	Rejects     uint64    `json:"rejects" doc:"How many messages of HITS_REJECTED come from this stream; see /v1/rejects." example:"0"`
+	Rejects     uint64    `json:"rejects" doc:"How many messages of HITS_REJECTED come from this stream, in this namespace; see /v1/rejects." example:"0"`
 }
 
 // workerState is one worker of the fleet.
 type workerState struct {
 	Worker  string    `json:"worker" doc:"The worker's name." example:"pod-0-x7k2"`
 	Started time.Time `json:"started" doc:"When it started, by its own clock." example:"2026-11-20T08:00:00Z"`
-	Status  string    `json:"status" doc:"Where it answers /readyz and /metrics." example:"10.0.0.7:9090"`
+	Status  string    `json:"status" doc:"Where it answers /readyz and /metrics." example:"10.0.0.7:8082"`
 	Streams []string  `json:"streams" doc:"The streams that it reads now." example:"[\"HITS\"]"`
 	Leaving bool      `json:"leaving" doc:"True if it is being stopped." example:"false"`
 }
@@ -52,7 +51,7 @@ func (s *service) registerStreams(a *api) {
 	answerQuery(a, s.operation(a, huma.Operation{
 		OperationID: "get-streams", Method: http.MethodGet, Path: "/v1/streams",
 		Summary: "How far each stream is counted, and by which worker",
-		Description: "The streams of hits with their workers and their lag. Needs NATS_URL, and answers 501 without it. " +
+		Description: "The streams of hits with their workers and their lag. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"However many clients ask, NATS and Redis are asked at most once per second.",
 		Responses: needsNATS(a.OpenAPI().Components.Schemas, web.SuccessOnly("The streams, as of now.", streamsExample())),
 		Metadata:  web.Tryout("/v1/streams"),
@@ -89,7 +88,7 @@ func (s *service) lookAtStreams(ctx context.Context, js jetstream.JetStream) (st
 	var workers []fleet.Worker
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) { stored, err = streamInfos(gctx, js); return err })
-	group.Go(func() (err error) { rejects, err = rejectsByStream(gctx, js); return err })
+	group.Go(func() (err error) { rejects, err = rejectsByStream(gctx, js, s.namespace); return err })
 	group.Go(func() (err error) { workers, err = fleet.Workers(gctx, js, s.namespace, counted.id); return err })
 	if err := group.Wait(); err != nil {
 		return streamsAnswer{}, s.natsUnavailable(ctx, err)
@@ -148,8 +147,8 @@ func streamInfos(ctx context.Context, js jetstream.JetStream) (map[string]*jetst
 	return out, nil
 }
 
-// rejectsByStream counts the messages of HITS_REJECTED by the stream that they come from.
-func rejectsByStream(ctx context.Context, js jetstream.JetStream) (map[string]uint64, error) {
+// rejectsByStream counts the messages of HITS_REJECTED of a namespace by the stream that they come from.
+func rejectsByStream(ctx context.Context, js jetstream.JetStream, namespace string) (map[string]uint64, error) {
 	stream, err := js.Stream(ctx, hit.RejectedStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil // nothing has ever been refused
@@ -157,13 +156,13 @@ func rejectsByStream(ctx context.Context, js jetstream.JetStream) (map[string]ui
 	if err != nil {
 		return nil, fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(hit.RejectedSubject+">"))
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(hit.RejectedSubject(namespace, "*")))
 	if err != nil {
 		return nil, fmt.Errorf("count the messages of stream %s: %w", hit.RejectedStream, err)
 	}
 	out := make(map[string]uint64)
 	for subject, n := range info.State.Subjects {
-		out[strings.TrimPrefix(subject, hit.RejectedSubject)] += n
+		out[hit.RejectedFrom(subject)] += n
 	}
 	return out, nil
 }
@@ -173,6 +172,6 @@ func streamsExample() streamsAnswer {
 	return streamsAnswer{
 		AsOf:    at,
 		Streams: []streamState{{Stream: "HITS", Worker: "pod-0-x7k2", Exists: true, Last: 48213, Applied: 48210, LagMessages: 3, LagSeconds: 0.2, AsOf: at}},
-		Workers: []workerState{{Worker: "pod-0-x7k2", Started: at.Add(-24 * time.Hour), Status: "10.0.0.7:9090", Streams: []string{"HITS"}}},
+		Workers: []workerState{{Worker: "pod-0-x7k2", Started: at.Add(-24 * time.Hour), Status: "10.0.0.7:8082", Streams: []string{"HITS"}}},
 	}
 }

@@ -26,7 +26,7 @@ type sumGroup struct {
 	Counters int    `json:"counters" doc:"How many counters have hits in the window, or may have some." example:"12"`
 	Total    int64  `json:"total" doc:"The sum of their totals." example:"1234"`
 	Lower    int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper    int64  `json:"upper" doc:"There were at most this many hits." example:"1241"`
+	Upper    bound  `json:"upper" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
 }
 
 // checkSum checks what an input says about a sum.
@@ -44,7 +44,7 @@ func (in *input) checkSum() error {
 // named is the counters of a sum, and what is known about all counters.
 type named struct {
 	counters      []string
-	asOf          int64 // every counter with a hit stored before is among them
+	asOf          int64 // every counter with a hit stored before is among them, and in the end the hit in the sum
 	completeSince int64
 	countingSince int64
 }
@@ -78,7 +78,8 @@ func (s *service) findSums(ctx context.Context, in *input, periods []period) (*t
 		return nil, badInput("prefix", "at least %d counters begin with %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
 			len(names.counters), excerpt(in.prefix), s.maxSum).problem(in.part)
 	}
-	out := &totalOutput{Body: totalAnswer{AsOf: timeOf(min(names.asOf, found.AsOf)), Totals: make([]total, len(periods))}}
+	names.asOf = min(names.asOf, found.AsOf)
+	out := &totalOutput{Body: totalAnswer{AsOf: timeOf(names.asOf), Totals: make([]total, len(periods))}}
 	for i, p := range periods {
 		of := make([]window.Answer, len(asked))
 		var parts []window.Question
@@ -132,9 +133,10 @@ func questionsOf(counters []string, periods []period) []window.Question {
 
 // sumOf adds up the answers about a period. There is at least one, although there may be no counter.
 func sumOf(prefix, windowText string, names named, answers []window.Answer, depth int) total {
-	out := totalOf(prefix, windowText, answers[0])
+	out := totalOf(prefix, windowText, answers[0], names.asOf)
 	out.CountingSince = sinceOf(names.countingSince)
-	out.Complete = answers[0].Range.From >= names.completeSince
+	r := answers[0].Range
+	out.Complete = r.From >= names.completeSince && !r.Outruns(names.asOf)
 	all, groups := sumGroup{}, make(map[string]*sumGroup)
 	for i, counter := range names.counters {
 		a := answers[i]
@@ -151,9 +153,10 @@ func sumOf(prefix, windowText string, names named, answers []window.Answer, dept
 			groups[name].add(a.Estimate)
 		}
 	}
-	out.Total, out.Lower, out.Upper = all.Total, all.Lower, all.Upper
+	out.Total, out.Lower, out.Upper = all.Total, all.Lower, atMost(int64(all.Upper), r, names.asOf)
 	out.SumOver = &SumOver{Counters: all.Counters}
 	for _, g := range groups {
+		g.Upper = atMost(int64(g.Upper), r, names.asOf) // a counter that is not listed yet may be of any group
 		out.Groups = append(out.Groups, *g)
 	}
 	slices.SortFunc(out.Groups, func(a, b sumGroup) int {
@@ -167,7 +170,7 @@ func (g *sumGroup) add(e window.Estimate) {
 	g.Counters++
 	g.Total += min(e.Total, math.MaxInt64-g.Total)
 	g.Lower += min(e.Lower, math.MaxInt64-g.Lower)
-	g.Upper += min(e.Upper, math.MaxInt64-g.Upper)
+	g.Upper += min(bound(e.Upper), unknown-g.Upper)
 }
 
 // groupOf returns the first parts of a name, which . and / part. One at the beginning, as in a path, parts nothing.

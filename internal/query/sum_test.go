@@ -62,7 +62,7 @@ func TestSumsEqualSingleTotals(t *testing.T) {
 				if one.Upper == 0 {
 					continue
 				}
-				estimate := window.Estimate{Total: one.Total, Lower: one.Lower, Upper: one.Upper}
+				estimate := window.Estimate{Total: one.Total, Lower: one.Lower, Upper: int64(one.Upper)}
 				all.add(estimate)
 				g := groups[groupOf(one.Key, depth)]
 				g.add(estimate)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -19,18 +20,26 @@ const maxTakes = 16
 
 // takeBody is what POST /v1/take takes: one item, or several of which all or none are counted.
 type takeBody struct {
-	Limit  string     `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
-	Key    string     `json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
-	Window string     `json:"window,omitempty" doc:"In place of limit, with QUERY_TAKE=any: how far the limit looks back, 1s to 366d." example:"1m"`
-	Max    numberText `json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
-	N      numberText `json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
-	Policy string     `json:"policy,omitempty" doc:"Beside window: cells (bounded memory, the default), log or stream (exact)." example:"cells"`
-	Take   []takeItem `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n is for all that have none of their own."`
+	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
+	Key    string            `json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
+	Window string            `json:"window,omitempty" doc:"In place of limit, with QUERY_TAKE=any: how far the limit looks back, 1s to 366d." example:"1m"`
+	Max    numberText        `json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
+	N      numberText        `json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
+	Policy string            `json:"policy,omitempty" doc:"Beside window: cells (bounded memory, the default), log or stream (exact)." example:"cells"`
+	IP     string            `json:"ip,omitempty" doc:"Beside limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
+	Method string            `json:"method,omitempty" doc:"Beside limit, if its key template has {method}." example:"POST"`
+	Host   string            `json:"host,omitempty" doc:"Beside limit, if its key template has {host}." example:"shop.example"`
+	Path   string            `json:"path,omitempty" doc:"Beside limit, if its key template has {path}." example:"/login"`
+	Header map[string]string `json:"header,omitempty" doc:"Beside limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
+	Take   []takeItem        `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n is for all that have none of their own."`
 }
 
 // items are the takes that a body asks for.
 func (b *takeBody) items() ([]takeItem, error) {
-	single := takeItem{b.Limit, b.Key, b.Window, b.Max, b.N, b.Policy}
+	single := takeItem{
+		Limit: b.Limit, Key: b.Key, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy,
+		IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header,
+	}
 	if len(b.Take) == 0 {
 		return []takeItem{single}, nil
 	}
@@ -38,6 +47,9 @@ func (b *takeBody) items() ([]takeItem, error) {
 		if f.text != "" {
 			return nil, badInput(f.name, "not together with take: write it into the items of take")
 		}
+	}
+	if given := single.values(); len(given) > 0 {
+		return nil, badInput(given[0].name, "not together with take: write it into the items of take")
 	}
 	if len(b.Take) > maxTakes {
 		return nil, badInput("take", "%d takes in one request: at most %d are allowed", len(b.Take), maxTakes)
@@ -54,14 +66,14 @@ func (b *takeBody) items() ([]takeItem, error) {
 // takeAnswer is a decision. About several takes, it is the one that says most about all of them.
 type takeAnswer struct {
 	Allowed    bool         `json:"allowed" doc:"Whether the hits are within the limit. Of several takes, whether all are: only then they are counted." example:"true"`
-	Certain    bool         `json:"certain" doc:"False if it depends on hits of which it is not known whether they are still in the window, or if Redis could not be asked." example:"true"`
+	Certain    bool         `json:"certain" doc:"False if it depends on hits of which it is not known whether they are still in the window, or if Redis could not be asked; about a counter of the streams, also if nobody has counted lately." example:"true"`
 	Remaining  int64        `json:"remaining" doc:"How many more hits would be allowed now." example:"99"`
 	RetryAfter float64      `json:"retry_after" doc:"Seconds until it will be allowed if nothing else comes; 0 if it is allowed." example:"0"`
 	Limit      string       `json:"limit,omitempty" doc:"The name of the limit that decided; absent if the request gave numbers." example:"login"`
-	Source     string       `json:"source" doc:"redis; memory: Redis refused the same before, and said until when; local: Redis could not be asked, and the limit's fail mode decided." example:"redis"`
+	Source     string       `json:"source" doc:"redis; memory: Redis refused the same before, and said until when; local: Redis could not be asked, and the limit's fail mode decided; or fail=open did, about a counter of the streams." example:"redis"`
 	Takes      []takeResult `json:"takes,omitempty" doc:"If the request has take: the decision about each, in its order. If memory refuses, only those that it refuses."`
 	AsOf       time.Time    `json:"as_of,omitzero" doc:"Only about a counter of the streams: every hit stored before this moment is in the decision." example:"2026-11-21T10:00:00.2Z"`
-	Complete   *bool        `json:"complete,omitempty" doc:"Only about a counter of the streams: false if hits of the window are known to be missing." example:"true"`
+	Complete   *bool        `json:"complete,omitempty" doc:"Only about a counter of the streams: false if hits of the window are known to be missing, or may be, as in /v1/total." example:"true"`
 }
 
 // takeResult is the decision about one take of several.
@@ -75,19 +87,46 @@ type takeResult struct {
 	Source     string  `json:"source" doc:"As above." example:"redis"`
 }
 
+// refusal is the body of a 429: the decision, which is also a problem, for clients that know problems only.
+type refusal struct {
+	Type     string   `json:"type" doc:"The problem type of a quota that is exceeded." example:"https://iana.org/assignments/http-problem-types#quota-exceeded"`
+	Title    string   `json:"title" doc:"What kind of problem it is." example:"Quota exceeded"`
+	Status   int      `json:"status" doc:"The HTTP status." example:"429"`
+	Detail   string   `json:"detail" doc:"One sentence: which limits refuse, and when to ask again." example:"over the limit login: ask again in 11.417 seconds"`
+	Policies []string `json:"violated-policies" doc:"The names of the limits that refuse, as RateLimit-Policy has them." example:"[\"login\"]"`
+	Decision
+}
+
+// Decision is takeAnswer under a name that is exported: huma leaves out the fields of what is embedded under another.
+type Decision = takeAnswer
+
+// refusalOf makes the body of a 429.
+func refusalOf(a takeAnswer, violated []string) *refusal {
+	return &refusal{
+		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated, Decision: a,
+		Detail: fmt.Sprintf("over the limit %s: ask again in %v seconds", strings.Join(violated, ", "), a.RetryAfter),
+	}
+}
+
 // takeOutput is the answer over HTTP.
 type takeOutput struct {
 	Status          int
-	RateLimitPolicy string `header:"RateLimit-Policy" doc:"The limits, as draft-ietf-httpapi-ratelimit-headers-10 writes them: q hits in w seconds." example:"\"login\";q=5;w=60"`
+	RateLimitPolicy string `header:"RateLimit-Policy" doc:"The limits, as draft-ietf-httpapi-ratelimit-headers-11 writes them: q hits in w seconds." example:"\"login\";q=5;w=60"`
 	RateLimit       string `header:"RateLimit" doc:"What is left of them: r hits, for t seconds." example:"\"login\";r=4;t=60"`
 	RetryAfter      string `header:"Retry-After" doc:"With 429: whole seconds to wait." example:"12"`
 	Body            takeAnswer
+
+	violated []string // names of the limits that refuse
 }
 
 func (o *takeOutput) write(w http.ResponseWriter) {
 	setHeader(w, "RateLimit-Policy", o.RateLimitPolicy)
 	setHeader(w, "RateLimit", o.RateLimit)
 	setHeader(w, "Retry-After", o.RetryAfter)
+	if o.Status == http.StatusTooManyRequests {
+		writeJSON(w, o.Status, problemType, refusalOf(o.Body, o.violated))
+		return
+	}
 	writeJSON(w, o.Status, jsonType, &o.Body)
 }
 
@@ -163,7 +202,7 @@ func takeOutputOf(a *limit.Answer, several bool) *takeOutput {
 	}}
 	out.RateLimitPolicy, out.RateLimit = rateFields(a)
 	if !a.Allowed {
-		out.Status, out.RetryAfter = http.StatusTooManyRequests, wholeSeconds(d.RetryAfter)
+		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, wholeSeconds(d.RetryAfter), violated(a)
 	}
 	if !several {
 		return out
@@ -187,6 +226,6 @@ func takeExample() takeAnswer {
 	return takeAnswer{Allowed: true, Certain: true, Remaining: 4, Limit: "login", Source: "redis"}
 }
 
-func refusedExample() takeAnswer {
-	return takeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}
+func refusedExample() *refusal {
+	return refusalOf(takeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}, []string{"login"})
 }

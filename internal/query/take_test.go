@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +55,10 @@ func TestTakeRequests(t *testing.T) {
 		{"numbers", `{"key":"K","window":"1m","max":100}`, "/1m0s/100/cells K>K 1"},
 		{"numbers and a policy", `{"key":"K","window":"2h","max":100,"policy":"stream","n":7}`, "/2h0m0s/100/stream K>K 7"},
 		{"several limits", `{"take":[{"limit":"per-second","key":"a"},{"limit":"per-hour","key":"a"}],"n":2}`, "per-second/1s/10/cells a>a 2; per-hour/1h0m0s/1000/cells a>a 2"},
+		{"an address", `{"limit":"per-address","ip":"::ffff:192.0.2.1"}`, "per-address/1m0s/3/cells 192.0.2.1>a 192.0.2.1 1"},
+		{"a header", `{"limit":"per-agent","header":{"user-agent":" curl "}}`, "per-agent/1m0s/3/cells curl>curl 1"},
+		{"a whole surrogate pair", `{"limit":"login","key":"\ud83d\ude00"}`, "login/1m0s/5/log 😀>😀 1"},
+		{"backslashes before what looks like an escape", `{"limit":"login","key":"\\ud800"}`, `login/1m0s/5/log \ud800>\ud800 1`},
 		{"an n of its own", `{"take":[{"limit":"per-second","key":"a"},{"window":"1d","max":50,"key":"b","n":30}]}`, "per-second/1s/10/cells a>a 1; /24h0m0s/50/cells b>b 30"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -80,7 +85,25 @@ func TestBadTakes(t *testing.T) {
 		{"a long key", `{"limit":"login","key":"` + strings.Repeat("k", 513) + `"}`, TakeNamed, 400, []string{"key: ", "513 bytes"}},
 		{"a control character", `{"limit":"login","key":"a\u0007"}`, TakeNamed, 400, []string{"key: ", "control"}},
 		{"an unknown limit", `{"limit":"logon","key":"a"}`, TakeNamed, 400, []string{`limit: "logon" is unknown`, "login", "per-hour"}},
-		{"another template", `{"limit":"per-route","key":"a"}`, TakeNamed, 400, []string{"limit: ", "{method}", "/v1/authz"}},
+		{"another template", `{"limit":"per-route","key":"a"}`, TakeNamed, 400, []string{`method: it is missing: the key template of "per-route" is {method} {host} {path} {key}`}},
+		{"a value that the template lacks", `{"limit":"login","key":"a","ip":"192.0.2.1"}`, TakeNamed, 400, []string{`ip: the key template of "login" is {key}: leave it out`}},
+		{"a value beside numbers", `{"key":"a","window":"1m","max":5,"host":"h"}`, TakeAny, 400, []string{"host: the key template of numbers in the request is {key}"}},
+		{"a value beside take", `{"path":"/","take":[{"limit":"login","key":"a"}]}`, TakeNamed, 400, []string{"path: not together with take"}},
+		{"a key that the template lacks", `{"limit":"per-address","key":"a","ip":"192.0.2.1"}`, TakeNamed, 400, []string{"key: the key template"}},
+		{"no address", `{"limit":"per-address","ip":"192.0.2.256"}`, TakeNamed, 400, []string{`ip: "192.0.2.256": allowed is an address`}},
+		{"another header", `{"limit":"per-agent","header":{"Agent":"curl"}}`, TakeNamed, 400, []string{"header.Agent: the key template", "{header.User-Agent}"}},
+		{"an empty header", `{"limit":"per-agent","header":{"User-Agent":" "}}`, TakeNamed, 400, []string{"header.User-Agent: it is empty"}},
+		{"a header twice", `{"limit":"per-agent","header":{"User-Agent":"a","user-agent":"b"}}`, TakeNamed, 400, []string{"header.user-agent: it is there twice"}},
+		{"a header as text", `{"limit":"per-agent","header":"curl"}`, TakeNamed, 400, []string{"header: it has a value of the type string: allowed is an object"}},
+		{"a control character in a header", `{"limit":"per-agent","header":{"User-Agent":"a\u0007"}}`, TakeNamed, 400, []string{"limit: ", "control"}},
+		{"a value that is too long", `{"limit":"per-agent","header":{"User-Agent":"` + strings.Repeat("k", 513) + `"}}`, TakeNamed, 400, []string{"limit: ", "513 bytes"}},
+		{"half of a surrogate pair", `{"limit":"login","key":"\ud800"}`, TakeNamed, 400, []string{"body: it has half of a surrogate pair"}},
+		{"the other half, in a header", `{"limit":"per-agent","header":{"User-Agent":"\udc00\ud800"}}`, TakeNamed, 400, []string{"body: it has half of a surrogate pair"}},
+		{"capitals", `{"LIMIT":"login","key":"a"}`, TakeNamed, 400, []string{`unknown field "LIMIT": allowed are limit, key`}},
+		{"a capital in an item", `{"take":[{"limit":"login","Key":"a"}]}`, TakeNamed, 400, []string{`unknown field "Key"`}},
+		{"the same field twice", `{"limit":"login","key":"a","key":"b"}`, TakeNamed, 400, []string{`"key": it is given twice`}},
+		{"twice in another spelling", `{"limit":"login","key":"a","\u006bey":"b"}`, TakeNamed, 400, []string{`"key": it is given twice`}},
+		{"the same header twice", `{"limit":"per-agent","header":{"User-Agent":"a","User-Agent":"b"}}`, TakeNamed, 400, []string{`"User-Agent": it is given twice`}},
 		{"no whole number", `{"limit":"login","key":"a","n":1.5}`, TakeNamed, 400, []string{"n: ", "whole number"}},
 		{"a number as text", `{"limit":"login","key":"a","n":"1"}`, TakeNamed, 400, []string{"n: "}},
 		{"a huge number", `{"limit":"login","key":"a","n":-9223372036854775808}`, TakeNamed, 400, []string{"n: "}},
@@ -148,6 +171,18 @@ func TestTakes(t *testing.T) {
 	}
 	same(decided(t, take(login), 429), `{"allowed":false,"certain":true,"remaining":0,"retry_after":-1,"limit":"login","source":"memory"}`)
 
+	t.Run("a refusal is a problem, too", func(t *testing.T) {
+		resp := take(`{"take":[{"limit":"per-hour","key":"alice"},{"limit":"login","key":"alice"}]}`)
+		data := readAll(t, resp)
+		var got refusal
+		if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != 429 || resp.Header.Get("Content-Type") != problemType {
+			t.Fatalf("%d %v %s: %v", resp.StatusCode, resp.Header, data, err)
+		}
+		if got.Type != web.QuotaExceeded || got.Status != 429 || got.Title == "" || !strings.HasPrefix(got.Detail, "over the limit login: ask again in ") ||
+			!slices.Equal(got.Policies, []string{"login"}) || got.Allowed || got.Limit != "login" || !strings.Contains(string(data), `"violated-policies":["login"]`) {
+			t.Errorf("%s", data)
+		}
+	})
 	t.Run("look", func(t *testing.T) {
 		resp := ask1(h, http.MethodGet, "/v1/limit?limit=login&key=alice", "")
 		same(decided(t, resp, 200), `{"allowed":false,"certain":true,"remaining":0,"retry_after":-1,"limit":"login","source":"redis"}`)
@@ -202,6 +237,8 @@ func TestTakes(t *testing.T) {
 	})
 	t.Run("never allowed", func(t *testing.T) {
 		for body, says := range map[string]string{
+			`{"key":"a","window":"1h","max":5000,"policy":"log","n":1001}`:                                                                       "n: 1001 hits of the policy log at once: at most 1000 are allowed in one request",
+			`{"take":[{"key":"a","window":"1h","max":5000,"policy":"log","n":600},{"key":"b","window":"1h","max":5000,"policy":"log","n":401}]}`: "take[1].n: 1001 hits of the policy log",
 			`{"limit":"login","key":"a","n":6}`:                                                                 "n: 6 hits at once",
 			`{"take":[{"limit":"per-hour","key":"a"},{"limit":"login","key":"a","n":6}]}`:                       "take[1].n: 6 hits at once",
 			`{"take":[{"limit":"login","key":"a"},{"limit":"per-hour","key":"a"},{"limit":"login","key":"a"}]}`: "take[2].key: the same limit and key twice",
@@ -214,7 +251,7 @@ func TestTakes(t *testing.T) {
 	t.Run("metrics", func(t *testing.T) {
 		page := string(readAll(t, ask1(h, http.MethodGet, "/metrics", "")))
 		for _, line := range []string{
-			`tallyroll_limit_decisions_total{limit="login",result="refused",source="memory"} 1`,
+			`tallyroll_limit_decisions_total{limit="login",result="refused",source="memory"} 2`,
 			`tallyroll_limit_decisions_total{limit="",result="allowed",source="redis"} 2`,
 		} {
 			if !strings.Contains(page, line+"\n") {

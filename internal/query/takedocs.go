@@ -13,7 +13,7 @@ import (
 func describeTakes(registry huma.Registry, op *huma.Operation) {
 	op.Responses[strconv.Itoa(http.StatusTooManyRequests)] = &huma.Response{
 		Description: "The hits are refused, and none is counted: ask again after retry_after.",
-		Content:     map[string]*huma.MediaType{"application/json": {Schema: web.SchemaOf[takeAnswer](registry), Example: refusedExample()}},
+		Content:     map[string]*huma.MediaType{problemType: {Schema: web.SchemaOf[refusal](registry), Example: refusedExample()}},
 		Headers: map[string]*huma.Header{
 			"Retry-After":      textHeader("Whole seconds to wait.", "12"),
 			"RateLimit-Policy": textHeader("The limits: q hits in w seconds.", `"login";q=5;w=60`),
@@ -26,7 +26,7 @@ func describeTakes(registry huma.Registry, op *huma.Operation) {
 // describeForbidden adds what operations that count answer if the settings forbid it.
 func describeForbidden(registry huma.Registry, op *huma.Operation) {
 	op.Responses[strconv.Itoa(http.StatusForbidden)] = &huma.Response{
-		Description: "The service counts no takes: QUERY_TAKE is off.",
+		Description: "The service counts no takes: QUERY_TAKE is off. Or a browser sends this for a page of another origin, or the host is none of the service's.",
 		Content:     map[string]*huma.MediaType{problemType: {Schema: web.SchemaOf[problem](registry), Example: (&limits{mode: TakeOff}).mayCount()}},
 	}
 }

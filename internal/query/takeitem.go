@@ -2,6 +2,10 @@ package query
 
 import (
 	"errors"
+	"maps"
+	"net/netip"
+	"net/textproto"
+	"slices"
 	"time"
 
 	"tallyroll/internal/limit"
@@ -16,9 +20,20 @@ type takeItem struct {
 	Max    numberText `query:"max" json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
 	N      numberText `query:"n" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
 	Policy string     `query:"policy" json:"policy,omitempty" doc:"Beside window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`
+	IP     string     `query:"ip" json:"ip,omitempty" doc:"Beside limit, if its key template has {ip}: the client's address. Of an IPv6 address its /64 counts, as in /v1/authz." example:"203.0.113.7"`
+	Method string     `query:"method" json:"method,omitempty" doc:"Beside limit, if its key template has {method}." example:"POST"`
+	Host   string     `query:"host" json:"host,omitempty" doc:"Beside limit, if its key template has {host}: with or without a port." example:"shop.example"`
+	Path   string     `query:"path" json:"path,omitempty" doc:"Beside limit, if its key template has {path}: as the request has it, such as /a%20b?c=1." example:"/login"`
+	// A query string has each header by its name: header.X-Plan=gold.
+	Header map[string]string `json:"header,omitempty" doc:"Beside limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
+	Fail   string            `query:"fail" json:"fail,omitempty" doc:"About a counter of the streams: what to do if nobody knows its hits, because they are not being counted or Redis does not answer: local (go by the hits known; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
 }
 
-func (i *takeItem) read(g given) error {
+func (i *takeItem) read(g given) (err error) {
+	i.Header, err = g.headers()
+	if err != nil {
+		return err
+	}
 	return g.singles(
 		singleParam{"limit", limitHint, &i.Limit},
 		singleParam{"key", takeKeyHint, &i.Key},
@@ -26,6 +41,11 @@ func (i *takeItem) read(g given) error {
 		singleParam{"max", "a whole number", (*string)(&i.Max)},
 		singleParam{"n", "a whole number", (*string)(&i.N)},
 		singleParam{"policy", policyHint, &i.Policy},
+		singleParam{"fail", failHint, &i.Fail},
+		singleParam{"ip", addressHint, &i.IP},
+		singleParam{"method", methodHint, &i.Method},
+		singleParam{"host", hostHint, &i.Host},
+		singleParam{"path", pathHint, &i.Path},
 	)
 }
 
@@ -33,11 +53,96 @@ const (
 	limitHint   = "the name of a limit"
 	takeKeyHint = "a key"
 	policyHint  = "cells, log or stream"
+	failHint    = "local, open or closed"
+	addressHint = "an address, such as 203.0.113.7 or 2001:db8::1"
+	methodHint  = "a method, such as GET"
+	hostHint    = "a host, such as shop.example"
+	pathHint    = "a path, such as /login"
 )
 
 // numbers are the fields that are given in place of limit, with what the request gives.
 func (i *takeItem) numbers() []struct{ name, text string } {
 	return []struct{ name, text string }{{"window", i.Window}, {"max", string(i.Max)}, {"policy", i.Policy}}
+}
+
+// values are the variables of key templates that are given, but for the key, with what the request calls them.
+func (i *takeItem) values() (out []struct{ name, variable, text string }) {
+	add := func(name, variable, text string) {
+		if text != "" {
+			out = append(out, struct{ name, variable, text string }{name, variable, text})
+		}
+	}
+	add("ip", limit.VarIP, i.IP)
+	add("method", limit.VarMethod, i.Method)
+	add("host", limit.VarHost, i.Host)
+	add("path", limit.VarPath, i.Path)
+	for _, name := range slices.Sorted(maps.Keys(i.Header)) {
+		out = append(out, struct{ name, variable, text string }{headerParam + name, limit.VarOfHeader(name), i.Header[name]})
+	}
+	return out
+}
+
+// value is what a variable of a key template stands for, as /v1/authz fills it. prefix comes before the names of fields in
+// errors.
+func (i *takeItem) value(variable, prefix string) (string, error) {
+	switch variable {
+	case limit.VarKey:
+		return i.Key, checkTakeKey(prefix+"key", i.Key)
+	case limit.VarIP:
+		address, err := netip.ParseAddr(i.IP)
+		if err != nil {
+			return "", badInput(prefix+"ip", "%s: allowed is %s", excerpt(i.IP), addressHint)
+		}
+		return addressKey(plainAddress(address)), nil
+	case limit.VarMethod:
+		return i.Method, nil
+	case limit.VarHost:
+		return plainHostOf(i.Host), nil
+	case limit.VarPath:
+		return plainPathOf(i.Path), nil
+	}
+	out := ""
+	for _, given := range i.values() {
+		if limit.SameVariable(given.variable, variable) {
+			if out != "" {
+				return "", badInput(prefix+given.name, "it is there twice: once is allowed")
+			}
+			out = textproto.TrimString(given.text)
+			if out == "" {
+				return "", badInput(prefix+given.name, "it is empty: allowed is the value of a header")
+			}
+		}
+	}
+	return out, nil
+}
+
+// fill makes the key that hits are kept under, and returns the caller's key, too.
+func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, err error) {
+	of := "numbers in the request"
+	if lim.Name != "" {
+		of = excerpt(lim.Name)
+	}
+	variables, given := lim.Key.Variables(), i.values()
+	if i.Key != "" && !lim.Key.Uses(limit.VarKey) {
+		return "", "", badInput(prefix+"key", "the key template of %s is %s: leave it out", of, lim.Key)
+	}
+	for _, v := range given {
+		if !slices.ContainsFunc(variables, func(variable string) bool { return limit.SameVariable(v.variable, variable) }) {
+			return "", "", badInput(prefix+v.name, "the key template of %s is %s: leave it out", of, lim.Key)
+		}
+	}
+	for _, variable := range variables {
+		if variable != limit.VarKey && !slices.ContainsFunc(given, func(v struct{ name, variable, text string }) bool { return limit.SameVariable(v.variable, variable) }) {
+			return "", "", badInput(prefix+variable, "it is missing: the key template of %s is %s", of, lim.Key)
+		}
+	}
+	value := func(variable string) (string, error) { return i.value(variable, prefix) }
+	under, err = lim.Key.Fill(value)
+	if err != nil {
+		return "", "", keyError(lim, err)
+	}
+	caller, err = callerOf(lim, under, value)
+	return caller, under, err
 }
 
 // takeOf checks an item and makes a take of it. prefix comes before the names of its fields in errors.
@@ -46,23 +151,15 @@ func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
 	if err != nil {
 		return limit.Take{}, err
 	}
-	if err := checkTakeKey(prefix+"key", item.Key); err != nil {
+	caller, under, err := item.fill(lim, prefix)
+	if err != nil {
 		return limit.Take{}, err
 	}
-	under, err := lim.Key.Fill(func(variable string) (string, error) {
-		if variable != limit.VarKey {
-			return "", errors.New("only /v1/authz knows that")
-		}
-		return item.Key, nil
-	})
-	if err != nil {
-		return limit.Take{}, badInput(prefix+"limit", "%s has the key template %s, which cannot be filled here: %v", excerpt(lim.Name), lim.Key, err)
-	}
-	if err := checkTakeKey(prefix+"key", under); err != nil {
+	if err := checkTakeKey(prefix+"limit", under); err != nil {
 		return limit.Take{}, err
 	}
 	n, err := item.N.parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
-	return limit.Take{Limit: lim, Key: item.Key, Under: under, N: n}, err
+	return limit.Take{Limit: lim, Key: caller, Under: under, N: n}, err
 }
 
 // limitOf returns the limit that an item names, or the one of its numbers if the settings allow them.
@@ -75,6 +172,8 @@ func (l *limits) limitOf(item *takeItem, prefix string) (*limit.Limit, error) {
 		}
 	}
 	switch {
+	case item.Fail != "":
+		return nil, badInput(prefix+"fail", "only of a look at a counter of the streams: a limit of QUERY_LIMITS_FILE has its own")
 	case item.Limit != "" && given != "":
 		return nil, badInput(prefix+given, "not together with limit, which has its own")
 	case item.Limit != "":

@@ -87,9 +87,9 @@ var cadences = []cadence{
 	{5 * 365 * day, 60, "2026"}, {25 * 365 * day, 300, "2026"},
 }
 
-// timeTicks are at round times of the clock and the calendar (UTC), as near to
+// timeTicks are at round times of a zone's clocks and calendar, as near to
 // each other as their labels can be read on an axis of so many pixels.
-func timeTicks(from, to int64, pixels float64) []timeTick {
+func timeTicks(from, to int64, pixels float64, zone *time.Location) []timeTick {
 	const gap = 26 // pixels between labels, at least
 	length := float64(to - from)
 	c := cadences[len(cadences)-1]
@@ -100,12 +100,26 @@ func timeTicks(from, to int64, pixels float64) []timeTick {
 		}
 	}
 	var out []timeTick
-	for at := c.firstTick(timeOf(from)); at.UnixMilli() <= to; at = c.nextTick(at) {
-		if at.UnixMilli() >= from {
-			out = append(out, timeTick{at.UnixMilli(), at.Format(c.labelFormat(at))})
+	// Ticks are found by what the clocks show, as if that were UTC. If a change leaves one out, time.Date returns
+	// a moment beside it.
+	for shown := c.firstTick(shownIn(zone, from)); ; shown = c.nextTick(shown) {
+		year, month, day := shown.Date()
+		hour, minute, second := shown.Clock()
+		at := time.Date(year, month, day, hour, minute, second, 0, zone).UnixMilli()
+		switch {
+		case at > to:
+			return out
+		case at >= from:
+			out = append(out, timeTick{at, shown.Format(c.labelFormat(shown))})
 		}
 	}
-	return out
+}
+
+// shownIn is what the clocks of a zone show at a moment, as a time of UTC.
+func shownIn(zone *time.Location, milli int64) time.Time {
+	at := timeOf(milli).In(zone)
+	_, offset := at.Zone()
+	return at.UTC().Add(time.Duration(offset) * time.Second)
 }
 
 // firstTick is the last tick that is not after a moment.

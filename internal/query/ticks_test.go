@@ -78,11 +78,40 @@ func TestTimeTicks(t *testing.T) {
 		{999 * time.Millisecond, 100, "10:00:00"},
 	} {
 		var got []string
-		for _, tick := range timeTicks(fakeNow.Add(-c.length).UnixMilli(), fakeNow.UnixMilli(), c.pixels) {
+		for _, tick := range timeTicks(fakeNow.Add(-c.length).UnixMilli(), fakeNow.UnixMilli(), c.pixels, time.UTC) {
 			got = append(got, tick.label)
 		}
 		if s := strings.Join(got, " "); s != c.want {
 			t.Errorf("%s on %v pixels: %s; want %s", c.length, c.pixels, s, c.want)
+		}
+	}
+}
+
+// In a zone, ticks stand where its clocks show round times, before a change and after it.
+func TestTimeTicksOfZones(t *testing.T) {
+	for _, c := range []struct{ zone, from, to, want string }{
+		{"Europe/Berlin", "2026-10-23T10:00:00Z", "2026-10-27T10:00:00Z", "Oct 24 @22:00 Oct 25 @22:00 Oct 26 @23:00 Oct 27 @23:00"},
+		{"Asia/Kolkata", "2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z", "18:00 @12:30 Nov 21 @18:30 06:00 @00:30 12:00 @06:30"},
+		{"Australia/Lord_Howe", "2026-10-02T12:00:00Z", "2026-10-05T12:00:00Z", "Oct 3 @13:30 Oct 4 @13:30 Oct 5 @13:00"},
+	} {
+		zone, err := parseZone(c.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ends [2]int64
+		for i, text := range []string{c.from, c.to} {
+			at, err := time.Parse(time.RFC3339, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends[i] = at.UnixMilli()
+		}
+		var got []string
+		for _, tick := range timeTicks(ends[0], ends[1], 330, zone) {
+			got = append(got, tick.label+" @"+timeOf(tick.at).Format("15:04"))
+		}
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%s: %s; want %s", c.zone, s, c.want)
 		}
 	}
 }

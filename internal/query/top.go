@@ -32,9 +32,9 @@ func (p *topParams) read(g given) error {
 type topAnswer struct {
 	AsOf          time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
 	Window        string     `json:"window" doc:"The window as it was asked for." example:"1h"`
-	Complete      bool       `json:"complete" doc:"False if hits of the window are known to be missing: counting began, or hits were discarded unread, after it began." example:"true"`
+	Complete      bool       `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or floor is null." example:"true"`
 	CountingSince time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
-	Floor         int64      `json:"floor" doc:"No counter with more hits in the window is missing from the list." example:"37"`
+	Floor         bound      `json:"floor" doc:"No counter with more hits in the window is missing from the list. Null if nobody knows, because nobody has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
 	Top           []topTotal `json:"top" doc:"The counters by total, the largest first; those with the same total by name."`
 }
 
@@ -43,7 +43,7 @@ type topTotal struct {
 	Key   string `json:"key" doc:"The counter." example:"api-1"`
 	Total int64  `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"1234"`
 	Lower int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper int64  `json:"upper" doc:"There were at most this many hits." example:"1241"`
+	Upper bound  `json:"upper" doc:"There were at most this many hits; null if floor is." example:"1241"`
 }
 
 func (s *service) registerTop(a *api) {
@@ -81,11 +81,12 @@ func (s *service) findTop(ctx context.Context, part string, p *topParams) (topAn
 		return topAnswer{}, err
 	}
 	out := topAnswer{
-		AsOf: timeOf(found.AsOf), Window: p.Window, Complete: found.Complete, CountingSince: sinceOf(found.CountingSince),
-		Floor: found.Floor, Top: make([]topTotal, len(found.Counters)),
+		AsOf: timeOf(found.AsOf), Window: p.Window, CountingSince: sinceOf(found.CountingSince),
+		Complete: found.Complete && !found.Range.Outruns(found.AsOf),
+		Floor:    atMost(found.Floor, found.Range, found.AsOf), Top: make([]topTotal, len(found.Counters)),
 	}
 	for i, c := range found.Counters {
-		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total, Lower: c.Lower, Upper: c.Upper}
+		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total, Lower: c.Lower, Upper: atMost(c.Upper, found.Range, found.AsOf)}
 	}
 	return out, nil
 }

@@ -2,8 +2,11 @@ package query
 
 import (
 	"context"
+	"encoding/json"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -79,12 +82,59 @@ type total struct {
 	To            time.Time `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
 	Total         int64     `json:"total" doc:"The hits in the window. If its start cuts a cell, that cell counts in proportion to the time inside, rounded." example:"1234"`
 	Lower         int64     `json:"lower" doc:"There were at least this many hits: without the cell that is cut. The truth is between lower and upper." example:"1229"`
-	Upper         int64     `json:"upper" doc:"There were at most this many hits: with the whole of the cell that is cut." example:"1241"`
+	Upper         bound     `json:"upper" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if nobody knows: the window ends more than 5 seconds after as_of, so nobody has counted lately." example:"1241"`
 	Cell          string    `json:"cell" doc:"The length of the cells that were added up." example:"15m"`
-	Complete      bool      `json:"complete" doc:"False if hits of the window are known to be missing: counting began, or hits were discarded unread, after from." example:"true"`
-	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. If complete is false and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
+	Complete      bool      `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
+	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
 	*SumOver
 	*Explained
+}
+
+// bound is the most hits that there can have been, or unknown, which is null in JSON.
+type bound int64
+
+// unknown is where sums stop, too: they never wrap round.
+const unknown bound = math.MaxInt64
+
+// atMost is the bound on the hits of a range, if there were at most n among those that were applied at asOf. Whatever
+// shows a bound has it from here.
+func atMost(n int64, r window.Range, asOf int64) bound {
+	if r.Outruns(asOf) {
+		return unknown
+	}
+	return bound(n)
+}
+
+func (b bound) String() string {
+	if b == unknown {
+		return "null"
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+// float is the number as Prometheus takes it.
+func (b bound) float() float64 {
+	if b == unknown {
+		return math.Inf(1)
+	}
+	return float64(b)
+}
+
+// MarshalJSON writes the number, or null.
+func (b bound) MarshalJSON() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (b *bound) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		*b = unknown
+		return nil
+	}
+	return json.Unmarshal(data, (*int64)(b))
+}
+
+// Schema describes the number, or null.
+func (bound) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Nullable: true}
 }
 
 type totalOutput struct {
@@ -100,11 +150,12 @@ func (o *totalOutput) write(w http.ResponseWriter) {
 }
 
 const totalAbout = "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
-	"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0."
+	"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
+	"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false."
 
 func (s *service) registerTotal(a *api) {
 	answerQuery(a, s.operation(a, huma.Operation{
-		OperationID: "get-total", Method: http.MethodGet, Path: "/v1/total",
+		OperationID: "get-total", Method: http.MethodGet, Path: totalPath,
 		Summary: "Totals of a few counters", Description: totalAbout,
 		Responses: web.SuccessOnly("The totals, as of now.", totalExample()),
 		Metadata: web.TryoutAt(func(now time.Time) []string {
@@ -121,7 +172,7 @@ func (s *service) registerTotal(a *api) {
 	}), func(ctx context.Context, p *totalParams) (*totalOutput, error) { return s.findTotals(ctx, p.input()) })
 
 	answerBody(a, s.operation(a, huma.Operation{
-		OperationID: "post-total", Method: http.MethodPost, Path: "/v1/total",
+		OperationID: "post-total", Method: http.MethodPost, Path: totalPath,
 		Summary: "Totals of many counters", Description: totalAbout + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
 		RequestBody: &huma.RequestBody{
 			Description: "Counters, and windows or a range.",
@@ -153,7 +204,7 @@ func (s *service) findTotals(ctx context.Context, in *input) (*totalOutput, erro
 	}
 	out := &totalOutput{Body: totalAnswer{AsOf: timeOf(found.AsOf), Totals: make([]total, len(questions))}}
 	for i, q := range questions {
-		out.Body.Totals[i] = totalOf(q.Counter, periods[i%len(periods)].window, found.Answers.Answers[i])
+		out.Body.Totals[i] = totalOf(q.Counter, periods[i%len(periods)].window, found.Answers.Answers[i], found.AsOf)
 		out.Body.Totals[i].explain(questions[i:i+1], found.at(i))
 	}
 	if !found.explains() && endedBefore(found.Answers.Answers, found.Now) {
@@ -167,13 +218,13 @@ func endedBefore(answers []window.Answer, now int64) bool {
 	return !slices.ContainsFunc(answers, func(a window.Answer) bool { return a.Range.To >= now })
 }
 
-// totalOf turns an answer into its public form. windowText is the window as it was asked for,
-// empty for a range.
-func totalOf(key, windowText string, a window.Answer) total {
+// totalOf turns an answer that is whole up to asOf into its public form. windowText is the window as it was
+// asked for, empty for a range.
+func totalOf(key, windowText string, a window.Answer, asOf int64) total {
 	return total{
 		Key: key, Window: windowText, From: timeOf(a.Range.From), To: timeOf(a.Range.To),
-		Total: a.Total, Lower: a.Lower, Upper: a.Upper,
-		Cell: window.FormatDuration(a.Tier.Cell), Complete: a.Complete, CountingSince: sinceOf(a.CountingSince),
+		Total: a.Total, Lower: a.Lower, Upper: atMost(a.Upper, a.Range, asOf),
+		Cell: window.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: sinceOf(a.CountingSince),
 	}
 }
 

@@ -66,11 +66,11 @@ func (s *SumOver) appendFields(j *jsonText) {
 }
 
 // bounds appends the fields of an estimate.
-func (j *jsonText) bounds(total, lower, upper int64) {
+func (j *jsonText) bounds(total, lower int64, upper bound) {
 	j.raw(`,"total":`)
 	j.number(total)
 	j.raw(`,"lower":`)
 	j.number(lower)
 	j.raw(`,"upper":`)
-	j.number(upper)
+	j.raw(upper.String())
 }

@@ -1,8 +1,13 @@
 package rules
 
 import (
-	"strconv"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"tallyroll/internal/hit"
 )
@@ -68,20 +73,25 @@ func modeOf(contentType string, header func(name string) string) (Mode, style) {
 }
 
 // BinaryHeaders returns the headers of a NATS message for the headers of an HTTP request that carries a CloudEvent in
-// binary mode. The request's body is the message's.
-func BinaryHeaders(request map[string][]string) map[string]string {
+// binary mode. The request's body is the message's. However the request has encoded a value, the message has it as the
+// bindings say, so the same event has the same headers.
+func BinaryHeaders(request map[string][]string) (map[string]string, *hit.Refusal) {
 	out := make(map[string]string)
-	for name, values := range request {
-		low := strings.ToLower(name)
+	for _, name := range slices.Sorted(maps.Keys(request)) {
+		low, values := strings.ToLower(name), request[name]
 		switch {
 		case len(values) == 0:
 		case strings.HasPrefix(low, "ce-"):
-			out[low] = values[0]
-		case low == "content-type":
-			out["ce-datacontenttype"] = values[0]
+			value, err := hyphen.appendValue(nil, values[0])
+			if err != nil {
+				return nil, badHeader(low, values[0], err)
+			}
+			out[low] = encodeValue(value)
+		case low == "content-type": // which is not encoded
+			out["ce-datacontenttype"] = encodeValue([]byte(values[0]))
 		}
 	}
-	return out
+	return out, nil
 }
 
 // EventHeader reports whether a header of a NATS message can be a part of a CloudEvent, or tell how the message carries one.
@@ -97,13 +107,17 @@ func (d *Decoder) readBinary(names style) *hit.Refusal {
 	header := d.message.Header
 	p.event.root.forget()
 	for _, a := range p.cloud.attributes {
-		text := header(a.names[names])
-		if text == "" && a.node == p.cloud.contentType {
-			text = contentTypeOf(header)
+		name, start := a.names[names], len(d.texts)
+		if text := header(name); text != "" {
+			var err error
+			d.texts, err = names.appendValue(d.texts, text)
+			if err != nil {
+				return badHeader(name, text, err)
+			}
+		} else if a.node == p.cloud.contentType {
+			d.texts = append(d.texts, contentTypeOf(header)...)
 		}
-		if text != "" {
-			start := len(d.texts)
-			d.texts = appendDecoded(d.texts, text)
+		if len(d.texts) > start {
 			p.event.values[a.node.slot] = value{isPlain, d.texts[start:len(d.texts):len(d.texts)]}
 		}
 	}
@@ -114,18 +128,76 @@ func (d *Decoder) readBinary(names style) *hit.Refusal {
 	return d.readData(d.message.Body)
 }
 
-// appendDecoded appends a header's value, in which some characters may be percent-encoded.
-func appendDecoded(b []byte, text string) []byte {
+func badHeader(name, text string, err error) *hit.Refusal {
+	return notCloudEvent(name + " is " + value{isPlain, []byte(text)}.String() + ": " + err.Error())
+}
+
+var (
+	errOpenQuote  = errors.New("it begins with a quote: allowed is one more, at its end, with \\ before those in between")
+	errHeaderUTF8 = errors.New("allowed is valid UTF-8, as it is or percent-encoded")
+)
+
+// appendValue appends the value of an attribute to b as its header's text stands for it. The bindings for HTTP (1.0.2)
+// and for NATS (1.0.3) say the same: a text in double quotes stands for what is between them (RFC 9110, 5.6.4), then one
+// round of percent-encoding is undone, and what is no UTF-8 then is refused. They say nothing of a % without two digits;
+// it stands for itself, because senders that do not encode exist. In the binding for Kafka, values are not encoded.
+func (s style) appendValue(b []byte, text string) ([]byte, error) {
+	start, quoted := len(b), false
+	if s != underscore && text != "" && text[0] == '"' {
+		if len(text) < 2 || text[len(text)-1] != '"' {
+			return b, errOpenQuote
+		}
+		text, quoted = text[1:len(text)-1], true
+	}
 	for i := 0; i < len(text); i++ {
-		if text[i] == '%' && i+2 < len(text) {
-			c, err := strconv.ParseUint(text[i+1:i+3], 16, 8)
-			if err == nil {
-				b = append(b, byte(c))
-				i += 2
+		c := text[i]
+		if quoted && c == '"' {
+			return b[:start], errOpenQuote
+		}
+		if quoted && c == '\\' {
+			i++
+			if i == len(text) { // it belongs to the last quote
+				return b[:start], errOpenQuote
+			}
+			c = text[i]
+		}
+		b = append(b, c)
+	}
+	if s != underscore {
+		b = b[:start+undoPercent(b[start:])]
+	}
+	if !utf8.Valid(b[start:]) {
+		return b[:start], errHeaderUTF8
+	}
+	return b, nil
+}
+
+// undoPercent undoes percent-encoding in place and returns how many bytes are left.
+func undoPercent(text []byte) int {
+	n := 0
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c == '%' && i+2 < len(text) {
+			if _, err := hex.Decode(text[n:n+1], text[i+1:i+3]); err == nil {
+				n, i = n+1, i+2
 				continue
 			}
 		}
-		b = append(b, text[i])
+		text[n] = c
+		n++
 	}
-	return b
+	return n
+}
+
+// encodeValue is the text of a header that stands for a value.
+func encodeValue(value []byte) string {
+	var out strings.Builder
+	for _, c := range value {
+		if c > ' ' && c < 0x7f && c != '"' && c != '%' {
+			out.WriteByte(c)
+		} else {
+			fmt.Fprintf(&out, "%%%02X", c)
+		}
+	}
+	return out.String()
 }

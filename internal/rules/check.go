@@ -41,8 +41,13 @@ func (c *Checker) JSON(event []byte) (Identity, *hit.Refusal) {
 func (c *Checker) Header(header map[string]string) (Identity, *hit.Refusal) {
 	c.event.root.forget()
 	for _, a := range c.cloud.attributes {
-		if text, ok := header[a.names[hyphen]]; ok {
-			c.event.values[a.node.slot] = value{isPlain, appendDecoded(nil, text)}
+		name := a.names[hyphen]
+		text, err := hyphen.appendValue(nil, header[name])
+		if err != nil {
+			return Identity{}, badHeader(name, header[name], err)
+		}
+		if len(text) > 0 {
+			c.event.values[a.node.slot] = value{isPlain, text}
 		}
 	}
 	return c.check("ce-")

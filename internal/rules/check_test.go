@@ -56,12 +56,24 @@ func TestCheckHeader(t *testing.T) {
 		{"Ce-Time", "noon", "ce-time is"},
 		{"Ce-Time", "0000-01-01T00:00:00Z", "ce-time is"},
 		{"Ce-Time", "2026-11-21T10%3A00:00Z", ""},
+		{"Ce-Specversion", `"1.0"`, ""},
+		{"Ce-Id", `"1"`, ""},
+		{"Ce-Id", "%31", ""},
+		{"Ce-Id", `"\%31"`, ""},
+		{"Ce-Id", `""`, "ce-id is missing"},
+		{"Ce-Id", `"1`, "ce-id is text, \"\\\"1\": it begins with a quote"},
+		{"Ce-Id", "%FF", "ce-id is text, \"%FF\": allowed is valid UTF-8"},
+		{"Ce-Unread", "%C0%A0", "ce-unread is text, \"%C0%A0\": allowed is valid UTF-8"},
 	} {
 		request := map[string][]string{"Ce-Specversion": {"1.0"}, "Ce-Type": {"a"}, "Ce-Source": {"/%C3%A4"}, "Ce-Id": {"1"}, "Content-Type": {"text/plain"}, "Accept": {"x"}}
 		if c.name != "" {
 			request[c.name] = []string{c.value}
 		}
-		is, refused := NewChecker().Header(BinaryHeaders(request))
+		var is Identity
+		message, refused := BinaryHeaders(request)
+		if refused == nil {
+			is, refused = NewChecker().Header(message)
+		}
 		switch {
 		case c.want == "" && (refused != nil || is != Identity{"/ä", "1"}):
 			t.Errorf("%s: %q: %+v, %v", c.name, c.value, is, refused)

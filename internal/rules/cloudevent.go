@@ -173,11 +173,37 @@ func (d *Decoder) withoutRule() ([]hit.Hit, []hit.Reject, int) {
 	return d.hits, d.rejects, 0
 }
 
-// noEvent reports whether a body on the subject of CloudEvents holds none. It holds hits, then, as collect writes
-// them: each must name its key, so that nothing counts by mistake.
-func noEvent(body []byte) bool {
-	return !hit.Blank(body) && !bytes.Contains(body, []byte(required[0]))
+// hitsAndEvents decodes a message on the subject of CloudEvents that does not say what it holds. Each object is judged
+// by itself, because they can come from several callers: collect puts their hits together. A hit must name its key, so
+// that nothing counts by mistake.
+func (d *Decoder) hitsAndEvents() ([]hit.Hit, []hit.Reject, int) {
+	m := &d.message
+	if !maybeEvent(m.Body) { // the usual case, without looking twice
+		hits, rejects := d.plain.Decode("", m.Stored, m.Body)
+		return hits, rejects, 0
+	}
+	d.plain.Begin("", m.Stored)
+	d.mixed.Split(m.Body)
+	d.tidy()
+	return d.hits, d.rejects, d.unmet
 }
+
+// hitOrEvent reads an object. One with a specversion is an event.
+func (d *Decoder) hitOrEvent(item int, raw []byte) (more bool) {
+	if maybeEvent(raw) && (d.veto.root.readAll(raw) != nil || d.veto.values[0].kind != isAbsent) {
+		return d.item(item, raw)
+	}
+	h, refused := d.plain.Object(raw)
+	if refused == nil {
+		d.hits = append(d.hits, h)
+		return true
+	}
+	d.rejects = append(d.rejects, hit.Reject{Reason: refused.Reason, Detail: refused.Detail, Item: item, Body: raw})
+	return true
+}
+
+// maybeEvent reports whether what is no event can be told without reading its JSON.
+func maybeEvent(json []byte) bool { return bytes.Contains(json, []byte(required[0])) }
 
 func newVeto() *tree {
 	t := newTree()
@@ -190,7 +216,7 @@ func newVeto() *tree {
 
 // vetoEvent refuses an object that is a CloudEvent.
 func (d *Decoder) vetoEvent(object []byte) *hit.Refusal {
-	if !bytes.Contains(object, []byte(required[0])) {
+	if !maybeEvent(object) {
 		return nil
 	}
 	err := d.veto.root.readAll(object)

@@ -2,9 +2,14 @@ package rules
 
 import (
 	"maps"
+	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
 )
 
 const shopRule = `- stream: SHOP
@@ -49,7 +54,16 @@ func TestCloudEventsAreReadInAllModes(t *testing.T) {
 		{"binary with bad data", binary, "{", "bad_json/0:{"},
 		{"binary, extension", with("ce-plan", "pro"), "", "order.paid=1 plan.pro=1"},
 		{"binary, percent-encoded", with("ce-plan", "M%C3%BCller%20100%"), "", "order.paid=1 plan.Müller 100%=1"},
+		{"binary, quoted", with("ce-specversion", `"1.0"`, "ce-type", `"order.paid"`, "ce-plan", `"M%C3%BCller \"\\x\""`), "", `order.paid=1 plan.Müller "\x"=1`},
+		{"binary, not encoded at all", with("ce-plan", `Müller "x"`), "", `order.paid=1 plan.Müller "x"=1`},
+		{"binary, a quote that is not closed", with("ce-plan", `"pro`), "{}", "bad_json/0:{}"},
+		{"binary, more than the quoted text", with("ce-plan", `"pro" max"`), "{}", "bad_json/0:{}"},
+		{"binary, no UTF-8", with("ce-plan", "%FF"), "{}", "bad_json/0:{}"},
+		{"binary, no UTF-8, in an attribute that names nothing", with("ce-id", "%C0%A0"), "{}", "bad_json/0:{}"},
+		{"binary, a quoted content type", with("ce-datacontenttype", `"application/json"`), `{"country":"de"}`, "order.paid=1 order.paid.de=1"},
+		{"binary, a content type as in HTTP is not encoded", with("Content-Type", "application%2Fjson"), `{"country":"de"}`, "order.paid=1"},
 		{"binary as in Kafka", headers{"ce_specversion": "1.0", "ce_type": "t", "ce_source": "/shop", "ce_id": "1", "ce_plan": "x"}, "", "t=1 plan.x=1"},
+		{"binary as in Kafka, where nothing is encoded", headers{"ce_specversion": "1.0", "ce_type": "t", "ce_source": "/shop", "ce_id": "1", "ce_plan": `"%41"`}, "", `t=1 plan."%41"=1`},
 		{"binary as in HTTP", headers{"Ce-Specversion": "1.0", "Ce-Type": "t", "Ce-Source": "/shop", "Ce-Id": "1", "Ce-Plan": "x"}, "", "t=1 plan.x=1"},
 		{"binary with a time", with("ce-time", "2025-11-20T23:59:58Z"), "", "order.paid=1@2000"},
 		{"binary with a bad time", with("ce-time", "noon"), "{}", "bad_time/0:{}"},
@@ -71,7 +85,7 @@ func TestCloudEventsAreReadInAllModes(t *testing.T) {
 		{"no CloudEvent, says a header", headers{"Content-Type": "application/cloudevents+json"}, `{"key":"a"}`, `bad_json/0:{"key":"a"}`},
 		{"hits", nil, `[{"key":"a"},{"key":"b","n":3}]`, "a=1 b=3"},
 		{"a hit without a key", nil, `{"n":2}`, `bad_key/0:{"n":2}`},
-		{"a hit beside an event", nil, `[{"key":"a"},{` + eventHead + `}]`, `order.paid=1 bad_json/0:{"key":"a"}`},
+		{"a hit beside an event", nil, `[{"key":"a"},{` + eventHead + `}]`, "a=1 order.paid=1"},
 		{"a format that is not JSON", headers{"Content-Type": "application/cloudevents+avro"}, "\x02x", "bad_json/0:\x02x"},
 		{"empty", nil, "", "bad_json/0:"},
 	} {
@@ -135,8 +149,9 @@ func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
 	if mode := CloudEvent(request.Get("Content-Type"), request.Get); mode != Binary {
 		t.Fatalf("mode %d", mode)
 	}
-	message := headers(BinaryHeaders(request))
-	if len(message) != 6 || strings.Contains(strings.Join(slicesOf(message.get("Authorization"), 1), ""), "secret") {
+	values, refused := BinaryHeaders(request)
+	message := headers(values)
+	if refused != nil || len(message) != 6 || strings.Contains(strings.Join(slicesOf(message.get("Authorization"), 1), ""), "secret") {
 		t.Fatalf("headers %v", message)
 	}
 	d := NewDecoder(mustParse(t, shopRule).For("SHOP"), testLimits(10))
@@ -144,4 +159,46 @@ func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
 	if want := "order.paid=1 order.paid.fr=1 plan.pro max=1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+}
+
+// What a header's value stands for, by the words of the bindings. Where these are those of other standards, Go's
+// standard library judges: mime knows quoted strings, and net/url percent-encoding.
+func TestHeaderValues(t *testing.T) {
+	for text, want := range map[string]string{
+		"Euro%20%E2%82%AC%20%F0%9F%98%80": "Euro € 😀", "%e2%82%ac": "€", "%41": "A", "%2541": "%41", `"%2541"`: "%41", "100%": "100%", "%4": "%4", "%zz%41": "%zzA",
+		`"a b"`: "a b", `""`: "", `"\"\\"`: `"\`, `"\%41"`: "A", `a"b"`: `a"b"`, `a\b`: `a\b`, "": "",
+	} {
+		got, err := hyphen.appendValue([]byte("x"), text)
+		if err != nil || string(got) != "x"+want {
+			t.Errorf("%s: %q, %v; want %q", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"%C0%A0", "%FF", "\xff", "%ED%A0%80", `"`, `"a`, `"a\"`, `"a"b`, `"a"b"`, `"a" `} {
+		if got, err := hyphen.appendValue(nil, text); err == nil || len(got) > 0 {
+			t.Errorf("%q is taken for %q", text, got)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.String().Draw(t, "value")
+		encoded := encodeValue([]byte(value))
+		decoded, err := hyphen.appendValue(nil, encoded)
+		if err != nil || string(decoded) != value || strings.ContainsFunc(encoded, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }) {
+			t.Fatalf("%q is encoded as %q, and that is %q (%v)", value, encoded, decoded, err)
+		}
+		text := strings.Join(rapid.SliceOf(rapid.SampledFrom([]string{"a", `"`, `\"`, `\\`, "%", "41", "%41", "%C3", "%A4", "%22", "ä", "\xc3"})).Draw(t, "text"), "")
+		want, fine := text, true
+		if strings.HasPrefix(text, `"`) {
+			_, params, err := mime.ParseMediaType("x/y; v=" + text)
+			want, fine = params["v"], err == nil
+		}
+		want, err = url.PathUnescape(want)
+		if err != nil {
+			return // the bindings say nothing of that
+		}
+		fine = fine && utf8.ValidString(want)
+		got, err := hyphen.appendValue(nil, text)
+		if (err == nil) != fine || fine && string(got) != want {
+			t.Fatalf("%q is %q (%v); want %q (%t)", text, got, err, want, fine)
+		}
+	})
 }

@@ -132,8 +132,8 @@ func (d *Decoder) countOn(r *planned, c *plannedCounter, at int64) *hit.Refusal 
 		}
 		h.N = n
 	}
-	if len(d.hits) >= d.limits.MaxHits {
-		return errTooMany
+	if len(d.hits) >= d.most() {
+		return d.errTooMany()
 	}
 	refused := d.limits.Judge(&h, d.message.Stored)
 	if refused != nil {

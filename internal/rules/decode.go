@@ -28,6 +28,7 @@ type Decoder struct {
 	veto     *tree        // finds CloudEvents among these
 	splitter hit.Splitter
 	unruly   hit.Splitter // refuses all events, as no rule matches
+	mixed    hit.Splitter // tells hits from CloudEvents
 
 	hits    []hit.Hit
 	rejects []hit.Reject
@@ -60,6 +61,8 @@ func NewDecoder(r *Rules, limits hit.Limits) *Decoder {
 		d.reject(item, raw, hit.NoRule, noRule)
 		return true
 	}
+	d.mixed = d.splitter
+	d.mixed.Item = d.hitOrEvent
 	return d
 }
 
@@ -92,9 +95,8 @@ func (d *Decoder) Decode(m Message) (hits []hit.Hit, rejects []hit.Reject, unmet
 		case mode == Binary:
 			d.kind = hit.OfMessage
 			d.judge(0, m.Body, d.readBinary(style))
-		case mode == NoCloudEvent && noEvent(m.Body):
-			hits, rejects := d.plain.Decode("", m.Stored, m.Body)
-			return hits, rejects, 0
+		case mode == NoCloudEvent && !hit.Blank(m.Body):
+			return d.hitsAndEvents()
 		default:
 			d.bodies()
 		}
@@ -142,9 +144,6 @@ func (d *Decoder) judge(item int, raw []byte, refused *hit.Refusal) (more bool) 
 		refused = d.countEvent()
 	}
 	switch {
-	case refused == errTooMany:
-		d.tooMany(d.message.Body)
-		return false
 	case refused != nil:
 		d.hits, d.names = d.hits[:hits], d.names[:names]
 		d.reject(item, raw, refused.Reason, refused.Detail)
@@ -154,10 +153,16 @@ func (d *Decoder) judge(item int, raw []byte, refused *hit.Refusal) (more bool) 
 	return true
 }
 
-// errTooMany says that the message has more hits than it may.
-var errTooMany = &hit.Refusal{Reason: hit.TooLarge}
+// most is how many hits the events of a message may make. MaxHits of them that count once on each counter of their
+// rules are never too many. So only arrays can be, and an event that has none never lacks room because of others.
+func (d *Decoder) most() int { return d.limits.MaxHits * max(1, d.matched.plan.counters) }
 
-// tooMany rejects the whole message.
+func (d *Decoder) errTooMany() *hit.Refusal {
+	return &hit.Refusal{Reason: hit.TooLarge, Detail: fmt.Sprintf(
+		"with its arrays, the message makes more than %d hits (INGEST_MAX_HITS for each counter of the rules): send its events apart, or smaller arrays", d.most())}
+}
+
+// tooMany rejects a message with too many objects.
 func (d *Decoder) tooMany(body []byte) {
 	d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
 	d.reject(0, body, hit.TooLarge, d.limits.TooMany())

@@ -9,6 +9,7 @@ type plan struct {
 	event    *tree
 	cloud    *cloudEvent // nil for other formats
 	rules    []*planned
+	counters int // of all rules
 	captures []capture
 }
 
@@ -61,6 +62,7 @@ func newPlan(rules []*rule) *plan {
 	}
 	for _, r := range rules {
 		p.rules = append(p.rules, p.plan(r))
+		p.counters += len(r.count)
 	}
 	p.event.finish()
 	if p.cloud != nil {

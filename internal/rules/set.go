@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	stdpath "path"
+	"slices"
 	"strings"
 )
 
@@ -35,11 +36,39 @@ func (s *Set) Fingerprint() string { return s.fingerprint }
 // Len is the number of rules.
 func (s *Set) Len() int { return len(s.rules) }
 
+// Streams returns the streams that rules name without a wildcard.
+func (s *Set) Streams() []string {
+	var out []string
+	for _, r := range s.rules {
+		if !IsGlob(r.stream) && !slices.Contains(out, r.stream) {
+			out = append(out, r.stream)
+		}
+	}
+	return out
+}
+
+// Place is where a rule stands in its file, and the stream that it names.
+type Place struct {
+	Line   int
+	Stream string
+}
+
+// Unused returns the rules that none of these streams matches.
+func (s *Set) Unused(streams []string) []Place {
+	var out []Place
+	for _, r := range s.rules {
+		if !slices.ContainsFunc(streams, func(name string) bool { return matches(r.stream, name) }) {
+			out = append(out, Place{r.line, r.stream})
+		}
+	}
+	return out
+}
+
 // Only returns the stream and the subject that all rules name. Each is "" if they differ or have wildcards.
 func (s *Set) Only() (stream, subject string) {
 	stream, subject = s.rules[0].stream, s.rules[0].filter.text
 	for _, r := range s.rules {
-		if r.stream != stream || strings.ContainsAny(stream, "*?[") {
+		if r.stream != stream || IsGlob(stream) {
 			stream = ""
 		}
 		if r.filter.text != subject || r.filter.wildcards() > 0 {
@@ -54,8 +83,7 @@ func (s *Set) Only() (stream, subject string) {
 func (s *Set) For(stream string) *Rules {
 	r := new(Rules)
 	for _, rule := range s.rules {
-		matches, _ := matchGlob(rule.stream, stream)
-		if matches {
+		if matches(rule.stream, stream) {
 			r.rules = append(r.rules, rule)
 		}
 	}
@@ -67,6 +95,14 @@ type Rules struct{ rules []*rule }
 
 // Len is the number of rules.
 func (r *Rules) Len() int { return len(r.rules) }
+
+// IsGlob reports whether the stream of a rule has wildcards.
+func IsGlob(stream string) bool { return strings.ContainsAny(stream, `*?[\`) }
+
+func matches(glob, stream string) bool {
+	ok, _ := matchGlob(glob, stream)
+	return ok
+}
 
 // matchGlob is path.Match, as for INGEST_STREAMS.
 func matchGlob(glob, stream string) (bool, error) { return stdpath.Match(glob, stream) }

@@ -2,8 +2,11 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"html"
+	"net/http"
+	"strconv"
 )
 
 // markup is unfinished HTML. Formats are constants of this file; every value put into a
@@ -52,6 +55,7 @@ func (p docsPage) html() []byte {
 	for _, op := range p.Operations {
 		m.operation(op)
 	}
+	m.kinds()
 	m.add("</main>\n</body>\n</html>\n")
 	return m.Bytes()
 }
@@ -106,4 +110,20 @@ func (m *markup) fields(heading string, fields []docsField) {
 		m.add("</td></tr>\n")
 	}
 	m.add("</tbody></table></div>\n")
+}
+
+// kinds lists the kinds of problems where their types lead.
+func (m *markup) kinds() {
+	m.add(`<section aria-labelledby="problems">
+<h2 id="problems">Problems</h2>
+<p>The field <code>type</code> of a problem is <code>/docs#problem-</code> and one of these names. Names stay; the wording of <code>detail</code> may change.</p>
+<div class="scroll"><table>
+<thead><tr><th scope="col">Name</th><th scope="col">Status</th><th scope="col">What to do</th></tr></thead>
+<tbody>
+`)
+	for _, k := range Kinds() {
+		m.add("<tr id=\"problem-%s\"><td><code>%s</code></td><td><code>%s</code> %s</td><td>%s</td></tr>\n",
+			k.Name, k.Name, strconv.Itoa(k.Status), cmp.Or(k.Title, http.StatusText(k.Status)), k.Do)
+	}
+	m.add("</tbody></table></div>\n</section>\n")
 }

@@ -1,7 +1,9 @@
 package web
 
 import (
+	"cmp"
 	"html"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -22,5 +24,28 @@ func TestDocsPageEscapes(t *testing.T) {
 	// 2 of the title, 2 of what it is about, 4 of the list, 5 of the heading, a line to try, 3 fields with 4, and 3 of the answer.
 	if got, want := strings.Count(written, html.EscapeString(hostile)), 2+2+4+5+1+3*4+3; got != want {
 		t.Errorf("%d texts on the page, want %d: %s", got, want, written)
+	}
+}
+
+// The type of every problem leads to where the page explains it.
+func TestProblemTypes(t *testing.T) {
+	page := string(docsPage{}.html())
+	seen := make(map[string]bool)
+	for _, k := range Kinds() {
+		path, id, _ := strings.Cut(k.Type(), "#")
+		if path != "/docs" || !strings.Contains(page, `id="`+id+`"`) || k.Do == "" || seen[id] {
+			t.Errorf("%s of %+v leads nowhere", k.Type(), k)
+		}
+		seen[id] = true
+		p := NewProblem(k.Status, "detail")
+		if k.Title != "" {
+			p.Of(k)
+		}
+		if p.Type != k.Type() || p.Title != cmp.Or(k.Title, http.StatusText(k.Status)) {
+			t.Errorf("%+v, want %s", p, k.Type())
+		}
+	}
+	if p := NewProblem(http.StatusTeapot, "detail"); p.Type != "about:blank" {
+		t.Errorf("%+v", p)
 	}
 }

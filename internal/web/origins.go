@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -49,6 +50,31 @@ func (o Origins) Any() bool { return o.any }
 
 // Allow reports whether an origin, as browsers write it, is allowed.
 func (o Origins) Allow(origin string) bool { return o.any || slices.Contains(o.exact, origin) }
+
+// otherSites knows requests that a browser sends for a page of another origin: Sec-Fetch-Site says so, or, of older
+// browsers, an Origin that is not the Host.
+var otherSites = http.NewCrossOriginProtection()
+
+// Foreign reports whether a browser sends a request for a page of another origin that is not named here. If any origin
+// is allowed, none is named.
+func (o Origins) Foreign(r *http.Request) bool {
+	if slices.Contains(o.exact, r.Header.Get("Origin")) {
+		return false
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions: // which the library takes for harmless
+		r = r.WithContext(r.Context())
+		r.Method = http.MethodPost
+	}
+	return otherSites.Check(r) != nil
+}
+
+// FromBrowser reports whether a request has what browsers send and other programs rarely do. The name of every browser
+// begins with Mozilla.
+func FromBrowser(r *http.Request) bool {
+	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Referer") != "" ||
+		strings.HasPrefix(r.UserAgent(), "Mozilla/")
+}
 
 // usualPorts are those that browsers leave out.
 var usualPorts = map[string]string{"http": ":80", "https": ":443"}

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +34,58 @@ func TestOrigins(t *testing.T) {
 		err := new(Origins).UnmarshalText([]byte(bad))
 		if err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// A request for a page of another origin is foreign, whatever its method, unless that origin is named.
+func TestForeign(t *testing.T) {
+	var named, all Origins
+	for o, text := range map[*Origins]string{&named: "https://shop.example.com", &all: "*"} {
+		err := o.UnmarshalText([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		origin, site          string
+		foreign, foreignNamed bool
+	}{
+		{"", "", false, false},
+		{"", "none", false, false}, {"", "same-origin", false, false},
+		{"http://query.test:8080", "", false, false}, {"http://query.test:8080", "same-origin", false, false},
+		{"", "cross-site", true, true}, {"", "same-site", true, true},
+		{"http://query.test:9090", "same-site", true, true}, {"http://query.test:9090", "", true, true},
+		{"https://evil.example", "cross-site", true, true}, {"https://evil.example", "", true, true}, {"null", "", true, true}, {"null", "cross-site", true, true},
+		{"https://shop.example.com", "cross-site", true, false}, {"https://shop.example.com", "", true, false},
+	} {
+		for _, method := range []string{"GET", "HEAD", "OPTIONS", "POST", "DELETE"} {
+			r := httptest.NewRequest(method, "http://query.test:8080/v1/take", nil)
+			for name, value := range map[string]string{"Origin": c.origin, "Sec-Fetch-Site": c.site} {
+				if value != "" {
+					r.Header.Set(name, value)
+				}
+			}
+			if got := (Origins{}).Foreign(r); got != c.foreign || all.Foreign(r) != c.foreign || named.Foreign(r) != c.foreignNamed || r.Method != method {
+				t.Errorf("%s of %q, %q: %v, of any %v, named %v", method, c.origin, c.site, got, all.Foreign(r), named.Foreign(r))
+			}
+		}
+	}
+}
+
+func TestFromBrowser(t *testing.T) {
+	const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+	for _, c := range []struct {
+		name, value string
+		browser     bool
+	}{
+		{"User-Agent", firefox, true}, {"Origin", "null", true}, {"Referer", "https://a.example/", true}, {"Sec-Fetch-Site", "none", true},
+		{"User-Agent", "curl/8.14.1", false}, {"User-Agent", "python-requests/2.32 (like Mozilla/5.0)", false}, {"Accept", "*/*", false},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "http://query.test/v1/take", nil)
+		r.Header.Set(c.name, c.value)
+		if got := FromBrowser(r); got != c.browser {
+			t.Errorf("%s: %s: %v", c.name, c.value, got)
 		}
 	}
 }

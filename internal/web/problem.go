@@ -1,19 +1,73 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Problem is an error in the form of RFC 9457. It has no type, which means about:blank:
-// the status says what kind of error it is.
+// Kind is a kind of problem, by which clients tell apart what needs different handling. Its type is stable: the
+// wording of a detail is not.
+type Kind struct {
+	Name   string // the fragment of the type is problem-Name
+	Status int
+	Title  string
+	Do     string // what a client does about it
+}
+
+// Type is the URI reference of a kind. It leads to the list on the service's own page: there is no address that all
+// installations share.
+func (k *Kind) Type() string { return "/docs#problem-" + k.Name }
+
+// Kinds that need to be told from others with the same status.
+var (
+	IdempotencyKeyReused = &Kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency key used for something else", "take a new key for new hits; nothing of this request is stored"}
+	KeyOutsidePrefix     = &Kind{"key-outside-prefix", http.StatusForbidden, "Key outside of the token's prefix", "correct the keys, or use another token"}
+	NotStored            = &Kind{"not-stored", http.StatusServiceUnavailable, "Not stored", "send the same again after Retry-After: nothing of it is stored"}
+	StoredUnknown        = &Kind{"stored-unknown", http.StatusGatewayTimeout, "Stored or not is unknown", "send the same again with the same Idempotency-Key, or accept that it may count twice"}
+	ForeignOrigin        = &Kind{"foreign-origin", http.StatusForbidden, "Sent for a page of another origin", "ask from the service's own page or from a server, or ask whoever runs the service for the setting that detail names"}
+	UnknownHost          = &Kind{"unknown-host", http.StatusForbidden, "Not a name of the service", "ask for the service's address, or ask whoever runs it for the setting that detail names"}
+	TakesOff             = &Kind{"takes-off", http.StatusForbidden, "No takes are counted", "only look, or ask whoever runs the service for QUERY_TAKE"}
+	NothingCounted       = &Kind{"nothing-counted", http.StatusServiceUnavailable, "Nothing has been counted yet", "ask whoever runs the service to start ingest"}
+	RightsMissing        = &Kind{"rights-missing", http.StatusServiceUnavailable, "Redis refuses its user a command", "ask whoever runs the service to give the Redis user its rights"}
+	ForeignKey           = &Kind{"foreign-key", http.StatusInternalServerError, "Another program has written to a key", "ask whoever runs the service to look at the key that detail names"}
+)
+
+// byStatus are the kinds of all other problems.
+var byStatus = []*Kind{
+	{Name: "bad-request", Status: http.StatusBadRequest, Do: "correct what detail and errors name"},
+	{Name: "unauthorized", Status: http.StatusUnauthorized, Do: "send Authorization: Bearer with a token that is known"},
+	{Name: "forbidden", Status: http.StatusForbidden, Do: "nothing: it is not allowed from there"},
+	{Name: "not-found", Status: http.StatusNotFound, Do: "see /docs for what there is"},
+	{Name: "method-not-allowed", Status: http.StatusMethodNotAllowed, Do: "use a method of Allow"},
+	{Name: "request-timeout", Status: http.StatusRequestTimeout, Do: "send the body without pauses"},
+	{Name: "too-large", Status: http.StatusRequestEntityTooLarge, Do: "ask or send in parts; detail names the setting"},
+	{Name: "unsupported-media-type", Status: http.StatusUnsupportedMediaType, Do: "send one of the types or encodings that detail names"},
+	{Name: "fault", Status: http.StatusInternalServerError, Do: "tell whoever runs the service, whose log has more"},
+	{Name: "not-configured", Status: http.StatusNotImplemented, Do: "ask whoever runs the service for the setting that detail names"},
+	{Name: "unavailable", Status: http.StatusServiceUnavailable, Do: "ask the same again after Retry-After"},
+}
+
+// Kinds lists all kinds, in the order of their statuses.
+func Kinds() []*Kind {
+	all := append([]*Kind{IdempotencyKeyReused, KeyOutsidePrefix, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, NothingCounted, RightsMissing, ForeignKey}, byStatus...)
+	slices.SortStableFunc(all, func(a, b *Kind) int { return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name)) })
+	return all
+}
+
+// QuotaExceeded is the type of a take that is refused, as draft-ietf-httpapi-ratelimit-headers registers it.
+const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// Problem is an error in the form of RFC 9457.
 type Problem struct {
-	Title  string          `json:"title" doc:"What kind of problem it is: the name of the status." example:"Bad Request"`
+	Type   string          `json:"type" format:"uri-reference" doc:"The kind of problem, for programs: /docs lists them." example:"/docs#problem-bad-request"`
+	Title  string          `json:"title" doc:"The kind of problem, for people: the name of the status, if that says it all." example:"Bad Request"`
 	Status int             `json:"status" doc:"The HTTP status." example:"400"`
 	Detail string          `json:"detail" doc:"One sentence: what was wrong and what is allowed." example:"window: \"24\" is not a duration: write a whole number and a unit (s, m, h, d, w), such as 90s, 15m or 7d"`
 	Errors []ProblemDetail `json:"errors,omitempty" doc:"Where the request was wrong, item by item." example:"[{\"location\":\"query.window\",\"message\":\"\\\"24\\\" is not a duration\"}]"`
@@ -49,9 +103,23 @@ func init() {
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return NewProblem(status, msg, errs...) }
 }
 
-// NewProblem makes a problem from a message, or from errors if there are any.
+// Of makes the problem one of a kind.
+func (p *Problem) Of(k *Kind) *Problem {
+	p.Type, p.Title = k.Type(), k.Title
+	return p
+}
+
+// blank is the type of a problem of which the status says all (RFC 9457, 4.2.1).
+const blank = "about:blank"
+
+// NewProblem makes a problem from a message, or from errors if there are any. Its kind is that of the status.
 func NewProblem(status int, msg string, errs ...error) *Problem {
-	p := &Problem{Title: http.StatusText(status), Status: status, Detail: msg}
+	p := &Problem{Type: blank, Title: http.StatusText(status), Status: status, Detail: msg}
+	for _, k := range byStatus {
+		if k.Status == status {
+			p.Type = k.Type()
+		}
+	}
 	var said []string
 	for _, err := range errs {
 		if err == nil {

@@ -62,7 +62,7 @@ func (c *changes) workOut(batch *ShardBatch, shard int, keys keys, known *expiry
 			if deadline <= now {
 				continue
 			}
-			key := keys.hash(cellHash{shard, counter.name, t, cell.epoch})
+			key := keys.hash(cellHash{shard: shard, counter: counter.name, tier: t, epoch: cell.epoch})
 			c.increments = append(c.increments, increment{key, cell.field, cell.n, deadline})
 			if layout.isLevel(cell.tier) {
 				c.segment(segment{cell.tier, t.segmentOf(cell.cell)}).add(counter.name, cell.n)

@@ -144,3 +144,22 @@ func (r *Reader) local() time.Time {
 	}
 	return time.Now()
 }
+
+// latestClocks are the latest moments that the clock of each shard's server has shown to this process.
+type latestClocks struct {
+	mu     sync.Mutex
+	latest map[int]time.Time // by shard
+}
+
+// observe takes in what the clock of a shard's server shows, and returns the latest that it has shown.
+func (c *latestClocks) observe(shard int, now time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.latest == nil {
+		c.latest = make(map[int]time.Time)
+	}
+	if now.After(c.latest[shard]) {
+		c.latest[shard] = now
+	}
+	return c.latest[shard]
+}

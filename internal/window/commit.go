@@ -41,9 +41,24 @@ type Writer struct {
 	changes  changes
 	commands commands
 
+	// doubted is the moment that Redis's clock had shown before it fell; zero if it has not.
+	doubted time.Time
+	// doubtful are the hashes whose expiry was trusted by attempts whose fate is unknown, see healExpiries.
+	doubtful []hashExpiry
+
 	// OnRetry is called for each attempt whose fate is unknown, before the pause.
 	OnRetry func(error)
+	// OnAdmit is called if a commit has found out by itself that hits may be wrongly counted, and why: ErrTorn or
+	// ErrClockFell. The cursor has then been written with a later IncompleteBefore than it was given.
+	OnAdmit func(why error)
 }
+
+var (
+	// ErrTorn says that Redis has run a part of a transaction, so some hits may be counted twice.
+	ErrTorn = errors.New("a part of a transaction was run beside whole ones (a torn append-only file of Redis): some hits may be counted twice")
+	// ErrClockFell says that Redis's clock was ahead, so keys may have expired and increments may have been left out.
+	ErrClockFell = errors.New("the clock of Redis was ahead for a while: keys may have expired too early")
+)
 
 // Commit is what one commit did.
 type Commit struct {
@@ -59,6 +74,8 @@ type Commit struct {
 	// no cell or no summary although the cursor has passed them, because Redis does not roll
 	// back if a single command of a transaction fails. Failed can be set together with an error.
 	Failed *ForeignError
+
+	admits []error // for Writer.OnAdmit, once the commit is certain
 }
 
 // failed notes the first key that caused a loss of hits. err is nil if there is none.
@@ -74,7 +91,7 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 		store: s, layout: layout, stream: stream, shard: shard,
 		key:     s.keys.cursor(shard, stream),
 		id:      newWriterID(),
-		OnRetry: func(error) {},
+		OnRetry: func(error) {}, OnAdmit: func(error) {},
 	}
 	var err error
 	read := s.client.HMGet(ctx, w.key, slices.Concat(cursorFields, rareFields)...)
@@ -86,15 +103,16 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 
 func newWriterID() string { return rand.Text()[:12] }
 
-// Cursor returns the cursor that Redis last held, and whether there was one.
+// Cursor returns the cursor that Redis last held, and whether there was one. If only its AsOf is later in Redis, the
+// writer may not know.
 func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 
 // Commit adds a batch and moves the cursor to the place to. It does both or neither, and returns
-// when the outcome is certain. It tries for as long as ctx lives. ErrFenced and ErrRewound mean that no hit of
+// when the outcome is certain. If Redis has a later AsOf at the same place, that stays, unless AsOf is to fall. It tries for as long as ctx lives. ErrFenced and ErrRewound mean that no hit of
 // this batch was added unless the cursor says so, and that the writer can no longer be used. *ForeignError (the
 // cursor cannot be read) means that no hit was added.
 func (w *Writer) Commit(ctx context.Context, batch *ShardBatch, to Cursor) (Commit, error) {
-	next := record{to, w.held.by}
+	next := record{Cursor: to, by: w.held.by}
 	if !next.sameRare(w.held) {
 		w.id = newWriterID() // if Redis loses this change, what is left must differ from it
 	}
@@ -112,7 +130,7 @@ func (w *Writer) Write(ctx context.Context, to Cursor) error {
 
 // Take is a Write that fences every other writer, even if the cursor stays as it is. Call it before the first Commit.
 func (w *Writer) Take(ctx context.Context, to Cursor) error {
-	_, err := w.commit(ctx, w.nothing(), record{to, w.id})
+	_, err := w.commit(ctx, w.nothing(), record{Cursor: to, by: w.id})
 	return err
 }
 
@@ -126,13 +144,16 @@ func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Co
 	}
 	backoff := minBackoff
 	for {
-		err := w.attempt(ctx, batch, next, &out)
+		err := w.attempt(ctx, batch, &next, &out)
 		switch {
 		case err == nil:
 			w.held, w.exists = next, true
+			for _, why := range out.admits {
+				w.OnAdmit(why)
+			}
 			out.Hits = batch.Hits()
 			return out, nil
-		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), isForeign(err) && out.Attempts == 0:
+		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), IsForeign(err) && out.Attempts == 0:
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		case errors.Is(err, redis.TxFailedErr):
 			out.Conflicts++

@@ -216,7 +216,7 @@ func aCommandThatFailsIsReported(t *testing.T, r *rig) {
 	if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range stack.Scan(t, r.client, "test:*:h:6h:*") {
+	for _, key := range stack.Scan(t, r.client, "test:*:h:1h:*") {
 		if err := r.client.Set(t.Context(), key, "not ours", time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -473,13 +473,17 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 	if end(false) || !end(true) || end(true) {
 		t.Error("a stream ends once, and only when it is gone")
 	}
+	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || a.Answers[0].Complete {
+		t.Errorf("after its end, with cursors from before: %+v", a)
+	}
+	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true})
 	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || !a.Answers[0].Complete {
 		t.Errorf("after its end: %+v", a)
 	}
 	if a := ask(70 * time.Minute); a.Answers[0].Complete {
 		t.Error("counting did not begin before the ended stream")
 	}
-	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), IncompleteBefore: old.UnixMilli()})
+	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true, IncompleteBefore: old.UnixMilli()})
 	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || a.Answers[0].Complete {
 		t.Errorf("with hits missing of it: %+v", a)
 	}
@@ -487,6 +491,7 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 	if err := r.store.AddStream(t.Context(), "OLD"); err != nil {
 		t.Fatal(err)
 	}
+	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), IncompleteBefore: old.UnixMilli()})
 	if a := ask(10 * time.Minute); a.AsOf != old.UnixMilli() {
 		t.Errorf("alive again: %+v", a)
 	}

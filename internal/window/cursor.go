@@ -18,6 +18,9 @@ type Cursor struct {
 	Seq uint64
 	// Stored is when the stream stored that message, in Unix nanoseconds.
 	Stored int64
+	// Latest is when the latest of the messages that have been applied to any counter was stored, in Unix
+	// nanoseconds. It is later than Stored only if the clock of NATS was set back in between.
+	Latest int64
 	// AsOf is a moment in Unix milliseconds: every hit that the stream stored before it has been applied.
 	AsOf int64
 	// IncompleteBefore is a moment in Unix milliseconds: hits of this stream
@@ -30,6 +33,9 @@ type Cursor struct {
 	// Naming says how counters were named up to Seq, for messages that are read again.
 	// This package stores it beside the counts, and does not look into it.
 	Naming string
+	// Ended says that the stream was found gone by the worker that read it, and that this worker knows of no hit
+	// that was not applied.
+	Ended bool
 	// Refused is the last sequence of which rejects may be stored. Only the first shard's cursor has it.
 	Refused uint64
 }
@@ -77,6 +83,9 @@ func partOf(counterHash uint64, parts int) int {
 // record is a cursor as Redis keeps it.
 type record struct {
 	Cursor
+	// opened counts the transactions: the first command of each adds one. The last one writes the new count to
+	// closed. The two differ if Redis has run a part of a transaction, see torn.
+	opened, closed int64
 	// by is the writer that last took the cursor, or moved it over hits. The place alone does not show whose
 	// commits led to it: after a loss, another worker can arrive at the same place over other
 	// messages. This writer can then rely neither on expiries that it has set itself nor on names that it
@@ -85,16 +94,28 @@ type record struct {
 }
 
 // same reports whether two records come from the same commits. It ignores as_of, because every
-// idle worker may move that. It does not need the rare fields either: see sameRare.
+// idle worker may move that, and what only shows a torn transaction. It does not need the rare fields either: see
+// sameRare.
 func (r record) same(o record) bool {
-	r.AsOf, r.Naming, r.Refused = o.AsOf, o.Naming, o.Refused
+	r.AsOf, r.Naming, r.Refused, r.opened, r.closed = o.AsOf, o.Naming, o.Refused, o.opened, o.closed
 	return r == o
 }
+
+// torn reports whether a part of a transaction was run beside whole ones. If Redis 7.0 is killed while it writes a
+// transaction to its append-only file, its next start leaves the beginning of the transaction there, and the start
+// after that runs it together with the transaction that follows. So opened was added to once more than closed says. Two
+// absolute marks would not show it, because the transaction that follows overwrites both.
+func (r record) torn() bool { return r.opened != r.closed }
 
 // sameRare reports whether the rareFields of two records are the same. Each change of one of them has a "by" of its own.
 func (r record) sameRare(o record) bool { return r.Naming == o.Naming && r.Refused == o.Refused }
 
-var cursorFields = []string{"created", "seq", "stored", "as_of", "incomplete_before", "ahead", "by"}
+var cursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed", "ahead", "by", "ended"}
+
+const (
+	wholeNumbers = 8 // how many of cursorFields, from the first on, are whole numbers
+	openedField  = 6 // where opened stands among them
+)
 
 // cursorArgs are the fields as arguments of a command.
 var cursorArgs = func() (out []any) {
@@ -107,11 +128,14 @@ var cursorArgs = func() (out []any) {
 // rareFields are read only when a writer is opened, and written only when they change: the naming can be long.
 var rareFields = []string{"naming", "refused"}
 
-// values returns the arguments with which HSET turns the record before into c.
+// values returns the arguments with which HSET turns the record before into c. The transaction has added to opened.
 func (c record) values(before record) []any {
 	out := []any{
-		"created", c.Created, "seq", c.Seq, "stored", c.Stored,
-		"as_of", c.AsOf, "incomplete_before", c.IncompleteBefore, "ahead", c.Ahead.String(), "by", c.by,
+		"created", c.Created, "seq", c.Seq, "stored", c.Stored, "latest", c.Latest, "as_of", c.AsOf,
+		"incomplete_before", c.IncompleteBefore, "closed", c.closed, "ahead", c.Ahead.String(), "by", c.by,
+	}
+	if c.Ended != before.Ended {
+		out = append(out, "ended", c.Ended)
 	}
 	if c.Naming != before.Naming {
 		out = append(out, "naming", c.Naming)
@@ -179,7 +203,11 @@ func parseFields(text []string, missing int) (c record, found bool, err error) {
 	if missing == len(text) {
 		return c, false, nil
 	}
-	for i, dst := range [...]*int64{&c.Created, nil, &c.Stored, &c.AsOf, &c.IncompleteBefore} {
+	if missing == len(text)-1 && text[openedField] != "" { // the torn beginning of the transaction that was to write it
+		c.opened, err = strconv.ParseInt(text[openedField], 10, 64)
+		return c, false, err
+	}
+	for i, dst := range [wholeNumbers]*int64{&c.Created, nil, &c.Stored, &c.Latest, &c.AsOf, &c.IncompleteBefore, &c.opened, &c.closed} {
 		if dst == nil {
 			c.Seq, err = strconv.ParseUint(text[i], 10, 64)
 		} else {
@@ -192,10 +220,10 @@ func parseFields(text []string, missing int) (c record, found bool, err error) {
 	if !isMoment(c.AsOf) {
 		return record{}, false, fmt.Errorf("cursor field as_of is %d: Unix milliseconds up to the year 9999 were expected", c.AsOf)
 	}
-	if c.Ahead, err = parseAhead(text[5]); err != nil {
+	if c.Ahead, err = parseAhead(text[wholeNumbers]); err != nil {
 		return record{}, false, err
 	}
-	c.by = text[6]
+	c.by, c.Ended = text[wholeNumbers+1], text[wholeNumbers+2] == "1"
 	if rare := text[len(cursorFields):]; len(rare) > 0 {
 		c.Naming = rare[0]
 		if rare[1] != "" { // or it was written before cursors had the field

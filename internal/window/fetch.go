@@ -23,7 +23,7 @@ func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan pla
 	}
 	trip, err := r.trips.ask(ctx, need.wanted)
 	if err != nil {
-		return snapshot{}, fmt.Errorf("read %d hashes: %w", len(need.hashes.keys), err)
+		return snapshot{}, fmt.Errorf("read %d hashes: %w", need.size(), err)
 	}
 	holds := r.clocks.learn(at, trip.sent, trip.received, trip.times, graceOf(plans))
 	same, err := dir.is(trip.record, trip.list)

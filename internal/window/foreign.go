@@ -30,7 +30,8 @@ func foreign(key string, err error) error {
 	return err
 }
 
-func isForeign(err error) bool {
+// IsForeign reports whether an error is a *ForeignError.
+func IsForeign(err error) bool {
 	var f *ForeignError
 	return errors.As(err, &f)
 }

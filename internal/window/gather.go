@@ -54,7 +54,7 @@ var errTripEnded = errors.New("the round trip to Redis has ended early")
 
 // ask returns a trip that has read what is wanted.
 func (g *gatherer) ask(ctx context.Context, want wanted) (*trip, error) {
-	if g.apart || len(want.hashes.keys) > maxShared {
+	if g.apart || want.size() > maxShared {
 		t := &trip{wanted: want}
 		return t, g.read(ctx, t)
 	}
@@ -95,11 +95,12 @@ func (g *gatherer) join(ctx context.Context, want wanted) (t *trip, ok bool) {
 		return g.gathering, true
 	}
 	t = g.gathering
-	if len(t.hashes.keys)+len(want.hashes.keys) > maxShared {
+	if t.size()+want.size() > maxShared {
 		return nil, false
 	}
 	t.cursors.addAll(want.cursors.keys)
 	t.hashes.addAll(want.hashes.keys)
+	t.sums.addAll(want.sums.keys)
 	if deadline.IsZero() || !t.deadline.IsZero() && deadline.After(t.deadline) {
 		t.deadline = deadline
 	}

@@ -34,7 +34,7 @@ func (ts Tiers) divide(r Range) (coarser Tiers, inside Range, cost int64) {
 }
 
 // isShort reports whether a range is no longer than a hash. It then lies in two hashes at most, and most often its
-// edges need both. The default tiers have no others.
+// edges need both. With the default tiers, only a range of more than 256 hours is longer.
 func (t Tier) isShort(r Range) bool { return r.To-r.From <= t.epochMillis() }
 
 // cost is what it costs to read a range from a tier's hashes. Each of them is read whole, and may be full.

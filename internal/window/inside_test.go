@@ -52,7 +52,7 @@ var genChart = rapid.Custom(func(t *rapid.T) Layout {
 // Coarser cells inside a range change no sum and no bound, and never cost more. That holds for hits that came
 // late, by a clock that is ahead of Redis's by up to the grace, and for hits that are dated later than now.
 func TestCoarserCellsInsideChangeNoAnswer(t *testing.T) {
-	divided := 0
+	divided, summed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		l := rapid.OneOf(genChart, genLayout).Draw(t, "layout")
 		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
@@ -80,6 +80,16 @@ func TestCoarserCellsInsideChangeNoAnswer(t *testing.T) {
 		if got, want := p.sum(p.cellsOf(cells), ahead), plain.sum(plain.cellsOf(cells), ahead); got != want || p.Tier != plain.Tier {
 			t.Fatalf("%+v in cells of %s with %+v; want %+v in cells of %s", got, p.Tier, p.stretches, want, plain.Tier)
 		}
+		sums := p
+		sums.sums = true
+		if got, want := sums.sum(sums.cellsOf(cells), ahead), p.sum(p.cellsOf(cells), ahead); got != want {
+			t.Fatalf("with sums of hashes %+v, want %+v: %+v", got, want, p.stretches)
+		}
+		for h := range sums.hashes {
+			if h.sum {
+				summed++
+			}
+		}
 		if p.cost() > plain.cost() {
 			t.Fatalf("%+v costs %d; undivided %d", p.stretches, p.cost(), plain.cost())
 		}
@@ -88,8 +98,8 @@ func TestCoarserCellsInsideChangeNoAnswer(t *testing.T) {
 			divided++
 		}
 	})
-	if divided == 0 {
-		t.Error("no range was divided")
+	if divided == 0 || summed == 0 {
+		t.Errorf("%d ranges were divided, and of %d hashes the sum was enough", divided, summed)
 	}
 }
 
@@ -131,7 +141,7 @@ func TestRangesAreDivided(t *testing.T) {
 		want     string
 		hashes   int
 	}{
-		{DefaultTiers, 768 * time.Hour, 0, "6h", 1},
+		{DefaultTiers, 768 * time.Hour, 0, "1h", 4},
 		{DefaultTiers, 24 * time.Hour, 0, "15m", 2},
 		{chart, time.Minute, 0, "1s", 1},
 		{chart, 5 * time.Minute, 0, "1s", 2},

@@ -33,7 +33,7 @@ func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commi
 				out.failed(&ForeignError{Key: c.key, Err: errors.New("hits that were added are not in it")})
 			}
 		case replies[i].Err() != nil:
-			if err := foreign(c.key, replies[i].Err()); !isForeign(err) {
+			if err := foreign(c.key, replies[i].Err()); !IsForeign(err) {
 				return err
 			}
 			out.failed(&ForeignError{Key: c.key, Err: replies[i].Err()})

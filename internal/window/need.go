@@ -26,13 +26,19 @@ func (s *keySet) addAll(keys []string) {
 }
 
 // wanted are the keys that a question reads, beside the layout record and the list of streams.
-type wanted struct{ cursors, hashes keySet }
+type wanted struct {
+	cursors, hashes keySet
+	sums            keySet // hashes of which the sum will do
+}
+
+// size is how many hashes are read.
+func (w *wanted) size() int { return len(w.hashes.keys) + len(w.sums.keys) }
 
 // need is what plans need of Redis, and how they find it again.
 type need struct {
 	wanted
 	shards []int // that the plans are about, in the order of the cursors
-	at     []int // for each hash of each plan, in the order of Plan.hashes: its index among the hashes
+	at     []int // for each hash of each plan, in the order of Plan.hashes: its index among the hashes, or ^index among the sums
 	room   int64 // how many cells the hashes can hold
 }
 
@@ -48,9 +54,16 @@ func needOf(k keys, dir *directory, plans []Plan) (out need) {
 			}
 		}
 		for h := range p.hashes {
-			index, added := out.hashes.add(k.hash(h))
+			set := &out.hashes
+			if h.sum {
+				set = &out.sums
+			}
+			index, added := set.add(k.hash(h))
 			if added {
 				out.room += h.tier.cellsPerEpoch()
+			}
+			if h.sum {
+				index = ^index
 			}
 			out.at = append(out.at, index)
 		}

@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"slices"
 	"time"
+
+	"tallyroll/internal/human"
 )
 
 // Range is a piece of time from From up to, but not including, To, in Unix milliseconds. To == now
@@ -23,6 +25,7 @@ type Plan struct {
 	shard     int
 	stretches []stretch // in order; together they make up the range; no two of them read the same hash
 	now       int64
+	sums      bool // of a hash whose cells all count in full, their sum will do
 }
 
 // stretch is a piece of the range, with the epochs of the tier that answers it.
@@ -38,6 +41,7 @@ type cellHash struct {
 	counter string
 	tier    Tier
 	epoch   int64
+	sum     bool // only the sum of its cells is asked for
 }
 
 // outOfReachError is a question that no tier can answer.
@@ -47,8 +51,8 @@ type outOfReachError struct {
 }
 
 func (e *outOfReachError) Error() string {
-	back := time.Duration(e.now-e.from) * time.Millisecond
-	return fmt.Sprintf("the question reaches back %s, further than any tier: %s", back.Round(time.Second), e.tiers.Reach())
+	return fmt.Sprintf("the question reaches back %s (to %s), further than any tier: %s",
+		human.Millis(e.now-e.from), time.UnixMilli(e.from).UTC().Format(time.RFC3339), e.tiers.Reach())
 }
 
 // Plan chooses the finest tier that still holds all of the range at the moment now (by Redis's
@@ -163,14 +167,23 @@ func (p *Plan) add(t Tier, r Range) {
 func (p *Plan) hashes(yield func(cellHash) bool) {
 	for _, s := range p.stretches {
 		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {
-			if !yield(p.hash(s.tier, epoch)) {
+			h := p.hash(s.tier, epoch)
+			h.sum = p.sums && s.holds(epoch)
+			if !yield(h) {
 				return
 			}
 		}
 	}
 }
 
-func (p *Plan) hash(t Tier, epoch int64) cellHash { return cellHash{p.shard, p.counter, t, epoch} }
+func (p *Plan) hash(t Tier, epoch int64) cellHash {
+	return cellHash{shard: p.shard, counter: p.counter, tier: t, epoch: epoch}
+}
+
+// holds reports whether all of an epoch lies inside the stretch.
+func (s *stretch) holds(epoch int64) bool {
+	return s.tier.cellStart(s.tier.cellOf(epoch, 0)) >= s.From && s.tier.cellStart(s.tier.cellOf(epoch+1, 0)) <= s.To
+}
 
 // hashCount returns how many hashes the plan reads.
 func (p *Plan) hashCount() (n int) {
@@ -180,10 +193,12 @@ func (p *Plan) hashCount() (n int) {
 	return n
 }
 
-// readsLike reports whether the plan reads the same hashes of its counter as another one, in the same order.
+// readsLike reports whether the plan reads the same hashes of its counter as another one, in the same order and
+// the same way.
 func (p *Plan) readsLike(o *Plan) bool {
 	return slices.EqualFunc(p.stretches, o.stretches, func(a, b stretch) bool {
-		return a.tier == b.tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch
+		return a.tier == b.tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch &&
+			(!p.sums || a.holds(a.firstEpoch) == b.holds(b.firstEpoch) && a.holds(a.lastEpoch) == b.holds(b.lastEpoch))
 	})
 }
 
@@ -234,13 +249,16 @@ func (s *stretch) count(out *Estimate, cell, n, latest int64) {
 	switch {
 	case from >= to: // outside
 	case from == start && to == filled:
-		out.Lower = addCounts(out.Lower, n)
-		out.Total = addCounts(out.Total, n)
-		out.Upper = addCounts(out.Upper, n)
+		out.add(n)
 	default:
 		out.Total = addCounts(out.Total, portion(n, to-from, filled-start))
 		out.Upper = addCounts(out.Upper, n)
 	}
+}
+
+// add adds hits that are surely inside.
+func (e *Estimate) add(n int64) {
+	e.Lower, e.Total, e.Upper = addCounts(e.Lower, n), addCounts(e.Total, n), addCounts(e.Upper, n)
 }
 
 // portion is n × inside / whole, rounded half up, for 0 < inside ≤ whole.

@@ -1,5 +1,7 @@
 package window
 
+import "math"
+
 // progress is what all cursors of a shard together say.
 type progress struct {
 	allRead       bool  // every live stream has a cursor, and it is known when counting began
@@ -30,6 +32,13 @@ func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*p
 		}
 		c.Cursor = claims[dir.streams[i]].Renew(c.Cursor)
 		lastEnd = max(lastEnd, listed.Ended)
+		if listed.Ended > 0 && !c.Ended && c.IncompleteBefore < listed.Ended {
+			// Nobody reads the stream any more, so nobody finds out what Redis has lost since it ended.
+			out.completeSince = max(out.completeSince, listed.Ended)
+		}
+		if c.torn() {
+			out.completeSince = math.MaxInt64 // until a worker admits it
+		}
 		if listed.Ended == 0 {
 			asOf := listed.Created
 			if found {

@@ -1,6 +1,9 @@
 package window
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Question asks for the hits of one counter in a span.
 type Question struct {
@@ -10,14 +13,28 @@ type Question struct {
 
 // Answer is an estimate, and the facts that it rests on.
 type Answer struct {
-	Estimate
+	Estimate       // of the hits applied: see Range.Outruns
 	Range    Range // what the span was when it was answered
 	Tier     Tier
-	Complete bool // no hit of the range is known to be missing
+	Complete bool // no hit of the range is known to be missing, up to AsOf
 	// CountingSince is when counting of the streams began, in Unix milliseconds, or 0 if that is
 	// not known. If an answer is incomplete although it begins later, hits were lost.
 	CountingSince int64
 }
+
+// usualLag is how far a range that ends now usually reaches beyond as_of at most, while somebody counts. Workers move
+// as_of every second, of idle streams too, and that takes up to a second. The streams of a worker that was killed are
+// taken within five.
+const usualLag = 5 * time.Second
+
+// Outruns reports whether the range reaches further beyond as_of (Unix milliseconds) than it does while somebody counts.
+// The estimate of its hits then holds for those applied, and nobody knows how many more were stored: it has no upper
+// bound, and is not complete. Whoever shows an estimate asks this first.
+//
+// The end of a range is by the clock of Redis, and as_of by that of NATS. The rule is the same if all streams have ended,
+// although none is left that hits could be stored in. as_of then stands at the end of the last one, and nothing in
+// Redis tells whether a worker is watching for new ones.
+func (r Range) Outruns(asOf int64) bool { return r.To-asOf > usualLag.Milliseconds() }
 
 // Answers are the answers to several questions at one moment.
 type Answers struct {

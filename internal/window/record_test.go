@@ -7,26 +7,41 @@ import (
 )
 
 func TestCursorRecordComesBack(t *testing.T) {
-	want := record{Cursor{Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, AsOf: 1763683200000, IncompleteBefore: 7,
-		Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2}, Naming: "[]", Refused: 1<<64 - 2}, "WRITER"}
-	v := want.values(record{})
+	want := record{Cursor{Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, Latest: 1763683200000000004, AsOf: 1763683200000, IncompleteBefore: 7,
+		Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2}, Naming: "[]", Refused: 1<<64 - 2, Ended: true}, 9, 9, "WRITER"}
+	written := map[any]any{"opened": 9} // by HINCRBY
+	for pair := range slices.Chunk(want.values(record{}), 2) {
+		written[pair[0]] = pair[1]
+	}
 	reply := []any{}
-	fields := slices.Concat(cursorFields, rareFields)
-	for i, field := range fields {
-		if v[2*i] != field {
-			t.Fatalf("field %d is written as %v and read as %s", i, v[2*i], field)
+	for _, field := range slices.Concat(cursorFields, rareFields) {
+		value, ok := written[field]
+		if !ok {
+			t.Fatalf("field %s is read, and not written", field)
 		}
-		reply = append(reply, fmt.Sprint(v[2*i+1]))
+		if value == true { // as the client writes it
+			value = 1
+		}
+		reply = append(reply, fmt.Sprint(value))
 	}
 	if got, found, err := parseRecord(reply); err != nil || !found || got != want {
 		t.Errorf("%+v, %v, %v; want %+v", got, found, err, want)
 	}
-	if got := want.values(want); len(got) != 2*len(cursorFields) {
+	if got := want.values(want); len(got) != 2*(len(cursorFields)-2) {
 		t.Errorf("what stays is written again: %v", got)
 	}
-	reply[len(cursorFields)], reply[len(cursorFields)+1] = nil, nil // as programs wrote it before it had these fields
+	reply[len(cursorFields)], reply[len(cursorFields)+1] = nil, nil // of a stream without versions
 	if got, found, err := parseRecord(reply); err != nil || !found || got.Naming != "" || got.Refused != 0 || got.Seq != want.Seq {
 		t.Errorf("without rare fields: %+v, %v, %v", got, found, err)
+	}
+	reply[openedField] = "10"
+	if got, _, err := parseRecord(reply); err != nil || !got.torn() || !got.same(want) {
+		t.Errorf("opened once more than closed: %+v, %v", got, err)
+	}
+	torn := make([]any, len(cursorFields))
+	torn[openedField] = "1"
+	if got, found, err := parseRecord(torn); err != nil || found || !got.torn() {
+		t.Errorf("the torn beginning of the first transaction: %+v, %v, %v", got, found, err)
 	}
 	reply[len(cursorFields)+1] = "-1"
 	if _, _, err := parseRecord(reply); err == nil {
@@ -35,7 +50,7 @@ func TestCursorRecordComesBack(t *testing.T) {
 	if _, found, err := parseRecord(make([]any, len(cursorFields))); found || err != nil {
 		t.Errorf("a missing record: %v, %v", found, err)
 	}
-	if _, _, err := parseRecord([]any{"1", nil, "1", "1", "1", "", ""}); err == nil {
+	if _, _, err := parseRecord([]any{"1", nil, "1", "1", "1", "1", "1", "1", "", "", ""}); err == nil {
 		t.Error("half a record was taken")
 	}
 }
@@ -45,7 +60,7 @@ func FuzzParseCursor(f *testing.F) {
 	f.Add("1", "2", "3", "4", "5", "6 7 1/2", byte(0))
 	f.Add("", "-2", "x", "9999999999999999999", "1e3", "6 7 2/2", byte(3))
 	f.Fuzz(func(t *testing.T, a, b, c, d, e, ahead string, missing byte) {
-		reply := []any{a, b, c, d, e, ahead, ahead}
+		reply := []any{a, b, c, d, e, a, b, c, ahead, ahead, nil}
 		for i := range reply {
 			if missing&(1<<i) != 0 {
 				reply[i] = nil

@@ -37,7 +37,7 @@ func (r reply) value() (value string, exists bool, err error) {
 	return one.next()
 }
 
-// elements reads the reply to HGETALL or HMGET.
+// elements reads the reply to HGETALL, HVALS or HMGET.
 func (r reply) elements() (elements, error) {
 	if r.text != "" && (r.text[0] == '*' || r.text[0] == '%') {
 		if n, rest, ok := takeLength(r.text); ok {
@@ -140,6 +140,27 @@ func (r reply) cells() ([]storedCell, error) {
 		out = append(out, storedCell{f, n})
 	}
 	return out, nil
+}
+
+// sum adds up the reply to HVALS of a hash of cells.
+func (r reply) sum() (sum int64, err error) {
+	values, err := r.elements()
+	if err != nil {
+		return 0, err
+	}
+	for values.left > 0 {
+		one := values
+		n, ok := values.count()
+		if !ok {
+			value, _, err := one.next()
+			if err != nil {
+				return 0, err
+			}
+			return 0, &ForeignError{r.key, fmt.Errorf("its value %q is not that of a cell", value)}
+		}
+		sum = addCounts(sum, n)
+	}
+	return sum, nil
 }
 
 // noCell is the error for a field of a hash of cells that is none.

@@ -22,6 +22,7 @@ func TestReplies(t *testing.T) {
 		c, found, err := reply{"k", text}.record()
 		return fmt.Sprintf("%d %d %q %v", c.Seq, c.AsOf, c.by, found), err
 	}
+	bulks := func(values ...any) string { return string(appendReply(nil, values)) }
 	for _, c := range []struct {
 		read       func(string) (string, error)
 		text, want string
@@ -44,14 +45,14 @@ func TestReplies(t *testing.T) {
 		{value, "$-1\r\n", " false", "", false},
 		{value, "_\r\n", " false", "", false},
 		{value, "-WRONGTYPE Operation against a key\r\n", " false", "WRONGTYPE", true},
-		{cursor, "*7\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n4\r\n$1\r\n5\r\n$0\r\n\r\n$1\r\nW\r\n", `2 4 "W" true`, "", false},
-		{cursor, "*7\r\n" + strings.Repeat("$-1\r\n", 7), `0 0 "" false`, "", false},
-		{cursor, "*7\r\n$1\r\n1\r\n" + strings.Repeat("$-1\r\n", 6), `0 0 "" false`, `cursor field seq is ""`, true},
-		{cursor, "*7\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$15\r\n253402300800000\r\n$1\r\n5\r\n$0\r\n\r\n$1\r\nW\r\n", `0 0 "" false`, "cursor field as_of is 253402300800000", true},
+		{cursor, bulks("1", "2", "3", "3", "4", "5", "6", "6", "", "W", ""), `2 4 "W" true`, "", false},
+		{cursor, "*11\r\n" + strings.Repeat("$-1\r\n", 11), `0 0 "" false`, "", false},
+		{cursor, "*11\r\n$1\r\n1\r\n" + strings.Repeat("$-1\r\n", 10), `0 0 "" false`, `cursor field seq is ""`, true},
+		{cursor, bulks("1", "2", "3", "3", "253402300800000", "5", "6", "6", "", "W", ""), `0 0 "" false`, "cursor field as_of is 253402300800000", true},
 		{cursor, "*0\r\n", `0 0 "" false`, "cursor record has 0 fields", true},
 	} {
 		got, err := c.read(c.text)
-		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || isForeign(err) != c.foreign {
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || IsForeign(err) != c.foreign {
 			t.Errorf("%q: %s, %v; want %s, %q", c.text, got, err, c.want, c.err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 func TestLevels(t *testing.T) {
 	for tiers, want := range map[string]string{
-		DefaultTiers:         "15m 6h",
+		DefaultTiers:         "15m 1h",
 		"1s/1m,1m/1h":        "1m",
 		"1m/2h":              "1m",
 		"1s/4m,1m/90m,1h/9d": "1m 1h",
@@ -39,10 +39,10 @@ func TestTheLevelOfAWindow(t *testing.T) {
 	}{
 		{DefaultTiers, "1s", "15m", 0},
 		{DefaultTiers, "1h", "15m", 0},
-		{DefaultTiers, "1h", "6h", 25 * time.Hour}, // the finer level has nothing of then
+		{DefaultTiers, "1h", "1h", 25 * time.Hour}, // the finer level has nothing of then
 		{DefaultTiers, "23h", "15m", 0},
-		{DefaultTiers, "1d", "6h", 0},
-		{DefaultTiers, "32d", "6h", 0},
+		{DefaultTiers, "1d", "1h", 0},
+		{DefaultTiers, "32d", "1h", 0},
 		{"1m/2h,2h/9d", "119m", "2h", 0}, // 120 segments of a minute are too many
 		{"1m/4h,2h/9d", "3h", "1m", 0},   // and here a segment has two of them
 		{"1h/10d", "10d", "1h", 0},       // and here there is no coarser level

@@ -2,6 +2,8 @@ package window
 
 import (
 	"context"
+	"math"
+	"slices"
 	"time"
 )
 
@@ -10,6 +12,8 @@ type SeriesQuestion struct {
 	Counter string
 	Span    Span
 	Step    time.Duration // 0 means one cell
+	// Steps, if it is not nil, divides the range in place of Step.
+	Steps Steps
 
 	// Held lets a tier answer for as long as its hashes are sure to live, which is longer than
 	// its window. The counts are as exact: a hit of a hash that lives is in it, however late it came.
@@ -23,31 +27,69 @@ type SeriesQuestion struct {
 	Lead bool
 }
 
-// Series are the hits of a counter step by step. Every count is exact: the
-// range and the step are whole cells.
+// Steps divide time into steps that need not be equally long, such as the days of a time zone. They can be compared.
+type Steps interface {
+	// At returns the step that holds a moment (Unix milliseconds).
+	At(milli int64) Range
+	// String is what the steps are called, such as 1d.
+	String() string
+}
+
+// Series are the hits of a counter step by step.
+//
+// If the steps are equally long, they are whole cells, and every count is exact. Of other steps an edge can cut a
+// cell; see Bounds.
 type Series struct {
-	// Range is the range asked for, widened to include the cells that its edges cut. The
+	// Range is the range asked for, widened to include the cells that its edges cut, or the steps. The
 	// last cell may reach beyond now.
 	Range Range
 	Asked Range // what the span was when it was answered
-	// Step is the step asked for, rounded up to whole cells.
+	// Step is the step asked for, rounded up to whole cells. It is 0 if there are Steps.
 	Step time.Duration
+	// Steps are those asked for. Edges are then where they begin, in order, and the end of the last.
+	Steps Steps
+	Edges []int64
 	// Counts has a number per step, in order. The last step ends
 	// with the range and may be shorter than the others.
-	Counts        []int64
+	Counts []int64
+	// Bounds has the least and the most hits that each step can have. It is nil if no edge cuts a cell: then
+	// every count is exact.
+	Bounds        [][2]int64
 	Tier          Tier
 	Now, AsOf     int64 // see Answers
-	Complete      bool  // see Answer
+	Complete      bool  // see Answer, and ask Asked.Outruns
 	CountingSince int64 // see Answer
+	// CompleteSince is the moment from which no hit is known to be missing. It is later than any
+	// range if that is not known.
+	CompleteSince int64
 }
 
-// Begun returns the first step before whose end counting had begun, or len(Counts) if there
-// is none. Earlier steps say nothing, because nobody counted then.
+// Begun returns the first step that says something: that holds hits, or ends after counting began. It is
+// len(Counts) if there is none. A step without hits from before counting began says nothing, because nobody
+// counted then. One with hits holds those that carried a time of their own.
 func (s Series) Begun() int {
-	if s.CountingSince <= s.Range.From {
+	begun := 0
+	if s.CountingSince > s.Range.From {
+		begun = s.stepOf(s.CountingSince)
+	}
+	for i, n := range s.Counts[:begun] {
+		if n > 0 {
+			return i
+		}
+	}
+	return begun
+}
+
+// CompleteFrom returns the first step from which on no hit is known to be missing, or len(Counts) if there is none.
+func (s Series) CompleteFrom() int {
+	if s.CompleteSince <= s.Range.From {
 		return 0
 	}
-	return int(min((s.CountingSince-s.Range.From)/s.Step.Milliseconds(), int64(len(s.Counts))))
+	i := s.stepOf(s.CompleteSince)
+	if i < len(s.Counts) && s.Start(i) < s.CompleteSince {
+		i++
+	}
+	return i
 }
 
 // Finished returns how many steps, from the first on, had ended by AsOf. The counts of later
@@ -59,17 +101,46 @@ func (s Series) Finished() int {
 	case s.AsOf <= s.Range.From:
 		return 0
 	}
-	return int((s.AsOf - s.Range.From) / s.Step.Milliseconds())
+	return s.stepOf(s.AsOf)
 }
 
-// Start is the beginning of a step, in Unix milliseconds.
-func (s Series) Start(step int) int64 { return s.Range.From + int64(step)*s.Step.Milliseconds() }
+// stepOf returns the step that holds a moment which is not before the range, or len(Counts) if that is after it.
+func (s Series) stepOf(milli int64) int {
+	if s.Edges != nil {
+		return stepAt(s.Edges, milli)
+	}
+	return int(min((milli-s.Range.From)/s.Step.Milliseconds(), int64(len(s.Counts))))
+}
 
-// seriesPlan is a plan whose range consists of whole cells, and the step that divides it.
+// stepAt returns which of the steps between edges holds a moment that is not before the first.
+func stepAt(edges []int64, milli int64) int {
+	i, found := slices.BinarySearch(edges, milli)
+	if !found {
+		i--
+	}
+	return i
+}
+
+// Start is the beginning of a step, in Unix milliseconds, or the end of the last.
+func (s Series) Start(step int) int64 {
+	if s.Edges != nil {
+		return s.Edges[step]
+	}
+	return s.Range.From + int64(step)*s.Step.Milliseconds()
+}
+
+// seriesPlan is a plan of cells of one tier, and the steps that divide its range.
 type seriesPlan struct {
 	Plan
 	asked Range
-	step  int64 // milliseconds
+	step  int64 // milliseconds, if edges is nil
+
+	// edges are where steps begin, and the end of the last. The cells of the plan's tier begin at or before the first
+	// and end at or after the last. A cell that an edge cuts is in finer, by its beginning, if the cells of a finer
+	// tier stand for it. cuts says that some edge cuts even those.
+	edges []int64
+	finer map[int64]Tier
+	cuts  bool
 }
 
 // planSeries chooses the finest tier that holds all of the range. That tier also holds all of
@@ -80,38 +151,138 @@ func (l Layout) planSeries(q SeriesQuestion, now int64) (seriesPlan, error) {
 	if err != nil {
 		return seriesPlan{}, err
 	}
-	t, err := l.reaching(asked, now)
-	if q.Held {
-		tiers := l.Tiers
-		if q.Fit {
-			tiers = tiers.windowsFrom(asked.To - asked.From)
-		}
-		t, asked.From, err = l.holding(tiers, asked.From, now, q.Lead)
+	if q.Steps != nil {
+		return l.planSteps(q, asked, now)
 	}
+	t, asked, err := l.tierOf(q, asked, now)
 	if err != nil {
 		return seriesPlan{}, err
 	}
 	cells := max(1, int64((q.Step+t.Cell-1)/t.Cell))
-	r := Range{From: t.cellStart(t.cellAt(asked.From)), To: t.cellStart(t.cellAt(asked.To-1) + 1)}
-	p := seriesPlan{l.newPlan(q.Counter, r, now, t), asked, cells * t.cellMillis()}
+	r := t.around(asked)
+	p := seriesPlan{Plan: l.newPlan(q.Counter, r, now, t), asked: asked, step: cells * t.cellMillis()}
 	p.add(t, r)
 	return p, nil
 }
 
+// planSteps widens the range to whole steps, of which the last ends soon after now if it goes on. If no tier
+// reaches back to the beginning of the first step, that one begins where the range does.
+//
+// The cells are those of the finest tier that holds the range. If an edge cuts one of them, and a finer tier still
+// holds all of it, then that tier's cells stand for it: a tier has every hit of a time that it holds, as Layout.Plan
+// explains, so both hold the same hits.
+func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (seriesPlan, error) {
+	first := q.Steps.At(asked.From).From
+	t, _, err := l.tierOf(q, Range{first, asked.To}, now)
+	if err != nil {
+		if t, _, err = l.tierOf(q, asked, now); err != nil {
+			return seriesPlan{}, err
+		}
+		first = t.cellStart(t.cellAt(asked.From))
+	}
+	edges := []int64{first}
+	for last := first; last < asked.To; {
+		last = q.Steps.At(last).To
+		edges = append(edges, last)
+	}
+	if last := &edges[len(edges)-1]; *last > now {
+		*last = min(*last, t.cellStart(t.cellAt(now-1)+1))
+	}
+	p := seriesPlan{Plan: l.newPlan(q.Counter, Range{first, edges[len(edges)-1]}, now, t), asked: asked, edges: edges}
+	p.add(t, t.around(p.Range))
+	p.refineEdges(l.Tiers)
+	return p, nil
+}
+
+// refineEdges finds the cells that edges cut, and the tiers whose cells stand for them: the coarsest whose cells no
+// edge cuts, or else the finest.
+func (p *seriesPlan) refineEdges(tiers Tiers) {
+	spans := make(map[Tier]Range) // that finer tiers answer
+	for rest := p.edges; len(rest) > 0; {
+		start := p.Tier.cellStart(p.Tier.cellAt(rest[0]))
+		end := start + p.Tier.cellMillis()
+		inside := rest
+		if i, _ := slices.BinarySearch(rest, end); i < len(rest) {
+			inside = rest[:i]
+		}
+		rest = rest[len(inside):]
+		if !p.Tier.isCut(inside, p.now) {
+			continue
+		}
+		finer, found := Tier{}, false
+		for i := slices.Index(tiers, p.Tier) - 1; i >= 0; i-- {
+			t := tiers[i]
+			if p.Tier.Cell%t.Cell == 0 && t.holdsSince(start, p.now) {
+				finer, found = t, true
+				if !t.isCut(inside, p.now) {
+					break
+				}
+			}
+		}
+		if !found {
+			p.cuts = true
+			continue
+		}
+		p.cuts = p.cuts || finer.isCut(inside, p.now)
+		if p.finer == nil {
+			p.finer = make(map[int64]Tier)
+		}
+		p.finer[start] = finer
+		span, ok := spans[finer]
+		if !ok {
+			span.From = start
+		}
+		spans[finer] = Range{span.From, end}
+	}
+	for _, t := range tiers { // in a fixed order
+		p.add(t, spans[t])
+	}
+}
+
+// isCut reports whether a moment up to now is not the beginning of a cell. Later ones cut no hits.
+func (t Tier) isCut(moments []int64, now int64) bool {
+	return slices.ContainsFunc(moments, func(at int64) bool { return at <= now && t.cellStart(t.cellAt(at)) != at })
+}
+
+// around returns the whole cells that hold a range.
+func (t Tier) around(r Range) Range {
+	return Range{t.cellStart(t.cellAt(r.From)), t.cellStart(t.cellAt(r.To-1) + 1)}
+}
+
+// tierOf returns the tier that answers a range, and the range, which is longer by a cell if the question leads.
+func (l Layout) tierOf(q SeriesQuestion, r Range, now int64) (Tier, Range, error) {
+	if !q.Held {
+		t, err := l.reaching(r, now)
+		return t, r, err
+	}
+	tiers := l.Tiers
+	if q.Fit {
+		tiers = tiers.windowsFrom(r.To - r.From)
+	}
+	t, first, err := l.holding(tiers, r.From, now, q.Lead)
+	return t, Range{first, r.To}, err
+}
+
 // holding returns the finest of some tiers whose hashes hold everything from a moment on, and that moment,
-// or the one a cell earlier if lead is set. Half of the grace is left for clocks that differ, and for
-// the way to Redis. settle makes sure that no more of it is used up.
+// or the one a cell earlier if lead is set.
 func (l Layout) holding(among Tiers, from, now int64, lead bool) (Tier, int64, error) {
 	for _, t := range among {
 		first := from
 		if lead {
 			first -= t.cellMillis()
 		}
-		if end := (t.epochAt(first) + 1) * t.epochMillis(); now <= end+t.Window.Milliseconds()+t.grace()/2 {
+		if t.holdsSince(first, now) {
 			return t, first, nil
 		}
 	}
 	return Tier{}, 0, &outOfReachError{from, now, l.Tiers}
+}
+
+// holdsSince reports whether a tier's hashes hold everything from a moment on. Half of the grace is left for clocks
+// that differ, and for the way to Redis. settle makes sure that no more of it is used up.
+func (t Tier) holdsSince(from, now int64) bool {
+	end := (t.epochAt(from) + 1) * t.epochMillis()
+	return now <= end+t.Window.Milliseconds()+t.grace()/2
 }
 
 // windowsFrom returns the tiers with at least this window (milliseconds), or the last one.
@@ -123,22 +294,58 @@ func (ts Tiers) windowsFrom(length int64) Tiers {
 }
 
 // points returns how many steps the range has.
-func (p seriesPlan) points() int64 { return (p.Range.To - p.Range.From + p.step - 1) / p.step }
+func (p seriesPlan) points() int64 {
+	if p.edges != nil {
+		return int64(len(p.edges) - 1)
+	}
+	return (p.Range.To - p.Range.From + p.step - 1) / p.step
+}
 
-// counts adds up the cells of each step.
-func (p seriesPlan) counts(cells planCells) []int64 {
-	out := make([]int64, p.points())
+// counts adds up the cells of each step. There may be hits up to the latest moment.
+func (p seriesPlan) counts(cells planCells, latest int64) []Estimate {
+	out := make([]Estimate, p.points())
 	for h := range p.hashes {
 		for _, c := range cells[0] {
-			start := p.Tier.cellStart(p.Tier.cellOf(h.epoch, c.field))
-			if start >= p.Range.From && start < p.Range.To {
-				i := (start - p.Range.From) / p.step
-				out[i] = addCounts(out[i], c.n)
+			start := h.tier.cellStart(h.tier.cellOf(h.epoch, c.field))
+			switch {
+			case p.edges != nil:
+				p.spread(out, h.tier, start, c.n, latest)
+			case start >= p.Range.From && start < p.Range.To:
+				out[(start-p.Range.From)/p.step].add(c.n)
 			}
 		}
 		cells = cells[1:]
 	}
 	return out
+}
+
+// spread adds the n hits of a cell to the steps that share it: to each in proportion to the part of the cell's
+// elapsed time that lies inside, so that no hit is in two of them.
+func (p seriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
+	if p.tierAt(start) != t {
+		return
+	}
+	filled := min(start+t.cellMillis(), latest)
+	for i := stepAt(p.edges, max(start, p.edges[0])); i < len(out) && p.edges[i] < filled; i++ {
+		from, to := max(start, p.edges[i]), min(filled, p.edges[i+1])
+		switch {
+		case from >= to: // nothing of the cell has passed
+		case from == start && to == filled:
+			out[i].add(n)
+		default:
+			whole := filled - start
+			out[i].Total = addCounts(out[i].Total, portion(n, to-start, whole)-portion(n, from-start, whole))
+			out[i].Upper = addCounts(out[i].Upper, n)
+		}
+	}
+}
+
+// tierAt returns the tier whose cells count at a moment.
+func (p seriesPlan) tierAt(milli int64) Tier {
+	if t, ok := p.finer[p.Tier.cellStart(p.Tier.cellAt(milli))]; ok {
+		return t
+	}
+	return p.Tier
 }
 
 // Series answers all questions in one pipelined round trip, in their order. Its
@@ -151,7 +358,10 @@ func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Seri
 		var points int64
 		for i, q := range questions {
 			var err error
-			if steps[i], err = l.planSeries(q, now); err != nil {
+			if i > 0 && q.likeBut(questions[i-1]) { // a calendar need not be asked again
+				steps[i] = steps[i-1]
+				steps[i].counter, steps[i].shard = q.Counter, l.ShardOf(HashCounter([]byte(q.Counter)))
+			} else if steps[i], err = l.planSeries(q, now); err != nil {
 				return nil, &QuestionError{i, err}
 			}
 			plans[i] = steps[i].Plan
@@ -167,11 +377,33 @@ func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Seri
 	}
 	out := make([]Series, len(steps))
 	for i, p := range steps {
+		shard := found.shards[p.shard]
 		out[i] = Series{
-			Range: p.Range, Asked: p.asked, Step: time.Duration(p.step) * time.Millisecond, Counts: p.counts(found.cells[i]),
-			Tier: p.Tier, Now: found.at.milli, AsOf: found.shards[p.shard].asOf, Complete: found.complete(&p.Plan),
-			CountingSince: found.shards[p.shard].began,
+			Range: p.Range, Asked: p.asked, Step: time.Duration(p.step) * time.Millisecond, Edges: p.edges,
+			Tier: p.Tier, Now: found.at.milli, AsOf: shard.asOf, Complete: found.complete(&p.Plan),
+			CountingSince: shard.began, CompleteSince: shard.completeSince, Counts: make([]int64, p.points()),
+		}
+		if !shard.allRead {
+			out[i].CompleteSince = math.MaxInt64
+		}
+		if p.edges != nil {
+			out[i].Steps = questions[i].Steps
+		}
+		if p.cuts {
+			out[i].Bounds = make([][2]int64, p.points())
+		}
+		for j, e := range p.counts(found.cells[i], max(found.at.milli, found.ahead(&p.Plan))) {
+			out[i].Counts[j] = e.Total
+			if p.cuts {
+				out[i].Bounds[j] = [2]int64{e.Lower, e.Upper}
+			}
 		}
 	}
 	return out, nil
+}
+
+// likeBut reports whether two questions differ in nothing but the counter.
+func (q SeriesQuestion) likeBut(o SeriesQuestion) bool {
+	q.Counter = o.Counter
+	return q == o
 }

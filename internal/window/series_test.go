@@ -3,9 +3,11 @@ package window
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	_ "time/tzdata" // the zones, if the machine has none
 
 	"pgregory.net/rapid"
 )
@@ -45,11 +47,11 @@ func TestSeriesPointsAreExact(t *testing.T) {
 		case len(p.stretches) != 1 || p.stretches[0].lastEpoch-p.stretches[0].firstEpoch > (p.Range.To-p.Range.From+p.Tier.epochMillis()-1)/p.Tier.epochMillis():
 			t.Fatalf("%+v reads more hashes than the range needs", p)
 		}
-		counts := p.counts(p.cellsOf(leftBy(l, "c", hits, now)))
+		counts := p.counts(p.cellsOf(leftBy(l, "c", hits, now)), now)
 		for i, got := range counts {
 			from := p.Range.From + int64(i)*p.step
-			if want := truth(hits, Range{from, min(from+p.step, p.Range.To)}); got != want {
-				t.Fatalf("point %d is %d, want %d", i, got, want)
+			if want := truth(hits, Range{from, min(from+p.step, p.Range.To)}); got != (Estimate{want, want, want}) {
+				t.Fatalf("point %d is %+v, want %d", i, got, want)
 			}
 		}
 		if end := p.Range.From + int64(len(counts))*p.step; end < p.Range.To || end-p.step >= p.Range.To {
@@ -113,5 +115,149 @@ func TestFittingSeries(t *testing.T) {
 	_, err := l.planSeries(q, start)
 	if err == nil || !strings.Contains(err.Error(), "1s cells reach back 1m") {
 		t.Errorf("beyond all tiers: %v", err)
+	}
+}
+
+// drawnSteps are steps between drawn edges.
+type drawnSteps []int64
+
+func (s *drawnSteps) At(milli int64) Range {
+	i := stepAt(*s, milli)
+	return Range{(*s)[i], (*s)[i+1]}
+}
+
+func (s *drawnSteps) String() string { return "drawn" }
+
+// Whatever the steps, the truth is within the bounds of each, a hit is in one of them, and bounds differ only if an
+// edge cuts a cell.
+func TestSeriesOfUnequalSteps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := genLayout.Draw(t, "layout")
+		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
+		hits := genHits(l, now).Draw(t, "hits")
+		r := genRange(l, now).Draw(t, "range")
+		longest := 2 * l.Tiers[len(l.Tiers)-1].Window.Milliseconds()
+		unit := rapid.SampledFrom([]int64{1, l.Tiers[0].cellMillis(), l.Tiers[len(l.Tiers)-1].cellMillis()}).Draw(t, "unit")
+		steps := drawnSteps{floorDiv(now-longest, unit) * unit}
+		for steps[len(steps)-1] <= now {
+			steps = append(steps, steps[len(steps)-1]+unit*rapid.Int64Range(1, 1+longest/unit/8).Draw(t, "length"))
+		}
+		p, err := l.planSeries(SeriesQuestion{
+			Counter: "c", Span: Between(r.From, r.To), Steps: &steps,
+			Held: rapid.Bool().Draw(t, "held"), Fit: rapid.Bool().Draw(t, "fit"),
+		}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hits = append(hits, genEdgeHits(l, Range{p.Range.From, min(p.Range.To, now)}, now).Draw(t, "hits at the edges")...)
+		switch edges := p.edges; {
+		case edges[0] > r.From || edges[len(edges)-1] < r.To || edges[0] != p.Range.From || edges[len(edges)-1] != p.Range.To:
+			t.Fatalf("edges %v for %+v", edges, r)
+		case edges[0] != steps.At(r.From).From && r.From-edges[0] >= p.Tier.cellMillis():
+			t.Fatalf("the first step begins at %d, its own beginning is %d", edges[0], steps.At(r.From).From)
+		}
+		for i, edge := range p.edges[1 : len(p.edges)-1] {
+			if !slices.Contains(steps, edge) || steps.At(edge-1).From != p.edges[i] && i > 0 {
+				t.Fatalf("%d is no edge after %d of %v", edge, p.edges[i], steps)
+			}
+		}
+		counts, sum := p.counts(p.cellsOf(leftBy(l, "c", hits, now)), now), int64(0)
+		for i, got := range counts {
+			want := truth(hits, Range{p.edges[i], p.edges[i+1]})
+			if got.Lower > want || got.Upper < want || got.Total < got.Lower || got.Total > got.Upper {
+				t.Fatalf("step %d is %+v, want %d", i, got, want)
+			}
+			if got.Lower < got.Upper && !p.cuts {
+				t.Fatalf("step %d is %+v, and no edge cuts a cell", i, got)
+			}
+			sum += got.Total
+		}
+		aligned := func(at int64) bool { return at > now || p.Tier.cellStart(p.Tier.cellAt(at)) == at }
+		if aligned(p.Range.From) && aligned(p.Range.To) && sum != truth(hits, p.Range) {
+			t.Fatalf("all steps have %d hits, want %d", sum, truth(hits, p.Range))
+		}
+	})
+}
+
+// zoneDays finds the days of a zone without arithmetic: by what its clocks show every half hour.
+type zoneDays struct{ zone *time.Location }
+
+func (z zoneDays) At(milli int64) Range {
+	const half = 1_800_000
+	at := milli - milli%half
+	out := Range{at, at + half}
+	for z.date(out.From-half) == z.date(milli) {
+		out.From -= half
+	}
+	for z.date(out.To) == z.date(milli) {
+		out.To += half
+	}
+	return out
+}
+
+func (z zoneDays) date(milli int64) string {
+	return time.UnixMilli(milli).In(z.zone).Format(time.DateOnly)
+}
+
+func (z zoneDays) String() string { return "1d" }
+
+// With the default tiers, days of zones of whole hours are exact, and of others as far back as finer cells reach.
+func TestDaysOfZones(t *testing.T) {
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
+	random := rand.New(rand.NewPCG(5, 6))
+	for _, c := range []struct {
+		zone, now string
+		hours     string // of the days that are not 24 hours long
+	}{
+		{"UTC", "2026-11-21T10:00:00Z", ""},
+		{"Europe/Berlin", "2026-04-10T10:20:00Z", "23h0m0s"},
+		{"Europe/Berlin", "2026-11-05T10:20:00Z", "25h0m0s"},
+		{"America/Sao_Paulo", "2018-11-20T10:20:00Z", "23h0m0s"},
+		{"Pacific/Apia", "2012-01-10T10:20:00Z", ""}, // the 30th of December was left out
+		{"Asia/Kolkata", "2026-11-21T10:20:00Z", ""},
+		{"Australia/Lord_Howe", "2026-10-20T10:20:00Z", "23h30m0s"}, // +10:30 and, after the change, +11
+		{"Australia/Lord_Howe", "2026-04-20T10:20:00Z", "24h30m0s"},
+	} {
+		zone, err := time.LoadLocation(c.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := time.Parse(time.RFC3339, c.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, days := at.UnixMilli(), zoneDays{zone}
+		var hits []storedHit
+		byDate := map[string]int64{}
+		for range 4000 {
+			h := storedHit{at: now - 1 - random.Int64N(32*86_400_000), n: 1 + random.Int64N(9)}
+			h.stored = h.at
+			hits = append(hits, h)
+			byDate[days.date(h.at)] += h.n
+		}
+		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Last(30 * 24 * time.Hour), Steps: days, Held: true, Fit: true}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts, hours := p.counts(p.cellsOf(leftBy(l, "c", hits, now)), now), ""
+		if n := len(counts); n < 30 || n > 31 {
+			t.Errorf("%s: %d days", c.zone, n)
+		}
+		for i, got := range counts {
+			want, exact := byDate[days.date(p.edges[i])], got.Lower == got.Upper
+			if got.Lower > want || got.Upper < want || exact && got.Total != want {
+				t.Errorf("%s, %s: %+v, want %d", c.zone, days.date(p.edges[i]), got, want)
+			}
+			whole := p.edges[i]%3_600_000 == 0 && p.edges[i+1]%3_600_000 == 0
+			if (whole || i == len(counts)-1) && !exact || !whole && i < len(counts)-4 && exact {
+				t.Errorf("%s, %s: %+v, exact %t", c.zone, days.date(p.edges[i]), got, exact)
+			}
+			if length := time.Duration(p.edges[i+1]-p.edges[i]) * time.Millisecond; i < len(counts)-1 && length != 24*time.Hour {
+				hours += length.String()
+			}
+		}
+		if hours != c.hours {
+			t.Errorf("%s: days of %s, want %s", c.zone, hours, c.hours)
+		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -62,4 +64,79 @@ func (s server) check(ctx context.Context) (warnings []string, err error) {
 		warnings = append(warnings, s.name+" persists nothing: after a restart, the workers count again what the streams still hold, and older hits are gone: set appendonly yes")
 	}
 	return warnings, err
+}
+
+// RewriteTorn returns a function for redis.Options.OnConnect that has Redis rewrite its append-only file once after
+// each of its starts, before the first commit over any new connection.
+//
+// If Redis 7.0 is killed while it writes a transaction to the file, its next start leaves the beginning of the
+// transaction there, and the start after that would run it together with whatever transaction followed
+// (record.torn). A rewritten file has no such beginning. From the moment at which a rewriting begins, Redis 7 writes
+// to another file, so nothing has to wait for its end. (If Redis is killed before that end, its next start can fail
+// once, because the file that was cut is no longer the last one: start it again.)
+//
+// tell is told what Redis was asked for (nil), or why it could not be asked, at most once for each outcome. If Redis may
+// not be asked, commits go on: if something torn is run, the cursors show it.
+func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
+	var mu sync.Mutex
+	told := ""
+	say := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if text := fmt.Sprint(err); text != told {
+			told = text
+			tell(err)
+		}
+	}
+	return func(ctx context.Context, cn *redis.Conn) error {
+		persistence := func() (string, error) { return cn.Info(ctx, "persistence").Result() }
+		info, err := persistence()
+		var refused redis.Error
+		switch {
+		case errors.As(err, &refused):
+			say(fmt.Errorf("it is not known whether Redis has an append-only file: %w", err))
+			return nil
+		case err == nil && strings.Contains(info, "\nloading:1"):
+			return errors.New("the server is loading its data") // and this connection would be used when it has
+		case err != nil || !mayBeTorn(info):
+			return err
+		}
+		err = cn.BgRewriteAOF(ctx).Err()
+		if errors.As(err, &refused) {
+			if info, err := persistence(); err != nil || !mayBeTorn(info) {
+				return err // another worker was faster
+			}
+			say(fmt.Errorf("the server cannot be asked to rewrite its append-only file: %w", err))
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		say(nil)
+		// While Redis saves a snapshot, it only promises to begin.
+		for range rewriteTries {
+			if info, err = persistence(); err != nil || !strings.Contains(info, "aof_rewrite_scheduled:1") {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(rewritePause):
+			}
+		}
+		return nil
+	}
+}
+
+// A rewriting that waits for a snapshot is waited for this often, and so long each time.
+const (
+	rewriteTries = 20
+	rewritePause = 100 * time.Millisecond
+)
+
+// mayBeTorn reports whether Redis has an append-only file that it has not begun to rewrite since its start.
+func mayBeTorn(info string) bool {
+	has := func(line string) bool { return strings.Contains(info, line+"\r\n") }
+	return has("aof_enabled:1") && !has("aof_rewrite_in_progress:1") &&
+		(has("aof_last_rewrite_time_sec:-1") || has("aof_last_bgrewrite_status:err"))
 }

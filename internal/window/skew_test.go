@@ -130,7 +130,7 @@ func (b *beforeHashes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		reads := slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool {
 			key, _ := cmd.Args()[len(cmd.Args())-1].(string)
-			return cmd.Name() == "hgetall" && strings.Contains(key, "}:h:")
+			return (cmd.Name() == "hgetall" || cmd.Name() == "hvals") && strings.Contains(key, "}:h:")
 		})
 		if reads && b.armed.Swap(false) {
 			b.do()

@@ -44,15 +44,27 @@ func (s *snapshot) parse(need need, t *trip) (err error) {
 			return err
 		}
 	}
-	s.deal(need, hashes)
+	sums := make([][]storedCell, len(need.sums.keys))
+	for i, key := range need.sums.keys {
+		n, err := t.values(key).sum()
+		if err != nil {
+			return err
+		}
+		sums[i] = []storedCell{{field: 0, n: n}} // any cell of it: all of them count in full
+	}
+	s.deal(need, hashes, sums)
 	return nil
 }
 
 // deal gives each plan the cells of its hashes.
-func (s *snapshot) deal(need need, hashes [][]storedCell) {
+func (s *snapshot) deal(need need, hashes, sums [][]storedCell) {
 	all := make(planCells, len(need.at))
 	for i, at := range need.at {
-		all[i] = hashes[at]
+		if at < 0 {
+			all[i] = sums[^at]
+		} else {
+			all[i] = hashes[at]
+		}
 	}
 	s.cells = make([]planCells, len(s.plans))
 	for i := range s.plans {
@@ -83,11 +95,15 @@ func (s *snapshot) settle(plan planner) error {
 
 // estimate adds up the cells of a plan's hashes.
 func (s *snapshot) estimate(p *Plan, cells planCells) Estimate {
-	ahead := s.shards[p.shard].latest
-	if ahead <= s.clock {
-		ahead = 0 // the hits came while the question was on its way
+	return p.sum(cells, s.ahead(p))
+}
+
+// ahead returns up to which moment after now there may be hits, or 0; see Plan.sum.
+func (s *snapshot) ahead(p *Plan) int64 {
+	if latest := s.shards[p.shard].latest; latest > s.clock {
+		return latest
 	}
-	return p.sum(cells, ahead)
+	return 0 // the hits came while the question was on its way
 }
 
 // answers returns the answers to the questions of the plans.

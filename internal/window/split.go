@@ -21,6 +21,7 @@ func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBat
 		count, parts := s.parts(maxCommands)
 		step := from
 		step.IncompleteBefore = max(from.IncompleteBefore, to.IncompleteBefore)
+		step.Latest = max(from.Latest, to.Latest)
 		for i := range parts[:len(parts)-1] {
 			step.Ahead = Ahead{Seq: to.Seq, Stored: to.Stored, Done: parts[i].number + 1, Parts: count}
 			if !yield(&parts[i].ShardBatch, step) {

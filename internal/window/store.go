@@ -17,6 +17,7 @@ type Store struct {
 	cluster *redis.ClusterClient // the same client; nil if it is not a cluster's client
 	keys    keys
 	id      atomic.Pointer[string] // of the layout record, once EnsureLayout has seen it
+	clocks  latestClocks
 }
 
 // NewStore returns the namespace ns on a client. The client must not retry commands by
@@ -27,8 +28,17 @@ func NewStore(client redis.UniversalClient, ns string) *Store {
 	return &Store{client: client, cluster: cluster, keys: keys{ns}}
 }
 
-// ErrNoLayout says that no worker has written to the namespace yet.
-var ErrNoLayout = errors.New("the namespace has no layout yet: start ingest first")
+// ErrNoLayout says that no worker has written to the namespace yet. Errors that are ErrNoLayout name the namespace.
+var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE")
+
+// noLayoutError is ErrNoLayout, for the person who looks at the wrong Redis or namespace.
+type noLayoutError struct{ namespace string }
+
+func (e *noLayoutError) Error() string {
+	return fmt.Sprintf("no worker has counted in the namespace %s yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE", e.namespace)
+}
+
+func (e *noLayoutError) Is(target error) bool { return target == ErrNoLayout }
 
 // LayoutMismatchError says that the namespace was made with other settings.
 type LayoutMismatchError struct {
@@ -114,8 +124,8 @@ func (s *Store) layout(ctx context.Context) (layoutRecord, error) {
 	text, err := s.client.Get(ctx, s.keys.layout()).Result()
 	switch err := foreign(s.keys.layout(), err); {
 	case errors.Is(err, redis.Nil):
-		return layoutRecord{}, ErrNoLayout
-	case isForeign(err):
+		return layoutRecord{}, &noLayoutError{s.keys.namespace}
+	case IsForeign(err):
 		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	case err != nil:
 		return layoutRecord{}, fmt.Errorf("read layout of %s: %w", s.keys.namespace, err)

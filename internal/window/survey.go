@@ -75,9 +75,19 @@ func (r *Reader) holds(base survey, grace time.Duration) bool {
 
 // answerAfter answers like Answer, based on what a survey has found.
 func (r *Reader) answerAfter(ctx context.Context, base survey, questions []Question) (Answers, error) {
-	found, err := r.fetch(ctx, base.dir, base.at, planOf(questions))
+	found, err := r.fetch(ctx, base.dir, base.at, sumOf(questions))
 	if err != nil {
 		return Answers{}, err
 	}
 	return found.answers(), nil
+}
+
+// About returns what the namespace holds: its layout, and when counting of its streams began on all shards (Unix
+// milliseconds, or 0 if that is not known). Its errors are those of Answer.
+func (r *Reader) About(ctx context.Context) (layout Layout, countingSince int64, err error) {
+	err = r.surveyed(ctx, func(found survey) error {
+		layout, countingSince = found.dir.layout, found.countingSince()
+		return nil
+	})
+	return layout, countingSince, err
 }

@@ -20,8 +20,9 @@ type Tier struct {
 type Tiers []Tier
 
 // DefaultTiers are those of a namespace that is made now, if nobody sets others. The longest window is
-// that of a calendar's month, in a zone whose clocks change in it, and its hash the largest that is not cut.
-const DefaultTiers = "1s/1m,1m/1h,15m/1d,6h/32d"
+// that of a calendar's month, in a zone whose clocks change in it. Its cells begin where the days of every zone of
+// whole hours do, so days, weeks and months are exact there.
+const DefaultTiers = "1s/1m,1m/1h,15m/1d,1h/32d"
 
 const (
 	// EpochCells is the most cells that a hash spans in a namespace that is made now. With this many, an

@@ -42,7 +42,7 @@ func TestFormatDurationIsShortest(t *testing.T) {
 }
 
 func TestParseTiers(t *testing.T) {
-	if got := mustTiers(t, " 1s/1m, 60s/1h,15m/24h,6h/32d").String(); got != DefaultTiers {
+	if got := mustTiers(t, " 1s/1m, 60s/1h,15m/24h,1h/32d").String(); got != DefaultTiers {
 		t.Errorf("tiers are %q; want %q", got, DefaultTiers)
 	}
 	for in, want := range map[string]string{

@@ -24,7 +24,8 @@ const (
 type Top struct {
 	// AsOf is as in Answers. The totals may include later hits, too.
 	AsOf     int64
-	Complete bool // see Answer
+	Range    Range // what the span was when the summaries were read
+	Complete bool  // see Answer
 	// CountingSince is as in Answer.
 	CountingSince int64
 	// Floor is a number of hits. Of the hits applied at AsOf, no counter outside the list
@@ -76,7 +77,7 @@ func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (To
 		return Top{}, err
 	}
 	most = min(most, limit+maxTopReads)
-	out := Top{AsOf: base.asOf(), Complete: base.complete(plan.Range), CountingSince: base.countingSince(), Floor: floor}
+	out := Top{AsOf: base.asOf(), Range: plan.Range, Complete: base.complete(plan.Range), CountingSince: base.countingSince(), Floor: floor}
 	for len(candidates) > 0 && most > 0 && !out.settled(limit, candidates[0].bound) {
 		chunk := candidates[:min(len(candidates), max(topChunk, limit), most)]
 		if err := r.readCandidates(ctx, base, span, chunk, &out); err != nil {

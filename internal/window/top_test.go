@@ -173,7 +173,7 @@ func TestTopAgainstTheTruth(t *testing.T) {
 				names = append(names, c)
 			}
 			t.Logf("%s: names take %d bytes each, and %d bytes for a stream's summaries of a segment on all shards", name,
-				r.memory("test:*:names:*")/int64(len(seen)), r.memory("test:*:top:6h:*:HITS")/int64(len(stack.Scan(t, r.client, "test:{0}:top:6h:*:HITS"))))
+				r.memory("test:*:names:*")/int64(len(seen)), r.memory("test:*:top:1h:*:HITS")/int64(len(stack.Scan(t, r.client, "test:{0}:top:1h:*:HITS"))))
 			for _, w := range []time.Duration{time.Hour, 24 * time.Hour} {
 				began := time.Now()
 				top := r.top(w, now, 20)

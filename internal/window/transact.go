@@ -9,7 +9,7 @@ import (
 )
 
 // attempt runs one transaction. nil means that the cursor is at next.
-func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next record, out *Commit) error {
+func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next *record, out *Commit) error {
 	start := time.Now()
 	applied := false
 	err := w.store.watch(ctx, w.key, func(tx *watched) (err error) {
@@ -25,40 +25,68 @@ func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next record, ou
 }
 
 // transact is what attempt does under the WATCH of the cursor. It reports whether the cursor is at next.
-func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, next record, out *Commit) (applied bool, err error) {
+func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, next *record, out *Commit) (applied bool, err error) {
 	tops := topChange{writer: w}
-	found, exists, now, err := w.look(ctx, tx, batch, &tops, out)
+	found, exists, clock, err := w.look(ctx, tx, batch, &tops, out)
 	if err != nil {
 		return false, err
 	}
+	now, latest := clock.Unix(), w.store.clocks.observe(w.shard, clock)
+	if latest.After(w.doubted) && clock.Add(clockMayFall).Before(latest) {
+		w.doubted, w.expiries = latest, expiryMemory{} // what was known may have expired meanwhile
+	}
 	w.changes.workOut(batch, w.shard, w.store.keys, &w.expiries, now)
-	if out.Attempts > 0 && exists && found.same(next) {
-		return true, w.inspect(ctx, tx, now, out) // the previous attempt applied it, but its reply was lost
+	if out.Attempts > 0 && exists && found.same(*next) {
+		return true, w.lookBack(ctx, tx, now, out) // the previous attempt applied it, but its reply was lost
 	}
 	if err := w.compare(found, exists); err != nil {
 		if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created && !found.behind(next.Cursor) {
 			// The previous attempt may have been applied, and another worker may have gone on from
 			// there. If it was not applied, that worker has counted these hits itself: they are in
 			// their cells either way.
-			if lost := w.inspect(ctx, tx, now, out); lost != nil {
+			if lost := w.lookBack(ctx, tx, now, out); lost != nil {
 				return false, lost // the caller looks again
 			}
 		}
 		return false, err
 	}
-	if exists {
+	if exists && next.AsOf >= w.held.AsOf { // or as_of is to fall
 		next.AsOf = max(next.AsOf, found.AsOf) // another idle worker may know more
 	}
+	w.admit(found, clock, next, out)
+	next.opened = found.opened + 1
+	next.closed = next.opened
 	if err := tops.merge(&w.changes); err != nil {
 		return false, err
 	}
 	out.Attempts++
-	err = w.exec(ctx, tx, &tops, next, now, out)
+	err = w.exec(ctx, tx, &tops, *next, now, out)
 	return err == nil, err
 }
 
-// look reads the cursor, Redis's clock (in Unix seconds), and the summaries that the batch changes.
-func (w *Writer) look(ctx context.Context, tx *watched, batch *ShardBatch, tops *topChange, out *Commit) (found record, exists bool, now int64, err error) {
+// clockMayFall is how far Redis's clock may fall before a writer takes it that the clock was wrong before.
+const clockMayFall = 2 * time.Second
+
+// admit makes next say what the cursor in Redis and Redis's clock show: hits counted twice, or not at all.
+func (w *Writer) admit(found record, clock time.Time, next *record, out *Commit) {
+	doubt := func(before int64, why error) {
+		if before > next.IncompleteBefore {
+			next.IncompleteBefore = before
+			out.admits = append(out.admits, why)
+		}
+	}
+	if found.torn() {
+		doubt(max(clock.UnixMilli(), found.AsOf, next.AsOf, found.Latest/1e6, next.Latest/1e6)+1, ErrTorn)
+	}
+	// Hashes whose deadline lies before the latest moment that this clock has shown may have expired, and were
+	// left out by commits. Every stream admits it, also one of which nothing was committed meanwhile.
+	if clock.Before(w.doubted) {
+		doubt(w.doubted.UnixMilli()+1, ErrClockFell)
+	}
+}
+
+// look reads the cursor, Redis's clock, and the summaries that the batch changes.
+func (w *Writer) look(ctx context.Context, tx *watched, batch *ShardBatch, tops *topChange, out *Commit) (found record, exists bool, now time.Time, err error) {
 	var cursor *redis.SliceCmd
 	var clock *redis.TimeCmd
 	asked := time.Now()
@@ -71,11 +99,11 @@ func (w *Writer) look(ctx context.Context, tx *watched, batch *ShardBatch, tops 
 		err = clock.Err()
 	}
 	if err != nil {
-		return record{}, false, 0, err
+		return record{}, false, time.Time{}, err
 	}
 	out.Ahead = ClockAhead(clock.Val(), asked, time.Now())
 	found, exists, err = recordFrom(w.key, cursor)
-	return found, exists, clock.Val().Unix(), err
+	return found, exists, clock.Val(), err
 }
 
 // compare decides whether this writer may go on from the cursor in Redis.
@@ -96,15 +124,19 @@ func (w *Writer) compare(found record, exists bool) error {
 func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next record, now int64, out *Commit) error {
 	var clock *redis.TimeCmd
 	results, err := tx.exec(ctx, func(p redis.Pipeliner) {
+		p.HIncrBy(ctx, w.key, "opened", 1) // first, and "closed" last: see record.torn
 		w.commands.queue(ctx, p, &w.changes)
 		w.listNames(ctx, p)
 		tops.write(ctx, p, now)
-		p.HSet(ctx, w.key, next.values(w.held)...)
 		p.Persist(ctx, w.key) // if the stream was wrongly taken for ended, its cursor had been given an expiry
 		clock = p.Time(ctx)
+		p.HSet(ctx, w.key, next.values(w.held)...)
 	})
 	out.Commands = len(results) // go-redis leaves out MULTI and EXEC
 	if err != nil && (clock.Err() != nil || clock.Val().IsZero()) {
+		if !errors.Is(err, redis.TxFailedErr) {
+			w.doubtful = append(w.doubtful, w.changes.trusted...)
+		}
 		return err
 	}
 	// EXEC has run. Any error from here on is that of a single command.
@@ -118,15 +150,37 @@ func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next re
 			out.failed(foreignCommand(command))
 		}
 	}
-	return w.healExpiries(ctx, tx, clock.Val().Unix())
+	if err := w.healExpiries(ctx, tx, w.changes.trusted, clock.Val().Unix()); err != nil {
+		w.doubtful = append(w.doubtful, w.changes.trusted...)
+		return err
+	}
+	return w.healDoubtful(ctx, tx, clock.Val().Unix())
+}
+
+// lookBack does what the lost reply of an applied transaction would have led to.
+func (w *Writer) lookBack(ctx context.Context, tx *watched, now int64, out *Commit) error {
+	if err := w.inspect(ctx, tx, now, out); err != nil {
+		return err
+	}
+	return w.healDoubtful(ctx, tx, now)
+}
+
+// healDoubtful mends what attempts can have done whose replies were lost. The cursor has moved since, so none of
+// them can still be applied later.
+func (w *Writer) healDoubtful(ctx context.Context, tx *watched, now int64) error {
+	err := w.healExpiries(ctx, tx, w.doubtful, now)
+	if err == nil {
+		w.doubtful = w.doubtful[:0]
+	}
+	return err
 }
 
 // healExpiries mends what a very long stall before EXEC can cause: a hash whose
 // expiry had been trusted passed its deadline and vanished, and EXEC made it anew
 // without an expiry. EXPIREAT with a time in the past deletes it.
-func (w *Writer) healExpiries(ctx context.Context, tx *watched, execAt int64) error {
+func (w *Writer) healExpiries(ctx context.Context, tx *watched, trusted []hashExpiry, execAt int64) error {
 	_, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, h := range w.changes.trusted {
+		for _, h := range trusted {
 			if h.deadline <= execAt {
 				p.ExpireAt(ctx, h.key, time.Unix(h.deadline, 0))
 			}

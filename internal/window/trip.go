@@ -20,6 +20,7 @@ type replies struct {
 	idle           reply // the claims
 	cursorReplies  []*redis.RawCmd
 	hashReplies    []*redis.RawCmd
+	sumReplies     []*redis.RawCmd
 	sent, received time.Time   // by the local clock
 	times          serverTimes // when everything had been read
 }
@@ -36,6 +37,7 @@ func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
 		t.cursorReplies = queue(ctx, p, t.cursors.keys, "hmget", cursorArgs)
 	}, func(p redis.Pipeliner) {
 		t.hashReplies = queue(ctx, p, t.hashes.keys, "hgetall", nil)
+		t.sumReplies = queue(ctx, p, t.sums.keys, "hvals", nil)
 	}, func(p redis.Pipeliner) {
 		_ = p.BatchProcess(ctx, list)
 	})
@@ -58,11 +60,15 @@ func queue(ctx context.Context, p redis.Pipeliner, keys []string, name string, m
 	return out
 }
 
-// cursor and hash return what Redis said about a key that the trip has read.
+// cursor, hash and values return what Redis said about a key that the trip has read.
 func (t *trip) cursor(key string) reply {
 	return reply{key, string(t.cursorReplies[t.cursors.at[key]].Val())}
 }
 
 func (t *trip) hash(key string) reply {
 	return reply{key, string(t.hashReplies[t.hashes.at[key]].Val())}
+}
+
+func (t *trip) values(key string) reply {
+	return reply{key, string(t.sumReplies[t.sums.at[key]].Val())}
 }

@@ -11,5 +11,6 @@
 // # What can go wrong
 //
 // Each error is an *Error. It names the first mistake, its line, and what is allowed. It never
-// quotes a value, because a file may hold secrets; callers that know better may do so.
+// quotes a value, because a file may hold secrets; callers that know better may do so. SecretFields
+// quotes no name of a field either.
 package yamlfile

@@ -18,11 +18,18 @@ type Error struct {
 	Message string
 }
 
+// maxMessage bounds a message in bytes: a file can have a name or a value of any length.
+const maxMessage = 500
+
 func (e *Error) Error() string {
-	if e.Line == 0 {
-		return e.Message
+	message := e.Message
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
 	}
-	return "line " + strconv.Itoa(e.Line) + ": " + e.Message
+	if e.Line == 0 {
+		return message
+	}
+	return "line " + strconv.Itoa(e.Line) + ": " + message
 }
 
 // Errorf is a mistake on a line.
@@ -75,6 +82,15 @@ const errAlias = "an alias is not allowed: write the value again"
 // Fields returns the values of a mapping. It refuses fields with other names, fields that are there twice, and
 // empty ones. what says whose fields they are.
 func Fields(node *yaml.Node, what string, allowed ...string) (map[string]*yaml.Node, error) {
+	return fields(node, what, func(name string) string { return fmt.Sprintf(" %q", name) }, allowed)
+}
+
+// SecretFields is Fields for a file that holds secrets: one may stand where the name of a field should.
+func SecretFields(node *yaml.Node, what string, allowed ...string) (map[string]*yaml.Node, error) {
+	return fields(node, what, func(string) string { return "" }, allowed)
+}
+
+func fields(node *yaml.Node, what string, quote func(name string) string, allowed []string) (map[string]*yaml.Node, error) {
 	if node.Kind == yaml.AliasNode {
 		return nil, &Error{node.Line, errAlias}
 	}
@@ -86,7 +102,7 @@ func Fields(node *yaml.Node, what string, allowed ...string) (map[string]*yaml.N
 		name, value := node.Content[i], node.Content[i+1]
 		switch {
 		case !slices.Contains(allowed, name.Value):
-			return nil, Errorf(name.Line, "unknown field %q: allowed is %s", name.Value, strings.Join(allowed, ", "))
+			return nil, Errorf(name.Line, "unknown field%s: allowed is %s", quote(name.Value), strings.Join(allowed, ", "))
 		case out[name.Value] != nil:
 			return nil, &Error{name.Line, name.Value + ": it is there twice"}
 		case value.Kind == yaml.AliasNode:

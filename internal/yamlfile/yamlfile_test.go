@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // Values may be secrets: no mistake may bring one into a log.
@@ -25,6 +26,39 @@ func TestMistakesQuoteNoValue(t *testing.T) {
 		}
 		if err == nil && !strings.HasPrefix(text, "a: !") {
 			t.Errorf("%q is not refused", text)
+		}
+	}
+}
+
+// A secret may stand where the name of a field should.
+func TestSecretFieldsQuoteNoName(t *testing.T) {
+	for _, text := range []string{"hunter2: x\n", "a: 1\nhunter2: x\n", "? hunter2\n: x\n", "hunter2:\n", "{hunter2: x}", "a: 1\nhunter2:\n  - x\n", "a: 1\n: hunter2\n"} {
+		node, err := Document([]byte(text), "a thing")
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		_, err = SecretFields(node, "a thing", "a", "b")
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "allowed is a, b") {
+			t.Errorf("%q: %v", text, err)
+		}
+		if _, err = Fields(node, "a thing", "a", "b"); err == nil || len(err.Error()) > 300 {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// However long a name or a value is, the mistake is a line.
+func TestMistakesAreShort(t *testing.T) {
+	for _, long := range []string{strings.Repeat("x", 100_000), strings.Repeat("é", 50_000), strings.Repeat("\u202e", 50_000)} {
+		node, err := Document([]byte(long+": 1\n"), "a thing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Fields(node, "a thing", "a")
+		for _, err := range []error{err, Errorf(3, "name: %s is too long", long)} {
+			if err == nil || len(err.Error()) > 600 || !utf8.ValidString(err.Error()) {
+				t.Errorf("%.700v", err)
+			}
 		}
 	}
 }

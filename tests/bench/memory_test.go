@@ -35,6 +35,7 @@ var footprintTiers = []struct{ name, tiers string }{
 	{"Tallyroll, default tiers: " + window.DefaultTiers, window.DefaultTiers},
 	{"Tallyroll, 1m/1h", "1m/1h"},
 	{"Tallyroll, 15m/1d", "15m/1d"},
+	{"Tallyroll, 1h/32d", "1h/32d"},
 	{"Tallyroll, 6h/32d", "6h/32d"},
 	{"Tallyroll, 1s/1h,1m/1d", "1s/1h,1m/1d"},
 	{"Tallyroll, 1s/1h,1m/1d,1h/7d: the windows of a hash per granularity", "1s/1h,1m/1d,1h/7d"},

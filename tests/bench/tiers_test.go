@@ -15,7 +15,7 @@ import (
 // tierSets are sets of tiers that one may choose from.
 var tierSets = []struct{ tiers, note string }{
 	{window.DefaultTiers, "the default"},
-	{"1s/1m,1m/1h,15m/1d,6h/30d", "the default before"},
+	{"1s/1m,1m/1h,15m/1d,6h/32d", "the default before"},
 	{"1s/1m,1m/1d,1h/32d", "for speed"},
 	{"1s/1m,5m/1d,6h/32d", ""},
 	{"1s/1h,1m/1d,1h/92d", "for charts"},

@@ -33,7 +33,7 @@ func runCompose(t *testing.T, env []string, args ...string) (string, error) {
 	} else if _, err := exec.LookPath("docker-compose"); err != nil {
 		t.Skip("NOT CHECKED: deploy/compose.yml, because neither `docker compose` nor docker-compose is installed")
 	}
-	for _, name := range []string{"COLLECT_BEACON_PREFIX", "COLLECT_ORIGINS", "COLLECT_PORTS", "COLLECT_TOKENS", "INGEST_PARTITIONS", "QUERY_PORTS", "QUERY_TOKENS", "VERSION"} {
+	for _, name := range []string{"COLLECT_BEACON_PREFIX", "COLLECT_HOSTS", "COLLECT_ORIGINS", "COLLECT_PORTS", "COLLECT_TOKENS", "INGEST_PARTITIONS", "QUERY_HOSTS", "QUERY_PORTS", "QUERY_TOKENS", "VERSION"} {
 		t.Setenv(name, "") // what the person who runs the tests has set is not meant
 		_ = os.Unsetenv(name)
 	}

@@ -191,7 +191,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("printed %q, want %q", got, want)
 		}
 	})
-	for _, c := range []struct{ program, addr string }{{"ingest", "INGEST_ADDR=0.0.0.0:9090"}, {"query", "QUERY_ADDR=0.0.0.0:8080"}, {"collect", "COLLECT_ADDR=0.0.0.0:8081"}, {"promql", "PROMQL_ADDR=0.0.0.0:9091"}} {
+	for _, c := range []struct{ program, addr string }{{"ingest", "INGEST_ADDR=0.0.0.0:8082"}, {"query", "QUERY_ADDR=0.0.0.0:8080"}, {"collect", "COLLECT_ADDR=0.0.0.0:8081"}, {"promql", "PROMQL_ADDR=0.0.0.0:9091"}} {
 		t.Run(c.program+" --healthcheck", func(t *testing.T) { health(t, img, c.program, c.addr) })
 	}
 }

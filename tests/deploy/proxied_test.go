@@ -43,7 +43,7 @@ type product struct {
 
 var products = []product{{
 	name: "nginx", start: startNginx,
-	patient: []string{"proxy_read_timeout 250ms;", "proxy_read_timeout 10s;"},
+	patient: []string{"proxy_read_timeout 1s;", "proxy_read_timeout 10s;"},
 	refuse:  []string{"return 204;", "return 403;"},
 	byHeader: []string{
 		`"limit=per-client&key_ip=1"`, `"limit=per-client&key_header=X-Api-Key"`,
@@ -51,7 +51,7 @@ var products = []product{{
 	},
 }, {
 	name: "caddy", start: startCaddy,
-	patient:  []string{"response_header_timeout 250ms", "response_header_timeout 10s"},
+	patient:  []string{"response_header_timeout 1s", "response_header_timeout 10s"},
 	refuse:   []string{"respond 200", "respond 503"},
 	byHeader: []string{"uri /v1/authz?limit=per-client&key_ip=1", "uri /v1/authz?limit=per-client&key_header=X-Api-Key"},
 }}
@@ -182,6 +182,9 @@ func (p *proxied) trySend(method, path, body string, headers ...string) (answer,
 		return answer{}, err
 	}
 	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
 		req.Header.Add(headers[i], headers[i+1])
 	}
 	resp, err := p.client.Do(req)

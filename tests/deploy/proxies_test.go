@@ -57,6 +57,31 @@ func TestProxyPassesAndRefuses(t *testing.T) {
 	})
 }
 
+// What a browser sends to the service for a page of another origin is the service's business: query counts it, whatever the
+// proxy passes on.
+func TestProxyAsksAboutBrowsers(t *testing.T) {
+	forProducts(t, func(t *testing.T, the product) {
+		p := newProxied(t, wide...)
+		p.proxy = the.start(p, the.patient...)
+		for i, headers := range [][]string{
+			{"Origin", "https://pages.example", "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"}, {"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "image"}, {"Referer", "https://pages.example/"}, {"Origin", "null"},
+		} {
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				got := p.send(method, "/cart", "", append(headers, "Host", "shop.example.com", "User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0")...)
+				if got.status != http.StatusOK {
+					t.Errorf("%s with headers %d: %d %s", method, i, got.status, got.body)
+				}
+			}
+		}
+		for range 2 {
+			p.send(http.MethodGet, "/", "")
+		}
+		if got := p.send(http.MethodGet, "/", ""); got.status != http.StatusTooManyRequests || p.served.Load() != 10 {
+			t.Errorf("request 11: %d %s; %d have reached the service", got.status, got.body, p.served.Load())
+		}
+	})
+}
+
 // The key can be a header, as the comments of the examples say.
 func TestProxyLimitsAnAPIKey(t *testing.T) {
 	forProducts(t, func(t *testing.T, the product) {

@@ -29,7 +29,7 @@ var adaptations = []adaptation{
 	{regexp.MustCompile(`^(mkdir -p \S+ && )?(\S+=\S* )*(bin/ingest|bin/query|nats-server|redis-server|docker)\b.*`), "", "a server, which does not end; tests/e2e and tests/deploy start them"},
 	{regexp.MustCompile(`^nats .*`), "", "NATS's command line program is not in the repository; the tests of internal/query ask the same"},
 	{regexp.MustCompile(`^curl -N (.*?)( +#.*)?$`), "curl -N --max-time 3 $1 2>/dev/null || test $$? = 28", "it does not end; 28 is curl's word for the time being up"},
-	{regexp.MustCompile(`\btail -F\b`), "tail -n +1", "it does not end"},
+	{regexp.MustCompile(`^(bin/publish --follow .*?)( +#.*)?$`), "LOG_LEVEL=warn timeout --preserve-status 5 $1", "it does not end"},
 	{regexp.MustCompile(`--duration \w+`), "--duration 1s", "it takes as long as it says"},
 	{regexp.MustCompile(`\bgo run \./cmd/publish\b`), "bin/publish", "the built program"},
 	{regexp.MustCompile(`http://127\.0\.0\.1:8080`), "$$Q", "the port that make run prefers; the test's is another"},
@@ -97,12 +97,12 @@ func TestReadmeAndReference(t *testing.T) {
 	if bodies < 2 {
 		t.Errorf("%d examples of a body were found", bodies)
 	}
-	for _, key := range []string{"/home", "a"} { // what the questions ask about
+	for _, key := range []string{"/home", "a", "my-counter", "my-counter"} { // what the questions ask about, and what was tried before
 		if _, err := js.Publish(t.Context(), "hits.readme", fmt.Appendf(nil, `{"key":%q}`, key)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stack.EventuallyTotal(t, time.Minute, query.URL(), "a", "24h", 1)
+	stack.EventuallyTotal(t, time.Minute, query.URL(), "my-counter", "24h", 2)
 
 	scripts, printed := 0, ""
 	for _, path := range pages {

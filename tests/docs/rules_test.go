@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"tallyroll/internal/hit"
 	"tallyroll/tests/stack"
 )
@@ -32,6 +34,9 @@ func TestRules(t *testing.T) {
 			continue
 		case "text":
 			continue
+		}
+		if e.prints != nil {
+			continue // see TestRulesAtWork
 		}
 		t.Run(fmt.Sprintf("line %d", e.line), func(t *testing.T) {
 			if i+1 == len(all) || all[i+1].language != "text" {
@@ -63,6 +68,59 @@ func TestRules(t *testing.T) {
 	}
 	if ran < 7 {
 		t.Errorf("only %d examples were run", ran)
+	}
+}
+
+// The first rule counts when it is put to work as the page says. The commands of NATS and the worker are run by what the
+// tests have in their place.
+func TestRulesAtWork(t *testing.T) {
+	t.Parallel()
+	nats, redis := stack.NATS(t), stack.Redis(t)
+	dir, rule := t.TempDir(), ""
+	run := func(code string, prints *regexp.Regexp, env ...string) string {
+		return example{language: "sh", code: code, prints: prints}.run(t, dir, env...)
+	}
+	add := regexp.MustCompile(`^nats stream add (\S+) --subjects '(\S+)' --defaults$`)
+	pub := regexp.MustCompile(`^nats pub (\S+) (.+)$`)
+	const work = "INGEST_RULES=rules.yaml bin/ingest &"
+	did := map[string]int{}
+	for _, e := range examples(t, rulesPage) {
+		if e.language == "yaml" && rule == "" {
+			rule = e.code
+		}
+		if e.language != "sh" || e.prints == nil {
+			continue
+		}
+		query := stack.Query(t, redis, stack.NoWait)
+		for line := range strings.Lines(e.code) {
+			line = strings.TrimSuffix(line, "\n")
+			if m := add.FindStringSubmatch(line); m != nil {
+				did["add"]++
+				if _, err := nats.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: m[1], Subjects: []string{m[2]}}); err != nil {
+					t.Fatal(err)
+				}
+			} else if m := pub.FindStringSubmatch(line); m != nil {
+				did["pub"]++
+				if _, err := nats.JetStream().Publish(t.Context(), m[1], []byte(run("printf %s "+m[2], nil))); err != nil {
+					t.Fatal(err)
+				}
+			} else if line == work {
+				did["work"]++
+				file := filepath.Join(dir, "rules.yaml")
+				if err := os.WriteFile(file, []byte(rule), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				stack.Ingest(t, nats, redis, "INGEST_RULES="+file)
+			} else {
+				did["ask"]++
+				run(line, e.prints, "Q="+query.URL())
+			}
+		}
+	}
+	for _, what := range []string{"add", "work", "pub", "ask"} {
+		if did[what] != 1 {
+			t.Errorf("%d lines of the page are of the kind %s", did[what], what)
+		}
 	}
 }
 

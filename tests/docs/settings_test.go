@@ -6,9 +6,11 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"tallyroll/internal/web"
 	"tallyroll/tests/stack"
 )
 
@@ -137,5 +139,19 @@ func TestReferenceHasTheFlags(t *testing.T) {
 	}
 	if !slices.Equal(named, there) {
 		t.Errorf("docs/reference.md has the flags %v of dev, --help %v", named, there)
+	}
+}
+
+// The reference has every kind of problem, and no other.
+func TestReferenceHasTheProblemTypes(t *testing.T) {
+	page, kinds := make(map[string]string), make(map[string]string)
+	for _, row := range table(t, referencePage, "#### Problem types") {
+		page[strings.Trim(row[0], "*")] = row[1]
+	}
+	for _, k := range web.Kinds() {
+		kinds[k.Name] = strconv.Itoa(k.Status)
+	}
+	if !maps.Equal(page, kinds) {
+		t.Errorf("docs/reference.md has the kinds of problems %v, the services %v", page, kinds)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func TestASecondWorkerOnOneHost(t *testing.T) {
 	t.Parallel()
 	// The usual port may be somebody else's on this machine: then both take another one.
-	if l, err := net.Listen("tcp", "127.0.0.1:9090"); err == nil {
+	if l, err := net.Listen("tcp", "127.0.0.1:8082"); err == nil {
 		defer l.Close()
 	}
 	s := start(t)
@@ -26,11 +26,11 @@ func TestASecondWorkerOnOneHost(t *testing.T) {
 	status := ""
 	for line := range strings.Lines(second.Logs()) {
 		var said struct{ Message, Status, Taken string }
-		if json.Unmarshal([]byte(line), &said) == nil && said.Taken == "127.0.0.1:9090" {
+		if json.Unmarshal([]byte(line), &said) == nil && said.Taken == "127.0.0.1:8082" {
 			status = said.Status
 		}
 	}
-	if status == "" || status == "127.0.0.1:9090" {
+	if status == "" || status == "127.0.0.1:8082" {
 		t.Fatalf("the log names no other address: %s", second.Logs())
 	}
 	stack.Eventually(t, 2*time.Minute, "the second worker to be ready at "+status, func() (bool, string) {

@@ -48,6 +48,9 @@ func TestTokensAreReloaded(t *testing.T) {
 	if two := statusFor(t, collect, "hunter2"); two != 202 {
 		t.Errorf("after a bad file: status %d", two)
 	}
+	if _, text, err := stack.Do(http.MethodGet, collect.URL()+"/metrics", nil); err != nil || !strings.Contains(string(text), `tallyroll_last_reload_successful{what="tokens"} 0`) {
+		t.Errorf("after a bad file, metrics say %s %v", linesWith(string(text), "reload"), err)
+	}
 	if logs := collect.Logs(); !strings.Contains(logs, file+": line 3: token: ") || strings.Contains(logs, "hunter") {
 		t.Errorf("the log says %s", logs)
 	}
@@ -64,14 +67,24 @@ func TestTokensAreReloaded(t *testing.T) {
 // A mistake ends the program before it listens, and tells no secret.
 func TestBadTokensEndCollect(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "tokens.yml")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tokens.yml")
 	write(t, file, "tokens:\n- name: a\n  token: hunter2 x\n")
+	misplaced := make(map[string]string)
+	for name, text := range map[string]string{"field": "tokens:\n- name: a\n  hunter2: x\n", "top": "hunter2:\n- name: a\n", "name": "tokens:\n- name: hunter2!\n  token: x\n"} {
+		misplaced[name] = filepath.Join(dir, name+".yml")
+		write(t, misplaced[name], text)
+	}
 	for env, want := range map[string]string{
-		"COLLECT_TOKENS_FILE=" + file:         "collect: COLLECT_TOKENS_FILE: " + file + ": line 3: token: ",
-		"COLLECT_TOKENS_FILE=" + file + ".no": "no such file",
-		"COLLECT_ORIGINS=*":                   "any page of the web",
-		"COLLECT_ORIGINS=shop.example.com":    "without a path",
-		"COLLECT_BEACON_MAX_N=0":              "from 1 to",
+		"COLLECT_TOKENS_FILE=" + misplaced["field"]:               "line 3: unknown field: allowed is name, token",
+		"COLLECT_TOKENS_FILE=" + misplaced["top"]:                 "line 1: unknown field: allowed is tokens",
+		"COLLECT_TOKENS_FILE=" + misplaced["name"]:                "line 2: name: allowed are",
+		"COLLECT_TOKENS_FILE=tokens: [{name: a, token: hunter2}]": "no such file",
+		"COLLECT_TOKENS_FILE=" + file:                             "collect: COLLECT_TOKENS_FILE: " + file + ": line 3: token: ",
+		"COLLECT_TOKENS_FILE=" + file + ".no":                     "no such file",
+		"COLLECT_ORIGINS=*":                                       "any page of the web",
+		"COLLECT_ORIGINS=shop.example.com":                        "without a path",
+		"COLLECT_BEACON_MAX_N=0":                                  "from 1 to",
 	} {
 		code, out := ends(t, "collect", nil, env)
 		if code != 2 || !strings.Contains(out, want) || strings.Count(out, "\n") != 1 || strings.Contains(out, "hunter") {

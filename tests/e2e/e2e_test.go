@@ -42,9 +42,15 @@ func start(t *testing.T, ingestEnv ...string) *system {
 // publish runs the publish program on an input and returns its last line.
 func (s *system) publish(stdin io.Reader, args ...string) string {
 	s.t.Helper()
+	return s.publishIn("tallyroll", stdin, args...)
+}
+
+// publishIn runs it for a namespace.
+func (s *system) publishIn(namespace string, stdin io.Reader, args ...string) string {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := stack.Command(ctx, s.t, "publish", args, []string{"NATS_URL=" + s.nats.URL()})
+	cmd := stack.Command(ctx, s.t, "publish", args, []string{"NATS_URL=" + s.nats.URL(), "TALLYROLL_NAMESPACE=" + namespace})
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
 	if err := cmd.Run(); err != nil {

@@ -30,7 +30,7 @@ func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
 
 	client := s.redis.Client()
 	cells := regexp.MustCompile(`^tallyroll:\{\d+\}:h:(\w+):(-?\d+):(.+)$`)
-	other := regexp.MustCompile(`^tallyroll:\{\d+\}:(names:-?\d+|top:(15m|6h):-?\d+:HITS)$|^tallyroll:idle$`)
+	other := regexp.MustCompile(`^tallyroll:\{\d+\}:(names:-?\d+|top:(15m|1h):-?\d+:HITS)$|^tallyroll:idle$`)
 	alive := map[string]int{}
 	for _, key := range stack.Scan(t, client, "*") {
 		ttl, err := client.TTL(t.Context(), key).Result()
@@ -62,7 +62,11 @@ func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
 		alive[m[3]+" "+m[1]]++
 	}
 	for name, n := range alive {
-		if n > 2 {
+		most := 2
+		if strings.HasSuffix(name, " 1h") {
+			most = 5 // of 256 hours: in 32 days, and in the 8 days at most by which expiries are spread
+		}
+		if n > most {
 			t.Errorf("%s has %d hashes", name, n)
 		}
 	}

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -128,6 +129,9 @@ func TestLimitsAreReloaded(t *testing.T) {
 	write(t, file, "limits:\n- {name: a, window: 1h, max: 9}\n- {name: b, window: 1x, max: 1}\n")
 	q.Signal(syscall.SIGHUP)
 	q.WaitForLog("limits not reloaded")
+	if _, text, err := stack.Do(http.MethodGet, q.URL()+"/metrics", nil); err != nil || !strings.Contains(string(text), `tallyroll_last_reload_successful{what="limits"} 0`) {
+		t.Errorf("after a bad file, metrics say %s %v", linesWith(string(text), "reload"), err)
+	}
 	if logs := q.Logs(); !strings.Contains(logs, file+": line 3: window: ") || strings.Count(logs, `"level":"error"`) != 1 {
 		t.Errorf("the log says %s", logs)
 	}
@@ -222,6 +226,105 @@ func TestFailModes(t *testing.T) {
 			status, d := decide(t, http.MethodGet, q.URL()+"/v1/limit?limit=closed&key=k", nil)
 			return status == http.StatusOK && d.Source == "redis", d.Detail
 		})
+	}
+}
+
+// Without Redis, a process stays ready as long as one of its limits can be decided: nobody takes it out of service then,
+// and its fail modes can answer.
+func TestReadyWithoutRedis(t *testing.T) {
+	t.Parallel()
+	nats := stack.NATS(t)
+	for name, c := range map[string]struct {
+		limits, env string
+		takes       bool // can be decided without Redis
+	}{
+		"open":              {"{name: a, window: 1h, max: 3, fail: open}", "QUERY_TAKE=named", true},
+		"local, by default": {"{name: a, window: 1h, max: 3}", "QUERY_TAKE=named", true},
+		"closed":            {"{name: a, window: 1h, max: 3, fail: closed}", "QUERY_TAKE=named", false},
+		"open and closed":   {"{name: a, window: 1h, max: 3, fail: open}\n- {name: b, window: 1h, max: 3, fail: closed}", "QUERY_TAKE=named", true},
+		"any":               {"{name: a, window: 1h, max: 3, fail: closed}", "QUERY_TAKE=any", true},
+		"off":               {"{name: a, window: 1h, max: 3, fail: open}", "QUERY_TAKE=off", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// A Redis of its own, with a layout: the process is ready for all it does.
+			redis := stack.Redis(t)
+			namespace := "TALLYROLL_NAMESPACE=" + strings.NewReplacer(" ", "-", ",", "").Replace(name)
+			stack.Ingest(t, nats, redis, namespace)
+			_, setting := limitsFile(t, "limits:\n- "+c.limits+"\n")
+			q := stack.Query(t, redis, setting, c.env, namespace)
+			ready := func(path string, want bool, says string) {
+				t.Helper()
+				stack.Eventually(t, soon, fmt.Sprintf("%s: ready %v", path, want), func() (bool, string) {
+					status, text, err := stack.Do(http.MethodGet, q.URL()+path, nil)
+					if err != nil {
+						return false, err.Error()
+					}
+					return (status == http.StatusOK) == want && strings.Contains(string(text), says), fmt.Sprintf("%d %s", status, text)
+				})
+			}
+			ready("/readyz", true, "ready")
+			ready("/readyz/answers", true, "ready")
+			ready("/readyz/takes", c.env != "QUERY_TAKE=off", "")
+			redis.Kill()
+			ready("/readyz/answers", false, "Redis does not answer")
+			ready("/readyz", c.takes, "")
+			ready("/readyz/takes", c.takes, "")
+			if c.takes && strings.HasPrefix(c.limits, "{name: a, window: 1h, max: 3, fail: open}") {
+				if status, d := decide(t, http.MethodPost, q.URL()+"/v1/take", map[string]any{"limit": "a", "key": "k"}); status != http.StatusOK || d.Source != "local" {
+					t.Errorf("a take: %d %+v", status, d)
+				}
+			}
+			if status, _, err := stack.Do(http.MethodGet, q.URL()+"/healthz", nil); err != nil || status != http.StatusOK {
+				t.Errorf("/healthz: %d %v", status, err)
+			}
+			redis.Start()
+			ready("/readyz", true, "ready")
+			ready("/readyz/answers", true, "ready")
+		})
+	}
+}
+
+// What a proxy's limit has counted can be looked at and reset, though its key is not the caller's to choose.
+func TestLookAtWhatAProxyCounts(t *testing.T) {
+	t.Parallel()
+	_, setting := limitsFile(t, "limits:\n- {name: route, window: 1h, max: 5, policy: log, key: \"{ip} {method} {path} {header.X-Plan}\"}\n")
+	q := stack.Query(t, stack.Redis(t), setting, patient, "QUERY_TRUSTED_PROXIES=127.0.0.0/8,::1", stack.NoWait)
+	q.WaitForLog(`"message":"started"`)
+	asked := func() (int, error) {
+		r, err := http.NewRequest(http.MethodGet, q.URL()+"/v1/authz?limit=route", nil)
+		if err != nil {
+			return 0, err
+		}
+		for name, value := range map[string]string{"X-Forwarded-For": "2001:db8::7", "X-Forwarded-Method": "POST", "X-Forwarded-Uri": "/a%20b/../c%20d?e=1", "X-Plan": "gold"} {
+			r.Header.Set(name, value)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	stack.Eventually(t, soon, "a decision for a proxy", func() (bool, string) {
+		status, err := asked()
+		return status == http.StatusOK, fmt.Sprint(status, err)
+	})
+	if status, err := asked(); status != http.StatusOK || err != nil {
+		t.Fatal(status, err)
+	}
+	const of = "/v1/limit?limit=route&ip=2001:db8::99&method=POST&path=/c%2520d&header.x-plan=gold"
+	if status, d := decide(t, http.MethodGet, q.URL()+of, nil); status != http.StatusOK || d.Remaining != 3 {
+		t.Errorf("a look: %d %+v", status, d)
+	}
+	body := map[string]any{"limit": "route", "ip": "2001:db8::1", "method": "POST", "path": "/c d", "header": map[string]string{"X-Plan": "gold"}, "n": 2}
+	if status, d := decide(t, http.MethodPost, q.URL()+"/v1/take", body); status != http.StatusOK || d.Remaining != 1 {
+		t.Errorf("a take: %d %+v", status, d)
+	}
+	if status, d := decide(t, http.MethodDelete, q.URL()+of, nil); status != http.StatusNoContent {
+		t.Errorf("a reset: %d %+v", status, d)
+	}
+	if status, d := decide(t, http.MethodGet, q.URL()+of, nil); status != http.StatusOK || d.Remaining != 5 {
+		t.Errorf("a look after the reset: %d %+v", status, d)
 	}
 }
 

@@ -25,7 +25,8 @@ func (u secretURL) URL() string { return string(u) }
 func TestANATSSettingThatCannotWorkIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	none, empty := filepath.Join(dir, "none"), filepath.Join(dir, "empty")
+	none, empty, context := filepath.Join(dir, "none"), filepath.Join(dir, "empty"), filepath.Join(dir, "context.json")
+	write(t, context, `{"`+secret+`":"x"}`)
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +39,11 @@ func TestANATSSettingThatCannotWorkIsRefused(t *testing.T) {
 		{"NATS_URL", []string{"NATS_URL=nats://user:" + secret + "/x@127.0.0.1:4222"}, "%2F"},
 		{"NATS_URL", []string{"NATS_URL=nats://h:1,http://user:" + secret + "@127.0.0.1:4222"}, "not http://"},
 		{"NATS_URL", []string{"NATS_URL=user:" + secret + "@127.0.0.1"}, "nats://"},
+		{"NATS_URL", []string{"NATS_URL=nats://user:12," + secret + "://x@127.0.0.1:4222"}, "%2C"},
+		{"NATS_CREDS", []string{"NATS_CREDS=-----BEGIN NATS USER JWT-----" + secret}, "no such file"},
+		{"NATS_NKEY", []string{"NATS_NKEY=SUAM" + strings.ToUpper(secret) + strings.Repeat("A", 47)}, "no such file"},
+		{"NATS_KEY", []string{"NATS_CERT=" + empty, "NATS_KEY=-----BEGIN PRIVATE KEY-----" + secret}, "no such file"},
+		{"NATS_CONTEXT", []string{"NATS_CONTEXT=" + context}, "not known here"},
 		{"NATS_CREDS", []string{"NATS_CREDS=" + none}, "no such file"},
 		{"NATS_CREDS", []string{"NATS_CREDS=" + dir}, "is a directory"},
 		{"NATS_CREDS", []string{"NATS_CREDS=" + empty}, "JWT"},
@@ -63,10 +69,26 @@ func TestANATSSettingThatCannotWorkIsRefused(t *testing.T) {
 		for _, program := range []string{"ingest", "query", "publish"} {
 			t.Run(program+" "+strings.ReplaceAll(c.env[0], "/", ""), func(t *testing.T) {
 				code, out := ends(t, program, nil, append(c.env, "NATS_PASSWORD="+secret, "INGEST_ADDR=127.0.0.1:0", "QUERY_ADDR=127.0.0.1:0")...)
-				if code != 2 || !strings.HasPrefix(out, program+": "+c.key) || !strings.Contains(out, c.want) || strings.Count(out, "\n") != 1 || strings.Contains(out, secret) {
+				if code != 2 || !strings.HasPrefix(out, program+": "+c.key) || !strings.Contains(out, c.want) || strings.Count(out, "\n") != 1 || strings.Contains(strings.ToLower(out), secret) {
 					t.Errorf("it ends with %d and %q; want code 2 and one line with %q", code, out, c.want)
 				}
 			})
+		}
+	}
+}
+
+// A password in any part of REDIS_URL is in no error, and in no log: what would be taken for an address is refused.
+func TestNoSecretOfRedisIsPrinted(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"redis+cluster://127.0.0.1:1?addr=" + secret + "@127.0.0.1:2", "redis+cluster://127.0.0.1:1?addr=user:" + secret + "@127.0.0.1:2", "redis+sentinel://127.0.0.1:1?master_name=m&addr=" + secret + "%2F@127.0.0.1:2",
+		"redis://127.0.0.1:1?" + secret, "redis://127.0.0.1:1/" + secret, "redis://user:" + secret, "redis://user," + secret + ":1", "redis+cluster://127.0.0.1:1?" + secret + "=1", "http://user:" + secret + "@h", "user:" + secret + "@h",
+	} {
+		for _, program := range []string{"ingest", "query", "promql"} {
+			code, out := ends(t, program, nil, "REDIS_URL="+url, "NATS_URL=127.0.0.1:1", "INGEST_ADDR=127.0.0.1:0", "QUERY_ADDR=127.0.0.1:0", "PROMQL_ADDR=127.0.0.1:0")
+			if code != 2 || !strings.HasPrefix(out, program+": REDIS_URL: ") || strings.Count(out, "\n") != 1 || strings.Contains(out, secret) {
+				t.Errorf("%s with %s ends with %d and %q", program, url, code, out)
+			}
 		}
 	}
 }

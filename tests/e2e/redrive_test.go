@@ -107,6 +107,79 @@ func TestRejectsAreCountedAfterAll(t *testing.T) {
 	}
 }
 
+// Two fleets count one stream, with other settings: one refuses what the other counts. Each sees and sends again its
+// own rejects alone, and what one sends again does not count in the other, which has counted it.
+func TestRejectsBelongToTheirNamespace(t *testing.T) {
+	t.Parallel()
+	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATS(t)}
+	s.js = s.nats.JetStream()
+	type fleet struct {
+		namespace     string
+		ingest, query *stack.Service
+	}
+	start := func(namespace string, env ...string) fleet {
+		name := "TALLYROLL_NAMESPACE=" + namespace
+		return fleet{namespace, stack.Ingest(t, s.nats, s.redis, append(env, name)...), stack.Query(t, s.redis, "NATS_URL="+s.nats.URL(), name)}
+	}
+	strict, lax := start("tallyroll"), start("shop.eu", "INGEST_MAX_AHEAD=2h")
+	now := time.Now()
+	s.send("hits.x", fmt.Sprintf(`[{"key":"future","n":5,"ts":%d},{"key":"late","ts":%d},{"key":""}]`, now.Add(time.Hour).UnixMilli(), now.AddDate(-1, 0, 0).UnixMilli()))
+	rejects := func(f fleet, want uint64) {
+		t.Helper()
+		got := eventuallyAnswers(t, f.query.URL()+"/v1/rejects", fmt.Sprintf("%d rejects of %s", want, f.namespace), func(a rejectsAnswer) bool {
+			return a.Stored == want && uint64(len(a.Rejects)) == want
+		})
+		eventuallyAnswers(t, f.query.URL()+"/v1/streams", fmt.Sprintf("%d rejects of the stream of %s", want, f.namespace), func(a streamsAnswer) bool {
+			return len(a.Streams) == 1 && a.Streams[0].Rejects == want
+		})
+		t.Logf("%s: %+v", f.namespace, got.Reasons)
+	}
+	counted := func(when string, f fleet, future, late int64) {
+		t.Helper()
+		s.send("hits.after."+when, "") // when it counts, whatever was stored before it does
+		stack.EventuallyTotal(t, soon, f.query.URL(), "after."+when, "24h", 1)
+		for key, want := range map[string]int64{"future": future, "late": late} {
+			stack.EventuallyTotal(t, soon, f.query.URL(), key, "24h", want)
+		}
+	}
+	rejects(strict, 3)
+	rejects(lax, 2)
+	counted("refused", strict, 0, 0)
+	counted("counted", lax, 5, 0)
+
+	const all = "future,too_late,bad_key"
+	s.wantLine(s.publishIn("shop", nil, "--from-rejects"), "found 0 rejects, 0 match; ")
+	s.wantLine(s.publishIn("tallyroll", nil, "--from-rejects", "--reason", all, "--ts", "stored"), "found 3 rejects, 3 match; sent 3 again in 3 messages ", "rejected so far: 1 bad_key")
+	counted("sent-by-one", strict, 5, 1)
+	counted("and-skipped", lax, 5, 0)
+	rejects(strict, 1) // refused again
+	rejects(lax, 2)
+	s.wantLine(s.publishIn("shop.eu", nil, "--from-rejects", "--reason", all, "--ts", "stored"), "found 2 rejects, 2 match; sent 2 again in 2 messages ")
+	counted("sent-by-the-other", lax, 5, 1)
+	counted("and-skipped-there", strict, 5, 1)
+	rejects(strict, 1)
+	rejects(lax, 1)
+
+	// Both count all again, and refuse the same hits: what was sent again is known to the stream.
+	for _, f := range []fleet{strict, lax} {
+		f.ingest.Stop()
+	}
+	if err := s.redis.Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []fleet{strict, lax} {
+		f.ingest.Start()
+	}
+	counted("again", strict, 5, 1)
+	counted("again-and-again", lax, 5, 1)
+	for f, want := range map[fleet]string{strict: "2", lax: "3"} {
+		_, metrics, err := stack.Do("GET", f.ingest.URL()+"/metrics", nil)
+		if line := `tallyroll_ingest_skipped_messages_total{reason="other_namespace",stream="HITS"} ` + want; err != nil || !strings.Contains(string(metrics), line) {
+			t.Errorf("%s: its metrics have no line %s (%v)", f.namespace, line, err)
+		}
+	}
+}
+
 // redriving is a system with rejects of as many counters, each of which has to count once.
 type redriving struct {
 	*system

@@ -99,3 +99,78 @@ func get(t *testing.T, url string) (status int, body []byte, header http.Header)
 	n, _ := resp.Body.Read(body)
 	return resp.StatusCode, body[:n], resp.Header
 }
+
+// While no worker counts, nobody knows what is stored meanwhile: no answer has an upper bound, and none is complete or
+// certain, so that no alert on too few hits fires. Both are back with the worker.
+func TestNothingIsExactAfterTheWorkerDied(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.send("hits.other", "")
+	stack.EventuallyTotal(t, soon, s.query.URL(), "other", "1h", 1)
+	fetch := func(path string) string {
+		status, body, err := stack.Do(http.MethodGet, s.query.URL()+path, nil)
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("%s: status %d, %v: %s", path, status, err, body)
+		}
+		return string(body)
+	}
+	s.ingest.Kill()
+	s.send("hits.a", "")
+	stack.Eventually(t, soon, "the upper bound to go", func() (bool, string) {
+		text := fetch("/v1/total?key=a&window=1h")
+		return strings.Contains(text, `"total":0,"lower":0,"upper":null,`), text
+	})
+	for path, want := range map[string][]string{
+		"/v1/total?key=a&window=1h":                 {`"complete":false`},
+		"/v1/total?prefix=a&window=1h":              {`"total":0,"lower":0,"upper":null,`, `"complete":false`},
+		"/v1/top?window=1h":                         {`"floor":null`, `{"key":"other","total":1,"lower":1,"upper":null}`, `"complete":false`},
+		"/v1/series?key=a":                          {`"complete":false`},
+		"/v1/limit?key=a&window=1h&max=5":           {`"allowed":true,"certain":false`, `"complete":false`},
+		"/probe?key=a&window=1h":                    {`tallyroll_window_hits_upper{key="a",window="1h"} +Inf`, `tallyroll_window_hits_complete{key="a",window="1h"} 0`},
+		"/v1/limit?key=a&window=1h&max=5&fail=open": {`"allowed":true,"certain":false`, `"source":"local"`},
+	} {
+		text := fetch(path)
+		for _, want := range want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: %s\nwant %s", path, text, want)
+			}
+		}
+	}
+	s.ingest.Start()
+	stack.Eventually(t, soon, "the hit, with an upper bound", func() (bool, string) {
+		text := fetch("/v1/total?key=a&window=1h")
+		return strings.Contains(text, `"total":1,"lower":1,"upper":1,`), text
+	})
+}
+
+// A worker makes its stream again if NATS has lost its store, and counts on. It does not if somebody deletes the stream.
+func TestNATSComesBackEmpty(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.send("hits.a", "")
+	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	s.nats.Stop()
+	s.nats.Empty()
+	s.nats.Start()
+	stack.Eventually(t, soon, "the stream to be made again", func() (bool, string) {
+		_, err := s.js.Publish(t.Context(), "hits.a", nil)
+		return err == nil, fmt.Sprint(err)
+	})
+	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 2)
+
+	if err := s.js.DeleteStream(t.Context(), "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	looks, err := s.nats.Conn().SubscribeSync("$JS.API.STREAM.NAMES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 { // the worker looks once per second, and would make it again after five
+		if _, err := looks.NextMsg(soon); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.js.Stream(t.Context(), "HITS"); err == nil {
+		t.Error("a stream that was deleted is there again")
+	}
+}

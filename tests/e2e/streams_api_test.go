@@ -132,7 +132,70 @@ func TestRejectsAreTold(t *testing.T) {
 	})
 }
 
-// Without NATS_URL query says what it lacks; while NATS is away it says so.
+// A query that is started before NATS answers everything that needs none, says what to do about the rest, logs once that
+// it waits, and connects later.
+func TestQueryStartsWithoutNATS(t *testing.T) {
+	t.Parallel()
+	redis, nats := stack.Redis(t), stack.NATS(t)
+	ingest := stack.Ingest(t, nats, redis)
+	js := nats.JetStream()
+	if _, err := js.Publish(t.Context(), "hits.a", nil); err != nil {
+		t.Fatal(err)
+	}
+	first := stack.Query(t, redis)
+	stack.EventuallyTotal(t, soon, first.URL(), "a", "1h", 1)
+	ingest.Stop()
+	nats.Stop()
+	query := stack.Query(t, redis, "NATS_URL="+nats.URL()) // it is ready
+	if got := stack.TotalOf(t, query.URL(), "a", "1h"); got.Total != 1 {
+		t.Errorf("%+v", got)
+	}
+	for _, resource := range []string{"/v1/streams", "/v1/rejects"} {
+		status, body, err := stack.Do(http.MethodGet, query.URL()+resource, nil)
+		if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(string(body), "NATS does not answer, and this needs it: start it") {
+			t.Errorf("%s: %d %s %v", resource, status, body, err)
+		}
+	}
+	query.WaitForLog("waiting for NATS at " + strings.TrimPrefix(nats.URL(), "nats://"))
+	nats.Start()
+	query.WaitForLog("answering on NATS")
+	for _, resource := range []string{"/v1/streams", "/v1/rejects"} {
+		eventuallyAnswers(t, query.URL()+resource, "an answer of "+resource, func(map[string]any) bool { return true })
+	}
+	if n := strings.Count(query.Logs(), "waiting for NATS"); n != 1 {
+		t.Errorf("it says %d times that it waits: %s", n, query.Logs())
+	}
+}
+
+// Before any worker has counted, every question is told so, and what to start: Redis is there.
+func TestQueryBeforeAnyWorker(t *testing.T) {
+	t.Parallel()
+	redis, nats := stack.Redis(t), stack.NATS(t)
+	query := stack.Query(t, redis, "TALLYROLL_NAMESPACE=shop", stack.NoWait)
+	const want = "no worker has counted in the namespace shop yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE"
+	says := func(path, want string) {
+		t.Helper()
+		stack.Eventually(t, soon, path+" to say "+want, func() (bool, string) {
+			status, body, err := stack.Do(http.MethodGet, query.URL()+path, nil)
+			return err == nil && status == http.StatusServiceUnavailable && strings.Contains(string(body), want), fmt.Sprint(status, string(body), err)
+		})
+	}
+	for _, path := range []string{"/readyz", "/v1/total?key=a&window=1h", "/v1/top?window=1h", "/v1/counters", "/v1/live?key=a&window=1m", "/probe?key=a&window=1h"} {
+		says(path, want)
+	}
+	redis.Stop()
+	for _, path := range []string{"/readyz", "/v1/total?key=a&window=1h"} {
+		says(path, "Redis")
+		if _, body, err := stack.Do(http.MethodGet, query.URL()+path, nil); err != nil || strings.Contains(string(body), "no worker") {
+			t.Errorf("%s while Redis is away: %s %v", path, body, err)
+		}
+	}
+	redis.Start()
+	stack.Ingest(t, nats, redis, "TALLYROLL_NAMESPACE=shop")
+	query.WaitReady()
+}
+
+// With an empty NATS_URL query says what it lacks; while NATS is away it says so.
 func TestStreamsNeedNATS(t *testing.T) {
 	t.Parallel()
 	redis, nats := stack.Redis(t), stack.NATS(t)

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,10 +18,7 @@ type topList struct {
 	AsOf   time.Time `json:"as_of"`
 	Window string    `json:"window"`
 	Floor  int64     `json:"floor"`
-	Top    []struct {
-		Key                 string
-		Total, Lower, Upper int64
-	} `json:"top"`
+	Top    []stack.Total
 }
 
 type namesPage struct {
@@ -111,4 +109,84 @@ func TestTopAndNames(t *testing.T) {
 	if len(names) != counters || !slices.IsSorted(names) || names[0] != "shop.000" {
 		t.Errorf("%d names: %q", len(names), names)
 	}
+}
+
+type about struct {
+	Version   string
+	Namespace string
+	Since     time.Time `json:"counting_since"`
+	Tiers     []struct{ Cell, Window string }
+	Windows   []string
+	Steps     []string
+	Features  map[string]bool
+}
+
+// A client that knows no tiers learns what it may ask, and is answered. Before a worker has run it is told so, as
+// with any question. The call needs a token, may come from an allowed page, and goes over NATS, too.
+func TestAboutTellsWhatToAsk(t *testing.T) {
+	t.Parallel()
+	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATS(t)}
+	s.query = stack.Query(t, s.redis, "NATS_URL="+s.nats.URL(), "QUERY_TOKENS=secret", "QUERY_CORS_ORIGINS=https://stats.example.com",
+		"QUERY_TAKE=any", stack.NoWait)
+	get := func(path, token string) (int, []byte, http.Header) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.query.URL()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Origin", "https://stats.example.com")
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0, []byte(err.Error()), nil
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, body, resp.Header
+	}
+	stack.Eventually(t, soon, "the problem that no worker has run", func() (bool, string) {
+		status, body, header := get("/v1/about", "secret")
+		_, total, _ := get("/v1/total?key=a&window=1m", "secret")
+		return status == http.StatusServiceUnavailable && header.Get("Retry-After") != "" && strings.Contains(string(body), "start ingest") && string(total) == string(body), string(body)
+	})
+	if status, body, _ := get("/v1/about", "wrong"); status != http.StatusUnauthorized {
+		t.Errorf("with a wrong token: %d %s", status, body)
+	}
+	s.ingest = stack.Ingest(t, s.nats, s.redis, "TIERS=1s/1m,1m/1d")
+	var told about
+	var over string
+	stack.Eventually(t, soon, "what can be asked", func() (bool, string) {
+		status, body, header := get("/v1/about", "secret")
+		told, over = about{}, strings.TrimSpace(string(body))
+		err := json.Unmarshal(body, &told)
+		allowed := header.Get("Access-Control-Allow-Origin") == "https://stats.example.com" && header.Get("Cache-Control") == "no-store"
+		return status == http.StatusOK && err == nil && allowed && !told.Since.IsZero(), fmt.Sprintf("%d %s %v %v", status, body, header, err)
+	})
+	if got := strings.Join(told.Windows, " "); got != "1m 5m 15m 1h 6h 24h" {
+		t.Errorf("windows %s", got)
+	}
+	if fmt.Sprint(told.Tiers) != "[{1s 1m} {1m 1d}]" || told.Namespace != "tallyroll" || told.Version == "" ||
+		fmt.Sprint(told.Features) != "map[limits:true nats:true uniques:false watch:false]" {
+		t.Errorf("%+v", told)
+	}
+	for _, window := range told.Windows {
+		if status, body, _ := get("/v1/total?key=a&window="+window, "secret"); status != http.StatusOK {
+			t.Errorf("window %s: %d %s", window, status, body)
+		}
+	}
+	for _, step := range told.Steps {
+		if status, body, _ := get("/v1/series?key=a&step="+step, "secret"); status != http.StatusOK {
+			t.Errorf("step %s: %d %s", step, status, body)
+		}
+	}
+	stack.Eventually(t, soon, "the same over NATS", func() (bool, string) {
+		msg, err := s.nats.Conn().Request("tallyroll.about", nil, 5*time.Second)
+		if err != nil {
+			return false, err.Error()
+		}
+		return string(msg.Data) == over, string(msg.Data)
+	})
 }

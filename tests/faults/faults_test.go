@@ -175,7 +175,7 @@ func (s *system) settled(l *load, faults int) {
 			break
 		}
 		if when != "after the marker" {
-			l.publish(s.t.Context(), message{subject: l.subject(marker), id: "marker", hits: map[string]int64{marker: 1}})
+			l.publish(s.t.Context(), message{subject: l.subject(marker), id: marker, hits: map[string]int64{marker: 1}})
 		}
 	}
 	published, counted := l.sum(), s.counted(l)
@@ -193,7 +193,7 @@ func (s *system) compare(l *load, when string) {
 	}
 	var wrong []string
 	for _, got := range answer.Totals {
-		if want := truth[got.Key]; got.Total != want || got.Lower != want || got.Upper != want {
+		if want := truth[got.Key]; !got.Is(want) {
 			wrong = append(wrong, fmt.Sprintf("%s: published %d, counted %d (%d to %d)", got.Key, want, got.Total, got.Lower, got.Upper))
 		}
 	}

@@ -145,7 +145,8 @@ func TestLimitsWhenSentinelsFailOver(t *testing.T) {
 }
 
 // A bad network loses takes on their way, and replies. Redis never allows more than max. If the limit is local
-// meanwhile, the process allows up to max by itself.
+// meanwhile, the process allows up to max, what Redis has allowed it included. What Redis has counted of a take whose
+// reply was lost can count twice then, so that a few are refused.
 func TestLimitsOverABadNetwork(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
@@ -160,8 +161,11 @@ func TestLimitsOverABadNetwork(t *testing.T) {
 			c.running.Wait()
 			kept := c.kept(server)
 			t.Logf("%s, %s: of %d Redis allowed %d and kept %d, the process %d; %d replies were missing", policy, fail, most, c.allowed.Load(), kept, c.local.Load(), c.unknown.Load())
-			if c.allowed.Load() > most || kept != most || c.local.Load() > most {
-				t.Errorf("%s, %s: too many were allowed, or not all were", policy, fail)
+			if all := c.allowed.Load() + c.local.Load(); all > most || fail == limit.FailLocal && all < most*9/10 {
+				t.Errorf("%s, %s: %d were allowed of %d", policy, fail, all, most)
+			}
+			if kept > most || fail == limit.FailClosed && kept != most {
+				t.Errorf("%s, %s: Redis has %d hits", policy, fail, kept)
 			}
 		}
 	}

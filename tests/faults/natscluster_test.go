@@ -3,8 +3,11 @@ package faults_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/tests/stack"
 )
@@ -145,4 +148,80 @@ func TestNATSClusterKilled(t *testing.T) {
 	}
 	s.settled(l, n)
 	w.honest("HITS")
+}
+
+// A backup that is restored in a cluster has another creation and the same messages, and so has a mirror
+// that is promoted under the name of its origin.
+func TestNATSClusterStreamRestored(t *testing.T) {
+	t.Parallel()
+	for _, replicas := range []int{1, stack.NATSServers} {
+		t.Run(fmt.Sprintf("%d replicas", replicas), func(t *testing.T) {
+			t.Parallel()
+			s := &system{t: t, redis: stack.Redis(t), natsCluster: stack.NATSCluster(t)}
+			s.broker = s.natsCluster
+			s.serve(s.redis, replicas)
+			s.createStream("HITS", "hits.>")
+			worker := s.worker(s.redis)
+			conn := s.broker.Conn()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*recovery)
+			defer cancel()
+			first := startLoad(s, "first", false, 500)
+			s.progress(first)
+			moment(time.Second)
+			s.settled(first, 0)
+			n := rounds(1, 3)
+			for i := range n {
+				backup := stack.BackUp(t, conn, "HITS")
+				before, err := s.stream(ctx).Info(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.js.DeleteStream(ctx, "HITS"); err != nil {
+					t.Fatal(err)
+				}
+				backup.Restore(t, conn, "HITS")
+				after, err := s.stream(ctx).Info(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if after.Created.Equal(before.Created) || after.State.LastSeq != before.State.LastSeq {
+					t.Fatalf("restored with creation %s (was %s) and last message %d (was %d)", after.Created, before.Created, after.State.LastSeq, before.State.LastSeq)
+				}
+				l := startLoad(s, fmt.Sprintf("later%d", i), false, 500)
+				s.progress(l)
+				s.settled(l, 1)
+				s.compare(first, "after the restoring")
+			}
+			if logs := worker.Logs(); !strings.Contains(logs, "the stream was replaced by a copy with the same messages") {
+				t.Error("the log does not say that the stream was replaced")
+			}
+
+			// An older backup: its messages were counted, and more than it holds.
+			backup := stack.BackUp(t, conn, "HITS")
+			last := startLoad(s, "last", false, 500)
+			s.progress(last)
+			s.settled(last, 0)
+			if err := s.js.DeleteStream(ctx, "HITS"); err != nil {
+				t.Fatal(err)
+			}
+			backup.Restore(t, conn, "HITS")
+			stack.Eventually(t, recovery, "the worker to say that it stands still", func() (bool, string) {
+				return strings.Contains(worker.Logs(), "it may be an older backup or a copy of another stream"), ""
+			})
+			s.compare(first, "while the stream stands still")
+			state, err := s.stream(ctx).Info(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.stream(ctx).Purge(ctx, jetstream.WithPurgeSequence(state.State.LastSeq+1)); err != nil {
+				t.Fatal(err)
+			}
+			l := startLoad(s, "end", false, 500)
+			s.progress(l)
+			s.settled(l, 1)
+			for _, l := range []*load{first, last} {
+				s.compare(l, "after the purge")
+			}
+		})
+	}
 }

@@ -3,11 +3,16 @@ package faults_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"tallyroll/tests/stack"
 )
 
 func TestRedisKilled(t *testing.T) {
@@ -142,3 +147,89 @@ func (s *system) spoil(p *proxy, long time.Duration) {
 	time.Sleep(long)
 	p.trouble.Store(false)
 }
+
+// Redis is killed in the middle of writing a transaction to its append-only file, started, and killed once more.
+func TestTornAppendOnlyFile(t *testing.T) {
+	t.Parallel()
+	for _, mayAsk := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the worker may ask for a rewriting: %v", mayAsk), func(t *testing.T) {
+			t.Parallel()
+			rights := []string{"--user", "counter", "on", "nopass", "~*", "&*", "+@all"}
+			if !mayAsk {
+				rights = append(rights, "-bgrewriteaof")
+			}
+			s := &system{t: t, redis: stack.Redis(t, stack.RedisArgs(rights...)), nats: stack.NATSProcess(t)}
+			s.broker = s.nats
+			s.serve(s.redis, 1)
+			s.createStream("HITS", "hits.>")
+			worker := s.worker(endpoint("redis://counter:any@" + s.redis.Addr() + "/0"))
+			l := newLoad(s, "c", false)
+			send := func(id string, n int64) {
+				l.publish(t.Context(), message{subject: l.subject("c0"), id: id, body: fmt.Appendf(nil, `{"n":%d}`, n), hits: map[string]int64{"c0": n}})
+			}
+			send("first", 3)
+			s.countedUpTo(l, time.Now())
+			for i := range rounds(1, 5) {
+				send(fmt.Sprintf("torn%d", i), 10)
+				s.countedUpTo(l, time.Now())
+				worker.Pause()
+				s.redis.Kill()
+				tear(t, s.redis)
+				s.redis.Start()
+				worker.Resume()
+				s.countedUpTo(l, time.Now())
+				send(fmt.Sprintf("next%d", i), 100)
+				s.countedUpTo(l, time.Now())
+				worker.Pause()
+				s.redis.Kill()
+				s.redis.Start()
+				worker.Resume()
+				s.countedUpTo(l, time.Now())
+			}
+			answer, err := s.ask([]string{"c0"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mayAsk {
+				s.compare(l, "with a file that was rewritten")
+				return
+			}
+			if got, want := answer.Totals[0], l.published()["c0"]; got.Total <= want || got.Complete {
+				t.Errorf("published %d, counted %d, complete %v: a torn transaction should have been run, and be admitted", want, got.Total, got.Complete)
+			}
+			// The reader has seen it; the worker does when it moves the cursor.
+			stack.Eventually(t, recovery, "the log to tell of the torn file", func() (bool, string) {
+				logs := worker.Logs()
+				return strings.Contains(logs, "torn append-only file") && strings.Contains(logs, "cannot be asked to rewrite"), ""
+			})
+		})
+	}
+}
+
+// tear cuts the append-only file behind the last increment of a cell, inside the next command.
+func tear(t *testing.T, server *stack.RedisServer) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(server.Dir(), "appendonlydir", "*.incr.aof"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	slices.Sort(files)
+	last := files[len(files)-1]
+	text, err := os.ReadFile(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cell := bytes.LastIndex(text, []byte("}:h:"))
+	next := bytes.Index(text[cell:], []byte("\r\n*"))
+	if cell < 0 || next < 0 {
+		t.Fatalf("%s has no increment of a cell", last)
+	}
+	if err := os.Truncate(last, int64(cell+next+6)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// endpoint is a server that is reached at a URL.
+type endpoint string
+
+func (e endpoint) URL() string { return string(e) }

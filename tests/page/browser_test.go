@@ -41,10 +41,20 @@ type system struct {
 // start skips the test where there is no browser. make test says so at its end.
 func start(t *testing.T, queryEnv ...string) *system {
 	t.Helper()
+	return startWithTiers(t, "", queryEnv...)
+}
+
+// startWithTiers is start with a namespace of other tiers than the default.
+func startWithTiers(t *testing.T, tiers string, queryEnv ...string) *system {
+	t.Helper()
 	chromium(t)
 	t.Parallel()
 	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
-	s.ingest = stack.Ingest(t, s.nats, s.redis)
+	var ingestEnv []string
+	if tiers != "" {
+		ingestEnv = []string{"TIERS=" + tiers}
+	}
+	s.ingest = stack.Ingest(t, s.nats, s.redis, ingestEnv...)
 	s.query = stack.Query(t, s.redis, append([]string{"NATS_URL=" + s.nats.URL()}, queryEnv...)...)
 	s.js = s.nats.JetStream()
 	return s
@@ -95,9 +105,9 @@ type looks struct {
 
 var desktop, phone = looks{1280, 860, "light"}, looks{390, 844, "light"}
 
-func open(t *testing.T, address string, as looks) *tab {
+func open(t *testing.T, address string, as looks, more ...chromedp.ExecAllocatorOption) *tab {
 	t.Helper()
-	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(chromium(t))}
+	options := append(more, chromedp.ExecPath(chromium(t)))
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium refuses to run as root otherwise
 	}

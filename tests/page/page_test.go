@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -127,6 +129,34 @@ func TestChart(t *testing.T) {
 	}
 }
 
+// The page's days are the reader's, and hits from before counting began are shown, and shaded.
+func TestDaysAreTheReadersOwn(t *testing.T) {
+	s := start(t)
+	midnight := time.Now().In(time.FixedZone("", 5*3600+1800)).Truncate(time.Second)
+	midnight = midnight.AddDate(0, 0, -10).Add(-time.Duration(midnight.Hour())*time.Hour - time.Duration(midnight.Minute())*time.Minute - time.Duration(midnight.Second())*time.Second)
+	for back, n := range map[time.Duration]int{-2 * time.Hour: 10, 2 * time.Hour: 300} {
+		_, err := s.js.Publish(t.Context(), "hits.a", fmt.Appendf(nil, `{"n":%d,"ts":%d}`, n, midnight.Add(back).UnixMilli()))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "30d", 310)
+	b := open(t, s.query.URL()+"/", desktop)
+	_, err := chromedp.Call(b.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kolkata"})
+	b.must(err)
+	b.must(chromedp.Do(b.ctx, chromedp.Navigate(s.query.URL()+"/?key=a&range=30d&step=1d")))
+	b.until("the days since the first hit", `document.getElementById("plot").dataset.points === "12"`)
+	b.until("the shade", `document.querySelector("#plot .uncounted") && /hits may be missing/.test(document.getElementById("plot").textContent)`)
+	b.until("what the shade means", `/Counting began at .*Earlier points have only hits that carried their own time\./.test(document.getElementById("chart-note").textContent)`)
+	eval[bool](b, `(document.getElementById("plot").focus(), true)`)
+	b.press(kb.Home)
+	day := midnight.Add(-24 * time.Hour)
+	b.until("the day before", fmt.Sprintf(`document.getElementById("plot").getAttribute("aria-valuetext") === "%s: a 10"`, day.Format("Mon, Jan 2, 15:04")))
+	b.press(kb.ArrowRight)
+	b.until("the day", fmt.Sprintf(`document.getElementById("plot").getAttribute("aria-valuetext") === "%s: a 300"`, midnight.Format("Mon, Jan 2, 15:04")))
+	b.clean(s.query.URL())
+}
+
 // pointsOf is how many points a series has that goes so far back, and its step.
 func pointsOf(t *testing.T, base string, back time.Duration, step string) string {
 	t.Helper()
@@ -176,4 +206,46 @@ func TestPhoneAndDark(t *testing.T) {
 	if background["light"] != "rgb(245, 246, 248)" || background["dark"] != "rgb(12, 15, 19)" {
 		t.Errorf("backgrounds %v", background)
 	}
+}
+
+// The names of counters leave the direction of all other texts alone, wherever they stand: in cells, tips, the chart's
+// reading, the search, the trends and attributes that are read out.
+func TestNamesTurnNothing(t *testing.T) {
+	s := start(t)
+	const turned, hebrew = "pay\u202elap\u2066.exe", "שלום.עולם"
+	for _, name := range []string{turned, hebrew} {
+		body, err := json.Marshal(map[string]string{"key": name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.js.Publish(t.Context(), "hits.x", body); err != nil {
+			t.Fatal(err)
+		}
+		stack.EventuallyTotal(t, soon, s.query.URL(), name, "1h", 1)
+	}
+	if _, err := s.js.Publish(t.Context(), "hits.x", []byte("\u202ex")); err != nil { // a reject
+		t.Fatal(err)
+	}
+	b := open(t, s.query.URL()+"/?"+url.Values{"key": {turned, hebrew}}.Encode(), desktop)
+	b.until("the totals", `document.querySelectorAll("#totals-rows tr").length === 2 && document.querySelectorAll("#top-rows tr").length >= 2 && document.querySelector("#legend li") && document.querySelector("#fleet-rejects details")`)
+	eval[bool](b, `(document.getElementById("plot").dispatchEvent(new PointerEvent("pointermove", { clientX: 400 })), true)`)
+	b.until("the reading", `!document.getElementById("reading").hidden`)
+	eval[bool](b, `(document.getElementById("search").focus(), document.getElementById("search").dispatchEvent(new Event("input")), true)`)
+	b.until("the search", `document.querySelectorAll("#found li").length >= 2`)
+	const told = `[...document.querySelectorAll("body, body *")].flatMap((node) => [
+		...[...node.childNodes].filter((child) => child.nodeType === 3).map((child) => child.data),
+		...["title", "aria-label", "aria-valuetext"].map((name) => node.getAttribute(name) ?? "")])`
+	if bad := eval[[]string](b, told+`.filter((text) => /\p{Bidi_Control}/u.test(text.replace(/\u2068[^\u2068\u2069]*\u2069/gu, "")) || /[\u202e\u2066]/u.test(text))`); len(bad) > 0 {
+		t.Errorf("these texts turn: %q", bad)
+	}
+	if n := eval[int](b, told+`.filter((text) => text.includes("pay\\u202elap\\u2066.exe")).length`); n < 10 {
+		t.Errorf("the name is written out in %d places", n)
+	}
+	if apart := eval[bool](b, `[...document.querySelectorAll("bdi")].length >= 8 && [...document.querySelectorAll("bdi")].every((node) => getComputedStyle(node).unicodeBidi === "isolate")`); !apart {
+		t.Error("names are not apart from what is beside them")
+	}
+	if got := eval[string](b, `document.querySelector("#totals-rows tr").dataset.key`); got != turned {
+		t.Errorf("the page asks for %q", got)
+	}
+	b.clean(s.query.URL())
 }

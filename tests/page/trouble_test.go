@@ -1,6 +1,8 @@
 package page_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
@@ -31,6 +33,21 @@ func TestRedisAway(t *testing.T) {
 	b.clean(s.query.URL(), failedRequests...)
 }
 
+// Before any worker has counted, the page says what to start, and not that Redis is away.
+func TestBeforeAnyWorker(t *testing.T) {
+	redis, nats := stack.Redis(t), stack.NATS(t)
+	query := stack.Query(t, redis, stack.NoWait)
+	stack.Eventually(t, soon, "query to answer", func() (bool, string) {
+		status, _, err := stack.Do("GET", query.URL()+"/healthz", nil)
+		return status == 200, fmt.Sprint(err)
+	})
+	b := open(t, query.URL()+"/", desktop)
+	b.until("what to start", `/^Nothing is counted yet\. No worker has counted in the namespace tallyroll yet: start ingest /.test(`+notice+`)`)
+	stack.Ingest(t, nats, redis)
+	b.until("the page to wait for a first hit", `!document.getElementById("welcome").hidden && `+notice+` === ""`)
+	b.clean(query.URL(), failedRequests...)
+}
+
 // If no worker counts, the numbers turn amber, then red, and the fleet view says that nobody reads the stream.
 func TestWorkerGone(t *testing.T) {
 	s := start(t)
@@ -42,10 +59,17 @@ func TestWorkerGone(t *testing.T) {
 	s.hit("a")
 	b.until("amber", `document.getElementById("fresh").dataset.state === "amber"`)
 	b.until("red", `/Counting has stopped/.test(`+notice+`)`)
+	row := `document.querySelector('tr[data-key="a"]')`
+	if said := eval[string](b, row+`.innerText`); strings.Contains(said, "exact") || !strings.Contains(said, "at least 1") || !strings.Contains(said, "upper unknown") {
+		t.Errorf("the totals say %q", said)
+	}
+	b.until("no bound among the trends", `[...document.querySelectorAll("#top-rows td.number")].some((n) => n.title === "at least 1")`)
+	b.until("the chart to say what is not counted", `/are not counted yet/.test(document.getElementById("chart-note").textContent)`)
 	b.until("nobody", `document.querySelector("#fleet-streams .bad")?.textContent === "nobody"`)
 	s.ingest.Start()
 	b.until("the hit that waited", value("a", "24h")+` === "2"`)
 	b.until("freshness", `document.getElementById("fresh").dataset.state === "green" && `+notice+` === ""`)
+	b.until("bounds", `/exact|–/.test(`+row+`.querySelector(".bounds").textContent)`)
 	b.clean(s.query.URL())
 }
 
@@ -78,7 +102,30 @@ func TestToken(t *testing.T) {
 	b.clean(s.query.URL(), failedRequests...)
 }
 
-// Without NATS_URL the page says what is missing, and shows all else.
+// A token with a character that nobody sees, as copies can have, is no lost connection: the page says what is wrong with
+// it and asks again, also if the tab has kept it from before.
+func TestTokenWithAnInvisibleCharacter(t *testing.T) {
+	s := start(t, "QUERY_TOKENS=secret")
+	s.hit("a")
+	b := open(t, s.query.URL()+"/?key=a", desktop)
+	b.until("the question", `document.getElementById("token").open`)
+	for _, c := range []struct{ token, says string }{
+		{`"sec\u200bret"`, `its character 4 is invisible (U+200B)`}, {`"\ufeffsecret\u2060"`, `its character 7 is invisible (U+2060)`}, {`"se\u00a0cret"`, `its character 3 is invisible (U+00A0)`},
+		{`"sec ret"`, `its character 4 is a space`}, {`"sécret"`, `its character 2 is é (U+00E9)`}, {`"secret\u202e"`, `its character 7 is invisible (U+202E)`},
+	} {
+		eval[bool](b, fmt.Sprintf(`(document.getElementById("token-value").value = %s, document.getElementById("token-form").requestSubmit(), true)`, c.token))
+		b.until("what is wrong with "+c.token, fmt.Sprintf(`document.getElementById("token").open && document.activeElement.id === "token-value" && document.getElementById("token-error").textContent.includes(%q)`, c.says))
+	}
+	b.press("s", "e", "c", "r", "e", "t", kb.Enter)
+	b.until("the total", value("a", "1m")+` === "1" && !document.getElementById("token").open && `+notice+` === ""`)
+	eval[bool](b, `(sessionStorage.setItem("tallyroll-token", "secret\u200b"), location.reload() ?? true)`)
+	b.until("the question again, and why", `document.getElementById("token").open && document.getElementById("token-error").textContent.includes("U+200B")`)
+	b.press("s", "e", "c", "r", "e", "t", kb.Enter)
+	b.until("the total again", value("a", "1m")+` === "1"`)
+	b.clean(s.query.URL(), failedRequests...)
+}
+
+// With an empty NATS_URL the page says what is missing, and shows all else.
 func TestWithoutNATS(t *testing.T) {
 	s := start(t)
 	s.hit("a")

@@ -1,9 +1,13 @@
 package stack
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -77,6 +81,17 @@ func (n *NATSEmbedded) Stop() {
 		n.t.Fatal("stop NATS: it is not running")
 	}
 	n.stop()
+}
+
+// Empty removes the store of the stopped server.
+func (n *NATSEmbedded) Empty() {
+	n.t.Helper()
+	if n.srv != nil {
+		n.t.Fatal("empty the store of NATS: it is running")
+	}
+	if err := os.RemoveAll(n.opts.StoreDir); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 func (n *NATSEmbedded) stop() {
@@ -165,4 +180,79 @@ func (c clients) JetStream() jetstream.JetStream {
 		c.t.Fatalf("JetStream: %v", err)
 	}
 	return js
+}
+
+// Backup is a stream as `nats stream backup` keeps it.
+type Backup struct {
+	Config json.RawMessage `json:"config"`
+	State  json.RawMessage `json:"state"`
+	chunks [][]byte
+}
+
+// BackUp backs up a stream, without its consumers.
+func BackUp(t testing.TB, conn *nats.Conn, stream string) (b Backup) {
+	t.Helper()
+	inbox := conn.NewRespInbox()
+	sub, err := conn.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	request(t, conn, "$JS.API.STREAM.SNAPSHOT."+stream, fmt.Appendf(nil, `{"deliver_subject":%q,"no_consumers":true}`, inbox), &b)
+	for {
+		chunk, err := sub.NextMsg(10 * time.Second)
+		if err != nil {
+			t.Fatalf("back up %s: %v", stream, err)
+		}
+		if len(chunk.Data) == 0 { // the end
+			return b
+		}
+		b.chunks = append(b.chunks, chunk.Data)
+		if chunk.Reply != "" { // flow control
+			if err := chunk.Respond(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Restore makes a stream from a backup.
+func (b Backup) Restore(t testing.TB, conn *nats.Conn, stream string) {
+	t.Helper()
+	body, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var to struct {
+		Subject string `json:"deliver_subject"`
+	}
+	request(t, conn, "$JS.API.STREAM.RESTORE."+stream, body, &to)
+	for _, chunk := range append(b.chunks, nil) {
+		var reply *nats.Msg
+		Eventually(t, 10*time.Second, "the server to take the backup", func() (bool, string) {
+			reply, err = conn.Request(to.Subject, chunk, 10*time.Second)
+			return !errors.Is(err, nats.ErrNoResponders), fmt.Sprint(err) // in a cluster, the route may not know the subject yet
+		})
+		if err != nil {
+			t.Fatalf("restore %s: %v", stream, err)
+		}
+		if bytes.Contains(reply.Data, []byte(`"error"`)) {
+			t.Fatalf("restore %s: %s", stream, reply.Data)
+		}
+	}
+}
+
+// request asks the API of JetStream.
+func request(t testing.TB, conn *nats.Conn, subject string, body []byte, into any) {
+	t.Helper()
+	reply, err := conn.Request(subject, body, 10*time.Second)
+	if err != nil {
+		t.Fatalf("%s: %v", subject, err)
+	}
+	if bytes.Contains(reply.Data, []byte(`"error"`)) {
+		t.Fatalf("%s: %s", subject, reply.Data)
+	}
+	if err := json.Unmarshal(reply.Data, into); err != nil {
+		t.Fatalf("%s: %v", subject, err)
+	}
 }

@@ -172,7 +172,7 @@ func (p *Process) output(log *os.File) (output *os.File, written func(), err err
 	if p.columns == 0 {
 		return log, func() {}, nil
 	}
-	ours, theirs, err := openTerminal(p.columns)
+	ours, theirs, err := OpenTerminal(p.columns)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -41,8 +41,8 @@ func halted(pid int) (bool, string) {
 	return true, ""
 }
 
-// openTerminal makes a pseudo-terminal: what is written to theirs is read from ours.
-func openTerminal(columns int) (ours, theirs *os.File, err error) {
+// OpenTerminal makes a pseudo-terminal: what is written to theirs is read from ours.
+func OpenTerminal(columns int) (ours, theirs *os.File, err error) {
 	if ours, err = os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
 		return nil, nil, err
 	}

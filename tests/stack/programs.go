@@ -36,11 +36,12 @@ func Ingest(t testing.TB, nats, redis Endpoint, env ...string) *Service {
 	return service(t, "ingest", "INGEST_ADDR", nats, redis, env)
 }
 
-// Query builds and starts cmd/query against a Redis, which may be nil. env are
+// Query builds and starts cmd/query against a Redis, which may be nil, and without NATS. env are
 // further settings, KEY=value; the last one holds.
 func Query(t testing.TB, redis Endpoint, env ...string) *Service {
 	t.Helper()
-	return service(t, "query", "QUERY_ADDR", nil, redis, env)
+	// Without NATS_URL it would look for a NATS at the default port.
+	return service(t, "query", "QUERY_ADDR", nil, redis, append([]string{"NATS_URL="}, env...))
 }
 
 // Collect builds and starts cmd/collect against a NATS server, which may be nil. env are
@@ -63,7 +64,8 @@ func service(t testing.TB, name, addrKey string, nats, redis Endpoint, env []str
 	wait := !slices.Contains(env, NoWait)
 	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool { return e == NoWait })
 	if slices.ContainsFunc(env, func(e string) bool {
-		return (strings.HasPrefix(e, "QUERY_TLS_CERT=") || strings.HasPrefix(e, "COLLECT_TLS_CERT=")) && !strings.HasSuffix(e, "=")
+		key, value, _ := strings.Cut(e, "=")
+		return strings.HasSuffix(key, "_TLS_CERT") && value != ""
 	}) {
 		s.scheme = "https://"
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"testing"
@@ -19,9 +20,26 @@ type Total struct {
 	To       time.Time `json:"to"`
 	Total    int64     `json:"total"`
 	Lower    int64     `json:"lower"`
-	Upper    int64     `json:"upper"`
+	Upper    int64     `json:"upper"` // math.MaxInt64 if it is null: nobody knows
 	Cell     string    `json:"cell"`
 	Complete bool      `json:"complete"`
+}
+
+// UnmarshalJSON reads a total whose upper may be null.
+func (t *Total) UnmarshalJSON(data []byte) error {
+	type plain Total // without this method
+	p := plain{Upper: math.MaxInt64}
+	if err := json.Unmarshal(data, &p); err != nil { // it leaves a number as it is if it reads null
+		return err
+	}
+	*t = Total(p)
+	return nil
+}
+
+// Is reports whether the total is exactly n, as far as anyone knows: upper is unknown while the machine is so busy that
+// as_of falls behind.
+func (t Total) Is(n int64) bool {
+	return t.Total == n && t.Lower == n && (t.Upper == n || t.Upper == math.MaxInt64)
 }
 
 // Answer is what /v1/total answers.

@@ -21,9 +21,10 @@ type answer struct {
 	Detail string
 	AsOf   time.Time `json:"as_of"`
 	Totals []struct {
-		Key                 string
-		Total, Lower, Upper int64
-		Complete            bool
+		Key          string
+		Total, Lower int64
+		Upper        *int64 // nil if nobody has counted lately
+		Complete     bool
 	}
 }
 
@@ -52,7 +53,11 @@ func main() {
 		log.Fatalf("%s: %s", response.Status, a.Detail) // 503: ask again after the seconds in Retry-After
 	}
 	for _, t := range a.Totals {
-		fmt.Printf("%s %d (between %d and %d)\n", t.Key, t.Total, t.Lower, t.Upper)
+		if t.Upper == nil {
+			fmt.Printf("%s %d (at least %d)\n", t.Key, t.Total, t.Lower)
+			continue
+		}
+		fmt.Printf("%s %d (between %d and %d)\n", t.Key, t.Total, t.Lower, *t.Upper)
 	}
 	log.Printf("every hit stored before %v is counted", a.AsOf)
 }

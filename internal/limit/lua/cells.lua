@@ -58,7 +58,9 @@ policies.cells = (function()
 				for i, value in ipairs(values) do
 					if value then
 						s.sum = s.sum - value
-						s.stale[#s.stale + 1] = fields[i]
+						if fields[i] ~= s.field then
+							s.stale[#s.stale + 1] = fields[i]
+						end
 					end
 				end
 			end
@@ -67,26 +69,41 @@ policies.cells = (function()
 		return s
 	end
 
+	-- others are the fields of the 63 cells before the current one.
+	local function others(s)
+		local fields = {}
+		for cell = s.current - 63, s.current - 1 do
+			fields[#fields + 1] = field(cell)
+		end
+		return fields
+	end
+
+	-- add counts first and removes then. The current cell can have the field of a stale one, which is overwritten.
 	function p.add(key, s, n)
-		if s.empty and s.known then
-			redis.call('DEL', key)
-		end
-		if s.stale and #s.stale > 0 then
-			redis.call('HDEL', key, unpack(s.stale)) -- first: the current cell can have the field of a stale one
-		end
 		local t, sum, filled = format('%d', s.now), format('%d', s.sum + n), format('%d', s.filled + n)
 		redis.call('HSET', key, 't', t, 's', sum, s.field, filled)
+		if s.empty and s.known then
+			redis.call('HDEL', key, unpack(others(s)))
+		elseif s.stale and #s.stale > 0 then
+			redis.call('HDEL', key, unpack(s.stale))
+		end
 		if s.empty or s.last < s.current then
 			redis.call('PEXPIRE', key, s.ahead + s.window + 2 * s.size)
 		end
 	end
 
-	-- give takes hits back from the newest cells.
-	function p.give(key, s, n)
-		if s.empty then
-			return
+	-- give takes hits back from the newest cells, or from the newest up to the cell of a time.
+	function p.give(key, s, n, _, at)
+		local last = s.last
+		if at then
+			last = math.min(last or 0, math.floor(at / s.size))
 		end
-		local fields, values = cellsFrom(key, s.edge, s.last)
+		if s.empty or last < s.edge then
+			return 0, 0, 0
+		end
+		local all = n
+		redis.call('HDEL', key, '') -- removes nothing. It is not refused if Redis is full, nor is what follows it
+		local fields, values = cellsFrom(key, s.edge, last)
 		for i = #fields, 1, -1 do
 			local had = tonumber(values[i]) or 0
 			local less = math.min(had, n)
@@ -100,6 +117,7 @@ policies.cells = (function()
 			end
 		end
 		estimate(s)
+		return all - n, 0, 0
 	end
 
 	-- wait goes from the oldest cell on to the one of which keep hits may stay. A cell leaves evenly, so those

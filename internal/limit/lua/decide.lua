@@ -1,9 +1,16 @@
 -- Decides about takes and counts them: all of them or none.
 -- KEYS: a key for each take.
--- ARGV: 1 to count what is allowed or 0 only to look; then for each take policy, window (ms), max and n.
+-- ARGV: 0 only to look, 1 to count what is allowed, 2 to count without asking, but not beyond max, or 3 to give back
+-- what was counted at a time or before; then for each take policy, window (ms), max and n; then with 3 that time,
+-- otherwise nothing, or a mark, which says nothing here.
 -- Returns for each take: 1 if it fits or 0; the hits that are surely in the window, the estimate and
 -- the hits that may be in it, before new ones were counted and after others were given back; and the
--- milliseconds until the take would fit if nothing else came.
+-- milliseconds until the take would fit if nothing else came, or the time at which it was counted. If hits were given
+-- back or counted without asking, also how many, and how many are still to be given back.
+--
+-- What needs memory comes before what needs none. If Redis is full (maxmemory), it refuses the former, but no longer after
+-- a script's first write. For the same reason an add of a policy begins with a command that needs memory, and a give
+-- with one that does not.
 local time = redis.call('TIME')
 local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 local states, all = {}, true
@@ -12,23 +19,43 @@ for i, key in ipairs(KEYS) do
 	local window, max, n = tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
 	local policy = policies[ARGV[a]]
 	local s = policy.look(key, clock, window)
+	if ARGV[1] == '2' then
+		n = math.max(0, math.min(n, max - s.count))
+	end
 	s.policy, s.n, s.excess = policy, n, s.count + n - max
 	s.ahead = s.now - clock -- of a key whose time waits for a clock that went back
 	s.fits = n <= 0 or s.excess <= 0
 	all = all and s.fits
 	states[i] = s
 end
+local counts, room = all and ARGV[1] ~= '0', step
+local at = ARGV[1] == '3' and tonumber(ARGV[#ARGV]) or nil
+if counts then
+	for i, key in ipairs(KEYS) do
+		local s = states[i]
+		if s.n > 0 then
+			s.policy.add(key, s, s.n)
+		end
+	end
+end
 local out = {}
 for i, key in ipairs(KEYS) do
 	local s = states[i]
-	local wait = 0
+	local last, counted, rest, work = 0
 	if not s.fits then
-		wait = s.ahead + s.policy.wait(key, s)
-	elseif all and ARGV[1] == '1' and s.n > 0 then
-		s.policy.add(key, s, s.n)
-	elseif all and ARGV[1] == '1' and s.n < 0 then
-		s.policy.give(key, s, -s.n)
+		-- Hits that Redis does not know of can leave max no room at all.
+		last = s.ahead + (s.excess > s.count and s.window or s.policy.wait(key, s))
+	elseif ARGV[1] == '2' then
+		counted, rest = s.n, 0
+	elseif counts and s.n > 0 then
+		last = s.now
+	elseif counts and s.n < 0 then
+		counted, rest = 0, -s.n
+		if room > 0 then
+			counted, rest, work = s.policy.give(key, s, rest, room, at)
+			room = room - work
+		end
 	end
-	out[i] = {s.fits and 1 or 0, s.lower, s.count, s.upper, wait}
+	out[i] = {s.fits and 1 or 0, s.lower, s.count, s.upper, last, counted, rest}
 end
 return out

@@ -18,6 +18,6 @@ if #KEYS == 1 and ARGV[1] == '1' then
 		if new or floor(t / size) < current then
 			call('PEXPIRE', KEYS[1], window + 2 * size)
 		end
-		return {{1, lower, count, sum, 0}}
+		return {{1, lower, count, sum, now}}
 	end
 end

@@ -1,6 +1,10 @@
 -- log: a sorted set with a member for each hit. The score is the hit's time. Members count upwards from
 -- 10^15, so they are unique, all of the same length, and stored as integers.
 policies.log = (function()
+	local function counted(s, hits)
+		s.lower, s.count, s.upper = hits, hits, hits
+	end
+
 	local p = {}
 
 	function p.look(key, now, window)
@@ -16,42 +20,48 @@ policies.log = (function()
 				hits = redis.call('ZCOUNT', key, '(' .. s.now - window, '+inf')
 			end
 		end
-		s.lower, s.count, s.upper = hits, hits, hits
+		counted(s, hits)
 		return s
 	end
 
-	local function trim(key, s)
-		if s.forget then
-			redis.call('DEL', key)
-		else
-			redis.call('ZREMRANGEBYSCORE', key, '-inf', s.now - s.window)
-		end
-	end
-
+	-- add removes as many of the hits that have left the window as it adds, and some more. Those that stay behind are
+	-- before the window, and count nowhere.
 	function p.add(key, s, n)
-		trim(key, s)
-		local most = 1000 -- members in one command
-		for from = 0, n - 1, most do
-			local members = {}
-			for i = from, math.min(from + most, n) - 1 do
-				members[#members + 1] = s.now
-				members[#members + 1] = string.format('%.0f', s.member + i)
-			end
-			redis.call('ZADD', key, unpack(members))
+		if s.forget then
+			redis.call('ZADD', key, 'XX', s.now, 0) -- changes nothing, but is refused if Redis is full; UNLINK would not be
+			redis.call('UNLINK', key)
+		end
+		local left = redis.call('ZCARD', key) - s.count
+		local members = {}
+		for i = 0, n - 1 do
+			members[#members + 1] = s.now
+			members[#members + 1] = string.format('%.0f', s.member + i)
+		end
+		redis.call('ZADD', key, unpack(members))
+		if left > 0 then
+			redis.call('ZREMRANGEBYRANK', key, 0, math.min(left, n + step) - 1)
 		end
 		redis.call('PEXPIRE', key, s.ahead + s.window)
 	end
 
-	-- give removes the newest hits.
-	function p.give(key, s, n)
-		trim(key, s)
-		n = math.min(n, s.count)
-		if n > 0 then
-			redis.call('ZPOPMAX', key, n)
-			redis.call('PEXPIRE', key, s.ahead + s.window)
-			local left = s.count - n
-			s.lower, s.count, s.upper = left, left, left
+	-- give removes the newest hits, or the newest of those that were counted at a time or before.
+	function p.give(key, s, n, room, at)
+		local newer = 0
+		if at then
+			newer = math.min(s.count, redis.call('ZCOUNT', key, '(' .. at, '+inf'))
 		end
+		n = math.min(n, s.count - newer)
+		local given, work = math.min(n, room), 0
+		if n == s.count then
+			given = n
+			redis.call('UNLINK', key)
+		elseif given > 0 then
+			work = given
+			redis.call('ZREMRANGEBYRANK', key, -newer - given, -newer - 1)
+			redis.call('PEXPIRE', key, s.ahead + s.window)
+		end
+		counted(s, s.count - given)
+		return given, n - given, work
 	end
 
 	-- wait is for the oldest hits that have to leave.

@@ -1,5 +1,9 @@
 -- stream: a Redis stream with an entry for each take. An entry's id is its time. Its fields are the weight n
--- and the sum c of all weights so far, so the first and the last entry say what is in the window.
+-- and the sum c of all weights so far. So c - n of the first entry in the window is what has left it, and c of the
+-- newest entry says the rest.
+--
+-- Entries cannot be changed, and a new one must have a larger id than any before, also if that one is gone. So what is
+-- given back ends with an entry that has the smaller sum as its c: its c - n says what remains of the entry before.
 policies.stream = (function()
 	local function entry(reply)
 		if not reply[1] then
@@ -10,98 +14,97 @@ policies.stream = (function()
 		return {id = id, ms = tonumber(ms), seq = tonumber(seq), n = tonumber(f[2]), c = tonumber(f[4])}
 	end
 
-	local function upTo(key, ms) return entry(redis.call('XREVRANGE', key, ms, '-', 'COUNT', 1)) end
+	-- upTo is the sum of all weights up to a time, and the entry that follows it.
+	local function upTo(key, s, ms)
+		local e = entry(redis.call('XRANGE', key, ms + 1, '+', 'COUNT', 1))
+		return e and e.c - e.n or s.newest.c, e
+	end
 
 	local function counted(s, hits)
 		s.lower, s.count, s.upper = hits, hits, hits
 	end
 
-	local function trim(key, s) redis.call('XTRIM', key, 'MINID', s.now - s.window + 1) end
-
-	-- A stream takes ids in their order only, also after the newest entries have been deleted. If it refuses an
-	-- id, what it holds is written into a new stream, before that entry.
-	local function append(key, id, n, c)
-		local reply = redis.pcall('XADD', key, id, 'n', n, 'c', c)
-		if not reply.err then
-			return
-		end
-		local entries = redis.call('XRANGE', key, '-', '+')
-		redis.call('DEL', key)
-		for _, reply in ipairs(entries) do
-			local e = entry({reply})
-			redis.call('XADD', key, e.id, 'n', e.n, 'c', e.c)
-		end
-		redis.call('XADD', key, id, 'n', n, 'c', c)
-	end
+	local function following(e) return e.ms .. '-' .. e.seq + 1 end
 
 	local p = {}
 
 	function p.look(key, now, window)
 		local s = {now = now, window = window}
-		s.newest = upTo(key, '+')
-		if s.newest and s.newest.ms - now > window then
-			s.forget, s.newest = true, nil
-		end
 		local hits = 0
-		if s.newest then
+		s.newest = entry(redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1))
+		s.forget = s.newest and s.newest.ms - now > window
+		if s.newest and not s.forget then
 			s.now = math.max(now, s.newest.ms)
-			s.oldest = entry(redis.call('XRANGE', key, s.now - window + 1, '+', 'COUNT', 1))
-			if s.oldest then
-				hits = s.newest.c - s.oldest.c + s.oldest.n
-			end
+			s.left, s.oldest = upTo(key, s, s.now - window)
+			hits = s.newest.c - s.left
 		end
 		counted(s, hits)
 		return s
 	end
 
 	function p.add(key, s, n)
+		local id, c = s.now .. '-0', n
 		if s.forget then
-			redis.call('DEL', key)
-		end
-		local seq, c = 0, n
-		if s.newest then
+			redis.call('XADD', key, following(s.newest), 'n', n, 'c', c) -- is refused if Redis is full; UNLINK would not be
+			redis.call('UNLINK', key)
+		elseif s.newest then
 			c = s.newest.c + n
 			if s.newest.ms == s.now then
-				seq = s.newest.seq + 1
+				id = following(s.newest)
 			end
 		end
-		trim(key, s)
-		append(key, s.now .. '-' .. seq, n, c)
+		redis.call('XADD', key, 'MINID', '=', s.now - s.window + 1, id, 'n', n, 'c', c)
 		redis.call('PEXPIRE', key, s.ahead + s.window)
 	end
 
-	-- give takes back from the newest entries.
-	function p.give(key, s, n)
-		if s.count == 0 then
-			redis.call('DEL', key) -- what is there has left the window
-			return
+	-- give takes back from the newest entries, or from the newest of those that were counted at a time or before. What
+	-- came later then gets the time of the newest. An entry is ten times the work of a hit of log.
+	function p.give(key, s, n, room, at)
+		if not at and n >= s.count then
+			redis.call('UNLINK', key)
+			n = s.count
+			counted(s, 0)
+			return n, 0, 0
 		end
-		trim(key, s) -- or hits could come back, if the time of the newest entry that remains is an earlier one
 		n = math.min(n, s.count)
-		local left = n
-		while left > 0 do
-			local e = upTo(key, '+')
-			redis.call('XDEL', key, e.id)
-			if e.n > left then
-				append(key, e.ms .. '-' .. e.seq + 1, e.n - left, e.c - left)
+		local most = math.max(2, math.ceil(room / 10)) -- the newest may have no hits left
+		if not at then
+			most = math.min(most, 2 * n + 2) -- every other entry has a hit at least
+		end
+		local entries = redis.call('XREVRANGE', key, '+', s.now - s.window + 1, 'COUNT', most)
+		local ids, c, newer, given = {}, s.newest.c, 0, 0
+		for _, reply in ipairs(entries) do
+			local e = entry({reply})
+			local weight = c - (e.c - e.n) -- what remains of it
+			if at and e.ms > at then
+				newer = newer + weight
+			elseif weight <= n - given then
+				given = given + weight
+			else
+				c, given = c - (n - given), n
+				break
 			end
-			left = left - e.n
+			ids[#ids + 1], c = e.id, c - weight
 		end
-		if n == s.count then
-			redis.call('DEL', key)
-		else
-			redis.call('PEXPIRE', key, s.ahead + s.window)
+		local rest = #entries == most and n - given or 0
+		if given == 0 and rest == 0 then
+			return 0, 0, room
 		end
-		counted(s, s.count - n)
+		redis.call('PEXPIRE', key, s.ahead + s.window) -- first: it is not refused if Redis is full, nor is what follows it
+		if #ids > 0 then
+			redis.call('XDEL', key, unpack(ids))
+		end
+		redis.call('XADD', key, following(s.newest), 'n', newer, 'c', c + newer)
+		counted(s, s.count - given)
+		return given, rest, 10 * #entries
 	end
 
 	-- wait looks for the first moment up to which enough weight had come.
 	function p.wait(key, s)
-		local before = s.oldest.c - s.oldest.n
 		local low, high = s.oldest.ms, s.newest.ms
 		while low < high do
 			local middle = math.floor((low + high) / 2)
-			if upTo(key, middle).c - before >= s.excess then
+			if upTo(key, s, middle) - s.left >= s.excess then
 				high = middle
 			else
 				low = middle + 1

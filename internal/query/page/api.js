@@ -16,6 +16,10 @@ export async function call(path, params, options = {}) {
   const query = new URLSearchParams(params).toString();
   for (;;) {
     const token = sessionStorage.getItem(stored);
+    if (token && whyNoToken(token)) { // no header can carry it: fetch would fail as it does without a service
+      await askToken(token);
+      continue;
+    }
     let response;
     try {
       response = await fetch(query ? `${path}?${query}` : path, {
@@ -47,24 +51,43 @@ async function detailOf(response) {
   }
 }
 
+// whyNoToken says why a text cannot be a token; empty if it can. What comes by copy and paste can have characters in it
+// that nobody sees.
+function whyNoToken(text) {
+  const at = [...text].findIndex((c) => !/[!-~]/.test(c));
+  if (at < 0) return "";
+  const character = [...text][at], code = `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+  const what = character === " " ? "a space" : /[\p{C}\p{Z}\p{M}]/u.test(character) ? `invisible (${code})` : `${character} (${code})`;
+  return `This cannot be a token: its character ${at + 1} is ${what}. Tokens have letters, digits and signs of ASCII only. Type it, or copy it anew.`;
+}
+
 // askToken waits for a token other than the one that was refused. All who need one wait for the same.
 let asking;
 function askToken(refused) {
   if (refused !== sessionStorage.getItem(stored)) return Promise.resolve(); // there is a new one already
-  $("token-error").textContent = refused ? "The service has refused this token." : "";
+  if (!asking) $("token-error").textContent = refused ? whyNoToken(refused) || "The service has refused this token." : "";
   asking ??= new Promise((resolve) => {
     const dialog = $("token"), form = $("token-form"), value = $("token-value");
     const keepOpen = (event) => event.preventDefault();
-    dialog.addEventListener("cancel", keepOpen);
-    form.addEventListener("submit", (event) => {
+    const take = (event) => {
       event.preventDefault();
-      sessionStorage.setItem(stored, value.value.trim());
+      const given = value.value.trim();
       value.value = "";
+      const why = given === "" ? "Enter a token." : whyNoToken(given);
+      $("token-error").textContent = why;
+      if (why) {
+        value.focus();
+        return;
+      }
+      sessionStorage.setItem(stored, given);
       dialog.removeEventListener("cancel", keepOpen);
+      form.removeEventListener("submit", take);
       dialog.close();
       asking = undefined;
       resolve();
-    }, { once: true });
+    };
+    dialog.addEventListener("cancel", keepOpen);
+    form.addEventListener("submit", take);
     dialog.showModal();
   });
   return asking;

@@ -1,23 +1,23 @@
 // The fleet: how far each stream is counted and by whom, and what was refused.
 import { $, el, put, repeat } from "./dom.js";
-import { ago, count, number, moment, sentence } from "./format.js";
+import { ago, count, number, moment, sentence, shown, apart } from "./format.js";
 import { ask, clock } from "./api.js";
 
-const shown = 5;
+const listed = 5;
 let open = new Set(); // the rejects whose bodies the reader looks at, by position
 
 export const start = () => repeat(load);
 
 async function load() {
   try {
-    const [fleet, refused] = await Promise.all([ask("v1/streams"), ask("v1/rejects", [["limit", shown]])]);
+    const [fleet, refused] = await Promise.all([ask("v1/streams"), ask("v1/rejects", [["limit", listed]])]);
     drawStreams(fleet);
     drawRejects(refused);
   } catch (error) {
     put($("fleet-workers"), "");
     $("fleet-rejects").replaceChildren();
     const text = error.status === 501
-      ? ["This view needs NATS. Start ", el("code", {}, "query"), " with ", el("code", {}, "NATS_URL"), " to see streams, workers and refused hits. All else works without it."]
+      ? ["This view needs NATS, and ", el("code", {}, "NATS_URL"), " of ", el("code", {}, "query"), " is set to nothing. Set it to see streams, workers and refused hits. All else works without it."]
       : [`${sentence(error.message)} The fleet view comes back by itself.`];
     $("fleet-streams").replaceChildren(el("p", { class: error.status === 501 ? "note" : "note bad" }, ...text));
     return error.status === 501 ? 60 : 5;
@@ -39,8 +39,8 @@ function drawStreams({ streams, workers }) {
     el("tbody", {}, ...streams.map((s) => {
       const lag = s.lag_messages === 0 ? "none" : `${number(s.lag_messages)} · ${ago(s.lag_seconds)}`;
       const late = s.lag_seconds > 30 ? "bad" : s.lag_seconds > 5 ? "warn" : "";
-      const worker = s.worker ? [el("bdi", {}, s.worker), leaving.has(s.worker) ? " (leaving)" : null] : [el("span", { class: s.exists ? "bad" : "" }, s.exists ? "nobody" : "–")];
-      return el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, s.stream), s.exists ? null : el("span", { class: "note" }, " gone from NATS")),
+      const worker = s.worker ? [el("bdi", {}, shown(s.worker)), leaving.has(s.worker) ? " (leaving)" : null] : [el("span", { class: s.exists ? "bad" : "" }, s.exists ? "nobody" : "–")];
+      return el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, shown(s.stream)), s.exists ? null : el("span", { class: "note" }, " gone from NATS")),
         el("td", {}, ...worker), el("td", { class: "number" }, number(s.applied_sequence)),
         el("td", { class: `number ${late}` }, lag), el("td", { class: `number ${s.rejects > 0 ? "warn" : ""}` }, number(s.rejects)));
     })))));
@@ -57,7 +57,7 @@ function drawRejects({ stored, searched, reasons, rejects }) {
   box.replaceChildren(el("h3", {}, "Refused hits ", el("span", { class: "note" }, searched < stored ? `newest ${number(searched)} of ${number(stored)}` : number(stored))),
     el("ul", { class: "reasons" }, ...reasons.map((r) => el("li", {}, el("code", {}, r.reason), ` ${number(r.count)}`))),
     ...rejects.map((r) => el("details", { open: open.has(r.position), ontoggle: (event) => (event.target.open ? open.add(r.position) : open.delete(r.position)) },
-      el("summary", {}, el("code", {}, r.reason), " ", el("span", { class: "detail" }, r.detail), el("time", { class: "note", datetime: r.time }, moment(Date.parse(r.time), clock.now()))),
-      el("p", { class: "note" }, `${r.stream}, sequence ${number(r.sequence)}, hit ${r.item}; ${count(r.bytes, "byte")}`),
-      el("pre", { tabindex: "0" }, el("code", {}, r.body || "(an empty body)")))));
+      el("summary", {}, el("code", {}, r.reason), " ", el("bdi", { class: "detail" }, shown(r.detail)), el("time", { class: "note", datetime: r.time }, moment(Date.parse(r.time), clock.now()))),
+      el("p", { class: "note" }, `${apart(r.stream)}, sequence ${number(r.sequence)}, hit ${r.item}; ${count(r.bytes, "byte")}`),
+      el("pre", { tabindex: "0" }, el("code", {}, shown(r.body) || "(an empty body)")))));
 }

@@ -14,6 +14,13 @@ export function sentence(text) {
   return trimmed === "" ? "" : trimmed[0].toUpperCase() + trimmed.slice(1) + (/[.!?]$/.test(trimmed) ? "" : ".");
 }
 
+// shown writes a name so that it tells what it is. Characters that turn the direction of what follows are written as JSON
+// writes them: a name could look like another one with them, or change the text around it.
+export const shown = (name) => name.replace(/\p{Bidi_Control}/gu, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
+
+// apart is shown for a text without elements: letters that are written from the right leave what follows alone.
+export const apart = (name) => (/[^ -~]/.test(name) ? `\u2068${shown(name)}\u2069` : name);
+
 const units = { s: 1, m: 60, h: 3600, d: 86400, w: 604800 };
 const names = { s: "second", m: "minute", h: "hour", d: "day", w: "week" };
 
@@ -25,6 +32,9 @@ export function spoken(text) {
   const n = Number.parseInt(text, 10);
   return `${n} ${names[text.at(-1)]}${n === 1 ? "" : "s"}`;
 }
+
+// brief writes it with the unit cut short: 15 min.
+export const brief = (text) => `${Number.parseInt(text, 10)} ${text.at(-1) === "m" ? "min" : text.at(-1)}`;
 
 // ago is a length of time in a few words.
 export function ago(s) {

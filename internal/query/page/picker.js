@@ -1,9 +1,10 @@
 // The search for counters: a combobox over the names that begin with what is typed.
 import { $, el, put } from "./dom.js";
+import { shown, apart } from "./format.js";
 import { ask } from "./api.js";
-import { view, add, remove, most } from "./view.js";
+import { view, add, remove, most, full } from "./view.js";
 
-const shown = 50;
+const listed = 50;
 let options = [], active = -1, asked = 0, timer;
 
 const input = () => $("search");
@@ -28,11 +29,11 @@ async function search() {
   const mine = ++asked, prefix = input().value;
   let note = "";
   try {
-    const page = await ask("v1/counters", [["limit", shown], ...(prefix ? [["prefix", prefix]] : [])]);
+    const page = await ask("v1/counters", [["limit", listed], ...(prefix ? [["prefix", prefix]] : [])]);
     if (mine !== asked) return;
     options = page.counters;
     if (page.next) note = "There are more: type on.";
-    if (options.length === 0) note = prefix ? `No counter begins with “${prefix}”. Enter adds it all the same.` : "There are no counters yet.";
+    if (options.length === 0) note = prefix ? `No counter begins with “${apart(prefix)}”. Enter adds it all the same.` : "There are no counters yet.";
   } catch (error) {
     if (mine !== asked) return;
     [options, note] = [[], error.message];
@@ -44,10 +45,10 @@ function open(note) {
   active = options.length > 0 && input().value !== "" ? 0 : -1;
   $("found").replaceChildren(...options.map((key, i) => {
     const chosen = view.keys.includes(key);
-    return el("li", { role: "option", id: `option${i}`, "aria-selected": String(chosen), onclick: () => choose(key) }, el("bdi", {}, key),
+    return el("li", { role: "option", id: `option${i}`, "aria-selected": String(chosen), onclick: () => choose(key) }, el("bdi", {}, shown(key)),
       el("span", { class: "mark", "aria-hidden": "true" }, chosen ? "✓" : ""));
   }));
-  if (view.keys.length >= most) note = `${most} counters are as many as can be told apart: remove one to add another.`;
+  if (view.keys.length >= most) note = full;
   put($("found-note"), note ?? "");
   $("drop").hidden = false;
   input().setAttribute("aria-expanded", "true");

@@ -4,7 +4,8 @@ import { ago, moment, sentence } from "./format.js";
 import { clock } from "./api.js";
 import { reconnect } from "./live.js";
 
-const amber = 5, red = 30; // seconds
+export const amber = 5; // seconds; from here on answers have no upper bound
+const red = 30;
 
 const state = { asOf: undefined, connection: "wait", problem: undefined, retryAt: 0, why: "" };
 
@@ -28,18 +29,21 @@ export const status = {
   },
 };
 
+// unbegun tells a namespace that no worker has counted in from a Redis that does not answer: both are a 503.
+const unbegun = (detail) => /^no worker has counted/.test(detail ?? "");
+
 // judge says what to show: a level, a few words for the corner, and a notice if there is something to do.
 function judge() {
   const age = state.asOf === undefined ? undefined : Math.max(0, (clock.now() - state.asOf) / 1000);
   const known = state.asOf > 0 ? ` The numbers are the last ones known, whole up to ${moment(state.asOf, clock.now())}.` : "";
   if (state.connection === "lost") {
     const left = Math.max(0, Math.ceil((state.retryAt - performance.now()) / 1000));
-    const title = state.status === 503 ? "No answer from Redis." : state.status ? "The service refuses." : "The live connection is lost.";
+    const title = unbegun(state.why) ? "Nothing is counted yet." : state.status === 503 ? "No answer from Redis." : state.status ? "The service refuses." : "The live connection is lost.";
     const detail = state.status ? ` ${sentence(state.why)}` : "";
     return { level: "red", words: "Not live", title, text: `${detail}${known} ${left > 0 ? `Next attempt in ${left} s.` : "Trying now…"}`, retry: true };
   }
   if (state.problem) {
-    return { level: "red", words: "No new numbers", title: state.problem.status === 503 ? "Redis is away." : "A question is not answered.", text: `${sentence(state.problem.detail)}${known}` };
+    return { level: "red", words: "No new numbers", title: unbegun(state.problem.detail) ? "Nothing is counted yet." : state.problem.status === 503 ? "Redis is away." : "A question is not answered.", text: `${sentence(state.problem.detail)}${known}` };
   }
   if (age === undefined) return { level: "wait", words: "Connecting…" };
   if (state.asOf <= 0) {

@@ -1,16 +1,15 @@
 // The counters with most hits, and how much that is more or less than in the window before.
-import { $, el, put, repeat, segments } from "./dom.js";
-import { number, seconds, spoken, moment, sentence } from "./format.js";
+import { $, el, put, repeat, say, segments } from "./dom.js";
+import { number, seconds, spoken, brief, moment, sentence, shown } from "./format.js";
 import { ask, post, clock } from "./api.js";
 import { gapOf } from "./totals.js";
-import { view, topWindows, add, remove, change, onChange } from "./view.js";
+import { view, topWindows, most, full, add, remove, change, onChange } from "./view.js";
 
-const shown = 10;
-const labels = { "1m": "1 min", "1h": "1 h", "24h": "24 h", "7d": "7 d" };
+const listed = 10;
 let latest;
 
 export function start() {
-  segments($("top-windows"), "top", topWindows.map((w) => [w, labels[w]]), view.top, (top) => change({ top }));
+  segments($("top-windows"), "top", topWindows.map((w) => [w, brief(w)]), view.top, (top) => change({ top }));
   const reload = repeat(load);
   onChange((parts) => {
     if (parts.top) reload();
@@ -21,7 +20,7 @@ export function start() {
 async function load() {
   const length = view.top;
   try {
-    const now = await ask("v1/top", [["window", length], ["limit", shown]]);
+    const now = await ask("v1/top", [["window", length], ["limit", listed]]);
     if (length !== view.top) return 0;
     const before = now.top.length > 0 ? await windowBefore(now.top.map(({ key }) => key), length) : { totals: [] };
     latest = { length, now, before: new Map(before.totals.map((t) => [t.key, t])) };
@@ -46,7 +45,9 @@ async function windowBefore(keys, length) {
 
 // changeOf compares two totals. Where their bounds leave it open whether there were more or fewer, it says so.
 function changeOf(now, before) {
-  if (!before || !before.complete) return { text: "–", title: "Nobody counted all of the window before.", kind: "none" };
+  if (!before) return { text: "–", title: "No tier reaches back to the window before.", kind: "none" };
+  if (!before.complete) return { text: "–", title: "Nobody counted all of the window before.", kind: "none" };
+  if (now.upper === null) return { text: "–", title: "Nobody has counted lately.", kind: "none" };
   const title = `Before: ${number(before.total)} (${number(before.lower)} to ${number(before.upper)})`;
   if (now.lower <= before.upper && before.lower <= now.upper) return { text: "≈ same", title: `${title}. The bounds overlap.`, kind: "none" };
   if (before.total === 0) return { text: "new", title, kind: "up" };
@@ -57,6 +58,7 @@ function changeOf(now, before) {
 
 function draw() {
   const { length, now, before } = latest;
+  const room = view.keys.length < most;
   const largest = Math.max(1, ...now.top.map(({ total }) => total));
   put($("top-before"), `vs the ${spoken(length)} before`.replace("the 1 ", "the "));
   const focused = document.activeElement?.closest?.("#top-rows button")?.dataset.key;
@@ -65,19 +67,20 @@ function draw() {
     const line = view.keys.indexOf(t.key);
     const bar = el("span", { class: "bar-fill", "aria-hidden": "true" });
     bar.style.width = `${(t.total / largest) * 100}%`;
-    const button = el("button", { type: "button", class: "pick", "aria-pressed": String(line >= 0), title: line >= 0 ? "Remove from the view" : "Add to the view",
-      onclick: () => (line >= 0 ? remove(t.key) : add(t.key)) }, el("span", { class: "swatch", "aria-hidden": "true" }), el("bdi", {}, t.key));
+    const button = el("button", { type: "button", class: "pick", "aria-pressed": String(line >= 0), title: line >= 0 ? "Remove from the view" : room ? "Add to the view" : full,
+      onclick: () => { if (line >= 0) remove(t.key); else if (!add(t.key)) say(full); } }, el("span", { class: "swatch", "aria-hidden": "true" }), el("bdi", {}, shown(t.key)));
     button.dataset.key = t.key;
     if (line >= 0) button.dataset.line = line;
     return el("tr", {}, el("th", { scope: "row" }, bar, button),
-      el("td", { class: "number", title: `${number(t.lower)} to ${number(t.upper)}` }, number(t.total)),
+      el("td", { class: "number", title: t.upper === null ? `at least ${number(t.lower)}` : `${number(t.lower)} to ${number(t.upper)}` }, number(t.total)),
       el("td", { class: "number change", "data-kind": kind, title }, text));
   }));
   if (focused !== undefined) document.querySelector(`#top-rows button[data-key="${CSS.escape(focused)}"]`)?.focus();
-  const gap = gapOf({ ...now, from: new Date(clock.now() - seconds(length) * 1000).toISOString() });
+  const gap = gapOf({ ...now, upper: now.floor, from: new Date(clock.now() - seconds(length) * 1000).toISOString() });
   const notes = [];
+  if (!room && now.top.some(({ key }) => !view.keys.includes(key))) notes.push(full);
   if (now.top.length === 0) notes.push(`No hits in the last ${spoken(length)}.`);
   if (gap) notes.push(gap.kind === "young" ? `Counting began at ${moment(Date.parse(now.counting_since), clock.now())}, inside this window.` : gap.long);
-  if (now.floor > 0) notes.push(`A counter that is not in this list has at most ${number(now.floor)} hits.`);
+  if (now.floor) notes.push(`A counter that is not in this list has at most ${number(now.floor)} hits.`);
   put($("top-note"), notes.join(" "));
 }

@@ -77,6 +77,7 @@ func questions(now time.Time) []question {
 		of("get-counters", 200, (*client.Client).GetCounters, client.GetCountersParams{Limit: number(2)}), // with next
 		of("get-counters", 200, (*client.Client).GetCounters, client.GetCountersParams{Prefix: text("nobody")}),
 		of("get-counters", 400, (*client.Client).GetCounters, client.GetCountersParams{Limit: number(-1)}),
+		plain("get-about", (*client.Client).GetAbout),
 		of("get-live", 200, (*client.Client).GetLive, client.GetLiveParams{Key: both, Window: []string{"1h"}}),
 		of("get-live", 400, (*client.Client).GetLive, client.GetLiveParams{Key: both, Window: []string{"0h"}}),
 		plain("get-streams", (*client.Client).GetStreams),
@@ -102,6 +103,8 @@ func questions(now time.Time) []question {
 		of("get-authz-path", 429, (*client.Client).GetAuthzPath, client.GetAuthzPathParams{Limit: "route"}),
 		plain("get-health", (*client.Client).GetHealth),
 		plain("get-ready", (*client.Client).GetReady),
+		plain("get-ready-answers", (*client.Client).GetReadyAnswers),
+		plain("get-ready-takes", (*client.Client).GetReadyTakes),
 		plain("get-metrics", (*client.Client).GetMetrics),
 	}
 }

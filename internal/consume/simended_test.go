@@ -1,0 +1,152 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/window"
+)
+
+// simEndedPrefix begins the names of counters of streams that end.
+const simEndedPrefix = "ended"
+
+// simNoStreams is a server that has no stream.
+type simNoStreams struct{ jetstream.JetStream }
+
+func (simNoStreams) Stream(context.Context, string) (jetstream.Stream, error) {
+	return nil, jetstream.ErrStreamNotFound
+}
+
+// endAnother lets another stream be counted and then be deleted. Its worker is a process of its own, to which
+// nothing happens; but Redis may fail it, and forget what it has done.
+func (w *simWorld) endAnother(e simEvent) {
+	stream, name := newSimStream(), fmt.Sprintf("ENDED%d", len(w.ended))
+	stream.created = w.tick()
+	var own []*simMessage
+	for range e.messages() {
+		id, stored := len(w.ended), w.tick()
+		m := &simMessage{id: id, stored: stored, made: time.Now(), subject: name}
+		hit := simHit{counter: fmt.Sprintf("%s%d", simEndedPrefix, id), at: stored / 1e6, n: int64(1 + id%5)}
+		hit.hash = window.HashCounter([]byte(hit.counter))
+		hit.shard = w.settings.layout.ShardOf(hit.hash)
+		m.hits = []simHit{w.placed(hit, stored/1e6)}
+		m.data = fmt.Appendf(nil, `{"key":%q,"n":%d}`, hit.counter, hit.n)
+		w.ended, own = append(w.ended, m), append(own, m)
+		stream.store(m)
+	}
+	p := &simProcess{}
+	client := w.redis.client(w.settings.Redis.Options().Simple(), p)
+	log := zerolog.Nop()
+	newWorker := func() *worker {
+		return &worker{
+			settings: w.settings, layout: w.settings.layout, store: window.NewStore(client, simNamespace),
+			metrics: simMetrics, log: log, outage: &outage{log: log}, waits: newWaits(), clocks: newClocks(simMetrics, log),
+		}
+	}
+	w.running.Go(func() {
+		defer client.Close()
+		w.running.Go(func() {
+			for w.living.Err() == nil && !w.isCounted(own) {
+				w.pass(100 * simTick)
+			}
+			stream.mu.Lock()
+			stream.gone = true
+			stream.mu.Unlock()
+		})
+		gone, lost := newWorker().keep(w.living, name, func(phase) {}, func() source { return &simSource{stream, p} })
+		if !gone {
+			return
+		}
+		ender := newWorker()
+		ender.js = simNoStreams{}
+		for lost && w.living.Err() == nil { // as admitLoss does
+			lost = ender.admit(w.living, name, 0, w.stream.now().UnixMilli()) != nil
+			w.pass(maxReopen)
+		}
+		// As discover does: whenever the stream is listed as live, and does not exist.
+		for w.living.Err() == nil {
+			listed, err := ender.store.Streams(w.living)
+			if l, known := listed[name]; err == nil && known && l.Ended == 0 {
+				_ = ender.endStream(w.living, name, l.Created, w.stream.now().UnixMilli())
+			}
+			w.pass(discoverEvery)
+		}
+	})
+}
+
+// pass waits, unless the world ends.
+func (w *simWorld) pass(d time.Duration) {
+	select {
+	case <-w.living.Done():
+	case <-time.After(d):
+	}
+}
+
+// isCounted reports whether all messages are counted that are still held by a cell.
+func (w *simWorld) isCounted(messages []*simMessage) bool {
+	w.redis.mu.Lock()
+	defer w.redis.mu.Unlock()
+	for _, m := range messages {
+		for _, h := range m.hits {
+			for _, c := range h.cells {
+				if w.count(c) == 0 && w.single[c.tier].Holds(h.hash, h.at, w.redis.latest()) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// haveEnded reports whether no such stream is listed as live any more.
+func (w *simWorld) haveEnded() bool {
+	w.redis.mu.Lock()
+	defer w.redis.mu.Unlock()
+	if list := w.redis.get(simNamespace + ":streams"); list != nil {
+		for _, f := range list.fields {
+			if _, err := strconv.ParseInt(f.value, 10, 64); err != nil && f.name != simName {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkEnded: a hit of a stream that ends is counted at most once.
+func (w *simWorld) checkEnded() string {
+	for _, m := range w.ended {
+		for _, h := range m.hits {
+			for _, c := range h.cells {
+				if have := w.count(c); have != 0 && have != h.n {
+					return fmt.Sprintf("%s, of a stream that has ended, has %d in field %s of %s, want %d", h.counter, have, c.field, c.key, h.n)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// lostWithStreams are the hits of ended streams that are not counted: Redis has forgotten them, and not that
+// the stream was there.
+func (w *simWorld) lostWithStreams(now int64) (hits []simHit) {
+	list := w.redis.get(simNamespace + ":streams")
+	for _, m := range w.ended {
+		if _, listed := list.value(m.subject); !listed || m.overtook {
+			continue
+		}
+		for _, h := range m.hits {
+			for _, c := range h.cells {
+				if w.count(c) == 0 && w.holds(c.tier, h, now) {
+					hits = append(hits, h)
+					break
+				}
+			}
+		}
+	}
+	return hits
+}

@@ -1,0 +1,98 @@
+package consume
+
+import (
+	"maps"
+	"strconv"
+	"time"
+)
+
+// tear kills Redis while it writes a transaction to its append-only file: the file ends with the transaction's first
+// commands, and its next start runs none of them. The transaction that follows in the file will be run with them.
+func (r *simRedis) tear(queued [][]string) {
+	r.piece, r.tornAt, r.followed, r.rewritten = queued[:1+len(queued)*2/3], time.Now(), false, false
+	r.cutAll(nil)
+}
+
+// runTorn kills Redis once more. Its start runs the piece. Of it only the increments matter: whatever follows
+// writes the rest again.
+func (r *simRedis) runTorn() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rewritten = false
+	if r.piece == nil || !r.followed {
+		return
+	}
+	mark := len(r.undo)
+	for _, args := range r.piece {
+		if args[0] != "hincrby" {
+			continue
+		}
+		if e := r.get(args[1]); e == nil || e.isForeign() {
+			continue
+		}
+		r.run(args, nil)
+		if args[2] == "opened" {
+			continue
+		}
+		by, err := strconv.ParseInt(args[3], 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		changed := r.get(args[1]).copy()
+		if changed.torn = maps.Clone(changed.torn); changed.torn == nil {
+			changed.torn = map[string]simTorn{}
+		}
+		changed.torn[args[2]] = simTorn{changed.torn[args[2]].by + by, r.tornAt}
+		r.put(args[1], changed)
+	}
+	r.committed(mark)
+	r.piece = nil
+	r.cutAll(nil)
+}
+
+// simTorn is what torn transactions have added to a field, and when the last of them was torn.
+type simTorn struct {
+	by int64
+	at time.Time
+}
+
+// tornInto is what torn transactions have added to a field.
+func (e *simEntry) tornInto(field string) simTorn {
+	if e == nil {
+		return simTorn{}
+	}
+	return e.torn[field]
+}
+
+// persistence is what INFO says of the append-only file.
+func (r *simRedis) persistence() string {
+	last := "aof_last_rewrite_time_sec:-1\r\n"
+	if r.rewritten {
+		last = "aof_last_rewrite_time_sec:0\r\n"
+	}
+	return "# Persistence\r\nloading:0\r\naof_enabled:1\r\naof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\naof_last_bgrewrite_status:ok\r\n" + last
+}
+
+func (r *simRedis) rewrite() string {
+	if !r.rewrites {
+		return "-NOPERM this user has no permissions to run the 'bgrewriteaof' command\r\n"
+	}
+	r.piece, r.rewritten = nil, true
+	return "+Background append only file rewriting started\r\n"
+}
+
+// countedTwice are the hits that a torn transaction may have counted once more: of the cells that it added to, those
+// that were there when it was torn.
+func (w *simWorld) countedTwice() (hits []simHit) {
+	for _, m := range w.messages {
+		for _, h := range m.hits {
+			for _, c := range h.cells {
+				if torn := w.redis.get(c.key).tornInto(c.field); torn.by > 0 && !m.made.After(torn.at) {
+					hits = append(hits, h)
+					break
+				}
+			}
+		}
+	}
+	return hits
+}

@@ -1,0 +1,218 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"time"
+)
+
+// undoFor is how long it may take to undo what Redis has counted too late.
+const undoFor = 5 * time.Second
+
+// ErrFull means that Redis has no memory left (maxmemory).
+var ErrFull = errors.New("no memory is left in Redis for hits")
+
+// question asks Redis about takes.
+type question struct {
+	takes  []Take
+	keys   []string
+	count  bool
+	stakes []stake // as many as takes, or none
+}
+
+// stakesOf are those of some of the takes.
+func (q *question) stakesOf(from, to int) []stake {
+	if q.stakes == nil {
+		return nil
+	}
+	return q.stakes[from:to]
+}
+
+// besideOf is how many hits of a take's key count beside those that Redis knows.
+func besideOf(stakes []stake, i int) int64 {
+	if stakes == nil {
+		return 0
+	}
+	return stakes[i].beside
+}
+
+// ask tells Redis what it does not know of the keys, and asks about the takes. The error can be a *lateError. With an
+// error there are states only if something is known to be counted, or given back.
+func (l *Limiter) ask(ctx context.Context, q *question) ([]state, error) {
+	bounded, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	for i := range q.stakes {
+		if err := l.tell(bounded, q, i); err != nil {
+			return nil, err
+		}
+	}
+	states, err := l.askStore(bounded, q)
+	for i := range states {
+		states[i].shift(besideOf(q.stakes, i))
+	}
+	return states, err
+}
+
+// isLate reports whether Redis has not answered in time.
+func isLate(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// tell counts in Redis what was allowed without it. If Redis is full, or has max hits, the rest goes on counting beside.
+func (l *Limiter) tell(ctx context.Context, q *question, i int) error {
+	s, take := &q.stakes[i], &q.takes[i]
+	for s.claimed > 0 {
+		n := min(s.claimed, mostAtOnce(take.Limit.Policy))
+		counted, err := l.store.force(ctx, take, q.keys[i], n, take.Limit.Max)
+		var late *lateError
+		if errors.As(err, &late) {
+			claim := *s
+			s.claimed = 0 // it is the goroutine's
+			l.asking.Go(func() {
+				states := make([]state, 1)
+				late.wait(states)
+				l.local.told(&claim, states[0].counted)
+				l.local.release(&claim)
+			})
+			return os.ErrDeadlineExceeded // the takes have not been asked about
+		}
+		if err == nil {
+			l.local.told(s, counted)
+		}
+		if err != nil || counted < n {
+			l.local.release(s)
+			if isFull(err) {
+				return nil
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// mostAtOnce is how many hits a script may count.
+func mostAtOnce(p Policy) int64 {
+	if p == Log {
+		return MaxLogTake
+	}
+	return MaxHits
+}
+
+// askStore asks with one script, or take by take if the keys are on several nodes.
+func (l *Limiter) askStore(ctx context.Context, q *question) ([]state, error) {
+	if l.store.together(q.takes) {
+		return l.store.decide(ctx, q.takes, q.keys, q.stakes, q.count)
+	}
+	states := make([]state, len(q.takes))
+	all := true
+	order := giversLast(q.takes)
+	for done, i := range order {
+		s, err := l.store.decide(ctx, q.takes[i:i+1], q.keys[i:i+1], q.stakesOf(i, i+1), q.count && all)
+		if s != nil {
+			states[i] = s[0]
+		}
+		if err != nil || all && !s[0].fits {
+			all = false
+			for _, counted := range order[:done+1] {
+				l.undo(q.takes[counted:counted+1], q.keys[counted:counted+1], states[counted:counted+1])
+				states[counted].counted = 0
+			}
+		}
+		if err != nil {
+			var late *lateError
+			if errors.As(err, &late) {
+				late.places = []int{i}
+			}
+			return nil, err
+		}
+	}
+	return states, nil
+}
+
+// giversLast orders takes so that those which give back come last. They always fit, and what they have given
+// back could not be taken again for certain.
+func giversLast(takes []Take) []int {
+	var first, last []int
+	for i := range takes {
+		if takes[i].N < 0 {
+			last = append(last, i)
+		} else {
+			first = append(first, i)
+		}
+	}
+	return append(first, last...)
+}
+
+// told is what the caller of a question has heard without Redis.
+type told int
+
+const (
+	toldAllowed told = iota
+	toldRefused      // or that Redis does not decide
+	toldNothing      // the caller was gone
+)
+
+// learn notes what Redis has counted of a question of which the caller has heard without it. If the answer is late, it is
+// waited for. What was counted although the caller was refused is undone: it is known that it was counted. Nothing is
+// undone that may not have been, because too much could be allowed then.
+func (l *Limiter) learn(q *question, states []state, late *lateError, caller told) {
+	if late == nil {
+		l.settle(q, states, caller)
+		return
+	}
+	own := question{takes: q.takes, keys: q.keys, count: q.count, stakes: append([]stake(nil), q.stakes...)} // q stays with the caller
+	all := make([]state, len(own.takes))
+	copy(all, states)
+	l.asking.Go(func() {
+		late.wait(all)
+		l.settle(&own, all, caller)
+	})
+}
+
+func (l *Limiter) settle(q *question, states []state, caller told) {
+	switch caller {
+	case toldAllowed:
+		l.local.learn(q.takes, q.stakes, states)
+	case toldRefused:
+		l.local.end(q.takes, q.keys, q.stakes, nil, l.now())
+		l.undo(q.takes, q.keys, states)
+	default:
+		l.local.end(q.takes, q.keys, q.stakes, states, l.now())
+	}
+}
+
+// undo takes back what Redis has counted, and counts what it has given back. If it fails, hits stay counted that
+// nobody was allowed: the limit then refuses too much. Or they stay given back, although the caller was not told so.
+func (l *Limiter) undo(takes []Take, keys []string, states []state) {
+	if !slices.ContainsFunc(states, func(s state) bool { return s.counted != 0 }) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), undoFor)
+	defer cancel()
+	for i := range states {
+		n := states[i].counted
+		switch {
+		case n > 0:
+			_ = l.store.takeBack(ctx, &takes[i], keys[i], n, states[i].at)
+		case n < 0:
+			l.countAgain(ctx, &takes[i], keys[i], -n)
+		}
+		if n != 0 {
+			l.denials.forget(keys[i])
+		}
+	}
+}
+
+// countAgain counts hits that were given back, also beyond max: they had been there before.
+func (l *Limiter) countAgain(ctx context.Context, take *Take, key string, n int64) {
+	for n > 0 {
+		part := min(n, mostAtOnce(take.Limit.Policy))
+		_, err := l.store.force(ctx, take, key, part, MaxHits)
+		if err != nil {
+			return
+		}
+		n -= part
+	}
+}

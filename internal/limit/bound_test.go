@@ -1,0 +1,424 @@
+package limit
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"tallyroll/tests/stack"
+)
+
+// TestBound draws processes that share a Redis, clocks that differ and go back, and trouble on the way: commands that
+// do not arrive, replies that are lost or late, a Redis that is full or away. Whatever happens, no process is allowed more
+// than max in any window. If the limit is closed without Redis, all of them together are not. Without trouble, Redis alone
+// decides, and exactly.
+//
+// All times are at the beginnings of cells, so that cells and rings are not in doubt. `make simulate-limits` draws more.
+func TestBound(t *testing.T) {
+	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
+	for _, script := range heldScripts {
+		if err := script.Load(t.Context(), client).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var seen struct{ Schedules, Allowed, Local, Late, Refused int }
+	began, round := time.Now(), 0
+	rapid.Check(t, func(rt *rapid.T) {
+		round++
+		s := newBoundRun(t, rt, client, fmt.Sprint("bound-", round))
+		defer s.end()
+		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
+			s.step(rt)
+		}
+		s.end()
+		if problem := s.problem(); problem != "" {
+			rt.Fatal(problem + "\n" + strings.Join(s.story, "\n"))
+		}
+		seen.Schedules++
+		for _, a := range s.allowed {
+			seen.Allowed++
+			if a.local {
+				seen.Local++
+			}
+		}
+		seen.Late += s.late
+		seen.Refused += s.refused
+	})
+	t.Logf("%+v in %s", seen, time.Since(began).Round(time.Millisecond))
+	if seen.Local == 0 || seen.Late == 0 || seen.Refused == 0 || seen.Local == seen.Allowed {
+		t.Error("the schedules miss what they are for")
+	}
+}
+
+const (
+	boundMax    = 5
+	boundWindow = time.Minute
+	boundCell   = int64(1000) // ms
+)
+
+// boundRun is a schedule that is being run.
+type boundRun struct {
+	t         *testing.T
+	client    *redis.Client // of Redis's clock
+	limit     *Limit
+	processes []*boundProcess
+	healthy   bool // there is no trouble, and all clocks are the same
+	now       atomic.Int64
+	behind    int64 // how much Redis's clock is
+
+	mu            sync.Mutex // for the rest
+	allowed       []boundTake
+	refused, late int
+	story         []string
+}
+
+type boundProcess struct {
+	limiter *Limiter
+	trouble *trouble
+	ahead   atomic.Int64
+	waiting sync.WaitGroup // takes in the background
+}
+
+// boundTake is n hits that a process was allowed.
+type boundTake struct {
+	at, n   int64
+	process int
+	local   bool
+}
+
+func newBoundRun(t *testing.T, rt *rapid.T, clock *redis.Client, namespace string) *boundRun {
+	s := &boundRun{t: t, client: clock, healthy: rapid.IntRange(0, 3).Draw(rt, "healthy") == 0}
+	s.now.Store(worldStart)
+	s.limit = &Limit{Window: boundWindow, Max: boundMax, Policy: rapid.SampledFrom(Policies).Draw(rt, "policy"), Fail: rapid.SampledFrom([]Fail{FailLocal, FailLocal, FailClosed}).Draw(rt, "fail")}
+	for range rapid.IntRange(1, 3).Draw(rt, "processes") {
+		p := &boundProcess{trouble: &trouble{now: s.now.Load}}
+		client := redis.NewClient(clock.Options())
+		p.limiter = New(client, namespace, time.Minute)
+		client.AddHook(p.trouble) // after that of the limiter: it is nearer to Redis
+		p.limiter.store.scripts = heldScripts
+		if !s.healthy {
+			p.ahead.Store(boundCell * rapid.Int64Range(-90, 90).Draw(rt, "ahead"))
+		}
+		p.limiter.now = func() time.Time { return time.UnixMilli(s.now.Load() + p.ahead.Load()) }
+		s.processes = append(s.processes, p)
+	}
+	return s
+}
+
+// step lets time pass and one process take.
+func (s *boundRun) step(rt *rapid.T) {
+	now := s.now.Add(boundCell * rapid.SampledFrom([]int64{0, 0, 0, 1, 2, 7, 29, 30, 31, 59, 60, 61}).Draw(rt, "seconds"))
+	i := rapid.IntRange(0, len(s.processes)-1).Draw(rt, "process")
+	p, n, what := s.processes[i], rapid.Int64Range(1, 3).Draw(rt, "n"), ""
+	if !s.healthy {
+		what = rapid.SampledFrom([]string{"", "", "", "", "lost", "unsent", "full", "late", "later", "pending", "pending reply", "away", "heal", "back", "Redis back"}).Draw(rt, "trouble")
+	}
+	switch what {
+	case "back":
+		p.ahead.Add(-boundCell * rapid.Int64Range(1, 30).Draw(rt, "by"))
+	case "Redis back":
+		s.behind += boundCell * rapid.Int64Range(1, 30).Draw(rt, "by")
+	}
+	if err := setClock(s.t.Context(), s.client, tagOf("alice"), now-s.behind).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	p.limiter.timeout = time.Minute
+	switch what {
+	case "heal":
+		p.heal()
+	case "late", "later":
+		p.limiter.timeout = 5 * time.Millisecond
+		s.late++
+	case "pending", "pending reply":
+		s.take(rt, i, n, what)
+		return
+	}
+	p.trouble.next(what)
+	fits := s.inWindow(len(s.allowed), -1, now-s.reach())+n <= boundMax
+	a, err := p.limiter.Take(s.t.Context(), []Take{takeOf(s.limit, "alice", n)})
+	p.trouble.next("")
+	s.note(boundTake{now, n, i, false}, what, a, err)
+	if s.healthy && a.Allowed != fits {
+		rt.Fatalf("without trouble, process %d and not Redis has decided, or wrongly:\n%s", i, strings.Join(s.story, "\n"))
+	}
+}
+
+// take asks in the background, and returns when Redis does not answer yet.
+func (s *boundRun) take(rt *rapid.T, i int, n int64, what string) {
+	p := s.processes[i]
+	caught, answered := p.trouble.next(what), make(chan struct{})
+	p.waiting.Go(func() {
+		defer close(answered)
+		a, err := p.limiter.Take(s.t.Context(), []Take{takeOf(s.limit, "alice", n)})
+		at := s.now.Load()
+		select {
+		case held := <-caught:
+			if held.at > 0 {
+				at = held.at
+			}
+		default:
+		}
+		s.note(boundTake{at, n, i, false}, what, a, err)
+	})
+	select {
+	case held := <-caught:
+		caught <- held
+	case <-answered: // not by Redis
+	}
+	p.trouble.next("")
+}
+
+// note remembers an answer.
+func (s *boundRun) note(take boundTake, what string, a Answer, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var unavailable *UnavailableError
+	said := fmt.Sprintf("%+v", a.Decisions)
+	switch {
+	case errors.As(err, &unavailable) && s.limit.Fail == FailClosed:
+		said = "unavailable"
+	case err != nil:
+		s.t.Error(err)
+	case a.Allowed:
+		take.local = a.Decisions[0].Source == FromLocal
+		s.allowed = append(s.allowed, take)
+	default:
+		s.refused++
+	}
+	p := s.processes[take.process]
+	s.story = append(s.story, fmt.Sprintf("at %d s process %d (%+d s, Redis %+d s), n %d, %s %s: %s", (take.at-worldStart)/1000, take.process, p.ahead.Load()/1000, -s.behind/1000, take.n, s.limit.Policy, what, said))
+}
+
+// reach is how far back Redis counts: cells count the whole of the oldest one here.
+func (s *boundRun) reach() int64 {
+	if s.limit.Policy == Cells {
+		return boundWindow.Milliseconds() + boundCell
+	}
+	return boundWindow.Milliseconds()
+}
+
+// inWindow is how many hits a process, or all of them, was allowed after a time, of the first so many.
+func (s *boundRun) inWindow(upTo, process int, after int64) (sum int64) {
+	for _, a := range s.allowed[:upTo] {
+		if (process < 0 || a.process == process) && a.at > after {
+			sum += a.n
+		}
+	}
+	return sum
+}
+
+// problem says which window has too much, or nothing.
+func (s *boundRun) problem() string {
+	slices.SortStableFunc(s.allowed, func(a, b boundTake) int { return cmp.Compare(a.at, b.at) })
+	for last := range s.allowed {
+		end := s.allowed[last].at
+		begin := end - boundWindow.Milliseconds()
+		for i := range s.processes {
+			if sum := s.inWindow(last+1, i, begin); sum > boundMax {
+				return fmt.Sprintf("process %d was allowed %d in the window that ends at %d s", i, sum, (end-worldStart)/1000)
+			}
+		}
+		if sum := s.inWindow(last+1, -1, begin); s.limit.Fail == FailClosed && sum > boundMax {
+			return fmt.Sprintf("%d were allowed in the window that ends at %d s", sum, (end-worldStart)/1000)
+		}
+	}
+	return ""
+}
+
+// end heals everything and waits.
+func (s *boundRun) end() {
+	for _, p := range s.processes {
+		p.heal()
+		_ = p.limiter.store.client.Close()
+	}
+}
+
+// heal ends all trouble, and waits until that is over.
+func (p *boundProcess) heal() {
+	p.trouble.heal()
+	p.waiting.Wait()
+	p.limiter.Wait()
+}
+
+// trouble is a hook that does something to the next scripts.
+type trouble struct {
+	now func() int64
+
+	mu     sync.Mutex
+	what   string
+	caught chan *heldUp // takes the first one that is held up
+	held   []*heldUp
+	gone   bool // Redis cannot be reached
+}
+
+// heldUp is a script that is held up until it may go on.
+type heldUp struct {
+	until chan struct{}
+	at    int64 // when Redis has decided by it
+}
+
+// next says what happens to the scripts that come next.
+func (t *trouble) next(what string) chan *heldUp {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.what, t.caught = what, make(chan *heldUp, 1)
+	if what == "away" {
+		t.gone = true
+	}
+	return t.caught
+}
+
+func (t *trouble) heal() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.held {
+		close(h.until)
+	}
+	t.held, t.gone = nil, false
+}
+
+// take says what happens to a script.
+func (t *trouble) take() (what string, h *heldUp) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch t.what {
+	case "late", "later", "pending", "pending reply":
+		h = &heldUp{until: make(chan struct{})}
+		t.held = append(t.held, h)
+	case "lost":
+	default:
+		return "", nil
+	}
+	return t.what, h
+}
+
+// hold tells that a script is held up.
+func (t *trouble) hold(h *heldUp) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case t.caught <- h:
+	default:
+	}
+}
+
+func (t *trouble) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		t.mu.Lock()
+		err := error(nil)
+		switch {
+		case t.gone, t.what == "unsent":
+			err = errors.New("the connection broke")
+		case t.what == "full":
+			err = errors.New("OOM command not allowed when used memory > 'maxmemory'.")
+		}
+		t.mu.Unlock()
+		if err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*trouble) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (t *trouble) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		return &troubledConn{Conn: conn, trouble: t}, err
+	}
+}
+
+// troubledConn is a connection on which scripts or their replies are held up or lost.
+type troubledConn struct {
+	net.Conn
+	trouble        *trouble
+	what           string // happens to the script that was written last
+	heldUp         *heldUp
+	request, reply []byte // that is held up
+	deadline       time.Time
+}
+
+func (c *troubledConn) SetDeadline(at time.Time) error {
+	c.deadline = at
+	return c.Conn.SetDeadline(at)
+}
+func (c *troubledConn) SetReadDeadline(at time.Time) error {
+	c.deadline = at
+	return c.Conn.SetReadDeadline(at)
+}
+
+func (c *troubledConn) Write(b []byte) (int, error) {
+	c.what, c.heldUp = "", nil
+	if bytes.Contains(b, []byte("eval")) {
+		c.what, c.heldUp = c.trouble.take()
+	}
+	switch c.what {
+	case "later", "pending": // Redis is slow
+		c.request = bytes.Clone(b)
+		c.trouble.hold(c.heldUp)
+		return len(b), nil
+	case "late", "pending reply", "lost": // the network is
+		if err := c.fetch(b); err != nil {
+			return 0, err
+		}
+		if c.heldUp != nil {
+			c.trouble.hold(c.heldUp)
+		}
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// fetch lets Redis run a script, and keeps the reply.
+func (c *troubledConn) fetch(request []byte) error {
+	if mode := strings.Split(string(request), "\r\n")[10]; mode == "1" && c.heldUp != nil {
+		c.heldUp.at = c.trouble.now()
+	}
+	if _, err := c.Conn.Write(request); err != nil {
+		return err
+	}
+	c.reply = make([]byte, 4096)
+	_ = c.Conn.SetReadDeadline(time.Time{})
+	n, err := c.Conn.Read(c.reply)
+	c.reply = c.reply[:n]
+	return err
+}
+
+func (c *troubledConn) Read(b []byte) (int, error) {
+	switch c.what {
+	case "":
+		return c.Conn.Read(b)
+	case "lost":
+		return 0, errors.New("the reply was lost")
+	}
+	select {
+	case <-c.heldUp.until:
+	case <-time.After(time.Until(c.deadline)):
+		return 0, os.ErrDeadlineExceeded
+	}
+	if c.request != nil {
+		if err := c.fetch(c.request); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(b, c.reply)
+	c.what, c.request, c.reply = "", nil, nil
+	return n, nil
+}

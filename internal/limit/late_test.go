@@ -1,0 +1,209 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/tests/stack"
+)
+
+// Redis stands still for longer than takes wait, and then does what they asked for. Those that were told no are not
+// counted, and those that this process has allowed itself are counted once.
+func TestRedisAnswersLate(t *testing.T) {
+	t.Parallel()
+	const most, late = 100, 7
+	for _, policy := range Policies {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			server := stack.Redis(t)
+			limiter := New(stack.ProgramClient(t, server.URL()), "late", time.Minute)
+			other := New(stack.ProgramClient(t, server.URL()), "late", time.Minute)
+			for fail, want := range map[Fail]int64{FailClosed: most - 1, FailLocal: most - 1 - late, FailOpen: most - 1 - late} {
+				l := &Limit{Name: string(fail), Window: time.Hour, Max: most, Policy: policy, Fail: fail}
+				mustTake(t, limiter, takeOf(l, "alice", 1))
+				server.Pause()
+				limiter.timeout = 50 * time.Millisecond
+				a, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", late)})
+				var unavailable *UnavailableError
+				if fail == FailClosed && !errors.As(err, &unavailable) || fail != FailClosed && (err != nil || !a.Allowed || a.Decisions[0].Source != FromLocal) {
+					t.Errorf("%s: %+v, %v", fail, a, err)
+				}
+				limiter.timeout = time.Minute
+				server.Resume()
+				limiter.Wait()
+				if d := mustTake(t, other, takeOf(l, "alice", 0)).Decisions[0]; d.Remaining != want {
+					t.Errorf("%s: %+v, want %d left", fail, d, want)
+				}
+				if a := mustTake(t, limiter, takeOf(l, "alice", 1)); !a.Allowed || a.Decisions[0].Remaining != want-1 {
+					t.Errorf("%s: afterwards %+v, want %d left", fail, a, want-1)
+				}
+			}
+		})
+	}
+}
+
+// A give-back that was late, and of which the caller was told that it failed, is undone, too: the caller gives back again.
+func TestALateGiveBack(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	limiter := New(stack.ProgramClient(t, server.URL()), "late", time.Minute)
+	for _, policy := range Policies {
+		l := &Limit{Window: time.Hour, Max: 10, Policy: policy, Fail: FailClosed}
+		mustTake(t, limiter, takeOf(l, "alice", 5))
+		server.Pause()
+		limiter.timeout = 50 * time.Millisecond
+		_, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", -2)})
+		var unavailable *UnavailableError
+		if !errors.As(err, &unavailable) {
+			t.Errorf("%s: %v", policy, err)
+		}
+		limiter.timeout = time.Minute
+		server.Resume()
+		limiter.Wait()
+		if d := mustTake(t, limiter, takeOf(l, "alice", 0)).Decisions[0]; d.Remaining != 5 {
+			t.Errorf("%s: %+v", policy, d)
+		}
+		if d := mustTake(t, limiter, takeOf(l, "alice", -2)).Decisions[0]; d.Remaining != 7 {
+			t.Errorf("%s: %+v", policy, d)
+		}
+	}
+}
+
+// On a cluster takes of several callers are counted one after the other. If one of them is late, none stays counted.
+func TestLateOnACluster(t *testing.T) {
+	t.Parallel()
+	cluster := stack.Cluster(t, 0)
+	limiter := New(stack.ProgramClient(t, cluster.URL()), "late", time.Minute)
+	for _, policy := range Policies {
+		for _, fail := range []Fail{FailClosed, FailLocal} {
+			l := &Limit{Name: string(fail), Window: time.Hour, Max: 10, Policy: policy, Fail: fail}
+			var takes []Take
+			for _, key := range people {
+				takes = append(takes, takeOf(l, key, 1))
+			}
+			mustTake(t, limiter, takes...)
+			slow := cluster.MasterOf(limiter.store.key(&takes[1]))
+			slow.Pause()
+			limiter.timeout = 100 * time.Millisecond
+			for i := range takes {
+				takes[i].N = 3
+			}
+			a, err := limiter.Take(t.Context(), takes)
+			var unavailable *UnavailableError
+			if fail == FailClosed && !errors.As(err, &unavailable) || fail == FailLocal && (err != nil || !a.Allowed || a.Decisions[0].Source != FromLocal) {
+				t.Errorf("%s, %s: %+v, %v", policy, fail, a, err)
+			}
+			limiter.timeout = time.Minute
+			slow.Resume()
+			limiter.Wait()
+			want := int64(9)
+			if fail == FailLocal {
+				want = 6 // this process knows
+			}
+			for i := range takes {
+				takes[i].N = 0
+			}
+			for _, d := range mustTake(t, limiter, takes...).Decisions {
+				if d.Remaining != want || d.Source != FromRedis {
+					t.Errorf("%s, %s: %+v, want %d left", policy, fail, d, want)
+				}
+			}
+		}
+	}
+}
+
+// A take that has waited for a connection until it was too late is never sent.
+func TestNotSentWhenLate(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	options, err := redis.ParseURL(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dials sync.Mutex // held: nobody gets a connection
+	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Lock()
+		defer dials.Unlock()
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	limiter := New(client, "unsent", 20*time.Millisecond)
+	l := &Limit{Window: time.Hour, Max: 5, Policy: Log, Fail: FailClosed}
+	sent := watchCommands(client)
+	dials.Lock()
+	_, err = limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
+	var unavailable *UnavailableError
+	if !errors.As(err, &unavailable) {
+		t.Error(err)
+	}
+	limiter.Wait() // though nothing has answered
+	dials.Unlock()
+	if n := stack.Scan(t, server.Client(), "*"); len(n) > 0 || len(sent.scripts()) != 1 {
+		t.Errorf("Redis has %v", n)
+	}
+}
+
+// A limit whose Redis is slow does not put others into their fail mode.
+func TestASlowKey(t *testing.T) {
+	t.Parallel()
+	client := backends[2].start(t)
+	slow := &slowKey{part: ":slow", ended: make(chan struct{})}
+	client.AddHook(slow)
+	limiter := New(client, "slow", 30*time.Second)
+	l := adhoc(t, time.Hour, 1000, Cells)
+	take := func(key string) Source {
+		t.Helper()
+		a, err := limiter.Take(t.Context(), []Take{takeOf(l, key, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Decisions[0].Source
+	}
+	take("well")
+	limiter.timeout = time.Millisecond
+	for range 2 * failuresInARow {
+		if from := take("slow"); from != FromLocal {
+			t.Fatalf("the slow key was decided by %s", from)
+		}
+	}
+	limiter.timeout = 30 * time.Second
+	if from := take("well"); from != FromRedis {
+		t.Errorf("another key was decided by %s", from)
+	}
+	close(slow.ended)
+	limiter.Wait()
+}
+
+// slowKey is a hook that holds up commands about keys with a part in their names, until it is ended.
+type slowKey struct {
+	part  string
+	ended chan struct{}
+}
+
+func (*slowKey) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *slowKey) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		for _, arg := range cmd.Args() {
+			if text, ok := arg.(string); ok && len(text) > len(s.part) && text[len(text)-len(s.part):] == s.part {
+				select {
+				case <-s.ended:
+				case <-ctx.Done():
+					cmd.SetErr(ctx.Err())
+					return ctx.Err()
+				}
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+func (*slowKey) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}

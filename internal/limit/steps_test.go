@@ -1,0 +1,197 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A script does little, however much there is to do: what has left the window is removed bit by bit, and
+// much is given back by many scripts. Each counts right meanwhile.
+func TestAScriptDoesLittle(t *testing.T) {
+	t.Parallel()
+	limiter, server := realServer(t)
+	client := server.Client()
+	const hits = 20_000
+	for _, policy := range []Policy{Log, Stream} {
+		l := adhoc(t, time.Minute, hits, policy)
+		take := takeOf(l, "alice", 1)
+		key := limiter.store.key(&take)
+
+		fillAt(t, client, policy, key, time.Now().Add(-l.Window-time.Second), hits)
+		if d := mustTake(t, limiter, take).Decisions[0]; d.Remaining != hits-1 {
+			t.Errorf("%s: after all hits have left: %+v", policy, d)
+		}
+		if size := sizeOf(t.Context(), client, policy, key).Val(); policy == Log && size < hits-2*giveStep {
+			t.Errorf("%s: %d hits are kept: one script removed %d", policy, size, hits-size)
+		}
+		for range hits / giveStep {
+			mustTake(t, limiter, take)
+		}
+		if size := sizeOf(t.Context(), client, policy, key).Val(); size != hits/giveStep+1 {
+			t.Errorf("%s: %d hits are kept", policy, size)
+		}
+		if err := limiter.Reset(t.Context(), take); err != nil {
+			t.Fatal(err)
+		}
+
+		fillAt(t, client, policy, key, time.Now(), hits)
+		sent := watchCommands(limiter.store.client)
+		take.N = 5 - hits
+		if d := mustTake(t, limiter, take).Decisions[0]; d.Remaining != hits-5 || d.Upper != 5 {
+			t.Errorf("%s: after all but 5 were given back: %+v", policy, d)
+		}
+		if scripts := len(sent.scripts()); scripts < hits/giveStep {
+			t.Errorf("%s: %d hits were given back by %d scripts", policy, hits-5, scripts)
+		}
+		if size := sizeOf(t.Context(), client, policy, key).Val(); size > 6 {
+			t.Errorf("%s: %d are kept", policy, size)
+		}
+	}
+}
+
+// fillAt writes hits of one moment.
+func fillAt(t *testing.T, client redis.UniversalClient, policy Policy, key string, at time.Time, hits int) {
+	t.Helper()
+	pipe := client.Pipeline()
+	for i := range hits {
+		if policy == Log {
+			pipe.ZAdd(t.Context(), key, redis.Z{Score: float64(at.UnixMilli()), Member: 1_000_000_000_000_000 + i})
+		} else {
+			pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: fmt.Sprintf("%d-%d", at.UnixMilli(), i), Values: []any{"n", 1, "c", i + 1}})
+		}
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Takes, give-backs in steps of 3 hits and looks come in any order, and the answers are the model's.
+func TestStepsAgainstModels(t *testing.T) {
+	t.Parallel()
+	client := backends[0].start(t)
+	for _, policy := range Policies {
+		random, given := rand.New(rand.NewPCG(5, 6)), int64(0)
+		for round := range 40 {
+			w, l := newWorld(t, client, fmt.Sprint("steps-", policy, round)), adhoc(t, time.Minute, 60, policy)
+			l.Fail = FailClosed // an error of a script is to be seen
+			m, now := newModel(l, false), int64(0)
+			for range 40 {
+				now += []int64{0, 0, 1, 500, 7000, 30_000}[random.IntN(6)]
+				w.at(now)
+				n := 1 + random.Int64N(12)
+				if random.IntN(3) == 0 {
+					n = -random.Int64N(50)
+				}
+				want := decideByModels([]*model{m}, w.clock, []int64{n}, true)[0]
+				given -= min(0, want.counted)
+				d := w.take(takeOf(l, "alice", n)).Decisions[0]
+				lower, upper := want.lower+max(0, want.counted), want.upper+max(0, want.counted)
+				if d.Allowed != want.fits || d.RetryAfter != want.wait || d.Lower != lower || d.Upper != upper {
+					t.Fatalf("%s, n %d at %d: %+v, and the model says %+v", policy, n, now, d, want)
+				}
+			}
+		}
+		if given == 0 {
+			t.Errorf("%s: nothing was given back: the test shows nothing", policy)
+		}
+	}
+}
+
+// A request cannot ask for more hits than a script may count.
+func TestTooManyForLog(t *testing.T) {
+	t.Parallel()
+	limiter, _ := realServer(t)
+	minute, hour := adhoc(t, time.Minute, MaxExactHits, Log), adhoc(t, time.Hour, MaxExactHits, Log)
+	for _, c := range []struct {
+		a, b int64
+		says string
+	}{
+		{MaxLogTake, 0, ""},
+		{MaxLogTake + 1, 0, "1001 hits of the policy log at once: at most 1000 are allowed"},
+		{MaxLogTake - 1, 1, ""},
+		{MaxLogTake - 1, 2, "1001 hits"},
+		{MaxLogTake, -MaxLogTake - 1, ""},
+	} {
+		_, err := limiter.Take(t.Context(), []Take{takeOf(minute, "alice", c.a), takeOf(hour, "alice", c.b)})
+		var large *TooLargeError
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("%+v: %v", c, err)
+		case c.says != "" && (!errors.As(err, &large) || err.Error()[:len(c.says)] != c.says):
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	other := adhoc(t, time.Minute, MaxExactHits, Stream)
+	if a := mustTake(t, limiter, takeOf(other, "alice", MaxExactHits)); !a.Allowed {
+		t.Errorf("%+v", a)
+	}
+}
+
+// What is undone are the hits that were counted then. Later hits stay for as long as they would have, or longer.
+func TestTakeBack(t *testing.T) {
+	t.Parallel()
+	for _, b := range backends[:3] {
+		client := b.start(t)
+		for _, policy := range Policies {
+			w, l := newWorld(t, client, "undo"), adhoc(t, time.Minute, 10, policy)
+			take, ctx := takeOf(l, "alice", 4), t.Context()
+			key := w.limiter.store.key(&take)
+			w.take(takeOf(l, "alice", 1))
+			w.at(10_000)
+			states, err := w.limiter.store.decide(ctx, []Take{take}, []string{key}, nil, true)
+			if err != nil || states[0].counted != 4 || states[0].at != w.clock {
+				t.Fatalf("%s, %s: %+v, %v", b.name, policy, states, err)
+			}
+			w.at(20_000)
+			w.take(takeOf(l, "alice", 2))
+			w.at(21_000)
+			w.take(takeOf(l, "alice", 3))
+			w.limiter.undo([]Take{take}, []string{key}, states)
+			for _, c := range []struct{ at, remaining int64 }{{21_000, 4}, {59_999, 4}, {61_000, 5}, {79_999, 5}, {82_000, 10}} {
+				w.at(c.at)
+				if got := w.remaining(l, "alice"); got != c.remaining {
+					t.Errorf("%s, %s: %d are left at %d ms, want %d", b.name, policy, got, c.at, c.remaining)
+				}
+			}
+
+			// After a reset, nothing of it is there. Hits of others are not taken for it.
+			if err := w.limiter.Reset(ctx, take); err != nil {
+				t.Fatal(err)
+			}
+			w.at(90_000)
+			w.take(takeOf(l, "alice", 2))
+			w.limiter.undo([]Take{take}, []string{key}, states)
+			if got := w.remaining(l, "alice"); got != 8 {
+				t.Errorf("%s, %s: %d are left after a reset and a take of 2", b.name, policy, got)
+			}
+		}
+	}
+}
+
+// Hits that were given back, although nobody was told, count again.
+func TestCountAgain(t *testing.T) {
+	t.Parallel()
+	client := backends[0].start(t)
+	for _, policy := range Policies {
+		w, l := newWorld(t, client, "again"), adhoc(t, time.Minute, 5000, policy)
+		for range 5 {
+			w.take(takeOf(l, "alice", 1000))
+		}
+		give := takeOf(l, "alice", -4000)
+		key := w.limiter.store.key(&give)
+		states, err := w.limiter.store.decide(t.Context(), []Take{give}, []string{key}, nil, true)
+		if err != nil || states[0].counted != -4000 {
+			t.Fatalf("%s: %+v, %v", policy, states, err)
+		}
+		w.take(takeOf(l, "alice", 1000))
+		w.limiter.undo([]Take{give}, []string{key}, states)
+		if d := w.look(takeOf(l, "alice", 0)).Decisions[0]; d.Upper != 6000 {
+			t.Errorf("%s: %+v", policy, d)
+		}
+	}
+}

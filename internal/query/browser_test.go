@@ -1,0 +1,249 @@
+package query
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"tallyroll/internal/web"
+)
+
+// What browsers send for an image, for a form and for fetch without asking, in 2026 and, the last one, before 2020. Images
+// and pages of services that are neither on this machine nor HTTPS tell nothing of where they are.
+var (
+	mozilla   = []string{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
+	image     = append([]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"}, mozilla...)
+	form      = append([]string{"Origin", "https://evil.example", "Content-Type", "text/plain", "Sec-Fetch-Site", "cross-site"}, mozilla...)
+	sandbox   = append([]string{"Origin", "null", "Content-Type", "application/x-www-form-urlencoded"}, mozilla...)
+	sameSite  = append([]string{"Origin", "http://query.test:3000", "Sec-Fetch-Site", "same-site", "Content-Type", "text/plain"}, mozilla...)
+	oldForm   = append([]string{"Referer", "https://evil.example/", "Content-Type", "text/plain"}, mozilla...)
+	ownPage   = append([]string{"Origin", "http://query.test", "Sec-Fetch-Site", "same-origin", "Content-Type", "application/json"}, mozilla...)
+	namedPage = append([]string{"Origin", "https://shop.example.com", "Sec-Fetch-Site", "cross-site", "Content-Type", "application/vnd.take+json; charset=utf-8"}, mozilla...)
+	curlForm  = []string{"User-Agent", "curl/8.14.1", "Content-Type", "application/x-www-form-urlencoded"}
+)
+
+// A page of another origin takes nothing and resets nothing, whatever kind of request it makes its visitor's browser
+// send. Whoever is no such page does as before.
+func TestForeignPagesChangeNothing(t *testing.T) {
+	const body = `{"limit":"login","key":"alice"}`
+	post, remove := []string{"POST", "/v1/take", body}, []string{"DELETE", "/v1/limit?limit=login&key=alice", ""}
+	image0, agent := []string{"GET", "/v1/authz?limit=login&key_ip=1", ""}, []string{"GET", "/v1/authz/per-agent/x", ""}
+	for _, c := range []struct {
+		name           string
+		request        []string
+		headers        []string
+		origins, token string
+		status         int
+	}{
+		{"curl -d", post, curlForm, "", "", 200},
+		{"a program that says nothing", post, nil, "", "", 200},
+		{"its own page", post, ownPage, "", "", 200},
+		{"a form or fetch", post, form, "", "", 403},
+		{"a page without an origin", post, sandbox, "", "", 403},
+		{"a page at another port", post, sameSite, "", "", 403},
+		{"a form of an old browser", post, oldForm, "", "", 415},
+		{"no type, of an old browser", post, mozilla, "", "", 415},
+		{"JSON, of an old browser", post, append([]string{"Content-Type", "application/json"}, mozilla...), "", "", 200},
+		{"a named origin", post, namedPage, "https://shop.example.com", "", 200},
+		{"a form of a named origin", post, append([]string{"Origin", "https://shop.example.com"}, oldForm...), "https://shop.example.com", "", 415},
+		{"another than the named origin", post, form, "https://shop.example.com", "", 403},
+		{"any origin may ask", post, form, "*", "", 403},
+		{"any origin with a token", post, append([]string{"Authorization", "Bearer secret"}, form...), "*", "secret", 200},
+		{"no token", post, form, "*", "secret", 401},
+		{"DELETE", remove, form, "", "", 403},
+		{"DELETE of a program", remove, nil, "", "", 204},
+		{"DELETE of its own page", remove, ownPage, "", "", 204},
+		{"an image", image0, image, "", "", 403},
+		{"an image of a named origin", image0, image, "https://shop.example.com", "", 403},
+		{"an image that tells nothing", image0, mozilla, "", "", 403},
+		{"an image that tells its page", image0, append([]string{"Referer", "https://evil.example/"}, mozilla...), "", "", 403},
+		{"HEAD", []string{"HEAD", "/v1/authz?limit=login&key_ip=1", ""}, image, "", "", 403},
+		{"a form to authz", []string{"POST", "/v1/authz?limit=login&key_ip=1", ""}, form, "", "", 403},
+		{"an image with Envoy's path", agent, image, "", "", 403},
+		{"a question before a fetch with headers", []string{"OPTIONS", "/v1/authz?limit=login&key_ip=1", ""},
+			append([]string{"Access-Control-Request-Method", "GET", "Access-Control-Request-Headers", "x-forwarded-for"}, form...), "", "", 403},
+		{"a typed address", agent, append([]string{"Sec-Fetch-Site", "none"}, mozilla...), "", "", 200},
+		{"a program asks authz", image0, nil, "", "", 200},
+		{"a proxy asks about an image", agent, append([]string{"X-Forwarded-For", "192.0.2.1"}, image...), "", "", 200},
+		{"a proxy asks about a form", agent, append([]string{"X-Forwarded-Uri", "/cart"}, form...), "", "", 200},
+		{"nginx asks about an image", agent, append([]string{"X-Original-URI", "/cart"}, mozilla...), "", "", 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, limiter := onProxy(t, TakeNamed)
+			if c.origins != "" {
+				if err := s.origins.UnmarshalText([]byte(c.origins)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.token != "" {
+				if err := s.tokens.UnmarshalText([]byte(c.token)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := httptest.NewRequest(c.request[0], "http://query.test"+c.request[1], strings.NewReader(c.request[2]))
+			r.RemoteAddr = "192.0.2.9:999" // no trusted proxy's
+			for i := 0; i < len(c.headers); i += 2 {
+				r.Header.Set(c.headers[i], c.headers[i+1])
+			}
+			resp := send(s, r)
+			changed := limiter.asked != nil || limiter.reset != nil
+			if resp.StatusCode != c.status || changed != (c.status < 300) {
+				t.Fatalf("status %d, want %d; asked %v, reset %v: %s", resp.StatusCode, c.status, limiter.asked, limiter.reset, readAll(t, resp))
+			}
+			if c.status == http.StatusForbidden && c.request[0] != http.MethodHead {
+				p := refused(t, resp, c.status)
+				if says := map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[isAuthz(r.URL.Path)]; p.Type != web.ForeignOrigin.Type() || !strings.Contains(p.Detail, says) {
+					t.Errorf("%+v", p)
+				}
+			}
+		})
+	}
+	// Questions stay open to all: no page can read the answers unless QUERY_CORS_ORIGINS lets it.
+	s, _ := onFake(t)
+	for _, headers := range [][]string{image, form, oldForm, mozilla} {
+		answered(t, ask1(s.handler(), http.MethodGet, goodTarget, "", headers...))
+		answered(t, ask1(s.handler(), http.MethodPost, totalPath, `{"keys":["a"],"windows":["1h"]}`, headers...))
+	}
+}
+
+// hosted is a service on a real connection, which is asked under any name.
+type hosted struct {
+	t      *testing.T
+	server *httptest.Server
+	port   string
+}
+
+func onPort(t *testing.T, s *service) *hosted {
+	t.Helper()
+	server := httptest.NewServer(s.handler())
+	t.Cleanup(server.Close)
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &hosted{t, server, u.Port()}
+}
+
+// ask asks with the Host of a page that a browser has loaded from this port, or with another one if host names a port.
+func (h *hosted) ask(method, host, target, body string, headers ...string) *http.Response {
+	h.t.Helper()
+	r, err := http.NewRequest(method, h.server.URL+target, strings.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	r.Host = host
+	if !strings.Contains(host, ":") {
+		r.Host = net.JoinHostPort(host, h.port)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// A page that has given its own name the address of the service (DNS rebinding) is of the same origin, may send any header
+// and reads every answer. It gets none.
+func TestReboundPagesGetNothing(t *testing.T) {
+	all := [][]string{
+		{"GET", goodTarget, ""}, {"POST", totalPath, `{"keys":["a"],"windows":["1h"]}`}, {"GET", "/v1/live?key=a&window=1m", ""}, {"GET", "/v1/counters", ""}, {"GET", "/v1/limit?limit=login&key=a", ""},
+		{"POST", "/v1/take", `{"limit":"login","key":"alice"}`}, {"DELETE", "/v1/limit?limit=login&key=alice", ""}, {"GET", "/v1/authz?limit=login&key_header=X-Forwarded-For", ""},
+		{"GET", "/v1/authz/per-agent/x", ""}, {"OPTIONS", "/v1/authz/per-agent/x", ""}, {"GET", "/probe?key=a&window=1h", ""}, {"GET", "/", ""}, {"GET", "/page/x/main.js", ""}, {"GET", "/v1/nothing", ""},
+	}
+	pretends := []string{"Content-Type", "application/json", "X-Forwarded-For", "192.0.2.1", "X-Original-Uri", "/", "User-Agent", "Mozilla/5.0"}
+	s, f := onProxy(t, TakeNamed)
+	if err := s.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil { // a browser runs beside the proxy
+		t.Fatal(err)
+	}
+	watched(t, s)
+	h := onPort(t, s)
+	for _, request := range all {
+		for _, headers := range [][]string{nil, pretends, append([]string{"Origin", "http://evil.example:" + h.port, "Sec-Fetch-Site", "same-origin"}, pretends...)} {
+			p := refused(t, h.ask(request[0], "evil.example", request[1], request[2], headers...), http.StatusForbidden)
+			if p.Type != web.UnknownHost.Type() || !strings.Contains(p.Detail, "QUERY_HOSTS") || !strings.Contains(p.Detail, `"evil.example:`) {
+				t.Errorf("%s: %+v", request, p)
+			}
+		}
+	}
+	if f.asked != nil || f.reset != nil {
+		t.Errorf("asked %v, reset %v", f.asked, f.reset)
+	}
+	for _, target := range []string{"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"} {
+		if resp := h.ask("GET", "evil.example", target, ""); resp.StatusCode == http.StatusForbidden {
+			t.Errorf("%s: %s", target, readAll(t, resp))
+		}
+	}
+	fine := func(what string, resp *http.Response) {
+		t.Helper()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: status %d: %s", what, resp.StatusCode, readAll(t, resp))
+		}
+	}
+	for _, host := range []string{"localhost", "127.0.0.1", "query", "query.shop.svc.cluster.local", "query:80", "[::1]:1"} {
+		fine(host, h.ask("GET", host, goodTarget, ""))
+		fine(host, h.ask("POST", host, "/v1/take", `{"limit":"login","key":"alice"}`))
+	}
+	// A proxy asks with the Host that its client has sent, which has the proxy's port.
+	const authz = "/v1/authz?limit=login&key_header=X-Api-Key"
+	for _, host := range []string{"shop.example:443", "shop.example:80", "shop.example:10080"} {
+		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k"))
+		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k", "Origin", "https://a.example", "Sec-Fetch-Site", "cross-site"))
+	}
+	s.limits.proxies = Networks{}
+	fine("a proxy", h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k", "X-Forwarded-For", "192.0.2.1"))
+	refused(t, h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k"), http.StatusForbidden)
+
+	named, _ := onFake(t)
+	if err := named.hosts.UnmarshalText([]byte("stats.example.com")); err != nil {
+		t.Fatal(err)
+	}
+	h = onPort(t, named)
+	fine("a named host", h.ask("GET", "Stats.example.com", goodTarget, ""))
+	fine("the page of a named host", h.ask("GET", "stats.example.com:443", "/", ""))
+	refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusForbidden)
+
+	// A rebound page has no token, and no certificate of its name.
+	tokens, _ := onFake(t)
+	if err := tokens.tokens.UnmarshalText([]byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	h = onPort(t, tokens)
+	fine("a token", h.ask("GET", "stats.example.com", goodTarget, "", "Authorization", "Bearer secret"))
+	refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusUnauthorized)
+	open, _ := onFake(t)
+	server := httptest.NewTLSServer(open.handler())
+	defer server.Close()
+	r, err := http.NewRequest(http.MethodGet, server.URL+goodTarget, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "stats.example.com"
+	resp, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	fine("HTTPS", resp)
+}
+
+// A browser on the proxy's machine is in a trusted network, and asks for itself.
+func TestBrowserBesideTheProxy(t *testing.T) {
+	s, f := onProxy(t, TakeNamed)
+	if err := s.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
+		t.Fatal(err)
+	}
+	h := onPort(t, s)
+	for _, headers := range [][]string{image, mozilla} {
+		refused(t, h.ask("GET", "localhost", "/v1/authz?limit=login&key_ip=1", "", headers...), http.StatusForbidden)
+	}
+	if f.asked != nil {
+		t.Errorf("asked %v", f.asked)
+	}
+}
