@@ -51,7 +51,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		messages:        counter("messages_total", "Messages read from the stream and committed.", "stream"),
 		hits:            counter("hits_total", "Hits added to cells (the sum of their n).", "stream"),
 		rejects:         counter("rejects_total", "Hits stored in HITS_REJECTED, by reason.", "stream", "reason"),
-		discarded:       counter("discarded_messages_total", "Messages that the stream discarded before they were read.", "stream"),
+		discarded:       counter("discarded_messages_total", "Messages that the stream discarded before every shard had counted its part of them.", "stream"),
 		conflicts:       counter("cursor_conflicts_total", "Commits that found the cursor moved by another worker or by a loss in Redis.", "stream"),
 		sessions:        counter("sessions_total", "Times that the stream was taken or taken again.", "stream"),
 		lost:            counter("failed_commits_total", "Transactions in which a single command failed after the cursor had moved.", "stream"),

@@ -164,16 +164,14 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 	}
 	var discarded uint64
 	said := false
-	for shard, w := range begin.writers {
+	for _, w := range begin.writers {
 		c, exists := w.Cursor()
 		r, err := history.resume(ctx, c, exists)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.stream, err)
 		}
 		w.position = r.cursor
-		if shard == 0 || r.discarded < discarded {
-			discarded = r.discarded // the smallest number: what any shard has read was not discarded unread
-		}
+		discarded = max(discarded, r.discarded) // the furthest shard may have counted its part of some of them
 		if r.reason != "" && !said {
 			said = true
 			s.metrics.admissions.WithLabelValues(s.stream, string(r.reason)).Inc()

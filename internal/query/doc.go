@@ -57,6 +57,7 @@
 //	boot.Serve           the listener; another one with           Run
 //	                     QUERY_METRICS_ADDR
 //	freshness.Collect    two reads for a scrape                   the handler of /metrics
+//	a take's late answer one connection for takes                 limit.Limiter.Wait
 //	a handler of HTTP    one request; at /v1/live one listener    boot.Serve, for five seconds
 //
 // # The parts

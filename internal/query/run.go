@@ -24,7 +24,9 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	// Takes have connections of their own: questions that read much do not hold them up.
 	takeClient := settings.Redis.Client()
 	defer takeClient.Close()
-	limits, err := newLimits(limit.New(takeClient, settings.Redis.Namespace, settings.TakeTimeout), settings)
+	takes := limit.New(takeClient, settings.Redis.Namespace, settings.TakeTimeout)
+	defer takes.Wait() // answers that come late may have to be undone
+	limits, err := newLimits(takes, settings)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestProgressBarOnATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const hits = 10_000
+	const hits = 4_000
 	s.publish(nil, "--count", fmt.Sprint(hits), "--counters", fmt.Sprint(hits), "--batch", "1")
 	const far = 6 * time.Second // more than the 5 at which a worker says that it is far behind
 	stack.Eventually(t, 2*far, "old hits", func() (bool, string) {

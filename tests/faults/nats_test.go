@@ -88,8 +88,8 @@ func TestStreamPurged(t *testing.T) {
 		s.progress(l)
 	}
 	counted, discarded := s.counted(l), s.metric(s.workers[0], `tallyroll_ingest_discarded_messages_total{stream="HITS"}`)
-	if counted+discarded != l.sum() || discarded == 0 {
-		t.Errorf("published %d; want the %d counted and the %d discarded to be that, and some of each", l.sum(), counted, discarded)
+	if lost := l.sum() - counted; lost == 0 || lost > discarded { // of a message that is discarded, some shards may have counted
+		t.Errorf("published %d, counted %d; want some to be lost, and no more than the %d discarded", l.sum(), counted, discarded)
 	}
 	params := url.Values{"key": {l.counter(0)}, "from": {s.began.Format(time.RFC3339Nano)}}
 	answer, err := stack.FetchTotals(s.query.URL(), params)
