@@ -480,6 +480,9 @@ func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, 
 		return mark{}, true, nil
 	}
 	place, err = h.lastBefore(ctx, after+1)
+	if err == nil && place.seq == 0 { // the first message is gone since the state was asked for; without a time, nobody could find the place again
+		err = errRolledBack
+	}
 	place.seq = after
 	return place, true, err
 }

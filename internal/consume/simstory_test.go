@@ -25,6 +25,22 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 15, worker: 1, after: 1100 * simTick},
 		},
 	},
+	// The place after the first roll-back was looked for when the second one had left no message: it had no time, so
+	// the next sessions had nothing to compare, and took new messages for applied ones.
+	"a stream is rolled back to nothing while a roll-back is judged": {
+		tiers: "1s/6s,3s/12s", epochCells: 2, shards: 2, maxCommands: 15, flush: 10 * simTick, latency: 20 * simTick, offset: 2000 * simTick, workers: 1, rules: 4, hurried: true,
+		events: []simEvent{
+			{kind: "publish", n: 3, after: 400 * simTick},
+			{kind: "publish", n: 6, worker: 2, after: 40 * simTick},
+			{kind: "publish", n: 9, worker: 1, after: simTick},
+			{kind: "publish", n: 1, after: 1100 * simTick},
+			{kind: "stream rolled back", n: 5, d: 5 * simTick, after: 40 * simTick},
+			{kind: "stream rolled back", n: 3, d: 2500 * simTick, after: 407 * simTick},
+			{kind: "publish", n: 1, worker: 1, after: 1100 * simTick},
+			{kind: "publish", n: 1, worker: 1, after: 40 * simTick},
+			{kind: "publish", n: 5, after: 1100 * simTick},
+		},
+	},
 	// The rejects were those of the first rules, and the same events counted by the second.
 	"rejects are stored, no cursor has passed them, and the rules are edited": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1, rules: 3,
