@@ -41,6 +41,25 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 5, after: 1100 * simTick},
 		},
 	},
+	// The worker had asked for the old stream's state, and compared the cursors with the new one's messages. One of them
+	// became the cursor's, and then said that the new stream goes on where the old one was.
+	"a stream is made anew while a roll-back is judged": {
+		tiers: "2s/60s", shards: 3, maxCommands: 14, flush: 10 * simTick, maxAhead: 1000 * simTick, latency: 20 * simTick, offset: 11500 * simTick, workers: 1, rewrites: true, hurried: true,
+		events: []simEvent{
+			{kind: "start", worker: 1, after: 7 * simTick},
+			{kind: "publish", n: 10, worker: 1, after: 150 * simTick},
+			{kind: "stream rolled back", n: 15, d: 5500 * simTick, after: 400 * simTick},
+			{kind: "publish", n: 8, worker: 1, after: simTick},
+			{kind: "publish", n: 8, worker: 1, after: 1100 * simTick},
+			{kind: "publish", worker: 2, after: 400 * simTick},
+			{kind: "publish", n: 1, worker: 2, after: 40 * simTick},
+			{kind: "stream made anew", d: 100 * simTick},
+			{kind: "clock of NATS set back", n: 2, d: 9000 * simTick, after: simTick},
+			{kind: "pause", d: 700 * simTick, after: 40 * simTick},
+			{kind: "publish", n: 11, worker: 1, after: 7 * simTick},
+			{kind: "publish", n: 8, worker: 2, after: simTick},
+		},
+	},
 	// The rejects were those of the first rules, and the same events counted by the second.
 	"rejects are stored, no cursor has passed them, and the rules are edited": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1, rules: 3,
