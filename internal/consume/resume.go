@@ -227,6 +227,15 @@ func (s *session) verify(ctx context.Context) error {
 				return errRolledBack
 			}
 		}
+		// A discard may have hidden a roll-back.
+		before, proven, err := history.sure(ctx, mark{w.position.Seq, w.position.Stored})
+		if err != nil {
+			return err
+		}
+		if until := before/1e6 + 1; !proven && until > w.position.IncompleteBefore && s.buffer.admit(until) {
+			s.metrics.admissions.WithLabelValues(s.stream, string(unproven)).Inc()
+			s.log.Warn().Uint64("cursor", w.position.Seq).Uint64("first", state.first).Uint64("last", state.last).Msg(reasons[unproven])
+		}
 	}
 	return nil
 }

@@ -60,6 +60,36 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 8, worker: 2, after: simTick},
 		},
 	},
+	// Between the judgement and the reading, the stream was rolled back to nothing, got new messages, and lost them all. The
+	// reader had been given all of them but the first, whose sequence was the cursor's, and nothing showed that.
+	"a roll-back before the reading is hidden by a discard": {
+		tiers: "1s/4s,4s/60s", epochCells: 5, shards: 2, maxCommands: 18, flush: 10 * simTick, maxAhead: 1000 * simTick, offset: 94500 * simTick, workers: 2, clustered: true,
+		events: []simEvent{
+			{kind: "crash", worker: 2, d: 5500 * simTick, after: 150 * simTick},
+			{kind: "publish", worker: 2, n: 2},
+			{kind: "publish", worker: 1, n: 11, after: 150 * simTick},
+			{kind: "publish", worker: 1, n: 1, after: 7 * simTick},
+			{kind: "publish", worker: 2, n: 10, after: 400 * simTick},
+			{kind: "stream rolled back", n: 14, d: 2500 * simTick, after: 1100 * simTick},
+			{kind: "clock of NATS set back", n: 1, d: 5 * simTick, after: 7 * simTick},
+			{kind: "publish", worker: 1, n: 9, after: 7 * simTick},
+			{kind: "publish", n: 12, after: simTick},
+			{kind: "crash", worker: 2, d: 700 * simTick, after: 1100 * simTick},
+			{kind: "publish", worker: 1, n: 15, after: 7 * simTick},
+			{kind: "delete tail", n: 1},
+			{kind: "publish", n: 3, after: 7 * simTick},
+			{kind: "pause", worker: 1, d: 9000 * simTick, after: 400 * simTick},
+			{kind: "stream rolled back", n: 13, d: 5500 * simTick, after: 7 * simTick},
+			{kind: "publish", worker: 2, after: 7 * simTick},
+			{kind: "publish", worker: 2, n: 12, after: 150 * simTick},
+			{kind: "crash", worker: 1, d: 5 * simTick, after: 1100 * simTick},
+			{kind: "publish", n: 9, after: 40 * simTick},
+			{kind: "publish", n: 6},
+			{kind: "discard", n: 14, after: 7 * simTick},
+			{kind: "delete tail", n: 7, after: simTick},
+			{kind: "crash", worker: 2, d: 100 * simTick, after: 7 * simTick},
+		},
+	},
 	// The rejects were those of the first rules, and the same events counted by the second.
 	"rejects are stored, no cursor has passed them, and the rules are edited": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1, rules: 3,
