@@ -12,6 +12,7 @@ import (
 const goodLine = `83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /images/a.png?x=1&y=2 HTTP/1.1" 200 203023 "http://example.com/" "Mozilla/5.0 (X11)"`
 
 func TestCombinedParser(t *testing.T) {
+	t.Parallel()
 	at := time.Date(2015, time.May, 17, 10, 5, 3, 0, time.UTC).UnixMilli()
 	head := `h - - [17/May/2015:10:05:03 +0000] `
 	cases := []struct {
@@ -91,6 +92,7 @@ func TestCombinedParser(t *testing.T) {
 }
 
 func TestCombinedLongPath(t *testing.T) {
+	t.Parallel()
 	parse := combinedParser("path")
 	seen := map[string]bool{}
 	for _, path := range []string{
@@ -116,6 +118,7 @@ func TestCombinedLongPath(t *testing.T) {
 
 // The hand-written reader of times must agree with the standard library's.
 func TestParseTimeAgreesWithTimeParse(t *testing.T) {
+	t.Parallel()
 	const layout = "02/Jan/2006:15:04:05 -0700"
 	start := time.Date(1999, time.December, 28, 0, 0, 0, 0, time.UTC)
 	zones := []*time.Location{time.UTC, time.FixedZone("", 5*3600+45*60), time.FixedZone("", -9*3600-30*60)}

@@ -12,6 +12,7 @@ import (
 )
 
 func TestParseFlags(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		args string
 		err  string // part of it; empty: good
@@ -72,6 +73,7 @@ func TestParseFlags(t *testing.T) {
 }
 
 func TestHelpNamesFlagsAndVariables(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"--help"}, nil, &out, &out); err != nil {
 		t.Fatal(err)
@@ -84,6 +86,7 @@ func TestHelpNamesFlagsAndVariables(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
+	t.Parallel()
 	r := report{tally: tally{hits: 10000, messages: 50}, took: 210 * time.Millisecond}
 	if got, want := r.String(), "published 10000 hits in 50 messages in 0.21 s (47619 hits/s); skipped 0 bad lines"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
@@ -96,6 +99,7 @@ func TestReport(t *testing.T) {
 
 // The year 1 is a moment like any other, and not "when the log has been read".
 func TestRebaseToTheFirstMoment(t *testing.T) {
+	t.Parallel()
 	if o := mustParse(t, "--rebase", "0001-01-01T00:00:00Z"); o.rebase != (rebaseTo{on: true, at: hit.MinTime}) {
 		t.Errorf("%+v", o.rebase)
 	}

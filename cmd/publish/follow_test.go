@@ -189,6 +189,7 @@ func (r *followRun) end() outcome {
 func (r *followRun) awaitLog(want string) { r.t.Helper(); r.log.waitFor(r.t, want) }
 
 func TestFollow(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]func(t *testing.T, f *following){
 		"a log that comes later, and half a line": func(t *testing.T, f *following) {
 			r := f.begin(f.state)
@@ -502,6 +503,7 @@ func (f *following) editState(edit func(*followState)) {
 }
 
 func TestOpenState(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state")
 	file, state, err := openState(path, "/a.log", "hits.publish")
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 // However the input is chunked, the lines are those that strings.Split gives.
 func TestLineCutterAnyChunks(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		lines := rapid.SliceOf(rapid.StringOf(rapid.RuneFrom([]rune("ab é")))).Draw(t, "lines")
 		text := strings.Join(lines, "\n")
@@ -60,6 +61,7 @@ func feedLines(t *testing.T, in io.Reader, parse func([]byte) (hit.Hit, error)) 
 }
 
 func TestFeedLines(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 3*maxLine)
 	input := "a\r\n\n" + long + "\nb\n" + strings.Repeat("y", hit.MaxName+1) + "\n\x01\nlast"
 	for name, in := range map[string]io.Reader{
@@ -85,6 +87,7 @@ func TestFeedLines(t *testing.T) {
 // A byte-order mark is no part of the first counter's name, in whatever pieces it
 // comes; anywhere else it is a character like any other.
 func TestFeedByteOrderMark(t *testing.T) {
+	t.Parallel()
 	const mark = "\ufeff"
 	for name, c := range map[string]struct {
 		parse func([]byte) (hit.Hit, error)
@@ -106,6 +109,7 @@ func TestFeedByteOrderMark(t *testing.T) {
 }
 
 func TestFeedLongestLine(t *testing.T) {
+	t.Parallel()
 	for _, end := range []string{"", "\n", "\r\n"} {
 		line := `{"key":"k","pad":"` + strings.Repeat("x", maxLine-20) + `"}`
 		if len(line) != maxLine {
@@ -119,6 +123,7 @@ func TestFeedLongestLine(t *testing.T) {
 }
 
 func TestFeedReadError(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("disk on fire")
 	keys, _, err := feedLines(t, io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(broken)), parseName)
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "after line 2") || len(keys) != 2 {
@@ -127,6 +132,7 @@ func TestFeedReadError(t *testing.T) {
 }
 
 func TestFeedEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	in, out := io.Pipe()
 	defer out.Close()
@@ -146,6 +152,7 @@ func TestFeedEndsWithItsContext(t *testing.T) {
 
 // A log with more names than are allowed stops there, or goes on if a person says so.
 func TestTooManyNames(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	stream := b.stream()
 	in := "a\nb\na\nb\nc\na\nd\ne\nf\n"

@@ -232,6 +232,7 @@ func compareLine(t rapid.TB, text string) string {
 
 // What publish takes and sends, ingest counts as the same; what ingest would refuse, publish refuses.
 func TestPublishTakesWhatIngestCounts(t *testing.T) {
+	t.Parallel()
 	for _, l := range eachPart() {
 		if got := compareLine(t, l.text); got != l.want {
 			t.Errorf("%q counts %q, want %q", l.text, got, l.want)
@@ -255,6 +256,7 @@ func FuzzPublishTakesWhatIngestCounts(f *testing.F) {
 
 // Whatever stands in the lines of the other formats: what is sent counts.
 func TestPublishSendsOnlyWhatCounts(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		name := mutate(t, rapid.OneOf(rapid.String(), rapid.Just(strings.Repeat("é", 256))).Draw(t, "name"))
 		name = strings.NewReplacer("\n", "", "\r", "").Replace(name)

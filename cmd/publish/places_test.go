@@ -10,6 +10,7 @@ import (
 // Whatever the order of the acknowledgements, and with repeated ones, the places
 // are those that were added, in as few spans as there are runs.
 func TestPlacesAreThoseAdded(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		seqs := rapid.SliceOf(rapid.Uint64Range(1, 40)).Draw(t, "sequences")
 		var p places
@@ -33,6 +34,7 @@ func TestPlacesAreThoseAdded(t *testing.T) {
 }
 
 func TestPlacesAreBounded(t *testing.T) {
+	t.Parallel()
 	var p places
 	for i := range uint64(maxSpans + 10) {
 		p.add("HITS", 1+2*i)

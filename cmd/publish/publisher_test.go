@@ -210,6 +210,7 @@ func wantEachOnce(t *testing.T, byKey map[string]int64, n int) {
 }
 
 func TestPublishStoresEachHit(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	s := b.stream()
 	o := await(t, begin(t.Context(), b.connect(connOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(10_050))))
@@ -231,6 +232,7 @@ func TestPublishStoresEachHit(t *testing.T) {
 }
 
 func TestPublishWaitsForTheStream(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	log := newLogLines()
 	// More messages than the window, so that reading has to stop as well.
@@ -246,6 +248,7 @@ func TestPublishWaitsForTheStream(t *testing.T) {
 }
 
 func TestPublishSurvivesARestartOfTheServer(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	s := b.stream()
 	const hits = 6000
@@ -284,6 +287,7 @@ func TestPublishSurvivesARestartOfTheServer(t *testing.T) {
 // Acknowledgements that get lost are the case that ids are for: the first
 // answers are thrown away, so that every message is sent at least twice.
 func TestPublishAgainAfterLostAcknowledgements(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	s := b.stream()
 	conn := b.connect(connOptions()...)
@@ -320,6 +324,7 @@ func TestPublishAgainAfterLostAcknowledgements(t *testing.T) {
 }
 
 func TestInterruptKeepsWhatWasRead(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	s := b.stream()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -345,6 +350,7 @@ func TestInterruptKeepsWhatWasRead(t *testing.T) {
 }
 
 func TestInterruptWithoutAStreamSaysHowManyAreOpen(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	pub := newPublisher(b.connect(connOptions()...), zerolog.Nop(), "hits.publish", func(int) {})
@@ -365,6 +371,7 @@ func TestInterruptWithoutAStreamSaysHowManyAreOpen(t *testing.T) {
 }
 
 func TestPublishSplitsByTheServersLargestMessage(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	b.stop()
 	b.options.MaxPayload = 8 << 10
@@ -384,6 +391,7 @@ func TestPublishSplitsByTheServersLargestMessage(t *testing.T) {
 }
 
 func TestPublishGivesUpOnAStreamOfSmallMessages(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	js, err := jetstream.New(b.connect())
 	if err != nil {
@@ -428,6 +436,7 @@ func TestRunEndsWithoutAServerWhereThereIsNoHit(t *testing.T) {
 
 // A hit that was read and never sent is not passed over when an interrupt ends the wait for a server.
 func TestInterruptWithoutAServerSaysWhatIsOpen(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"--format", "lines"}, {"--format", "ndjson", "--rebase", "now"}} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		asked := make(chan struct{})
@@ -454,6 +463,7 @@ func TestInterruptWithoutAServerSaysWhatIsOpen(t *testing.T) {
 
 // A connection that cannot be made ends the program though its input goes on.
 func TestPublishSaysAtOnceThatItCannotConnect(t *testing.T) {
+	t.Parallel()
 	in, out := io.Pipe()
 	defer out.Close()
 	refused := errors.New("refused")

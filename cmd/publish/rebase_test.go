@@ -12,6 +12,7 @@ import (
 )
 
 func TestRebaseKeepsDifferences(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		type in struct {
 			name string
@@ -58,6 +59,7 @@ func TestRebaseKeepsDifferences(t *testing.T) {
 
 // A hit that would be shifted to before the year 1 is reported, not sent for workers to reject.
 func TestFeedRebaseOutOfRange(t *testing.T) {
+	t.Parallel()
 	log := `{"key":"a","ts":"0001-01-01T00:00:00Z"}` + "\n" + `{"key":"b","ts":"2026-11-21T10:00:00Z"}` + "\n" + `{"key":"c"}`
 	var published []byte
 	batch := &batcher{maxHits: 10, maxBytes: 1 << 20, submit: func(m *message) error { published = m.body; return nil }}

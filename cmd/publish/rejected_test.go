@@ -93,6 +93,7 @@ func (r refusing) ask(within time.Duration, p *places) string {
 const ample = time.Minute // it ends by itself, however slow the machine
 
 func TestRejectsAreCountedByReason(t *testing.T) {
+	t.Parallel()
 	r := newRefusing(t)
 	r.store(2) // others' messages, before and after
 	ours := r.store(3)
@@ -114,6 +115,7 @@ func TestRejectsAreCountedByReason(t *testing.T) {
 
 // Rejects that come after the worker has read the last message are waited for.
 func TestRejectsAreWaitedFor(t *testing.T) {
+	t.Parallel()
 	r := newRefusing(t)
 	ours := r.store(3)
 	asked, err := r.conn.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT." + hit.RejectedStream + ".>")
@@ -139,6 +141,7 @@ func TestRejectsAreWaitedFor(t *testing.T) {
 }
 
 func TestRejectsThatAreNotKnown(t *testing.T) {
+	t.Parallel()
 	r := newRefusing(t)
 	ours := r.store(2)
 	if got, want := r.ask(ample, ours), "; rejected so far: none; no worker of the namespace tallyroll reads HITS"; got != want {
@@ -158,6 +161,7 @@ func TestRejectsThatAreNotKnown(t *testing.T) {
 
 // An interrupt while it waits for a slow worker ends the wait, and the exit code stays that of the publishing.
 func TestRejectsAreAskedForShortlyAfterAnInterrupt(t *testing.T) {
+	t.Parallel()
 	r := newRefusing(t)
 	ours := r.store(2)
 	r.read(1)
@@ -169,6 +173,7 @@ func TestRejectsAreAskedForShortlyAfterAnInterrupt(t *testing.T) {
 }
 
 func TestPublishWarnsOfALogThatIsSurelyTooOld(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	b.stream()
 	for _, c := range []struct {

@@ -16,6 +16,7 @@ func sleepUntil(t time.Time) error {
 }
 
 func TestSyntheticRate(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		name string
 		load synthetic
@@ -61,6 +62,7 @@ func TestSyntheticRate(t *testing.T) {
 }
 
 func TestSyntheticSeed(t *testing.T) {
+	t.Parallel()
 	draw := func(seed uint64) (keys []string) {
 		s := synthetic{counters: 1000, zipf: 1.1, count: 200, seed: seed}
 		if err := s.run(func(h hit.Hit) error { keys = append(keys, string(h.Counter)); return nil }, sleepUntil); err != nil {
@@ -77,6 +79,7 @@ func TestSyntheticSeed(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := &pacer{speed: 10, wait: sleepUntil}
 		start := time.Now()

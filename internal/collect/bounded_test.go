@@ -14,6 +14,7 @@ import (
 
 // Huge and strange values in every header, field and path are refused, if they are, in a few words.
 func TestRefusalsAreShort(t *testing.T) {
+	t.Parallel()
 	const maxAnswer = 4 << 10
 	h := offline(t, pageVariables...).handler()
 	tokens, _, _ := tokensOf(t, "tokens: [{name: a, token: secret, prefix: shop.}]", 0o600)

@@ -10,6 +10,7 @@ import (
 
 // The documents are such that others can read them, and have what pages call.
 func TestPagesAreDescribed(t *testing.T) {
+	t.Parallel()
 	h := offline(t, pageVariables...).handler()
 	for _, target := range []string{"/openapi.json", "/openapi-3.0.json"} {
 		w := httptest.NewRecorder()

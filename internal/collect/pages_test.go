@@ -42,6 +42,7 @@ func pageSettings(t *testing.T) PageSettings {
 }
 
 func TestPixel(t *testing.T) {
+	t.Parallel()
 	if len(pixel) != 43 {
 		t.Errorf("it has %d bytes", len(pixel))
 	}
@@ -55,6 +56,7 @@ func TestPixel(t *testing.T) {
 }
 
 func TestPageSettings(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ set, names string }{
 		{"COLLECT_ORIGINS=*", "each named"}, {"COLLECT_ORIGINS=https://a.example/path", "without a path"}, {"COLLECT_ORIGINS=null", "without a path"},
 		{"COLLECT_ORIGINS=https://*.example", "* within"}, {"COLLECT_BEACON_PREFIX=" + strings.Repeat("a", maxPrefix+1), "up to 128 bytes"},
@@ -82,6 +84,7 @@ func text(hits ...hit.Hit) string {
 }
 
 func TestBeaconHits(t *testing.T) {
+	t.Parallel()
 	s := pageSettings(t)
 	long := strings.Repeat("k", hit.MaxName-3)
 	for body, want := range map[string]string{
@@ -121,6 +124,7 @@ func TestBeaconHits(t *testing.T) {
 }
 
 func TestGIFHit(t *testing.T) {
+	t.Parallel()
 	for query, want := range map[string]string{
 		"key=/cart": "/cart×1", "key=a%20b&n=3&r=0.123": "a b×3", "r=&key=%C3%BC": "ü×1",
 	} {
@@ -142,6 +146,7 @@ func TestGIFHit(t *testing.T) {
 }
 
 func TestCheckPage(t *testing.T) {
+	t.Parallel()
 	s := &service{settings: Settings{Pages: pageSettings(t)}}
 	for _, c := range []struct {
 		method, origin, referer string
@@ -179,6 +184,7 @@ func TestCheckPage(t *testing.T) {
 
 // What is refused before JetStream is asked.
 func TestPageRequestsRefused(t *testing.T) {
+	t.Parallel()
 	s := offline(t, pageVariables...)
 	h := s.handler()
 	const good = "https://shop.example.com"
@@ -211,6 +217,7 @@ func TestPageRequestsRefused(t *testing.T) {
 }
 
 func TestPreflight(t *testing.T) {
+	t.Parallel()
 	handler := offline(t, pageVariables...).handler()
 	for origin, status := range map[string]int{"https://shop.example.com": 204, "https://evil.example": 403, "": 403} {
 		r := httptest.NewRequest(http.MethodOptions, beaconPath, nil)
@@ -231,6 +238,7 @@ func TestPreflight(t *testing.T) {
 }
 
 func TestPagesAreOff(t *testing.T) {
+	t.Parallel()
 	for _, set := range [][]string{nil, {"COLLECT_ORIGINS=https://shop.example.com"}, {"COLLECT_BEACON_PREFIX=web."}} {
 		h := offline(t, set...).handler()
 		for method, path := range map[string]string{"POST": beaconPath, "GET": gifPath, "OPTIONS": beaconPath} {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestParseTokens(t *testing.T) {
+	t.Parallel()
 	set, secrets, err := parseTokens(fmt.Appendf(nil, `# who may count
 tokens:
   - {name: shop, token: "s3cret", prefix: shop.}
@@ -34,6 +35,7 @@ tokens:
 }
 
 func TestParseTokensMistakes(t *testing.T) {
+	t.Parallel()
 	entry := func(lines ...string) string { return "tokens:\n  - " + strings.Join(lines, "\n    ") + "\n" }
 	hash := strings.Repeat("0a", 32)
 	for _, c := range []struct {

@@ -48,6 +48,7 @@ func bearer(token string) *http.Request {
 }
 
 func TestCaller(t *testing.T) {
+	t.Parallel()
 	set, path, log := tokensOf(t, "tokens: [{name: shop, token: s3cret, prefix: shop.}, {name: all, token: other}]", 0o600)
 	s := &service{tokens: set}
 	for header, want := range map[string]string{
@@ -92,6 +93,7 @@ func TestCaller(t *testing.T) {
 
 // A page of another site must not count through a browser that reaches the service.
 func TestCallerIsNoForeignPage(t *testing.T) {
+	t.Parallel()
 	s := &service{tokens: &tokens{}}
 	for _, c := range []struct {
 		name, header, value string
@@ -114,6 +116,7 @@ func TestCallerIsNoForeignPage(t *testing.T) {
 // A page that has given its own name the address of the service (DNS rebinding) is of the same origin, and counts nothing
 // all the same. Tokens and certificates do without the check.
 func TestCallerIsNoReboundPage(t *testing.T) {
+	t.Parallel()
 	s := offline(t, append(pageVariables, "COLLECT_HOSTS=collect.example.com")...)
 	h := s.handler()
 	ask := func(method, host, path string, headers ...string) *httptest.ResponseRecorder {
@@ -157,6 +160,7 @@ func TestCallerIsNoReboundPage(t *testing.T) {
 }
 
 func TestReadableTokensAreWarnedOf(t *testing.T) {
+	t.Parallel()
 	hashed := fmt.Sprintf("tokens: [{name: a, token_sha256: %x}]", sha256.Sum256([]byte("x")))
 	for _, c := range []struct {
 		text   string
@@ -173,6 +177,7 @@ func TestReadableTokensAreWarnedOf(t *testing.T) {
 }
 
 func TestTokensFileIsBounded(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.yml")
 	writeFile(t, path, "tokens: [{name: a, token: x}]\n"+strings.Repeat("#", maxTokensFile), 0o600)
 	for name, file := range map[string]string{"too large": path, "missing": path + ".no", "a directory": filepath.Dir(path)} {

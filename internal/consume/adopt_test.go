@@ -29,6 +29,7 @@ func recordOf(tiers string, shards int) string {
 
 // The settings print their default from a tag, which cannot name the constant.
 func TestTheDefaultTiersAreThoseOfTheSettings(t *testing.T) {
+	t.Parallel()
 	if s := parse(t); s.Tiers != window.DefaultTiers || s.TiersGiven || s.ShardsGiven {
 		t.Errorf("TIERS is %s, given %v, and SHARDS given %v; want %s, and none given", s.Tiers, s.TiersGiven, s.ShardsGiven, window.DefaultTiers)
 	}
@@ -36,6 +37,7 @@ func TestTheDefaultTiersAreThoseOfTheSettings(t *testing.T) {
 
 // A worker goes on with a namespace that other defaults made, in the hashes that it has.
 func TestANamespaceOutlivesTheDefaults(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
 	if err := r.redis.Client().Set(t.Context(), "test:layout", recordOf(formerTiers, 8), 0).Err(); err != nil {
@@ -74,6 +76,7 @@ func TestANamespaceOutlivesTheDefaults(t *testing.T) {
 
 // What is set must be the namespace's. What is not set is taken from it.
 func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
+	t.Parallel()
 	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
 	defer client.Close()
 	const many = "1s/2s,2s/4s,4s/8s,8s/16s,16s/32s,32s/64s,64s/128s,128s/256s"
@@ -114,6 +117,7 @@ func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 // Workers of both defaults begin on an empty Redis at the same time. One of them makes the namespace. Those with
 // nothing set go on with it, whoever that was, and the others only if it is theirs.
 func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
+	t.Parallel()
 	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
 	defer client.Close()
 	for range 20 {
@@ -147,6 +151,7 @@ func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
 // A running worker never goes over to other tiers: it stands still, says why, and writes nothing. The next one
 // goes on with them.
 func TestARunningWorkerKeepsItsTiers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
 	w := r.start(unset...)
@@ -172,6 +177,7 @@ func TestARunningWorkerKeepsItsTiers(t *testing.T) {
 
 // Without the record nobody can tell which hashes have the counts. A worker waits for whoever knows.
 func TestALostLayoutIsNotMadeUp(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
 	w := r.start("TIERS="+formerTiers, "SHARDS=8")

@@ -16,6 +16,7 @@ import (
 
 // Without the right to advisories new streams are found by listing, and the worker says what is missing.
 func TestNoRightToAdvisories(t *testing.T) {
+	t.Parallel()
 	r := newRigOn(t, stack.NATS(t, func(o *server.Options) {
 		o.Users = []*server.User{
 			{Username: "all", Password: "all"},
@@ -42,6 +43,7 @@ func TestNoRightToAdvisories(t *testing.T) {
 
 // upToDate is true when every stream made before it is listed, and never while one could not be.
 func TestUpToDate(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	settings := parse(t)
 	ctx := context.Background()

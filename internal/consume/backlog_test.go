@@ -9,6 +9,7 @@ import (
 )
 
 func TestBacklogTellsTheTimeLeft(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(1_795_250_000, 0)
 	var b backlog
 	for i, step := range []struct {
@@ -53,6 +54,7 @@ func TestBacklogTellsTheTimeLeft(t *testing.T) {
 // Hits gather for a fifth of the lag, and whoever has reached the end that was
 // seen last waits no longer than others.
 func TestGather(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		lag   time.Duration
 		place uint64

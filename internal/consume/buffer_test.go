@@ -29,6 +29,7 @@ func testMessage(seq uint64, counters ...int) message {
 
 // A reader and a committer share a buffer: what goes in comes out once.
 func TestBufferGivesEveryHitOnce(t *testing.T) {
+	t.Parallel()
 	const messages, maxCommands = 3000, 64
 	perHit := testLayout.CommandsPerHit()
 	b := newBuffer(testLayout, testLimits(maxCommands), make([]window.Cursor, testLayout.Shards))
@@ -134,6 +135,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 }
 
 func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		perHit := testLayout.CommandsPerHit()
 		b := newBuffer(testLayout, testLimits(perHit), make([]window.Cursor, testLayout.Shards)) // one new counter a shard and half
@@ -184,6 +186,7 @@ func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 
 // A shard that is further on skips what it has; rejects that were published before the session are not again.
 func TestBufferSkipsWhatIsApplied(t *testing.T) {
+	t.Parallel()
 	m := testMessage(10, 0, 1, 2, 3, 4, 5, 6, 7)
 	m.rejects = []hit.Reject{{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")}}
 	perShard := make([]int64, testLayout.Shards)
@@ -223,6 +226,7 @@ func TestBufferSkipsWhatIsApplied(t *testing.T) {
 
 // Rejects are bounded by the memory that they take, not by their bodies alone.
 func TestBufferBoundsRejects(t *testing.T) {
+	t.Parallel()
 	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
 	m := testMessage(1)
 	m.rejects = slices.Repeat([]hit.Reject{{Reason: hit.BadJSON}}, 10_000)
@@ -240,6 +244,7 @@ func TestBufferBoundsRejects(t *testing.T) {
 
 // A counter that is hit again and again takes no more memory, but its sum has an end.
 func TestBufferBoundsTheSum(t *testing.T) {
+	t.Parallel()
 	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
 	m := testMessage(1, 7)
 	m.hits[0].N = 1_000_000 * hit.MaxN // as much as a message can add, with the largest INGEST_MAX_HITS
@@ -274,6 +279,7 @@ func testLimits(maxCommands int) limits {
 
 // A place moves over a deleted tail only if nothing has come meanwhile, and never back.
 func TestBufferPass(t *testing.T) {
+	t.Parallel()
 	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
 	if err := b.add("HITS", testMessage(1)); err != nil {
 		t.Fatal(err)

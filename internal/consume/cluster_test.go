@@ -79,6 +79,7 @@ func testHistory(t *testing.T, s *jetStreamSource, stored []time.Time) {
 }
 
 func TestHistoryOfAStreamWithGaps(t *testing.T) {
+	t.Parallel()
 	s, stored := askedStream(t, stack.NATS(t).JetStream(), 1)
 	l, err := s.look(t.Context())
 	if err != nil || l.reign != (reign{}) {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestReign(t *testing.T) {
+	t.Parallel()
 	since := time.UnixMilli(1_000)
 	cluster := func(leader string, active ...time.Duration) *jetstream.ClusterInfo {
 		c := &jetstream.ClusterInfo{Name: "c", Leader: leader, LeaderSince: &since}
@@ -45,6 +46,7 @@ func TestReign(t *testing.T) {
 }
 
 func TestConfirms(t *testing.T) {
+	t.Parallel()
 	now := time.UnixMilli(1_000_000)
 	at := func(leader string, since int64, after, silence time.Duration) look {
 		return look{
@@ -91,6 +93,7 @@ func (l *looks) look(context.Context) (look, error) {
 }
 
 func TestConfirmed(t *testing.T) {
+	t.Parallel()
 	from := func(leader string, last uint64, silence time.Duration) func() (look, error) {
 		return func() (look, error) {
 			now := time.Now()

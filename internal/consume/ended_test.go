@@ -105,6 +105,7 @@ func TestOtherRetentionIsRefused(t *testing.T) {
 
 // The watcher ends the session of a stream whose retention is changed.
 func TestChangedRetentionEndsTheSession(t *testing.T) {
+	t.Parallel()
 	w := &watcher{setup: &setup{}, judged: streamState{created: 1, last: 5}}
 	if err := w.same(streamState{created: 1, last: 5, retention: jetstream.InterestPolicy}, 5, 0); !errors.Is(err, errRetention) {
 		t.Errorf("the session goes on: %v", err)
@@ -113,6 +114,7 @@ func TestChangedRetentionEndsTheSession(t *testing.T) {
 
 // as_of falls with the clock of NATS, whether a message shows that it was set back or the stream's end does.
 func TestAsOfFallsWithTheClock(t *testing.T) {
+	t.Parallel()
 	const second = int64(1e9)
 	for _, test := range []struct {
 		name   string

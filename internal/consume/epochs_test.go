@@ -13,6 +13,7 @@ import (
 // Under a running worker Redis loses everything, and a worker of an older version makes the namespace
 // anew, with hashes that span two windows. The running worker then writes such hashes, too, and no others.
 func TestANamespaceMadeAnewWithOtherEpochs(t *testing.T) {
+	t.Parallel()
 	const tiers = "1s/1h,1m/1d"
 	r := newRig(t)
 	r.createStream(0)

@@ -44,6 +44,7 @@ func (w *running) awaitReadiness(parts ...string) {
 // Hits that a transaction could not add, because something else has written to
 // their key, are admitted: the answer is not complete once the key can be read again.
 func TestHitsLostToAForeignKeyAreAdmitted(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
 	w := r.start()
@@ -119,6 +120,7 @@ func TestAForeignCursorIsNamed(t *testing.T) {
 
 // Without the stream of rejects one bad hit would hold all others up.
 func TestTheStreamOfRejectsIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
 	w := r.start()

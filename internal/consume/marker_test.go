@@ -14,6 +14,7 @@ import (
 // unless it has the very form of one, which the server takes from nobody
 // in a stream without markers.
 func TestAProducersMarkerCounts(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
 	exact := map[string]string{"Nats-Marker-Reason": "MaxAge", "Nats-TTL": "1h0m0s", "Nats-Rollup": "sub"}
@@ -50,6 +51,7 @@ func TestAProducersMarkerCounts(t *testing.T) {
 
 // The server's own notes are skipped, and counted in the metric.
 func TestTheServersMarkersAreSkipped(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "HITS", Subjects: []string{"hits.>"}, MaxAge: time.Second, SubjectDeleteMarkerTTL: 90 * time.Second,

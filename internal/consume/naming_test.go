@@ -10,6 +10,7 @@ import (
 )
 
 func TestNamingsAfter(t *testing.T) {
+	t.Parallel()
 	const one, two, three = `{"from":1,"subjects":["a.>"]}`, `{"from":11,"subjects":["b.>"]}`, `{"from":21,"subjects":["a.>"]}`
 	at := func(seq uint64, versions string) window.Cursor { return window.Cursor{Seq: seq, Naming: versions} }
 	ahead := at(5, "["+one+"]")
@@ -53,6 +54,7 @@ func TestNamingsAfter(t *testing.T) {
 
 // Rules are part of a version, as the subjects are.
 func TestNamingsWithRules(t *testing.T) {
+	t.Parallel()
 	const none, one, two = `{"from":1,"subjects":["a.>"]}`, `{"from":1,"subjects":["a.>"],"rules":"A"}`, `{"from":11,"subjects":["a.>"],"rules":"B"}`
 	at := func(seq uint64, versions string) window.Cursor { return window.Cursor{Seq: seq, Naming: versions} }
 	refused := func(upTo uint64, c window.Cursor) window.Cursor {
@@ -107,6 +109,7 @@ func TestNamingsWithRules(t *testing.T) {
 }
 
 func TestNamer(t *testing.T) {
+	t.Parallel()
 	n := newNamer(namings{{From: 1, Subjects: []string{"hits.>"}}, {From: 11, Subjects: []string{"hits.a.>"}}, {From: 12, Subjects: []string{"other"}}, {From: 20}})
 	for _, test := range []struct {
 		seq  uint64
@@ -121,6 +124,7 @@ func TestNamer(t *testing.T) {
 // A stream's subjects are edited while half of the shards are behind: what they read
 // again keeps its name, also after a crash, and what is new has the new one.
 func TestSubjectsEditedWhileShardsAreBehind(t *testing.T) {
+	t.Parallel()
 	const messages = 200
 	r := newRig(t)
 	handle := r.createStream(0)

@@ -12,6 +12,7 @@ import (
 
 // Another subject is believed where publish has put it, and nowhere else.
 func TestOriginalSubject(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ subject, header, want string }{
 		{"hits.redrive-HITS-812-0-x", "hits.orders.web", "hits.orders.web"},
 		{"redrive-HITS-812-0-x", "orders", "orders"},
@@ -40,6 +41,7 @@ func TestOriginalSubject(t *testing.T) {
 // A reject of an event has what its decoding needs, and nothing else of the message's headers. If that is too much, it
 // has nothing of it.
 func TestRejectTellsWhereAnEventCameFrom(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 1<<18)
 	for _, c := range []struct {
 		name string

@@ -15,6 +15,7 @@ import (
 
 // The probe finds the stream that takes a subject, and stores nothing.
 func TestTaker(t *testing.T) {
+	t.Parallel()
 	broker := stack.NATS(t, func(o *server.Options) {
 		o.Users = []*server.User{
 			{Username: "all", Password: "all"},
@@ -69,6 +70,7 @@ func TestTaker(t *testing.T) {
 }
 
 func TestPartitionsWithoutAMappingAreSaid(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start("INGEST_PARTITIONS=2")
 	r.logs.await(t, "HITS PUBLISHED TO hits.> ARE LOST", "deploy/nats-partitions.conf", `hitp.{{partition(2)}}.>`)
@@ -79,6 +81,7 @@ func TestPartitionsWithoutAMappingAreSaid(t *testing.T) {
 }
 
 func TestSettingsWithoutEffectAreSaid(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
 	w := r.start("INGEST_PARTITIONS=4")

@@ -98,6 +98,7 @@ func (r *feedReader) expectLost(part string) {
 
 // However a request ends, the next one goes on.
 func TestReadingAsksAgain(t *testing.T) {
+	t.Parallel()
 	for name, set := range map[string]func(*pullRequest){
 		"by messages": func(r *pullRequest) { r.Batch = 7 },
 		"by bytes":    func(r *pullRequest) { r.MaxBytes = 3000 },
@@ -129,6 +130,7 @@ func TestReadingAsksAgain(t *testing.T) {
 }
 
 func TestReadingIsGivenUp(t *testing.T) {
+	t.Parallel()
 	t.Run("consumer deleted", func(t *testing.T) {
 		r := startFeed(t, stack.NATS(t).JetStream(), func(*pullRequest) {})
 		r.publish(1, 0)
@@ -162,6 +164,7 @@ func TestReadingIsGivenUp(t *testing.T) {
 
 // While a delivery waits for room, and while nothing is stored, a consumer is not silent.
 func TestWaitingIsNoSilence(t *testing.T) {
+	t.Parallel()
 	n := stack.NATS(t)
 	asked, err := n.Conn().SubscribeSync("_INBOX.>") // heartbeats, too
 	if err != nil {
@@ -187,6 +190,7 @@ func TestWaitingIsNoSilence(t *testing.T) {
 }
 
 func TestRequestEnded(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		status, description, pending string
 		unused                       int

@@ -11,6 +11,7 @@ import (
 // A consumer that begins anew counts its deliveries from 1 again: sooner or later
 // one has the number that was expected, and its message must not be taken.
 func TestNothingBehindALossIsRead(t *testing.T) {
+	t.Parallel()
 	layout := testLayout
 	life, end := context.WithCancelCause(t.Context())
 	limits := testLimits(100)
@@ -33,6 +34,7 @@ func TestNothingBehindALossIsRead(t *testing.T) {
 // When deleted messages had been stored nobody knows: after the last that is
 // held, and before the stream was asked.
 func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
+	t.Parallel()
 	layout := testLayout
 	state := streamState{first: 1, last: 5, lastStored: 1000 * 1e6, at: 8000, seen: 9000}
 	buffer := newBuffer(layout, testLimits(100), make([]window.Cursor, layout.Shards))

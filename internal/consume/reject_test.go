@@ -18,6 +18,7 @@ import (
 )
 
 func TestRejectMessages(t *testing.T) {
+	t.Parallel()
 	r := newRejectedHit("HITS", 812, 1, hit.Reject{Reason: hit.BadJSON, Detail: "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", Item: 3, Body: []byte("{\xff\x00\r\n")})
 	r.namespace = "tallyroll"
 	messages, err := r.messages(1 << 20)
@@ -49,6 +50,7 @@ func TestRejectMessages(t *testing.T) {
 }
 
 func TestHeaderText(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"", "plain", "a\r\nb", "\x00\x1f\x7f\u0080\u009f", "\xff\xfe", strings.Repeat("é", 1000), strings.Repeat("\xff", 1000)} {
 		got := headerText(text)
 		if strings.ContainsFunc(got, unicode.IsControl) || strings.ToValidUTF8(got, "") != got || len(got) > 300+len("…") {
@@ -62,6 +64,7 @@ func TestHeaderText(t *testing.T) {
 
 // A body may name no counter: then the reject tells which one the subject named.
 func TestRejectTellsTheCounterOfTheSubject(t *testing.T) {
+	t.Parallel()
 	for counter, want := range map[string]string{"shop.cart": "shop.cart", strings.Repeat("x", 513): "", "a\x01": ""} {
 		r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.TooLate, Body: []byte("{}")})
 		r.counter = counter
@@ -80,6 +83,7 @@ func TestRejectTellsTheCounterOfTheSubject(t *testing.T) {
 
 // The reject owns its bytes: the decoder's are gone with the next message.
 func TestRejectOwnsItsBody(t *testing.T) {
+	t.Parallel()
 	body := []byte("bad")
 	r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadJSON, Body: body})
 	copy(body, "xxx")
@@ -91,6 +95,7 @@ func TestRejectOwnsItsBody(t *testing.T) {
 // Whatever fits into a message of NATS can be rejected: the headers take what is
 // left, and the body goes into as many parts as that makes.
 func TestRejectInParts(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("S", 255) // the longest name of a stream
 	for _, test := range []struct {
 		maxPayload, body int
@@ -138,6 +143,7 @@ func TestRejectInParts(t *testing.T) {
 
 // The smallest max_payload that a server with JetStream gets along with, for real.
 func TestRejectsFitIntoASmallMaxPayload(t *testing.T) {
+	t.Parallel()
 	const maxPayload = 1 << 10
 	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = maxPayload }).JetStream()
 	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
@@ -169,6 +175,7 @@ func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
 }
 
 func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
+	t.Parallel()
 	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = 64 << 10 }).JetStream()
 	for range 2 { // the second finds the stream there
 		if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
@@ -203,6 +210,7 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 
 // Many at once, as a replay of a stream that was made anew brings them.
 func TestManyRejectsOfAnotherIncarnationAreStored(t *testing.T) {
+	t.Parallel()
 	js := stack.NATS(t).JetStream()
 	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
 		t.Fatal(err)
@@ -224,6 +232,7 @@ func TestManyRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 
 // Without a stream to take them, rejects are not taken for stored.
 func TestPublishRejectsNeedsTheStream(t *testing.T) {
+	t.Parallel()
 	js := stack.NATS(t).JetStream()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -236,6 +245,7 @@ func TestPublishRejectsNeedsTheStream(t *testing.T) {
 // A stream that was made anew numbers its messages again: its rejects are not
 // duplicates of the old ones.
 func TestRejectsOfAnotherIncarnationAreStored(t *testing.T) {
+	t.Parallel()
 	js := stack.NATS(t).JetStream()
 	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
 		t.Fatal(err)
@@ -256,6 +266,7 @@ func TestRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 
 // Whose reject the removed one was, nobody can tell: it may have been that of a stream that was made anew.
 func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
+	t.Parallel()
 	js := stack.NATS(t).JetStream()
 	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
 		t.Fatal(err)
@@ -285,6 +296,7 @@ func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
 
 // A reject that another domain has stored is not where it belongs.
 func TestRejectStoredInAnotherDomain(t *testing.T) {
+	t.Parallel()
 	n := stack.NATS(t, func(o *server.Options) { o.JetStreamDomain = "hub" })
 	err := ensureRejected(t.Context(), n.JetStream(), 1, time.Hour)
 	if err != nil {

@@ -39,6 +39,7 @@ func FuzzParseReply(f *testing.F) {
 }
 
 func TestParseReply(t *testing.T) {
+	t.Parallel()
 	for i, reply := range replies {
 		d, ok := parseReply(reply)
 		if want := i < 4; ok != want || ok && (d.seq != 812 || d.nth != 9 || d.stored != 1795250000000000001) {

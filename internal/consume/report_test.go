@@ -19,6 +19,7 @@ func lines(b *bytes.Buffer) int { return strings.Count(b.String(), "\n") }
 
 // The log tells of the first reject of each reason, and counts the others once a minute.
 func TestRejectLog(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	l := newRejectLog(zerolog.New(&out))
 	now := time.Unix(0, 0)
@@ -56,6 +57,7 @@ func TestRejectLog(t *testing.T) {
 }
 
 func TestClocks(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	registry := prometheus.NewRegistry()
 	c := newClocks(newMetrics(registry), zerolog.New(&out))
@@ -95,6 +97,7 @@ func TestClocks(t *testing.T) {
 }
 
 func TestClockAhead(t *testing.T) {
+	t.Parallel()
 	at := time.Unix(1000, 0)
 	for _, test := range []struct{ server, want time.Duration }{
 		{0, 0}, {time.Second, 0}, {500 * time.Millisecond, 0}, {1500 * time.Millisecond, 500 * time.Millisecond}, {-time.Minute, -time.Minute},
@@ -106,6 +109,7 @@ func TestClockAhead(t *testing.T) {
 }
 
 func TestWaits(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaits()
 		is := func(parts ...string) {

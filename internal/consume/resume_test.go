@@ -32,6 +32,7 @@ func row(first, last uint64, stored int64) (out []mark) {
 }
 
 func TestResume(t *testing.T) {
+	t.Parallel()
 	const (
 		second  = int64(1e9)
 		created = 1_000_000 * second // of the stream

@@ -301,6 +301,7 @@ func TestRulesSeeHeaders(t *testing.T) {
 
 // What cannot be rules ends the start, with a line that names the setting, the file and the line.
 func TestAWorkerWithoutARulesFileDoesNotStart(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{"": "", "bad": "- stream: HITS\n  subjekt: x\n"} {
 		path := filepath.Join(t.TempDir(), "rules.yml")
 		want := []string{"INGEST_RULES", path, "no such file"}

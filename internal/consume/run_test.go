@@ -44,6 +44,7 @@ func (replyError) RedisError()     {}
 
 // A fail-over can begin in any instant of a worker's start.
 func TestAStartingWorkerWaitsForRedis(t *testing.T) {
+	t.Parallel()
 	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
 	defer client.Close()
 	lost := &net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")}
@@ -76,6 +77,7 @@ func TestAStartingWorkerWaitsForRedis(t *testing.T) {
 
 // What waiting cannot mend ends the worker at once, with a line that says what is wrong.
 func TestAStartingWorkerRefuses(t *testing.T) {
+	t.Parallel()
 	server := stack.Redis(t)
 	admin := server.Client()
 	do := func(args ...any) {

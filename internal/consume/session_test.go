@@ -232,6 +232,7 @@ func (r *rig) cursors(at uint64) []window.Cursor {
 }
 
 func TestStreamMadeAnewUnderARunningWorker(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
 	r.start()
@@ -253,6 +254,7 @@ func TestStreamMadeAnewUnderARunningWorker(t *testing.T) {
 }
 
 func TestStreamPurgedWhileTheWorkerIsStopped(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	handle := r.createStream(0)
 	w := r.start()
@@ -293,6 +295,7 @@ func withLoner(t *testing.T) (nats *stack.NATSEmbedded, loner []string) {
 }
 
 func TestTwoWorkersFenceEachOther(t *testing.T) {
+	t.Parallel()
 	nats, loner := withLoner(t)
 	r := newRigOn(t, nats)
 	r.createStream(0)
@@ -332,6 +335,7 @@ func TestTwoWorkersFenceEachOther(t *testing.T) {
 }
 
 func TestMessagesDeletedInTheMiddle(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	handle := r.createStream(0)
 	r.publish(30)
@@ -350,6 +354,7 @@ func TestMessagesDeletedInTheMiddle(t *testing.T) {
 // The last messages of a stream are gone before they are read: nothing that is
 // delivered shows the gap, and as_of must not wait for it.
 func TestMessagesGoneAtTheEnd(t *testing.T) {
+	t.Parallel()
 	gone := func(handle jetstream.Stream, left uint64) {
 		stack.Eventually(t, soon, "messages to expire", func() (bool, string) {
 			info, err := handle.Info(t.Context())
@@ -420,6 +425,7 @@ func (b *busy) look(context.Context) (look, error) {
 
 // Messages that arrive while the watch looks at the stream are no roll-back.
 func TestWatchOfABusyStream(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	buffer := newBuffer(testLayout, testLimits(2000), make([]window.Cursor, testLayout.Shards))
@@ -444,6 +450,7 @@ func TestWatchOfABusyStream(t *testing.T) {
 
 // A producer's bad hits are found again beside the good ones' count.
 func TestRejectsAreStoredOnceAcrossWorkers(t *testing.T) {
+	t.Parallel()
 	nats, loner := withLoner(t)
 	r := newRigOn(t, nats)
 	r.createStream(0)
@@ -468,6 +475,7 @@ func (noFeed) stop() {}
 // When a flush fails while the worker shuts down, the load after it must not be
 // committed: the cursor would pass hits that were dropped.
 func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
+	t.Parallel()
 	r := &rig{t: t, redis: stack.Redis(t)}
 	r.store = window.NewStore(r.redis.Client(), "test")
 	layout := window.Layout{Tiers: testLayout.Tiers, Shards: 64} // many more than are committed at a time

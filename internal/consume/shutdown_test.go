@@ -11,6 +11,7 @@ import (
 )
 
 func TestTheStepsOfAStopFitIntoItsTime(t *testing.T) {
+	t.Parallel()
 	const promised = 10 * time.Second
 	if sum := shutdownCommit + releaseWithin + leaveWithin; sum >= stopWithin || stopWithin >= promised {
 		t.Errorf("the steps take %s, all of it %s, and %s are promised", sum, stopWithin, promised)
@@ -18,6 +19,7 @@ func TestTheStepsOfAStopFitIntoItsTime(t *testing.T) {
 }
 
 func TestAwaitEnd(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("failed")
 		ended := make(chan error, 1)
@@ -41,6 +43,7 @@ func TestAwaitEnd(t *testing.T) {
 // A session whose Redis takes everything and answers nothing ends in its time,
 // whatever was under way.
 func TestASessionStopsWhileRedisHangs(t *testing.T) {
+	t.Parallel()
 	for _, since := range []time.Duration{0, 10 * time.Millisecond, time.Second, 4900 * time.Millisecond, 5100 * time.Millisecond, 20 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newSimWorld(simPlan{tiers: "1s/4s", shards: 2, maxCommands: 20, flush: 50 * time.Millisecond, workers: 1}, zerolog.Nop())

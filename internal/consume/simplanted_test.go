@@ -148,6 +148,7 @@ var foundAfter = regexp.MustCompile(`found after (\d+) schedules`)
 // TestPlantedBugs lets the simulation look for each planted bug, from three seeds. Without
 // -simulation.planted it only checks that the edits still fit the production code.
 func TestPlantedBugs(t *testing.T) {
+	t.Parallel()
 	for _, b := range plantedBugs {
 		t.Run(b.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -199,6 +199,7 @@ var stories = map[string]simPlan{
 }
 
 func TestStories(t *testing.T) {
+	t.Parallel()
 	boot.QuietRedis()
 	for name, plan := range stories {
 		t.Run(name, func(t *testing.T) {
@@ -221,6 +222,7 @@ func testStory(t *testing.T, plan simPlan) {
 // A worker that is killed again and again while it is far behind commits something
 // within the first second of each life.
 func TestKilledAgainAndAgainFarBehind(t *testing.T) {
+	t.Parallel()
 	boot.QuietRedis()
 	synctest.Test(t, func(t *testing.T) {
 		w := newSimWorld(simPlan{tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, latency: simTick}, zerolog.Nop())

@@ -7,6 +7,7 @@ import (
 )
 
 func TestSubjectCounter(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		filters []string

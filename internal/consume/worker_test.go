@@ -37,6 +37,7 @@ func matching(t *testing.T, w *worker) ([]string, error) {
 }
 
 func TestCreateStreams(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name     string
 		env      []string
@@ -87,6 +88,7 @@ func TestCreateStreams(t *testing.T) {
 
 // A worker that dies while it makes the streams leaves a part of them.
 func TestMissingStreamsAreMade(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name, there string // names, space-separated
 		env         []string
@@ -124,6 +126,7 @@ func TestMissingStreamsAreMade(t *testing.T) {
 
 // A cluster that is coming up refuses for a while what it will do.
 func TestAwaitLeader(t *testing.T) {
+	t.Parallel()
 	refused := errors.New("refused")
 	replicas := &jetstream.APIError{Code: 500, ErrorCode: 10074, Description: "replicas > 1 not supported in non-clustered mode"}
 	for _, test := range []struct {

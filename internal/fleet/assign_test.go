@@ -46,6 +46,7 @@ func spread(assigned map[string]string, workers map[string]Globs) int {
 // Through any sequence of joins, leaves, and streams that come and go: every
 // stream has one worker, loads differ by one at most, and no more moves than has to.
 func TestAssignMovesLittle(t *testing.T) {
+	t.Parallel()
 	all := Globs{"*"}
 	rapid.Check(t, func(t *rapid.T) {
 		streams := streamNames(rapid.IntRange(0, 40).Draw(t, "streams"))
@@ -105,6 +106,7 @@ func TestAssignMovesLittle(t *testing.T) {
 
 // Workers that may read different streams get none of the others'.
 func TestAssignKeepsToGlobs(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		globs := []Globs{{"A*"}, {"B*"}, {"*"}, {"A*", "C*"}}
 		workers := map[string]Globs{}
@@ -137,6 +139,7 @@ func TestAssignKeepsToGlobs(t *testing.T) {
 }
 
 func TestAssignGrowsAndShrinks(t *testing.T) {
+	t.Parallel()
 	workers := map[string]Globs{"a": {"*"}}
 	streams := streamNames(8)
 	now := assign(nil, workers, streams)

@@ -12,6 +12,7 @@ import (
 
 // What a version before tokens writes is a member like any other, and that version reads what this one writes.
 func TestMembersOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
 	old := `{"incarnation":"ABC","joined":5,"started":"2026-11-21T10:00:00Z","status":"127.0.0.1:9090","streams":["HITS*"],"holds":["HITS_0"],"leaving":true}`
 	var got member
 	err := json.Unmarshal([]byte(old), &got)
@@ -44,6 +45,7 @@ func TestMembersOfAnEarlierVersion(t *testing.T) {
 
 // A worker of the version before tokens writes its name where a token stands, and plans with what it finds there.
 func TestFleetBesideAnEarlierVersion(t *testing.T) {
+	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(2)
 	first := newFellow(t, server, "test", "id", "first", streams...).start() // makes the bucket
 	shared(t, streams, first)

@@ -93,6 +93,7 @@ func shared(t *testing.T, streams []string, fellows ...*fellow) {
 }
 
 func TestFleetJoinsAndLeaves(t *testing.T) {
+	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(4)
 	fellows := make(map[string]*fellow)
 	for _, name := range []string{"a", "b", "c/d é.*>"} { // any name will do
@@ -124,6 +125,7 @@ func TestFleetJoinsAndLeaves(t *testing.T) {
 
 // The end may come in the middle of a beat: the key that is written last is gone all the same.
 func TestFleetLeavesInABeat(t *testing.T) {
+	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(1)
 	noise := server.Conn()
 	for i := range 40 {
@@ -148,6 +150,7 @@ func TestFleetLeavesInABeat(t *testing.T) {
 }
 
 func TestFleetMissesTheDead(t *testing.T) {
+	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(4)
 	a := newFellow(t, server, "test", "id", "a", streams...).start()
 	shared(t, streams, a)
@@ -168,6 +171,7 @@ func TestFleetMissesTheDead(t *testing.T) {
 }
 
 func TestFleetsApart(t *testing.T) {
+	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(3)
 	fellows := []*fellow{
 		newFellow(t, server, "a.b", "id", "w", streams...).start(),
@@ -181,6 +185,7 @@ func TestFleetsApart(t *testing.T) {
 
 // A name is a label: two processes of one name share, and one that was killed and started again waits for nothing.
 func TestFleetTwoOfOneName(t *testing.T) {
+	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(2)
 	a := newFellow(t, server, "test", "id", "pod-0", streams...).start()
 	b := newFellow(t, server, "test", "id", "pod-0", streams...).start()
@@ -208,6 +213,7 @@ func openBucket(t *testing.T, server *stack.NATSEmbedded) jetstream.KeyValue {
 
 // A stream changes hands only when its reader says that it has let go.
 func TestFleetHandsOver(t *testing.T) {
+	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(2)
 	a := newFellow(t, server, "test", "id", "a", streams...).start()
 	shared(t, streams, a)
@@ -224,6 +230,7 @@ func TestFleetHandsOver(t *testing.T) {
 
 // A server that keeps the bucket in memory forgets it with a restart: nothing moves.
 func TestFleetOutlivesItsBucket(t *testing.T) {
+	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(6)
 	var fellows []*fellow
 	for _, name := range []string{"a", "b", "c"} {
@@ -258,6 +265,7 @@ func TestFleetOutlivesItsBucket(t *testing.T) {
 }
 
 func TestKeysOfAFleet(t *testing.T) {
+	t.Parallel()
 	seen := map[string]string{}
 	for _, ns := range []string{"a.b", "a_b", "a__b", "a-b", "a_-b", "a._b", "a_.b", "tallyroll"} {
 		bucket := bucketName(ns)

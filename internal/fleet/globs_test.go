@@ -6,6 +6,7 @@ import (
 )
 
 func TestGlobs(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		globs, match, not string // names, space-separated
 	}{

@@ -28,6 +28,7 @@ import (
 //
 // All times are at the beginnings of cells, so that cells and rings are not in doubt. `make simulate-limits` draws more.
 func TestBound(t *testing.T) {
+	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
 	for _, script := range heldScripts {
 		if err := script.Load(t.Context(), client).Err(); err != nil {

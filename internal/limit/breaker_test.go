@@ -7,6 +7,7 @@ import (
 
 // Redis is left alone if it fails. A key that alone is slow says nothing about the others.
 func TestBreaker(t *testing.T) {
+	t.Parallel()
 	now := time.UnixMilli(worldStart)
 	type event struct {
 		key  string

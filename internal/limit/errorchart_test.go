@@ -17,6 +17,7 @@ const (
 
 // The chart and the table of the docs are what this code yields. LIMITS_ERROR=write writes them.
 func TestErrorFiguresAreThoseOfTheDocs(t *testing.T) {
+	t.Parallel()
 	all := measureErrors()
 	page, err := os.ReadFile(errorPage)
 	if err != nil {
@@ -51,6 +52,7 @@ func TestErrorFiguresAreThoseOfTheDocs(t *testing.T) {
 
 // What the docs say in words about the figures.
 func TestCellsErrLess(t *testing.T) {
+	t.Parallel()
 	byName := make(map[string]errorFigures)
 	for _, f := range measureErrors() {
 		byName[f.traffic+f.counter] = f

@@ -12,6 +12,7 @@ import (
 const oneLimit = "limits:\n  - name: a\n    window: 1m\n    max: 5\n"
 
 func TestParse(t *testing.T) {
+	t.Parallel()
 	set, err := Parse([]byte(`# all that a limit can have
 limits:
   - name: login
@@ -47,6 +48,7 @@ limits:
 }
 
 func TestParseOtherForms(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{
 		"a document's mark":    "---\n" + oneLimit + "...\n",
 		"a version":            "%YAML 1.1\n---\n" + oneLimit,
@@ -67,6 +69,7 @@ func TestParseOtherForms(t *testing.T) {
 }
 
 func TestParseMistakes(t *testing.T) {
+	t.Parallel()
 	// entry is a file whose limit has further fields, or other ones.
 	entry := func(lines ...string) string { return "limits:\n  - " + strings.Join(lines, "\n    ") + "\n" }
 	const name, length, most = "name: a", "window: 1m", "max: 5"

@@ -241,6 +241,7 @@ func TestNoRight(t *testing.T) {
 
 // Redis says it in other words from 7.2 on; the tests' is 7.0.
 func TestRefusedInScript(t *testing.T) {
+	t.Parallel()
 	for message, want := range map[string]bool{
 		"ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:9.":        true,
 		"ERR ACL failure in script: User reader has no permissions to run the 'hset' command script: 5f, on @user_scr": true,

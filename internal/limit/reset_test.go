@@ -13,6 +13,7 @@ import (
 
 // A reset cannot be decided without Redis, whatever the limit's fail mode.
 func TestResetWithoutRedis(t *testing.T) {
+	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t)), MaxRetries: -1})
 	defer client.Close()
 	lim, err := Adhoc(time.Minute, 10, Log)

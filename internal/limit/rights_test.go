@@ -12,6 +12,7 @@ import (
 // A Redis user without a right that a decision needs is no Redis that is away: nothing gets better by waiting, and
 // a fail mode would hide it.
 func TestARightThatIsMissing(t *testing.T) {
+	t.Parallel()
 	server := stack.Redis(t)
 	for name, rights := range map[string]string{
 		"run scripts":        "~* +@all -@scripting",

@@ -19,6 +19,7 @@ import (
 // model says, and log and stream have the same model. For cells, the truth must lie between the bounds.
 // `make simulate-limits N=100000` runs more schedules.
 func TestPoliciesAgainstModels(t *testing.T) {
+	t.Parallel()
 	server := stack.Redis(t, stack.RedisArgs("--appendonly", "no"))
 	client := server.Client()
 	for _, script := range heldWhole {

@@ -10,6 +10,7 @@ import (
 )
 
 func TestTemplates(t *testing.T) {
+	t.Parallel()
 	values := map[string]string{"key": "alice", "ip": "192.0.2.1", "method": "GET", "host": "h", "path": "/a{key}", "header.X-Plan": "gold"}
 	for _, c := range []struct{ text, want string }{
 		{"{key}", "alice"},
@@ -44,6 +45,7 @@ func TestTemplates(t *testing.T) {
 }
 
 func TestBadTemplates(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{
 		"", "key", "{", "}", "{}", "{key", "key}", "{key}}", "{{key}}", "{key}{", "{Key}", "{ key }", "{key}{user}", "{header}", "{header.}", "user:{user}",
 	} {
@@ -62,6 +64,7 @@ func TestBadTemplates(t *testing.T) {
 
 // Between two variables there is text by which their values can be told apart.
 func TestVariablesSideBySide(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"{key}{ip}", "{method} {host}{path}", "{key}{key}", "{key}{header.X-Plan} ", "{key}%{ip}", "{key}:%:{ip}", "a{ip}{key}b"} {
 		template, err := ParseTemplate(text)
 		if !errors.Is(err, errBetween) {
@@ -78,6 +81,7 @@ func TestVariablesSideBySide(t *testing.T) {
 // Different values never share a key, whatever the text between them is. Wherever a key could be cut into other
 // values, these make another key.
 func TestTemplatesKeepValuesApart(t *testing.T) {
+	t.Parallel()
 	text := rapid.StringOfN(rapid.SampledFrom([]rune("%20C3A9é a")), 1, 4, -1)
 	others := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -126,6 +130,7 @@ func decoded(text string) string {
 
 // The zero template is the key that the request gives, whatever characters it has.
 func TestZeroTemplate(t *testing.T) {
+	t.Parallel()
 	var zero Template
 	got, err := zero.Fill(func(variable string) (string, error) { return variable + " {ip}", nil })
 	if err != nil || got != "key {ip}" || zero.String() != "{key}" || !zero.Uses(VarKey) || zero.Uses(VarIP) {
@@ -134,6 +139,7 @@ func TestZeroTemplate(t *testing.T) {
 }
 
 func TestTemplateWithAnUnknownValue(t *testing.T) {
+	t.Parallel()
 	missing := errors.New("the request has no such header")
 	template, err := ParseTemplate("{key} {header.X-Plan}")
 	if err != nil {

@@ -30,6 +30,7 @@ func drawObject(t *rapid.T) string {
 
 // What one caller sends decides nothing about what another one sends, though both are in one message.
 func TestCallersSideBySide(t *testing.T) {
+	t.Parallel()
 	const most = 10
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom([]string{
@@ -77,6 +78,7 @@ func TestCallersSideBySide(t *testing.T) {
 
 // An event whose arrays do not fit is rejected alone.
 func TestAnEventTooManyIsRejectedAlone(t *testing.T) {
+	t.Parallel()
 	set := mustParse(t, oneRule("each: x\ncount: [{key: a}]"))
 	many := `{"x":[1,2,3,4,5,6,7,8,9,10,11]}`
 	body := strings.Join([]string{`{"x":[1,2,3]}`, many, `{"x":[1,2,3,4]}`}, "\n")

@@ -47,6 +47,7 @@ func FuzzChecker(f *testing.F) {
 
 // The headers of a request are checked as a Decoder reads those of the message that is made of them.
 func TestCheckHeader(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, value, want string
 	}{
@@ -84,6 +85,7 @@ func TestCheckHeader(t *testing.T) {
 }
 
 func TestEventHeader(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]bool{
 		"ce-id": true, "Ce-Id": true, "ce_id": true, "Content-Type": true, "content-type": true,
 		"ce-": false, "ce": false, "cex-id": false, nats.MsgIdHdr: false, "Nats-Expected-Stream": false, hit.HeaderSubject: false, "": false,

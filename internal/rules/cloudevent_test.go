@@ -26,6 +26,7 @@ const shopRule = `- stream: SHOP
 const eventHead = `"specversion":"1.0","type":"order.paid","source":"/shop","id":"1"`
 
 func TestCloudEventsAreReadInAllModes(t *testing.T) {
+	t.Parallel()
 	binary := headers{"ce-specversion": "1.0", "ce-type": "order.paid", "ce-source": "/shop", "ce-id": "1"}
 	with := func(more ...string) headers {
 		h := maps.Clone(binary)
@@ -104,6 +105,7 @@ func TestCloudEventsAreReadInAllModes(t *testing.T) {
 }
 
 func TestWithoutARuleOnlyCloudEventsAreRefused(t *testing.T) {
+	t.Parallel()
 	event := `{` + eventHead + `}`
 	for _, test := range []struct {
 		name    string
@@ -138,6 +140,7 @@ func TestWithoutARuleOnlyCloudEventsAreRefused(t *testing.T) {
 }
 
 func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
+	t.Parallel()
 	request := http.Header{}
 	request.Set("ce-specversion", "1.0")
 	request.Set("ce-type", "order.paid")
@@ -164,6 +167,7 @@ func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
 // What a header's value stands for, by the words of the bindings. Where these are those of other standards, Go's
 // standard library judges: mime knows quoted strings, and net/url percent-encoding.
 func TestHeaderValues(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"Euro%20%E2%82%AC%20%F0%9F%98%80": "Euro € 😀", "%e2%82%ac": "€", "%41": "A", "%2541": "%41", `"%2541"`: "%41", "100%": "100%", "%4": "%4", "%zz%41": "%zzA",
 		`"a b"`: "a b", `""`: "", `"\"\\"`: `"\`, `"\%41"`: "A", `a"b"`: `a"b"`, `a\b`: `a\b`, "": "",

@@ -6,6 +6,7 @@ import (
 )
 
 func TestEventsAreCountedAsTheRuleSays(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 600)
 	for _, test := range []struct {
 		name, rule, body, want string

@@ -11,6 +11,7 @@ const good = "- stream: ORDERS\n  subject: orders.*.created\n  count:\n    - key
 
 // TestMistakesAreNamedWithTheirLine has the line and a part of the message for each mistake.
 func TestMistakesAreNamedWithTheirLine(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name, text string
 		line       int
@@ -123,6 +124,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 }
 
 func TestAFileIsBounded(t *testing.T) {
+	t.Parallel()
 	var counters strings.Builder
 	for i := range MaxCounters {
 		fmt.Fprintf(&counters, "    - key: orders%d\n", i)
@@ -150,6 +152,7 @@ func TestAFileIsBounded(t *testing.T) {
 
 // TestBombsEndQuickly reads files that make a careless reader slow or large. The test's own deadline bounds it.
 func TestBombsEndQuickly(t *testing.T) {
+	t.Parallel()
 	var aliases strings.Builder
 	aliases.WriteString("- &a0 [x,x,x,x,x,x,x,x,x,x]\n")
 	for i := 1; i < 30; i++ {
@@ -174,6 +177,7 @@ func TestBombsEndQuickly(t *testing.T) {
 }
 
 func TestASetIsWhatWasGiven(t *testing.T) {
+	t.Parallel()
 	set := mustParse(t, good)
 	// printf -- … | sha256sum
 	if string(set.Text()) != good || set.Fingerprint() != "221f09ff68b499eb" || set.Len() != 1 {

@@ -27,6 +27,7 @@ const severalRules = `- stream: ORDERS*
 `
 
 func TestAllRulesThatMatchAreApplied(t *testing.T) {
+	t.Parallel()
 	decoders := map[string]*Decoder{} // what a decoder knows of other subjects changes nothing
 	for _, test := range []struct{ stream, subject, body, want string }{
 		{"ORDERS", "orders.eu.created", `{"status":"paid","country":"de"}`, "all.eu.created=1 paid.eu.de=1"},
@@ -55,6 +56,7 @@ func TestAllRulesThatMatchAreApplied(t *testing.T) {
 }
 
 func TestWhatARejectSays(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct{ rule, body, want string }{
 		{`count: [{key: "a.{customer.id}"}]`, `{"customer":{"id":{"x":1}}}`, `rule on line 1: key: customer.id is an object, "{\"x\":1}", which a name cannot have: allowed are text without halves of surrogate pairs, whole numbers, true and false (line 3)`},
 		{`count: [{key: "a.{c}"}]`, `{}`, `rule on line 1: key: c is missing, which a name cannot have (line 3; optional: true would leave the counter out)`},
@@ -74,6 +76,7 @@ func TestWhatARejectSays(t *testing.T) {
 
 // TestLongNamesStayApart counts on names that differ only far behind.
 func TestLongNamesStayApart(t *testing.T) {
+	t.Parallel()
 	d := NewDecoder(mustParse(t, oneRule(`count: [{key: "page.{path}"}]`)).For("ORDERS"), testLimits(10))
 	long := strings.Repeat("ä", 400)
 	hits, rejects, _ := d.Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(`[{"path":"` + long + `1"},{"path":"` + long + `2"}]`)})
@@ -91,6 +94,7 @@ func TestLongNamesStayApart(t *testing.T) {
 // TestMemoryOfSubjectsIsBounded decodes more subjects than are remembered. The first come back in between, and others
 // are remembered in the end.
 func TestMemoryOfSubjectsIsBounded(t *testing.T) {
+	t.Parallel()
 	d := NewDecoder(mustParse(t, "- {stream: ORDERS, subject: orders.*.created.>, count: [{key: \"a.{subject.1}.{subject.2}.{subject}\"}]}").For("ORDERS"), testLimits(10))
 	const most = 64
 	d.matcher.most = most
@@ -114,6 +118,7 @@ func TestMemoryOfSubjectsIsBounded(t *testing.T) {
 
 // TestOverlap draws filters and globs. What both match, they must overlap in.
 func TestOverlap(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		filters := make([]filter, 2)
 		globs := make([]string, 2)

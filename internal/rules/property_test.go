@@ -248,6 +248,7 @@ func drawRule(t *rapid.T, i int) modelRule {
 
 // TestRulesCountWhatAModelCounts draws rules and events, and compares what becomes of each event.
 func TestRulesCountWhatAModelCounts(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var text strings.Builder
 		var model []modelRule
@@ -314,6 +315,7 @@ func modelEvent(rules []modelRule, event any) (counted []string, left bool, reas
 
 // TestOrdersAreCountedAsByHand counts drawn orders by the rules of the documentation, and in a few lines.
 func TestOrdersAreCountedAsByHand(t *testing.T) {
+	t.Parallel()
 	set := mustParse(t, `
 - stream: ORDERS
   subject: orders.*.created

@@ -9,6 +9,7 @@ import (
 )
 
 func TestABatchKeepsEveryHit(t *testing.T) {
+	t.Parallel()
 	batches := map[string]*Batch{} // they are used again
 	outer := t
 	rapid.Check(t, func(t *rapid.T) {

@@ -101,6 +101,7 @@ func (e errorsOf) String() string {
 // bounds. The table (go test -v) shows how far totals are off, beside what two
 // numbers per counter would say. The figures are in docs/queries.md.
 func TestBoundsHoldOnBursts(t *testing.T) {
+	t.Parallel()
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	r := rand.New(rand.NewPCG(1, 2))
 	var counters [][]storedHit

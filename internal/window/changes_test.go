@@ -20,6 +20,7 @@ func genTiers(t *testing.T) *rapid.Generator[Tiers] {
 // every cell that has not expired, in every hash an expiry that is set or trusted, a
 // name wherever the expiry of a coarsest hash is set, and the hits of each segment.
 func TestChangesOfABatch(t *testing.T) {
+	t.Parallel()
 	outer := t
 	var c changes // used again, as a writer does
 	rapid.Check(t, func(t *rapid.T) {

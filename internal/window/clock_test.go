@@ -8,6 +8,7 @@ import (
 // One server: an estimate holds while clocks go on alike, however far apart
 // they are, and is replaced when one of them has been set.
 func TestEstimateOfOneClock(t *testing.T) {
+	t.Parallel()
 	var c clocks
 	local, redis := time.Unix(1e9, 0), time.Unix(2e9, 0)
 	if _, ok := c.now(local); ok {
@@ -54,6 +55,7 @@ func TestEstimateOfOneClock(t *testing.T) {
 
 // Two questions that planned with the same estimate both learn that the clock was set.
 func TestEveryQuestionLearnsThatTheClockWasSet(t *testing.T) {
+	t.Parallel()
 	for _, set := range []time.Duration{-time.Hour, time.Hour} {
 		var c clocks
 		local, redis := time.Unix(1e9, 0), time.Unix(2e9, 0)
@@ -73,6 +75,7 @@ func TestEveryQuestionLearnsThatTheClockWasSet(t *testing.T) {
 // On a cluster now is the latest clock of all servers, whichever are asked: their
 // differences make nobody plan again. A server that is gone is forgotten.
 func TestLatestClockOfACluster(t *testing.T) {
+	t.Parallel()
 	var c clocks
 	local := time.Unix(1e9, 0)
 	ahead := map[string]time.Duration{"a": 10 * time.Second, "b": 0, "c": -10 * time.Second}
@@ -111,6 +114,7 @@ func TestLatestClockOfACluster(t *testing.T) {
 }
 
 func TestSpanAt(t *testing.T) {
+	t.Parallel()
 	const now = 1_000_000_000
 	for _, c := range []struct {
 		span Span

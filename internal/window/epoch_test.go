@@ -24,6 +24,7 @@ var genCut = rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(1, 20), rapid.Ju
 var genMoment = rapid.Int64Range(-1<<41, 1<<42)
 
 func TestAMomentIsInOneCell(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		tier, at := genTier.Draw(t, "tier"), genMoment.Draw(t, "at")
 		cell := tier.cellAt(at)
@@ -41,6 +42,7 @@ func TestAMomentIsInOneCell(t *testing.T) {
 }
 
 func TestAWindowTouchesFewEpochs(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		tier, to := genTier.Draw(t, "tier"), genMoment.Draw(t, "to")
 		length := rapid.Int64Range(1, tier.Window.Milliseconds()).Draw(t, "length")
@@ -53,6 +55,7 @@ func TestAWindowTouchesFewEpochs(t *testing.T) {
 
 // A hash spans the cells of two windows, or the bound if that is less.
 func TestHashesAreBounded(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		tiers string
 		cut   int64
@@ -74,6 +77,7 @@ func TestHashesAreBounded(t *testing.T) {
 }
 
 func TestFewEpochsAreAlive(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		tier, now := genTier.Draw(t, "tier"), genMoment.Draw(t, "now")
 		hash := rapid.Uint64().Draw(t, "hash")
@@ -95,6 +99,7 @@ func TestFewEpochsAreAlive(t *testing.T) {
 }
 
 func TestADeadlineOutlastsTheWindow(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		tier, at := genTier.Draw(t, "tier"), genMoment.Draw(t, "at")
 		deadline := tier.deadline(tier.epochAt(at), rapid.Uint64().Draw(t, "hash")) * 1000
@@ -106,6 +111,7 @@ func TestADeadlineOutlastsTheWindow(t *testing.T) {
 
 // A name is listed for as long as a hash that it was listed for lives, and where a question looks for it.
 func TestNamesOutliveHashes(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		tier, now := genTier.Draw(t, "tier"), genMoment.Draw(t, "now")
 		from := now - tier.Window.Milliseconds()
@@ -125,6 +131,7 @@ func TestNamesOutliveHashes(t *testing.T) {
 }
 
 func TestDeadlinesAreSpread(t *testing.T) {
+	t.Parallel()
 	tier := Tier{Cell: time.Minute, Window: time.Hour}
 	seen := map[int64]int{}
 	for i := range 10_000 {

@@ -7,6 +7,7 @@ import (
 
 // What was added is there until two generations have passed, and nothing else ever is.
 func TestExpiryMemory(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	var m expiryMemory
 	known := map[uint64]bool{}
@@ -45,6 +46,7 @@ func TestExpiryMemory(t *testing.T) {
 
 // What is in use stays, however much comes and goes.
 func TestExpiryMemoryKeepsWhatIsUsed(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
 	var m expiryMemory
 	const used = 12345

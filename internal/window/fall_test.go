@@ -9,6 +9,7 @@ import (
 
 // After the wait, the total has fallen; a millisecond earlier it had not.
 func TestFall(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		l := rapid.OneOf(genChart, genLayout).Draw(t, "layout")
 		now := rapid.Int64Range(1e12, 2e12).Draw(t, "now")

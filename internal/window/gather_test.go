@@ -108,6 +108,7 @@ func (g *gatherer) gathered() int {
 }
 
 func TestQuestionsThatComeTogetherShareATrip(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoad()
 		first := r.fill(t.Context())
@@ -134,6 +135,7 @@ func TestQuestionsThatComeTogetherShareATrip(t *testing.T) {
 
 // A hanging Redis keeps nobody longer than he wants to wait, and whoever leaves takes nobody along.
 func TestAQuestionLeavesWithItsContext(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoad()
 		r.fill(t.Context())
@@ -161,6 +163,7 @@ func TestAQuestionLeavesWithItsContext(t *testing.T) {
 
 // If trips hang, those who come later do not hang with them.
 func TestTripsThatHangHoldNobodyUp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoad()
 		r.fill(t.Context())
@@ -186,6 +189,7 @@ func TestTripsThatHangHoldNobodyUp(t *testing.T) {
 
 // A trip lasts as long as one of its questions can wait.
 func TestATripEndsWithItsLastQuestion(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoad()
 		r.fill(t.Context())
@@ -220,6 +224,7 @@ func TestATripEndsWithItsLastQuestion(t *testing.T) {
 
 // What goes wrong with a trip is told to all of its questions and to no others, and the next trip departs.
 func TestATripThatFails(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		do       func() error
@@ -264,6 +269,7 @@ func TestATripThatFails(t *testing.T) {
 
 // A question that reads much neither waits nor lets others wait.
 func TestLargeQuestionsTravelByThemselves(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoad()
 		r.fill(t.Context())
@@ -288,6 +294,7 @@ func TestLargeQuestionsTravelByThemselves(t *testing.T) {
 
 // Whatever is asked at the same time, each question finds its own keys in its trip.
 func TestEveryQuestionFindsItsKeys(t *testing.T) {
+	t.Parallel()
 	var trips, questions int
 	var mu sync.Mutex
 	g := gatherer{read: func(ctx context.Context, t *trip) error {

@@ -38,6 +38,7 @@ func (l *loses) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 // A hash expires while Redis hangs with EXEC, which makes it again, and the reply is lost.
 func TestAnExpiryIsHealedAfterALostReply(t *testing.T) {
+	t.Parallel()
 	server := stack.Redis(t)
 	client, hook := server.Client(), new(loses)
 	client.AddHook(hook)

@@ -13,6 +13,7 @@ import (
 
 // Whatever a cursor's place differs in, a claim says nothing about it.
 func TestAClaimIsAboutOnePlace(t *testing.T) {
+	t.Parallel()
 	claim := window.Claim{Created: 1, Seq: 2, Stored: 3, AsOf: 40}
 	for _, test := range []struct {
 		name   string

@@ -52,6 +52,7 @@ var genChart = rapid.Custom(func(t *rapid.T) Layout {
 // Coarser cells inside a range change no sum and no bound, and never cost more. That holds for hits that came
 // late, by a clock that is ahead of Redis's by up to the grace, and for hits that are dated later than now.
 func TestCoarserCellsInsideChangeNoAnswer(t *testing.T) {
+	t.Parallel()
 	divided, summed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		l := rapid.OneOf(genChart, genLayout).Draw(t, "layout")
@@ -133,6 +134,7 @@ func checkStretches(t *rapid.T, p Plan) {
 
 // What is divided, and how many hashes it then takes.
 func TestRangesAreDivided(t *testing.T) {
+	t.Parallel()
 	const chart, fast = "1s/1h,1m/1d,1h/92d", "1s/1m,1m/1d,1h/32d"
 	now := time.Date(2026, 11, 21, 10, 7, 23, 0, time.UTC)
 	for _, c := range []struct {

@@ -128,6 +128,7 @@ func genRange(l Layout, now int64) *rapid.Generator[Range] {
 // Whatever the tiers and however late the hits, the truth is within the bounds,
 // and these differ by the cells that the edges cut and by nothing else.
 func TestTheTruthIsBetweenTheBounds(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		l := genLayout.Draw(t, "layout")
 		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
@@ -177,6 +178,7 @@ func cutCell(tier Tier, at int64) Range {
 
 // An end in the past is refined by the tiers that reach back to it, step by step.
 func TestAnEndInThePastIsRefined(t *testing.T) {
+	t.Parallel()
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	milli := func(s string) int64 {
@@ -211,6 +213,7 @@ func TestAnEndInThePastIsRefined(t *testing.T) {
 }
 
 func TestPlanTakesTheFinestTierThatReaches(t *testing.T) {
+	t.Parallel()
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
 	for window, want := range map[time.Duration]string{
@@ -241,6 +244,7 @@ func TestPlanTakesTheFinestTierThatReaches(t *testing.T) {
 }
 
 func TestACutCellCountsInProportion(t *testing.T) {
+	t.Parallel()
 	l := Layout{Tiers: Tiers{{Cell: time.Minute, Window: time.Hour}}, Shards: 1}
 	now := int64(1_000_000 * 60_000)
 	hits := []storedHit{{now - 30_000, now, 100}, {now - 90_000, now, 10}} // one in the cell before the last one
@@ -260,6 +264,7 @@ func TestACutCellCountsInProportion(t *testing.T) {
 }
 
 func TestSumsStopAtTheLargestNumber(t *testing.T) {
+	t.Parallel()
 	p, err := Layout{Tiers: Tiers{{Cell: time.Second, Window: time.Minute}}, Shards: 1}.Plan("c", Range{0, 60_000}, 60_000)
 	if err != nil {
 		t.Fatal(err)

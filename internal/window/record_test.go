@@ -7,6 +7,7 @@ import (
 )
 
 func TestCursorRecordComesBack(t *testing.T) {
+	t.Parallel()
 	want := record{Cursor{Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, Latest: 1763683200000000004, AsOf: 1763683200000, IncompleteBefore: 7,
 		Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2}, Naming: "[]", Refused: 1<<64 - 2, Ended: true}, 9, 9, "WRITER"}
 	written := map[any]any{"opened": 9} // by HINCRBY

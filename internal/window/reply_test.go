@@ -10,6 +10,7 @@ import (
 )
 
 func TestReplies(t *testing.T) {
+	t.Parallel()
 	cells := func(text string) (string, error) {
 		found, err := reply{"k", text}.cells()
 		return fmt.Sprint(found), err
@@ -60,6 +61,7 @@ func TestReplies(t *testing.T) {
 
 // The directory is known by the replies' bytes. If a hash tells its fields in another order, it is the same.
 func TestTheSameDirectory(t *testing.T) {
+	t.Parallel()
 	record := reply{"ns:layout", "$86\r\n" + `{"version":1,"tiers":"1s/1m","shards":16,"hash":"xxhash64","id":"0123456789012345678"}` + "\r\n"}
 	list := func(text string) reply { return reply{"ns:streams", text} }
 	a, b := "$1\r\nA\r\n$0\r\n\r\n", "$1\r\nB\r\n$6\r\nlive 7\r\n"
@@ -88,6 +90,7 @@ func TestTheSameDirectory(t *testing.T) {
 
 // What the client has parsed becomes what it was before.
 func TestRepliesAreEncoded(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		value any
 		err   error

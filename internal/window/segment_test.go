@@ -8,6 +8,7 @@ import (
 )
 
 func TestLevels(t *testing.T) {
+	t.Parallel()
 	for tiers, want := range map[string]string{
 		DefaultTiers:         "15m 1h",
 		"1s/1m,1m/1h":        "1m",
@@ -32,6 +33,7 @@ func TestLevels(t *testing.T) {
 }
 
 func TestTheLevelOfAWindow(t *testing.T) {
+	t.Parallel()
 	const now = 1_763_683_200_000
 	for _, c := range []struct {
 		tiers, window, cell string
@@ -67,6 +69,7 @@ func TestTheLevelOfAWindow(t *testing.T) {
 // Whatever a hit that an answer can have, its segment is among those that are
 // read, is alive, and dies before the hash.
 func TestSegmentsCoverARange(t *testing.T) {
+	t.Parallel()
 	outer := t
 	rapid.Check(t, func(t *rapid.T) {
 		tiers := mustTiers(outer, rapid.SampledFrom([]string{DefaultTiers, "1s/4s,4s/60s", "2s/60s", "3s/6s,4s/8s", "7m/161m,1h/2d", "1s/2h,1m/2d,1h/92d"}).Draw(t, "tiers"))

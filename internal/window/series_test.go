@@ -14,6 +14,7 @@ import (
 
 // Every point is the number of hits in its step.
 func TestSeriesPointsAreExact(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		l := genLayout.Draw(t, "layout")
 		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
@@ -61,6 +62,7 @@ func TestSeriesPointsAreExact(t *testing.T) {
 }
 
 func TestSeriesOutOfReach(t *testing.T) {
+	t.Parallel()
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
 	var out *outOfReachError
@@ -72,6 +74,7 @@ func TestSeriesOutOfReach(t *testing.T) {
 // A range that ended a moment ago is answered by the cells that it would get if it ended now,
 // and a tier whose hash lives on answers for longer than its window.
 func TestHeldSeries(t *testing.T) {
+	t.Parallel()
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	epoch := 2 * time.Hour // of the tier 1m/1h
 	begin := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).Truncate(epoch)
@@ -94,6 +97,7 @@ func TestHeldSeries(t *testing.T) {
 
 // With Fit, a range that ends now gets the cells of its length at any moment, and keeps them for a while.
 func TestFittingSeries(t *testing.T) {
+	t.Parallel()
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	random := rand.New(rand.NewPCG(3, 4))
 	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
@@ -131,6 +135,7 @@ func (s *drawnSteps) String() string { return "drawn" }
 // Whatever the steps, the truth is within the bounds of each, a hit is in one of them, and bounds differ only if an
 // edge cuts a cell.
 func TestSeriesOfUnequalSteps(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		l := genLayout.Draw(t, "layout")
 		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
@@ -203,6 +208,7 @@ func (z zoneDays) String() string { return "1d" }
 
 // With the default tiers, days of zones of whole hours are exact, and of others as far back as finer cells reach.
 func TestDaysOfZones(t *testing.T) {
+	t.Parallel()
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, c := range []struct {

@@ -13,6 +13,7 @@ import (
 )
 
 func TestCheckServer(t *testing.T) {
+	t.Parallel()
 	server := stack.Redis(t)
 	client := server.Client()
 	for _, c := range []struct {

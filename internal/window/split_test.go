@@ -12,6 +12,7 @@ import (
 // either to the old place or to the new one, as the cursor says; all parts
 // together are the whole.
 func TestPartsTakeEachCounterOnce(t *testing.T) {
+	t.Parallel()
 	layout := Layout{Tiers: mustTiers(t, "1s/1m,1m/1h"), Shards: 1}
 	rapid.Check(t, func(t *rapid.T) {
 		batch := NewBatch(layout)
@@ -73,6 +74,7 @@ func TestPartsTakeEachCounterOnce(t *testing.T) {
 
 // While some counters are ahead a second place cannot be told of.
 func TestPartsAreNotSplitTwice(t *testing.T) {
+	t.Parallel()
 	layout := Layout{Tiers: mustTiers(t, "1m/1h"), Shards: 1}
 	batch := NewBatch(layout)
 	for i := range 10 {

@@ -61,6 +61,7 @@ var cases = []struct {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(*testing.T) *backend{
 		"one server": startServer, "cluster": startCluster, "stand-in": startStandIn,
 	} {

@@ -66,6 +66,7 @@ func spaceSaving(s *summary, name string, n int64, size int) {
 // Whatever the batches, and whether or not an earlier version of this program wrote the
 // summary first, all of its bounds hold: of each counter, and of the floor.
 func TestSummaryBoundsEveryCounter(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 12).Draw(t, "size")
 		var s summary
@@ -106,6 +107,7 @@ func TestSummaryBoundsEveryCounter(t *testing.T) {
 }
 
 func TestSummaryThatHasRoomIsExact(t *testing.T) {
+	t.Parallel()
 	var s summary
 	truth := map[string]int64{}
 	for i := range 1000 {
@@ -125,6 +127,7 @@ func TestSummaryThatHasRoomIsExact(t *testing.T) {
 }
 
 func TestSummaryStopsAtTheLargestCount(t *testing.T) {
+	t.Parallel()
 	s := summary{listed: []listing{{"a", math.MaxInt64}}}
 	for _, batch := range [][]listing{{{"a", 5}}, {{"b", math.MaxInt64}}, {{"c", 5}, {"a", 5}}} {
 		if err := s.merge(batch, 1); err != nil {
@@ -139,6 +142,7 @@ func TestSummaryStopsAtTheLargestCount(t *testing.T) {
 
 // A text that an earlier version of this program has written is read and added to.
 func TestAnEarlierSummaryIsGoneOnWith(t *testing.T) {
+	t.Parallel()
 	s, err := parseSummary("\x01\x04\x01b\x05\x02aa\xac\x02")
 	if err == nil {
 		err = s.merge([]listing{{"c", 2}, {"b", 1}}, 2)
@@ -166,6 +170,7 @@ func FuzzParseSummary(f *testing.F) {
 }
 
 func TestABadSummaryIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"", "\x02\x00", "\x00", "\x01", "\x01\x00\x02a", "\x01\x00\x01a", "\x01\x00\x01a\x01\x01a\x02", "\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
 		if s, err := parseSummary(text); err == nil {
 			if err := s.merge(nil, 16); err == nil {

@@ -16,6 +16,7 @@ func mustTiers(t testing.TB, s string) Tiers {
 }
 
 func TestParseDuration(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]time.Duration{
 		"1s": time.Second, "90s": 90 * time.Second, "15m": 15 * time.Minute, "24h": 24 * time.Hour,
 		"7d": 7 * 24 * time.Hour, "1w": 7 * 24 * time.Hour, "520w": 520 * 7 * 24 * time.Hour,
@@ -32,6 +33,7 @@ func TestParseDuration(t *testing.T) {
 }
 
 func TestFormatDurationIsShortest(t *testing.T) {
+	t.Parallel()
 	for want, d := range map[string]time.Duration{
 		"1s": time.Second, "90s": 90 * time.Second, "1m": 60 * time.Second, "6h": 6 * time.Hour, "1d": 24 * time.Hour, "14d": 14 * 24 * time.Hour,
 	} {
@@ -42,6 +44,7 @@ func TestFormatDurationIsShortest(t *testing.T) {
 }
 
 func TestParseTiers(t *testing.T) {
+	t.Parallel()
 	if got := mustTiers(t, " 1s/1m, 60s/1h,15m/24h,1h/32d").String(); got != DefaultTiers {
 		t.Errorf("tiers are %q; want %q", got, DefaultTiers)
 	}

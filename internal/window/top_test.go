@@ -143,6 +143,7 @@ func loads(counters int) map[string]func(*rand.Rand) func() uint64 {
 // TestTopAgainstTheTruth feeds two streams and compares the list with the totals
 // of all counters. TOP_COUNTERS=1000000 TOP_HITS=2000000 measures what it costs with so many.
 func TestTopAgainstTheTruth(t *testing.T) {
+	t.Parallel()
 	counters, hits := 100_000, 50_000 // docs/design.md has more
 	for name, n := range map[string]*int{"TOP_COUNTERS": &counters, "TOP_HITS": &hits} {
 		if text := os.Getenv(name); text != "" {
