@@ -8,7 +8,7 @@ MODULES := . $(PROMQL) tests/bench/pgcount
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build lint vet staticcheck govulncheck fuzz faults soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus postgres clean
+.PHONY: help run test quick bench-smoke build lint vet staticcheck govulncheck fuzz faults soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus postgres clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -17,25 +17,35 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/dev ./cmd/dev
 	@exec bin/dev $(ARGS)
 
-# The programs under test are built once for all packages (alone, `go test` builds its own). The tests wait
-# more than they compute, so twice as many run as there are processors, the slowest packages first. Vet is a
-# target of its own. -count=1: the cache does not know the programs. Chromium's tests run after the others: it
-# drops all its connections if a network comes or goes on the machine, and the image tests make networks.
+# The programs under test are built once for all packages, with the race detector (alone, `go test` builds its own).
+# The tests of internal and cmd have it too. Those of tests only start programs: they do without, and -count=1 runs
+# them though nothing of theirs has changed, as the cache does not know the programs. All wait more than they
+# compute, so several run at once, the slowest packages first. Chromium's tests run after the others: it drops all
+# its connections if a network comes or goes on the machine, and the image tests make networks.
 JOBS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
-SLOWEST := ./tests/faults ./internal/consume ./tests/e2e
-TEST := TALLYROLL_BIN=$(CURDIR)/bin/test $(GO) test -race -vet=off -count=1
+TEST := $(GO) test -vet=off -timeout 15m -p $(JOBS)
+INSIDE := $(TEST) -race -parallel $$((2 * $(JOBS)))
+OUTSIDE := TALLYROLL_BIN=$(CURDIR)/bin/test $(TEST) -count=1 -parallel $(JOBS)
 
 test: redis ## all tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
+	@echo "make test takes TIME on two cores, and MORE before it if nothing is built yet"
 	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/dev
 	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2
-	$(TEST) -timeout 15m -p $(JOBS) -parallel $(JOBS) $(SLOWEST) $$($(GO) list ./... | grep -v /tests/page)
-	$(TEST) -timeout 10m -parallel $(JOBS) ./tests/page
-	cd $(PROMQL) && $(TEST) -timeout 5m ./...
+	$(INSIDE) ./internal/consume $$($(GO) list ./... | grep -v /tests/)
+	cd $(PROMQL) && TALLYROLL_BIN=$(CURDIR)/bin/test $(INSIDE) ./...
+	$(OUTSIDE) ./tests/faults ./tests/e2e ./tests/deploy ./tests/clients ./tests/docs ./tests/stack
+	$(OUTSIDE) ./tests/page
 	@test -n "$$TEST_OGEN" || echo "SKIPPED: the test that asks with a client generated from the OpenAPI document (tests/clients): TEST_OGEN=true make test runs it, and fetches the generator"
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
 	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
 	@for program in nginx caddy chromium prometheus postgres; do sh tests/install.sh -n $$program; done
+
+quick: ## what one runs all day: the tests without servers and programs, from the cache if nothing has changed
+	$(GO) test -vet=off -short ./internal/... ./cmd/...
+
+bench-smoke: redis ## the benchmark's harness: each candidate counts and answers right
+	$(OUTSIDE) ./tests/bench
 
 build: ## the programs, static, into bin/
 	@for p in $(PROGRAMS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done

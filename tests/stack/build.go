@@ -76,6 +76,7 @@ func ready(dir, name string) (string, error) {
 
 func build(t testing.TB, name, pkg string, env []string, flags ...string) string {
 	t.Helper()
+	needsServers(t)
 	builds.Lock()
 	if builds.dir == "" {
 		dir, err := os.MkdirTemp("", "tallyroll-bin-")

@@ -34,6 +34,7 @@ type NATSEmbedded struct {
 // may change the server's options before every start.
 func NATS(t testing.TB, opts ...func(*server.Options)) *NATSEmbedded {
 	t.Helper()
+	needsServers(t)
 	n := &NATSEmbedded{t: t, opts: &server.Options{
 		ServerName: "test-" + rand.Text(),
 		Host:       "127.0.0.1",

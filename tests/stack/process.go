@@ -45,6 +45,14 @@ type Process struct {
 	run  *run
 }
 
+// needsServers skips a test under -short, which `make quick` sets.
+func needsServers(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it starts servers or programs, and -short leaves those out")
+	}
+}
+
 // run is one life of a process.
 type run struct {
 	pid  int
@@ -55,6 +63,7 @@ type run struct {
 
 func newProcess(t testing.TB, name, path string, command func(port int) (args, env []string)) *Process {
 	t.Helper()
+	needsServers(t)
 	p := &Process{t: t, name: name, path: path, command: command}
 	p.logFile = filepath.Join(t.TempDir(), name+".log")
 	t.Cleanup(func() {
