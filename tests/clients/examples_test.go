@@ -35,6 +35,7 @@ func example(t *testing.T, path string, args []string, env ...string) *exec.Cmd 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
+	folder := path
 	path = filepath.Join(examplesDir, filepath.FromSlash(path))
 	var command []string
 	switch filepath.Ext(path) {
@@ -43,12 +44,7 @@ func example(t *testing.T, path string, args []string, env ...string) *exec.Cmd 
 	case ".sh":
 		command = []string{"sh", path}
 	default:
-		program := filepath.Join(t.TempDir(), filepath.Base(path))
-		out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "./"+path).CombinedOutput()
-		if err != nil {
-			t.Fatalf("build %s: %v\n%s", path, err, out)
-		}
-		command = []string{program}
+		command = []string{stack.BuildExample(t, folder)}
 	}
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], args...)...)
 	cmd.Env = append(append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"), env...)

@@ -51,6 +51,12 @@ func Build(t testing.TB, name string) string {
 	return build(t, name, "tallyroll/cmd/"+name, nil, flags...)
 }
 
+// BuildExample is the path of the example in a folder of examples, built at most once per test process.
+func BuildExample(t testing.TB, folder string) string {
+	t.Helper()
+	return build(t, strings.ReplaceAll(folder, "/", "-"), "tallyroll/examples/"+folder, nil)
+}
+
 // NATSServer is the path of nats-server, built at most once per test process
 // from the module's own dependency: the release that is tested is the one in go.mod.
 // One in the directory TALLYROLL_BIN is used instead.
