@@ -46,8 +46,7 @@
 //
 // And with --from-rejects:
 //
-//	walk.go       HITS_REJECTED is read
-//	reject.go     parts become rejects, each with its name
+//	walk.go       HITS_REJECTED is read, and parts become rejects (internal/rejects)
 //	redrive.go    which of them go, and whether they can
 //	remake.go     what is published: time and key of a hit, pieces of a large message
 //	target.go     under which subject

@@ -11,27 +11,27 @@ var errNoSubject = errors.New("its subject is not known, because the headers lef
 
 // isEvent reports whether rules read what was refused. Its bytes go out unchanged, because the rules alone know where
 // in them the time and the names are.
-func (r *reject) isEvent() bool { return r.kind != hit.OfHit }
+func (r *reject) isEvent() bool { return r.Kind != hit.OfHit }
 
 // events returns what a reject of an event, or of a message with events, is published as.
 func (r *reject) events() ([]outgoing, error) {
 	switch {
-	case r.subject == "":
+	case r.Subject == "":
 		return nil, errNoSubject
-	case r.kind == hit.OfMessage:
-		return []outgoing{{r.body, 1}}, nil
-	case r.reason == hit.TooLarge:
+	case r.Kind == hit.OfMessage:
+		return []outgoing{{r.Body, 1}}, nil
+	case r.Reason == hit.TooLarge:
 		return r.splitEvents(), nil
-	case !hit.IsObject(r.body): // by itself, it could be read as several events
+	case !hit.IsObject(r.Body): // by itself, it could be read as several events
 		return nil, errNotObject
 	}
-	return []outgoing{{r.body, 1}}, nil
+	return []outgoing{{r.Body, 1}}, nil
 }
 
 // splitEvents makes arrays of the events. Up to splitHits of them go out one by one: they made too many hits together.
 // What is no object is refused again, by itself, and so is not lost.
 func (r *reject) splitEvents() (out []outgoing) {
-	items, rest := hit.Items(r.body)
+	items, rest := hit.Items(r.Body)
 	var events [][]byte
 	for _, item := range items {
 		switch {
@@ -64,11 +64,11 @@ func asItem(item []byte) []byte {
 
 // helpsEvent says why an event would be refused again; empty: it may count.
 func (r *reject) helpsEvent() (why string) {
-	switch r.reason {
+	switch r.Reason {
 	case hit.NoRule, hit.Future: // there may be a rule now, and the event's time may have come
 		return ""
 	case hit.TooLarge: // the others of its message may have left it no room, but those that follow the first only
-		if r.kind == hit.OfEvent && (!hit.IsObject(r.body) || r.item != "0") {
+		if r.Kind == hit.OfEvent && (!hit.IsObject(r.Body) || r.Item != 0) {
 			return ""
 		}
 	case hit.TooLate:

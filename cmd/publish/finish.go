@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/hit"
 	"tallyroll/internal/puback"
+	"tallyroll/internal/rejects"
 )
 
 const (
@@ -110,8 +110,8 @@ func (f *finisher) remove(ctx context.Context, r *reject) {
 		f.count.stays(*why)
 		return
 	}
-	slices.Sort(r.positions)
-	for _, position := range slices.Backward(slices.Compact(r.positions)) {
+	slices.Sort(r.Positions)
+	for _, position := range slices.Backward(slices.Compact(r.Positions)) {
 		err := persist(ctx, func() error {
 			err := f.rejected.DeleteMsg(ctx, position)
 			if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
@@ -123,7 +123,7 @@ func (f *finisher) remove(ctx context.Context, r *reject) {
 			return err
 		})
 		if err != nil {
-			err = fmt.Errorf("delete message %d of %s: %w", position, hit.RejectedStream, err)
+			err = fmt.Errorf("delete message %d of %s: %w", position, rejects.Stream, err)
 			f.hopeless.Store(&err)
 			f.count.stays(err)
 			return

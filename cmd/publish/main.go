@@ -213,7 +213,7 @@ func outliving(ctx context.Context, by time.Duration) (after context.Context, en
 }
 
 // rejectsOf asks for rejects when all is stored; an interrupt, before or meanwhile, makes it short.
-func rejectsOf(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) *rejects {
+func rejectsOf(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) *refusals {
 	after, giveUp := outliving(ctx, rejectsInterrupted)
 	defer giveUp()
 	asking, stop := context.WithTimeout(after, rejectsWithin)

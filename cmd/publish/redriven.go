@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 // redriven is what became of the rejects. Its methods may be called from any goroutine.
@@ -28,7 +28,7 @@ type redriven struct {
 	keptWhy  error
 	messages int64
 	took     time.Duration
-	rejects  *rejects
+	rejects  *refusals
 }
 
 func (d *redriven) leave(why string) { d.leaveSome(why, 1) }
@@ -76,7 +76,7 @@ func (d *redriven) unknown() int64 {
 // String is the program's last line.
 func (d *redriven) String() string {
 	if d.noStream {
-		return fmt.Sprintf("no stream %s: nothing was rejected, or ingest has never run", hit.RejectedStream)
+		return fmt.Sprintf("no stream %s: nothing was rejected, or ingest has never run", rejects.Stream)
 	}
 	s := fmt.Sprintf("found %s rejects, %s match; ", count(d.found), count(d.matching))
 	if d.dryRun {
@@ -101,7 +101,7 @@ func (d *redriven) String() string {
 		s += "; interrupted before all were read"
 	}
 	if d.kept > 0 {
-		s += fmt.Sprintf("; %s are sent and still in %s: %v", count(d.kept), hit.RejectedStream, d.keptWhy)
+		s += fmt.Sprintf("; %s are sent and still in %s: %v", count(d.kept), rejects.Stream, d.keptWhy)
 	}
 	return s + d.rejects.String()
 }

@@ -42,10 +42,10 @@ func (r *reject) bodies(ts timing) ([]outgoing, error) {
 	if r.isEvent() {
 		return r.events()
 	}
-	if r.reason == hit.TooLarge {
+	if r.Reason == hit.TooLarge {
 		return r.split(ts)
 	}
-	body, err := r.remake(r.body, ts)
+	body, err := r.remake(r.Body, ts)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (r *reject) bodies(ts timing) ([]outgoing, error) {
 
 // split makes arrays of the objects. What is no object is refused again, by itself, and so is not lost.
 func (r *reject) split(ts timing) (out []outgoing, err error) {
-	items, rest := hit.Items(r.body)
+	items, rest := hit.Items(r.Body)
 	var objects [][]byte
 	for _, item := range items {
 		if len(item) == 0 {
@@ -107,10 +107,10 @@ func (r *reject) remake(body []byte, ts timing) ([]byte, error) {
 		kept = append(kept, f.raw)
 	}
 	if !hasKey {
-		if r.counter == "" {
+		if r.Counter == "" {
 			return nil, errNoCounter
 		}
-		name, err := json.Marshal(r.counter)
+		name, err := json.Marshal(r.Counter)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (r *reject) remake(body []byte, ts timing) ([]byte, error) {
 		changed = true
 	}
 	if ts == storedTime {
-		kept = append(kept, strconv.AppendInt([]byte(`"ts":`), r.stored.UnixMilli(), 10))
+		kept = append(kept, strconv.AppendInt([]byte(`"ts":`), r.Stored.Stored/1e6, 10))
 		changed = true
 	}
 	if !changed {
@@ -163,7 +163,7 @@ func fieldsOf(object []byte) (out []jsonField, err error) {
 
 // ahead reports whether the hit's own time has not come yet.
 func (r *reject) ahead(now time.Time) bool {
-	body, err := r.remake(r.body, keepTime)
+	body, err := r.remake(r.Body, keepTime)
 	if err != nil {
 		return false
 	}
@@ -177,15 +177,15 @@ func (r *reject) helps(ts timing, now time.Time) (why string) {
 		return r.helpsEvent()
 	}
 	switch {
-	case r.reason == hit.TooLarge, r.reason == hit.BadTime && ts != keepTime:
+	case r.Reason == hit.TooLarge, r.Reason == hit.BadTime && ts != keepTime:
 		return ""
-	case r.reason == hit.TooLate && ts == keepTime:
+	case r.Reason == hit.TooLate && ts == keepTime:
 		return "counts only with --ts now or stored"
-	case r.reason == hit.TooLate:
+	case r.Reason == hit.TooLate:
 		return ""
-	case r.reason == hit.Future && ts == keepTime && r.ahead(now):
+	case r.Reason == hit.Future && ts == keepTime && r.ahead(now):
 		return "its time has not come: --ts now or stored"
-	case r.reason == hit.Future:
+	case r.Reason == hit.Future:
 		return ""
 	}
 	return "would be refused again as it is"

@@ -13,7 +13,7 @@ type report struct {
 	names int64 // distinct; 0 if nobody counted them
 	open  int64 // hits that were read and are not acknowledged
 
-	rejects *rejects // nil if nobody was asked
+	rejects *refusals // nil if nobody was asked
 }
 
 // String is the program's last line.

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 // header are the headers by which a stream stores the message no second time.
@@ -24,13 +24,8 @@ func (o *once) header() nats.Header {
 	if o.of == nil {
 		return h
 	}
-	h.Set(hit.HeaderNamespace, o.of.namespace) // workers of other namespaces may have counted the hit
-	if o.of.subject != "" {
-		h.Set(hit.HeaderSubject, o.of.subject) // the worker finds its rules by it
-	}
-	for name, values := range o.of.header {
-		h[name] = values
-	}
+	h.Set(rejects.HeaderNamespace, o.of.Namespace) // workers of other namespaces may have counted the hit
+	o.of.AddTo(h, o.of.Kind)                       // the worker finds its rules by it
 	return h
 }
 

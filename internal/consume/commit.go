@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
 
@@ -333,7 +333,7 @@ func (c *committer) flushRejects(ctx context.Context, l *load) error {
 	if len(l.rejects) == 0 {
 		return nil
 	}
-	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].seq); err != nil {
+	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].Seq); err != nil {
 		return err
 	}
 	for left := l.rejects; ; {
@@ -344,7 +344,7 @@ func (c *committer) flushRejects(ctx context.Context, l *load) error {
 		if err == nil {
 			break
 		}
-		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), hit.RejectedStream, err)
+		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), rejects.Stream, err)
 		c.waits.because(c.stream, err)
 		c.log.Warn().Err(err).Msg("counting waits")
 		select {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
 
@@ -87,10 +87,10 @@ func (w *worker) isGone(ctx context.Context, name string) (bool, error) {
 // serverTime reads the clock by which streams store messages, in Unix milliseconds. It asks for
 // the stream of rejects, which always exists: the worker makes it at start, and again if it was deleted.
 func (w *worker) serverTime(ctx context.Context) (int64, error) {
-	s, err := w.js.Stream(ctx, hit.RejectedStream)
+	s, err := w.js.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err = w.ensureRejected(ctx); err == nil {
-			s, err = w.js.Stream(ctx, hit.RejectedStream)
+			s, err = w.js.Stream(ctx, rejects.Stream)
 		}
 	}
 	if err != nil {

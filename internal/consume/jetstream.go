@@ -14,6 +14,7 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
 
@@ -149,13 +150,13 @@ func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Conte
 }
 
 // reject stores rejects, and first makes their stream again if somebody has deleted it.
-func (j *jetStreamSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {
-	stored, err := publishRejects(ctx, j.js, j.namespace, rejects)
+func (j *jetStreamSource) reject(ctx context.Context, refused []rejects.Reject) (int, error) {
+	stored, err := rejects.Publish(ctx, j.js, j.namespace, refused)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) && j.remake != nil {
 		err = j.remake(ctx)
 		if err == nil {
 			var more int
-			more, err = publishRejects(ctx, j.js, j.namespace, rejects[stored:])
+			more, err = rejects.Publish(ctx, j.js, j.namespace, refused[stored:])
 			stored += more
 		}
 	}

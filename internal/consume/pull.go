@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 const (
@@ -222,7 +222,7 @@ func (j *jetStreamSource) skipped(m *nats.Msg) string {
 	if len(m.Header) == 0 {
 		return ""
 	}
-	if of := m.Header.Get(hit.HeaderNamespace); of != "" && of != j.namespace {
+	if of := m.Header.Get(rejects.HeaderNamespace); of != "" && of != j.namespace {
 		return skippedNamespace
 	}
 	if isMarker(m) {

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/rules"
 )
 
@@ -62,7 +63,7 @@ func (r *reader) deliver(d delivery) {
 func (r *reader) read(d delivery, m *message) {
 	r.names.reach(d.seq)
 	if r.names.rules != "" {
-		d.subject = originalSubject(d)
+		d.subject = rejects.OriginalSubject(d.subject, d.header)
 	}
 	m.counter = r.names.counter(d.seq, d.subject)
 	if r.names.rules == "" {
@@ -71,7 +72,7 @@ func (r *reader) read(d delivery, m *message) {
 	}
 	m.hits, m.rejects, m.unmet = r.ruled.decode(r.names.rules, d, m.counter)
 	if len(m.rejects) > 0 {
-		m.origin = newOrigin(d)
+		m.origin = rejects.NewOrigin(d.subject, d.header)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -67,14 +66,3 @@ func (w *worker) uncreated(ctx context.Context, name, subject string, err error)
 }
 
 const subjectForm = "a NATS subject such as hits.>"
-
-// validSubject is what a server takes for a stream's subject.
-func validSubject(subject string) bool {
-	tokens := strings.Split(subject, ".")
-	for i, token := range tokens {
-		if token == "" || token == ">" && i < len(tokens)-1 || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-			return false
-		}
-	}
-	return true
-}

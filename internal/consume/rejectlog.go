@@ -6,6 +6,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 // tellRejectsEvery is how often the log reports the number of rejects per reason.
@@ -28,15 +29,15 @@ func newRejectLog(log zerolog.Logger) *rejectLog {
 }
 
 // add notes rejects that have been stored.
-func (l *rejectLog) add(now time.Time, rejects []rejectedHit) {
-	for _, r := range rejects {
+func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
+	for _, r := range stored {
 		if count := l.of[r.Reason]; count != nil {
 			count.more++
 			continue
 		}
 		l.of[r.Reason] = &rejectCount{told: now}
-		l.log.Warn().Str("reason", string(r.Reason)).Str("detail", headerText(r.Detail)).Uint64("sequence", r.seq).Int("item", r.Item).
-			Msg("a hit is rejected: it is in " + hit.RejectedStream + "; further ones of this reason are counted once a minute")
+		l.log.Warn().Str("reason", string(r.Reason)).Str("detail", rejects.HeaderText(r.Detail)).Uint64("sequence", r.Seq).Int("item", r.Item).
+			Msg("a hit is rejected: it is in " + rejects.Stream + "; further ones of this reason are counted once a minute")
 	}
 }
 

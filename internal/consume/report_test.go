@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
 
@@ -22,11 +23,11 @@ func TestRejectLog(t *testing.T) {
 	var out bytes.Buffer
 	l := newRejectLog(zerolog.New(&out))
 	now := time.Unix(0, 0)
-	some := func(reason hit.Reason, n int) (rejects []rejectedHit) {
+	some := func(reason hit.Reason, n int) (out []rejects.Reject) {
 		for i := range n {
-			rejects = append(rejects, newRejectedHit("HITS", 812, 1, hit.Reject{Reason: reason, Detail: "a year\nold", Item: 3 + i}))
+			out = append(out, rejects.New("HITS", 812, 1, hit.Reject{Reason: reason, Detail: "a year\nold", Item: 3 + i}))
 		}
-		return rejects
+		return out
 	}
 	l.add(now, append(some(hit.TooLate, 1000), some(hit.BadJSON, 1)...))
 	l.tell(now, false)

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -526,4 +527,17 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 			t.Errorf("shard %d: the cursor has passed a load that was dropped", shard)
 		}
 	}
+}
+
+func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
+	t.Helper()
+	handle, err := js.Stream(t.Context(), rejects.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := handle.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State.Msgs
 }

@@ -10,6 +10,7 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/fleet"
+	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
 )
 
@@ -52,7 +53,7 @@ func (s *Settings) Validate() error {
 	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
 	}
-	if !validSubject(s.Subject) {
+	if !hit.ValidSubject(s.Subject) {
 		return &boot.SettingError{Key: "INGEST_SUBJECT", Value: s.Subject, Allowed: subjectForm}
 	}
 	for _, n := range []struct {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/wake"
 )
 
@@ -313,21 +313,21 @@ func (s *simSource) next(ctx context.Context, from uint64) (uint64, int64, error
 }
 
 // reject keeps the identities that the production messages carry.
-func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {
+func (s *simSource) reject(ctx context.Context, refused []rejects.Reject) (int, error) {
 	s.process.wait()
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
 	if s.stream.rejectFails || s.stream.away || s.process.dead.Load() {
 		return 0, errSimAway
 	}
-	for _, r := range rejects {
-		messages, err := r.messages(1 << 20)
+	for _, r := range refused {
+		messages, err := r.Messages(1 << 20)
 		if err != nil {
 			return 0, err
 		}
 		for _, m := range messages {
-			// publishRejects stores one of another message of the same number under another identity.
-			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(hit.HeaderStored)
+			// rejects.Publish stores one of another message of the same number under another identity.
+			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(rejects.HeaderStored)
 			if !s.stream.rejected[id] {
 				s.stream.rejects++
 				s.stream.rejected[id] = true
@@ -338,7 +338,7 @@ func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, err
 	if s.stream.rejectMute {
 		return 0, errSimAway
 	}
-	return len(rejects), ctx.Err()
+	return len(refused), ctx.Err()
 }
 
 func (s *simSource) open(ctx context.Context, from uint64) (feed, error) {

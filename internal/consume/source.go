@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/rejects"
 )
 
 // source is what a session needs from a stream. jetstream.go has the real one. The
@@ -22,7 +24,7 @@ type source interface {
 	// open prepares to read from a sequence on.
 	open(ctx context.Context, from uint64) (feed, error)
 	// reject stores rejects, and returns how many of them are certainly stored.
-	reject(ctx context.Context, rejects []rejectedHit) (stored int, err error)
+	reject(ctx context.Context, refused []rejects.Reject) (stored int, err error)
 }
 
 // feed is the messages of a stream, in order, from one of them on.

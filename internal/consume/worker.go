@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/fleet"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 )
@@ -181,7 +182,7 @@ func (w *worker) hold(working context.Context, name string) {
 
 // ensureRejected makes the stream of rejects if it is missing.
 func (w *worker) ensureRejected(ctx context.Context) error {
-	return ensureRejected(ctx, w.js, w.settings.Replicas, w.settings.MaxAge)
+	return rejects.Create(ctx, w.js, w.settings.Replicas, w.settings.MaxAge)
 }
 
 // holding returns the streams that the worker has not let go.

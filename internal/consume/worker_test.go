@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/rejects"
 	"tallyroll/tests/stack"
 )
 
@@ -48,7 +49,7 @@ func TestCreateStreams(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			js := stack.NATS(t).JetStream()
-			if err := ensureRejected(t.Context(), js, 1, time.Hour); err != nil {
+			if err := rejects.Create(t.Context(), js, 1, time.Hour); err != nil {
 				t.Fatal(err)
 			}
 			w := &worker{settings: parse(t, append(test.env, "INGEST_MAX_AGE=3h")...), js: js, log: zerolog.Nop()}
