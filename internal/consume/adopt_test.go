@@ -24,7 +24,7 @@ var unset = []string{"TIERS=", "SHARDS="}
 
 // recordOf is the text of a layout record as versions with formerTiers wrote it.
 func recordOf(tiers string, shards int) string {
-	return fmt.Sprintf(`{"version":1,"tiers":%q,"shards":%d,"hash":"xxhash64","id":"FORMER"}`, tiers, shards)
+	return fmt.Sprintf(`{"version":1,"tiers":%q,"shards":%d,"hash":"xxhash64","id":"FORMER","epoch_cells":240}`, tiers, shards)
 }
 
 // The settings print their default from a tag, which cannot name the constant.

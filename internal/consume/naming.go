@@ -46,7 +46,7 @@ const maxNamings = 32
 
 // parseNamings reads the field of a cursor.
 func parseNamings(text string) (n namings, err error) {
-	if text == "" { // written before cursors had the field
+	if text == "" { // of a cursor by which nobody has read
 		return nil, nil
 	}
 	if err := json.Unmarshal([]byte(text), &n); err != nil {
@@ -104,9 +104,6 @@ func namingsAfter(cursors []window.Cursor, now naming) (names namings, unused bo
 	used := furthest.Judged()
 	out := slices.DeleteFunc(slices.Clone(listed), func(n naming) bool { return n.From > used })
 	ruled := now.Rules != "" || listed.ruled()
-	if len(out) == 0 && used > 0 && ruled && len(listed) == 0 {
-		out = namings{{From: 1, Subjects: now.Subjects}} // the cursor's messages were read before there were rules
-	}
 	switch {
 	case len(out) == 0:
 		now.From = 1

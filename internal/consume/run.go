@@ -32,9 +32,6 @@ type Progress func(stream string, p boot.Progress)
 // may be nil, it reads the file of rules again.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Progress, reload <-chan os.Signal) error {
 	log = log.With().Str("worker", settings.Worker).Logger()
-	if settings.MaxCellsGiven {
-		log.Warn().Msg("TIERS_MAX_CELLS has no effect any more: a tier may have any number of cells, and every hash stays small")
-	}
 	registry := buildinfo.NewRegistry()
 	metrics := newMetrics(registry)
 	book, err := openRulebook(settings.Rules, settings.Streams, metrics, log)

@@ -98,7 +98,7 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "", "SHARDS=3"},
-		{"a layout of another version", func() { do("set", "test:layout", `{"version":99}`) }, "", "version 99"},
+		{"a layout of another version", func() { do("set", "test:layout", `{"version":99}`) }, "", "TALLYROLL_NAMESPACE"},
 		{"a layout that is none", func() { do("set", "test:layout", "x") }, "", "layout record"},
 		{"another kind of key", func() { do("del", "test:layout"); do("lpush", "test:layout", "x") }, "", "is not Tallyroll's"},
 		{"no right", func() { do("acl", "setuser", "u", "on", ">p", "~*", "+@all", "-set") }, "u:p@", "'set'"},

@@ -22,7 +22,6 @@ type Settings struct {
 
 	Tiers         string        `env:"TIERS" envDefault:"1s/1m,1m/1h,15m/1d,1h/32d" help:"cell/window pairs, finest first; units s m h d w; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
 	TiersGiven    bool          `given:"TIERS"`
-	MaxCellsGiven bool          `given:"TIERS_MAX_CELLS"` // which once bounded the cells of a tier
 	Shards        int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
 	ShardsGiven   bool          `given:"SHARDS"`
 	Streams       fleet.Globs   `env:"INGEST_STREAMS" envDefault:"HITS*" help:"streams to count, beside those that a rule of INGEST_RULES names without a wildcard: names or globs, comma-separated; HITS_REJECTED never; new ones are found while running"`

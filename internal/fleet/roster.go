@@ -23,7 +23,7 @@ const (
 // member is the value of a worker's key: what the other workers have to know, and what an operator
 // wants to know. Nobody compares a moment in it with another machine's clock.
 type member struct {
-	Name    string   `json:"name"`    // for people; empty if an earlier version wrote the key: its token is the name
+	Name    string   `json:"name"`    // for people
 	Joined  uint64   `json:"joined"`  // revision of the key's first write; 0 in that write
 	Started string   `json:"started"` // RFC 3339, by its own clock
 	Status  string   `json:"status"`  // host:port of /readyz and /metrics

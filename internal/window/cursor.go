@@ -226,7 +226,7 @@ func parseFields(text []string, missing int) (c record, found bool, err error) {
 	c.by, c.Ended = text[wholeNumbers+1], text[wholeNumbers+2] == "1"
 	if rare := text[len(cursorFields):]; len(rare) > 0 {
 		c.Naming = rare[0]
-		if rare[1] != "" { // or it was written before cursors had the field
+		if rare[1] != "" { // or there has been no reject
 			if c.Refused, err = strconv.ParseUint(rare[1], 10, 64); err != nil {
 				return record{}, false, fmt.Errorf("cursor field refused is %q: a whole number was expected", rare[1])
 			}

@@ -23,21 +23,14 @@ type layoutJSON struct {
 	Shards  int    `json:"shards"`
 	Hash    string `json:"hash"` // of counters
 	ID      string `json:"id"`
-	// EpochCells is the most cells that a hash spans. It is missing if every hash spans two windows: in a
-	// namespace made before hashes were bounded, or because no tier has more cells.
-	EpochCells int64 `json:"epoch_cells,omitempty"`
+	// EpochCells is the most cells that a hash spans: a program with another EpochCells goes on with it.
+	EpochCells int64 `json:"epoch_cells"`
 }
 
-// A record with EpochCells has a version of its own, because a program that does not know the field would
-// read and write other hashes. Without it nothing differs, and older programs go on with the namespace.
-const layoutVersion, cutLayoutVersion, layoutHash = 1, 2, "xxhash64"
+const layoutVersion, layoutHash = 1, "xxhash64"
 
 func (r layoutRecord) encode() string {
-	text := layoutJSON{layoutVersion, r.Tiers.String(), r.Shards, layoutHash, r.id, r.Tiers.cut()}
-	if text.EpochCells > 0 {
-		text.Version = cutLayoutVersion
-	}
-	out, err := json.Marshal(text)
+	out, err := json.Marshal(layoutJSON{layoutVersion, r.Tiers.String(), r.Shards, layoutHash, r.id, r.Tiers.epochCells()})
 	if err != nil {
 		panic(err) // strings and integers always encode
 	}
@@ -50,11 +43,12 @@ func parseLayoutRecord(text string) (layoutRecord, error) {
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
 		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
-	if found.Version != layoutVersion && found.Version != cutLayoutVersion || found.Hash != layoutHash {
-		return layoutRecord{}, fmt.Errorf("%w has version %d and hash %q; this program knows versions %d and %d, and %s", ErrBadLayout, found.Version, found.Hash, layoutVersion, cutLayoutVersion, layoutHash)
+	if found.Version != layoutVersion || found.Hash != layoutHash {
+		return layoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads version %d and %s: run the release of Tallyroll that made the namespace, or set another TALLYROLL_NAMESPACE",
+			ErrBadLayout, found.Version, found.Hash, layoutVersion, layoutHash)
 	}
-	if cut := found.EpochCells; (found.Version == cutLayoutVersion) != (cut != 0) || cut < 0 {
-		return layoutRecord{}, fmt.Errorf("%w has version %d and %d cells in an epoch", ErrBadLayout, found.Version, cut)
+	if found.EpochCells < 1 {
+		return layoutRecord{}, fmt.Errorf("%w has %d cells in an epoch", ErrBadLayout, found.EpochCells)
 	}
 	tiers, err := ParseTiers(found.Tiers)
 	if err != nil {
@@ -63,9 +57,6 @@ func parseLayoutRecord(text string) (layoutRecord, error) {
 	layout := Layout{Tiers: tiers.Cut(found.EpochCells), Shards: found.Shards}
 	if err := layout.validate(); err != nil {
 		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
-	}
-	if found.EpochCells > 0 && layout.Tiers.cut() == 0 {
-		return layoutRecord{}, fmt.Errorf("%w has %d cells in an epoch, and no tier has more", ErrBadLayout, found.EpochCells)
 	}
 	return layoutRecord{layout, found.ID}, nil
 }

@@ -61,27 +61,25 @@ func ParseTiers(s string) (Tiers, error) {
 	return tiers.Cut(EpochCells), nil
 }
 
-// Cut returns the tiers with hashes that span at most so many cells, or two windows if that is 0, as
-// it was in namespaces made before hashes were bounded. A hash never spans more than two windows.
+// Cut returns the tiers with hashes that span at most so many cells. A hash never spans more than two windows.
 func (ts Tiers) Cut(cells int64) Tiers {
 	out := slices.Clone(ts)
 	for i, t := range out {
 		out[i].epoch = 0
-		if cells > 0 && cells < t.twoWindows() {
+		if cells < t.twoWindows() {
 			out[i].epoch = cells
 		}
 	}
 	return out
 }
 
-// cut is the inverse of Cut: how many cells the hashes of those tiers span that are cut. It is 0 if none is.
-func (ts Tiers) cut() int64 {
+// epochCells returns the most cells that a hash spans. Cut to as many, the tiers stay as they are.
+func (ts Tiers) epochCells() int64 {
+	most := int64(1)
 	for _, t := range ts {
-		if t.epoch > 0 {
-			return t.epoch
-		}
+		most = max(most, t.cellsPerEpoch())
 	}
-	return 0
+	return most
 }
 
 // answerAlike reports whether both answer the same windows with the same cells, whatever their hashes.
