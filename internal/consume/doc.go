@@ -28,13 +28,14 @@
 // The cursors of a stream at rest stand still. What they would tell is claimed for all streams of the
 // worker together (idle.go).
 //
-// Package fleet says which streams are this worker's share. discover.go finds new
-// streams, and ended.go lets go of those that were deleted.
+// Package fleet decides which streams are this worker's share. The worker finds new streams, own.go makes
+// those that the settings ask for, and ended.go lets go of those that were deleted. advisory.go lists streams in
+// Redis before any as_of passes them.
 //
 // # What can go wrong
 //
 // Anything unexpected ends the session: a gap in the delivery, a moved
-// cursor, a stream made anew, a reconnect. Its outcome (outcome.go) says how it ended. The next
+// cursor, a stream that was recreated, a reconnect. The next
 // session starts from what Redis and the stream say then. It takes over nothing from the one
 // before but how long to wait, so it cannot take over a mistake.
 //
@@ -55,7 +56,7 @@
 //	probe                      nothing                           its two seconds         worker.run
 //
 // State that several of them use has a lock beside it: buffer, tail, committed, waits, outage,
-// clocks, census, claims and the worker's own mu.
+// clocks, status, census, claims and the worker's own mu.
 //
 // # Shutdown
 //

@@ -3,12 +3,16 @@ package consume
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/human"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/rules"
+	"tallyroll/internal/window"
 )
 
 // reader decodes what the stream delivers, in order, into the buffer. Only the feed's goroutine uses it.
@@ -103,4 +107,80 @@ func (r *ruledDecoder) decode(fingerprint string, d delivery, counter string) ([
 		r.now, m.Header = d.header, r.header
 	}
 	return r.decoder.Decode(m)
+}
+
+// subjects finds the counter in a message's subject: it is the part that the wildcards of
+// the stream's subject matched.
+type subjects struct{ filters [][]string }
+
+func newSubjects(filters []string) subjects {
+	var s subjects
+	for _, f := range filters {
+		s.filters = append(s.filters, strings.Split(f, "."))
+	}
+	return s
+}
+
+// counter joins the tokens that the first matching filter's wildcards matched.
+// A filter without wildcards, or no filter at all (a mirror), gives the whole subject.
+func (s subjects) counter(subject string) string {
+	for _, filter := range s.filters {
+		if c, ok := matched(filter, subject); ok {
+			return c
+		}
+	}
+	return subject
+}
+
+func matched(filter []string, subject string) (counter string, ok bool) {
+	rest := subject
+	for i, want := range filter {
+		if want == ">" && i == len(filter)-1 {
+			return join(counter, rest), rest != ""
+		}
+		token, after, more := strings.Cut(rest, ".")
+		switch {
+		case token == "", more != (i < len(filter)-1):
+			return "", false
+		case want == "*":
+			counter = join(counter, token)
+		case want != token:
+			return "", false
+		}
+		rest = after
+	}
+	if counter == "" {
+		counter = subject
+	}
+	return counter, true
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "." + b
+}
+
+// HitLimits are the bounds that a worker with these settings, which are validated, sets for hits.
+func (s *Settings) HitLimits() hit.Limits {
+	return hit.Limits{MaxAhead: s.MaxAhead, MaxHits: s.MaxHits, Place: placeIn(s.layout)}
+}
+
+// hitLimits are the bounds of hits that are counted in this layout.
+func hitLimits(layout window.Layout, maxAhead time.Duration, maxHits int) hit.Limits {
+	return hit.Limits{MaxAhead: maxAhead, MaxHits: maxHits, Place: placeIn(layout)}
+}
+
+// placeIn returns a function that hashes a counter, and returns a text if a time was so early that no tier
+// held it any more when the hit was stored.
+func placeIn(layout window.Layout) func(counter []byte, at, stored int64) (hash uint64, late string) {
+	return func(counter []byte, at, stored int64) (uint64, string) {
+		hash := window.HashCounter(counter)
+		if layout.Holds(hash, at, stored) {
+			return hash, ""
+		}
+		return hash, fmt.Sprintf("ts %d (%s) is %s earlier than the hit was stored (%s); %s (ts is in Unix milliseconds)",
+			at, hit.Moment(at), human.Millis(stored-at), hit.Moment(stored), layout.Tiers.Reach())
+	}
 }

@@ -123,14 +123,14 @@ func TestWaits(t *testing.T) {
 		}
 		is()
 		w.begin("A")
-		time.Sleep(patience - time.Millisecond)
+		time.Sleep(slowCommit - time.Millisecond)
 		is()
 		w.begin("A") // it has got on
 		w.begin("B")
-		time.Sleep(patience)
+		time.Sleep(slowCommit)
 		w.end("B")
 		is("stream A", "3 seconds", "no answer yet")
-		w.because("A", fmt.Errorf("READONLY"))
+		w.blame("A", fmt.Errorf("READONLY"))
 		time.Sleep(time.Second)
 		is("stream A", "4 seconds", "READONLY")
 		w.end("A")

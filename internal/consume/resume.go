@@ -128,7 +128,7 @@ func (s *setup) redisLost(err error) {
 	}
 	s.metrics.retries.Inc()
 	s.outage.begin(err)
-	s.waits.because(s.stream, err)
+	s.waits.blame(s.stream, err)
 }
 
 // admitted logs and counts what a commit has found out by itself.

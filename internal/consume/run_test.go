@@ -53,8 +53,9 @@ func TestAStartingWorkerWaitsForRedis(t *testing.T) {
 		"get":    {replyError("LOADING Redis is loading the dataset in memory"), replyError("MASTERDOWN Link with MASTER is down")},
 	}
 	client.AddHook(faults)
-	w := &worker{settings: parse(t), log: zerolog.Nop(), store: window.NewStore(client, "test")}
-	if err := w.openNamespace(t.Context()); err != nil {
+	w := &namespace{parse(t), window.NewStore(client, "test"), zerolog.Nop()}
+	layout, err := w.open(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	for command, left := range faults {
@@ -62,14 +63,14 @@ func TestAStartingWorkerWaitsForRedis(t *testing.T) {
 			t.Errorf("%s was not asked again: %v are left", command, left)
 		}
 	}
-	if have, err := w.store.Layout(t.Context()); err != nil || have.Shards != w.layout.Shards || !slices.Equal(have.Tiers, w.layout.Tiers) {
+	if have, err := w.store.Layout(t.Context()); err != nil || have.Shards != layout.Shards || !slices.Equal(have.Tiers, layout.Tiers) {
 		t.Errorf("layout %+v, %v", have, err)
 	}
 
 	faults["set"] = slices.Repeat([]error{lost}, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.openNamespace(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := w.open(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("a worker that is stopped while it waits: %v", err)
 	}
 }
@@ -107,8 +108,8 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 			test.prepare()
 			client := boot.Redis{URL: redisURL(t, "redis://"+test.user+server.Addr())}.Client()
 			defer client.Close()
-			w := &worker{settings: parse(t, "SHARDS=16"), log: zerolog.Nop(), store: window.NewStore(client, "test")}
-			err := w.openNamespace(t.Context())
+			w := &namespace{parse(t, "SHARDS=16"), window.NewStore(client, "test"), zerolog.Nop()}
+			_, err := w.open(t.Context())
 			var usage boot.UsageError
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v; want a UsageError with %q", err, test.want)
