@@ -149,7 +149,7 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 			return nil, 0, err
 		}
 		pub = newPublisher(conn, log, opts.subject, out.stored)
-		go pub.run(acks) //nolint:errcheck // it keeps its error in cause
+		go pub.publish(acks) //nolint:errcheck // it keeps its error in cause
 		return pub.submit, int(conn.MaxPayload()) - headerRoom, nil
 	}}
 	feed := newFeeder(reading, batch, opts.speed)
@@ -298,7 +298,7 @@ func newProgressOf(out io.Writer, items string) *progress {
 	return &progress{screen: boot.NewScreen(out, boot.Words{Items: items, End: "done"}), start: time.Now()}
 }
 
-// expect says how many hits there will be.
+// expect sets how many hits there will be.
 func (p *progress) expect(hits int64) { p.total.Store(hits) }
 
 func (p *progress) stored(hits int) {

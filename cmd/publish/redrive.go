@@ -77,7 +77,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 		return count, ended(ctx, r.walk(ctx))
 	}
 	finish := &finisher{js: js, rejected: rejected, fates: make(chan fate), count: count, done: func(r *reject) { out.stored(len(r.Positions)) }}
-	finish.run(acks)
+	finish.start(acks)
 	r.pub = newPublisher(conn, log, "", func(int) {})
 	r.pub.settled = func(what fate) {
 		select {
@@ -85,7 +85,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 		case <-acks.Done():
 		}
 	}
-	go r.pub.run(acks) //nolint:errcheck // it keeps its error in cause
+	go r.pub.publish(acks) //nolint:errcheck // it keeps its error in cause
 	err = ended(ctx, r.walk(ctx))
 	count.cut = ctx.Err() != nil
 	r.pub.close()
@@ -158,7 +158,7 @@ func (r *redriver) each(ctx context.Context, one *reject) error {
 	return ctx.Err()
 }
 
-// judge says what to send, and where; or why not.
+// judge returns what to send, and where; or why not.
 func (r *redriver) judge(ctx context.Context, one *reject) (why string, bodies []outgoing, to target, err error) {
 	if refused := one.helps(r.ts, time.Now()); refused != "" {
 		if len(r.reasons) == 0 {
@@ -173,7 +173,7 @@ func (r *redriver) judge(ctx context.Context, one *reject) (why string, bodies [
 	if len(bodies) == 0 {
 		return fmt.Sprintf("%s (holds no hit)", one.Reason), nil, to, nil
 	}
-	to, err = r.targets.of(ctx, one.Stream)
+	to, err = r.targets.find(ctx, one.Stream)
 	if err != nil || to.why != "" {
 		return to.why, nil, to, err
 	}

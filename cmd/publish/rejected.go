@@ -31,12 +31,12 @@ const (
 // refusals are the hits that workers have refused to count, as far as that is known
 // when the program ends.
 type refusals struct {
-	byReason map[hit.Reason]int64
-	of       string // namespace
-	unread   string // a stream that workers have not read to the last message; empty: they have
-	noWorker bool   // because none reads it
-	unknown  error  // why it is not known
-	left     int64  // messages that were not asked about
+	byReason  map[hit.Reason]int64
+	namespace string
+	unread    string // a stream that workers have not read to the last message; empty: they have
+	noWorker  bool   // because none reads it
+	unknown   error  // why it is not known
+	left      int64  // messages that were not asked about
 }
 
 // String is empty if nobody was asked.
@@ -62,7 +62,7 @@ func (r *refusals) String() string {
 	s += strings.Join(parts, ", ")
 	switch {
 	case r.noWorker:
-		s += fmt.Sprintf("; no worker of the namespace %s reads %s", r.of, r.unread)
+		s += fmt.Sprintf("; no worker of the namespace %s reads %s", r.namespace, r.unread)
 	case r.unread != "":
 		s += fmt.Sprintf("; the workers have not read all of %s yet", r.unread)
 	}
@@ -83,7 +83,7 @@ var rejectHints = map[hit.Reason]string{
 // workers have passed the last of them, as far as NATS knows that, until ctx ends.
 // What it finds is never a reason to fail: the messages are stored.
 func askRejects(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) *refusals {
-	r := &refusals{byReason: map[hit.Reason]int64{}, of: namespace, left: stored.left}
+	r := &refusals{byReason: map[hit.Reason]int64{}, namespace: namespace, left: stored.left}
 	consumer, err := rejectsConsumer(ctx, js, namespace, stored)
 	if err != nil {
 		r.unknown = err
@@ -166,7 +166,7 @@ func (r *refusals) take(consumer jetstream.Consumer, stored *places) (found int,
 	}
 	for m := range batch.Messages() {
 		part, _ := rejects.Parse(m.Headers())
-		if part.Namespace != r.of || !stored.holds(part.Stream, part.Seq) {
+		if part.Namespace != r.namespace || !stored.holds(part.Stream, part.Seq) {
 			continue
 		}
 		found++

@@ -171,7 +171,7 @@ func (r *reject) ahead(now time.Time) bool {
 	return err == nil && h.At != hit.NoTime && h.At > now.UnixMilli()
 }
 
-// helps says why a reject would be refused again; empty: it may count.
+// helps returns why a reject would be refused again; empty: it may count.
 func (r *reject) helps(ts timing, now time.Time) (why string) {
 	if r.isEvent() {
 		return r.helpsEvent()
@@ -246,7 +246,7 @@ func asItem(item []byte) []byte {
 	return append(append([]byte("["), item...), ']')
 }
 
-// helpsEvent says why an event would be refused again; empty: it may count.
+// helpsEvent returns why an event would be refused again; empty: it may count.
 func (r *reject) helpsEvent() (why string) {
 	switch r.Reason {
 	case hit.NoRule, hit.Future: // there may be a rule now, and the event's time may have come

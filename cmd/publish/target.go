@@ -21,26 +21,26 @@ func (o *once) header() nats.Header {
 		// By it, this message is told from any other that could be there.
 		nats.MsgIdHdr: {o.id},
 	}
-	if o.of == nil {
+	if o.reject == nil {
 		return h
 	}
-	h.Set(rejects.HeaderNamespace, o.of.Namespace) // workers of other namespaces may have counted the hit
-	o.of.AddTo(h, o.of.Kind)                       // the worker finds its rules by it
+	h.Set(rejects.HeaderNamespace, o.reject.Namespace) // workers of other namespaces may have counted the hit
+	o.reject.AddTo(h, o.reject.Kind)                   // the worker finds its rules by it
 	return h
 }
 
 // address gives the k-th message of a reject its subject. mark is the place for the name.
-func address(r *reject, pattern string, k, of int) *once {
+func address(r *reject, pattern string, k, parts int) *once {
 	name := r.name
-	if of > 1 {
+	if parts > 1 {
 		name += "_" + strconv.Itoa(k)
 	}
-	return &once{subject: strings.Replace(pattern, mark, name, 1), id: name, of: r}
+	return &once{subject: strings.Replace(pattern, mark, name, 1), id: name, reject: r}
 }
 
 const mark = ">"
 
-// targets knows under which subjects streams take rejects again.
+// targets finds under which subjects streams take rejects again.
 type targets struct {
 	js      jetstream.JetStream
 	subject string // all go below this one; empty: to where the refused message was
@@ -50,8 +50,8 @@ type targets struct {
 // target is a subject with a mark in it; why says why there is none.
 type target struct{ pattern, why string }
 
-// of returns the target for rejects of a stream.
-func (t *targets) of(ctx context.Context, stream string) (target, error) {
+// find returns the target for rejects of a stream.
+func (t *targets) find(ctx context.Context, stream string) (target, error) {
 	if t.subject != "" {
 		return target{pattern: t.subject + "." + mark}, nil
 	}

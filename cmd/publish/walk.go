@@ -44,14 +44,14 @@ func (r *redriver) walk(ctx context.Context) error {
 	r.out.expect(int64(total))
 	messages := rejects.NewReader(r.js, filter, info.State)
 	defer messages.Close()
-	var parts rejects.Assembly
+	var assembly rejects.Assembly
 	for {
 		got, err := messages.Read(ctx)
 		if err != nil {
 			return err
 		}
 		if len(got) == 0 {
-			return r.incomplete(ctx, &parts)
+			return r.incomplete(ctx, &assembly)
 		}
 		for _, m := range got {
 			if !m.Known || m.Namespace != r.namespace {
@@ -60,7 +60,7 @@ func (r *redriver) walk(ctx context.Context) error {
 				r.count.leave("not written by ingest in this namespace")
 				continue
 			}
-			if whole := parts.Add(m); whole != nil {
+			if whole := assembly.Add(m); whole != nil {
 				if err := r.each(ctx, newReject(whole)); err != nil {
 					return err
 				}
@@ -71,9 +71,9 @@ func (r *redriver) walk(ctx context.Context) error {
 
 // incomplete deals with rejects of which not all parts are there. A removal that was interrupted is
 // finished: it leaves the first part, and only what is stored is removed.
-func (r *redriver) incomplete(ctx context.Context, parts *rejects.Assembly) error {
+func (r *redriver) incomplete(ctx context.Context, assembly *rejects.Assembly) error {
 	const why = "parts of it are missing"
-	for stored, hasFirst := range parts.Incomplete() {
+	for stored, hasFirst := range assembly.Incomplete() {
 		one := newReject(stored)
 		if r.stream != "" && one.Stream != r.stream || len(r.reasons) > 0 && !slices.Contains(r.reasons, one.Reason) {
 			r.count.found++
@@ -97,20 +97,20 @@ func (r *redriver) incomplete(ctx context.Context, parts *rejects.Assembly) erro
 		r.count.sent(one)
 		(&finisher{js: r.js, rejected: r.rejected, count: r.count}).remove(ctx, one)
 	}
-	r.count.found += parts.Dropped
-	r.count.matching += parts.Dropped
-	r.count.leaveSome("its parts are too far apart", parts.Dropped)
+	r.count.found += assembly.Dropped
+	r.count.matching += assembly.Dropped
+	r.count.leaveSome("its parts are too far apart", assembly.Dropped)
 	return nil
 }
 
 // stored reports whether the reject has been published again, as one message or as several.
 func (r *redriver) stored(ctx context.Context, one *reject) (bool, error) {
-	to, err := r.targets.of(ctx, one.Stream)
+	to, err := r.targets.find(ctx, one.Stream)
 	if err != nil || to.why != "" {
 		return false, err
 	}
-	for _, of := range []int{1, 2} {
-		first := address(one, to.pattern, 0, of)
+	for _, parts := range []int{1, 2} {
+		first := address(one, to.pattern, 0, parts)
 		name, err := r.js.StreamNameBySubject(ctx, first.subject)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return false, nil

@@ -38,7 +38,7 @@ var contextNotes = []string{"name", "description", "color_scheme", "jetstream_ev
 // contextOthers are fields that the nats command knows and that are not supported here.
 var contextOthers = []string{"nsc", "socks_proxy", "windows_ca_certs_match", "windows_cert_match", "windows_cert_match_by", "windows_cert_store"}
 
-// contextForms says what NATS_CONTEXT allows.
+// contextForms holds what NATS_CONTEXT allows.
 const contextForms = "the name of a context of the nats command, or a path with a slash to its file"
 
 // readContext reads the context that NATS_CONTEXT names. Errors quote known names and paths of the file and

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Progress says how much of a job is done. If nothing is left and Open is false, the job is over or
+// Progress holds how much of a job is done. If nothing is left and Open is false, the job is over or
 // not known.
 type Progress struct {
 	Done, Left uint64  // items, since it began

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisURL says where Redis is and of which kind it is: one server, a cluster, or
+// RedisURL holds where Redis is and of which kind it is: one server, a cluster, or
 // servers that Sentinels watch.
 type RedisURL struct{ options *redis.UniversalOptions }
 
@@ -142,7 +142,7 @@ func isPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// RedisTLS says how the client checks the servers of a rediss URL, and which certificate it shows them.
+// RedisTLS holds how the client checks the servers of a rediss URL, and which certificate it shows them.
 type RedisTLS struct {
 	CA   string `env:"REDIS_CA" help:"with rediss: a PEM file of the authorities that sign the servers' certificates (default: the system's)"`
 	Cert string `env:"REDIS_CERT" help:"this client's certificate (PEM), with REDIS_KEY: redis-server asks for one unless it has tls-auth-clients no"`

@@ -19,7 +19,7 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// SettingError says that a setting cannot be used. Its text is one line that
+// SettingError means that a setting cannot be used. Its text is one line that
 // names the variable, its value and what is allowed.
 type SettingError struct {
 	Key     string // the environment variable
@@ -115,7 +115,7 @@ func settingError(settings any, err error, environment map[string]string) error 
 	return err
 }
 
-// allowed says what a type accepts. A type that parses itself says so in its own error.
+// allowed returns what a type accepts. A type that parses itself says so in its own error.
 func allowed(parse env.ParseError) string {
 	if reflect.PointerTo(parse.Type).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return parse.Err.Error()

@@ -98,7 +98,7 @@ type message struct {
 	unmet   int            // events that the rules left uncounted
 }
 
-// errClosed says that a buffer takes nothing more.
+// errClosed means that a buffer takes nothing more.
 var errClosed = errors.New("the buffer is closed")
 
 // add puts a message into the filling half, and waits for room while that is full. The messages

@@ -45,9 +45,9 @@ type committer struct {
 	doubts    int // of claims.doubted: those after which every cursor has moved
 }
 
-func newCommitter(with *setup, from *standing, of *buffer, end *tail) *committer {
-	c := &committer{setup: with, standing: from, buffer: of, tail: end, doubts: with.claims.doubted(with.stream)}
-	c.committed.set(of.filling.seq, of.filling.stored)
+func newCommitter(setup *setup, standing *standing, buffer *buffer, tail *tail) *committer {
+	c := &committer{setup: setup, standing: standing, buffer: buffer, tail: tail, doubts: setup.claims.doubted(setup.stream)}
+	c.committed.set(buffer.filling.seq, buffer.filling.stored)
 	return c
 }
 
@@ -119,7 +119,7 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 
 // flushRejects stores the load's rejects. It tries for as long as ctx lives.
 func (c *committer) flushRejects(ctx context.Context, l *load) error {
-	c.rejects.tell(time.Now(), false)
+	c.rejects.report(time.Now(), false)
 	if len(l.rejects) == 0 {
 		return nil
 	}
@@ -385,19 +385,19 @@ func (c *committed) place() (seq uint64, stored int64) {
 	return c.seq, c.stored
 }
 
-// tellRejectsEvery is how often the log reports the number of rejects per reason.
-const tellRejectsEvery = time.Minute
+// reportRejectsEvery is how often the log reports the number of rejects per reason.
+const reportRejectsEvery = time.Minute
 
 // rejectLog logs a stream's rejects: the first of each reason with its details, and then, once a
 // minute, how many there were. It outlives sessions, and their flushes call it one after the other.
 type rejectLog struct {
-	log zerolog.Logger
-	of  map[hit.Reason]*rejectCount
+	log    zerolog.Logger
+	counts map[hit.Reason]*rejectCount
 }
 
 type rejectCount struct {
-	more int       // rejects since told
-	told time.Time // when the log last reported them
+	more   int       // rejects since logged
+	logged time.Time // when the log last reported them
 }
 
 func newRejectLog(log zerolog.Logger) *rejectLog {
@@ -407,26 +407,26 @@ func newRejectLog(log zerolog.Logger) *rejectLog {
 // add notes rejects that have been stored.
 func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
 	for _, r := range stored {
-		if count := l.of[r.Reason]; count != nil {
+		if count := l.counts[r.Reason]; count != nil {
 			count.more++
 			continue
 		}
-		l.of[r.Reason] = &rejectCount{told: now}
+		l.counts[r.Reason] = &rejectCount{logged: now}
 		l.log.Warn().Str("reason", string(r.Reason)).Str("detail", rejects.HeaderText(r.Detail)).Uint64("sequence", r.Seq).Int("item", r.Item).
 			Msg("a hit is rejected: it is in " + rejects.Stream + "; further ones of this reason are counted once a minute")
 	}
 }
 
-// tell logs how many rejects have come since the last time, for each reason that is due, or, if
+// report logs how many rejects have come since the last time, for each reason that is due, or, if
 // all is set, for every reason.
-func (l *rejectLog) tell(now time.Time, all bool) {
+func (l *rejectLog) report(now time.Time, all bool) {
 	for _, reason := range hit.Reasons {
-		count := l.of[reason]
-		if count == nil || count.more == 0 || !all && now.Sub(count.told) < tellRejectsEvery {
+		count := l.counts[reason]
+		if count == nil || count.more == 0 || !all && now.Sub(count.logged) < reportRejectsEvery {
 			continue
 		}
-		l.log.Warn().Str("reason", string(reason)).Int("rejected", count.more).Stringer("within", now.Sub(count.told).Round(time.Second)).
+		l.log.Warn().Str("reason", string(reason)).Int("rejected", count.more).Stringer("within", now.Sub(count.logged).Round(time.Second)).
 			Msg("hits were rejected")
-		count.more, count.told = 0, now
+		count.more, count.logged = 0, now
 	}
 }

@@ -42,18 +42,18 @@
 // # Goroutines
 //
 //	goroutine                  owns                              ended by                waited for by
-//	worker.run                 the list of streams, its share    the end of Run's ctx    Run
-//	the status server          its listener                      the end of worker.run   Run
-//	the fleet's                its key and watch (fleet)         worker.run, last        worker.run
-//	keep, one per stream       the sessions, one by one; the     the share, or ctx       worker.run
+//	readShare                  the list of streams, its share    the end of Run's ctx    Run
+//	the status server          its listener                      the end of readShare    Run
+//	the fleet's                its key and watch (fleet)         readShare, last         readShare
+//	keep, one per stream       the sessions, one by one; the     the share, or ctx       readShare
 //	                           committer and its cursors
 //	the feed's, per session    the reader                        feed.stop               nobody: the buffer is closed
 //	feed.watch, per session    the consumer's silence            feed.stop               nobody
 //	watcher, per session       what it has seen                  the session's life      its session
 //	one per shard of a flush   that shard's writer               its commit              the flush
-//	census, one round          the look at all streams           its second              worker.run
-//	claims                     when claims are written           ctx                     worker.run
-//	probe                      nothing                           its two seconds         worker.run
+//	census, one round          the look at all streams           its second              readShare
+//	claims                     when claims are written           ctx                     readShare
+//	probe                      nothing                           its two seconds         readShare
 //
 // State that several of them use has a lock beside it: buffer, tail, committed, waits, outage,
 // clocks, status, census, claims and the worker's own mu.

@@ -131,7 +131,7 @@ func (d *drain) run() (stop func()) {
 	}}
 	ctx, cancel := context.WithCancel(d.b.Context())
 	ended := make(chan outcome, 1)
-	go func() { ended <- s.run(ctx) }()
+	go func() { ended <- s.attempt(ctx) }()
 
 	const pollEvery = 5 * time.Millisecond
 	tick := time.NewTicker(pollEvery)

@@ -42,13 +42,13 @@ func newJetStreamSource(js jetstream.JetStream, namespace, name string, bytes in
 // look asks the stream's leader. The moment at which the state was true is the server's
 // time less the time that the answer took. Nothing stored before that moment can be
 // missing from the state, whether the server read its clock or the state first.
-func (j *jetStreamSource) look(ctx context.Context) (look, error) {
+func (j *jetStreamSource) look(ctx context.Context) (streamCheck, error) {
 	if j.handle == nil {
 		finding, cancel := context.WithTimeout(ctx, lookWithin)
 		defer cancel()
 		handle, err := j.js.Stream(finding, j.name)
 		if err != nil {
-			return look{}, j.failed("find it", err)
+			return streamCheck{}, j.failed("find it", err)
 		}
 		j.handle = handle
 	}
@@ -58,7 +58,7 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 	asked := time.Now()
 	info, err := j.handle.Info(ctx)
 	if err != nil {
-		return look{}, j.failed("ask for its state", err)
+		return streamCheck{}, j.failed("ask for its state", err)
 	}
 	answered := time.Now()
 	s := streamState{
@@ -77,7 +77,7 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 		s.first, s.firstStored = s.last+1, s.seen*1e6
 	}
 	j.bound(&s, info, origin)
-	return look{state: s, reign: newReign(info.Cluster), asked: asked, answered: answered}, nil
+	return streamCheck{state: s, reign: newReign(info.Cluster), asked: asked, answered: answered}, nil
 }
 
 func (j *jetStreamSource) failed(what string, err error) error {

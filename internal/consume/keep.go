@@ -39,7 +39,7 @@ func (k *keeper) keep(ctx context.Context, name string, show func(phase), newSou
 	defer k.waits.end(name)
 	defer k.claims.forget(name)
 	rejects := newRejectLog(log)
-	defer func() { rejects.tell(time.Now(), true) }()
+	defer func() { rejects.report(time.Now(), true) }()
 	enter := func(p phase) {
 		if p == counting {
 			k.waits.end(name)
@@ -55,7 +55,7 @@ func (k *keeper) keep(ctx context.Context, name string, show func(phase), newSou
 			metrics: k.metrics, outage: k.outage, waits: k.waits, clocks: k.clocks, rejects: rejects, rules: k.rules, log: log,
 			progress: k.progress, maxIdle: next.maxIdle, enter: enter, listed: k.listed, claims: &k.claims,
 		}}
-		o := s.run(ctx)
+		o := s.attempt(ctx)
 		show(resuming) // the next session
 		// A session that did not get to compare the cursors with the stream does not know.
 		unread = o.unread || unread && o.phase == resuming
@@ -110,7 +110,7 @@ const (
 	stalledAfter, maxStalledAfter = 3, 48
 )
 
-// retry says how the next session of a stream begins.
+// retry is how the next session of a stream begins.
 type retry struct {
 	pause   time.Duration // before it
 	maxIdle int           // see setup

@@ -150,12 +150,12 @@ func weight(trouble error) int {
 // newUnsureLog returns a function that logs why the end of a stream that copies others is not known. It
 // does so once, and again only after the end was known in between.
 func newUnsureLog(log zerolog.Logger, name string) func(error) {
-	var said atomic.Bool
+	var unknown atomic.Bool
 	return func(why error) {
-		switch was := said.Swap(why != nil); {
-		case why != nil && !was:
+		switch before := unknown.Swap(why != nil); {
+		case why != nil && !before:
 			log.Warn().Err(why).Str("stream", name).Msg("how far this copy has got is not known: as_of passes only what has arrived")
-		case why == nil && was:
+		case why == nil && before:
 			log.Info().Str("stream", name).Msg("how far this copy has got is known again")
 		}
 	}

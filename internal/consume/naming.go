@@ -216,9 +216,9 @@ func (s *setup) lost(from, to uint64, why, mend string) error {
 }
 
 // keepRules writes the texts of the versions' rules, as far as they are in memory.
-func (s *setup) keepRules(ctx context.Context, of *standing) error {
-	texts := s.rules.texts(of.names)
-	for fingerprint, set := range of.sets {
+func (s *setup) keepRules(ctx context.Context, standing *standing) error {
+	texts := s.rules.texts(standing.names)
+	for fingerprint, set := range standing.sets {
 		texts[fingerprint] = set.Text()
 	}
 	return s.store.KeepRules(ctx, texts)

@@ -183,7 +183,7 @@ const (
 	noPeers jetstream.ErrorCode = 10005
 	// noReplicas is the answer of a server without a cluster that was asked for more than one replica.
 	noReplicas jetstream.ErrorCode = 10074
-	// subjectsOverlap says that another stream has some of the subjects.
+	// subjectsOverlap means that another stream has some of the subjects.
 	subjectsOverlap jetstream.ErrorCode = 10065
 	// invalidConfig is about the subjects of the streams made here: everything else has been validated.
 	invalidConfig jetstream.ErrorCode = 10052

@@ -223,7 +223,7 @@ func (j *jetStreamSource) skipped(m *nats.Msg) string {
 	if len(m.Header) == 0 {
 		return ""
 	}
-	if of := m.Header.Get(rejects.HeaderNamespace); of != "" && of != j.namespace {
+	if namespace := m.Header.Get(rejects.HeaderNamespace); namespace != "" && namespace != j.namespace {
 		return skippedNamespace
 	}
 	if isMarker(m) {

@@ -22,17 +22,17 @@ type reader struct {
 	ruled    ruledDecoder
 	names    namer
 	buffer   *buffer
-	from     uint64      // reading began after this message: the versions of later ones are at hand
+	begun    uint64      // reading began after this message: the versions of later ones are at hand
 	expected uint64      // number of the next delivery
 	lost     bool        // a delivery was unexpected: the reader ignores all later ones
-	end      func(error) // the session
+	fail     func(error) // ends the session
 }
 
-func newReader(with *setup, from *standing, into *buffer, end func(error)) *reader {
-	limits := hitLimits(with.layout, with.limits.maxAhead, with.limits.maxHits)
+func newReader(setup *setup, standing *standing, buffer *buffer, fail func(error)) *reader {
+	limits := hitLimits(setup.layout, setup.limits.maxAhead, setup.limits.maxHits)
 	return &reader{
-		setup: with, decode: hit.NewDecoder(limits), ruled: newRuledDecoder(with.stream, limits, from.sets),
-		names: newNamer(from.names), buffer: into, from: from.from, expected: 1, end: end,
+		setup: setup, decode: hit.NewDecoder(limits), ruled: newRuledDecoder(setup.stream, limits, standing.sets),
+		names: newNamer(standing.names), buffer: buffer, begun: standing.from, expected: 1, fail: fail,
 	}
 }
 
@@ -43,11 +43,11 @@ func (r *reader) deliver(d delivery) {
 		return
 	case d.nth != r.expected:
 		r.lost = true
-		r.end(fmt.Errorf("%w: delivery %d of %s came instead of %d", errGap, d.nth, r.stream, r.expected))
+		r.fail(fmt.Errorf("%w: delivery %d of %s came instead of %d", errGap, d.nth, r.stream, r.expected))
 		return
-	case d.seq <= r.from:
+	case d.seq <= r.begun:
 		r.lost = true
-		r.end(fmt.Errorf("%w: message %d of %s came, and reading began after %d", errGap, d.seq, r.stream, r.from))
+		r.fail(fmt.Errorf("%w: message %d of %s came, and reading began after %d", errGap, d.seq, r.stream, r.begun))
 		return
 	}
 	r.expected++
@@ -59,7 +59,7 @@ func (r *reader) deliver(d delivery) {
 	}
 	if err := r.buffer.add(r.stream, m); errors.Is(err, errGap) {
 		r.lost = true
-		r.end(err)
+		r.fail(err)
 	}
 }
 
@@ -86,10 +86,10 @@ type ruledDecoder struct {
 	limits hit.Limits
 	sets   map[string]*rules.Set
 
-	is      string // fingerprint of the rules in force
+	inForce string // fingerprint of the rules in force
 	decoder *rules.Decoder
-	now     nats.Header              // of the message that is read
-	header  func(name string) string // looks into now, so that no message needs a function of its own
+	headers nats.Header              // of the message that is read
+	header  func(name string) string // looks into headers, so that no message needs a function of its own
 }
 
 func newRuledDecoder(stream string, limits hit.Limits, sets map[string]*rules.Set) ruledDecoder {
@@ -97,14 +97,14 @@ func newRuledDecoder(stream string, limits hit.Limits, sets map[string]*rules.Se
 }
 
 func (r *ruledDecoder) decode(fingerprint string, d delivery, counter string) ([]hit.Hit, []hit.Reject, int) {
-	if r.is != fingerprint {
+	if r.inForce != fingerprint {
 		// The session has found the rules of all versions that it reads by.
-		r.is, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].For(r.stream), r.limits)
-		r.header = func(name string) string { return r.now.Get(name) }
+		r.inForce, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].For(r.stream), r.limits)
+		r.header = func(name string) string { return r.headers.Get(name) }
 	}
 	m := rules.Message{Subject: d.subject, Counter: counter, Stored: d.stored / 1e6, Body: d.data}
 	if len(d.header) > 0 {
-		r.now, m.Header = d.header, r.header
+		r.headers, m.Header = d.header, r.header
 	}
 	return r.decoder.Decode(m)
 }

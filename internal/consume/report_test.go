@@ -30,7 +30,7 @@ func TestRejectLog(t *testing.T) {
 		return out
 	}
 	l.add(now, append(some(hit.TooLate, 1000), some(hit.BadJSON, 1)...))
-	l.tell(now, false)
+	l.report(now, false)
 	if got := out.String(); lines(&out) != 2 || !strings.Contains(got, `"reason":"too_late","detail":"a year old","sequence":812,"item":3`) {
 		t.Errorf("the first of each reason:\n%s", got)
 	}
@@ -38,19 +38,19 @@ func TestRejectLog(t *testing.T) {
 	for range 59 {
 		now = now.Add(time.Second)
 		l.add(now, some(hit.TooLate, 10))
-		l.tell(now, false)
+		l.report(now, false)
 	}
 	if lines(&out) != 0 {
 		t.Errorf("within the minute:\n%s", out.String())
 	}
-	l.tell(now.Add(time.Second), false)
+	l.report(now.Add(time.Second), false)
 	if got := out.String(); lines(&out) != 1 || !strings.Contains(got, `"reason":"too_late","rejected":1589,"within":"1m0s"`) {
 		t.Errorf("after a minute:\n%s", got)
 	}
 	out.Reset()
 	l.add(now, some(hit.BadJSON, 2))
-	l.tell(now, true)
-	l.tell(now, true)
+	l.report(now, true)
+	l.report(now, true)
 	if lines(&out) != 1 || !strings.Contains(out.String(), `"rejected":2`) {
 		t.Errorf("at the end:\n%s", out.String())
 	}

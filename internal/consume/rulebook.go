@@ -95,7 +95,7 @@ func (b *rulebook) remember(set *rules.Set) {
 }
 
 // run reads the file again at each signal, until ctx ends. A bad file changes nothing.
-func (b *rulebook) run(ctx context.Context, reload <-chan os.Signal) {
+func (b *rulebook) keepReloading(ctx context.Context, reload <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -107,17 +107,17 @@ func (b *rulebook) run(ctx context.Context, reload <-chan os.Signal) {
 }
 
 func (b *rulebook) reload() {
-	was := b.current()
+	before := b.current()
 	set, err := b.read()
 	b.reloaded(err)
 	switch {
 	case err != nil:
-		b.log.Error().Err(err).Str("fingerprint", was.Fingerprint()).Msg("rules not reloaded: they stay as they were")
-	case set.Fingerprint() == was.Fingerprint():
-		b.log.Info().Str("file", b.file).Str("fingerprint", was.Fingerprint()).Msg("rules reloaded: they are the same")
+		b.log.Error().Err(err).Str("fingerprint", before.Fingerprint()).Msg("rules not reloaded: they stay as they were")
+	case set.Fingerprint() == before.Fingerprint():
+		b.log.Info().Str("file", b.file).Str("fingerprint", before.Fingerprint()).Msg("rules reloaded: they are the same")
 	default:
 		b.use(set)
-		b.log.Info().Str("file", b.file).Str("fingerprint", set.Fingerprint()).Str("before", was.Fingerprint()).Int("rules", set.Len()).
+		b.log.Info().Str("file", b.file).Str("fingerprint", set.Fingerprint()).Str("before", before.Fingerprint()).Int("rules", set.Len()).
 			Msg("rules reloaded: every stream begins a new version")
 	}
 }
@@ -145,7 +145,7 @@ func fingerprintOf(set *rules.Set) string {
 	return set.Fingerprint()
 }
 
-// errRulesLost says that messages have to be read again by rules whose text nobody has. It ends the
+// errRulesLost means that messages have to be read again by rules whose text nobody has. It ends the
 // session before anything is read: any other rules would be a guess.
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
@@ -167,8 +167,8 @@ func (b *rulebook) find(ctx context.Context, store *window.Store, fingerprint st
 	if err != nil {
 		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %w", err)
 	}
-	if is := set.Fingerprint(); is != fingerprint {
-		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, is)
+	if got := set.Fingerprint(); got != fingerprint {
+		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, got)
 		return nil, false, &window.ForeignError{Key: store.RulesKey(), Err: err}
 	}
 	if b != nil {
@@ -180,7 +180,7 @@ func (b *rulebook) find(ctx context.Context, store *window.Store, fingerprint st
 }
 
 // texts returns the texts, by fingerprint, of those of the versions whose rules are in memory.
-func (b *rulebook) texts(of namings) map[string][]byte {
+func (b *rulebook) texts(versions namings) map[string][]byte {
 	out := make(map[string][]byte)
 	if b == nil {
 		return out
@@ -188,7 +188,7 @@ func (b *rulebook) texts(of namings) map[string][]byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for fingerprint, set := range b.seen {
-		if slices.ContainsFunc(of, func(n naming) bool { return n.Rules == fingerprint }) {
+		if slices.ContainsFunc(versions, func(n naming) bool { return n.Rules == fingerprint }) {
 			out[fingerprint] = set.Text()
 		}
 	}
@@ -207,8 +207,8 @@ type sweeper struct {
 	unnamed []string // at the last look
 }
 
-// run sweeps once per hour until ctx ends.
-func (s *sweeper) run(ctx context.Context) {
+// keepSweeping sweeps once per hour until ctx ends.
+func (s *sweeper) keepSweeping(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
 	for {

@@ -59,7 +59,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress Pr
 	})
 	if book != nil {
 		group.Go(func() error {
-			book.run(serving, reload)
+			book.keepReloading(serving, reload)
 			return nil
 		})
 	}
@@ -136,7 +136,7 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		Name: w.settings.Worker, Status: listener.Addr().String(), Streams: w.reads(), Replicas: w.settings.Replicas,
 		LastCommit: shutdownCommit, LeaveWithin: leaveWithin, Log: w.log,
 	}))
-	return w.run(ctx)
+	return w.readShare(ctx)
 }
 
 // logRewritten logs what came of asking Redis to rewrite its append-only file.

@@ -58,9 +58,9 @@ type session struct {
 	tail     tail
 }
 
-// run counts the stream until the end of ctx tells it to stop, or until it cannot go on.
+// attempt counts the stream until the end of ctx tells it to stop, or until it cannot go on.
 // Whatever ends it, it first commits what it has read, unless a commit has failed.
-func (s *session) run(ctx context.Context) outcome {
+func (s *session) attempt(ctx context.Context) outcome {
 	o := newOutcome(s.pass(ctx), ctx.Err() != nil)
 	o.phase, o.unread, o.idle = s.phase, s.unread(), s.idle()
 	return o
@@ -96,7 +96,7 @@ func (s *session) pass(ctx context.Context) error {
 	s.begin(counting)
 	w := newWatcher(&s.setup, s.standing, s.buffer, &s.tail, &c.committed, end)
 	var watching sync.WaitGroup
-	watching.Go(func() { w.run(life) })
+	watching.Go(func() { w.watch(life) })
 	err = s.count(ctx, life, feed, c)
 	end(err) // only the first reason counts
 	watching.Wait()
@@ -240,7 +240,7 @@ type outcome struct {
 	verdict verdict
 	why     error // what ended it first; the end of the context if it was told to stop
 	phase   phase // the last one that it began
-	// unread says that the stream is known to have held messages that are not applied
+	// unread is set if the stream is known to have held messages that are not applied
 	// on every shard.
 	unread bool
 	idle   bool // it was given no message

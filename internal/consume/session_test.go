@@ -412,11 +412,11 @@ type busy struct {
 	last  uint64
 }
 
-func (b *busy) look(context.Context) (look, error) {
+func (b *busy) look(context.Context) (streamCheck, error) {
 	state := streamState{created: 1, first: 1, last: b.last, at: time.Now().UnixMilli()}
 	b.last++
 	b.asked()
-	return look{state: state}, nil
+	return streamCheck{state: state}, nil
 }
 
 // Messages that arrive while the watch looks at the stream are no roll-back.
@@ -437,7 +437,7 @@ func TestWatchOfABusyStream(t *testing.T) {
 			cancel()
 		}
 	}
-	synctest.Test(t, func(t *testing.T) { w.run(ctx) })
+	synctest.Test(t, func(t *testing.T) { w.watch(ctx) })
 	if last := seen.end(); last < 3 {
 		t.Errorf("the watcher has seen the end at %d", last)
 	}

@@ -205,7 +205,7 @@ func (w *simWorld) start(slot int) {
 		metrics: simMetrics, log: log, outage: &outage{log: log}, waits: newWaits(), clocks: newClocks(simMetrics, log),
 		rules: p.rules,
 	}
-	w.running.Go(func() { worker.claims.run(ctx, worker.store, func(context.Context) bool { return true }, log) })
+	w.running.Go(func() { worker.claims.keepWriting(ctx, worker.store, func(context.Context) bool { return true }, log) })
 	w.workers.Add(1)
 	w.running.Go(func() {
 		defer w.workers.Add(-1)

@@ -35,8 +35,8 @@ var plantedBugs = []plantedBug{
 
 	// Expiries.
 	{"expiries go before the increments", []plantedEdit{
-		{"window/transact.go", "for i := range of.increments {\n", "increments := func() { for i := range of.increments {\n"},
-		{"window/transact.go", "\t}\n\tfor i := range of.set {", "\t} }\n\tdefer increments()\n\tfor i := range of.set {"}}},
+		{"window/transact.go", "for i := range changes.increments {\n", "increments := func() { for i := range changes.increments {\n"},
+		{"window/transact.go", "\t}\n\tfor i := range changes.set {", "\t} }\n\tdefer increments()\n\tfor i := range changes.set {"}}},
 	{"a set expiry is trusted to the last second, and none is mended", []plantedEdit{
 		{"window/changes.go", "const trustSeconds = 60", "const trustSeconds = 0"},
 		{"window/transact.go", "if h.deadline <= execAt {", "if false {"}}},

@@ -49,7 +49,7 @@ type simStream struct {
 
 // simDeposed is a leader that does not know of its successor.
 type simDeposed struct {
-	look   look
+	look   streamCheck
 	held   []*simMessage
 	since  time.Time // when its followers have last answered it in truth
 	paused bool      // rather than cut off
@@ -231,9 +231,9 @@ func (s *simSource) ask(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *simSource) look(ctx context.Context) (look, error) {
+func (s *simSource) look(ctx context.Context) (streamCheck, error) {
 	if err := s.ask(ctx); err != nil {
-		return look{}, err
+		return streamCheck{}, err
 	}
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
@@ -250,7 +250,7 @@ func (s *simSource) look(ctx context.Context) (look, error) {
 	return s.stream.lookLocked(), nil
 }
 
-func (s *simStream) lookLocked() look {
+func (s *simStream) lookLocked() streamCheck {
 	now := time.Now()
 	at := s.now().UnixMilli()
 	state := streamState{
@@ -261,7 +261,7 @@ func (s *simStream) lookLocked() look {
 		state.first, state.firstStored = s.held[0].seq, s.held[0].stored
 	}
 	r := reign{clustered: s.clustered, leader: "server", since: s.since, majority: true, silence: simSilence}
-	return look{state: state, reign: r, asked: now, answered: now}
+	return streamCheck{state: state, reign: r, asked: now, answered: now}
 }
 
 // simSilence is how long ago the followers of a leader have been heard.

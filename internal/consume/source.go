@@ -17,7 +17,7 @@ import (
 type source interface {
 	// look asks for the stream's present state. It returns errNoStream if there is no such stream. A
 	// single answer may be out of date: see confirmed.
-	look(ctx context.Context) (look, error)
+	look(ctx context.Context) (streamCheck, error)
 	// next returns the first message that the stream holds from a sequence on, or 0 if there
 	// is none. In a cluster, a server that lags may answer: a message that it has is
 	// real, but a message that it lacks may still arrive there.
@@ -88,7 +88,7 @@ func (s streamState) endStored() int64 {
 	return s.lastStored
 }
 
-// errNoStream says that the stream does not exist (any more).
+// errNoStream means that the stream does not exist (any more).
 var errNoStream = errors.New("the stream does not exist")
 
 // The reply subject of a delivered message says where the message is in the stream. The code

@@ -26,27 +26,30 @@ type watcher struct {
 	buffer    *buffer
 	tail      *tail
 	committed *committed
-	end       func(error) // the session
+	fail      func(error) // ends the session
 
 	seen    uint64 // where the reader was at the last look
 	idle    int    // looks in a row that found it there although there were more messages
 	backlog backlog
 }
 
-func newWatcher(with *setup, from *standing, of *buffer, end *tail, done *committed, fail func(error)) *watcher {
-	w := &watcher{setup: with, judged: from.state, ruled: fingerprintOf(from.rules), buffer: of, tail: end, committed: done, end: fail}
-	w.seen, _, _ = of.place()
+func newWatcher(setup *setup, standing *standing, buffer *buffer, tail *tail, committed *committed, fail func(error)) *watcher {
+	w := &watcher{
+		setup: setup, judged: standing.state, ruled: fingerprintOf(standing.rules),
+		buffer: buffer, tail: tail, committed: committed, fail: fail,
+	}
+	w.seen, _, _ = buffer.place()
 	return w
 }
 
-// run looks until ctx ends or a look finds a reason to end the session.
-func (w *watcher) run(ctx context.Context) {
+// watch looks until ctx ends or a look finds a reason to end the session.
+func (w *watcher) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	defer w.show(boot.Progress{})
 	for {
 		if why := w.observe(ctx); why != nil {
-			w.end(why)
+			w.fail(why)
 			return
 		}
 		select {

@@ -32,7 +32,7 @@ type worker struct {
 	open   map[string]context.CancelFunc // the streams that are read, or are about to be let go
 	absent map[string]bool               // streams that a session has found gone, until they are listed again
 
-	// Only run's goroutine uses these.
+	// Only readShare's goroutine uses these.
 	known     []string        // all streams that exist; nil before the first look
 	counted   map[string]bool // streams that may have series of metrics
 	lastShare string          // what the log last reported about the share
@@ -48,9 +48,9 @@ func (w *worker) connect(js jetstream.JetStream, f *fleet.Fleet) {
 	w.listed = w.census.upToDate
 }
 
-// run finds streams and reads its share of them until ctx ends and every session
+// readShare finds streams and reads its share of them until ctx ends and every session
 // has committed what it had.
-func (w *worker) run(ctx context.Context) error {
+func (w *worker) readShare(ctx context.Context) error {
 	stopHearing, err := w.census.hear(w.look)
 	if err != nil {
 		return err
@@ -70,10 +70,10 @@ func (w *worker) run(ctx context.Context) error {
 		w.fleet.Run(inFleet)
 	}()
 
-	w.running.Go(func() { w.claims.run(ctx, w.store, w.listed, w.log) })
+	w.running.Go(func() { w.claims.keepWriting(ctx, w.store, w.listed, w.log) })
 	if w.rules != nil {
 		sweeper := sweeper{store: w.store, layout: w.layout, log: w.log}
-		w.running.Go(func() { sweeper.run(ctx) })
+		w.running.Go(func() { sweeper.keepSweeping(ctx) })
 	}
 	ticker := time.NewTicker(discoverEvery)
 	defer ticker.Stop()

@@ -78,7 +78,7 @@ func Shorten(name []byte) []byte {
 // The years 1 to 9999, which RFC 3339 can write, in Unix milliseconds.
 const MinTime, MaxTime = -62135596800000, 253402300799999
 
-// ErrTimeRange says that a time is before MinTime or after MaxTime.
+// ErrTimeRange means that a time is before MinTime or after MaxTime.
 var ErrTimeRange = errors.New("the time is outside the years 1 to 9999")
 
 // CheckTime returns ErrTimeRange if no hit can have this time, in Unix milliseconds.

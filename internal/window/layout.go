@@ -46,7 +46,7 @@ func (t Tier) holds(counterHash uint64, at, stored int64) bool {
 	return t.deadline(t.epochAt(at), counterHash)*1000 > stored
 }
 
-// ErrBadLayout says that this program cannot read the layout record: another version of
+// ErrBadLayout means that this program cannot read the layout record: another version of
 // it, or another program, wrote the record.
 var ErrBadLayout = errors.New("layout record")
 

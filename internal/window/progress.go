@@ -70,7 +70,7 @@ func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*p
 	return out, nil
 }
 
-// Progress says how far the shards have got in one stream.
+// Progress holds how far the shards have got in one stream.
 type Progress struct {
 	Stream  string
 	Counted bool   // every shard has a cursor

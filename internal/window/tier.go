@@ -117,7 +117,7 @@ func (ts Tiers) String() string {
 	return strings.Join(pairs, ",")
 }
 
-// Reach says how far back each tier answers, for messages to people.
+// Reach returns how far back each tier answers, for messages to people.
 func (ts Tiers) Reach() string {
 	reaches := make([]string, len(ts))
 	for i, t := range ts {

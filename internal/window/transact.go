@@ -200,14 +200,14 @@ type commands struct{ args []any }
 // queue queues the increments, and after all of them the expiries: past a hash's deadline,
 // EXPIREAT deletes the hash, and an increment after that would make it anew without an
 // expiry. No command that was queued before may still be in use.
-func (c *commands) queue(ctx context.Context, p redis.Pipeliner, of *changes) {
+func (c *commands) queue(ctx context.Context, p redis.Pipeliner, changes *changes) {
 	c.args = c.args[:0]
-	for i := range of.increments {
-		inc := &of.increments[i]
+	for i := range changes.increments {
+		inc := &changes.increments[i]
 		_ = p.Process(ctx, redis.NewIntCmd(ctx, c.arguments("hincrby", &inc.key, &inc.field, &inc.n)...)) // queues it
 	}
-	for i := range of.set {
-		h := &of.set[i]
+	for i := range changes.set {
+		h := &changes.set[i]
 		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments("expireat", &h.key, &h.deadline)...)) // queues it
 	}
 }
