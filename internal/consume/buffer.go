@@ -144,7 +144,7 @@ func (b *buffer) add(stream string, m message) error {
 	}
 	if discarded := m.seq - l.seq - 1; discarded > 0 {
 		l.discarded += discarded
-		l.incompleteBefore = max(l.stored, m.stored)/1e6 + 1 // they were stored between the two
+		l.incompleteBefore = max(l.incompleteBefore, l.stored/1e6+1, m.stored/1e6+1) // they were stored between the two
 	}
 	l.messages++
 	l.reach(m.seq, m.stored)
@@ -182,9 +182,21 @@ func (b *buffer) pass(from, to uint64, stored, before int64) {
 	defer b.mu.Unlock()
 	if l := b.filling; !b.closed && l.seq == from {
 		l.discarded += to - from
-		l.incompleteBefore = before
+		l.incompleteBefore = max(l.incompleteBefore, before)
 		l.reach(to, stored)
 	}
+}
+
+// admit lets the filling half say that hits from before a moment (Unix milliseconds) may be missing. It reports whether
+// that is new.
+func (b *buffer) admit(before int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if before <= b.filling.incompleteBefore {
+		return false
+	}
+	b.filling.incompleteBefore = before
+	return true
 }
 
 // setLimit sets the limit of the filling half. A load that begins in a replay has to fit into one

@@ -180,7 +180,16 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 		}
 	}
 	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(discarded))
-	return nil
+	if !history.moved {
+		return nil
+	}
+	// A cursor that goes back names a message that the stream was asked for. If the stream was made anew since its state
+	// was, that message says that the new one goes on where the old one was.
+	now, err := confirmed(ctx, s.source)
+	if err == nil && now.created != begin.state.created {
+		err = errIncarnated
+	}
+	return err
 }
 
 // take writes all cursors, also those that stay as they are, so that other workers and the readers of Redis see
@@ -217,6 +226,15 @@ func (s *session) verify(ctx context.Context) error {
 			} else if rolledBack {
 				return errRolledBack
 			}
+		}
+		// A discard may have hidden a roll-back.
+		before, proven, err := history.sure(ctx, mark{w.position.Seq, w.position.Stored})
+		if err != nil {
+			return err
+		}
+		if until := before/1e6 + 1; !proven && until > w.position.IncompleteBefore && s.buffer.admit(until) {
+			s.metrics.admissions.WithLabelValues(s.stream, string(unproven)).Inc()
+			s.log.Warn().Uint64("cursor", w.position.Seq).Uint64("first", state.first).Uint64("last", state.last).Msg(reasons[unproven])
 		}
 	}
 	return nil
@@ -289,6 +307,7 @@ type history struct {
 	stored  map[uint64]int64 // by sequence; 0 if the stream no longer holds the message
 	before  map[uint64]mark  // by sequence: the last message that is held before it
 	after   map[mark]uint64  // by limit and stored time
+	moved   bool             // a cursor goes back to a message that the stream holds
 }
 
 func newHistory(source source, state streamState) *history {
@@ -351,6 +370,7 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		// nobody knows what else the stream has lost unread.
 		admit(max(s.seen, s.clock, r.cursor.Latest/1e6, s.lastStored/1e6)+1, rolledBack)
 	}
+	h.moved = h.moved || back || aheadBack
 	if back {
 		r.cursor.Seq, r.cursor.Stored = at.seq, at.stored
 	}
@@ -480,6 +500,11 @@ func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, 
 		return mark{}, true, nil
 	}
 	place, err = h.lastBefore(ctx, after+1)
+	// Unless messages are gone since the state was asked for, the last one before the place was applied. With another one's
+	// time, or none, nobody could find the place again.
+	if err == nil && (place.seq == 0 || place.stored > max(latest, at.stored)) {
+		err = errRolledBack
+	}
 	place.seq = after
 	return place, true, err
 }

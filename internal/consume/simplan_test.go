@@ -65,6 +65,10 @@ var simThemes = map[string]map[string]int{
 		"publish": 16, "clock of NATS set back": 8, "stream restored": 5, "stream rolled back": 5, "stream made anew": 1, "delete tail": 4, "discard": 4,
 		"stop": 3, "start": 6, "lost": 2, "roll back": 2, "wait": 4, "nats away": 1, "late reply": 2,
 	},
+	"streams that change again and again": {
+		"publish": 14, "stream rolled back": 12, "stream made anew": 4, "stream restored": 4, "clock of NATS set back": 3, "delete tail": 3, "discard": 3,
+		"start": 4, "stop": 2, "pause": 3, "crash": 2, "lost reply": 2, "roll back": 2, "leader cut off": 3, "leader paused": 3,
+	},
 	"clock of Redis": {
 		"publish": 16, "publish events": 2, "clock of Redis ahead": 8, "wait": 4, "lost reply": 2, "late request": 2, "stop": 2, "start": 4, "pause": 1,
 	},
@@ -81,8 +85,8 @@ var simThemes = map[string]map[string]int{
 // Testing", ISSTA 2012).
 func drawKinds(t *rapid.T) (out []string) {
 	const all, half, versions, stalls, foreign = "all", "half", "versions and rejects", "stalls over deadlines", "foreign keys and replies"
-	const clocks, ahead, torn = "streams and clocks", "clock of Redis", "torn files and ended streams"
-	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign, clocks, clocks, ahead, torn}).Draw(t, "theme")
+	const clocks, ahead, torn, again = "streams and clocks", "clock of Redis", "torn files and ended streams", "streams that change again and again"
+	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign, clocks, clocks, ahead, torn, again}).Draw(t, "theme")
 	weights := simThemes[theme]
 	if theme == half {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "swarm"), 0))

@@ -25,6 +25,71 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 15, worker: 1, after: 1100 * simTick},
 		},
 	},
+	// The place after the first roll-back was looked for when the second one had left no message: it had no time, so
+	// the next sessions had nothing to compare, and took new messages for applied ones.
+	"a stream is rolled back to nothing while a roll-back is judged": {
+		tiers: "1s/6s,3s/12s", epochCells: 2, shards: 2, maxCommands: 15, flush: 10 * simTick, latency: 20 * simTick, offset: 2000 * simTick, workers: 1, rules: 4, hurried: true,
+		events: []simEvent{
+			{kind: "publish", n: 3, after: 400 * simTick},
+			{kind: "publish", n: 6, worker: 2, after: 40 * simTick},
+			{kind: "publish", n: 9, worker: 1, after: simTick},
+			{kind: "publish", n: 1, after: 1100 * simTick},
+			{kind: "stream rolled back", n: 5, d: 5 * simTick, after: 40 * simTick},
+			{kind: "stream rolled back", n: 3, d: 2500 * simTick, after: 407 * simTick},
+			{kind: "publish", n: 1, worker: 1, after: 1100 * simTick},
+			{kind: "publish", n: 1, worker: 1, after: 40 * simTick},
+			{kind: "publish", n: 5, after: 1100 * simTick},
+		},
+	},
+	// The worker had asked for the old stream's state, and compared the cursors with the new one's messages. One of them
+	// became the cursor's, and then said that the new stream goes on where the old one was.
+	"a stream is made anew while a roll-back is judged": {
+		tiers: "2s/60s", shards: 3, maxCommands: 14, flush: 10 * simTick, maxAhead: 1000 * simTick, latency: 20 * simTick, offset: 11500 * simTick, workers: 1, rewrites: true, hurried: true,
+		events: []simEvent{
+			{kind: "start", worker: 1, after: 7 * simTick},
+			{kind: "publish", n: 10, worker: 1, after: 150 * simTick},
+			{kind: "stream rolled back", n: 15, d: 5500 * simTick, after: 400 * simTick},
+			{kind: "publish", n: 8, worker: 1, after: simTick},
+			{kind: "publish", n: 8, worker: 1, after: 1100 * simTick},
+			{kind: "publish", worker: 2, after: 400 * simTick},
+			{kind: "publish", n: 1, worker: 2, after: 40 * simTick},
+			{kind: "stream made anew", d: 100 * simTick},
+			{kind: "clock of NATS set back", n: 2, d: 9000 * simTick, after: simTick},
+			{kind: "pause", d: 700 * simTick, after: 40 * simTick},
+			{kind: "publish", n: 11, worker: 1, after: 7 * simTick},
+			{kind: "publish", n: 8, worker: 2, after: simTick},
+		},
+	},
+	// Between the judgement and the reading, the stream was rolled back to nothing, got new messages, and lost them all. The
+	// reader had been given all of them but the first, whose sequence was the cursor's, and nothing showed that.
+	"a roll-back before the reading is hidden by a discard": {
+		tiers: "1s/4s,4s/60s", epochCells: 5, shards: 2, maxCommands: 18, flush: 10 * simTick, maxAhead: 1000 * simTick, offset: 94500 * simTick, workers: 2, clustered: true,
+		events: []simEvent{
+			{kind: "crash", worker: 2, d: 5500 * simTick, after: 150 * simTick},
+			{kind: "publish", worker: 2, n: 2},
+			{kind: "publish", worker: 1, n: 11, after: 150 * simTick},
+			{kind: "publish", worker: 1, n: 1, after: 7 * simTick},
+			{kind: "publish", worker: 2, n: 10, after: 400 * simTick},
+			{kind: "stream rolled back", n: 14, d: 2500 * simTick, after: 1100 * simTick},
+			{kind: "clock of NATS set back", n: 1, d: 5 * simTick, after: 7 * simTick},
+			{kind: "publish", worker: 1, n: 9, after: 7 * simTick},
+			{kind: "publish", n: 12, after: simTick},
+			{kind: "crash", worker: 2, d: 700 * simTick, after: 1100 * simTick},
+			{kind: "publish", worker: 1, n: 15, after: 7 * simTick},
+			{kind: "delete tail", n: 1},
+			{kind: "publish", n: 3, after: 7 * simTick},
+			{kind: "pause", worker: 1, d: 9000 * simTick, after: 400 * simTick},
+			{kind: "stream rolled back", n: 13, d: 5500 * simTick, after: 7 * simTick},
+			{kind: "publish", worker: 2, after: 7 * simTick},
+			{kind: "publish", worker: 2, n: 12, after: 150 * simTick},
+			{kind: "crash", worker: 1, d: 5 * simTick, after: 1100 * simTick},
+			{kind: "publish", n: 9, after: 40 * simTick},
+			{kind: "publish", n: 6},
+			{kind: "discard", n: 14, after: 7 * simTick},
+			{kind: "delete tail", n: 7, after: simTick},
+			{kind: "crash", worker: 2, d: 100 * simTick, after: 7 * simTick},
+		},
+	},
 	// The rejects were those of the first rules, and the same events counted by the second.
 	"rejects are stored, no cursor has passed them, and the rules are edited": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1, rules: 3,

@@ -1,0 +1,68 @@
+package limit
+
+import (
+	"testing"
+	"time"
+)
+
+// A question tells Redis a part of what the process has allowed without it. The rest, and another caller's hits that may
+// reach Redis later and not know of the rest, count beside what Redis knows.
+func TestWhatIsNotToldCountsBeside(t *testing.T) {
+	t.Parallel()
+	const owed, others, own, told = 5, 3, 1, 2
+	var l local
+	now := time.Now()
+	takeOf := func(n int64) []Take {
+		return []Take{{Limit: &Limit{Max: 100, Window: time.Hour, Fail: FailLocal}, N: n}}
+	}
+	keys := []string{"key"}
+	if states := l.decide(takeOf(owed), keys, nil, now, true, false); !states[0].fits {
+		t.Fatalf("%+v; want it to fit", states[0])
+	}
+	if first := l.begin(takeOf(others), keys, now, true); first[0].claimed != owed || first[0].beside != owed {
+		t.Fatalf("the first question claims %d, beside %d; want %d both", first[0].claimed, first[0].beside, owed)
+	} else {
+		l.release(&first[0]) // it has told nothing yet, and its own hits are on their way
+	}
+
+	q := l.begin(takeOf(own), keys, now, true)
+	if s := q[0]; s.claimed != owed || s.beside != owed+others {
+		t.Fatalf("claims %d, beside %d; want %d and %d", s.claimed, s.beside, owed, owed+others)
+	}
+	l.told(&q[0], told)
+	if want := int64(owed - told + others); q[0].beside != want {
+		t.Errorf("beside %d after %d of %d were told; want %d: the rest and the other question's", q[0].beside, told, owed, want)
+	}
+	l.told(&q[0], owed-told)
+	if q[0].beside != 0 {
+		t.Errorf("beside %d after all were told; want 0: Redis counts what is on its way", q[0].beside)
+	}
+}
+
+// What is allowed while Redis is late counts beside until it is known what Redis has counted, and once after that.
+func TestWhatIsAllowedLateCountsOnce(t *testing.T) {
+	t.Parallel()
+	for _, counted := range []bool{true, false} {
+		var l local
+		now := time.Now()
+		takes := []Take{{Limit: &Limit{Max: 100, Window: time.Hour, Fail: FailLocal}, N: 3}}
+		keys := []string{"key"}
+		stakes := l.begin(takes, keys, now, true)
+		if states := l.decide(takes, keys, stakes, now, true, true); !states[0].fits {
+			t.Fatalf("%+v; want it to fit", states[0])
+		}
+		look := func() int64 { return l.begin(takes, keys, now, false)[0].beside }
+		if beside := look(); beside != 3 {
+			t.Errorf("beside %d while the answer is late; want 3", beside)
+		}
+		var states []state
+		want := int64(3)
+		if counted {
+			states, want = []state{{counted: 3}}, 0
+		}
+		l.learn(takes, stakes, states)
+		if beside := look(); beside != want {
+			t.Errorf("counted in Redis: %v: beside %d; want %d", counted, beside, want)
+		}
+	}
+}
