@@ -118,9 +118,13 @@ func (q *querier) part(ctx context.Context, counters []string, from int64, sel s
 	if sel.to >= q.now() {
 		span.To = window.Now
 	}
+	reach := window.WhileHeld
+	if sel.window == 0 {
+		reach = window.WhileHeldWithLead
+	}
 	questions := make([]window.SeriesQuestion, len(counters))
 	for i, counter := range counters {
-		questions[i] = window.SeriesQuestion{Counter: counter, Span: span, Held: true, Lead: sel.window == 0}
+		questions[i] = window.SeriesQuestion{Counter: counter, Span: span, Reach: reach}
 	}
 	found, err := askRedis(ctx, func(ctx context.Context) ([]window.Series, error) { return q.service.reader.Series(ctx, questions) })
 	if err != nil {

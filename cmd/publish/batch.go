@@ -30,7 +30,7 @@ type once struct {
 	subject string
 	id      string // its Nats-Msg-Id, the same whoever sends it
 	after   uint64 // the sequence of the message before it; 0: none
-	of      *reject
+	reject  *reject
 }
 
 var messages = sync.Pool{New: func() any { return new(message) }}

@@ -27,16 +27,16 @@
 //
 // The data's way through the files:
 //
-//	feed.go       standard input in chunks, cut into lines (lines.go)
-//	combined.go   a line becomes a hit (also lines.go; hit objects are parsed by internal/hit)
+//	feed.go       standard input in chunks, cut into lines
+//	combined.go   a line becomes a hit (hit objects are parsed by internal/hit)
 //	rebase.go     the whole log shifted in time, if asked for
 //	pace.go       held back to the log's own pace, if asked for
 //	synthetic.go  or made-up hits, in place of all of the above
 //	batch.go      hits become message bodies
 //	link.go       the connection that the first of them waits for
-//	publisher.go  messages are sent until they are acknowledged (ack.go)
-//	rejected.go   what workers have rejected of it (places.go: which messages were ours)
-//	report.go     the last line
+//	publisher.go  messages are sent until they are acknowledged (internal/puback)
+//	rejected.go   what workers have rejected of it, and which messages were ours
+//	main.go       the last line
 //
 // With --follow, in place of the first and of batch.go:
 //
@@ -46,12 +46,10 @@
 //
 // And with --from-rejects:
 //
-//	walk.go       HITS_REJECTED is read
-//	reject.go     parts become rejects, each with its name
+//	walk.go       HITS_REJECTED is read, and parts become rejects (internal/rejects)
 //	redrive.go    which of them go, and whether they can
 //	remake.go     what is published: time and key of a hit, pieces of a large message
 //	target.go     under which subject
 //	publisher.go  messages are sent until their fate is known
 //	finish.go     rejects whose messages are stored are removed
-//	redriven.go   the last line
 package main

@@ -10,16 +10,17 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 // refuseEvent stores a reject of an event as a worker does; headers are name and value in turn.
 func (r refusing) refuseEvent(seq int, reason hit.Reason, kind hit.Kind, body string, headers ...string) {
 	r.t.Helper()
-	m := nats.NewMsg(hit.RejectedSubject(hit.DefaultNamespace, "HITS"))
+	m := nats.NewMsg(rejects.Subject(hit.DefaultNamespace, "HITS"))
 	m.Data = []byte(body)
 	m.Header = nats.Header{
-		hit.HeaderReason: {string(reason)}, hit.HeaderStream: {"HITS"}, hit.HeaderSequence: {fmt.Sprint(seq)}, hit.HeaderItem: {"0"},
-		hit.HeaderStored: {time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano)}, hit.HeaderKind: {string(kind)}, hit.HeaderNamespace: {hit.DefaultNamespace},
+		rejects.HeaderReason: {string(reason)}, rejects.HeaderStream: {"HITS"}, rejects.HeaderSequence: {fmt.Sprint(seq)}, rejects.HeaderItem: {"0"},
+		rejects.HeaderStored: {time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano)}, rejects.HeaderKind: {string(kind)}, rejects.HeaderNamespace: {hit.DefaultNamespace},
 	}
 	for i := 0; i < len(headers); i += 2 {
 		m.Header[headers[i]] = []string{headers[i+1]}
@@ -33,7 +34,7 @@ func (r refusing) refuseEvent(seq int, reason hit.Reason, kind hit.Kind, body st
 func TestRedriveSendsEventsAsTheyAre(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
-	const of = hit.HeaderSubject
+	const of = rejects.HeaderSubject
 	r.refuseEvent(1, hit.NoRule, hit.OfMessage, "", of, "hits.a", "ce-id", "7", "Content-Type", "text/plain", "X-Other", "all")
 	r.refuseEvent(2, hit.NoRule, hit.OfEvent, `{"id":"8"}`, of, "hits.b")
 	r.refuseEvent(3, hit.NoRule, hit.OfEvent, `{"id":"9"}`) // its headers left no room
@@ -58,7 +59,7 @@ func TestRedriveSendsEventsAsTheyAre(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for seq, want := range []nats.Header{{hit.HeaderNamespace: {hit.DefaultNamespace}, of: {"hits.a"}, "ce-id": {"7"}, "Content-Type": {"text/plain"}}, {hit.HeaderNamespace: {hit.DefaultNamespace}, of: {"hits.b"}}} {
+	for seq, want := range []nats.Header{{rejects.HeaderNamespace: {hit.DefaultNamespace}, of: {"hits.a"}, "ce-id": {"7"}, "Content-Type": {"text/plain"}}, {rejects.HeaderNamespace: {hit.DefaultNamespace}, of: {"hits.b"}}} {
 		m, err := stream.GetMsg(t.Context(), uint64(seq+1))
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +89,9 @@ func TestSplitEvents(t *testing.T) {
 		{`[{"a":1}] {"b":2}`, []string{`[]{"b":2}`, `[{"a":1}]`}},
 		{many, []string{"[" + strings.Repeat("{},", splitHits-1) + "{}]", "[{}]"}},
 	} {
-		r := &reject{kind: hit.OfEvent, reason: hit.TooLarge, subject: "hits.a", body: []byte(c.body)}
+		r := newReject(&rejects.Stored{Reject: rejects.Reject{
+			Reject: hit.Reject{Kind: hit.OfEvent, Reason: hit.TooLarge, Body: []byte(c.body)}, Origin: rejects.Origin{Subject: "hits.a"},
+		}})
 		out, err := r.bodies(keepTime)
 		var got []string
 		for _, o := range out {

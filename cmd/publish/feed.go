@@ -39,7 +39,7 @@ type distinctNames struct {
 	ask func(question string) bool
 }
 
-// errNames says that the input has more names than --max-names.
+// errNames means that the input has more names than --max-names.
 type errNames struct {
 	limit int64
 	name  string
@@ -49,7 +49,7 @@ func (e errNames) Error() string {
 	return fmt.Sprintf("%q would be distinct name %s, and each is a counter in Redis", e.name, count(e.limit+1))
 }
 
-// advice says what to do about it. where names the place at which to go on.
+// advice returns what to do about it. where names the place at which to go on.
 func (e errNames) advice(where string) string {
 	return fmt.Sprintf("choose a --key with fewer values, or go on %s with --max-names %d", where, 2*e.limit)
 }

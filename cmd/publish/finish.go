@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/hit"
 	"tallyroll/internal/puback"
+	"tallyroll/internal/rejects"
 )
 
 const (
@@ -45,8 +45,8 @@ type finisher struct {
 	hopeless atomic.Pointer[error] // why a reject could not be removed; the others are not tried
 }
 
-// run starts it. Whoever calls it closes fates and then calls wait.
-func (f *finisher) run(ctx context.Context) {
+// start begins to remove rejects. Whoever calls it closes fates and then calls wait.
+func (f *finisher) start(ctx context.Context) {
 	for range finishers {
 		f.group.Go(func() {
 			for fate := range f.fates {
@@ -58,19 +58,19 @@ func (f *finisher) run(ctx context.Context) {
 
 func (f *finisher) wait() { f.group.Wait() }
 
-func (f *finisher) finish(ctx context.Context, of fate) {
-	r := of.once.of
+func (f *finisher) finish(ctx context.Context, fate fate) {
+	r := fate.once.reject
 	why := ""
 	switch {
-	case of.answer.Code == puback.CodeTooLarge:
+	case fate.answer.Code == puback.CodeTooLarge:
 		why = "a message of it is larger than the stream takes"
-	case !of.answer.Stored:
-		why = f.verify(ctx, of)
+	case !fate.answer.Stored:
+		why = f.verify(ctx, fate)
 	}
 	if why != "" && r.failed.CompareAndSwap(false, true) {
 		f.count.leave(why)
 	}
-	if of.repeat {
+	if fate.repeat {
 		r.repeat.Add(1)
 	}
 	if r.open.Add(-1) > 0 {
@@ -84,20 +84,20 @@ func (f *finisher) finish(ctx context.Context, of fate) {
 }
 
 // verify looks at the message for which the stream refused another one. A refusal alone proves nothing.
-func (f *finisher) verify(ctx context.Context, of fate) (why string) {
+func (f *finisher) verify(ctx context.Context, fate fate) (why string) {
 	var found *jetstream.RawStreamMsg
 	err := persist(ctx, func() error {
-		stream, err := f.js.Stream(ctx, of.answer.Stream)
+		stream, err := f.js.Stream(ctx, fate.answer.Stream)
 		if err != nil {
 			return err
 		}
-		found, err = stream.GetMsg(ctx, of.answer.Last)
+		found, err = stream.GetMsg(ctx, fate.answer.Last)
 		return err
 	})
 	switch {
 	case err != nil:
 		return fmt.Sprintf("not certainly stored (%v): run it again", err)
-	case found.Header.Get(nats.MsgIdHdr) != of.once.id:
+	case found.Header.Get(nats.MsgIdHdr) != fate.once.id:
 		return "another message has its subject: run it again"
 	}
 	return ""
@@ -110,8 +110,8 @@ func (f *finisher) remove(ctx context.Context, r *reject) {
 		f.count.stays(*why)
 		return
 	}
-	slices.Sort(r.positions)
-	for _, position := range slices.Backward(slices.Compact(r.positions)) {
+	slices.Sort(r.Positions)
+	for _, position := range slices.Backward(slices.Compact(r.Positions)) {
 		err := persist(ctx, func() error {
 			err := f.rejected.DeleteMsg(ctx, position)
 			if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
@@ -123,7 +123,7 @@ func (f *finisher) remove(ctx context.Context, r *reject) {
 			return err
 		})
 		if err != nil {
-			err = fmt.Errorf("delete message %d of %s: %w", position, hit.RejectedStream, err)
+			err = fmt.Errorf("delete message %d of %s: %w", position, rejects.Stream, err)
 			f.hopeless.Store(&err)
 			f.count.stays(err)
 			return

@@ -134,7 +134,7 @@ func newFlags(o *options) *flag.FlagSet {
 	})
 	add("stream", "", "rejects: only those of messages of this `stream`", func(s string) error {
 		o.rejects.stream = s
-		if checkToken(s) != nil {
+		if checkSubject(s) != nil || strings.Contains(s, ".") {
 			return errors.New("allowed is the name of a stream, such as HITS")
 		}
 		return nil
@@ -193,10 +193,8 @@ func number(to *float64, allowed string, ok func(float64) bool) func(string) err
 }
 
 func checkSubject(s string) error {
-	for token := range strings.SplitSeq(s, ".") {
-		if token == "" || strings.ContainsAny(token, "*>") || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-			return errors.New("allowed is a subject without wildcards or spaces, such as hits.publish")
-		}
+	if !hit.ValidSubject(s) || strings.ContainsAny(s, "*>") {
+		return errors.New("allowed is a subject without wildcards or spaces, such as hits.publish")
 	}
 	return nil
 }

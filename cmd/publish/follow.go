@@ -127,7 +127,7 @@ func (f *follower) follow(ctx context.Context) (report, error) {
 	f.fates = make(chan fate, 1) // one message is under way at a time
 	f.pub = newPublisher(f.conn, f.log, f.state.Subject, func(int) {})
 	f.pub.settled = func(what fate) { f.fates <- what }
-	go f.pub.run(acks) //nolint:errcheck // it keeps its error in cause
+	go f.pub.publish(acks) //nolint:errcheck // it keeps its error in cause
 	err := ended(ctx, f.read(ctx, acks))
 	if f.now != nil {
 		f.now.Close()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -148,7 +149,7 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 			return nil, 0, err
 		}
 		pub = newPublisher(conn, log, opts.subject, out.stored)
-		go pub.run(acks) //nolint:errcheck // it keeps its error in cause
+		go pub.publish(acks) //nolint:errcheck // it keeps its error in cause
 		return pub.submit, int(conn.MaxPayload()) - headerRoom, nil
 	}}
 	feed := newFeeder(reading, batch, opts.speed)
@@ -213,7 +214,7 @@ func outliving(ctx context.Context, by time.Duration) (after context.Context, en
 }
 
 // rejectsOf asks for rejects when all is stored; an interrupt, before or meanwhile, makes it short.
-func rejectsOf(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) *rejects {
+func rejectsOf(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) *refusals {
 	after, giveUp := outliving(ctx, rejectsInterrupted)
 	defer giveUp()
 	asking, stop := context.WithTimeout(after, rejectsWithin)
@@ -249,3 +250,64 @@ func (f *feeder) all(opts options, in io.Reader, out *progress) (held int64, err
 	out.expect(held)
 	return held, log.replay(f.take)
 }
+
+// report is what a run has done.
+type report struct {
+	tally tally
+	took  time.Duration
+	bad   badLines
+	names int64 // distinct; 0 if nobody counted them
+	open  int64 // hits that were read and are not acknowledged
+
+	rejects *refusals // nil if nobody was asked
+}
+
+// String is the program's last line.
+func (r report) String() string {
+	seconds := r.took.Seconds()
+	rate := 0.0
+	if seconds > 0 {
+		rate = float64(r.tally.hits) / seconds
+	}
+	s := fmt.Sprintf("published %d hits in %d messages in %.2f s (%.0f hits/s)", r.tally.hits, r.tally.messages, seconds, rate)
+	if r.names > 0 {
+		s += fmt.Sprintf("; %s distinct names", count(r.names))
+	}
+	s += fmt.Sprintf("; skipped %d bad lines", r.bad.count)
+	if r.bad.count > 0 {
+		line := ""
+		if r.bad.first > 0 {
+			line = fmt.Sprintf("line %d: ", r.bad.first)
+		}
+		s += fmt.Sprintf(" (first: %s%v)", line, r.bad.reason)
+	}
+	return s + r.rejects.String()
+}
+
+// progress shows on a terminal how many hits are stored.
+type progress struct {
+	screen *boot.Screen
+	start  time.Time
+	total  atomic.Int64 // 0 while nobody knows
+	done   atomic.Int64
+}
+
+func newProgress(out io.Writer) *progress { return newProgressOf(out, "hits") }
+
+func newProgressOf(out io.Writer, items string) *progress {
+	return &progress{screen: boot.NewScreen(out, boot.Words{Items: items, End: "done"}), start: time.Now()}
+}
+
+// expect sets how many hits there will be.
+func (p *progress) expect(hits int64) { p.total.Store(hits) }
+
+func (p *progress) stored(hits int) {
+	done, total := p.done.Add(int64(hits)), p.total.Load()
+	rate := float64(done) / time.Since(p.start).Seconds()
+	p.screen.Progress("", boot.Progress{
+		Done: uint64(done), Left: uint64(max(0, total-done)), Open: total == 0, PerSecond: rate, Gained: rate,
+	})
+}
+
+// end takes the bar away, so that the last line stands alone.
+func (p *progress) end() { p.screen.Progress("", boot.Progress{}) }

@@ -91,12 +91,12 @@ func (p *publisher) submit(m *message) error {
 	}
 }
 
-// close says that no more messages come; run returns when all are acknowledged.
+// close says that no more messages come; publish returns when all are acknowledged.
 func (p *publisher) close() { close(p.in) }
 
-// run publishes until close was called and everything is acknowledged, ctx
+// publish sends messages until close was called and everything is acknowledged, ctx
 // ends, or a message can never be stored.
-func (p *publisher) run(ctx context.Context) (err error) {
+func (p *publisher) publish(ctx context.Context) (err error) {
 	defer func() {
 		p.cause = err
 		close(p.ended)
@@ -136,7 +136,7 @@ func (p *publisher) run(ctx context.Context) (err error) {
 			// acknowledgement is: waiting for ackWait would gain nothing.
 			err = p.sendDue(func(*message) bool { return true })
 		case now := <-ticker.C:
-			p.sayStandstill(now)
+			p.logStandstill(now)
 			err = p.sendDue(func(m *message) bool { return now.After(m.due) })
 		}
 		if err != nil {
@@ -166,7 +166,7 @@ func (p *publisher) send(m *message) error {
 	if m.doubted.IsZero() {
 		m.doubted = now
 	} else if m.once == nil && m.sent > 0 && now.Sub(m.doubted) > duplicateWindow {
-		p.sayLate(m)
+		p.logLate(m)
 	}
 	out := &nats.Msg{
 		Subject: p.subject + "." + strconv.FormatUint(m.id%fanOut, 10),
@@ -187,7 +187,7 @@ func (p *publisher) send(m *message) error {
 		return fmt.Errorf("publish %d hits in %d bytes on %s: the server takes messages of %d bytes at most: lower --batch: %w",
 			m.hits, len(m.body), p.subject, p.conn.MaxPayload(), err)
 	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrHeadersNotSupported):
-		return fmt.Errorf("publish on %s: %w", p.to(m), err)
+		return fmt.Errorf("publish on %s: %w", p.destination(m), err)
 	default: // the connection is breaking: it is not known how much left
 		m.due = now.Add(refusedWait)
 	}
@@ -230,7 +230,7 @@ func (p *publisher) settle(a puback.Answer) error {
 	}
 	p.answered = time.Now()
 	m.due = p.answered.Add(refusedWait)
-	p.sayRefusal(m, a.Refusal)
+	p.logRefusal(m, a.Refusal)
 	return nil
 }
 
@@ -246,40 +246,40 @@ func (p *publisher) drop(m *message, a puback.Answer) {
 	messages.Put(m)
 }
 
-// to says where a message goes.
-func (p *publisher) to(m *message) string {
+// destination returns the subject of a message, for people.
+func (p *publisher) destination(m *message) string {
 	if m.once != nil {
 		return m.once.subject
 	}
 	return p.subject + ".*"
 }
 
-func (p *publisher) sayRefusal(m *message, why error) {
+func (p *publisher) logRefusal(m *message, why error) {
 	if time.Since(p.said) < sayEvery {
 		return
 	}
 	p.said = time.Now()
 	if errors.Is(why, puback.ErrNoStream) {
-		p.log.Warn().Msgf("no stream takes %s: is ingest running? It waits.", p.to(m))
+		p.log.Warn().Msgf("no stream takes %s: is ingest running? It waits.", p.destination(m))
 		return
 	}
-	p.log.Warn().Err(why).Msgf("%s is refused; trying again", p.to(m))
+	p.log.Warn().Err(why).Msgf("%s is refused; trying again", p.destination(m))
 }
 
-// sayStandstill logs that acknowledgements stay away altogether. A lost
+// logStandstill logs that acknowledgements stay away altogether. A lost
 // connection is logged by itself.
-func (p *publisher) sayStandstill(now time.Time) {
+func (p *publisher) logStandstill(now time.Time) {
 	if len(p.pending) == 0 || now.Sub(p.answered) < ackWait || now.Sub(p.said) < sayEvery || !p.conn.IsConnected() {
 		return
 	}
 	p.said = now
 	for _, m := range p.pending {
-		p.log.Warn().Int("messages", len(p.pending)).Msgf("nothing acknowledges %s; sending again", p.to(m))
+		p.log.Warn().Int("messages", len(p.pending)).Msgf("nothing acknowledges %s; sending again", p.destination(m))
 		return
 	}
 }
 
-func (p *publisher) sayLate(m *message) {
+func (p *publisher) logLate(m *message) {
 	if p.tally.late == 0 {
 		p.log.Warn().Msgf("messages are sent again after more than %v: a stream that remembers ids no longer may store them twice", duplicateWindow)
 	}

@@ -310,7 +310,7 @@ func TestPublishAgainAfterLostAcknowledgements(t *testing.T) {
 	if err := conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	go pub.run(t.Context()) //nolint:errcheck // it keeps its error in cause
+	go pub.publish(t.Context()) //nolint:errcheck // it keeps its error in cause
 	pub.close()
 	<-pub.ended
 	if pub.cause != nil || pub.tally.hits != hits {
@@ -354,7 +354,7 @@ func TestInterruptWithoutAStreamSaysHowManyAreOpen(t *testing.T) {
 	b := startBroker(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	pub := newPublisher(b.connect(connOptions()...), zerolog.Nop(), "hits.publish", func(int) {})
-	go pub.run(ctx) //nolint:errcheck // it keeps its error in cause
+	go pub.publish(ctx) //nolint:errcheck // it keeps its error in cause
 	m := newMessage()
 	m.hits, m.body = 3, []byte(`{"key":"a"}`)
 	if err := pub.submit(m); err != nil {

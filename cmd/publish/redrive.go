@@ -5,15 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 // fromRejects is what to publish again, and how.
@@ -55,13 +59,13 @@ type redriver struct {
 // When ctx ends it reads no more, and waits up to grace for what is under way.
 func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts fromRejects, list io.Writer, out *progress) (count *redriven, err error) {
 	count = &redriven{dryRun: opts.dryRun}
-	rejected, err := js.Stream(ctx, hit.RejectedStream)
+	rejected, err := js.Stream(ctx, rejects.Stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		count.noStream = true
 		return count, nil
 	case err != nil:
-		return count, fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
+		return count, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
 	}
 	acks, giveUp := outliving(ctx, grace)
 	defer giveUp()
@@ -72,8 +76,8 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	if opts.dryRun {
 		return count, ended(ctx, r.walk(ctx))
 	}
-	finish := &finisher{js: js, rejected: rejected, fates: make(chan fate), count: count, done: func(r *reject) { out.stored(len(r.positions)) }}
-	finish.run(acks)
+	finish := &finisher{js: js, rejected: rejected, fates: make(chan fate), count: count, done: func(r *reject) { out.stored(len(r.Positions)) }}
+	finish.start(acks)
 	r.pub = newPublisher(conn, log, "", func(int) {})
 	r.pub.settled = func(what fate) {
 		select {
@@ -81,7 +85,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 		case <-acks.Done():
 		}
 	}
-	go r.pub.run(acks) //nolint:errcheck // it keeps its error in cause
+	go r.pub.publish(acks) //nolint:errcheck // it keeps its error in cause
 	err = ended(ctx, r.walk(ctx))
 	count.cut = ctx.Err() != nil
 	r.pub.close()
@@ -103,7 +107,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	case unknown > 0:
 		return count, fmt.Errorf("interrupted: %d rejects are not acknowledged within %v: run it again, none counts twice", unknown, grace)
 	case count.kept > 0:
-		return count, fmt.Errorf("%d rejects are stored again and could not be removed from %s: %w", count.kept, hit.RejectedStream, count.keptWhy)
+		return count, fmt.Errorf("%d rejects are stored again and could not be removed from %s: %w", count.kept, rejects.Stream, count.keptWhy)
 	}
 	return count, nil
 }
@@ -119,8 +123,8 @@ func ended(ctx context.Context, err error) error {
 // each takes a reject when it is its turn.
 func (r *redriver) each(ctx context.Context, one *reject) error {
 	r.count.found++
-	if len(r.reasons) > 0 && !slices.Contains(r.reasons, one.reason) || r.stream != "" && one.stream != r.stream {
-		r.out.stored(len(one.positions))
+	if len(r.reasons) > 0 && !slices.Contains(r.reasons, one.Reason) || r.stream != "" && one.Stream != r.stream {
+		r.out.stored(len(one.Positions))
 		return nil
 	}
 	r.count.matching++
@@ -130,7 +134,7 @@ func (r *redriver) each(ctx context.Context, one *reject) error {
 	}
 	if why != "" {
 		r.count.leave(why)
-		r.out.stored(len(one.positions))
+		r.out.stored(len(one.Positions))
 		return nil
 	}
 	if r.dryRun {
@@ -154,42 +158,31 @@ func (r *redriver) each(ctx context.Context, one *reject) error {
 	return ctx.Err()
 }
 
-// judge says what to send, and where; or why not.
+// judge returns what to send, and where; or why not.
 func (r *redriver) judge(ctx context.Context, one *reject) (why string, bodies []outgoing, to target, err error) {
 	if refused := one.helps(r.ts, time.Now()); refused != "" {
 		if len(r.reasons) == 0 {
-			return fmt.Sprintf("%s (%s; name it with --reason to send it all the same)", one.reason, refused), nil, to, nil
+			return fmt.Sprintf("%s (%s; name it with --reason to send it all the same)", one.Reason, refused), nil, to, nil
 		}
-		r.warn(fmt.Sprintf("%s: %s, unless the settings or the rules of ingest have changed", one.reason, refused))
+		r.warn(fmt.Sprintf("%s: %s, unless the settings or the rules of ingest have changed", one.Reason, refused))
 	}
 	bodies, err = one.bodies(r.ts)
 	if err != nil {
-		return fmt.Sprintf("%s (%v)", one.reason, err), nil, to, nil
+		return fmt.Sprintf("%s (%v)", one.Reason, err), nil, to, nil
 	}
 	if len(bodies) == 0 {
-		return fmt.Sprintf("%s (holds no hit)", one.reason), nil, to, nil
+		return fmt.Sprintf("%s (holds no hit)", one.Reason), nil, to, nil
 	}
-	to, err = r.targets.of(ctx, one.stream)
+	to, err = r.targets.find(ctx, one.Stream)
 	if err != nil || to.why != "" {
 		return to.why, nil, to, err
 	}
 	for k, body := range bodies {
-		if len(body.body)+sizeOf(address(one, to.pattern, k, len(bodies)).header()) > r.room {
-			return fmt.Sprintf("%s (larger than a message of the server beside its headers: raise max_payload)", one.reason), nil, to, nil
+		if len(body.body)+rejects.HeaderSize(address(one, to.pattern, k, len(bodies)).header()) > r.room {
+			return fmt.Sprintf("%s (larger than a message of the server beside its headers: raise max_payload)", one.Reason), nil, to, nil
 		}
 	}
 	return "", bodies, to, nil
-}
-
-// sizeOf is how many bytes headers take in a message.
-func sizeOf(h nats.Header) int {
-	size := len("NATS/1.0\r\n\r\n")
-	for name, values := range h {
-		for _, v := range values {
-			size += len(name) + len(": \r\n") + len(v)
-		}
-	}
-	return size
 }
 
 // warn logs each thing once.
@@ -227,11 +220,107 @@ func (r *redriver) show(one *reject) error {
 		}
 		return nil
 	}
-	body, more := one.body, ""
+	body, more := one.Body, ""
 	if len(body) > shownBytes {
 		body, more = body[:shownBytes], "…"
 	}
-	_, err := fmt.Fprintf(r.list, "%s\t%s %s:%s\t%s\t%q%s\n", one.reason, one.stream, one.sequence, one.item,
-		strings.ToValidUTF8(one.detail, "?"), body, more)
+	_, err := fmt.Fprintf(r.list, "%s\t%s %d:%d\t%s\t%q%s\n", one.Reason, one.Stream, one.Seq, one.Item,
+		strings.ToValidUTF8(one.Detail, "?"), body, more)
 	return err
 }
+
+// redriven is what became of the rejects. Its methods may be called from any goroutine.
+type redriven struct {
+	mu       sync.Mutex
+	noStream bool // there is no HITS_REJECTED
+	dryRun   bool
+	cut      bool // an interrupt came before all were read
+	found    int64
+	matching int64
+	would    int64 // with --dry-run: would be sent
+	again    int64 // sent again by this run
+	before   int64 // had been stored by another one
+	left     map[string]int64
+	kept     int64 // sent, but not removed from HITS_REJECTED
+	keptWhy  error
+	messages int64
+	took     time.Duration
+	rejects  *refusals
+}
+
+func (d *redriven) leave(why string) { d.leaveSome(why, 1) }
+
+func (d *redriven) leaveSome(why string, n int64) {
+	if n == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.left == nil {
+		d.left = map[string]int64{}
+	}
+	d.left[why] += n
+}
+
+func (d *redriven) sent(r *reject) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.repeat.Load() > 0 {
+		d.before++
+		return
+	}
+	d.again++
+}
+
+func (d *redriven) stays(why error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.kept++
+	d.keptWhy = why
+}
+
+// unknown is how many rejects were sent, and their fate is not known.
+func (d *redriven) unknown() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := d.matching - d.again - d.before
+	for _, n := range d.left {
+		all -= n
+	}
+	return all
+}
+
+// String is the program's last line.
+func (d *redriven) String() string {
+	if d.noStream {
+		return fmt.Sprintf("no stream %s: nothing was rejected, or ingest has never run", rejects.Stream)
+	}
+	s := fmt.Sprintf("found %s rejects, %s match; ", count(d.found), count(d.matching))
+	if d.dryRun {
+		s += fmt.Sprintf("would send %s again", count(d.would))
+	} else {
+		s += fmt.Sprintf("sent %s again in %s messages in %.2f s", count(d.again), count(d.messages), d.took.Seconds())
+		if d.before > 0 {
+			s += fmt.Sprintf(", %s had been sent before", count(d.before))
+		}
+	}
+	var all int64
+	var why []string
+	for _, w := range slices.Sorted(maps.Keys(d.left)) {
+		all += d.left[w]
+		why = append(why, count(d.left[w])+" "+w)
+	}
+	s += "; left " + count(all)
+	if all > 0 {
+		s += ": " + strings.Join(why, ", ")
+	}
+	if d.cut {
+		s += "; interrupted before all were read"
+	}
+	if d.kept > 0 {
+		s += fmt.Sprintf("; %s are sent and still in %s: %v", count(d.kept), rejects.Stream, d.keptWhy)
+	}
+	return s + d.rejects.String()
+}
+
+func count(n int64) string { return boot.Thousands(float64(n)) }

@@ -17,24 +17,25 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 // refuse stores a reject as a worker does: message seq of HITS, item 0, in parts if several bodies are given.
 func (r refusing) refuse(seq int, reason hit.Reason, bodies ...string) {
 	r.t.Helper()
 	for i, body := range bodies {
-		m := nats.NewMsg(hit.RejectedSubject(r.namespace(), "HITS"))
+		m := nats.NewMsg(rejects.Subject(r.namespace(), "HITS"))
 		m.Data = []byte(body)
-		m.Header.Set(hit.HeaderNamespace, r.namespace())
-		m.Header.Set(hit.HeaderReason, string(reason))
-		m.Header.Set(hit.HeaderDetail, "because")
-		m.Header.Set(hit.HeaderStream, "HITS")
-		m.Header.Set(hit.HeaderSequence, strconv.Itoa(seq))
-		m.Header.Set(hit.HeaderItem, "0")
-		m.Header.Set(hit.HeaderStored, time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano))
-		m.Header.Set(hit.HeaderCounter, "of.subject")
+		m.Header.Set(rejects.HeaderNamespace, r.namespace())
+		m.Header.Set(rejects.HeaderReason, string(reason))
+		m.Header.Set(rejects.HeaderDetail, "because")
+		m.Header.Set(rejects.HeaderStream, "HITS")
+		m.Header.Set(rejects.HeaderSequence, strconv.Itoa(seq))
+		m.Header.Set(rejects.HeaderItem, "0")
+		m.Header.Set(rejects.HeaderStored, time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano))
+		m.Header.Set(rejects.HeaderCounter, "of.subject")
 		if len(bodies) > 1 {
-			m.Header.Set(hit.HeaderPart, fmt.Sprintf("%d/%d", i+1, len(bodies)))
+			m.Header.Set(rejects.HeaderPart, fmt.Sprintf("%d/%d", i+1, len(bodies)))
 		}
 		if _, err := r.js.PublishMsg(r.t.Context(), m); err != nil {
 			r.t.Fatal(err)
@@ -126,7 +127,7 @@ func TestRedriveSendsARejectOnceAndRemovesIt(t *testing.T) {
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "stored"), 1, 0)
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--reason", "bad_key,bad_json"), 1, 0)
 	r.want("HITS", `{"key":"c","ts":5}`, `{"key":"a","x":[1]}`, `{"key":"of.subject"}`, `{"key":"b","ts":1000000000000}`, `{"key":""}`)
-	r.want(hit.RejectedStream)
+	r.want(rejects.Stream)
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 0, 0)
 }
 
@@ -158,7 +159,7 @@ func TestRedriveFindsWhatAKilledOneHasStored(t *testing.T) {
 		r.refuse(1, hit.TooLate, `{"key":"a"}`)
 		r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 0, 1)
 		r.want("HITS", `{"key":"a"}`, "", "")
-		r.want(hit.RejectedStream)
+		r.want(rejects.Stream)
 	}
 }
 
@@ -167,11 +168,11 @@ func TestRedriveBelievesNoOtherMessage(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
 	r.refuse(7, hit.TooLate, `{"key":"a"}`)
-	name, _ := nameOf(nats.Header{
-		hit.HeaderStream: {"HITS"}, hit.HeaderSequence: {"7"}, hit.HeaderItem: {"0"}, hit.HeaderReason: {"x"},
-		hit.HeaderStored: {time.Unix(1e9, 7).UTC().Format(time.RFC3339Nano)}, hit.HeaderNamespace: {hit.DefaultNamespace},
-	}, hit.DefaultNamespace)
-	if _, err := r.js.Publish(t.Context(), "hits."+name, []byte("another")); err != nil {
+	refused, _ := rejects.Parse(nats.Header{
+		rejects.HeaderStream: {"HITS"}, rejects.HeaderSequence: {"7"}, rejects.HeaderItem: {"0"}, rejects.HeaderReason: {"x"},
+		rejects.HeaderStored: {time.Unix(1e9, 7).UTC().Format(time.RFC3339Nano)}, rejects.HeaderNamespace: {hit.DefaultNamespace},
+	})
+	if _, err := r.js.Publish(t.Context(), "hits."+refused.Name(), []byte("another")); err != nil {
 		t.Fatal(err)
 	}
 	got := r.redrive(t.Context(), io.Discard, "--ts", "now")
@@ -179,7 +180,7 @@ func TestRedriveBelievesNoOtherMessage(t *testing.T) {
 	if !strings.Contains(got.String(), "another message has its subject") {
 		t.Error(got)
 	}
-	r.want(hit.RejectedStream, `{"key":"a"}`)
+	r.want(rejects.Stream, `{"key":"a"}`)
 }
 
 // Two namespaces have refused the same hits of one stream. Each sends its own again, under names of its own, and for
@@ -192,7 +193,7 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	r.refuse(1, hit.TooLate, `{"key":"a"}`)
 	other.refuse(1, hit.TooLate, `{"key":"a"}`)
 	other.refuse(2, hit.TooLarge, `[{"key":"b"},`, `{"key":"b"}]`) // in parts
-	if err := r.conn.Publish(hit.RejectedSubject(other.of, "HITS"), []byte("nobody's")); err != nil {
+	if err := r.conn.Publish(rejects.Subject(other.of, "HITS"), []byte("nobody's")); err != nil {
 		t.Fatal(err)
 	}
 	for _, of := range []struct {
@@ -206,7 +207,7 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 		}
 	}
 	r.want("HITS", `{"key":"a"}`, `{"key":"a"}`, `[{"key":"b"},{"key":"b"}]`)
-	r.want(hit.RejectedStream, "nobody's")
+	r.want(rejects.Stream, "nobody's")
 	hits, err := r.js.Stream(t.Context(), "HITS")
 	if err != nil {
 		t.Fatal(err)
@@ -246,11 +247,11 @@ func TestRedriveSplitsWhatWasTooLarge(t *testing.T) {
 			t.Errorf("c-%d is there %d times", i, n)
 		}
 	}
-	r.want(hit.RejectedStream)
+	r.want(rejects.Stream)
 
 	// Killed while it removed the parts: the first is left.
 	r.refuse(1, hit.TooLarge, body[:100], body[100:1000], body[1000:])
-	rejected, err := r.js.Stream(t.Context(), hit.RejectedStream)
+	rejected, err := r.js.Stream(t.Context(), rejects.Stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +261,7 @@ func TestRedriveSplitsWhatWasTooLarge(t *testing.T) {
 		}
 	}
 	r.wantSent(r.redrive(t.Context(), io.Discard), 0, 1)
-	r.want(hit.RejectedStream)
+	r.want(rejects.Stream)
 
 	// Parts of which nothing was stored stay.
 	r.refuse(2, hit.TooLarge, "{}", "{}")
@@ -270,7 +271,7 @@ func TestRedriveSplitsWhatWasTooLarge(t *testing.T) {
 	if got := r.redrive(t.Context(), io.Discard); !strings.Contains(got.String(), "left 1: 1 parts of it are missing") {
 		t.Error(got)
 	}
-	r.want(hit.RejectedStream, "{}")
+	r.want(rejects.Stream, "{}")
 }
 
 // A publish that was killed amid the pieces of a message has stored some of them.
@@ -282,7 +283,7 @@ func TestRedriveStoresThePiecesThatAreMissing(t *testing.T) {
 		fmt.Fprintf(&large, "{\"key\":\"c-%d\"}\n", i)
 	}
 	r.refuse(1, hit.TooLarge, large.String())
-	rejected, err := r.js.Stream(t.Context(), hit.RejectedStream)
+	rejected, err := r.js.Stream(t.Context(), rejects.Stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +291,8 @@ func TestRedriveStoresThePiecesThatAreMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, _ := (&assembly{namespace: hit.DefaultNamespace}).add(rejectPart{header: m.Header, position: 1, data: m.Data})
+	part, _ := rejects.Parse(m.Header)
+	one := newReject(new(rejects.Assembly).Add(rejects.Message{Part: part, Position: 1, Data: m.Data}))
 	pieces, err := one.bodies(keepTime)
 	if err != nil || len(pieces) != 4 {
 		t.Fatalf("%d pieces, %v", len(pieces), err)
@@ -310,47 +312,7 @@ func TestRedriveStoresThePiecesThatAreMissing(t *testing.T) {
 			t.Errorf("c-%d is there %d times", i, n)
 		}
 	}
-	r.want(hit.RejectedStream)
-}
-
-func TestAssembly(t *testing.T) {
-	t.Parallel()
-	header := func(part string, seq int) nats.Header {
-		h := nats.Header{hit.HeaderReason: {"too_large"}, hit.HeaderStream: {"S"}, hit.HeaderSequence: {strconv.Itoa(seq)}, hit.HeaderItem: {"0"}, hit.HeaderStored: {"2026-01-01T00:00:00Z"}, hit.HeaderNamespace: {"shop"}}
-		if part != "" {
-			h.Set(hit.HeaderPart, part)
-		}
-		return h
-	}
-	a, position := assembly{namespace: "shop"}, uint64(0)
-	add := func(part string, seq int, data string) string {
-		position++
-		whole, strange := a.add(rejectPart{header(part, seq), position, []byte(data)})
-		switch {
-		case strange:
-			return "strange"
-		case whole == nil:
-			return ""
-		}
-		return fmt.Sprintf("%s %v", whole.body, whole.positions)
-	}
-	for _, step := range []struct{ part, data, want string }{
-		{"", "alone", "alone [1]"}, {"1/2", "a", ""}, {"1/2", "a", ""}, {"2/2", "b", "ab [2 3 4]"},
-		{"2/2", "b", ""}, {"1/2", "", "b [5 6]"}, {"0/2", "", "strange"}, {"3/2", "", "strange"}, {"x", "", "strange"}, {"1/100000000", "", "strange"},
-	} {
-		if got := add(step.part, 1, step.data); got != step.want {
-			t.Errorf("part %q: %q, want %q", step.part, got, step.want)
-		}
-	}
-	if len(a.waiting) != 0 || len(a.order) != 0 || a.bytes != 0 {
-		t.Errorf("%d wait with %d bytes", len(a.waiting), a.bytes)
-	}
-	for seq := range 3 { // parts of which the rest never comes do not fill the memory
-		add("1/2", seq, strings.Repeat("x", maxApart/2))
-	}
-	if a.dropped != 1 || len(a.order) != 2 || a.bytes > maxApart {
-		t.Errorf("%d dropped, %d wait with %d bytes", a.dropped, len(a.order), a.bytes)
-	}
+	r.want(rejects.Stream)
 }
 
 func TestRedriveChoosesWhatAndWhere(t *testing.T) {
@@ -363,10 +325,10 @@ func TestRedriveChoosesWhatAndWhere(t *testing.T) {
 	r.refuse(2, hit.BadJSON, `x`)
 	r.reject(3, "too_large") // without item: no worker writes that
 	for _, stream := range []string{"FIXED", "GONE"} {
-		m := nats.NewMsg(hit.RejectedSubject(hit.DefaultNamespace, stream))
+		m := nats.NewMsg(rejects.Subject(hit.DefaultNamespace, stream))
 		m.Data = []byte(`{"key":"b"}`)
-		m.Header = nats.Header{hit.HeaderReason: {"too_large"}, hit.HeaderStream: {stream}, hit.HeaderSequence: {"1"}, hit.HeaderItem: {"0"},
-			hit.HeaderStored: {"2026-01-01T00:00:00Z"}, hit.HeaderNamespace: {hit.DefaultNamespace}}
+		m.Header = nats.Header{rejects.HeaderReason: {"too_large"}, rejects.HeaderStream: {stream}, rejects.HeaderSequence: {"1"}, rejects.HeaderItem: {"0"},
+			rejects.HeaderStored: {"2026-01-01T00:00:00Z"}, rejects.HeaderNamespace: {hit.DefaultNamespace}}
 		if _, err := r.js.PublishMsg(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
@@ -397,7 +359,7 @@ func TestRedriveWithoutRejects(t *testing.T) {
 	if got := r.redrive(t.Context(), io.Discard).String(); !strings.HasPrefix(got, "found 0 rejects, 0 match; sent 0 again in 0 messages") {
 		t.Error(got)
 	}
-	if err := r.js.DeleteStream(t.Context(), hit.RejectedStream); err != nil {
+	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.redrive(t.Context(), io.Discard).String(); !strings.HasPrefix(got, "no stream HITS_REJECTED") {
@@ -426,8 +388,8 @@ func TestRedriveEndsAtAnInterrupt(t *testing.T) {
 	}
 	interrupt()
 	got := <-done
-	if !got.cut || got.again == 0 || int(got.again)+len(r.bodies(hit.RejectedStream)) != 100 || len(r.stored()) != int(got.again) {
-		t.Errorf("%v: %d are left and %d stored", got, len(r.bodies(hit.RejectedStream)), len(r.stored()))
+	if !got.cut || got.again == 0 || int(got.again)+len(r.bodies(rejects.Stream)) != 100 || len(r.stored()) != int(got.again) {
+		t.Errorf("%v: %d are left and %d stored", got, len(r.bodies(rejects.Stream)), len(r.stored()))
 	}
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 100-got.again, 0)
 }
@@ -466,16 +428,16 @@ func TestRedriveSurvivesARestartOfTheServer(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%d messages are stored: %q", len(got), got)
 	}
-	r.want(hit.RejectedStream)
+	r.want(rejects.Stream)
 }
 
 func TestRedriveSaysWhatItCannotRemove(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
-	if err := r.js.DeleteStream(t.Context(), hit.RejectedStream); err != nil {
+	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: hit.RejectedStream, Subjects: []string{hit.RejectedSubjects}, DenyDelete: true}); err != nil {
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: rejects.Stream, Subjects: []string{rejects.Subjects}, DenyDelete: true}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
@@ -508,7 +470,7 @@ func TestTargetIn(t *testing.T) {
 
 func TestRemake(t *testing.T) {
 	t.Parallel()
-	r := &reject{counter: `a"b`, stored: time.UnixMilli(77)}
+	r := newReject(&rejects.Stored{Reject: rejects.Reject{Counter: `a"b`, Stored: 77e6}})
 	for _, c := range []struct {
 		body string
 		ts   timing
@@ -528,7 +490,7 @@ func TestRemake(t *testing.T) {
 			t.Errorf("%q with %s: %q, %v; want %q", c.body, c.ts, got, err, c.want)
 		}
 	}
-	if _, err := new(reject).remake([]byte(`{"n":1}`), keepTime); err != errNoCounter {
+	if _, err := newReject(new(rejects.Stored)).remake([]byte(`{"n":1}`), keepTime); err != errNoCounter {
 		t.Error(err)
 	}
 }

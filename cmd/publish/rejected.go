@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
+	"sort"
 	"strings"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 const (
@@ -27,19 +28,19 @@ const (
 	rejectsLook   = 200 * time.Millisecond
 )
 
-// rejects are the hits that workers have refused to count, as far as that is known
+// refusals are the hits that workers have refused to count, as far as that is known
 // when the program ends.
-type rejects struct {
-	byReason map[hit.Reason]int64
-	of       string // namespace
-	unread   string // a stream that workers have not read to the last message; empty: they have
-	noWorker bool   // because none reads it
-	unknown  error  // why it is not known
-	left     int64  // messages that were not asked about
+type refusals struct {
+	byReason  map[hit.Reason]int64
+	namespace string
+	unread    string // a stream that workers have not read to the last message; empty: they have
+	noWorker  bool   // because none reads it
+	unknown   error  // why it is not known
+	left      int64  // messages that were not asked about
 }
 
 // String is empty if nobody was asked.
-func (r *rejects) String() string {
+func (r *refusals) String() string {
 	if r == nil {
 		return ""
 	}
@@ -61,7 +62,7 @@ func (r *rejects) String() string {
 	s += strings.Join(parts, ", ")
 	switch {
 	case r.noWorker:
-		s += fmt.Sprintf("; no worker of the namespace %s reads %s", r.of, r.unread)
+		s += fmt.Sprintf("; no worker of the namespace %s reads %s", r.namespace, r.unread)
 	case r.unread != "":
 		s += fmt.Sprintf("; the workers have not read all of %s yet", r.unread)
 	}
@@ -81,8 +82,8 @@ var rejectHints = map[hit.Reason]string{
 // askRejects looks for rejects of the messages at these places. It waits until the
 // workers have passed the last of them, as far as NATS knows that, until ctx ends.
 // What it finds is never a reason to fail: the messages are stored.
-func askRejects(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) *rejects {
-	r := &rejects{byReason: map[hit.Reason]int64{}, of: namespace, left: stored.left}
+func askRejects(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) *refusals {
+	r := &refusals{byReason: map[hit.Reason]int64{}, namespace: namespace, left: stored.left}
 	consumer, err := rejectsConsumer(ctx, js, namespace, stored)
 	if err != nil {
 		r.unknown = err
@@ -91,7 +92,7 @@ func askRejects(ctx context.Context, js jetstream.JetStream, namespace string, s
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rejectsLook)
 		defer cancel()
-		_ = js.DeleteConsumer(ctx, hit.RejectedStream, consumer.CachedInfo().Name) // else the server forgets it by itself
+		_ = js.DeleteConsumer(ctx, rejects.Stream, consumer.CachedInfo().Name) // else the server forgets it by itself
 	}()
 	quiet := time.Now() // since then no reject has come, and every worker was where it is
 	looked := false
@@ -129,7 +130,7 @@ func rejectsConsumer(ctx context.Context, js jetstream.JetStream, namespace stri
 	var since time.Time
 	known := true
 	for name, spans := range stored.streams {
-		config.FilterSubjects = append(config.FilterSubjects, hit.RejectedSubject(namespace, name))
+		config.FilterSubjects = append(config.FilterSubjects, rejects.Subject(namespace, name))
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("stream %s: %w", name, err)
@@ -147,31 +148,30 @@ func rejectsConsumer(ctx context.Context, js jetstream.JetStream, namespace stri
 	if known {
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
-	consumer, err := js.CreateConsumer(ctx, hit.RejectedStream, config)
+	consumer, err := js.CreateConsumer(ctx, rejects.Stream, config)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, errors.New("no stream " + hit.RejectedStream + ": is ingest running?")
+		return nil, errors.New("no stream " + rejects.Stream + ": is ingest running?")
 	case err != nil:
-		return nil, fmt.Errorf("stream %s: %w", hit.RejectedStream, err)
+		return nil, fmt.Errorf("stream %s: %w", rejects.Stream, err)
 	}
 	return consumer, nil
 }
 
 // take counts the rejects that are there, and how many messages these were, also others' ones.
-func (r *rejects) take(consumer jetstream.Consumer, stored *places) (found int, err error) {
+func (r *refusals) take(consumer jetstream.Consumer, stored *places) (found int, err error) {
 	batch, err := consumer.Fetch(1000, jetstream.FetchMaxWait(rejectsLook))
 	if err != nil {
 		return 0, err
 	}
 	for m := range batch.Messages() {
-		h := m.Headers()
-		seq, err := strconv.ParseUint(h.Get(hit.HeaderSequence), 10, 64)
-		if err != nil || h.Get(hit.HeaderNamespace) != r.of || !stored.holds(h.Get(hit.HeaderStream), seq) {
+		part, _ := rejects.Parse(m.Headers())
+		if part.Namespace != r.namespace || !stored.holds(part.Stream, part.Seq) {
 			continue
 		}
 		found++
-		if part := h.Get(hit.HeaderPart); part == "" || strings.HasPrefix(part, "1/") {
-			r.byReason[hit.Reason(h.Get(hit.HeaderReason))]++
+		if part.Number == 1 {
+			r.byReason[part.Reason]++
 		}
 	}
 	return found, batch.Error()
@@ -201,4 +201,58 @@ func unread(ctx context.Context, js jetstream.JetStream, namespace string, store
 		}
 	}
 	return "", false, nil
+}
+
+// maxSpans bounds what is remembered of where messages were stored: 1 MB. One
+// producer alone needs one span a stream, others that publish meanwhile part it.
+const maxSpans = 1 << 16
+
+// span is a run of sequences in a stream.
+type span struct{ first, last uint64 }
+
+// places are the sequences at which messages were stored.
+type places struct {
+	streams map[string][]span // in order, apart from each other
+	spans   int
+	left    int64 // messages that found no room here
+}
+
+// add remembers a message. Acknowledgements come nearly in the order of the stream.
+func (p *places) add(stream string, seq uint64) {
+	s := p.streams[stream]
+	i := sort.Search(len(s), func(i int) bool { return s[i].first > seq }) // the first span after seq
+	if i > 0 && seq <= s[i-1].last {
+		return // stored before, and acknowledged again
+	}
+	before := i > 0 && s[i-1].last+1 == seq
+	after := i < len(s) && s[i].first == seq+1
+	switch {
+	case before && after:
+		s[i-1].last = s[i].last
+		s = append(s[:i], s[i+1:]...)
+		p.spans--
+	case before:
+		s[i-1].last = seq
+	case after:
+		s[i].first = seq
+	case p.spans == maxSpans:
+		p.left++
+		return
+	default:
+		s = append(s, span{})
+		copy(s[i+1:], s[i:])
+		s[i] = span{seq, seq}
+		p.spans++
+	}
+	if p.streams == nil {
+		p.streams = map[string][]span{}
+	}
+	p.streams[stream] = s
+}
+
+// holds reports whether a message at this place was remembered.
+func (p *places) holds(stream string, seq uint64) bool {
+	s := p.streams[stream]
+	i := sort.Search(len(s), func(i int) bool { return s[i].first > seq })
+	return i > 0 && seq <= s[i-1].last
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 // refusing is a stream of hits with the stream of rejects beside it, and what a worker does to both.
@@ -35,7 +36,7 @@ func newRefusing(t *testing.T) refusing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: hit.RejectedStream, Subjects: []string{hit.RejectedSubjects}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: rejects.Stream, Subjects: []string{rejects.Subjects}}); err != nil {
 		t.Fatal(err)
 	}
 	return refusing{t: t, conn: conn, js: js, broker: b}
@@ -57,8 +58,8 @@ func (r refusing) store(n int) *places {
 
 func (r refusing) reject(seq int, reason string, header ...string) {
 	r.t.Helper()
-	m := nats.NewMsg(hit.RejectedSubject(hit.DefaultNamespace, "HITS"))
-	m.Header.Set(hit.HeaderNamespace, hit.DefaultNamespace)
+	m := nats.NewMsg(rejects.Subject(hit.DefaultNamespace, "HITS"))
+	m.Header.Set(rejects.HeaderNamespace, hit.DefaultNamespace)
 	m.Header.Set("Tallyroll-Stream", "HITS")
 	m.Header.Set("Tallyroll-Sequence", fmt.Sprint(seq))
 	m.Header.Set("Tallyroll-Reason", reason)
@@ -118,7 +119,7 @@ func TestRejectsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
 	ours := r.store(3)
-	asked, err := r.conn.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT." + hit.RejectedStream + ".>")
+	asked, err := r.conn.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT." + rejects.Stream + ".>")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func TestRejectsThatAreNotKnown(t *testing.T) {
 	if got, want := r.ask(2*rejectsSettle, ours), "; rejected so far: none; the workers have not read all of HITS yet"; got != want {
 		t.Errorf("a slow worker: %q, want %q", got, want)
 	}
-	if err := r.js.DeleteStream(t.Context(), hit.RejectedStream); err != nil {
+	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.ask(ample, ours); got != "; rejected: not known (no stream HITS_REJECTED: is ingest running?)" {

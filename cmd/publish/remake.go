@@ -42,10 +42,10 @@ func (r *reject) bodies(ts timing) ([]outgoing, error) {
 	if r.isEvent() {
 		return r.events()
 	}
-	if r.reason == hit.TooLarge {
+	if r.Reason == hit.TooLarge {
 		return r.split(ts)
 	}
-	body, err := r.remake(r.body, ts)
+	body, err := r.remake(r.Body, ts)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (r *reject) bodies(ts timing) ([]outgoing, error) {
 
 // split makes arrays of the objects. What is no object is refused again, by itself, and so is not lost.
 func (r *reject) split(ts timing) (out []outgoing, err error) {
-	items, rest := hit.Items(r.body)
+	items, rest := hit.Items(r.Body)
 	var objects [][]byte
 	for _, item := range items {
 		if len(item) == 0 {
@@ -107,10 +107,10 @@ func (r *reject) remake(body []byte, ts timing) ([]byte, error) {
 		kept = append(kept, f.raw)
 	}
 	if !hasKey {
-		if r.counter == "" {
+		if r.Counter == "" {
 			return nil, errNoCounter
 		}
-		name, err := json.Marshal(r.counter)
+		name, err := json.Marshal(r.Counter)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (r *reject) remake(body []byte, ts timing) ([]byte, error) {
 		changed = true
 	}
 	if ts == storedTime {
-		kept = append(kept, strconv.AppendInt([]byte(`"ts":`), r.stored.UnixMilli(), 10))
+		kept = append(kept, strconv.AppendInt([]byte(`"ts":`), r.Stored.Stored/1e6, 10))
 		changed = true
 	}
 	if !changed {
@@ -163,7 +163,7 @@ func fieldsOf(object []byte) (out []jsonField, err error) {
 
 // ahead reports whether the hit's own time has not come yet.
 func (r *reject) ahead(now time.Time) bool {
-	body, err := r.remake(r.body, keepTime)
+	body, err := r.remake(r.Body, keepTime)
 	if err != nil {
 		return false
 	}
@@ -171,22 +171,92 @@ func (r *reject) ahead(now time.Time) bool {
 	return err == nil && h.At != hit.NoTime && h.At > now.UnixMilli()
 }
 
-// helps says why a reject would be refused again; empty: it may count.
+// helps returns why a reject would be refused again; empty: it may count.
 func (r *reject) helps(ts timing, now time.Time) (why string) {
 	if r.isEvent() {
 		return r.helpsEvent()
 	}
 	switch {
-	case r.reason == hit.TooLarge, r.reason == hit.BadTime && ts != keepTime:
+	case r.Reason == hit.TooLarge, r.Reason == hit.BadTime && ts != keepTime:
 		return ""
-	case r.reason == hit.TooLate && ts == keepTime:
+	case r.Reason == hit.TooLate && ts == keepTime:
 		return "counts only with --ts now or stored"
-	case r.reason == hit.TooLate:
+	case r.Reason == hit.TooLate:
 		return ""
-	case r.reason == hit.Future && ts == keepTime && r.ahead(now):
+	case r.Reason == hit.Future && ts == keepTime && r.ahead(now):
 		return "its time has not come: --ts now or stored"
-	case r.reason == hit.Future:
+	case r.Reason == hit.Future:
 		return ""
 	}
 	return "would be refused again as it is"
+}
+
+var errNoSubject = errors.New("its subject is not known, because the headers left no room for it: publish the event itself")
+
+// isEvent reports whether rules read what was refused. Its bytes go out unchanged, because the rules alone know where
+// in them the time and the names are.
+func (r *reject) isEvent() bool { return r.Kind != hit.OfHit }
+
+// events returns what a reject of an event, or of a message with events, is published as.
+func (r *reject) events() ([]outgoing, error) {
+	switch {
+	case r.Subject == "":
+		return nil, errNoSubject
+	case r.Kind == hit.OfMessage:
+		return []outgoing{{r.Body, 1}}, nil
+	case r.Reason == hit.TooLarge:
+		return r.splitEvents(), nil
+	case !hit.IsObject(r.Body): // by itself, it could be read as several events
+		return nil, errNotObject
+	}
+	return []outgoing{{r.Body, 1}}, nil
+}
+
+// splitEvents makes arrays of the events. Up to splitHits of them go out one by one: they made too many hits together.
+// What is no object is refused again, by itself, and so is not lost.
+func (r *reject) splitEvents() (out []outgoing) {
+	items, rest := hit.Items(r.Body)
+	var events [][]byte
+	for _, item := range items {
+		switch {
+		case len(item) == 0: // nothing between two commas: there is nothing to lose
+		case hit.IsObject(item):
+			events = append(events, item)
+		default:
+			out = append(out, outgoing{asItem(item), 1})
+		}
+	}
+	if rest != nil {
+		out = append(out, outgoing{rest, 1})
+	}
+	size := splitHits
+	if len(events) <= splitHits {
+		size = 1
+	}
+	for len(events) > 0 {
+		n := min(len(events), size)
+		out = append(out, outgoing{asItem(bytes.Join(events[:n], []byte(","))), n})
+		events = events[n:]
+	}
+	return out
+}
+
+// asItem makes an array of it, so that it is read as an item and nothing else.
+func asItem(item []byte) []byte {
+	return append(append([]byte("["), item...), ']')
+}
+
+// helpsEvent returns why an event would be refused again; empty: it may count.
+func (r *reject) helpsEvent() (why string) {
+	switch r.Reason {
+	case hit.NoRule, hit.Future: // there may be a rule now, and the event's time may have come
+		return ""
+	case hit.TooLarge: // the others of its message may have left it no room, but those that follow the first only
+		if r.Kind == hit.OfEvent && (!hit.IsObject(r.Body) || r.Item != 0) {
+			return ""
+		}
+	case hit.TooLate:
+		return "would be refused again as it is: --ts does not change the time of an event"
+	}
+	return "would be refused again by the same rules"
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 // header are the headers by which a stream stores the message no second time.
@@ -21,31 +21,26 @@ func (o *once) header() nats.Header {
 		// By it, this message is told from any other that could be there.
 		nats.MsgIdHdr: {o.id},
 	}
-	if o.of == nil {
+	if o.reject == nil {
 		return h
 	}
-	h.Set(hit.HeaderNamespace, o.of.namespace) // workers of other namespaces may have counted the hit
-	if o.of.subject != "" {
-		h.Set(hit.HeaderSubject, o.of.subject) // the worker finds its rules by it
-	}
-	for name, values := range o.of.header {
-		h[name] = values
-	}
+	h.Set(rejects.HeaderNamespace, o.reject.Namespace) // workers of other namespaces may have counted the hit
+	o.reject.AddTo(h, o.reject.Kind)                   // the worker finds its rules by it
 	return h
 }
 
 // address gives the k-th message of a reject its subject. mark is the place for the name.
-func address(r *reject, pattern string, k, of int) *once {
+func address(r *reject, pattern string, k, parts int) *once {
 	name := r.name
-	if of > 1 {
+	if parts > 1 {
 		name += "_" + strconv.Itoa(k)
 	}
-	return &once{subject: strings.Replace(pattern, mark, name, 1), id: name, of: r}
+	return &once{subject: strings.Replace(pattern, mark, name, 1), id: name, reject: r}
 }
 
 const mark = ">"
 
-// targets knows under which subjects streams take rejects again.
+// targets finds under which subjects streams take rejects again.
 type targets struct {
 	js      jetstream.JetStream
 	subject string // all go below this one; empty: to where the refused message was
@@ -55,8 +50,8 @@ type targets struct {
 // target is a subject with a mark in it; why says why there is none.
 type target struct{ pattern, why string }
 
-// of returns the target for rejects of a stream.
-func (t *targets) of(ctx context.Context, stream string) (target, error) {
+// find returns the target for rejects of a stream.
+func (t *targets) find(ctx context.Context, stream string) (target, error) {
 	if t.subject != "" {
 		return target{pattern: t.subject + "." + mark}, nil
 	}

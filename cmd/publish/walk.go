@@ -6,28 +6,33 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
-const (
-	// walkAhead is how many rejects are asked for at once: 32 of a megabyte each are bearable.
-	walkAhead = 32
-	// walkPause is the wait after nothing came, or after the server could not be asked.
-	walkPause = 100 * time.Millisecond
-)
+// reject is a refused hit that is sent again.
+type reject struct {
+	*rejects.Stored
+	name string // a token of a subject
+
+	open   atomic.Int32 // messages whose fate is not known
+	repeat atomic.Int32 // messages that the stream had before
+	failed atomic.Bool  // a message is not stored
+}
+
+func newReject(stored *rejects.Stored) *reject { return &reject{Stored: stored, name: stored.Name()} }
 
 // walk hands each reject of the namespace that is in HITS_REJECTED when it begins to each. What comes later, such as a
 // reject that is refused again, is for the next run.
 func (r *redriver) walk(ctx context.Context) error {
-	filter := hit.RejectedSubject(r.namespace, cmp.Or(r.stream, "*"))
+	filter := rejects.Subject(r.namespace, cmp.Or(r.stream, "*"))
 	info, err := r.rejected.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
-		return fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
+		return fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
 	}
 	var total uint64
 	for _, n := range info.State.Subjects {
@@ -37,147 +42,54 @@ func (r *redriver) walk(ctx context.Context) error {
 		return nil
 	}
 	r.out.expect(int64(total))
-	messages := rejectReader{js: r.js, filter: filter, next: info.State.FirstSeq, last: info.State.LastSeq}
-	defer messages.close()
-	parts := assembly{namespace: r.namespace}
-	for !messages.ended {
-		got, err := messages.read(ctx)
+	messages := rejects.NewReader(r.js, filter, info.State)
+	defer messages.Close()
+	var assembly rejects.Assembly
+	for {
+		got, err := messages.Read(ctx)
 		if err != nil {
 			return err
 		}
-		for _, p := range got {
-			whole, strange := parts.add(p)
-			switch {
-			case strange:
+		if len(got) == 0 {
+			return r.incomplete(ctx, &assembly)
+		}
+		for _, m := range got {
+			if !m.Known || m.Namespace != r.namespace {
 				r.count.found++
 				r.count.matching++
 				r.count.leave("not written by ingest in this namespace")
-			case whole != nil:
-				if err := r.each(ctx, whole); err != nil {
+				continue
+			}
+			if whole := assembly.Add(m); whole != nil {
+				if err := r.each(ctx, newReject(whole)); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return r.incomplete(ctx, &parts)
-}
-
-// rejectReader reads messages of HITS_REJECTED in order. It leaves none out: after a gap it begins again there.
-type rejectReader struct {
-	js         jetstream.JetStream
-	filter     string
-	next, last uint64 // sequences
-	consumer   jetstream.Consumer
-	delivered  uint64 // by this consumer
-	ended      bool
-}
-
-// read returns the next messages. While the server cannot be asked, it waits.
-func (r *rejectReader) read(ctx context.Context) ([]rejectPart, error) {
-	for {
-		got, err := r.try(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			return nil, fmt.Errorf("read stream %s: %w", hit.RejectedStream, err)
-		case len(got) > 0 || r.ended:
-			return got, nil
-		case err != nil:
-			r.close()
-		}
-		select {
-		case <-time.After(walkPause):
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (r *rejectReader) try(ctx context.Context) (out []rejectPart, err error) {
-	if r.next > r.last {
-		r.ended = true
-		return nil, nil
-	}
-	if r.consumer == nil {
-		r.delivered = 0
-		r.consumer, err = r.js.CreateConsumer(ctx, hit.RejectedStream, jetstream.ConsumerConfig{
-			Description: "tallyroll publish", DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(1, r.next),
-			FilterSubject: r.filter, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	batch, err := r.consumer.FetchNoWait(walkAhead)
-	if err != nil {
-		return nil, err
-	}
-	lost := false
-	for m := range batch.Messages() {
-		meta, err := m.Metadata()
-		if err != nil || lost || meta.Sequence.Consumer != r.delivered+1 {
-			lost = true // the rest of the batch is read again
-			continue
-		}
-		r.delivered++
-		if meta.Sequence.Stream > r.last {
-			r.ended = true
-			continue
-		}
-		r.next = meta.Sequence.Stream + 1
-		r.ended = r.ended || meta.NumPending == 0
-		out = append(out, rejectPart{header: m.Headers(), position: meta.Sequence.Stream, data: m.Data()})
-	}
-	if lost || batch.Error() != nil {
-		r.close()
-	}
-	if len(out) == 0 && !r.ended && r.consumer != nil {
-		info, err := r.consumer.Info(ctx)
-		if err != nil {
-			return nil, err
-		}
-		// Another publish may have removed the rest. Deliveries that did not arrive are read again.
-		r.ended = info.NumPending == 0 && info.Delivered.Consumer == r.delivered
-		if info.Delivered.Consumer != r.delivered {
-			r.close()
-		}
-	}
-	return out, nil
-}
-
-// close removes the consumer; if that fails, the server forgets it by itself.
-func (r *rejectReader) close() {
-	if r.consumer == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = r.js.DeleteConsumer(ctx, hit.RejectedStream, r.consumer.CachedInfo().Name)
-	r.consumer = nil
 }
 
 // incomplete deals with rejects of which not all parts are there. A removal that was interrupted is
 // finished: it leaves the first part, and only what is stored is removed.
-func (r *redriver) incomplete(ctx context.Context, parts *assembly) error {
+func (r *redriver) incomplete(ctx context.Context, assembly *rejects.Assembly) error {
 	const why = "parts of it are missing"
-	for _, name := range parts.order {
-		w := parts.waiting[name]
-		one := w.reject
-		if r.stream != "" && one.stream != r.stream || len(r.reasons) > 0 && !slices.Contains(r.reasons, one.reason) {
+	for stored, hasFirst := range assembly.Incomplete() {
+		one := newReject(stored)
+		if r.stream != "" && one.Stream != r.stream || len(r.reasons) > 0 && !slices.Contains(r.reasons, one.Reason) {
 			r.count.found++
 			continue
 		}
 		r.count.found++
 		r.count.matching++
-		if w.bodies[0] == nil || r.dryRun {
+		if !hasFirst || r.dryRun {
 			r.count.leave(why)
 			continue
 		}
-		stored, err := r.stored(ctx, one)
+		sent, err := r.stored(ctx, one)
 		if err != nil {
 			return err
 		}
-		if !stored {
+		if !sent {
 			r.count.leave(why)
 			continue
 		}
@@ -185,20 +97,20 @@ func (r *redriver) incomplete(ctx context.Context, parts *assembly) error {
 		r.count.sent(one)
 		(&finisher{js: r.js, rejected: r.rejected, count: r.count}).remove(ctx, one)
 	}
-	r.count.found += parts.dropped
-	r.count.matching += parts.dropped
-	r.count.leaveSome("its parts are too far apart", parts.dropped)
+	r.count.found += assembly.Dropped
+	r.count.matching += assembly.Dropped
+	r.count.leaveSome("its parts are too far apart", assembly.Dropped)
 	return nil
 }
 
 // stored reports whether the reject has been published again, as one message or as several.
 func (r *redriver) stored(ctx context.Context, one *reject) (bool, error) {
-	to, err := r.targets.of(ctx, one.stream)
+	to, err := r.targets.find(ctx, one.Stream)
 	if err != nil || to.why != "" {
 		return false, err
 	}
-	for _, of := range []int{1, 2} {
-		first := address(one, to.pattern, 0, of)
+	for _, parts := range []int{1, 2} {
+		first := address(one, to.pattern, 0, parts)
 		name, err := r.js.StreamNameBySubject(ctx, first.subject)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return false, nil

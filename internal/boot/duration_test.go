@@ -26,7 +26,7 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// Whatever a setting took before days and weeks were known, it takes as the same.
+// What Go writes for a duration is read as the same.
 func TestParseDurationTakesWhatGoWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(-1<<61, 1<<61).Draw(t, "duration"))

@@ -60,7 +60,7 @@ func (h Hosts) Know(host string) bool {
 	return slices.ContainsFunc(privateSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
-// Refuse says why a request is refused whose host is not known, or nothing. key is the setting that names hosts.
+// Refuse returns why a request is refused whose host is not known, or nothing. key is the setting that names hosts.
 //
 // It need not be asked about a request with a token: no browser sends one by itself, and a page has none that was
 // entered at another name. A request over HTTPS is never refused: the browser has found the name of its page in the

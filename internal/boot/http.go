@@ -57,7 +57,7 @@ func (s Shutdown) Begin(ctx context.Context, log zerolog.Logger) (serving contex
 	return serving, Leaving{ctx}, func() { forget(); cancel() }
 }
 
-// Why says why the service is not ready, if it has been asked to stop. It is empty if not.
+// Why returns why the service is not ready, if it has been asked to stop. It is empty if not.
 func (l Leaving) Why() string {
 	if l.asked == nil || l.asked.Err() == nil {
 		return ""

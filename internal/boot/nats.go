@@ -24,7 +24,7 @@ type NATS struct {
 	NATSAccess
 }
 
-// NATSAccess says how a program authenticates itself, which servers it trusts, and where JetStream is.
+// NATSAccess holds how a program authenticates itself, which servers it trusts, and where JetStream is.
 type NATSAccess struct {
 	Context     string `env:"NATS_CONTEXT" help:"a context of the nats command: its name, or a path with a slash to its file; NATS_* settings win over it"`
 	Creds       string `env:"NATS_CREDS" help:"a credentials file (JWT and key)"`

@@ -52,7 +52,7 @@ func JetStreamSubject(js jetstream.JetStream, request string) string {
 	return jetstream.DefaultAPIPrefix + request
 }
 
-// FarJetStream says how a program gets to a JetStream that is not that of its own domain and account. It
+// FarJetStream returns how a program gets to a JetStream that is not that of its own domain and account. It
 // is empty for that one. The way to a far one can be closed while the NATS server answers.
 func FarJetStream(js jetstream.JetStream) string {
 	o := js.Options()

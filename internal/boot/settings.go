@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"net"
 	"os"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,7 +19,7 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// SettingError says that a setting cannot be used. Its text is one line that
+// SettingError means that a setting cannot be used. Its text is one line that
 // names the variable, its value and what is allowed.
 type SettingError struct {
 	Key     string // the environment variable
@@ -112,7 +115,7 @@ func settingError(settings any, err error, environment map[string]string) error 
 	return err
 }
 
-// allowed says what a type accepts. A type that parses itself says so in its own error.
+// allowed returns what a type accepts. A type that parses itself says so in its own error.
 func allowed(parse env.ParseError) string {
 	if reflect.PointerTo(parse.Type).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return parse.Err.Error()
@@ -232,4 +235,66 @@ func runMode(program string, m Mode, args []string) {
 		code = max(code, exitCode(err))
 	}
 	os.Exit(code)
+}
+
+// CheckAddress refuses a setting that is no address to listen at.
+func CheckAddress(key, value string) error {
+	if _, _, err := net.SplitHostPort(value); err != nil {
+		return &SettingError{Key: key, Value: value, Allowed: "host:port"}
+	}
+	return nil
+}
+
+// Most is a setting that bounds something.
+type Most struct {
+	Key string
+	N   int64
+}
+
+// CheckMost refuses the first of the bounds that allows nothing.
+func CheckMost(all ...Most) error {
+	for _, m := range all {
+		if m.N < 1 {
+			return &SettingError{Key: m.Key, Value: strconv.FormatInt(m.N, 10), Allowed: "a whole number from 1 on"}
+		}
+	}
+	return nil
+}
+
+const durationForms = "a duration: numbers with units (ms, s, m, h, d of 24 hours, w of 7 days), such as 250ms, 10s, 48h or 2d"
+
+var errDuration = errors.New(durationForms)
+
+// ParseDuration reads what time.ParseDuration reads, with days and weeks in front of it:
+// 250ms, 48h, 2d, 1w, 1d12h, 1.5d.
+func ParseDuration(text string) (time.Duration, error) {
+	rest, negative := strings.CutPrefix(text, "-")
+	var days time.Duration
+	found := false
+	for _, unit := range []struct {
+		name   string
+		length time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		number, after, ok := strings.Cut(rest, unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(number, 64)
+		length := n * float64(unit.length)
+		if err != nil || strings.Trim(number, "0123456789.") != "" || length >= math.MaxInt64/4 {
+			return 0, errDuration
+		}
+		days, rest, found = days+time.Duration(length), after, true
+	}
+	hours := time.Duration(0)
+	if rest != "" || !found {
+		var err error
+		if hours, err = time.ParseDuration(rest); err != nil || hours < 0 || hours > math.MaxInt64/2 {
+			return 0, errDuration
+		}
+	}
+	if negative {
+		return -(days + hours), nil
+	}
+	return days + hours, nil
 }

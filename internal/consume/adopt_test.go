@@ -24,7 +24,7 @@ var unset = []string{"TIERS=", "SHARDS="}
 
 // recordOf is the text of a layout record as versions with formerTiers wrote it.
 func recordOf(tiers string, shards int) string {
-	return fmt.Sprintf(`{"version":1,"tiers":%q,"shards":%d,"hash":"xxhash64","id":"FORMER"}`, tiers, shards)
+	return fmt.Sprintf(`{"version":1,"tiers":%q,"shards":%d,"hash":"xxhash64","id":"FORMER","epoch_cells":240}`, tiers, shards)
 }
 
 // The settings print their default from a tag, which cannot name the constant.
@@ -97,8 +97,8 @@ func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 			if err := client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err(); err != nil {
 				t.Fatal(err)
 			}
-			w := &worker{settings: parse(t, c.env...), log: zerolog.Nop(), store: window.NewStore(client, "test")}
-			err := w.openNamespace(t.Context())
+			store := window.NewStore(client, "test")
+			layout, err := (&namespace{parse(t, c.env...), store, zerolog.Nop()}).open(t.Context())
 			var usage boot.UsageError
 			var setting *boot.SettingError
 			if c.refused != "" {
@@ -107,8 +107,8 @@ func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || w.layout.Tiers.String() != c.made || w.layout.Shards != 8 || w.store.ID() != "FORMER" {
-				t.Errorf("%v, and a layout of %s in %d shards", err, w.layout.Tiers, w.layout.Shards)
+			if err != nil || layout.Tiers.String() != c.made || layout.Shards != 8 || store.ID() != "FORMER" {
+				t.Errorf("%v, and a layout of %s in %d shards", err, layout.Tiers, layout.Shards)
 			}
 		})
 	}
@@ -124,25 +124,25 @@ func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
 		if err := client.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		workers, errs := make([]*worker, 8), make([]error, 8)
+		layouts, errs := make([]window.Layout, 8), make([]error, 8)
 		var opening sync.WaitGroup
-		for i := range workers {
+		for i := range layouts {
 			settings := parse(t)
 			if i%2 == 0 { // a version with the former default refuses others as if its own were set
 				settings = parse(t, "TIERS="+formerTiers, "SHARDS=16")
 			}
-			workers[i] = &worker{settings: settings, log: zerolog.Nop(), store: window.NewStore(client, "test")}
-			opening.Go(func() { errs[i] = workers[i].openNamespace(t.Context()) })
+			own := &namespace{settings, window.NewStore(client, "test"), zerolog.Nop()}
+			opening.Go(func() { layouts[i], errs[i] = own.open(t.Context()) })
 		}
 		opening.Wait()
 		made, err := window.NewStore(client, "test").Layout(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, w := range workers {
+		for i, layout := range layouts {
 			refused := i%2 == 0 && made.Tiers.String() != formerTiers
-			if (errs[i] != nil) != refused || errs[i] == nil && w.layout.Tiers.String() != made.Tiers.String() {
-				t.Errorf("worker %d: %v, and tiers %s; the namespace has %s", i, errs[i], w.layout.Tiers, made.Tiers)
+			if (errs[i] != nil) != refused || errs[i] == nil && layout.Tiers.String() != made.Tiers.String() {
+				t.Errorf("worker %d: %v, and tiers %s; the namespace has %s", i, errs[i], layout.Tiers, made.Tiers)
 			}
 		}
 	}

@@ -10,7 +10,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
+	"tallyroll/internal/fleet"
+	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 )
 
@@ -28,7 +31,14 @@ const (
 
 // census lets all sessions that wait for a look at all streams share one look.
 type census struct {
-	turn sync.Mutex // held by the round that looks
+	js    jetstream.JetStream
+	store *window.Store
+	fleet *fleet.Fleet
+	reads func() fleet.Globs // the streams that the worker may read
+	log   zerolog.Logger
+
+	running sync.WaitGroup
+	turn    sync.Mutex // held by the round that looks
 
 	mu   sync.Mutex
 	next *round          // has not begun; nil if nobody waits for one
@@ -41,17 +51,13 @@ type round struct {
 }
 
 // upToDate reports whether every stream made before this call is listed in Redis.
-func (w *worker) upToDate(ctx context.Context) bool {
-	if w.js == nil {
-		return true // a worker without a server has its one stream
-	}
-	c := &w.census
+func (c *census) upToDate(ctx context.Context) bool {
 	c.mu.Lock()
 	r := c.next
 	if r == nil {
 		r = &round{done: make(chan struct{})}
 		c.next = r
-		w.running.Go(func() { w.takeCensus(r) })
+		c.running.Go(func() { c.take(r) })
 	}
 	c.mu.Unlock()
 	select {
@@ -62,41 +68,39 @@ func (w *worker) upToDate(ctx context.Context) bool {
 	}
 }
 
-// takeCensus looks at all streams on behalf of the sessions that wait for the round.
-func (w *worker) takeCensus(r *round) {
-	c := &w.census
+// take looks at all streams on behalf of the sessions that wait for the round.
+func (c *census) take(r *round) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	defer close(r.done)
 	c.mu.Lock()
 	c.next = nil // whoever asks from now on waits for a later look
 	c.mu.Unlock()
-	if !w.js.Conn().IsConnected() {
+	if !c.js.Conn().IsConnected() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), censusWithin)
 	defer cancel()
-	all, err := w.list(ctx)
+	all, err := listStreams(ctx, c.js)
 	if err == nil {
-		err = w.enlist(ctx, all)
+		err = c.enlist(ctx, all)
 	}
 	r.ok = err == nil
 	if !r.ok {
-		w.log.Debug().Err(err).Msg("as_of stands still: streams could not be looked at")
+		c.log.Debug().Err(err).Msg("as_of stands still: streams could not be looked at")
 	}
 }
 
 // enlist lists in Redis the streams that are not known to be listed there.
-func (w *worker) enlist(ctx context.Context, all []string) error {
-	c := &w.census
+func (c *census) enlist(ctx context.Context, all []string) error {
 	for _, name := range all {
 		c.mu.Lock()
 		known := c.live[name]
 		c.mu.Unlock()
-		if known || !w.fleet.Matters(name) {
+		if known || !c.fleet.Matters(name) {
 			continue
 		}
-		if err := w.enter(ctx, name); err != nil {
+		if err := c.enter(ctx, name); err != nil {
 			return err
 		}
 		c.mu.Lock()
@@ -111,37 +115,37 @@ func (w *worker) enlist(ctx context.Context, all []string) error {
 
 // recall forgets the streams that Redis does not list as live and those that no longer exist, so
 // that enlist lists them anew if they come back.
-func (w *worker) recall(all []string, listed map[string]window.Listed) {
+func (c *census) recall(all []string, listed map[string]window.Listed) {
 	live := make(map[string]bool)
 	for _, name := range all {
 		l, known := listed[name]
 		live[name] = known && l.Ended == 0
 	}
-	w.census.mu.Lock()
-	w.census.live = live
-	w.census.mu.Unlock()
+	c.mu.Lock()
+	c.live = live
+	c.mu.Unlock()
 }
 
 // enter lists a stream as live, together with the moment before which it stored nothing.
-func (w *worker) enter(ctx context.Context, name string) error {
+func (c *census) enter(ctx context.Context, name string) error {
 	asking, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	handle, err := w.js.Stream(asking, name)
+	handle, err := c.js.Stream(asking, name)
 	switch {
 	case err == nil:
-		return w.store.AddStreamSince(ctx, name, sinceOf(handle.CachedInfo()))
+		return c.store.AddStreamSince(ctx, name, sinceOf(handle.CachedInfo()))
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil // it is gone again
-	case !w.reads().Match(name):
-		return w.store.AddUnknownStream(ctx, name) // another worker reads it, and this one may have no right to look at it
+	case !c.reads().Match(name):
+		return c.store.AddUnknownStream(ctx, name) // another worker reads it, and this one may have no right to look at it
 	}
 	return fmt.Errorf("look at the new stream %s: %w", name, err)
 }
 
-// hear makes the worker look for streams whenever the server announces that one was made or
+// hear signals look whenever the server announces that a stream was made or
 // deleted. If the user has no right to these announcements, the worker does without them.
-func (w *worker) hear() (stop func(), err error) {
-	conn := w.js.Conn()
+func (c *census) hear(look wake.Signal) (stop func(), err error) {
+	conn := c.js.Conn()
 	var subs []*nats.Subscription
 	stop = func() {
 		for _, sub := range subs {
@@ -150,8 +154,8 @@ func (w *worker) hear() (stop func(), err error) {
 	}
 	for _, subject := range []string{streamCreated, streamDeleted} {
 		sub, err := conn.Subscribe(subject, func(m *nats.Msg) {
-			if w.fleet.Matters(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
-				w.look.Give()
+			if c.fleet.Matters(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
+				look.Give()
 			}
 		})
 		if err != nil {
@@ -162,7 +166,20 @@ func (w *worker) hear() (stop func(), err error) {
 	}
 	_ = conn.FlushTimeout(censusWithin) // a refusal arrives before the flush is answered
 	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "$JS.EVENT.ADVISORY.STREAM.") {
-		w.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right to read them at once", streamCreated, discoverEvery)
+		c.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right to read them at once", streamCreated, discoverEvery)
 	}
 	return stop, nil
+}
+
+// listStreams names all streams that exist: other workers may read other streams than this one.
+func listStreams(ctx context.Context, js jetstream.JetStream) ([]string, error) {
+	all := []string{}
+	list := js.StreamNames(ctx)
+	for name := range list.Name() {
+		all = append(all, name)
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list streams: %w", err)
+	}
+	return all, nil
 }

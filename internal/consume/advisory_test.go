@@ -10,7 +10,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/fleet"
-	"tallyroll/internal/wake"
 	"tallyroll/tests/stack"
 )
 
@@ -47,8 +46,10 @@ func TestUpToDate(t *testing.T) {
 	r := newRig(t)
 	settings := parse(t)
 	ctx := context.Background()
-	w := &worker{settings: settings, js: r.js, store: r.store, log: zerolog.Nop(), look: wake.New()}
-	w.fleet = fleet.New(fleet.Config{JS: r.js, ID: r.store.ID, Streams: settings.Streams})
+	w := &census{
+		js: r.js, store: r.store, log: zerolog.Nop(), reads: func() fleet.Globs { return settings.Streams },
+		fleet: fleet.New(fleet.Config{JS: r.js, ID: r.store.ID, Streams: settings.Streams}),
+	}
 	listed := func(name string) bool {
 		t.Helper()
 		streams, err := r.store.Streams(t.Context())

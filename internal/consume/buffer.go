@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 )
@@ -21,7 +22,7 @@ type load struct {
 	stored   int64  // when the stream stored it, Unix nanoseconds
 	latest   int64  // when the latest message that the session has read was stored, see window.Cursor
 
-	rejects     []rejectedHit
+	rejects     []rejects.Reject
 	rejectBytes int
 
 	unmet int // events that the rules left uncounted
@@ -92,12 +93,12 @@ type message struct {
 	stored  int64 // Unix nanoseconds
 	hits    []hit.Hit
 	rejects []hit.Reject
-	counter string // of hits that name none
-	origin  origin // of rejects of events
-	unmet   int    // events that the rules left uncounted
+	counter string         // of hits that name none
+	origin  rejects.Origin // of rejects of events
+	unmet   int            // events that the rules left uncounted
 }
 
-// errClosed says that a buffer takes nothing more.
+// errClosed means that a buffer takes nothing more.
 var errClosed = errors.New("the buffer is closed")
 
 // add puts a message into the filling half, and waits for room while that is full. The messages
@@ -132,13 +133,13 @@ func (b *buffer) add(stream string, m message) error {
 	if m.seq > b.replayed {
 		l.unmet += m.unmet
 		for _, r := range m.rejects {
-			rejected := newRejectedHit(stream, m.seq, m.stored, r)
+			rejected := rejects.New(stream, m.seq, m.stored, r)
 			if r.Kind == hit.OfHit {
-				rejected.counter = m.counter
+				rejected.Counter = m.counter
 			}
-			rejected.origin = m.origin
+			rejected.Origin = m.origin
 			l.rejects = append(l.rejects, rejected)
-			l.rejectBytes += len(r.Body) + len(r.Detail) + len(m.counter) + m.origin.size + rejectCost
+			l.rejectBytes += len(r.Body) + len(r.Detail) + len(m.counter) + m.origin.Size() + rejectCost
 		}
 	}
 	if discarded := m.seq - l.seq - 1; discarded > 0 {

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
 
@@ -41,17 +45,10 @@ type committer struct {
 	doubts    int // of claims.doubted: those after which every cursor has moved
 }
 
-func newCommitter(with *setup, from *standing, of *buffer, end *tail) *committer {
-	c := &committer{setup: with, standing: from, buffer: of, tail: end, doubts: with.claims.doubted(with.stream)}
-	c.committed.set(of.filling.seq, of.filling.stored)
+func newCommitter(setup *setup, standing *standing, buffer *buffer, tail *tail) *committer {
+	c := &committer{setup: setup, standing: standing, buffer: buffer, tail: tail, doubts: setup.claims.doubted(setup.stream)}
+	c.committed.set(buffer.filling.seq, buffer.filling.stored)
 	return c
-}
-
-// leftBehind logs what is left to the next worker after the last commit has failed.
-func (c *committer) leftBehind(err error) {
-	read, _, _ := c.buffer.place()
-	done, _ := c.committed.place()
-	c.log.Error().Err(err).Uint64("committed", done).Uint64("read", read).Msg(lastCommitFailed)
 }
 
 // flushUntil flushes once per flush interval, or sooner if the buffer is full. If the stream
@@ -120,64 +117,50 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 	return nil
 }
 
-// due returns the shards whose cursors are to move: those with hits, and those that have stood for long enough.
-func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []int) {
-	all = all || c.claims.doubted(c.stream) != c.doubts
-	claimed := c.claims != nil && c.atRest(next)
-	for shard, w := range c.writers {
-		target, every := w.advance(next), cursorEvery
-		if claimed && target.DiffersInAsOf(w.position) {
-			every = renewEvery
-		}
-		falls := target.AsOf < w.position.AsOf // what it says now is not so
-		moves := target != w.position && (all || falls || now.Sub(w.moved) >= every)
-		// The next load will not know what was discarded before this one.
-		moves = moves || target.IncompleteBefore != w.position.IncompleteBefore
-		if moves || l.batch.Shard(shard).Hits() > 0 {
-			shards = append(shards, shard)
-		}
-	}
-	return shards
-}
-
-// commit moves the cursors of the shards that are due since now, and adds their parts of a load.
-func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Time, due []int) error {
-	if len(due) == 0 {
+// flushRejects stores the load's rejects. It tries for as long as ctx lives.
+func (c *committer) flushRejects(ctx context.Context, l *load) error {
+	c.rejects.report(time.Now(), false)
+	if len(l.rejects) == 0 {
 		return nil
 	}
-	// A later as_of may claim hits of a stream that readers do not know yet.
-	next.keepAsOf = c.listed != nil && !c.listed(ctx)
-	doubted := c.claims.doubted(c.stream)
-	flushing := ctx
-	if err := eachShard(ctx, len(due), c.atOnce, func(ctx context.Context, i int) error {
-		w, cells := c.writers[due[i]], l.batch.Shard(due[i])
-		target := w.advance(next)
-		if cells.Hits() == 0 && target == w.position {
-			return nil
-		}
-		return c.commitShard(ctx, flushing, due[i], cells, target)
-	}); err != nil {
+	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].Seq); err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(c.writers, func(w *shardWriter) bool { return w.moved.Before(now) }) {
-		c.doubts = doubted
+	for left := l.rejects; ; {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		stored, err := c.source.reject(attempt, left)
+		cancel()
+		left = left[stored:]
+		if err == nil {
+			break
+		}
+		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), rejects.Stream, err)
+		c.waits.blame(c.stream, err)
+		c.log.Warn().Err(err).Msg("counting waits")
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+	c.waits.begin(c.stream)
+	c.rejects.add(time.Now(), l.rejects)
+	for _, r := range l.rejects {
+		c.metrics.rejects.WithLabelValues(c.stream, string(r.Reason)).Inc()
 	}
 	return nil
 }
 
-// atRest reports whether all shards stand at the place next.
-func (c *committer) atRest(next goal) bool {
-	first := c.writers[0].position
-	return first.Seq == next.Seq && !slices.ContainsFunc(c.writers, func(w *shardWriter) bool {
-		return w.position.Seq != first.Seq || w.position.Stored != first.Stored
-	})
-}
-
-// claim claims what a stream at rest has reached.
-func (c *committer) claim(next goal) {
-	if c.atRest(next) {
-		c.claims.put(c.stream, window.Claim{Created: next.Created, Seq: next.Seq, Stored: c.writers[0].position.Stored, AsOf: next.AsOf})
+// refuse writes into the first cursor that rejects of messages up to this one may be stored. The version that
+// refuses a message has to be the one that counts it, so no version may begin at or before it from then on.
+func (c *committer) refuse(ctx context.Context, upTo uint64) error {
+	w := c.writers[0]
+	cursor := w.position
+	if cursor.Refused >= upTo {
+		return nil
 	}
+	cursor.Refused = upTo
+	return w.write(ctx, cursor)
 }
 
 // goal is the cursor that a load reaches.
@@ -200,6 +183,34 @@ func (c *committer) target(l *load) goal {
 		next.AsOf = min(next.AsOf, clock)
 	}
 	return next
+}
+
+// due returns the shards whose cursors are to move: those with hits, and those that have stood for long enough.
+func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []int) {
+	all = all || c.claims.doubted(c.stream) != c.doubts
+	claimed := c.claims != nil && c.atRest(next)
+	for shard, w := range c.writers {
+		target, every := w.advance(next), cursorEvery
+		if claimed && target.DiffersInAsOf(w.position) {
+			every = renewEvery
+		}
+		falls := target.AsOf < w.position.AsOf // what it says now is not so
+		moves := target != w.position && (all || falls || now.Sub(w.moved) >= every)
+		// The next load will not know what was discarded before this one.
+		moves = moves || target.IncompleteBefore != w.position.IncompleteBefore
+		if moves || l.batch.Shard(shard).Hits() > 0 {
+			shards = append(shards, shard)
+		}
+	}
+	return shards
+}
+
+// atRest reports whether all shards stand at the place next.
+func (c *committer) atRest(next goal) bool {
+	first := c.writers[0].position
+	return first.Seq == next.Seq && !slices.ContainsFunc(c.writers, func(w *shardWriter) bool {
+		return w.position.Seq != first.Seq || w.position.Stored != first.Stored
+	})
 }
 
 // advance is the target for one shard, which in a replay may already be further on.
@@ -229,16 +240,29 @@ func (w *shardWriter) advance(next goal) window.Cursor {
 	return next.Cursor
 }
 
-// settle takes over what the writer has written.
-func (w *shardWriter) settle() { w.position, _ = w.Cursor() }
-
-// write writes what the cursor says beside the place.
-func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
-	err := w.Write(ctx, cursor)
-	if err == nil {
-		w.settle()
+// commit moves the cursors of the shards that are due since now, and adds their parts of a load.
+func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Time, due []int) error {
+	if len(due) == 0 {
+		return nil
 	}
-	return err
+	// A later as_of may claim hits of a stream that readers do not know yet.
+	next.keepAsOf = c.listed != nil && !c.listed(ctx)
+	doubted := c.claims.doubted(c.stream)
+	flushing := ctx
+	if err := eachShard(ctx, len(due), c.atOnce, func(ctx context.Context, i int) error {
+		w, cells := c.writers[due[i]], l.batch.Shard(due[i])
+		target := w.advance(next)
+		if cells.Hits() == 0 && target == w.position {
+			return nil
+		}
+		return c.commitShard(ctx, flushing, due[i], cells, target)
+	}); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(c.writers, func(w *shardWriter) bool { return w.moved.Before(now) }) {
+		c.doubts = doubted
+	}
+	return nil
 }
 
 // commitShard commits the shard's part of a load, in several transactions if one would be too
@@ -282,6 +306,18 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 	return nil
 }
 
+// settle takes over what the writer has written.
+func (w *shardWriter) settle() { w.position, _ = w.Cursor() }
+
+// write writes what the cursor says beside the place.
+func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
+	err := w.Write(ctx, cursor)
+	if err == nil {
+		w.settle()
+	}
+	return err
+}
+
 // admitLost writes to a shard's cursor that hits dated before a moment (Unix milliseconds) are
 // missing. It does so at once: after a crash before that, nobody would report the loss until the next
 // hit of the same key. If something else has written to the cursor, admitLost waits until that is put back.
@@ -293,7 +329,7 @@ func (c *committer) admitLost(ctx context.Context, shard int, before int64) erro
 	cursor.IncompleteBefore = max(cursor.IncompleteBefore, before)
 	err := w.write(ctx, cursor)
 	for window.IsForeign(err) && ctx.Err() == nil {
-		c.waits.because(c.stream, err)
+		c.waits.blame(c.stream, err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -315,48 +351,82 @@ func (c *committer) admitLost(ctx context.Context, shard int, before int64) erro
 	return err
 }
 
-// refuse writes into the first cursor that rejects of messages up to this one may be stored. The version that
-// refuses a message has to be the one that counts it, so no version may begin at or before it from then on.
-func (c *committer) refuse(ctx context.Context, upTo uint64) error {
-	w := c.writers[0]
-	cursor := w.position
-	if cursor.Refused >= upTo {
-		return nil
+// claim claims what a stream at rest has reached.
+func (c *committer) claim(next goal) {
+	if c.atRest(next) {
+		c.claims.put(c.stream, window.Claim{Created: next.Created, Seq: next.Seq, Stored: c.writers[0].position.Stored, AsOf: next.AsOf})
 	}
-	cursor.Refused = upTo
-	return w.write(ctx, cursor)
 }
 
-// flushRejects stores the load's rejects. It tries for as long as ctx lives.
-func (c *committer) flushRejects(ctx context.Context, l *load) error {
-	c.rejects.tell(time.Now(), false)
-	if len(l.rejects) == 0 {
-		return nil
-	}
-	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].seq); err != nil {
-		return err
-	}
-	for left := l.rejects; ; {
-		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		stored, err := c.source.reject(attempt, left)
-		cancel()
-		left = left[stored:]
-		if err == nil {
-			break
+// leftBehind logs what is left to the next worker after the last commit has failed.
+func (c *committer) leftBehind(err error) {
+	read, _, _ := c.buffer.place()
+	done, _ := c.committed.place()
+	c.log.Error().Err(err).Uint64("committed", done).Uint64("read", read).Msg(lastCommitFailed)
+}
+
+// committed is the place up to which everything has been committed on every shard,
+// counts and rejects. The reader may be further on.
+type committed struct {
+	mu     sync.Mutex
+	seq    uint64
+	stored int64 // of that message, Unix nanoseconds
+}
+
+func (c *committed) set(seq uint64, stored int64) {
+	c.mu.Lock()
+	c.seq, c.stored = seq, stored
+	c.mu.Unlock()
+}
+
+func (c *committed) place() (seq uint64, stored int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seq, c.stored
+}
+
+// reportRejectsEvery is how often the log reports the number of rejects per reason.
+const reportRejectsEvery = time.Minute
+
+// rejectLog logs a stream's rejects: the first of each reason with its details, and then, once a
+// minute, how many there were. It outlives sessions, and their flushes call it one after the other.
+type rejectLog struct {
+	log    zerolog.Logger
+	counts map[hit.Reason]*rejectCount
+}
+
+type rejectCount struct {
+	more   int       // rejects since logged
+	logged time.Time // when the log last reported them
+}
+
+func newRejectLog(log zerolog.Logger) *rejectLog {
+	return &rejectLog{log, make(map[hit.Reason]*rejectCount)}
+}
+
+// add notes rejects that have been stored.
+func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
+	for _, r := range stored {
+		if count := l.counts[r.Reason]; count != nil {
+			count.more++
+			continue
 		}
-		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), hit.RejectedStream, err)
-		c.waits.because(c.stream, err)
-		c.log.Warn().Err(err).Msg("counting waits")
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
+		l.counts[r.Reason] = &rejectCount{logged: now}
+		l.log.Warn().Str("reason", string(r.Reason)).Str("detail", rejects.HeaderText(r.Detail)).Uint64("sequence", r.Seq).Int("item", r.Item).
+			Msg("a hit is rejected: it is in " + rejects.Stream + "; further ones of this reason are counted once a minute")
+	}
+}
+
+// report logs how many rejects have come since the last time, for each reason that is due, or, if
+// all is set, for every reason.
+func (l *rejectLog) report(now time.Time, all bool) {
+	for _, reason := range hit.Reasons {
+		count := l.counts[reason]
+		if count == nil || count.more == 0 || !all && now.Sub(count.logged) < reportRejectsEvery {
+			continue
 		}
+		l.log.Warn().Str("reason", string(reason)).Int("rejected", count.more).Stringer("within", now.Sub(count.logged).Round(time.Second)).
+			Msg("hits were rejected")
+		count.more, count.logged = 0, now
 	}
-	c.waits.begin(c.stream)
-	c.rejects.add(time.Now(), l.rejects)
-	for _, r := range l.rejects {
-		c.metrics.rejects.WithLabelValues(c.stream, string(r.Reason)).Inc()
-	}
-	return nil
 }

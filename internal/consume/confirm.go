@@ -31,11 +31,11 @@ const (
 	confirmWithin = 12 * time.Second
 )
 
-// errUnconfirmed says that a stream's leader is not known to have a majority behind it.
+// errUnconfirmed means that a stream's leader is not known to have a majority behind it.
 var errUnconfirmed = errors.New("no majority of the stream's servers has confirmed its leader")
 
 // look is one answer about a stream, and what it shows about the server that gave it.
-type look struct {
+type streamCheck struct {
 	state    streamState
 	reign    reign
 	asked    time.Time // by this process's clock, like answered
@@ -78,13 +78,13 @@ func newReign(c *jetstream.ClusterInfo) reign {
 }
 
 // same reports whether both looks saw the same leader in the same reign.
-func (l look) same(earlier look) bool {
+func (l streamCheck) same(earlier streamCheck) bool {
 	return l.reign.leader != "" && l.reign.leader == earlier.reign.leader && l.reign.since.Equal(earlier.reign.since)
 }
 
 // confirms reports whether this look shows that the leader of an earlier look still led
 // when it answered. It counts from when the question was asked: the answer can only be younger.
-func (l look) confirms(earlier look) bool {
+func (l streamCheck) confirms(earlier streamCheck) bool {
 	return l.same(earlier) && l.reign.majority && !l.asked.Add(-l.reign.silence).Before(earlier.answered.Add(settle))
 }
 
@@ -95,7 +95,7 @@ func (l look) confirms(earlier look) bool {
 func confirmed(ctx context.Context, s source) (streamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
-	var first look
+	var first streamCheck
 	var failed error
 	for {
 		now, err := s.look(ctx)
@@ -126,7 +126,7 @@ func confirmed(ctx context.Context, s source) (streamState, error) {
 	}
 }
 
-func leaderName(l look) string {
+func leaderName(l streamCheck) string {
 	if l.reign.leader == "" {
 		return "nobody"
 	}

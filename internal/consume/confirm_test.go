@@ -48,8 +48,8 @@ func TestReign(t *testing.T) {
 func TestConfirms(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_000_000)
-	at := func(leader string, since int64, after, silence time.Duration) look {
-		return look{
+	at := func(leader string, since int64, after, silence time.Duration) streamCheck {
+		return streamCheck{
 			reign: reign{clustered: true, leader: leader, since: time.UnixMilli(since), majority: true, silence: silence},
 			asked: now.Add(after), answered: now.Add(after + time.Millisecond),
 		}
@@ -59,8 +59,8 @@ func TestConfirms(t *testing.T) {
 	lonely.reign.majority = false
 	for _, test := range []struct {
 		name    string
-		earlier look
-		later   look
+		earlier streamCheck
+		later   streamCheck
 		want    bool
 	}{
 		{"followers heard after the answer", first, at("s", 1, settle+2*time.Millisecond, time.Millisecond), true},
@@ -70,7 +70,7 @@ func TestConfirms(t *testing.T) {
 		{"the same leader again", first, at("s", 2, time.Minute, 0), false},
 		{"no majority ever heard", first, lonely, false},
 		{"nobody leads", at("", 1, 0, 0), at("", 1, time.Minute, 0), false},
-		{"no earlier look", look{}, at("s", 1, time.Minute, 0), false},
+		{"no earlier look", streamCheck{}, at("s", 1, time.Minute, 0), false},
 	} {
 		if got := test.later.confirms(test.earlier); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
@@ -81,10 +81,10 @@ func TestConfirms(t *testing.T) {
 // looks answers with one look after the other, the last one again and again.
 type looks struct {
 	source
-	answers []func() (look, error)
+	answers []func() (streamCheck, error)
 }
 
-func (l *looks) look(context.Context) (look, error) {
+func (l *looks) look(context.Context) (streamCheck, error) {
 	answer := l.answers[0]
 	if len(l.answers) > 1 {
 		l.answers = l.answers[1:]
@@ -94,35 +94,37 @@ func (l *looks) look(context.Context) (look, error) {
 
 func TestConfirmed(t *testing.T) {
 	t.Parallel()
-	from := func(leader string, last uint64, silence time.Duration) func() (look, error) {
-		return func() (look, error) {
+	from := func(leader string, last uint64, silence time.Duration) func() (streamCheck, error) {
+		return func() (streamCheck, error) {
 			now := time.Now()
-			return look{
+			return streamCheck{
 				state: streamState{last: last, at: now.UnixMilli()},
 				reign: reign{clustered: true, leader: leader, majority: true, silence: silence}, asked: now, answered: now,
 			}, nil
 		}
 	}
-	fails := func(err error) func() (look, error) { return func() (look, error) { return look{}, err } }
+	fails := func(err error) func() (streamCheck, error) {
+		return func() (streamCheck, error) { return streamCheck{}, err }
+	}
 	away := errors.New("no answer")
 	for _, test := range []struct {
 		name    string
-		answers []func() (look, error)
+		answers []func() (streamCheck, error)
 		last    uint64
 		age     time.Duration // of the state's moment
 		err     error
 	}{
-		{"a server alone", []func() (look, error){func() (look, error) {
-			return look{state: streamState{last: 7, at: time.Now().UnixMilli()}}, nil
+		{"a server alone", []func() (streamCheck, error){func() (streamCheck, error) {
+			return streamCheck{state: streamState{last: 7, at: time.Now().UnixMilli()}}, nil
 		}}, 7, 0, nil},
-		{"a leader", []func() (look, error){from("a", 7, 0), from("a", 9, 0)}, 9, settle, nil},
-		{"a leader whose followers are silent for a while", []func() (look, error){from("a", 7, 0), from("a", 9, time.Second), from("a", 10, 0)}, 10, settle + lookAgain, nil},
-		{"a deposed leader wakes", []func() (look, error){from("a", 3, 0), from("b", 7, 0), from("b", 8, 0)}, 8, settle, nil},
-		{"no answer at first", []func() (look, error){fails(away), from("b", 7, 0), from("b", 8, 0)}, 8, settle, nil},
-		{"the deposed leader alone", []func() (look, error){from("a", 3, time.Hour)}, 0, 0, errUnconfirmed},
-		{"nobody leads", []func() (look, error){from("", 3, 0)}, 0, 0, errUnconfirmed},
-		{"no answer at all", []func() (look, error){fails(away)}, 0, 0, away},
-		{"the stream is gone", []func() (look, error){from("a", 3, 0), fails(errNoStream)}, 0, 0, errNoStream},
+		{"a leader", []func() (streamCheck, error){from("a", 7, 0), from("a", 9, 0)}, 9, settle, nil},
+		{"a leader whose followers are silent for a while", []func() (streamCheck, error){from("a", 7, 0), from("a", 9, time.Second), from("a", 10, 0)}, 10, settle + lookAgain, nil},
+		{"a deposed leader wakes", []func() (streamCheck, error){from("a", 3, 0), from("b", 7, 0), from("b", 8, 0)}, 8, settle, nil},
+		{"no answer at first", []func() (streamCheck, error){fails(away), from("b", 7, 0), from("b", 8, 0)}, 8, settle, nil},
+		{"the deposed leader alone", []func() (streamCheck, error){from("a", 3, time.Hour)}, 0, 0, errUnconfirmed},
+		{"nobody leads", []func() (streamCheck, error){from("", 3, 0)}, 0, 0, errUnconfirmed},
+		{"no answer at all", []func() (streamCheck, error){fails(away)}, 0, 0, away},
+		{"the stream is gone", []func() (streamCheck, error){from("a", 3, 0), fails(errNoStream)}, 0, 0, errNoStream},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -28,34 +28,35 @@
 // The cursors of a stream at rest stand still. What they would tell is claimed for all streams of the
 // worker together (idle.go).
 //
-// Package fleet says which streams are this worker's share. discover.go finds new
-// streams, and ended.go lets go of those that were deleted.
+// Package fleet decides which streams are this worker's share. The worker finds new streams, own.go makes
+// those that the settings ask for, and ended.go lets go of those that were deleted. advisory.go lists streams in
+// Redis before any as_of passes them.
 //
 // # What can go wrong
 //
 // Anything unexpected ends the session: a gap in the delivery, a moved
-// cursor, a stream made anew, a reconnect. Its outcome (outcome.go) says how it ended. The next
+// cursor, a stream that was recreated, a reconnect. The next
 // session starts from what Redis and the stream say then. It takes over nothing from the one
 // before but how long to wait, so it cannot take over a mistake.
 //
 // # Goroutines
 //
 //	goroutine                  owns                              ended by                waited for by
-//	worker.run                 the list of streams, its share    the end of Run's ctx    Run
-//	the status server          its listener                      the end of worker.run   Run
-//	the fleet's                its key and watch (fleet)         worker.run, last        worker.run
-//	keep, one per stream       the sessions, one by one; the     the share, or ctx       worker.run
+//	readShare                  the list of streams, its share    the end of Run's ctx    Run
+//	the status server          its listener                      the end of readShare    Run
+//	the fleet's                its key and watch (fleet)         readShare, last         readShare
+//	keep, one per stream       the sessions, one by one; the     the share, or ctx       readShare
 //	                           committer and its cursors
 //	the feed's, per session    the reader                        feed.stop               nobody: the buffer is closed
 //	feed.watch, per session    the consumer's silence            feed.stop               nobody
 //	watcher, per session       what it has seen                  the session's life      its session
 //	one per shard of a flush   that shard's writer               its commit              the flush
-//	census, one round          the look at all streams           its second              worker.run
-//	claims                     when claims are written           ctx                     worker.run
-//	probe                      nothing                           its two seconds         worker.run
+//	census, one round          the look at all streams           its second              readShare
+//	claims                     when claims are written           ctx                     readShare
+//	probe                      nothing                           its two seconds         readShare
 //
 // State that several of them use has a lock beside it: buffer, tail, committed, waits, outage,
-// clocks, census, claims and the worker's own mu.
+// clocks, status, census, claims and the worker's own mu.
 //
 // # Shutdown
 //

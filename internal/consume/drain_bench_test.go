@@ -125,13 +125,13 @@ func (d *drain) run() (stop func()) {
 	counted.MustRegister(metrics.hits)
 	s := &session{setup: setup{
 		stream: "HITS", source: newJetStreamSource(d.js, "tallyroll", "HITS", maxPullBytes), store: d.store, layout: d.settings.layout,
-		limits: (&worker{settings: d.settings}).limits(), metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
+		limits: (&keeper{settings: d.settings}).limits(), metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
 		waits: newWaits(), clocks: newClocks(metrics, zerolog.Nop()), rejects: newRejectLog(zerolog.Nop()),
 		maxIdle: stalledAfter, enter: func(phase) {},
 	}}
 	ctx, cancel := context.WithCancel(d.b.Context())
 	ended := make(chan outcome, 1)
-	go func() { ended <- s.run(ctx) }()
+	go func() { ended <- s.attempt(ctx) }()
 
 	const pollEvery = 5 * time.Millisecond
 	tick := time.NewTicker(pollEvery)

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/fleet"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
 
@@ -23,34 +25,48 @@ type absence struct {
 	server int64     // by the clock that as_of is taken from, Unix milliseconds
 }
 
-// unlisted looks for streams that the list all does not name: those that the previous list named,
+// endings lets go of streams that were deleted. The worker's goroutine uses it; admitLoss may be called from any.
+type endings struct {
+	js     jetstream.JetStream
+	store  *window.Store
+	layout window.Layout
+	fleet  *fleet.Fleet
+	reads  func() fleet.Globs // the streams that the worker may read
+	log    zerolog.Logger
+	// makeRejects makes the stream of rejects if it is missing.
+	makeRejects func(context.Context) error
+
+	missing map[string]absence // streams that are no longer listed, with the first look that missed them
+}
+
+// unlisted looks for streams that the list all does not name: those that the previous list (known) named,
 // and those that Redis takes to be live (listed; nil if Redis does not answer). It
 // returns those that must not be taken for deleted yet, and ends the others. A list may be
 // incomplete, so a stream counts as deleted only after the server has said twice that it does not exist.
-func (w *worker) unlisted(ctx context.Context, all []string, listed map[string]window.Listed) (still []string) {
-	reads := w.reads()
-	candidates := slices.DeleteFunc(slices.Clone(w.known), func(name string) bool { return !w.fleet.Matters(name) })
+func (e *endings) unlisted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
+	reads := e.reads()
+	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.fleet.Matters(name) })
 	for name, l := range listed {
-		if l.Ended == 0 && reads.Match(name) && w.fleet.First(name) {
+		if l.Ended == 0 && reads.Match(name) && e.fleet.First(name) {
 			candidates = append(candidates, name)
 		}
 	}
-	w.removeOld(ctx, listed)
+	e.removeOld(ctx, listed)
 	slices.Sort(candidates)
 	missing := make(map[string]absence)
 	for _, name := range slices.Compact(candidates) {
 		if slices.Contains(all, name) {
 			continue
 		}
-		gone, err := w.isGone(ctx, name)
+		gone, err := e.isGone(ctx, name)
 		if err == nil && !gone {
 			still = append(still, name)
 			continue
 		}
-		first, before := w.missing[name]
+		first, before := e.missing[name]
 		if gone && !before {
 			first.at = time.Now()
-			first.server, err = w.serverTime(ctx)
+			first.server, err = e.serverTime(ctx)
 			before = err == nil
 		}
 		if before {
@@ -58,26 +74,26 @@ func (w *worker) unlisted(ctx context.Context, all []string, listed map[string]w
 		}
 		switch {
 		case err != nil, time.Since(first.at) < goneFor:
-			if slices.Contains(w.known, name) {
+			if slices.Contains(known, name) {
 				still = append(still, name)
 			}
-		case w.fleet.First(name):
-			l, known := listed[name]
-			if !known || l.Ended > 0 {
+		case e.fleet.First(name):
+			l, isListed := listed[name]
+			if !isListed || l.Ended > 0 {
 				continue
 			}
-			if err := w.endStream(ctx, name, l.Created, first.server); err != nil {
-				w.log.Warn().Err(err).Str("stream", name).Msg("a deleted stream still holds as_of back")
+			if err := e.end(ctx, name, l.Created, first.server); err != nil {
+				e.log.Warn().Err(err).Str("stream", name).Msg("a deleted stream still holds as_of back")
 			}
 		}
 	}
-	w.missing = missing
+	e.missing = missing
 	return still
 }
 
 // isGone reports whether the server says that a stream does not exist.
-func (w *worker) isGone(ctx context.Context, name string) (bool, error) {
-	_, err := w.js.Stream(ctx, name)
+func (e *endings) isGone(ctx context.Context, name string) (bool, error) {
+	_, err := e.js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return true, nil
 	}
@@ -86,11 +102,11 @@ func (w *worker) isGone(ctx context.Context, name string) (bool, error) {
 
 // serverTime reads the clock by which streams store messages, in Unix milliseconds. It asks for
 // the stream of rejects, which always exists: the worker makes it at start, and again if it was deleted.
-func (w *worker) serverTime(ctx context.Context) (int64, error) {
-	s, err := w.js.Stream(ctx, hit.RejectedStream)
+func (e *endings) serverTime(ctx context.Context) (int64, error) {
+	s, err := e.js.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if err = w.ensureRejected(ctx); err == nil {
-			s, err = w.js.Stream(ctx, hit.RejectedStream)
+		if err = e.makeRejects(ctx); err == nil {
+			s, err = e.js.Stream(ctx, rejects.Stream)
 		}
 	}
 	if err != nil {
@@ -99,11 +115,11 @@ func (w *worker) serverTime(ctx context.Context) (int64, error) {
 	return s.CachedInfo().TimeStamp.UnixMilli(), nil
 }
 
-// endStream lets go of a stream that is gone. The stream no longer holds as_of back, and
+// end lets go of a stream that is gone. The stream no longer holds as_of back, and
 // its cursors expire when no window reaches back to it. If nobody was reading it when it
 // went, or Redis has lost commits since, hits stored before its end may be missing. created is its incarnation as listed.
-func (w *worker) endStream(ctx context.Context, name string, created, at int64) error {
-	cursors, err := w.cursors(ctx, name)
+func (e *endings) end(ctx context.Context, name string, created, at int64) error {
+	cursors, err := readCursors(ctx, e.store, e.layout, name)
 	if err != nil {
 		return err
 	}
@@ -111,90 +127,77 @@ func (w *worker) endStream(ctx context.Context, name string, created, at int64) 
 	// lost that.
 	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return !c.Ended })
 	if stale {
-		if err := w.admit(ctx, name, created, at); err != nil {
+		if err := e.admit(ctx, name, created, at); err != nil {
 			return err
 		}
-		if cursors, err = w.cursors(ctx, name); err != nil {
+		if cursors, err = readCursors(ctx, e.store, e.layout, name); err != nil {
 			return err
 		}
 	}
 	oldest := slices.MinFunc(cursors, func(a, b window.Cursor) int { return cmp.Compare(a.Created, b.Created) }).Created / 1e6
-	ended, err := w.store.EndStream(ctx, name, at, oldest, func() (bool, error) { return w.isGone(ctx, name) })
+	ended, err := e.store.EndStream(ctx, name, at, oldest, func() (bool, error) { return e.isGone(ctx, name) })
 	if err != nil || !ended {
 		return err
 	}
-	w.log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).Msg("the stream was deleted: it no longer holds as_of back")
-	return w.expireCursors(ctx, name, cursors, w.layout.Keep())
+	e.log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).Msg("the stream was deleted: it no longer holds as_of back")
+	return e.expireCursors(ctx, name, cursors, e.layout.Keep())
 }
 
-// cursors returns a stream's cursors, by shard. A shard without a cursor has the zero value.
-func (w *worker) cursors(ctx context.Context, name string) ([]window.Cursor, error) {
-	out := make([]window.Cursor, w.layout.Shards)
-	err := eachShard(ctx, w.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := w.store.OpenWriter(ctx, w.layout, name, shard)
-		if err == nil {
-			out[shard], _ = writer.Cursor()
-		}
-		return err
-	})
-	return out, err
-}
-
-func (w *worker) expireCursors(ctx context.Context, name string, cursors []window.Cursor, after time.Duration) error {
-	return eachShard(ctx, w.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		return w.store.ExpireCursor(ctx, name, shard, cursors[shard].Created, after)
+func (e *endings) expireCursors(ctx context.Context, name string, cursors []window.Cursor, after time.Duration) error {
+	return eachShard(ctx, e.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
+		return e.store.ExpireCursor(ctx, name, shard, cursors[shard].Created, after)
 	})
 }
 
 // removeOld takes streams off the list if no window reaches back to their end any more. It also
 // removes the cursors that a late commit has made permanent.
-func (w *worker) removeOld(ctx context.Context, listed map[string]window.Listed) {
-	keep, reads := w.layout.Keep().Milliseconds(), w.reads()
+func (e *endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
+	keep, reads := e.layout.Keep().Milliseconds(), e.reads()
 	for name, l := range listed {
 		// This worker's clock serves only to save requests.
-		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !w.fleet.First(name) {
+		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !e.fleet.First(name) {
 			continue
 		}
-		if err := w.remove(ctx, name, l.Ended+keep); err != nil {
-			w.log.Warn().Err(err).Str("stream", name).Msg("a stream that ended long ago is still listed")
+		if err := e.remove(ctx, name, l.Ended+keep); err != nil {
+			e.log.Warn().Err(err).Str("stream", name).Msg("a stream that ended long ago is still listed")
 		}
 	}
 }
 
-func (w *worker) remove(ctx context.Context, name string, after int64) error {
-	if now, err := w.serverTime(ctx); err != nil || now <= after {
+func (e *endings) remove(ctx context.Context, name string, after int64) error {
+	if now, err := e.serverTime(ctx); err != nil || now <= after {
 		return err
 	}
-	cursors, err := w.cursors(ctx, name)
+	cursors, err := readCursors(ctx, e.store, e.layout, name)
 	if err != nil {
 		return err
 	}
 	// The cursors first: a listed stream without cursors is tried again, but nobody
 	// looks for the cursors of a stream that is not listed.
-	gone, err := w.isGone(ctx, name)
+	gone, err := e.isGone(ctx, name)
 	if err != nil || !gone {
 		return err
 	}
-	if err := w.expireCursors(ctx, name, cursors, 0); err != nil {
+	if err := e.expireCursors(ctx, name, cursors, 0); err != nil {
 		return err
 	}
-	if err := w.store.RemoveClaim(ctx, name); err != nil {
+	if err := e.store.RemoveClaim(ctx, name); err != nil {
 		return err
 	}
-	_, err = w.store.RemoveStream(ctx, name, func() (bool, error) { return w.isGone(ctx, name) })
+	_, err = e.store.RemoveStream(ctx, name, func() (bool, error) { return e.isGone(ctx, name) })
 	return err
 }
 
 // admit writes to all cursors of a stream that hits from before a moment may be missing. It makes
 // the cursors that do not exist: nobody has read the stream, or Redis has lost what was
 // read. It changes nothing else, and it is fenced like any commit.
-func (w *worker) admit(ctx context.Context, name string, created, before int64) error {
+func (e *endings) admit(ctx context.Context, name string, created, before int64) error {
 	if created == 0 {
 		created = before
 	}
-	empty := window.NewBatch(w.layout)
-	return eachShard(ctx, w.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := w.store.OpenWriter(ctx, w.layout, name, shard)
+	empty := window.NewBatch(e.layout)
+	return eachShard(ctx, e.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
+		writer, err := e.store.OpenWriter(ctx, e.layout, name, shard)
 		if err != nil {
 			return err
 		}
@@ -213,19 +216,32 @@ func (w *worker) admit(ctx context.Context, name string, created, before int64) 
 
 // admitLoss admits that a stream was deleted before all of it was read. It tries
 // for as long as ctx lives.
-func (w *worker) admitLoss(ctx context.Context, name string) {
+func (e *endings) admitLoss(ctx context.Context, name string) {
 	for ctx.Err() == nil {
-		at, err := w.serverTime(ctx)
+		at, err := e.serverTime(ctx)
 		if err == nil {
-			err = w.admit(ctx, name, 0, at)
+			err = e.admit(ctx, name, 0, at)
 		}
 		if err == nil {
 			return
 		}
-		w.log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers do not say so yet")
+		e.log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers do not say so yet")
 		select {
 		case <-ctx.Done():
 		case <-time.After(maxReopen):
 		}
 	}
+}
+
+// readCursors returns a stream's cursors, by shard. A shard without a cursor has the zero value.
+func readCursors(ctx context.Context, store *window.Store, layout window.Layout, name string) ([]window.Cursor, error) {
+	out := make([]window.Cursor, layout.Shards)
+	err := eachShard(ctx, layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
+		writer, err := store.OpenWriter(ctx, layout, name, shard)
+		if err == nil {
+			out[shard], _ = writer.Cursor()
+		}
+		return err
+	})
+	return out, err
 }

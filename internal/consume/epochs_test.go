@@ -10,15 +10,14 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Under a running worker Redis loses everything, and a worker of an older version makes the namespace
+// Under a running worker Redis loses everything, and a worker of another version makes the namespace
 // anew, with hashes that span two windows. The running worker then writes such hashes, too, and no others.
 func TestANamespaceMadeAnewWithOtherEpochs(t *testing.T) {
 	t.Parallel()
 	const tiers = "1s/1h,1m/1d"
 	r := newRig(t)
 	r.createStream(0)
-	w := r.start("TIERS="+tiers, "TIERS_MAX_CELLS=7200")
-	r.logs.await(t, "TIERS_MAX_CELLS has no effect any more")
+	w := r.start("TIERS=" + tiers)
 	spans := func(seconds int64) {
 		t.Helper()
 		hashes := stack.Scan(t, r.redis.Client(), "test:*:h:1s:*")
@@ -39,7 +38,7 @@ func TestANamespaceMadeAnewWithOtherEpochs(t *testing.T) {
 
 	if _, err := r.redis.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushAll(t.Context())
-		p.Set(t.Context(), "test:layout", `{"version":1,"tiers":"`+tiers+`","shards":4,"hash":"xxhash64","id":"BEFORE"}`, 0)
+		p.Set(t.Context(), "test:layout", `{"version":1,"tiers":"`+tiers+`","shards":4,"hash":"xxhash64","id":"BEFORE","epoch_cells":7200}`, 0)
 		return nil
 	}); err != nil {
 		t.Fatal(err)

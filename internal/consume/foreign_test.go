@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -126,7 +126,7 @@ func TestTheStreamOfRejectsIsMadeAgain(t *testing.T) {
 	w := r.start()
 	r.publish(1)
 	r.settled(1)
-	if err := r.js.DeleteStream(t.Context(), hit.RejectedStream); err != nil {
+	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.js.Publish(t.Context(), "hits.c", []byte(`{"n":0}`)); err != nil {
@@ -150,7 +150,7 @@ func TestACommitThatWaitsForRejectsIsTold(t *testing.T) {
 	w := r.start()
 	r.publish(1)
 	r.settled(1)
-	full, err := r.js.Stream(t.Context(), hit.RejectedStream)
+	full, err := r.js.Stream(t.Context(), rejects.Stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,12 +163,12 @@ func TestACommitThatWaitsForRejectsIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.publish(20)
-	w.awaitReadiness("stream HITS", "commit has waited", hit.RejectedStream)
+	w.awaitReadiness("stream HITS", "commit has waited", rejects.Stream)
 	stack.Eventually(t, soon, "lag", func() (bool, string) {
 		messages, seconds, uncommitted := w.metric("lag_messages"), w.metric("lag_seconds"), w.metric("uncommitted_messages")
 		return messages == 21 && seconds >= 1 && uncommitted == 21, fmt.Sprint(messages, seconds, uncommitted)
 	})
-	if err := r.js.DeleteStream(t.Context(), hit.RejectedStream); err != nil {
+	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
 		t.Fatal(err)
 	}
 	r.settled(21)

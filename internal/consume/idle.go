@@ -67,9 +67,9 @@ func (c *claims) forget(stream string) {
 	delete(c.doubts, stream)
 }
 
-// run writes the claims once per second until ctx ends. Like any as_of, a claim is written only after upToDate has
+// keepWriting writes the claims once per second until ctx ends. Like any as_of, a claim is written only after upToDate has
 // looked at all streams.
-func (c *claims) run(ctx context.Context, store *window.Store, upToDate func(context.Context) bool, log zerolog.Logger) {
+func (c *claims) keepWriting(ctx context.Context, store *window.Store, upToDate func(context.Context) bool, log zerolog.Logger) {
 	ticker := time.NewTicker(claimEvery)
 	defer ticker.Stop()
 	for {

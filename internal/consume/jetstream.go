@@ -14,6 +14,7 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
 
@@ -41,13 +42,13 @@ func newJetStreamSource(js jetstream.JetStream, namespace, name string, bytes in
 // look asks the stream's leader. The moment at which the state was true is the server's
 // time less the time that the answer took. Nothing stored before that moment can be
 // missing from the state, whether the server read its clock or the state first.
-func (j *jetStreamSource) look(ctx context.Context) (look, error) {
+func (j *jetStreamSource) look(ctx context.Context) (streamCheck, error) {
 	if j.handle == nil {
 		finding, cancel := context.WithTimeout(ctx, lookWithin)
 		defer cancel()
 		handle, err := j.js.Stream(finding, j.name)
 		if err != nil {
-			return look{}, j.failed("find it", err)
+			return streamCheck{}, j.failed("find it", err)
 		}
 		j.handle = handle
 	}
@@ -57,7 +58,7 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 	asked := time.Now()
 	info, err := j.handle.Info(ctx)
 	if err != nil {
-		return look{}, j.failed("ask for its state", err)
+		return streamCheck{}, j.failed("ask for its state", err)
 	}
 	answered := time.Now()
 	s := streamState{
@@ -76,7 +77,7 @@ func (j *jetStreamSource) look(ctx context.Context) (look, error) {
 		s.first, s.firstStored = s.last+1, s.seen*1e6
 	}
 	j.bound(&s, info, origin)
-	return look{state: s, reign: newReign(info.Cluster), asked: asked, answered: answered}, nil
+	return streamCheck{state: s, reign: newReign(info.Cluster), asked: asked, answered: answered}, nil
 }
 
 func (j *jetStreamSource) failed(what string, err error) error {
@@ -149,13 +150,13 @@ func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Conte
 }
 
 // reject stores rejects, and first makes their stream again if somebody has deleted it.
-func (j *jetStreamSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {
-	stored, err := publishRejects(ctx, j.js, j.namespace, rejects)
+func (j *jetStreamSource) reject(ctx context.Context, refused []rejects.Reject) (int, error) {
+	stored, err := rejects.Publish(ctx, j.js, j.namespace, refused)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) && j.remake != nil {
 		err = j.remake(ctx)
 		if err == nil {
 			var more int
-			more, err = publishRejects(ctx, j.js, j.namespace, rejects[stored:])
+			more, err = rejects.Publish(ctx, j.js, j.namespace, refused[stored:])
 			stored += more
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
 )
@@ -146,16 +147,16 @@ func weight(trouble error) int {
 	return 3
 }
 
-// sayUnsure returns a function that logs why the end of a stream that copies others is not known. It
+// newUnsureLog returns a function that logs why the end of a stream that copies others is not known. It
 // does so once, and again only after the end was known in between.
-func (w *worker) sayUnsure(name string) func(error) {
-	var said atomic.Bool
+func newUnsureLog(log zerolog.Logger, name string) func(error) {
+	var unknown atomic.Bool
 	return func(why error) {
-		switch was := said.Swap(why != nil); {
-		case why != nil && !was:
-			w.log.Warn().Err(why).Str("stream", name).Msg("how far this copy has got is not known: as_of passes only what has arrived")
-		case why == nil && was:
-			w.log.Info().Str("stream", name).Msg("how far this copy has got is known again")
+		switch before := unknown.Swap(why != nil); {
+		case why != nil && !before:
+			log.Warn().Err(why).Str("stream", name).Msg("how far this copy has got is not known: as_of passes only what has arrived")
+		case why == nil && before:
+			log.Info().Str("stream", name).Msg("how far this copy has got is known again")
 		}
 	}
 }

@@ -22,7 +22,6 @@ func TestNamingsAfter(t *testing.T) {
 		want    string
 	}{
 		{"nothing is counted yet", []window.Cursor{at(0, ""), at(0, "")}, "a.>", "[" + one + "]"},
-		{"cursors of before there were versions", []window.Cursor{at(7, ""), at(9, "")}, "a.>", "[" + one + "]"},
 		{"the same subjects", []window.Cursor{at(7, "["+one+"]"), at(9, "["+one+"]")}, "a.>", "[" + one + "]"},
 		{"edited", []window.Cursor{at(7, "["+one+"]"), at(10, "["+one+"]")}, "b.>", "[" + one + "," + two + "]"},
 		{"edited, and some counters are ahead", []window.Cursor{ahead, at(10, "["+one+"]")}, "b.>", "[" + one + `,{"from":13,"subjects":["b.>"]}]`},
@@ -69,7 +68,6 @@ func TestNamingsWithRules(t *testing.T) {
 		unused  bool
 	}{
 		{"nothing is counted yet", []window.Cursor{at(0, ""), at(0, "")}, "A", "[" + one + "]", true},
-		{"cursors of before there were versions", []window.Cursor{at(7, ""), at(10, "")}, "B", "[" + none + "," + two + "]", true},
 		{"the first rules", []window.Cursor{at(7, "["+none+"]"), at(10, "["+none+"]")}, "B", "[" + none + "," + two + "]", true},
 		{"the same rules", []window.Cursor{at(7, "["+one+"]"), at(10, "["+one+"]")}, "A", "[" + one + "]", false},
 		{"other rules", []window.Cursor{at(7, "["+one+"]"), at(10, "["+one+"]")}, "B", "[" + one + "," + two + "]", true},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 const (
@@ -222,7 +223,7 @@ func (j *jetStreamSource) skipped(m *nats.Msg) string {
 	if len(m.Header) == 0 {
 		return ""
 	}
-	if of := m.Header.Get(hit.HeaderNamespace); of != "" && of != j.namespace {
+	if namespace := m.Header.Get(rejects.HeaderNamespace); namespace != "" && namespace != j.namespace {
 		return skippedNamespace
 	}
 	if isMarker(m) {
@@ -265,4 +266,40 @@ func (r *jetStreamFeed) release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
 	defer cancel()
 	return r.source.handle.DeleteConsumer(ctx, r.consumer.Name)
+}
+
+// If another account exports its JetStream to this one, the answers to a request for messages come through
+// that export, and the server takes a message without body and headers for the end of them (nats-server 2.15,
+// processServiceImport in client.go). Such a message is an ordinary hit. So across accounts the feed reads with
+// a push consumer, whose messages come on a delivery subject that the account imports as a stream. The
+// server waits for an answer to its flow control before it has 32 MiB under way that the feed has not taken.
+
+const (
+	flowControlStart  = "$JS.FC."
+	flowControlHeader = "Nats-Consumer-Stalled" // of a heartbeat, if an answer was lost
+)
+
+func (j *jetStreamSource) pushed(ctx context.Context, config jetstream.ConsumerConfig) (*jetstream.ConsumerInfo, error) {
+	config.DeliverSubject = j.js.Conn().NewInbox()
+	config.FlowControl, config.IdleHeartbeat = true, heartbeat
+	consumer, err := j.handle.CreatePushConsumer(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return consumer.CachedInfo(), nil
+}
+
+// isPushed reports whether the server sends messages without being asked for them.
+func (r *jetStreamFeed) isPushed() bool { return r.consumer.Config.DeliverSubject != "" }
+
+// flowControl returns the subject on which the server waits to be told that everything before m was taken. It is
+// empty if m asks for no such answer.
+func flowControl(m *nats.Msg) string {
+	switch {
+	case strings.HasPrefix(m.Reply, flowControlStart):
+		return m.Reply
+	case m.Reply == "":
+		return m.Header.Get(flowControlHeader)
+	}
+	return ""
 }

@@ -55,6 +55,6 @@ type emptied struct {
 	state streamState
 }
 
-func (e emptied) look(context.Context) (look, error) { return look{state: e.state}, nil }
+func (e emptied) look(context.Context) (streamCheck, error) { return streamCheck{state: e.state}, nil }
 
 func (emptied) next(context.Context, uint64) (seq uint64, stored int64, err error) { return 0, 0, nil }

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
 
@@ -23,14 +24,14 @@ func TestRejectLog(t *testing.T) {
 	var out bytes.Buffer
 	l := newRejectLog(zerolog.New(&out))
 	now := time.Unix(0, 0)
-	some := func(reason hit.Reason, n int) (rejects []rejectedHit) {
+	some := func(reason hit.Reason, n int) (out []rejects.Reject) {
 		for i := range n {
-			rejects = append(rejects, newRejectedHit("HITS", 812, 1, hit.Reject{Reason: reason, Detail: "a year\nold", Item: 3 + i}))
+			out = append(out, rejects.New("HITS", 812, 1, hit.Reject{Reason: reason, Detail: "a year\nold", Item: 3 + i}))
 		}
-		return rejects
+		return out
 	}
 	l.add(now, append(some(hit.TooLate, 1000), some(hit.BadJSON, 1)...))
-	l.tell(now, false)
+	l.report(now, false)
 	if got := out.String(); lines(&out) != 2 || !strings.Contains(got, `"reason":"too_late","detail":"a year old","sequence":812,"item":3`) {
 		t.Errorf("the first of each reason:\n%s", got)
 	}
@@ -38,19 +39,19 @@ func TestRejectLog(t *testing.T) {
 	for range 59 {
 		now = now.Add(time.Second)
 		l.add(now, some(hit.TooLate, 10))
-		l.tell(now, false)
+		l.report(now, false)
 	}
 	if lines(&out) != 0 {
 		t.Errorf("within the minute:\n%s", out.String())
 	}
-	l.tell(now.Add(time.Second), false)
+	l.report(now.Add(time.Second), false)
 	if got := out.String(); lines(&out) != 1 || !strings.Contains(got, `"reason":"too_late","rejected":1589,"within":"1m0s"`) {
 		t.Errorf("after a minute:\n%s", got)
 	}
 	out.Reset()
 	l.add(now, some(hit.BadJSON, 2))
-	l.tell(now, true)
-	l.tell(now, true)
+	l.report(now, true)
+	l.report(now, true)
 	if lines(&out) != 1 || !strings.Contains(out.String(), `"rejected":2`) {
 		t.Errorf("at the end:\n%s", out.String())
 	}
@@ -126,14 +127,14 @@ func TestWaits(t *testing.T) {
 		}
 		is()
 		w.begin("A")
-		time.Sleep(patience - time.Millisecond)
+		time.Sleep(slowCommit - time.Millisecond)
 		is()
 		w.begin("A") // it has got on
 		w.begin("B")
-		time.Sleep(patience)
+		time.Sleep(slowCommit)
 		w.end("B")
 		is("stream A", "3 seconds", "no answer yet")
-		w.because("A", fmt.Errorf("READONLY"))
+		w.blame("A", fmt.Errorf("READONLY"))
 		time.Sleep(time.Second)
 		is("stream A", "4 seconds", "READONLY")
 		w.end("A")

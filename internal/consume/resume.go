@@ -128,7 +128,7 @@ func (s *setup) redisLost(err error) {
 	}
 	s.metrics.retries.Inc()
 	s.outage.begin(err)
-	s.waits.because(s.stream, err)
+	s.waits.blame(s.stream, err)
 }
 
 // admitted logs and counts what a commit has found out by itself.
@@ -143,13 +143,13 @@ func (s *setup) admitted(why error) {
 
 // register writes the entries by which readers find the cursors, and the rules that the cursors name. It
 // returns when it tried to.
-func (s *setup) register(ctx context.Context, of *standing) (time.Time, error) {
+func (s *setup) register(ctx context.Context, standing *standing) (time.Time, error) {
 	err := s.store.EnsureLayout(ctx, s.layout)
 	if err == nil {
-		err = s.store.AddStreamSince(ctx, s.stream, of.state.since())
+		err = s.store.AddStreamSince(ctx, s.stream, standing.state.since())
 	}
 	if err == nil {
-		err = s.keepRules(ctx, of)
+		err = s.keepRules(ctx, standing)
 	}
 	return time.Now(), err
 }
@@ -290,11 +290,11 @@ type mark struct {
 	stored int64
 }
 
-// errUnidentified says that a stream cannot be told from another one of its name. It ends the session. The next one
+// errUnidentified means that a stream cannot be told from another one of its name. It ends the session. The next one
 // looks again: a mirror may only be on its way to the cursor's message.
 var errUnidentified = errors.New("it is not known whether its messages were counted")
 
-// errRetention says that a stream deletes messages that a worker has been given and has not committed.
+// errRetention means that a stream deletes messages that a worker has been given and has not committed.
 var errRetention = errors.New("its retention is not limits: the server deletes messages when they are delivered, before they are counted: set it to limits, or let INGEST_STREAMS not match it")
 
 // history compares cursors with the messages that the stream holds. The shards' cursors

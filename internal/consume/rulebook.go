@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -94,7 +95,7 @@ func (b *rulebook) remember(set *rules.Set) {
 }
 
 // run reads the file again at each signal, until ctx ends. A bad file changes nothing.
-func (b *rulebook) run(ctx context.Context, reload <-chan os.Signal) {
+func (b *rulebook) keepReloading(ctx context.Context, reload <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -106,17 +107,17 @@ func (b *rulebook) run(ctx context.Context, reload <-chan os.Signal) {
 }
 
 func (b *rulebook) reload() {
-	was := b.current()
+	before := b.current()
 	set, err := b.read()
 	b.reloaded(err)
 	switch {
 	case err != nil:
-		b.log.Error().Err(err).Str("fingerprint", was.Fingerprint()).Msg("rules not reloaded: they stay as they were")
-	case set.Fingerprint() == was.Fingerprint():
-		b.log.Info().Str("file", b.file).Str("fingerprint", was.Fingerprint()).Msg("rules reloaded: they are the same")
+		b.log.Error().Err(err).Str("fingerprint", before.Fingerprint()).Msg("rules not reloaded: they stay as they were")
+	case set.Fingerprint() == before.Fingerprint():
+		b.log.Info().Str("file", b.file).Str("fingerprint", before.Fingerprint()).Msg("rules reloaded: they are the same")
 	default:
 		b.use(set)
-		b.log.Info().Str("file", b.file).Str("fingerprint", set.Fingerprint()).Str("before", was.Fingerprint()).Int("rules", set.Len()).
+		b.log.Info().Str("file", b.file).Str("fingerprint", set.Fingerprint()).Str("before", before.Fingerprint()).Int("rules", set.Len()).
 			Msg("rules reloaded: every stream begins a new version")
 	}
 }
@@ -136,52 +137,6 @@ func (b *rulebook) reads(set *rules.Set, stream string) bool {
 	return b == nil || b.globs == nil || b.globs.Match(stream) || set != nil && slices.Contains(set.Streams(), stream)
 }
 
-// reads are the streams that this worker may read: those of INGEST_STREAMS, and those that the rules in force name.
-func (w *worker) reads() fleet.Globs {
-	if set := w.rules.current(); set != nil {
-		return append(slices.Clone(w.settings.Streams), set.Streams()...)
-	}
-	return w.settings.Streams
-}
-
-// judgeRules finds the rules that count nothing, because no stream that this worker reads matches them. It logs
-// them when they change. /readyz shows them, too.
-func (w *worker) judgeRules(all []string) {
-	set, reads := w.rules.current(), w.reads()
-	if set == nil {
-		return
-	}
-	var idle []string
-	for _, at := range set.Unused(slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !reads.Match(name) })) {
-		idle = append(idle, fmt.Sprintf("%s:%d: this rule counts nothing: %s", w.rules.file, at.Line, w.whyUnused(at.Stream, all)))
-	}
-	w.mu.Lock()
-	was := w.idleRules
-	w.idleRules = idle
-	w.mu.Unlock()
-	for _, text := range idle {
-		if !slices.Contains(was, text) {
-			w.log.Warn().Msg(text)
-		}
-	}
-}
-
-// whyUnused says why a rule's stream, which may be a glob, matches no stream that is read, and what to do.
-func (w *worker) whyUnused(stream string, all []string) string {
-	if !rules.IsGlob(stream) {
-		if slices.Contains(all, stream) {
-			return "the stream " + stream + " holds no hits, and is never read"
-		}
-		return "there is no stream " + stream + " yet"
-	}
-	for _, name := range all {
-		if (fleet.Globs{stream}).Match(name) {
-			return fmt.Sprintf("it matches the stream %s, which INGEST_STREAMS=%s leaves out: add it there, or name the stream in the rule, without a wildcard", name, w.settings.Streams)
-		}
-	}
-	return fmt.Sprintf("no stream matches %s yet; INGEST_STREAMS=%s must match it, too, because only a name without a wildcard makes a stream read", stream, w.settings.Streams)
-}
-
 // fingerprintOf is empty if there are no rules.
 func fingerprintOf(set *rules.Set) string {
 	if set == nil {
@@ -190,7 +145,7 @@ func fingerprintOf(set *rules.Set) string {
 	return set.Fingerprint()
 }
 
-// errRulesLost says that messages have to be read again by rules whose text nobody has. It ends the
+// errRulesLost means that messages have to be read again by rules whose text nobody has. It ends the
 // session before anything is read: any other rules would be a guess.
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
@@ -212,8 +167,8 @@ func (b *rulebook) find(ctx context.Context, store *window.Store, fingerprint st
 	if err != nil {
 		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %w", err)
 	}
-	if is := set.Fingerprint(); is != fingerprint {
-		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, is)
+	if got := set.Fingerprint(); got != fingerprint {
+		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, got)
 		return nil, false, &window.ForeignError{Key: store.RulesKey(), Err: err}
 	}
 	if b != nil {
@@ -225,7 +180,7 @@ func (b *rulebook) find(ctx context.Context, store *window.Store, fingerprint st
 }
 
 // texts returns the texts, by fingerprint, of those of the versions whose rules are in memory.
-func (b *rulebook) texts(of namings) map[string][]byte {
+func (b *rulebook) texts(versions namings) map[string][]byte {
 	out := make(map[string][]byte)
 	if b == nil {
 		return out
@@ -233,9 +188,77 @@ func (b *rulebook) texts(of namings) map[string][]byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for fingerprint, set := range b.seen {
-		if slices.ContainsFunc(of, func(n naming) bool { return n.Rules == fingerprint }) {
+		if slices.ContainsFunc(versions, func(n naming) bool { return n.Rules == fingerprint }) {
 			out[fingerprint] = set.Text()
 		}
 	}
 	return out
+}
+
+// sweepEvery is the time between two looks for texts of rules that no cursor names any more. Two looks in a
+// row have to find none: a text is written before the cursor that names it.
+const sweepEvery = time.Hour
+
+// sweeper removes texts of rules from Redis. One goroutine uses it.
+type sweeper struct {
+	store   *window.Store
+	layout  window.Layout
+	log     zerolog.Logger
+	unnamed []string // at the last look
+}
+
+// keepSweeping sweeps once per hour until ctx ends.
+func (s *sweeper) keepSweeping(ctx context.Context) {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.log.Debug().Err(err).Msg("texts of rules that no cursor names may be left in Redis")
+		}
+	}
+}
+
+// sweep removes the texts that no cursor of any listed stream has named for two looks. If a session names
+// one of them again in that instant, it writes the text again after its cursors.
+func (s *sweeper) sweep(ctx context.Context) error {
+	kept, err := s.store.RulesKept(ctx)
+	if err != nil || len(kept) == 0 {
+		s.unnamed = nil
+		return err
+	}
+	streams, err := s.store.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	named := make(map[string]bool)
+	for stream := range streams {
+		cursors, err := readCursors(ctx, s.store, s.layout, stream)
+		if err != nil {
+			return err
+		}
+		if err := namedRules(cursors, named); err != nil {
+			return fmt.Errorf("stream %s: %w", stream, err)
+		}
+	}
+	var drop []string
+	unnamed := slices.DeleteFunc(kept, func(fingerprint string) bool { return named[fingerprint] })
+	for _, fingerprint := range unnamed {
+		if slices.Contains(s.unnamed, fingerprint) {
+			drop = append(drop, fingerprint)
+		}
+	}
+	s.unnamed = unnamed
+	if len(drop) == 0 {
+		return nil
+	}
+	if err := s.store.DropRules(ctx, drop); err != nil {
+		return err
+	}
+	s.log.Info().Strs("rules", drop).Msg("rules removed from Redis: no cursor names them any more")
+	return nil
 }

@@ -249,7 +249,7 @@ func TestRulesAreSwept(t *testing.T) {
 	if err := r.store.KeepRules(t.Context(), map[string][]byte{"00": []byte("x"), "01": []byte("y")}); err != nil {
 		t.Fatal(err)
 	}
-	w := &worker{layout: testLayout, store: r.store, log: zerolog.New(zerolog.NewTestWriter(t))}
+	w := &sweeper{layout: testLayout, store: r.store, log: zerolog.New(zerolog.NewTestWriter(t))}
 	sweep := func(want ...string) {
 		t.Helper()
 		if err := w.sweep(t.Context()); err != nil {

@@ -54,8 +54,9 @@ func TestAStartingWorkerWaitsForRedis(t *testing.T) {
 		"get":    {replyError("LOADING Redis is loading the dataset in memory"), replyError("MASTERDOWN Link with MASTER is down")},
 	}
 	client.AddHook(faults)
-	w := &worker{settings: parse(t), log: zerolog.Nop(), store: window.NewStore(client, "test")}
-	if err := w.openNamespace(t.Context()); err != nil {
+	w := &namespace{parse(t), window.NewStore(client, "test"), zerolog.Nop()}
+	layout, err := w.open(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	for command, left := range faults {
@@ -63,14 +64,14 @@ func TestAStartingWorkerWaitsForRedis(t *testing.T) {
 			t.Errorf("%s was not asked again: %v are left", command, left)
 		}
 	}
-	if have, err := w.store.Layout(t.Context()); err != nil || have.Shards != w.layout.Shards || !slices.Equal(have.Tiers, w.layout.Tiers) {
+	if have, err := w.store.Layout(t.Context()); err != nil || have.Shards != layout.Shards || !slices.Equal(have.Tiers, layout.Tiers) {
 		t.Errorf("layout %+v, %v", have, err)
 	}
 
 	faults["set"] = slices.Repeat([]error{lost}, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.openNamespace(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := w.open(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("a worker that is stopped while it waits: %v", err)
 	}
 }
@@ -100,7 +101,7 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "", "SHARDS=3"},
-		{"a layout of another version", func() { do("set", "test:layout", `{"version":99}`) }, "", "version 99"},
+		{"a layout of another version", func() { do("set", "test:layout", `{"version":99}`) }, "", "TALLYROLL_NAMESPACE"},
 		{"a layout that is none", func() { do("set", "test:layout", "x") }, "", "layout record"},
 		{"another kind of key", func() { do("del", "test:layout"); do("lpush", "test:layout", "x") }, "", "is not Tallyroll's"},
 		{"no right", func() { do("acl", "setuser", "u", "on", ">p", "~*", "+@all", "-set") }, "u:p@", "'set'"},
@@ -109,8 +110,8 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 			test.prepare()
 			client := boot.Redis{URL: redisURL(t, "redis://"+test.user+server.Addr())}.Client()
 			defer client.Close()
-			w := &worker{settings: parse(t, "SHARDS=16"), log: zerolog.Nop(), store: window.NewStore(client, "test")}
-			err := w.openNamespace(t.Context())
+			w := &namespace{parse(t, "SHARDS=16"), window.NewStore(client, "test"), zerolog.Nop()}
+			_, err := w.open(t.Context())
 			var usage boot.UsageError
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v; want a UsageError with %q", err, test.want)

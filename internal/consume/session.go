@@ -49,7 +49,7 @@ type limits struct {
 }
 
 // session is one attempt to keep a stream flowing: a reader, a committer and a watcher
-// share a buffer. Its phases and the ways it can end are in outcome.go.
+// share a buffer.
 type session struct {
 	setup
 	phase    phase
@@ -58,9 +58,9 @@ type session struct {
 	tail     tail
 }
 
-// run counts the stream until the end of ctx tells it to stop, or until it cannot go on.
+// attempt counts the stream until the end of ctx tells it to stop, or until it cannot go on.
 // Whatever ends it, it first commits what it has read, unless a commit has failed.
-func (s *session) run(ctx context.Context) outcome {
+func (s *session) attempt(ctx context.Context) outcome {
 	o := newOutcome(s.pass(ctx), ctx.Err() != nil)
 	o.phase, o.unread, o.idle = s.phase, s.unread(), s.idle()
 	return o
@@ -96,7 +96,7 @@ func (s *session) pass(ctx context.Context) error {
 	s.begin(counting)
 	w := newWatcher(&s.setup, s.standing, s.buffer, &s.tail, &c.committed, end)
 	var watching sync.WaitGroup
-	watching.Go(func() { w.run(life) })
+	watching.Go(func() { w.watch(life) })
 	err = s.count(ctx, life, feed, c)
 	end(err) // only the first reason counts
 	watching.Wait()
@@ -200,6 +200,65 @@ func (s *session) idle() bool {
 	}
 	place, _, _ := s.buffer.place()
 	return place <= s.standing.from
+}
+
+// phase is how far a session has got. The phases follow one another in this order, and any may be the last.
+type phase int32
+
+const (
+	resuming phase = iota // reads the cursors, decides where each shard goes on, and writes what that changes
+	opening               // asks for messages, and makes sure that the stream is still the one that was judged
+	counting              // reads, coalesces and commits
+	ending                // has stopped reading: commits what is in memory and frees the consumer
+)
+
+// verdict is the way in which a session ended.
+type verdict int
+
+const (
+	drained verdict = iota // it was told to stop; the log says what it could not commit, if anything
+	gone                   // the stream does not exist any more
+	fenced                 // another worker has moved a cursor
+	failed                 // anything else: the unexpected ends a session
+)
+
+func (v verdict) String() string { return [...]string{"drained", "gone", "fenced", "failed"}[v] }
+
+// Why a session fails, besides what Redis and NATS say.
+var (
+	errGap        = errors.New("messages were lost on the way")
+	errStalled    = errors.New("the stream holds messages that are not delivered")
+	errReconnect  = errors.New("NATS was reconnected")
+	errIncarnated = errors.New("the stream was made anew")
+	errRolledBack = errors.New("the stream was rolled back")
+	errEdited     = errors.New("the stream's subjects were edited")
+	errRuled      = errors.New("the rules were changed")
+)
+
+// outcome is how a session ended, from which the worker decides what comes next.
+type outcome struct {
+	verdict verdict
+	why     error // what ended it first; the end of the context if it was told to stop
+	phase   phase // the last one that it began
+	// unread is set if the stream is known to have held messages that are not applied
+	// on every shard.
+	unread bool
+	idle   bool // it was given no message
+}
+
+// newOutcome judges what ended a session; told is whether the session had been told to stop. If a
+// stream is gone, the fleet lets go of it, too, perhaps before the last commit has ended. So a
+// stream that is gone takes precedence.
+func newOutcome(why error, told bool) outcome {
+	switch {
+	case errors.Is(why, errNoStream):
+		return outcome{verdict: gone, why: why}
+	case told:
+		return outcome{verdict: drained, why: why}
+	case errors.Is(why, window.ErrFenced):
+		return outcome{verdict: fenced, why: why}
+	}
+	return outcome{verdict: failed, why: why}
 }
 
 // eachShard calls do for every shard, at most atOnce at the same time. It returns the first

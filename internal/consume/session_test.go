@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -416,11 +417,11 @@ type busy struct {
 	last  uint64
 }
 
-func (b *busy) look(context.Context) (look, error) {
+func (b *busy) look(context.Context) (streamCheck, error) {
 	state := streamState{created: 1, first: 1, last: b.last, at: time.Now().UnixMilli()}
 	b.last++
 	b.asked()
-	return look{state: state}, nil
+	return streamCheck{state: state}, nil
 }
 
 // Messages that arrive while the watch looks at the stream are no roll-back.
@@ -442,7 +443,7 @@ func TestWatchOfABusyStream(t *testing.T) {
 			cancel()
 		}
 	}
-	synctest.Test(t, func(t *testing.T) { w.run(ctx) })
+	synctest.Test(t, func(t *testing.T) { w.watch(ctx) })
 	if last := seen.end(); last < 3 {
 		t.Errorf("the watcher has seen the end at %d", last)
 	}
@@ -534,4 +535,17 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 			t.Errorf("shard %d: the cursor has passed a load that was dropped", shard)
 		}
 	}
+}
+
+func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
+	t.Helper()
+	handle, err := js.Stream(t.Context(), rejects.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := handle.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State.Msgs
 }

@@ -10,6 +10,7 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/fleet"
+	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
 )
 
@@ -21,11 +22,11 @@ type Settings struct {
 
 	Tiers         string        `env:"TIERS" envDefault:"1s/1m,1m/1h,15m/1d,1h/32d" help:"cell/window pairs, finest first; units s m h d w; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
 	TiersGiven    bool          `given:"TIERS"`
-	MaxCellsGiven bool          `given:"TIERS_MAX_CELLS"` // which once bounded the cells of a tier
 	Shards        int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
 	ShardsGiven   bool          `given:"SHARDS"`
 	Streams       fleet.Globs   `env:"INGEST_STREAMS" envDefault:"HITS*" help:"streams to count, beside those that a rule of INGEST_RULES names without a wildcard: names or globs, comma-separated; HITS_REJECTED never; new ones are found while running"`
 	Subject       string        `env:"INGEST_SUBJECT" envDefault:"hits.>" help:"if no stream matches at start, the worker creates the stream HITS on this subject"`
+	SubjectGiven  bool          `given:"INGEST_SUBJECT"`
 	Partitions    int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"if no stream matches at start and this is N > 1, the worker creates HITS_0 to HITS_<N-1> on hitp.<i>.>; if some of these exist, it creates the missing ones"`
 	FlushInterval time.Duration `env:"INGEST_FLUSH_INTERVAL" envDefault:"250ms" help:"longest time that a hit waits in memory before its commit begins; shorter is fresher and costs Redis more"`
 	MaxCommands   int           `env:"INGEST_MAX_COMMANDS" envDefault:"2000" help:"most Redis commands in one transaction, which blocks Redis while it runs (2000 take about 2 ms); a larger flush is split into several"`
@@ -33,7 +34,9 @@ type Settings struct {
 	MaxHits       int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
 	Rules         string        `env:"INGEST_RULES" help:"a YAML file that says which events count, and on which counters; SIGHUP reads it again; new rules hold for messages that no shard has passed; without a file, messages carry hits"`
 	Replicas      int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that the worker creates, and of the bucket through which workers share streams"`
+	ReplicasGiven bool          `given:"INGEST_REPLICAS"`
 	MaxAge        time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long the streams that the worker creates keep hits, such as 48h, 7d or 2w: this is how far back a lost Redis can be rebuilt"`
+	MaxAgeGiven   bool          `given:"INGEST_MAX_AGE"`
 	AllowEviction bool          `env:"INGEST_ALLOW_EVICTION" envDefault:"false" help:"true: run on a Redis that may evict any key (allkeys-*); cursors and counts can then vanish, and totals can be wrong without warning"`
 	Addr          string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:8082" help:"where /healthz, /readyz and /metrics are served; if it is not set and the port is taken, the worker takes a free port and logs it"`
 	AddrGiven     bool          `given:"INGEST_ADDR"`
@@ -52,7 +55,7 @@ func (s *Settings) Validate() error {
 	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
 	}
-	if !validSubject(s.Subject) {
+	if !hit.ValidSubject(s.Subject) {
 		return &boot.SettingError{Key: "INGEST_SUBJECT", Value: s.Subject, Allowed: subjectForm}
 	}
 	for _, n := range []struct {

@@ -200,12 +200,12 @@ func (w *simWorld) start(slot int) {
 	w.slots[slot] = p
 	client := w.redis.client(w.settings.Redis.Options().Simple(), p)
 	log := w.log.With().Int("worker", slot).Logger()
-	worker := &worker{
+	worker := &keeper{
 		settings: w.settings, layout: w.settings.layout, store: window.NewStore(client, simNamespace),
 		metrics: simMetrics, log: log, outage: &outage{log: log}, waits: newWaits(), clocks: newClocks(simMetrics, log),
 		rules: p.rules,
 	}
-	w.running.Go(func() { worker.claims.run(ctx, worker.store, worker.upToDate, log) })
+	w.running.Go(func() { worker.claims.keepWriting(ctx, worker.store, func(context.Context) bool { return true }, log) })
 	w.workers.Add(1)
 	w.running.Go(func() {
 		defer w.workers.Add(-1)

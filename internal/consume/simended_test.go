@@ -42,8 +42,8 @@ func (w *simWorld) endAnother(e simEvent) {
 	p := &simProcess{}
 	client := w.redis.client(w.settings.Redis.Options().Simple(), p)
 	log := zerolog.Nop()
-	newWorker := func() *worker {
-		return &worker{
+	newKeeper := func() *keeper {
+		return &keeper{
 			settings: w.settings, layout: w.settings.layout, store: window.NewStore(client, simNamespace),
 			metrics: simMetrics, log: log, outage: &outage{log: log}, waits: newWaits(), clocks: newClocks(simMetrics, log),
 		}
@@ -58,12 +58,11 @@ func (w *simWorld) endAnother(e simEvent) {
 			stream.gone = true
 			stream.mu.Unlock()
 		})
-		gone, lost := newWorker().keep(w.living, name, func(phase) {}, func() source { return &simSource{stream, p} })
+		gone, lost := newKeeper().keep(w.living, name, func(phase) {}, func() source { return &simSource{stream, p} })
 		if !gone {
 			return
 		}
-		ender := newWorker()
-		ender.js = simNoStreams{}
+		ender := &endings{js: simNoStreams{}, layout: w.settings.layout, store: window.NewStore(client, simNamespace), log: log}
 		for lost && w.living.Err() == nil { // as admitLoss does
 			lost = ender.admit(w.living, name, 0, w.stream.now().UnixMilli()) != nil
 			w.pass(maxReopen)
@@ -72,7 +71,7 @@ func (w *simWorld) endAnother(e simEvent) {
 		for w.living.Err() == nil {
 			listed, err := ender.store.Streams(w.living)
 			if l, known := listed[name]; err == nil && known && l.Ended == 0 {
-				_ = ender.endStream(w.living, name, l.Created, w.stream.now().UnixMilli())
+				_ = ender.end(w.living, name, l.Created, w.stream.now().UnixMilli())
 			}
 			w.pass(discoverEvery)
 		}

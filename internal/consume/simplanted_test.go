@@ -35,8 +35,8 @@ var plantedBugs = []plantedBug{
 
 	// Expiries.
 	{"expiries go before the increments", []plantedEdit{
-		{"window/commands.go", "for i := range of.increments {\n", "increments := func() { for i := range of.increments {\n"},
-		{"window/commands.go", "\t}\n\tfor i := range of.set {", "\t} }\n\tdefer increments()\n\tfor i := range of.set {"}}},
+		{"window/transact.go", "for i := range changes.increments {\n", "increments := func() { for i := range changes.increments {\n"},
+		{"window/transact.go", "\t}\n\tfor i := range changes.set {", "\t} }\n\tdefer increments()\n\tfor i := range changes.set {"}}},
 	{"a set expiry is trusted to the last second, and none is mended", []plantedEdit{
 		{"window/changes.go", "const trustSeconds = 60", "const trustSeconds = 0"},
 		{"window/transact.go", "if h.deadline <= execAt {", "if false {"}}},
@@ -96,8 +96,8 @@ var plantedBugs = []plantedBug{
 	{"a version begins before rejects that are stored", []plantedEdit{
 		{"consume/naming.go", "used := furthest.Judged()", "used := furthest.Furthest()"}}},
 	{"rejects are stored before the first cursor says so", []plantedEdit{
-		{"consume/commit.go", "	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].seq); err != nil {\n		return err\n	}\n", ""},
-		{"consume/commit.go", "	c.waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)", "	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].seq); err != nil {\n		return err\n	}\n	c.waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)"}}},
+		{"consume/commit.go", "	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].Seq); err != nil {\n		return err\n	}\n", ""},
+		{"consume/commit.go", "	c.waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)", "	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].Seq); err != nil {\n		return err\n	}\n	c.waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)"}}},
 	{"the text of rules is written ten seconds after the cursors", []plantedEdit{
 		{"consume/resume.go", "if err := s.keepRules(ctx, begin); err != nil { // before a cursor names them", "if err := error(nil); err != nil {"},
 		{"consume/resume.go", "begin.registered, err = s.register(ctx, begin)", "begin.registered = time.Now()"}}},

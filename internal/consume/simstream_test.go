@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/wake"
 )
 
@@ -49,7 +49,7 @@ type simStream struct {
 
 // simDeposed is a leader that does not know of its successor.
 type simDeposed struct {
-	look   look
+	look   streamCheck
 	held   []*simMessage
 	since  time.Time // when its followers have last answered it in truth
 	paused bool      // rather than cut off
@@ -231,9 +231,9 @@ func (s *simSource) ask(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *simSource) look(ctx context.Context) (look, error) {
+func (s *simSource) look(ctx context.Context) (streamCheck, error) {
 	if err := s.ask(ctx); err != nil {
-		return look{}, err
+		return streamCheck{}, err
 	}
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
@@ -250,7 +250,7 @@ func (s *simSource) look(ctx context.Context) (look, error) {
 	return s.stream.lookLocked(), nil
 }
 
-func (s *simStream) lookLocked() look {
+func (s *simStream) lookLocked() streamCheck {
 	now := time.Now()
 	at := s.now().UnixMilli()
 	state := streamState{
@@ -261,7 +261,7 @@ func (s *simStream) lookLocked() look {
 		state.first, state.firstStored = s.held[0].seq, s.held[0].stored
 	}
 	r := reign{clustered: s.clustered, leader: "server", since: s.since, majority: true, silence: simSilence}
-	return look{state: state, reign: r, asked: now, answered: now}
+	return streamCheck{state: state, reign: r, asked: now, answered: now}
 }
 
 // simSilence is how long ago the followers of a leader have been heard.
@@ -313,21 +313,21 @@ func (s *simSource) next(ctx context.Context, from uint64) (uint64, int64, error
 }
 
 // reject keeps the identities that the production messages carry.
-func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, error) {
+func (s *simSource) reject(ctx context.Context, refused []rejects.Reject) (int, error) {
 	s.process.wait()
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
 	if s.stream.rejectFails || s.stream.away || s.process.dead.Load() {
 		return 0, errSimAway
 	}
-	for _, r := range rejects {
-		messages, err := r.messages(1 << 20)
+	for _, r := range refused {
+		messages, err := r.Messages(1 << 20)
 		if err != nil {
 			return 0, err
 		}
 		for _, m := range messages {
-			// publishRejects stores one of another message of the same number under another identity.
-			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(hit.HeaderStored)
+			// rejects.Publish stores one of another message of the same number under another identity.
+			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(rejects.HeaderStored)
 			if !s.stream.rejected[id] {
 				s.stream.rejects++
 				s.stream.rejected[id] = true
@@ -338,7 +338,7 @@ func (s *simSource) reject(ctx context.Context, rejects []rejectedHit) (int, err
 	if s.stream.rejectMute {
 		return 0, errSimAway
 	}
-	return len(rejects), ctx.Err()
+	return len(refused), ctx.Err()
 }
 
 func (s *simSource) open(ctx context.Context, from uint64) (feed, error) {

@@ -3,10 +3,13 @@ package consume
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/rejects"
 )
 
 // source is what a session needs from a stream. jetstream.go has the real one. The
@@ -14,7 +17,7 @@ import (
 type source interface {
 	// look asks for the stream's present state. It returns errNoStream if there is no such stream. A
 	// single answer may be out of date: see confirmed.
-	look(ctx context.Context) (look, error)
+	look(ctx context.Context) (streamCheck, error)
 	// next returns the first message that the stream holds from a sequence on, or 0 if there
 	// is none. In a cluster, a server that lags may answer: a message that it has is
 	// real, but a message that it lacks may still arrive there.
@@ -22,7 +25,7 @@ type source interface {
 	// open prepares to read from a sequence on.
 	open(ctx context.Context, from uint64) (feed, error)
 	// reject stores rejects, and returns how many of them are certainly stored.
-	reject(ctx context.Context, rejects []rejectedHit) (stored int, err error)
+	reject(ctx context.Context, refused []rejects.Reject) (stored int, err error)
 }
 
 // feed is the messages of a stream, in order, from one of them on.
@@ -85,5 +88,60 @@ func (s streamState) endStored() int64 {
 	return s.lastStored
 }
 
-// errNoStream says that the stream does not exist (any more).
+// errNoStream means that the stream does not exist (any more).
 var errNoStream = errors.New("the stream does not exist")
+
+// The reply subject of a delivered message says where the message is in the stream. The code
+// below reads it as the client library's Metadata does, but without making values for each
+// message, which took 8 % of a worker's time.
+//
+//	$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer sequence>.<time>.<pending>
+//	$JS.ACK.<domain>.<account>.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer sequence>.<time>.<pending>[.…]
+const (
+	replyPrefix = "$JS.ACK."
+	shortReply  = 7 // tokens after the prefix
+	longReply   = 9 // tokens after the prefix, at least
+)
+
+// parseReply reads a reply subject. It reports false if the text is not one.
+func parseReply(reply string) (d delivery, ok bool) {
+	rest, ok := strings.CutPrefix(reply, replyPrefix)
+	if !ok {
+		return d, false
+	}
+	skip := 3 // stream, consumer, deliveries
+	switch tokens := strings.Count(rest, ".") + 1; {
+	case tokens >= longReply:
+		skip = 5
+	case tokens != shortReply:
+		return d, false
+	}
+	for range skip {
+		_, rest, _ = strings.Cut(rest, ".")
+	}
+	for _, to := range []*uint64{&d.seq, &d.nth} {
+		*to, rest, ok = cutNumber(rest)
+		if !ok {
+			return d, false
+		}
+	}
+	stored, _, ok := cutNumber(rest)
+	d.stored = int64(stored)
+	return d, ok
+}
+
+// cutNumber reads a token of digits and the dot after it.
+func cutNumber(text string) (n uint64, rest string, ok bool) {
+	token, rest, _ := strings.Cut(text, ".")
+	if len(token) == 0 || len(token) > 19 { // 19 digits fit
+		return 0, "", false
+	}
+	for i := range len(token) {
+		digit := token[i] - '0'
+		if digit > 9 {
+			return 0, "", false
+		}
+		n = n*10 + uint64(digit)
+	}
+	return n, rest, true
+}

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"sync"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
 )
@@ -22,27 +26,30 @@ type watcher struct {
 	buffer    *buffer
 	tail      *tail
 	committed *committed
-	end       func(error) // the session
+	fail      func(error) // ends the session
 
 	seen    uint64 // where the reader was at the last look
 	idle    int    // looks in a row that found it there although there were more messages
 	backlog backlog
 }
 
-func newWatcher(with *setup, from *standing, of *buffer, end *tail, done *committed, fail func(error)) *watcher {
-	w := &watcher{setup: with, judged: from.state, ruled: fingerprintOf(from.rules), buffer: of, tail: end, committed: done, end: fail}
-	w.seen, _, _ = of.place()
+func newWatcher(setup *setup, standing *standing, buffer *buffer, tail *tail, committed *committed, fail func(error)) *watcher {
+	w := &watcher{
+		setup: setup, judged: standing.state, ruled: fingerprintOf(standing.rules),
+		buffer: buffer, tail: tail, committed: committed, fail: fail,
+	}
+	w.seen, _, _ = buffer.place()
 	return w
 }
 
-// run looks until ctx ends or a look finds a reason to end the session.
-func (w *watcher) run(ctx context.Context) {
+// watch looks until ctx ends or a look finds a reason to end the session.
+func (w *watcher) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	defer w.show(boot.Progress{})
 	for {
 		if why := w.observe(ctx); why != nil {
-			w.end(why)
+			w.fail(why)
 			return
 		}
 		select {
@@ -144,4 +151,170 @@ func (w *watcher) passDeletedTail(ctx context.Context, place uint64, stored int6
 	// Nobody knows any more when they were stored, but it was before the state was seen.
 	w.buffer.pass(place, state.last, state.lastStored, state.seen)
 	return nil
+}
+
+// observeLag sets the metrics of what the stream holds and is not committed. It returns the reader's
+// lag: how much earlier than the end of the stream the last message in memory was stored, if there
+// are more messages.
+func (w *watcher) observeLag(place uint64, stored int64, state streamState) (lag time.Duration) {
+	if place < state.last {
+		lag = max(0, time.Duration(state.at*1e6-stored))
+	}
+	done, at := w.committed.place()
+	behind, age := uint64(0), time.Duration(0)
+	if done < state.last {
+		behind = state.last - done
+		age = max(0, time.Duration(state.at*1e6-max(at, state.firstStored)))
+	}
+	w.metrics.lagMessages.WithLabelValues(w.stream).Set(float64(behind))
+	w.metrics.lagSeconds.WithLabelValues(w.stream).Set(age.Seconds())
+	w.metrics.uncommitted.WithLabelValues(w.stream).Set(float64(max(place, done) - done))
+	w.clocks.observe(clockNATS, state.ahead)
+	return lag
+}
+
+// observeBacklog logs how long a session that is far behind still needs.
+func (w *watcher) observeBacklog(place uint64, state streamState) {
+	p, due, caught := w.backlog.observe(time.Now(), place, state.last, w.tail.gather(place) > 0)
+	w.show(p)
+	switch {
+	case caught > 0:
+		w.metrics.catchUp.WithLabelValues(w.stream).Set(0)
+		w.log.Info().Stringer("after", caught.Round(time.Second)).Msg("caught up")
+	case due:
+		w.metrics.catchUp.WithLabelValues(w.stream).Set(p.Seconds())
+		w.log.Info().Uint64("behind", p.Left).Float64("per_second", math.Round(p.PerSecond)).
+			Func(func(e *zerolog.Event) {
+				if math.IsInf(p.Seconds(), 1) {
+					e.Str("left", "never at this rate: more is stored than read")
+					return
+				}
+				e.Stringer("left", time.Duration(p.Seconds()*float64(time.Second)).Round(time.Second))
+			}).Msg("catching up")
+	}
+}
+
+// show passes on how much of the backlog is done to whoever watches the worker. An empty p ends it.
+func (w *watcher) show(p boot.Progress) {
+	if w.progress != nil {
+		w.progress(w.stream, p)
+	}
+}
+
+// backlogSpan is how often a worker that is far behind logs it. It is also
+// the time over which the worker's speed is measured.
+const backlogSpan = 10 * time.Second
+
+// backlog follows how a session that is far behind catches up.
+type backlog struct {
+	since  time.Time // when it fell far behind; zero while it is not
+	from   uint64    // where the reader was then
+	logged time.Time
+	seen   []sight // of the last backlogSpan
+}
+
+// sight is the places of the reader and of the stream's end at one moment.
+type sight struct {
+	at          time.Time
+	place, last uint64
+}
+
+// observe notes where the reader and the stream's end are. The progress is empty while there is no
+// backlog, and at the first sight of one, which shows no speed yet. due is whether the log should
+// report it. caught is how long the backlog lasted, if it has just ended.
+func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p boot.Progress, due bool, caught time.Duration) {
+	if !far {
+		if !b.since.IsZero() {
+			caught = now.Sub(b.since)
+		}
+		*b = backlog{}
+		return p, false, caught
+	}
+	if b.since.IsZero() {
+		*b = backlog{since: now, from: place, logged: now}
+	}
+	b.seen = append(b.seen, sight{now, place, last})
+	for len(b.seen) > 2 && now.Sub(b.seen[1].at) >= backlogSpan {
+		b.seen = b.seen[1:]
+	}
+	first := b.seen[0]
+	seconds := now.Sub(first.at).Seconds()
+	if seconds == 0 {
+		return p, false, 0
+	}
+	read := float64(place - first.place)
+	p = boot.Progress{
+		Done: place - b.from, Left: last - place,
+		PerSecond: read / seconds, Gained: (read - (float64(last) - float64(first.last))) / seconds,
+	}
+	due = now.Sub(b.logged) >= backlogSpan
+	if due {
+		b.logged = now
+	}
+	return p, due, 0
+}
+
+// tail is what the watcher last learnt about the stream's end.
+type tail struct {
+	mu     sync.Mutex
+	last   uint64
+	stored int64         // of that message, Unix nanoseconds
+	at     int64         // Unix milliseconds: when it was the end
+	clock  int64         // see streamState
+	lag    time.Duration // of the reader, see observeLag
+}
+
+// While a stream is far behind, its loads gather in memory for longer than the flush
+// interval: the larger a load is, the more of its hits coalesce. After a crash, the whole
+// load is read again. No wait may starve another one, so:
+//
+//   - a load gathers only while it grows: one flush interval without a message ends
+//     the wait. So a load is committed before the watcher ends a session that stalls;
+//   - the first load of a backlog gathers for one flush interval, each later one for
+//     at most twice as long as the one before: a worker that is killed again and
+//     again makes progress within the first second of each life;
+//   - a session that ends first commits what it has read, unless a failed commit
+//     ended it: sessions that end again and again make progress;
+//   - after a session that stalled without a message, the next one has twice the time.
+const (
+	// farBehind is a lag so large that another second matters to nobody.
+	farBehind = 5 * time.Second
+	// gatherPart: a load may gather for one gatherPart-th of the lag, and at most for maxGather.
+	gatherPart = 5
+	maxGather  = 5 * time.Second
+)
+
+func (t *tail) set(state streamState, lag time.Duration) {
+	t.mu.Lock()
+	t.last, t.stored, t.at, t.clock, t.lag = state.last, state.endStored(), state.at, state.clock, lag
+	t.mu.Unlock()
+}
+
+// end is the sequence of the last message; 0 before the first look.
+func (t *tail) end() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}
+
+// gather is how long a load may wait at this place for more; 0 if it is not far behind.
+func (t *tail) gather(place uint64) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lag <= farBehind || place >= t.last {
+		return 0
+	}
+	return min(t.lag/gatherPart, maxGather)
+}
+
+// reached returns the moment at which a message was the stream's end, and the clock of NATS then, both 0 if it is not
+// known to have been the end. If the stream was rolled back, another message can have a sequence that was
+// read already, so the sequence alone does not identify a message.
+func (t *tail) reached(seq uint64, stored int64) (at, clock int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if seq != t.last || t.stored != 0 && stored != t.stored {
+		return 0, 0
+	}
+	return t.at, t.clock
 }

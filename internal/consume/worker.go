@@ -6,70 +6,52 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rs/zerolog"
 
 	"tallyroll/internal/fleet"
+	"tallyroll/internal/rules"
 	"tallyroll/internal/wake"
-	"tallyroll/internal/window"
 )
 
 // worker reads its share of the streams that match, each in sessions of its own.
 type worker struct {
-	settings Settings
-	layout   window.Layout
-	js       jetstream.JetStream
-	store    *window.Store
-	metrics  *metrics
-	log      zerolog.Logger
-	progress Progress
-	outage   *outage
-	waits    *waits
-	clocks   *clocks
-	fleet    *fleet.Fleet
-	look     wake.Signal // the worker should look for streams at once
-	census   census
-	claims   claims
-	rules    *rulebook // nil: INGEST_RULES is not set
-	unnamed  []string  // see sweep
+	keeper
+	js      jetstream.JetStream
+	fleet   *fleet.Fleet
+	status  *status
+	look    wake.Signal // the worker should look for streams at once
+	own     ownStreams
+	census  census
+	endings endings
+	probe   probe
+	running sync.WaitGroup // the sessions, claims and the sweeper
 
-	running sync.WaitGroup
-	mu      sync.Mutex
-	open    map[string]*held // by stream
-	absent  map[string]bool  // streams that a session has found gone, until they are listed again
-	streams int              // in its share; also 0 before the share is known
-	settled bool             // its share is known
-	// idleRules says of each rule that counts nothing where it is and why.
-	idleRules []string
+	mu     sync.Mutex
+	open   map[string]context.CancelFunc // the streams that are read, or are about to be let go
+	absent map[string]bool               // streams that a session has found gone, until they are listed again
 
-	// Only run's goroutine uses these.
-	known   []string        // all streams that exist; nil before the first look
-	counted map[string]bool // streams that may have series of metrics
-	probed  struct {        // see probe
-		streams string // that were read at the last probe
-		at      time.Time
-		bad     atomic.Bool // any goroutine uses it
-	}
-	connects  uint64             // how often NATS had been reconnected when the own streams were last there
-	bareSince time.Time          // since when they have been missing after a reconnection
-	missing   map[string]absence // streams that are no longer listed, with the first look that missed them
-	shareIs   string             // what the log last said about the share
+	// Only readShare's goroutine uses these.
+	known     []string        // all streams that exist; nil before the first look
+	counted   map[string]bool // streams that may have series of metrics
+	lastShare string          // what the log last reported about the share
 }
 
-// held is a stream that this worker reads, or is about to let go.
-type held struct {
-	stop  context.CancelFunc
-	phase atomic.Int32 // of its session
+// connect gives the parts of the worker their connections.
+func (w *worker) connect(js jetstream.JetStream, f *fleet.Fleet) {
+	w.js, w.fleet = js, f
+	w.own.js = js
+	w.census = census{js: js, store: w.store, fleet: f, reads: w.reads, log: w.log}
+	w.endings = endings{js: js, store: w.store, layout: w.layout, fleet: f, reads: w.reads, log: w.log, makeRejects: w.own.createRejects}
+	w.probe = probe{js: js, settings: w.settings, reads: w.reads, log: w.log}
+	w.listed = w.census.upToDate
 }
 
-// run finds streams and reads its share of them until ctx ends and every session
+// readShare finds streams and reads its share of them until ctx ends and every session
 // has committed what it had.
-func (w *worker) run(ctx context.Context) error {
-	stopHearing, err := w.hear()
+func (w *worker) readShare(ctx context.Context) error {
+	stopHearing, err := w.census.hear(w.look)
 	if err != nil {
 		return err
 	}
@@ -88,9 +70,10 @@ func (w *worker) run(ctx context.Context) error {
 		w.fleet.Run(inFleet)
 	}()
 
-	w.running.Go(func() { w.claims.run(ctx, w.store, w.upToDate, w.log) })
+	w.running.Go(func() { w.claims.keepWriting(ctx, w.store, w.listed, w.log) })
 	if w.rules != nil {
-		w.running.Go(func() { w.keepSwept(ctx) })
+		sweeper := sweeper{store: w.store, layout: w.layout, log: w.log}
+		w.running.Go(func() { sweeper.keepSweeping(ctx) })
 	}
 	ticker := time.NewTicker(discoverEvery)
 	defer ticker.Stop()
@@ -112,6 +95,8 @@ func (w *worker) run(ctx context.Context) error {
 	w.log.Info().Msg("stopping: committing what is in memory")
 	w.fleet.Leaving()
 	w.running.Wait()
+	w.census.running.Wait()
+	w.probe.running.Wait()
 	leave()
 	<-left
 	return nil
@@ -125,10 +110,10 @@ func (w *worker) follow(ctx context.Context, s fleet.Share) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.streams = len(s.Mine)
-	for name, h := range w.open {
+	w.share.Store(int64(len(s.Mine)))
+	for name, stop := range w.open {
 		if !s.Mine[name] {
-			h.stop() // the session commits, and the stream is released when it ends
+			stop() // the session commits, and the stream is released when it ends
 		}
 	}
 	for name := range s.Mine {
@@ -136,10 +121,10 @@ func (w *worker) follow(ctx context.Context, s fleet.Share) {
 			w.hold(ctx, name)
 		}
 	}
-	w.settled = true
+	w.status.settle(w.js.Conn())
 	w.metrics.fleetWorkers.Set(float64(s.Workers))
-	if is := fmt.Sprint(s.Workers, s.Streams, slices.Sorted(maps.Keys(s.Mine))); is != w.shareIs {
-		w.shareIs = is
+	if share := fmt.Sprint(s.Workers, s.Streams, slices.Sorted(maps.Keys(s.Mine))); share != w.lastShare {
+		w.lastShare = share
 		line := w.log.Info().Int("workers", s.Workers).Int("of", s.Streams).Strs("streams", slices.Sorted(maps.Keys(s.Mine)))
 		if len(s.Mine) == 0 {
 			line.Msg("no stream is this worker's: standing by")
@@ -152,21 +137,21 @@ func (w *worker) follow(ctx context.Context, s fleet.Share) {
 // hold starts the sessions of a stream. The caller holds mu.
 func (w *worker) hold(working context.Context, name string) {
 	ctx, stop := context.WithCancel(working)
-	h := &held{stop: stop}
-	w.open[name] = h
+	w.open[name] = stop
+	w.status.enter(name, resuming)
 	w.counted[name] = true
 	w.metrics.held.Set(float64(len(w.open)))
 	w.fleet.Hold(name)
 	w.running.Go(func() {
 		defer stop()
-		gone, lost := w.keep(ctx, name, func(p phase) { h.phase.Store(int32(p)) }, func() source {
+		gone, lost := w.keep(ctx, name, func(p phase) { w.status.enter(name, p) }, func() source {
 			s := newJetStreamSource(w.js, w.settings.Redis.Namespace, name, w.pullBytes())
-			s.remake = w.ensureRejected
-			s.unsure = w.sayUnsure(name)
+			s.remake = w.own.createRejects
+			s.unsure = newUnsureLog(w.log, name)
 			return s
 		})
 		if lost {
-			w.admitLoss(working, name) // even if the fleet has let go of the stream in the meantime
+			w.endings.admitLoss(working, name) // even if the fleet has let go of the stream in the meantime
 		}
 		w.mu.Lock()
 		delete(w.open, name)
@@ -175,48 +160,101 @@ func (w *worker) hold(working context.Context, name string) {
 		}
 		w.metrics.held.Set(float64(len(w.open)))
 		w.mu.Unlock()
+		w.status.leave(name)
 		w.fleet.Release(name)
 	})
 }
 
-// ensureRejected makes the stream of rejects if it is missing.
-func (w *worker) ensureRejected(ctx context.Context) error {
-	return ensureRejected(ctx, w.js, w.settings.Replicas, w.settings.MaxAge)
-}
+// discoverEvery is how often the worker looks for streams, whatever the advisories say.
+const discoverEvery = time.Second
 
-// holding returns the streams that the worker has not let go.
-func (w *worker) holding() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Sorted(maps.Keys(w.open))
-}
-
-// idle says which rules count nothing.
-func (w *worker) idle() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.idleRules
-}
-
-// unready says why this worker does not do its share of the work. It is empty if the worker does, or
-// if it stands by.
-func (w *worker) unready() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// discover finds out which streams exist, and tells the fleet. At the first look
+// it makes the streams that are missing.
+func (w *worker) discover(ctx context.Context) error {
+	all, err := listStreams(ctx, w.js)
 	switch {
-	case !w.settled:
-		return "this worker does not know its share of the streams yet"
-	case w.js.Conn().Status() != nats.CONNECTED:
-		return "NATS does not answer"
+	case err != nil:
+	case w.known == nil:
+		all, err = w.own.begin(ctx, all)
+	default:
+		all, err = w.own.remake(ctx, all)
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.open)) {
-		if phase(w.open[name].phase.Load()) >= counting {
-			continue
-		}
-		if why := w.waits.why(name); why != nil {
-			return fmt.Sprintf("stream %s is not being read: %v", name, why)
-		}
-		return fmt.Sprintf("stream %s is not being read yet", name)
+	if err != nil {
+		return err
 	}
-	return w.waits.lasting()
+	w.fleet.Read(w.reads()) // the rules may have been reloaded
+	listed, err := w.store.Streams(ctx)
+	if err == nil {
+		w.census.recall(all, listed)
+		err = w.census.enlist(ctx, all)
+	}
+	if err != nil && ctx.Err() == nil {
+		w.log.Debug().Err(err).Msg("not every stream is listed yet")
+	}
+	w.mu.Lock()
+	for _, name := range all {
+		delete(w.absent, name)
+	}
+	w.mu.Unlock()
+	w.known = append(all, w.endings.unlisted(ctx, w.known, all, listed)...)
+	w.fleet.Exist(w.known)
+	w.forgetMetrics()
+	w.probe.look(ctx, all)
+	w.judgeRules(all)
+	return nil
+}
+
+// reads returns the streams that this worker may read: those of INGEST_STREAMS, and those that the rules in force name.
+func (w *worker) reads() fleet.Globs {
+	if set := w.rules.current(); set != nil {
+		return append(slices.Clone(w.settings.Streams), set.Streams()...)
+	}
+	return w.settings.Streams
+}
+
+// forgetMetrics removes the series of streams that are gone.
+func (w *worker) forgetMetrics() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.counted {
+		if w.open[name] == nil && !slices.Contains(w.known, name) {
+			w.metrics.forget(name)
+			delete(w.counted, name)
+		}
+	}
+}
+
+// judgeRules finds the rules that count nothing, because no stream that this worker reads matches them. It logs
+// them when they change. /readyz shows them, too.
+func (w *worker) judgeRules(all []string) {
+	set, reads := w.rules.current(), w.reads()
+	if set == nil {
+		return
+	}
+	var idle []string
+	for _, at := range set.Unused(slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !reads.Match(name) })) {
+		idle = append(idle, fmt.Sprintf("%s:%d: this rule counts nothing: %s", w.rules.file, at.Line, w.whyUnused(at.Stream, all)))
+	}
+	before := w.status.setIdleRules(idle)
+	for _, text := range idle {
+		if !slices.Contains(before, text) {
+			w.log.Warn().Msg(text)
+		}
+	}
+}
+
+// whyUnused returns why a rule's stream, which may be a glob, matches no stream that is read, and what to do.
+func (w *worker) whyUnused(stream string, all []string) string {
+	if !rules.IsGlob(stream) {
+		if slices.Contains(all, stream) {
+			return "the stream " + stream + " holds no hits, and is never read"
+		}
+		return "there is no stream " + stream + " yet"
+	}
+	for _, name := range all {
+		if (fleet.Globs{stream}).Match(name) {
+			return fmt.Sprintf("it matches the stream %s, which INGEST_STREAMS=%s leaves out: add it there, or name the stream in the rule, without a wildcard", name, w.settings.Streams)
+		}
+	}
+	return fmt.Sprintf("no stream matches %s yet; INGEST_STREAMS=%s must match it, too, because only a name without a wildcard makes a stream read", stream, w.settings.Streams)
 }

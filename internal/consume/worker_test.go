@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/rejects"
 	"tallyroll/tests/stack"
 )
 
@@ -30,9 +31,9 @@ func parse(t testing.TB, env ...string) Settings {
 }
 
 // matching are the streams that the worker would read.
-func matching(t *testing.T, w *worker) ([]string, error) {
+func matching(t *testing.T, w *ownStreams) ([]string, error) {
 	t.Helper()
-	all, err := w.list(t.Context())
+	all, err := listStreams(t.Context(), w.js)
 	return slices.DeleteFunc(all, func(name string) bool { return !w.settings.Streams.Match(name) }), err
 }
 
@@ -49,10 +50,10 @@ func TestCreateStreams(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			js := stack.NATS(t).JetStream()
-			if err := ensureRejected(t.Context(), js, 1, time.Hour); err != nil {
+			if err := rejects.Create(t.Context(), js, 1, time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			w := &worker{settings: parse(t, append(test.env, "INGEST_MAX_AGE=3h")...), js: js, log: zerolog.Nop()}
+			w := &ownStreams{settings: parse(t, append(test.env, "INGEST_MAX_AGE=3h")...), js: js, log: zerolog.Nop()}
 			if names, err := matching(t, w); err != nil || len(names) > 0 {
 				t.Fatalf("streams before: %v %v", names, err)
 			}
@@ -79,7 +80,7 @@ func TestCreateStreams(t *testing.T) {
 		})
 	}
 	t.Run("not matching", func(t *testing.T) {
-		w := &worker{settings: parse(t, "INGEST_STREAMS=CLICKS"), js: stack.NATS(t).JetStream(), log: zerolog.Nop()}
+		w := &ownStreams{settings: parse(t, "INGEST_STREAMS=CLICKS"), js: stack.NATS(t).JetStream(), log: zerolog.Nop()}
 		if _, err := w.create(t.Context(), w.wanting(nil)); err == nil || !strings.Contains(err.Error(), "CLICKS") {
 			t.Errorf("error %v, want one that names INGEST_STREAMS", err)
 		}
@@ -103,7 +104,7 @@ func TestMissingStreamsAreMade(t *testing.T) {
 		{"one stream only", "HITS_0", nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := &worker{settings: parse(t, test.env...)}
+			w := &ownStreams{settings: parse(t, test.env...)}
 			if got := slices.Sorted(maps.Keys(w.wanting(strings.Fields(test.there)))); !slices.Equal(got, strings.Fields(test.want)) {
 				t.Errorf("%v are to be made, want %s", got, test.want)
 			}

@@ -24,8 +24,6 @@ const kvTimeout = 2 * time.Second
 //
 //	<id>.worker.<token>   member
 //	<id>.plan             plan
-//
-// Earlier versions write a worker's name in place of its token, and identify workers by whatever is there.
 const bucketPrefix = "tallyroll_"
 
 // bucketName gives different namespaces different buckets, although a bucket's name can have no dots.

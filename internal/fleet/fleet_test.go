@@ -225,7 +225,7 @@ func TestFleetHandsOver(t *testing.T) {
 	stream := b.mine()[0]
 	stack.Eventually(t, soon, "the new one to see who has it", func() (bool, string) { return b.Share().Busy[stream], "" })
 	a.Release(stream)
-	stack.Eventually(t, (lastCommit+patience)/2, "the stream to be free", func() (bool, string) { return !b.Share().Busy[stream], "" })
+	stack.Eventually(t, (lastCommit+handOverSlack)/2, "the stream to be free", func() (bool, string) { return !b.Share().Busy[stream], "" })
 }
 
 // A server that keeps the bucket in memory forgets it with a restart: nothing moves.

@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 // Globs are names of streams, with * and ? as in file names.
@@ -29,7 +29,7 @@ func (g Globs) String() string { return strings.Join(g, ",") }
 // Match reports whether any glob matches a stream. It never matches the stream of rejects or the
 // streams of the fleets' buckets.
 func (g Globs) Match(stream string) bool {
-	if stream == hit.RejectedStream || strings.HasPrefix(stream, "KV_"+bucketPrefix) {
+	if stream == rejects.Stream || strings.HasPrefix(stream, "KV_"+bucketPrefix) {
 		return false
 	}
 	for _, glob := range g {

@@ -47,20 +47,17 @@ func Workers(ctx context.Context, js jetstream.JetStream, namespace, id string) 
 				slices.SortFunc(out, func(a, b Worker) int { return strings.Compare(a.Name, b.Name) })
 				return out, nil
 			}
-			if w, ok := workerOf(entry, memberPrefix(id)); ok {
+			if w, ok := workerOf(entry); ok {
 				out = append(out, w)
 			}
 		}
 	}
 }
 
-func workerOf(entry jetstream.KeyValueEntry, prefix string) (Worker, bool) {
+func workerOf(entry jetstream.KeyValueEntry) (Worker, bool) {
 	var m member
 	if json.Unmarshal(entry.Value(), &m) != nil {
 		return Worker{}, false
-	}
-	if m.Name == "" {
-		m.Name = strings.TrimPrefix(entry.Key(), prefix)
 	}
 	started, _ := time.Parse(time.RFC3339, m.Started) // zero if it cannot be read
 	return Worker{m.Name, started, m.Status, m.Holds, m.Leaving}, true

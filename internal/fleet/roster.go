@@ -15,15 +15,15 @@ const (
 	// blindAfter is how long this worker may miss its own beats before it distrusts all that it knows
 	// about the others.
 	blindAfter = 2 * time.Second
-	// patience is how long a worker waits for another to let a stream go, on top of the time that the
+	// handOverSlack is how long a worker waits for another to let a stream go, on top of the time that the
 	// last commit may take. After that, the cursor decides between them.
-	patience = 3 * time.Second
+	handOverSlack = 3 * time.Second
 )
 
 // member is the value of a worker's key: what the other workers have to know, and what an operator
 // wants to know. Nobody compares a moment in it with another machine's clock.
 type member struct {
-	Name    string   `json:"name"`    // for people; empty if an earlier version wrote the key: its token is the name
+	Name    string   `json:"name"`    // for people
 	Joined  uint64   `json:"joined"`  // revision of the key's first write; 0 in that write
 	Started string   `json:"started"` // RFC 3339, by its own clock
 	Status  string   `json:"status"`  // host:port of /readyz and /metrics
@@ -57,7 +57,7 @@ type memberSeen struct {
 // newRoster returns the roster of a worker that does not know any other worker yet. lastCommit is the
 // longest time that the last commit of a stream may take.
 func newRoster(self string, lastCommit time.Duration) *roster {
-	return &roster{self: self, handOver: lastCommit + patience, members: make(map[string]memberSeen), mine: make(map[string]time.Time)}
+	return &roster{self: self, handOver: lastCommit + handOverSlack, members: make(map[string]memberSeen), mine: make(map[string]time.Time)}
 }
 
 // see notes a worker's beat. If this worker has been blind, it has missed the others' beats, too, so

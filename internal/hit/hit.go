@@ -1,6 +1,16 @@
 package hit
 
-import "math"
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // MaxN is the largest n of one hit. An int64 holds the sum of 8 million of these.
 const MaxN = 1 << 40
@@ -17,3 +27,123 @@ type Hit struct {
 	At      int64  // Unix milliseconds, or NoTime
 	Hash    uint64 // of the counter, as Limits.Place gives it; 0 in a producer's hits
 }
+
+// MaxName is the longest name of a counter, in bytes.
+const MaxName = 512
+
+// Why CheckName refuses a name.
+var (
+	ErrNameLength  = errors.New("the counter's name")
+	ErrNameUTF8    = errors.New("the counter's name is not valid UTF-8")
+	ErrNameControl = errors.New("the counter's name has a control character")
+)
+
+// CheckName returns an error if a counter cannot have this name. A name has 1 to MaxName bytes
+// of valid UTF-8 without control characters (C0, delete and C1). The error wraps
+// ErrNameLength, ErrNameUTF8 or ErrNameControl; use errors.Is to find out which.
+func CheckName(name []byte) error {
+	if len(name) == 0 || len(name) > MaxName {
+		return fmt.Errorf("%w has %d bytes; 1 to %d are allowed", ErrNameLength, len(name), MaxName)
+	}
+	plain := true
+	for _, c := range name {
+		plain = plain && c >= 0x20 && c < 0x7f
+	}
+	switch {
+	case plain:
+		return nil
+	case !utf8.Valid(name):
+		return ErrNameUTF8
+	case bytes.ContainsFunc(name, unicode.IsControl):
+		return ErrNameControl
+	}
+	return nil
+}
+
+// Shorten makes a name that is too long for a counter fit: its beginning, an
+// ellipsis and the xxhash64 of the whole, so that two long names stay two
+// counters. A name that fits is returned as it is.
+func Shorten(name []byte) []byte {
+	const ellipsis = "…"
+	if len(name) <= MaxName {
+		return name
+	}
+	cut := MaxName - len(ellipsis) - 16
+	for cut > 0 && !utf8.RuneStart(name[cut]) {
+		cut--
+	}
+	return fmt.Appendf(nil, "%s%s%016x", name[:cut], ellipsis, xxhash.Sum64(name))
+}
+
+// The years 1 to 9999, which RFC 3339 can write, in Unix milliseconds.
+const MinTime, MaxTime = -62135596800000, 253402300799999
+
+// ErrTimeRange means that a time is before MinTime or after MaxTime.
+var ErrTimeRange = errors.New("the time is outside the years 1 to 9999")
+
+// CheckTime returns ErrTimeRange if no hit can have this time, in Unix milliseconds.
+func CheckTime(at int64) error {
+	if at < MinTime || at > MaxTime {
+		return ErrTimeRange
+	}
+	return nil
+}
+
+// ParseTime reads an RFC 3339 time as Unix milliseconds, rounded down. It accepts what
+// time.Parse accepts for time.RFC3339. Unlike the RFC, that excludes a small t or z and leap
+// seconds, and includes an hour of one digit, a comma before the fraction, and offsets up
+// to 24:60. The time may lie in the year 0 or, because of its offset, in the year
+// 10000: CheckTime refuses that.
+func ParseTime(text string) (at int64, err error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return 0, err
+	}
+	return t.UnixMilli(), nil
+}
+
+// Moment writes Unix milliseconds as an RFC 3339 time, for people.
+func Moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-02T15:04:05.999Z07:00") }
+
+// Reason is why a hit is refused, in one word: the header Tallyroll-Reason.
+type Reason string
+
+const (
+	BadJSON  Reason = "bad_json"  // not an object, or it has a field that was meant to be another
+	BadKey   Reason = "bad_key"   // no counter can have the name
+	BadCount Reason = "bad_count" // n is not an integer from 1 to MaxN
+	BadTime  Reason = "bad_time"  // ts is not a time, or outside the years 1 to 9999
+	Future   Reason = "future"    // ts is later than the time stored by more than Limits.MaxAhead
+	TooLate  Reason = "too_late"  // no tier held ts any more at the time stored
+	TooLarge Reason = "too_large" // the message carries more than Limits.MaxHits
+	NoRule   Reason = "no_rule"   // a CloudEvent, and no rule of internal/rules says what it counts
+)
+
+// Reasons lists all reasons.
+var Reasons = []Reason{BadJSON, BadKey, BadCount, BadTime, Future, TooLate, TooLarge, NoRule}
+
+// Refusal is the error for a hit that is refused.
+type Refusal struct {
+	Reason Reason
+	Detail string // what is wrong and what is allowed, for people
+}
+
+func (r *Refusal) Error() string { return r.Detail }
+
+// Reject is a part of a message that could not be counted. Its body is a part of the message's body.
+type Reject struct {
+	Reason Reason
+	Detail string
+	Item   int // index in the message
+	Body   []byte
+	Kind   Kind
+}
+
+// Kind is what a reject is of: the header Tallyroll-Kind.
+type Kind string
+
+const (
+	OfHit     Kind = ""        // a hit, or a message with hits
+	OfEvent   Kind = "event"   // an event that rules read, or a message with events, as JSON
+	OfMessage Kind = "message" // a message that is one event: its headers belong to it
+)

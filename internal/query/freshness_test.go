@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -140,11 +140,11 @@ func TestFreshnessWithNATS(t *testing.T) {
 	seed(t, redis.Client(), now, sample{"a", now, 1})
 	js := broker.JetStream()
 	makeStream(t, js, "HITS", "hits.>")
-	makeStream(t, js, hit.RejectedStream, hit.RejectedSubjects)
+	makeStream(t, js, rejects.Stream, rejects.Subjects)
 	for range 3 {
 		publish(t, js, "hits.a", "")
 	}
-	publish(t, js, hit.RejectedSubject(namespace, "HITS"), "x")
+	publish(t, js, rejects.Subject(namespace, "HITS"), "x")
 	id, _, err := window.NewReader(window.NewStore(redis.Client(), namespace)).Progress(t.Context())
 	if err != nil {
 		t.Fatal(err)

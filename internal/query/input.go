@@ -83,7 +83,7 @@ func (in *input) seriesQuestions(maxKeys int) ([]window.SeriesQuestion, error) {
 	if err != nil {
 		return nil, err
 	}
-	question := window.SeriesQuestion{Span: span, Held: true, Fit: true} // of steps of a cell
+	question := window.SeriesQuestion{Span: span, Reach: window.WhileHeldIfFitting} // of steps of a cell
 	if err := in.readStep(&question); err != nil {
 		return nil, err
 	}

@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
 
 const (
@@ -42,16 +41,16 @@ func (n newestRejects) pick(limit int, reason, from string) []rejected {
 }
 
 func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (newestRejects, error) {
-	stream, err := js.Stream(ctx, hit.RejectedStream)
+	stream, err := js.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return newestRejects{}, nil // nothing has ever been refused
 	}
 	if err != nil {
-		return newestRejects{}, fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
+		return newestRejects{}, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(hit.RejectedSubject(namespace, "*")))
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(rejects.Subject(namespace, "*")))
 	if err != nil {
-		return newestRejects{}, fmt.Errorf("count the messages of stream %s: %w", hit.RejectedStream, err)
+		return newestRejects{}, fmt.Errorf("count the messages of stream %s: %w", rejects.Stream, err)
 	}
 	var out newestRejects
 	for _, n := range info.State.Subjects {
@@ -63,7 +62,7 @@ func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (
 	var strange int
 	out.found, strange, err = readHeaders(ctx, stream, namespace, info.State, out.stored)
 	if err != nil {
-		return newestRejects{}, fmt.Errorf("read stream %s: %w", hit.RejectedStream, err)
+		return newestRejects{}, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
 	}
 	out.stored -= min(out.stored, uint64(strange))
 	return out, nil
@@ -91,11 +90,19 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 		if err != nil {
 			return nil, 0, err
 		}
-		if m.Headers().Get(hit.HeaderNamespace) != namespace {
+		part, _ := rejects.Parse(m.Headers()) // somebody else may write to the stream, too: what cannot be read is shown as zero
+		if part.Namespace != namespace {
 			strange++
 			continue
 		}
-		out = append(out, rejectedOf(m, meta))
+		shown := rejected{
+			Reason: string(part.Reason), Detail: part.Detail, Stream: part.Stream, Sequence: part.Seq, Item: part.Item,
+			Time: meta.Timestamp.UTC(), Position: meta.Sequence.Stream,
+		}
+		if part.Stored != 0 {
+			shown.Time = time.Unix(0, part.Stored).UTC()
+		}
+		out = append(out, shown)
 	}
 	if len(out)+strange == 0 && batch.Error() == nil {
 		return nil, 0, fmt.Errorf("none of %d messages came", waiting) // the library gives up in silence
@@ -114,7 +121,7 @@ func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, 
 		// The library's ordered consumer would try again without end if the stream went away meanwhile.
 		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy,
-			FilterSubject: hit.RejectedSubject(namespace, "*"),
+			FilterSubject: rejects.Subject(namespace, "*"),
 			HeadersOnly:   true, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
 		})
 		if err != nil {
@@ -139,12 +146,12 @@ func withBodies(ctx context.Context, js jetstream.JetStream, picked []rejected) 
 	if len(picked) == 0 {
 		return out, nil
 	}
-	stream, err := js.Stream(ctx, hit.RejectedStream)
+	stream, err := js.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return out, nil // it has just been deleted
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
+		return nil, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
 	}
 	for _, r := range picked {
 		message, err := stream.GetMsg(ctx, r.Position)
@@ -152,28 +159,12 @@ func withBodies(ctx context.Context, js jetstream.JetStream, picked []rejected) 
 			continue // it has just expired
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read message %d of stream %s: %w", r.Position, hit.RejectedStream, err)
+			return nil, fmt.Errorf("read message %d of stream %s: %w", r.Position, rejects.Stream, err)
 		}
 		r.Body, r.Bytes = clipBody(message.Data), len(message.Data)
 		out = append(out, r)
 	}
 	return out, nil
-}
-
-func rejectedOf(m jetstream.Msg, meta *jetstream.MsgMetadata) rejected {
-	h := m.Headers()
-	out := rejected{
-		Reason: h.Get(hit.HeaderReason), Detail: h.Get(hit.HeaderDetail), Stream: h.Get(hit.HeaderStream),
-		Time: meta.Timestamp.UTC(), Position: meta.Sequence.Stream,
-	}
-	// What cannot be read stays 0: somebody else may write to the stream, too.
-	out.Sequence, _ = strconv.ParseUint(h.Get(hit.HeaderSequence), 10, 64)
-	out.Item, _ = strconv.Atoi(h.Get(hit.HeaderItem))
-	stored, err := time.Parse(time.RFC3339Nano, h.Get(hit.HeaderStored))
-	if err == nil {
-		out.Time = stored
-	}
-	return out
 }
 
 func countReasons(found []rejected) []reasonCount {

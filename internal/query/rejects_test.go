@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/tests/stack"
 )
 
@@ -24,8 +25,8 @@ func reject(t *testing.T, js jetstream.JetStream, stream string, reason hit.Reas
 
 func rejectIn(t *testing.T, js jetstream.JetStream, namespace, stream string, reason hit.Reason, seq int, body string) {
 	t.Helper()
-	publish(t, js, hit.RejectedSubject(namespace, stream), body, hit.HeaderReason, string(reason), hit.HeaderDetail, "detail of "+string(reason),
-		hit.HeaderStream, stream, hit.HeaderSequence, fmt.Sprint(seq), hit.HeaderItem, "1", hit.HeaderNamespace, namespace)
+	publish(t, js, rejects.Subject(namespace, stream), body, rejects.HeaderReason, string(reason), rejects.HeaderDetail, "detail of "+string(reason),
+		rejects.HeaderStream, stream, rejects.HeaderSequence, fmt.Sprint(seq), rejects.HeaderItem, "1", rejects.HeaderNamespace, namespace)
 }
 
 func TestRejects(t *testing.T) {
@@ -36,13 +37,13 @@ func TestRejects(t *testing.T) {
 	if none.Stored != 0 || none.Searched != 0 || none.Rejects == nil || none.Reasons == nil {
 		t.Errorf("before there are any: %+v", none)
 	}
-	makeStream(t, js, hit.RejectedStream, hit.RejectedSubjects)
+	makeStream(t, js, rejects.Stream, rejects.Subjects)
 	decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Stored == 0 })
 	long := strings.Repeat("x", maxRejectBody-1) + "é" // the last character would be cut in two
 	reject(t, js, "HITS", hit.BadJSON, 1, "a=1")
 	reject(t, js, "HITS", hit.TooLate, 2, long)
 	reject(t, js, "HITS_2", hit.BadJSON, 3, "\xff\xfe")
-	publish(t, js, hit.RejectedSubject(namespace, "HITS"), "nobody's") // without headers
+	publish(t, js, rejects.Subject(namespace, "HITS"), "nobody's") // without headers
 	rejectIn(t, js, "another", "HITS", hit.BadKey, 1, "another fleet's")
 	rejectIn(t, js, hit.DefaultNamespace, "HITS", hit.BadKey, 1, "another fleet's")
 
@@ -96,7 +97,7 @@ func TestRejects(t *testing.T) {
 	}
 
 	// Its consumers do not pile up.
-	stream, err := js.Stream(t.Context(), hit.RejectedStream)
+	stream, err := js.Stream(t.Context(), rejects.Stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestManyRejects(t *testing.T) {
 	broker, redis := stack.NATS(t), stack.Redis(t)
 	_, h := withNATS(t, redis.URL(), broker, testNow())
 	js := broker.JetStream()
-	makeStream(t, js, hit.RejectedStream, hit.RejectedSubjects)
+	makeStream(t, js, rejects.Stream, rejects.Subjects)
 	reject(t, js, "HITS", hit.Future, 1, "the oldest")
 	rejectMany(t, js, namespace, maxSearched)
 	got := decoded(t, h, "/v1/rejects?reason=future", func(a rejectsAnswer) bool { return a.Stored == maxSearched+1 })
@@ -131,8 +132,8 @@ func TestManyRejects(t *testing.T) {
 func rejectMany(t *testing.T, js jetstream.JetStream, namespace string, n int) {
 	t.Helper()
 	for range n {
-		_, err := js.PublishMsgAsync(&nats.Msg{Subject: hit.RejectedSubject(namespace, "HITS"), Header: nats.Header{
-			hit.HeaderNamespace: {namespace}, hit.HeaderReason: {string(hit.BadKey)}, hit.HeaderStream: {"HITS"},
+		_, err := js.PublishMsgAsync(&nats.Msg{Subject: rejects.Subject(namespace, "HITS"), Header: nats.Header{
+			rejects.HeaderNamespace: {namespace}, rejects.HeaderReason: {string(hit.BadKey)}, rejects.HeaderStream: {"HITS"},
 		}})
 		if err != nil {
 			t.Fatal(err)
@@ -151,8 +152,8 @@ func TestRejectsAmongGapsAndOthers(t *testing.T) {
 	broker, redis := stack.NATS(t), stack.Redis(t)
 	_, h := withNATS(t, redis.URL(), broker, testNow())
 	js := broker.JetStream()
-	makeStream(t, js, hit.RejectedStream, hit.RejectedSubjects)
-	stream, err := js.Stream(t.Context(), hit.RejectedStream)
+	makeStream(t, js, rejects.Stream, rejects.Subjects)
+	stream, err := js.Stream(t.Context(), rejects.Stream)
 	if err != nil {
 		t.Fatal(err)
 	}

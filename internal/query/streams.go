@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/fleet"
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -149,20 +149,20 @@ func streamInfos(ctx context.Context, js jetstream.JetStream) (map[string]*jetst
 
 // rejectsByStream counts the messages of HITS_REJECTED of a namespace by the stream that they come from.
 func rejectsByStream(ctx context.Context, js jetstream.JetStream, namespace string) (map[string]uint64, error) {
-	stream, err := js.Stream(ctx, hit.RejectedStream)
+	stream, err := js.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil // nothing has ever been refused
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
+		return nil, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(hit.RejectedSubject(namespace, "*")))
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(rejects.Subject(namespace, "*")))
 	if err != nil {
-		return nil, fmt.Errorf("count the messages of stream %s: %w", hit.RejectedStream, err)
+		return nil, fmt.Errorf("count the messages of stream %s: %w", rejects.Stream, err)
 	}
 	out := make(map[string]uint64)
 	for subject, n := range info.State.Subjects {
-		out[hit.RejectedFrom(subject)] += n
+		out[rejects.StreamOf(subject)] += n
 	}
 	return out, nil
 }

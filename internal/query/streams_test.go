@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -89,12 +89,12 @@ func TestStreams(t *testing.T) {
 	}
 	js := broker.JetStream()
 	makeStream(t, js, "HITS", "hits.>")
-	makeStream(t, js, hit.RejectedStream, hit.RejectedSubjects)
+	makeStream(t, js, rejects.Stream, rejects.Subjects)
 	for range 3 {
 		publish(t, js, "hits.a", "")
 	}
-	publish(t, js, hit.RejectedSubject(namespace, "HITS"), "x")
-	publish(t, js, hit.RejectedSubject(namespace, "HITS"), "y")
+	publish(t, js, rejects.Subject(namespace, "HITS"), "x")
+	publish(t, js, rejects.Subject(namespace, "HITS"), "y")
 	beat(t, js, id, "T1", `{"name":"pod-0","started":"2026-11-21T10:00:00Z","status":"10.0.0.7:9090","holds":["HITS"]}`)
 	beat(t, js, "another", "T2", `{"name":"of another namespace","holds":["HITS_NEW"]}`)
 	beat(t, js, id, "T3", "not JSON")
@@ -148,8 +148,8 @@ func TestStreamsWhileServersAreAway(t *testing.T) {
 	broker, redis, now := stack.NATSProcess(t), stack.Redis(t), testNow()
 	seed(t, redis.Client(), now, sample{"a", now, 1})
 	makeStream(t, broker.JetStream(), "HITS", "hits.>")
-	makeStream(t, broker.JetStream(), hit.RejectedStream, hit.RejectedSubjects)
-	publish(t, broker.JetStream(), hit.RejectedSubject(namespace, "HITS"), "x")
+	makeStream(t, broker.JetStream(), rejects.Stream, rejects.Subjects)
+	publish(t, broker.JetStream(), rejects.Subject(namespace, "HITS"), "x")
 	_, h := withNATS(t, redis.URL(), broker, now)
 	both := []string{"/v1/streams", "/v1/rejects"}
 	for _, c := range []struct {

@@ -34,7 +34,7 @@ func newAttribute(n *node) attribute {
 
 var specVersionNames = newAttribute(&node{name: required[0]}).names
 
-// CloudEvent tells how a message or an HTTP request carries CloudEvents, from its content type and its headers.
+// CloudEvent returns how a message or an HTTP request carries CloudEvents, from its content type and its headers.
 // header returns the first value of a header, or "". A body without these marks can still be a CloudEvent.
 func CloudEvent(contentType string, header func(name string) string) Mode {
 	mode, _ := modeOf(contentType, header)

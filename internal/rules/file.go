@@ -1,14 +1,14 @@
 package rules
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"tallyroll/internal/yamlfile"
 )
 
 // The bounds of a file.
@@ -70,35 +70,12 @@ func readFile(text []byte) ([]*rule, *FileError) {
 
 // readYAML reads the one document of a file.
 func readYAML(text []byte) (*yaml.Node, *FileError) {
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	var document, second yaml.Node
-	err := decoder.Decode(&document)
-	if errors.Is(err, io.EOF) || err == nil && len(document.Content) == 0 {
-		return nil, wrong(0, "it is empty: allowed is a list of rules, each with %s", list(ruleFields))
+	top, err := yamlfile.Document(text, "a list of rules, each with "+list(ruleFields))
+	var bad *yamlfile.Error
+	if errors.As(err, &bad) {
+		return nil, wrong(bad.Line, "%s", bad.Message)
 	}
-	if err != nil {
-		return nil, notYAML(err)
-	}
-	err = decoder.Decode(&second)
-	switch {
-	case err == nil:
-		return nil, wrong(second.Line, "a second YAML document begins here: allowed is one")
-	case !errors.Is(err, io.EOF):
-		return nil, notYAML(err)
-	}
-	return document.Content[0], nil
-}
-
-func notYAML(err error) *FileError {
-	var load *yaml.LoadError
-	if !errors.As(err, &load) {
-		return wrong(0, "it is no YAML: %v", err)
-	}
-	message := "it is no YAML: " + load.Message
-	if context := load.ContextMark.Line; context > 0 && context != load.Mark.Line {
-		message += fmt.Sprintf(" (%s that begins on line %d)", load.ContextMsg, context)
-	}
-	return wrong(load.Mark.Line, "%s", message)
+	return top, nil
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

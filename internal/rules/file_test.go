@@ -97,7 +97,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		{"optional as text", good + "    - key: a\n      optional: maybe\n", 6, "optional: allowed is true or false"},
 		{"optional as True", good + "    - key: a\n      optional: True\n", 6, "optional: allowed is true or false"},
 		{"anchor", "- &a\n  stream: A\n", 1, "an anchor (&a) is not allowed"},
-		{"alias", good + "  each: *a\n", 5, "it is no YAML"},
+		{"alias", good + "  each: *a\n", 5, "an alias is not allowed"},
 		{"anchor and alias", "- stream: &a A\n  subject: *a\n  count: []\n", 1, "an anchor (&a) is not allowed"},
 		{"merge", good + "  <<: {format: json}\n", 5, `unknown field "<<"`},
 		{"tag", "- stream: !!str A\n  subject: a\n  count: []\n", 1, "a tag"},

@@ -35,7 +35,7 @@ var kindNames = [...]string{"missing", "text", "text", "text", "a whole number",
 
 var zero = []byte("0")
 
-// valueOf tells what JSON is, which must be valid.
+// valueOf returns the value of valid JSON.
 func valueOf(json []byte) value {
 	switch json[0] {
 	case '"':

@@ -70,7 +70,7 @@ func BenchmarkAnswer(b *testing.B) {
 		cells = append(cells, fmt.Sprint(11*i), "7")
 	}
 	canned := cannedRedis{
-		record:  bulk(nil, `{"version":1,"tiers":"`+window.DefaultTiers+`","shards":16,"hash":"xxhash64","id":"X"}`),
+		record:  bulk(nil, `{"version":1,"tiers":"`+window.DefaultTiers+`","shards":16,"hash":"xxhash64","id":"X","epoch_cells":256}`),
 		streams: array("HITS", "", "HITS_2", "live 1763683200000"),
 		cursor:  array("1763683200000000000", "9", "1763683300000000000", "1763683300000", "0", "", "W"),
 		hash:    array(cells...),

@@ -12,7 +12,7 @@ import (
 // genTiers draws tiers with one hash or many per window.
 func genTiers(t *testing.T) *rapid.Generator[Tiers] {
 	return rapid.SampledFrom([]Tiers{
-		mustTiers(t, DefaultTiers), mustTiers(t, "1s/1h,1m/1d,1h/92d"), mustTiers(t, "1s/1m,15m/1d").Cut(7), mustTiers(t, "1s/1h,1m/1d").Cut(0),
+		mustTiers(t, DefaultTiers), mustTiers(t, "1s/1h,1m/1d,1h/92d"), mustTiers(t, "1s/1m,15m/1d").Cut(7), mustTiers(t, "1s/1h,1m/1d").Cut(2 * maxCells),
 	})
 }
 

@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	// ErrFenced says that another worker has moved the cursor: drop the batch and let the stream go.
+	// ErrFenced means that another worker has moved the cursor: drop the batch and let the stream go.
 	ErrFenced = errors.New("fenced: another worker has moved the cursor")
-	// ErrRewound says that Redis is at an older commit than this writer's last one:
+	// ErrRewound means that Redis is at an older commit than this writer's last one:
 	// drop the batch and read the stream again from the cursor.
 	ErrRewound = errors.New("rewound: Redis has lost commits")
 )
@@ -54,9 +54,9 @@ type Writer struct {
 }
 
 var (
-	// ErrTorn says that Redis has run a part of a transaction, so some hits may be counted twice.
+	// ErrTorn means that Redis has run a part of a transaction, so some hits may be counted twice.
 	ErrTorn = errors.New("a part of a transaction was run beside whole ones (a torn append-only file of Redis): some hits may be counted twice")
-	// ErrClockFell says that Redis's clock was ahead, so keys may have expired and increments may have been left out.
+	// ErrClockFell means that Redis's clock was ahead, so keys may have expired and increments may have been left out.
 	ErrClockFell = errors.New("the clock of Redis was ahead for a while: keys may have expired too early")
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Cursor says how far a shard has got in a stream. It lives beside the counts
+// Cursor holds how far a shard has got in a stream. It lives beside the counts
 // and moves in the transaction that adds to them.
 type Cursor struct {
 	// Created is the stream's creation time in Unix nanoseconds: which
@@ -27,13 +27,13 @@ type Cursor struct {
 	// from before it may be missing, because messages were discarded unread. It is 0
 	// if none were.
 	IncompleteBefore int64
-	// Ahead says which counters are further on than Seq. There are some if a batch was
+	// Ahead holds which counters are further on than Seq. There are some if a batch was
 	// too large for one transaction and not all of its parts have been applied.
 	Ahead Ahead
-	// Naming says how counters were named up to Seq, for messages that are read again.
+	// Naming holds how counters were named up to Seq, for messages that are read again.
 	// This package stores it beside the counts, and does not look into it.
 	Naming string
-	// Ended says that the stream was found gone by the worker that read it, and that this worker knows of no hit
+	// Ended is set if the stream was found gone by the worker that read it, and this worker has no knowledge of a hit
 	// that was not applied.
 	Ended bool
 	// Refused is the last sequence of which rejects may be stored. Only the first shard's cursor has it.
@@ -226,7 +226,7 @@ func parseFields(text []string, missing int) (c record, found bool, err error) {
 	c.by, c.Ended = text[wholeNumbers+1], text[wholeNumbers+2] == "1"
 	if rare := text[len(cursorFields):]; len(rare) > 0 {
 		c.Naming = rare[0]
-		if rare[1] != "" { // or it was written before cursors had the field
+		if rare[1] != "" { // or there has been no reject
 			if c.Refused, err = strconv.ParseUint(rare[1], 10, 64); err != nil {
 				return record{}, false, fmt.Errorf("cursor field refused is %q: a whole number was expected", rare[1])
 			}

@@ -33,13 +33,12 @@
 //
 // With Redis:
 //
-//   - the layout record (store.go, layoutrecord.go) and the list of streams (streams.go)
+//   - the layout record (store.go, layout.go) and the list of streams (streams.go)
 //   - claims about streams at rest (idle.go)
 //   - the cursor (cursor.go) and the commit: what it means to its caller (commit.go),
-//     the transaction (transact.go, commands.go) on the connection that watches the cursor
-//     (watched.go), with the summaries and names that it writes (topwriter.go, names.go), and
-//     the look at one whose reply was lost (inspect.go)
-//   - reads: what a reader caches (directory.go); what plans need (need.go), the round
+//     the transaction (transact.go) on the connection that watches the cursor
+//     (watched.go), with the summaries and names that it writes (top.go, names.go)
+//   - reads: what a reader caches (directory.go); what plans need (fetch.go), the round
 //     trip that reads it (trip.go) and that several questions share (gather.go), its
 //     replies (reply.go), and what a question finds in them (reader.go, fetch.go,
 //     snapshot.go, progress.go); questions about all counters (survey.go, top.go, names.go)

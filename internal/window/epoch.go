@@ -5,7 +5,7 @@ import "time"
 // Time is cut into epochs. Each epoch of a counter and tier is one hash. It spans two
 // windows, or EpochCells cells if these are less, and expires a window (and some slack) after it
 // ends. So hashes stay small, a window of n epochs touches at most n+1 of them, they vanish one by one,
-// and nothing has to be deleted by hand. Namespaces made before hashes were bounded keep two windows.
+// and nothing has to be deleted by hand.
 //
 // Moments are Unix milliseconds, deadlines Unix seconds (what EXPIREAT takes).
 

@@ -10,7 +10,7 @@ import (
 // ExplainedCells is what a *TooMuchError of Explain counts.
 const ExplainedCells = "explained cells"
 
-// Explanation says what an answer was made of, so that anyone can read the same from Redis and add up.
+// Explanation holds what an answer was made of, so that anyone can read the same from Redis and add up.
 type Explanation struct {
 	Shard   int
 	AsOf    int64 // of the shard, see Answers
@@ -64,7 +64,7 @@ func (r *Reader) Explain(ctx context.Context, questions []Question, maxCells int
 	return found.answers(), out, nil
 }
 
-// explain says what the answer to a plan was made of.
+// explain returns what the answer to a plan was made of.
 func (s *snapshot) explain(plan int) (Explanation, error) {
 	p := &s.plans[plan]
 	out := Explanation{Shard: p.shard, AsOf: s.shards[p.shard].asOf}

@@ -14,8 +14,8 @@ const (
 	maxTrips = 2
 	// maxShared is how many hashes a shared trip may read. They take Redis some milliseconds at most.
 	maxShared = 256
-	// patience is how long questions gather if no trip comes back. They would fail with the trips that hang.
-	patience = 100 * time.Millisecond
+	// gatherAtMost is how long questions gather if no trip comes back. They would fail with the trips that hang.
+	gatherAtMost = 100 * time.Millisecond
 )
 
 // gatherer lets questions that come together share a round trip to Redis.
@@ -23,7 +23,7 @@ const (
 // A question travels at once, by itself, if fewer than maxTrips trips are under way. Otherwise it joins the trip
 // that is gathering, which departs when one of those under way is back. So a lone question waits for nothing,
 // there is no timer, and the more questions come, the more of them share a trip. If none has departed for longer
-// than patience, the next question that comes makes the gathering trip depart. A question that would make a trip
+// than gatherAtMost, the next question that comes makes the gathering trip depart. A question that would make a trip
 // too large travels at once, by itself.
 //
 // What several questions need is read once. A question whose context ends leaves, and the trip goes on for the
@@ -67,7 +67,7 @@ func (g *gatherer) ask(ctx context.Context, want wanted) (*trip, error) {
 		return t, g.read(ctx, t)
 	}
 	t, ok := g.join(ctx, want)
-	if time.Since(g.departed) > patience {
+	if time.Since(g.departed) > gatherAtMost {
 		g.underWay++
 		g.depart()
 	}

@@ -168,7 +168,7 @@ func TestTripsThatHangHoldNobodyUp(t *testing.T) {
 		r := newRoad()
 		r.fill(t.Context())
 		early := r.ask(t.Context(), wants("a"))
-		time.Sleep(patience + time.Millisecond)
+		time.Sleep(gatherAtMost + time.Millisecond)
 		late := r.ask(t.Context(), wants("b"))
 		trip := <-r.departed
 		if got := fmt.Sprint(trip.hashes.keys); got != "[a b]" {

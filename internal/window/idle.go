@@ -29,11 +29,11 @@ type Claim struct {
 const claimsLast = time.Hour
 
 // Renew returns the cursor with the AsOf that a claim about its place gives it.
-func (c Claim) Renew(of Cursor) Cursor {
-	if c.Created == of.Created && c.Seq == of.Seq && c.Stored == of.Stored {
-		of.AsOf = max(of.AsOf, c.AsOf)
+func (c Claim) Renew(cursor Cursor) Cursor {
+	if c.Created == cursor.Created && c.Seq == cursor.Seq && c.Stored == cursor.Stored {
+		cursor.AsOf = max(cursor.AsOf, c.AsOf)
 	}
-	return of
+	return cursor
 }
 
 // String is "created seq stored as_of".

@@ -1,6 +1,8 @@
 package window
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
@@ -42,4 +44,59 @@ func (l Layout) Holds(counterHash uint64, at, stored int64) bool {
 
 func (t Tier) holds(counterHash uint64, at, stored int64) bool {
 	return t.deadline(t.epochAt(at), counterHash)*1000 > stored
+}
+
+// ErrBadLayout means that this program cannot read the layout record: another version of
+// it, or another program, wrote the record.
+var ErrBadLayout = errors.New("layout record")
+
+// layoutRecord is what Redis keeps about a namespace's layout.
+type layoutRecord struct {
+	Layout
+	id string // see Store.ID
+}
+
+// layoutJSON is the record's text.
+type layoutJSON struct {
+	Version int    `json:"version"`
+	Tiers   string `json:"tiers"`
+	Shards  int    `json:"shards"`
+	Hash    string `json:"hash"` // of counters
+	ID      string `json:"id"`
+	// EpochCells is the most cells that a hash spans: a program with another EpochCells goes on with it.
+	EpochCells int64 `json:"epoch_cells"`
+}
+
+const layoutVersion, layoutHash = 1, "xxhash64"
+
+func (r layoutRecord) encode() string {
+	out, err := json.Marshal(layoutJSON{layoutVersion, r.Tiers.String(), r.Shards, layoutHash, r.id, r.Tiers.epochCells()})
+	if err != nil {
+		panic(err) // strings and integers always encode
+	}
+	return string(out)
+}
+
+// parseLayoutRecord reads what encode wrote. Its errors are ErrBadLayout.
+func parseLayoutRecord(text string) (layoutRecord, error) {
+	var found layoutJSON
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
+	}
+	if found.Version != layoutVersion || found.Hash != layoutHash {
+		return layoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads version %d and %s: run the release of Tallyroll that made the namespace, or set another TALLYROLL_NAMESPACE",
+			ErrBadLayout, found.Version, found.Hash, layoutVersion, layoutHash)
+	}
+	if found.EpochCells < 1 {
+		return layoutRecord{}, fmt.Errorf("%w has %d cells in an epoch", ErrBadLayout, found.EpochCells)
+	}
+	tiers, err := ParseTiers(found.Tiers)
+	if err != nil {
+		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
+	}
+	layout := Layout{Tiers: tiers.Cut(found.EpochCells), Shards: found.Shards}
+	if err := layout.validate(); err != nil {
+		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
+	}
+	return layoutRecord{layout, found.ID}, nil
 }

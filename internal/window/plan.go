@@ -15,7 +15,7 @@ import (
 // unless some are known to be dated later (see sum).
 type Range struct{ From, To int64 }
 
-// Plan says which hashes answer a question about one counter, and how their
+// Plan holds which hashes answer a question about one counter, and how their
 // cells add up. It knows nothing about Redis: the Reader turns the hashes into keys.
 type Plan struct {
 	Tier  Tier // the finest that reaches back to the beginning of the range

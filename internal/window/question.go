@@ -47,7 +47,7 @@ type Answers struct {
 	Answers []Answer
 }
 
-// QuestionError says that a question cannot be answered: either whatever Redis holds, or
+// QuestionError means that a question cannot be answered: either whatever Redis holds, or
 // (a *ForeignError) because of a key that no other question reads.
 type QuestionError struct {
 	Index int // of the question
@@ -57,7 +57,7 @@ type QuestionError struct {
 func (e *QuestionError) Error() string { return e.Err.Error() }
 func (e *QuestionError) Unwrap() error { return e.Err }
 
-// TooMuchError says that a call would cost more than it may.
+// TooMuchError means that a call would cost more than it may.
 type TooMuchError struct {
 	What       string // cells or points
 	Count, Max int64

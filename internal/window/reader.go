@@ -38,7 +38,7 @@ func NewReader(store *Store) *Reader {
 	return r
 }
 
-// errStale says that a question was planned with a layout, a list of streams or a time that
+// errStale means that a question was planned with a layout, a list of streams or a time that
 // is not (or no longer) true. The question may be planned again.
 var errStale = errors.New("layout, streams or time have changed while Redis was asked")
 

@@ -1,8 +1,10 @@
 package window
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -75,7 +77,7 @@ func FuzzParseCursor(f *testing.F) {
 }
 
 func FuzzDecodeLayout(f *testing.F) {
-	f.Add(`{"version":1,"tiers":"1s/1m,1m/1h","shards":16,"hash":"xxhash64","id":"A"}`)
+	f.Add(`{"version":1,"tiers":"1s/1m,1m/1h","shards":16,"hash":"xxhash64","id":"A","epoch_cells":120}`)
 	f.Add(`{"version":2}`)
 	f.Add(`[]`)
 	f.Fuzz(func(t *testing.T, text string) {
@@ -84,8 +86,23 @@ func FuzzDecodeLayout(f *testing.F) {
 			return
 		}
 		again, err := parseLayoutRecord(found.encode())
-		if err != nil || again.id != found.id || again.Shards != found.Shards || again.Tiers.String() != found.Tiers.String() {
+		if err != nil || again.id != found.id || again.Shards != found.Shards || !slices.Equal(again.Tiers, found.Tiers) {
 			t.Fatalf("%q is read as %+v, which is read as %+v, %v", text, found, again, err)
 		}
 	})
+}
+
+// What another release has written is refused, and the error names what to do.
+func TestAnotherVersionOfTheLayoutIsRefused(t *testing.T) {
+	t.Parallel()
+	record := layoutRecord{Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}, "A"}
+	text := record.encode()
+	if want := `{"version":1,"tiers":"` + DefaultTiers + `","shards":16,"hash":"xxhash64","id":"A","epoch_cells":256}`; text != want {
+		t.Errorf("%s, want %s", text, want)
+	}
+	for _, other := range []string{strings.Replace(text, `"version":1`, `"version":2`, 1), strings.Replace(text, "xxhash64", "fnv", 1)} {
+		if _, err := parseLayoutRecord(other); !errors.Is(err, ErrBadLayout) || !strings.Contains(err.Error(), "TALLYROLL_NAMESPACE") {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
 }

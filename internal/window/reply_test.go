@@ -62,7 +62,7 @@ func TestReplies(t *testing.T) {
 // The directory is known by the replies' bytes. If a hash tells its fields in another order, it is the same.
 func TestTheSameDirectory(t *testing.T) {
 	t.Parallel()
-	record := reply{"ns:layout", "$86\r\n" + `{"version":1,"tiers":"1s/1m","shards":16,"hash":"xxhash64","id":"0123456789012345678"}` + "\r\n"}
+	record := reply{"ns:layout", "$104\r\n" + `{"version":1,"tiers":"1s/1m","shards":16,"hash":"xxhash64","id":"0123456789012345678","epoch_cells":120}` + "\r\n"}
 	list := func(text string) reply { return reply{"ns:streams", text} }
 	a, b := "$1\r\nA\r\n$0\r\n\r\n", "$1\r\nB\r\n$6\r\nlive 7\r\n"
 	dir, err := parseDirectory(record, list("*4\r\n"+a+b))

@@ -14,18 +14,26 @@ type SeriesQuestion struct {
 	Step    time.Duration // 0 means one cell
 	// Steps, if it is not nil, divides the range in place of Step.
 	Steps Steps
-
-	// Held lets a tier answer for as long as its hashes are sure to live, which is longer than
-	// its window. The counts are as exact: a hit of a hash that lives is in it, however late it came.
-	// So a range that ended a moment ago gets the cells that the same range ending now would get.
-	Held bool
-	// Fit, beside Held, leaves out tiers with a window shorter than the range. Whether a range that ends now
-	// gets their cells would depend on when their epochs began.
-	Fit bool
-	// Lead widens the range by the length of a cell at its beginning, so that a whole cell lies before From.
-	// It needs Held.
-	Lead bool
+	Reach Reach
 }
+
+// Reach is how far back a tier may answer a series.
+type Reach int
+
+const (
+	// WithinWindow is as far as its window.
+	WithinWindow Reach = iota
+	// WhileHeld is for as long as its hashes are sure to live, which is longer than its window. The counts are as
+	// exact: a hit of a hash that lives is in it, however late it came. So a range that ended a moment ago gets the
+	// cells that the same range ending now would get.
+	WhileHeld
+	// WhileHeldIfFitting is WhileHeld without tiers whose window is shorter than the range. Whether a range that ends
+	// now gets their cells would depend on when their epochs began.
+	WhileHeldIfFitting
+	// WhileHeldWithLead is WhileHeld of a range that is widened by the length of a cell at its beginning, so that a
+	// whole cell lies before From.
+	WhileHeldWithLead
+)
 
 // Steps divide time into steps that need not be equally long, such as the days of a time zone. They can be compared.
 type Steps interface {
@@ -249,17 +257,17 @@ func (t Tier) around(r Range) Range {
 	return Range{t.cellStart(t.cellAt(r.From)), t.cellStart(t.cellAt(r.To-1) + 1)}
 }
 
-// tierOf returns the tier that answers a range, and the range, which is longer by a cell if the question leads.
+// tierOf returns the tier that answers a range, and the range, which is longer by a cell at WhileHeldWithLead.
 func (l Layout) tierOf(q SeriesQuestion, r Range, now int64) (Tier, Range, error) {
-	if !q.Held {
+	if q.Reach == WithinWindow {
 		t, err := l.reaching(r, now)
 		return t, r, err
 	}
 	tiers := l.Tiers
-	if q.Fit {
+	if q.Reach == WhileHeldIfFitting {
 		tiers = tiers.windowsFrom(r.To - r.From)
 	}
-	t, first, err := l.holding(tiers, r.From, now, q.Lead)
+	t, first, err := l.holding(tiers, r.From, now, q.Reach == WhileHeldWithLead)
 	return t, Range{first, r.To}, err
 }
 

@@ -12,6 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
+var genReach = rapid.SampledFrom([]Reach{WithinWindow, WhileHeld, WhileHeldIfFitting, WhileHeldWithLead})
+
 // Every point is the number of hits in its step.
 func TestSeriesPointsAreExact(t *testing.T) {
 	t.Parallel()
@@ -22,10 +24,10 @@ func TestSeriesPointsAreExact(t *testing.T) {
 		r := genRange(l, now).Draw(t, "range")
 		step := time.Duration(rapid.IntRange(0, 5000).Draw(t, "step")) * time.Second
 
-		held := rapid.Bool().Draw(t, "held")
-		lead := held && rapid.Bool().Draw(t, "lead")
+		reach := genReach.Draw(t, "reach")
+		lead := reach == WhileHeldWithLead
 
-		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Between(r.From, r.To), Step: step, Held: held, Lead: lead}, now)
+		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Between(r.From, r.To), Step: step, Reach: reach}, now)
 		var out *outOfReachError
 		if lead && errors.As(err, &out) {
 			t.Skip("no tier reaches back a cell further")
@@ -88,7 +90,7 @@ func TestHeldSeries(t *testing.T) {
 		{epoch, epoch + 62*time.Minute, "1m/1h"},
 	} {
 		span := Between(begin.Add(c.from).UnixMilli(), begin.Add(c.now).UnixMilli()-1)
-		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: span, Held: true}, begin.Add(c.now).UnixMilli())
+		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: span, Reach: WhileHeld}, begin.Add(c.now).UnixMilli())
 		if err != nil || p.Tier.String() != c.tier {
 			t.Errorf("from %s at %s: %s %v, want %s", c.from, c.now, p.Tier, err, c.tier)
 		}
@@ -108,14 +110,14 @@ func TestFittingSeries(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, ago := range []int64{0, want.grace() / 2} {
-			q := SeriesQuestion{Counter: "c", Span: Between(now-length, now), Held: true, Fit: true}
+			q := SeriesQuestion{Counter: "c", Span: Between(now-length, now), Reach: WhileHeldIfFitting}
 			p, err := l.planSeries(q, now+ago)
 			if err != nil || p.Tier != want {
 				t.Fatalf("%d ms up to %d, %d ms later: %s %v, want %s", length, now, ago, p.Tier, err, want)
 			}
 		}
 	}
-	q := SeriesQuestion{Counter: "c", Span: Last(2000 * time.Hour), Held: true, Fit: true}
+	q := SeriesQuestion{Counter: "c", Span: Last(2000 * time.Hour), Reach: WhileHeldIfFitting}
 	_, err := l.planSeries(q, start)
 	if err == nil || !strings.Contains(err.Error(), "1s cells reach back 1m") {
 		t.Errorf("beyond all tiers: %v", err)
@@ -148,8 +150,7 @@ func TestSeriesOfUnequalSteps(t *testing.T) {
 			steps = append(steps, steps[len(steps)-1]+unit*rapid.Int64Range(1, 1+longest/unit/8).Draw(t, "length"))
 		}
 		p, err := l.planSeries(SeriesQuestion{
-			Counter: "c", Span: Between(r.From, r.To), Steps: &steps,
-			Held: rapid.Bool().Draw(t, "held"), Fit: rapid.Bool().Draw(t, "fit"),
+			Counter: "c", Span: Between(r.From, r.To), Steps: &steps, Reach: rapid.SampledFrom([]Reach{WithinWindow, WhileHeld, WhileHeldIfFitting}).Draw(t, "reach"),
 		}, now)
 		if err != nil {
 			t.Fatal(err)
@@ -241,7 +242,7 @@ func TestDaysOfZones(t *testing.T) {
 			hits = append(hits, h)
 			byDate[days.date(h.at)] += h.n
 		}
-		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Last(30 * 24 * time.Hour), Steps: days, Held: true, Fit: true}, now)
+		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Last(30 * 24 * time.Hour), Steps: days, Reach: WhileHeldIfFitting}, now)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// EvictionError says that Redis may throw away any key when its memory is full. If a cursor
+// EvictionError means that Redis may throw away any key when its memory is full. If a cursor
 // vanishes, hits count again, and counts vanish unnoticed.
 type EvictionError struct {
 	server string // its name, for messages to people

@@ -27,7 +27,7 @@ type Span struct {
 	Calendar Calendar
 }
 
-// Calendar says which range a moment (Unix milliseconds) asks about, such as that since midnight. The range
+// Calendar returns the range that a moment (Unix milliseconds) asks about, such as that since midnight. The range
 // must end at the moment or before, and must not be empty.
 type Calendar interface{ Range(now int64) Range }
 
@@ -61,14 +61,14 @@ func (s Span) At(now int64) (Range, error) {
 	return r, nil
 }
 
-// AheadError says that a question is about time that has not come yet.
+// AheadError means that a question is about time that has not come yet.
 type AheadError struct{ To, Now int64 } // Unix milliseconds
 
 func (e *AheadError) Error() string {
 	return fmt.Sprintf("%s is later than now, %s: allowed is a moment up to now", moment(e.To), moment(e.Now))
 }
 
-// EmptyError says that a question ends at its beginning, or before it.
+// EmptyError means that a question ends at its beginning, or before it.
 type EmptyError struct{ Range }
 
 func (e *EmptyError) Error() string {

@@ -28,7 +28,7 @@ func NewStore(client redis.UniversalClient, ns string) *Store {
 	return &Store{client: client, cluster: cluster, keys: keys{ns}}
 }
 
-// ErrNoLayout says that no worker has written to the namespace yet. Errors that are ErrNoLayout name the namespace.
+// ErrNoLayout means that no worker has written to the namespace yet. Errors that are ErrNoLayout name the namespace.
 var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE")
 
 // noLayoutError is ErrNoLayout, for the person who looks at the wrong Redis or namespace.
@@ -40,7 +40,7 @@ func (e *noLayoutError) Error() string {
 
 func (e *noLayoutError) Is(target error) bool { return target == ErrNoLayout }
 
-// LayoutMismatchError says that the namespace was made with other settings.
+// LayoutMismatchError means that the namespace was made with other settings.
 type LayoutMismatchError struct {
 	namespace  string
 	Have, want Layout
@@ -51,7 +51,7 @@ func (e *LayoutMismatchError) Error() string {
 		e.namespace, e.Have.Tiers, e.Have.Shards, e.want.Tiers, e.want.Shards)
 }
 
-// ErrLayoutLost says that a namespace has streams and no layout record. With another layout, nobody would find its
+// ErrLayoutLost means that a namespace has streams and no layout record. With another layout, nobody would find its
 // counts.
 var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if none runs, set TIERS and SHARDS to those that the namespace was made with")
 
@@ -79,7 +79,7 @@ func (s *Store) ID() string {
 	return ""
 }
 
-// ErrRemade says that the namespace has been made anew, and its hashes span other epochs now.
+// ErrRemade means that the namespace has been made anew, and its hashes span other epochs now.
 var ErrRemade = errors.New("the namespace has been made anew by a worker of another version: its hashes span other times now")
 
 // EnsureLayout writes the layout if the namespace has none. Otherwise it checks that the

@@ -3,6 +3,7 @@ package window
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -61,27 +62,25 @@ func ParseTiers(s string) (Tiers, error) {
 	return tiers.Cut(EpochCells), nil
 }
 
-// Cut returns the tiers with hashes that span at most so many cells, or two windows if that is 0, as
-// it was in namespaces made before hashes were bounded. A hash never spans more than two windows.
+// Cut returns the tiers with hashes that span at most so many cells. A hash never spans more than two windows.
 func (ts Tiers) Cut(cells int64) Tiers {
 	out := slices.Clone(ts)
 	for i, t := range out {
 		out[i].epoch = 0
-		if cells > 0 && cells < t.twoWindows() {
+		if cells < t.twoWindows() {
 			out[i].epoch = cells
 		}
 	}
 	return out
 }
 
-// cut is the inverse of Cut: how many cells the hashes of those tiers span that are cut. It is 0 if none is.
-func (ts Tiers) cut() int64 {
+// epochCells returns the most cells that a hash spans. Cut to as many, the tiers stay as they are.
+func (ts Tiers) epochCells() int64 {
+	most := int64(1)
 	for _, t := range ts {
-		if t.epoch > 0 {
-			return t.epoch
-		}
+		most = max(most, t.cellsPerEpoch())
 	}
-	return 0
+	return most
 }
 
 // answerAlike reports whether both answer the same windows with the same cells, whatever their hashes.
@@ -118,11 +117,62 @@ func (ts Tiers) String() string {
 	return strings.Join(pairs, ",")
 }
 
-// Reach says how far back each tier answers, for messages to people.
+// Reach returns how far back each tier answers, for messages to people.
 func (ts Tiers) Reach() string {
 	reaches := make([]string, len(ts))
 	for i, t := range ts {
 		reaches[i] = fmt.Sprintf("%s cells reach back %s", FormatDuration(t.Cell), FormatDuration(t.Window))
 	}
 	return strings.Join(reaches, ", ")
+}
+
+var units = []struct {
+	suffix byte
+	length time.Duration
+}{
+	{'w', 7 * 24 * time.Hour},
+	{'d', 24 * time.Hour},
+	{'h', time.Hour},
+	{'m', time.Minute},
+	{'s', time.Second},
+}
+
+// maxDuration keeps sums of durations and times far from overflow.
+const maxDuration = 10 * 365 * 24 * time.Hour
+
+// ParseDuration reads a positive whole number and a unit (s, m, h, d of 24
+// hours, w of 7 days), such as 90s, 15m, 24h, 7d or 1w; at most ten years.
+func ParseDuration(s string) (time.Duration, error) {
+	if len(s) >= 2 {
+		for _, u := range units {
+			if s[len(s)-1] != u.suffix {
+				continue
+			}
+			n, err := strconv.ParseUint(s[:len(s)-1], 10, 32)
+			if err != nil || n == 0 || s[0] == '+' {
+				break
+			}
+			if n > uint64(maxDuration/u.length) {
+				return 0, fmt.Errorf("%q is longer than ten years", s)
+			}
+			return time.Duration(n) * u.length, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not a duration: write a whole number and a unit (s, m, h, d, w), such as 90s, 15m or 7d", s)
+}
+
+// FormatDuration writes whole seconds with the largest unit that divides them,
+// except that weeks are written in days: 60 s is 1m, 90 s is 90s, 14 days 14d.
+func FormatDuration(d time.Duration) string { return string(appendDuration(nil, d)) }
+
+func appendDuration(to []byte, d time.Duration) []byte {
+	if d == 0 {
+		return append(to, "0s"...)
+	}
+	for _, u := range units[1:] {
+		if d%u.length == 0 {
+			return append(strconv.AppendInt(to, int64(d/u.length), 10), u.suffix)
+		}
+	}
+	return append(to, d.String()...)
 }

@@ -3,6 +3,7 @@ package window
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -188,4 +189,82 @@ func (w *Writer) healExpiries(ctx context.Context, tx *watched, trusted []hashEx
 		return nil
 	})
 	return err
+}
+
+// commands makes the HINCRBY and EXPIREAT commands of a transaction, most of what
+// a worker sends. It keeps the memory of the arguments from one transaction to the next. The
+// client takes arguments as interface values, and making each anew costs five
+// allocations per command. So the arguments point into the changes.
+type commands struct{ args []any }
+
+// queue queues the increments, and after all of them the expiries: past a hash's deadline,
+// EXPIREAT deletes the hash, and an increment after that would make it anew without an
+// expiry. No command that was queued before may still be in use.
+func (c *commands) queue(ctx context.Context, p redis.Pipeliner, changes *changes) {
+	c.args = c.args[:0]
+	for i := range changes.increments {
+		inc := &changes.increments[i]
+		_ = p.Process(ctx, redis.NewIntCmd(ctx, c.arguments("hincrby", &inc.key, &inc.field, &inc.n)...)) // queues it
+	}
+	for i := range changes.set {
+		h := &changes.set[i]
+		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments("expireat", &h.key, &h.deadline)...)) // queues it
+	}
+}
+
+// arguments returns the arguments of one command, in the kept memory.
+func (c *commands) arguments(args ...any) []any {
+	first := len(c.args)
+	c.args = append(c.args, args...)
+	return c.args[first:len(c.args):len(c.args)]
+}
+
+// inspect checks the cells of a transaction whose reply was lost although the cursor has
+// moved. It looks for what the reply would have shown: single commands that failed. now is
+// Redis's clock in Unix seconds, for which the writer's changes were worked out.
+//
+// It misses a failed command only if somebody has mended the key since, and the very same cell has
+// then got a hit.
+func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commit) error {
+	cells := w.changes.increments
+	replies := make([]*redis.StringCmd, len(cells))
+	_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error { // the errors are those of the single commands
+		for i, c := range cells {
+			replies[i] = redis.NewStringCmd(ctx, "hget", c.key, c.field)
+			_ = p.Process(ctx, replies[i]) // queues it
+		}
+		return nil
+	})
+	for i, c := range cells {
+		have, err := replies[i].Int64()
+		switch {
+		case errors.Is(err, redis.Nil):
+			if c.deadline-now > 1 { // otherwise it may have expired since the clock was asked
+				out.failed(&ForeignError{Key: c.key, Err: errors.New("hits that were added are not in it")})
+			}
+		case replies[i].Err() != nil:
+			if err := foreign(c.key, replies[i].Err()); !IsForeign(err) {
+				return err
+			}
+			out.failed(&ForeignError{Key: c.key, Err: replies[i].Err()})
+		case err != nil:
+			out.failed(&ForeignError{Key: c.key, Err: err})
+		case have > math.MaxInt64-c.n:
+			out.failed(&ForeignError{Key: c.key, Err: errors.New("one more hit would overflow it")})
+		}
+	}
+	return nil
+}
+
+// ClockAhead returns how far a server's clock is ahead of this process's (negative: behind), if it
+// showed that moment between the question and the answer. It leaves out any difference that the
+// round trip may explain.
+func ClockAhead(server, asked, answered time.Time) time.Duration {
+	switch {
+	case server.After(answered):
+		return server.Sub(answered)
+	case server.Before(asked):
+		return server.Sub(asked)
+	}
+	return 0
 }

@@ -43,7 +43,7 @@ func Document(data []byte, allowed string) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.Node
 	err := decoder.Decode(&document)
-	if errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) || err == nil && len(document.Content) == 0 {
 		return nil, Errorf(0, "it is empty: allowed is %s", allowed)
 	}
 	if err != nil {

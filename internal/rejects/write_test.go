@@ -1,4 +1,4 @@
-package consume
+package rejects
 
 import (
 	"bytes"
@@ -19,9 +19,9 @@ import (
 
 func TestRejectMessages(t *testing.T) {
 	t.Parallel()
-	r := newRejectedHit("HITS", 812, 1, hit.Reject{Reason: hit.BadJSON, Detail: "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", Item: 3, Body: []byte("{\xff\x00\r\n")})
-	r.namespace = "tallyroll"
-	messages, err := r.messages(1 << 20)
+	r := New("HITS", 812, 1, hit.Reject{Reason: hit.BadJSON, Detail: "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", Item: 3, Body: []byte("{\xff\x00\r\n")})
+	r.Namespace = "tallyroll"
+	messages, err := r.Messages(1 << 20)
 	if err != nil || len(messages) != 1 {
 		t.Fatalf("%d messages, %v", len(messages), err)
 	}
@@ -39,8 +39,8 @@ func TestRejectMessages(t *testing.T) {
 		}
 	}
 	// Of another namespace, it is another message on another subject.
-	r.namespace = "shop_2.eu"
-	messages, err = r.messages(1 << 20)
+	r.Namespace = "shop_2.eu"
+	messages, err = r.Messages(1 << 20)
 	if err != nil || len(messages) != 1 {
 		t.Fatalf("%d messages, %v", len(messages), err)
 	}
@@ -52,12 +52,12 @@ func TestRejectMessages(t *testing.T) {
 func TestHeaderText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "plain", "a\r\nb", "\x00\x1f\x7f\u0080\u009f", "\xff\xfe", strings.Repeat("é", 1000), strings.Repeat("\xff", 1000)} {
-		got := headerText(text)
+		got := HeaderText(text)
 		if strings.ContainsFunc(got, unicode.IsControl) || strings.ToValidUTF8(got, "") != got || len(got) > 300+len("…") {
-			t.Errorf("headerText(%q) = %q", text, got)
+			t.Errorf("HeaderText(%q) = %q", text, got)
 		}
 	}
-	if got := headerText("ts ü is late"); got != "ts ü is late" {
+	if got := HeaderText("ts ü is late"); got != "ts ü is late" {
 		t.Errorf("changed without need: %q", got)
 	}
 }
@@ -66,16 +66,16 @@ func TestHeaderText(t *testing.T) {
 func TestRejectTellsTheCounterOfTheSubject(t *testing.T) {
 	t.Parallel()
 	for counter, want := range map[string]string{"shop.cart": "shop.cart", strings.Repeat("x", 513): "", "a\x01": ""} {
-		r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.TooLate, Body: []byte("{}")})
-		r.counter = counter
-		messages, err := r.messages(1 << 20)
+		r := New("HITS", 1, 1, hit.Reject{Reason: hit.TooLate, Body: []byte("{}")})
+		r.Counter = counter
+		messages, err := r.Messages(1 << 20)
 		if err != nil || messages[0].Header.Get("Tallyroll-Counter") != want {
 			t.Errorf("%q: %v, %v", counter, messages, err)
 		}
 	}
-	r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.TooLate, Body: []byte("{}")})
-	r.counter = strings.Repeat("x", 512)
-	messages, err := r.messages(1 << 10)
+	r := New("HITS", 1, 1, hit.Reject{Reason: hit.TooLate, Body: []byte("{}")})
+	r.Counter = strings.Repeat("x", 512)
+	messages, err := r.Messages(1 << 10)
 	if err != nil || len(messages) != 1 || messages[0].Header.Get("Tallyroll-Counter") != "" {
 		t.Errorf("where it leaves too little room: %v, %v", messages, err)
 	}
@@ -85,7 +85,7 @@ func TestRejectTellsTheCounterOfTheSubject(t *testing.T) {
 func TestRejectOwnsItsBody(t *testing.T) {
 	t.Parallel()
 	body := []byte("bad")
-	r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadJSON, Body: body})
+	r := New("HITS", 1, 1, hit.Reject{Reason: hit.BadJSON, Body: body})
 	copy(body, "xxx")
 	if string(r.Body) != "bad" {
 		t.Errorf("body %q", r.Body)
@@ -110,9 +110,9 @@ func TestRejectInParts(t *testing.T) {
 		for i := range body {
 			body[i] = byte(i * 7)
 		}
-		r := newRejectedHit(test.stream, 1<<60, time.Now().UnixNano(), hit.Reject{Reason: hit.TooLarge, Detail: strings.Repeat("dü", 500), Item: 9999, Body: body})
-		r.namespace = "tallyroll"
-		messages, err := r.messages(test.maxPayload)
+		r := New(test.stream, 1<<60, time.Now().UnixNano(), hit.Reject{Reason: hit.TooLarge, Detail: strings.Repeat("dü", 500), Item: 9999, Body: body})
+		r.Namespace = "tallyroll"
+		messages, err := r.Messages(test.maxPayload)
 		if err != nil || len(messages) != test.parts && test.parts > 0 || len(messages) < 2 && test.parts == 0 {
 			t.Errorf("%d of %d bytes: %d parts, want %d: %v", test.body, test.maxPayload, len(messages), test.parts, err)
 			continue
@@ -122,7 +122,7 @@ func TestRejectInParts(t *testing.T) {
 		for i, m := range messages {
 			joined = append(joined, m.Data...)
 			ids[m.Header.Get("Nats-Msg-Id")] = true
-			if size := len(m.Data) + headerSize(m.Header); size > test.maxPayload {
+			if size := len(m.Data) + HeaderSize(m.Header) + len(namesakeSuffix(m.Header)); size > test.maxPayload {
 				t.Errorf("%d of %d bytes: part %d has %d bytes with its headers", test.body, test.maxPayload, i+1, size)
 			}
 			if want := fmt.Sprintf("%d/%d", i+1, len(messages)); len(messages) > 1 && m.Header.Get("Tallyroll-Part") != want {
@@ -136,7 +136,7 @@ func TestRejectInParts(t *testing.T) {
 			t.Errorf("%d bytes: the parts have %d bytes and ids %v", test.body, len(joined), ids)
 		}
 	}
-	if _, err := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.TooLarge}).messages(200); err == nil || !strings.Contains(err.Error(), "max_payload") {
+	if _, err := New("HITS", 1, 1, hit.Reject{Reason: hit.TooLarge}).Messages(200); err == nil || !strings.Contains(err.Error(), "max_payload") {
 		t.Errorf("where nothing fits: %v", err)
 	}
 }
@@ -146,14 +146,14 @@ func TestRejectsFitIntoASmallMaxPayload(t *testing.T) {
 	t.Parallel()
 	const maxPayload = 1 << 10
 	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = maxPayload }).JetStream()
-	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
+	if err := Create(t.Context(), js, 1, 48*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	body := bytes.Repeat([]byte("x"), maxPayload)
-	r := newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadJSON, Detail: strings.Repeat("d", 300), Body: body})
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	r := New("HITS", 1, 1, hit.Reject{Reason: hit.BadJSON, Detail: strings.Repeat("d", 300), Body: body})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if stored, err := publishRejects(ctx, js, hit.DefaultNamespace, []rejectedHit{r}); err != nil || stored != 1 {
+	if stored, err := Publish(ctx, js, hit.DefaultNamespace, []Reject{r}); err != nil || stored != 1 {
 		t.Fatalf("%d stored: %v", stored, err)
 	}
 	if got := rejectsStored(t, js); got < 2 {
@@ -163,7 +163,7 @@ func TestRejectsFitIntoASmallMaxPayload(t *testing.T) {
 
 func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
 	t.Helper()
-	handle, err := js.Stream(t.Context(), hit.RejectedStream)
+	handle, err := js.Stream(t.Context(), Stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,16 +178,16 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = 64 << 10 }).JetStream()
 	for range 2 { // the second finds the stream there
-		if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
+		if err := Create(t.Context(), js, 1, 48*time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}
-	rejects := []rejectedHit{newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.TooLarge, Detail: "large", Body: bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
+	rejects := []Reject{New("HITS", 1, 1, hit.Reject{Reason: hit.TooLarge, Detail: "large", Body: bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
 	for i := range 1200 {
-		rejects = append(rejects, newRejectedHit("HITS", uint64(2+i/3), 1, hit.Reject{Reason: hit.BadKey, Detail: "bad", Item: i % 3, Body: []byte("{}")}))
+		rejects = append(rejects, New("HITS", uint64(2+i/3), 1, hit.Reject{Reason: hit.BadKey, Detail: "bad", Item: i % 3, Body: []byte("{}")}))
 	}
 	for range 2 {
-		stored, err := publishRejects(t.Context(), js, hit.DefaultNamespace, rejects)
+		stored, err := Publish(t.Context(), js, hit.DefaultNamespace, rejects)
 		if err != nil || stored != len(rejects) {
 			t.Fatalf("%d stored: %v", stored, err)
 		}
@@ -195,7 +195,7 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 			t.Fatalf("%d messages stored, want 1202", got)
 		}
 	}
-	handle, err := js.Stream(t.Context(), hit.RejectedStream)
+	handle, err := js.Stream(t.Context(), Stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,16 +212,16 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 func TestManyRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()
-	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
+	if err := Create(t.Context(), js, 1, 48*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	const many = 1200 // more than go out at once
-	rejects := make([]rejectedHit, many)
+	rejects := make([]Reject, many)
 	for i, want := range []uint64{many, 2 * many, 2 * many} {
 		for k := range rejects {
-			rejects[k] = newRejectedHit("HITS", uint64(1+k), int64(1+min(i, 1)), hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})
+			rejects[k] = New("HITS", uint64(1+k), int64(1+min(i, 1)), hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})
 		}
-		if stored, err := publishRejects(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != many {
+		if stored, err := Publish(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != many {
 			t.Fatalf("%d stored: %v", stored, err)
 		}
 		if got := rejectsStored(t, js); got != want {
@@ -236,7 +236,7 @@ func TestPublishRejectsNeedsTheStream(t *testing.T) {
 	js := stack.NATS(t).JetStream()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	stored, err := publishRejects(ctx, js, hit.DefaultNamespace, []rejectedHit{newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
+	stored, err := Publish(ctx, js, hit.DefaultNamespace, []Reject{New("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
 	if err == nil || stored != 0 {
 		t.Errorf("%d stored, %v", stored, err)
 	}
@@ -247,15 +247,15 @@ func TestPublishRejectsNeedsTheStream(t *testing.T) {
 func TestRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()
-	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
+	if err := Create(t.Context(), js, 1, 48*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		stored int64
 		want   uint64 // messages in the end
 	}{{1, 1}, {1, 1}, {2, 2}, {2, 2}, {1, 2}} {
-		rejects := []rejectedHit{newRejectedHit("HITS", 7, c.stored, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})}
-		if stored, err := publishRejects(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != 1 {
+		rejects := []Reject{New("HITS", 7, c.stored, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})}
+		if stored, err := Publish(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != 1 {
 			t.Fatalf("%d stored: %v", stored, err)
 		}
 		if got := rejectsStored(t, js); got != c.want {
@@ -268,10 +268,10 @@ func TestRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()
-	if err := ensureRejected(t.Context(), js, 1, 48*time.Hour); err != nil {
+	if err := Create(t.Context(), js, 1, 48*time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	handle, err := js.Stream(t.Context(), hit.RejectedStream)
+	handle, err := js.Stream(t.Context(), Stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,8 +279,8 @@ func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
 		stored int64
 		want   uint64 // messages in the end
 	}{{1, 1}, {2, 1}, {2, 1}} {
-		rejects := []rejectedHit{newRejectedHit("HITS", 7, c.stored, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})}
-		if stored, err := publishRejects(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != 1 {
+		rejects := []Reject{New("HITS", 7, c.stored, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})}
+		if stored, err := Publish(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != 1 {
 			t.Fatalf("%d stored: %v", stored, err)
 		}
 		if got := rejectsStored(t, js); got != c.want {
@@ -298,7 +298,7 @@ func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
 func TestRejectStoredInAnotherDomain(t *testing.T) {
 	t.Parallel()
 	n := stack.NATS(t, func(o *server.Options) { o.JetStreamDomain = "hub" })
-	err := ensureRejected(t.Context(), n.JetStream(), 1, time.Hour)
+	err := Create(t.Context(), n.JetStream(), 1, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +307,7 @@ func TestRejectStoredInAnotherDomain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored, err := publishRejects(t.Context(), js, hit.DefaultNamespace, []rejectedHit{newRejectedHit("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
+		stored, err := Publish(t.Context(), js, hit.DefaultNamespace, []Reject{New("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
 		if stored != want || (err == nil) != (want == 1) {
 			t.Errorf("to the domain %s: %d are stored, %v", domain, stored, err)
 		}

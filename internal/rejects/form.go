@@ -1,0 +1,306 @@
+package rejects
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/rules"
+)
+
+const (
+	// Stream holds the rejects of all namespaces.
+	Stream = "HITS_REJECTED"
+	// Subjects are the subjects of that stream.
+	Subjects      = subjectPrefix + ">"
+	subjectPrefix = "hits_rejected."
+)
+
+// Subject is the subject of the rejects of a namespace that come from a stream; * stands for all streams.
+func Subject(namespace, stream string) string {
+	if namespace == hit.DefaultNamespace {
+		return subjectPrefix + stream
+	}
+	return subjectPrefix + stream + "." + hit.NamespaceToken(namespace)
+}
+
+// StreamOf returns the stream that a reject with this subject comes from.
+func StreamOf(subject string) string {
+	stream, _, _ := strings.Cut(strings.TrimPrefix(subject, subjectPrefix), ".")
+	return stream
+}
+
+// HeaderNamespace names the one namespace that a message is for. On a reject, that is the namespace whose worker has
+// refused the hit. Workers of others count nothing of a message that has it.
+const HeaderNamespace = "Tallyroll-Namespace"
+
+// The other headers of a reject.
+const (
+	HeaderReason   = "Tallyroll-Reason"
+	HeaderDetail   = "Tallyroll-Detail"
+	HeaderStream   = "Tallyroll-Stream"   // that the message was in
+	HeaderSequence = "Tallyroll-Sequence" // of the message
+	HeaderItem     = "Tallyroll-Item"     // index in the message
+	HeaderStored   = "Tallyroll-Stored"   // when the message was: RFC 3339 with nanoseconds
+	HeaderPart     = "Tallyroll-Part"     // such as 1/2, of a reject in several messages
+	HeaderCounter  = "Tallyroll-Counter"  // that the message's subject gives to hits that name none
+	HeaderKind     = "Tallyroll-Kind"     // what was refused, if it is no hit
+	HeaderSubject  = "Tallyroll-Subject"  // of the message that was refused, by which its rules were found
+)
+
+const (
+	// redriveToken begins the part of a subject that is a reject's own when it is sent again.
+	redriveToken = "redrive-"
+	// maxParts is the longest number that the measured header makes room for.
+	maxParts = 99_999
+	// maxSubject is the longest subject that is taken from a header, in bytes; rules have none longer.
+	maxSubject = 1024
+)
+
+// Reject is a hit, or a whole message, that a worker has refused.
+type Reject struct {
+	hit.Reject
+	Namespace string // whose worker has refused it; Publish sets it
+	Stream    string // of the message
+	Seq       uint64 // of the message
+	Stored    int64  // when the message was, Unix nanoseconds
+	Counter   string // of a hit that names none; empty: not known
+	Origin           // of a message that was read with rules
+}
+
+// New returns a reject that owns its body.
+func New(stream string, seq uint64, stored int64, r hit.Reject) Reject {
+	r.Body = bytes.Clone(r.Body)
+	return Reject{Reject: r, Stream: stream, Seq: seq, Stored: stored}
+}
+
+// Name returns what tells a refused hit from all others, as a token of a subject. The time stored tells messages of
+// streams that were recreated apart.
+func (r *Reject) Name() string {
+	return fmt.Sprintf("%s%s-%d-%d-%s", redriveToken, r.view(), r.Seq, r.Item, strconv.FormatInt(r.Stored, 36))
+}
+
+// view names the stream as one namespace counts it. The name of a stream has no slash.
+func (r *Reject) view() string {
+	if r.Namespace == hit.DefaultNamespace {
+		return r.Stream
+	}
+	return hit.NamespaceToken(r.Namespace) + "/" + r.Stream
+}
+
+// Origin is what of a message, beside its body, decides what rules make of it. With it, a reject can be read by
+// other rules when it is sent again.
+type Origin struct {
+	Subject string      // empty: not known
+	Header  nats.Header // as far as rules look at it
+	size    int         // bytes that it takes in a message
+}
+
+// NewOrigin takes from a message's subject and headers what an Origin holds.
+func NewOrigin(subject string, h nats.Header) Origin {
+	o := Origin{Subject: subject}
+	for name, values := range h {
+		if rules.EventHeader(name) && len(values) > 0 {
+			if o.Header == nil {
+				o.Header = make(nats.Header)
+			}
+			o.Header[name] = values[:1] // rules look at no other
+		}
+	}
+	header := make(nats.Header)
+	o.AddTo(header, hit.OfMessage)
+	o.size = HeaderSize(header)
+	return o
+}
+
+// AddTo adds to the headers of a message what decides about a reject of a kind.
+func (o *Origin) AddTo(h nats.Header, kind hit.Kind) {
+	if o.Subject != "" {
+		h.Set(HeaderSubject, o.Subject)
+	}
+	if kind == hit.OfHit {
+		return
+	}
+	for name, values := range o.Header {
+		h[name] = values
+	}
+}
+
+// Size returns how many bytes it takes in a message.
+func (o *Origin) Size() int { return o.size }
+
+// OriginalSubject returns the subject by which the rules of a message are found, and its counter if it has no rules:
+// that of the message that was refused, if this one is its reject sent again, and otherwise its own. It depends on
+// the message alone, so a replay finds the same.
+func OriginalSubject(subject string, h nats.Header) string {
+	if len(h) == 0 {
+		return subject
+	}
+	original := h.Get(HeaderSubject)
+	isRedriven := strings.HasPrefix(subject, redriveToken) || strings.Contains(subject, "."+redriveToken)
+	if !isRedriven || original == "" || len(original) > maxSubject || !hit.ValidSubject(original) {
+		return subject
+	}
+	return original
+}
+
+// Messages returns the messages that carry the reject. If the headers leave little room, it cuts
+// the detail short, but never what identifies the reject.
+func (r Reject) Messages(maxPayload int) ([]*nats.Msg, error) {
+	detail := HeaderText(r.Detail)
+	if len(r.Counter) > maxPayload/4 || hit.CheckName([]byte(r.Counter)) != nil {
+		r.Counter = "" // no counter can have the name, or it leaves too little room for the rest
+	}
+	if r.Origin.size > maxPayload/4 {
+		r.Origin = Origin{} // likewise
+	}
+	longest := r.message("", maxParts, maxParts).Header
+	room := maxPayload - HeaderSize(longest) - len(namesakeSuffix(longest))
+	detail = clipText(detail, room/2)
+	size := room - len(detail) // bytes of the body per part
+	if size < 1 {
+		return nil, fmt.Errorf("NATS takes messages of at most %d bytes, which leaves no room for a reject beside its headers (%d bytes): raise max_payload", maxPayload, maxPayload-room)
+	}
+	whole := r.message(detail, 1, 1)
+	if HeaderSize(whole.Header)+len(namesakeSuffix(whole.Header))+len(r.Body) <= maxPayload {
+		whole.Data = r.Body
+		return []*nats.Msg{whole}, nil
+	}
+	var out []*nats.Msg
+	parts := (len(r.Body) + size - 1) / size
+	for i := range parts {
+		m := r.message(detail, i+1, parts)
+		m.Data = r.Body[i*size : min((i+1)*size, len(r.Body))]
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// message returns one part of a reject, without its share of the body.
+func (r *Reject) message(detail string, part, parts int) *nats.Msg {
+	m := nats.NewMsg(Subject(r.Namespace, r.Stream))
+	m.Header.Set(HeaderNamespace, r.Namespace)
+	m.Header.Set(HeaderReason, string(r.Reason))
+	m.Header.Set(HeaderDetail, detail)
+	m.Header.Set(HeaderStream, r.Stream)
+	m.Header.Set(HeaderSequence, strconv.FormatUint(r.Seq, 10))
+	m.Header.Set(HeaderItem, strconv.Itoa(r.Item))
+	m.Header.Set(HeaderStored, time.Unix(0, r.Stored).UTC().Format(time.RFC3339Nano))
+	if r.Counter != "" {
+		m.Header.Set(HeaderCounter, r.Counter)
+	}
+	if r.Kind != hit.OfHit {
+		m.Header.Set(HeaderKind, string(r.Kind))
+	}
+	r.Origin.AddTo(m.Header, r.Kind)
+	id := fmt.Sprintf("%s:%d:%d", r.view(), r.Seq, r.Item)
+	if parts > 1 {
+		m.Header.Set(HeaderPart, fmt.Sprintf("%d/%d", part, parts))
+		if part > 1 {
+			id = fmt.Sprintf("%s/%d", id, part)
+		}
+	}
+	m.Header.Set(jetstream.MsgIDHeader, id)
+	return m
+}
+
+// Part is what the headers of a message of the stream hold: a reject without its body, and which part of it this is.
+type Part struct {
+	Reject
+	Number, Of int
+}
+
+// Parse reads headers. It returns false if one is missing or makes no sense, so that no worker has written it; what it
+// could not read is zero then.
+func Parse(h nats.Header) (p Part, ok bool) {
+	p.Namespace, p.Stream = h.Get(HeaderNamespace), h.Get(HeaderStream)
+	p.Reason, p.Detail, p.Kind = hit.Reason(h.Get(HeaderReason)), h.Get(HeaderDetail), hit.Kind(h.Get(HeaderKind))
+	seq, errSeq := strconv.ParseUint(h.Get(HeaderSequence), 10, 64)
+	item, errItem := strconv.ParseUint(h.Get(HeaderItem), 10, 31)
+	stored, errStored := time.Parse(time.RFC3339Nano, h.Get(HeaderStored))
+	if errSeq == nil {
+		p.Seq = seq
+	}
+	if errItem == nil {
+		p.Item = int(item)
+	}
+	if errStored == nil {
+		p.Stored = stored.UnixNano()
+	}
+	if counter := h.Get(HeaderCounter); hit.CheckName([]byte(counter)) == nil {
+		p.Counter = counter
+	}
+	p.Subject = h.Get(HeaderSubject)
+	if p.Kind != hit.OfHit {
+		p.Origin = NewOrigin(p.Subject, h)
+	}
+	var okPart bool
+	p.Number, p.Of, okPart = parsePart(h.Get(HeaderPart))
+	return p, okPart && errSeq == nil && errItem == nil && errStored == nil && p.Namespace != "" && p.Reason != "" &&
+		hit.ValidSubject(p.Stream) && !strings.ContainsAny(p.Stream, "./*>")
+}
+
+// parsePart reads a header such as 1/2; without it, a message is the whole reject.
+func parsePart(text string) (number, parts int, ok bool) {
+	if text == "" {
+		return 1, 1, true
+	}
+	first, second, _ := strings.Cut(text, "/")
+	number, errNumber := strconv.Atoi(first)
+	parts, errParts := strconv.Atoi(second)
+	if errNumber != nil || errParts != nil || number < 1 || number > parts || parts > maxParts {
+		return 0, 0, false
+	}
+	return number, parts, true
+}
+
+// namesakeSuffix distinguishes a reject from one whose message had the same sequence earlier.
+func namesakeSuffix(h nats.Header) string { return "@" + h.Get(HeaderStored) }
+
+// HeaderSize returns how many bytes of a message headers take.
+func HeaderSize(h nats.Header) int {
+	size := len("NATS/1.0\r\n\r\n")
+	for name, values := range h {
+		for _, value := range values {
+			size += len(name) + len(": ") + len(value) + len("\r\n")
+		}
+	}
+	return size
+}
+
+// HeaderText turns a text into one printable line.
+func HeaderText(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	return clip(s, 300)
+}
+
+// clipText makes a text at most n bytes long.
+func clipText(s string, n int) string {
+	switch {
+	case len(s) <= n:
+		return s
+	case n < len("…"):
+		return ""
+	}
+	return clip(s, n-len("…"))
+}
+
+// clip cuts a text to at most n bytes, not counting the ellipsis that it adds.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

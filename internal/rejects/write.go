@@ -1,0 +1,180 @@
+package rejects
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
+)
+
+// deduplicated is how long the server remembers the identity of a reject. A replay
+// within this time stores no reject twice.
+const deduplicated = time.Hour
+
+// Create makes the stream of rejects if it is missing.
+func Create(ctx context.Context, js jetstream.JetStream, replicas int, maxAge time.Duration) error {
+	_, err := js.CreateStream(ctx, jetstream.StreamConfig{
+		Name:        Stream,
+		Description: "hits that could not be counted, with the reason in their headers",
+		Subjects:    []string{Subjects},
+		Replicas:    replicas,
+		MaxAge:      maxAge,
+		Duplicates:  min(deduplicated, maxAge),
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("create stream %s: %w", Stream, err)
+	}
+	return nil
+}
+
+// Publish stores rejects of a namespace and returns when all of them are acknowledged. If it
+// fails, it returns how many of them were. If they are stored again within deduplicated, the
+// server drops them.
+func Publish(ctx context.Context, js jetstream.JetStream, namespace string, rejects []Reject) (stored int, err error) {
+	const chunk = 500 // acknowledgements, or requests for stored messages, under way at once
+	maxPayload := int(js.Conn().MaxPayload())
+	for start := 0; start < len(rejects); start += chunk {
+		var messages []*nats.Msg
+		for _, r := range rejects[start:min(start+chunk, len(rejects))] {
+			r.Namespace = namespace
+			parts, err := r.Messages(maxPayload)
+			if err != nil {
+				return start, err
+			}
+			messages = append(messages, parts...)
+		}
+		duplicates, err := publishAll(ctx, js, messages)
+		if err != nil {
+			return start, err
+		}
+		again, err := namesakes(ctx, js, duplicates)
+		if err != nil {
+			return start, err
+		}
+		if _, err := publishAll(ctx, js, again); err != nil {
+			return start, err
+		}
+	}
+	return len(rejects), nil
+}
+
+// duplicate is a message that the server has dropped because it holds one with the same identity.
+type duplicate struct {
+	*nats.Msg
+	of uint64 // the sequence of the one it holds
+}
+
+// publishAll stores messages. Once all are acknowledged, it returns those that were duplicates.
+func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Msg) (duplicates []duplicate, err error) {
+	acks := make([]jetstream.PubAckFuture, len(messages))
+	for i, m := range messages {
+		if acks[i], err = js.PublishMsgAsync(m); err != nil {
+			return nil, fmt.Errorf("publish a reject to %s: %w", m.Subject, err)
+		}
+	}
+	for _, ack := range acks {
+		select {
+		case got := <-ack.Ok():
+			if wanted := js.Options().Domain; wanted != "" && got.Domain != wanted {
+				return nil, fmt.Errorf("publish a reject to %s: the stream %s of the domain %q took it before %s of the domain %q: let no two domains that share subjects have this subject",
+					ack.Msg().Subject, got.Stream, got.Domain, Stream, wanted)
+			}
+			if got.Duplicate {
+				duplicates = append(duplicates, duplicate{ack.Msg(), got.Sequence})
+			}
+		case err := <-ack.Err():
+			return nil, fmt.Errorf("publish a reject to %s: %w", ack.Msg().Subject, err)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return duplicates, nil
+}
+
+// namesakes looks at the stored rejects of which the server took these for duplicates. Usually a
+// stored reject is the same one. But a stream that was recreated or rolled back numbers its messages
+// again, and then the stored reject belongs to another message, and the new one must be stored under
+// an identity of its own. namesakes sends all requests at once, because a replay brings every reject
+// of an hour again.
+func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplicate) (again []*nats.Msg, err error) {
+	if len(duplicates) == 0 {
+		return nil, nil
+	}
+	conn := js.Conn()
+	inbox, look := conn.NewInbox(), boot.JetStreamSubject(js, "STREAM.MSG.GET."+Stream)
+	answers, err := conn.SubscribeSync(inbox + ".*")
+	if err != nil {
+		return nil, fmt.Errorf("look at rejects: %w", err)
+	}
+	defer func() { _ = answers.Unsubscribe() }() // a closed connection has none
+	if err := answers.SetPendingLimits(-1, -1); err != nil {
+		return nil, fmt.Errorf("look at rejects: %w", err)
+	}
+	for i, d := range duplicates {
+		request := fmt.Appendf(nil, `{"seq":%d}`, d.of)
+		if err := conn.PublishRequest(look, inbox+"."+strconv.Itoa(i), request); err != nil {
+			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, Stream, err)
+		}
+	}
+	for range duplicates {
+		answer, err := answers.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("look at rejects: %w", err)
+		}
+		i, err := strconv.Atoi(answer.Subject[len(inbox)+1:])
+		if err != nil || i < 0 || i >= len(duplicates) {
+			return nil, fmt.Errorf("look at rejects: an answer on %s", answer.Subject)
+		}
+		d := duplicates[i]
+		stored, err := headerOf(answer)
+		if err != nil {
+			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, Stream, err)
+		}
+		if stored.Get(HeaderStored) == d.Header.Get(HeaderStored) && stored.Get(HeaderNamespace) == d.Header.Get(HeaderNamespace) {
+			continue // the same reject
+		}
+		// If the stored one has been removed since (publish --from-rejects does that), nobody can tell whose it
+		// was. Stored again, the same reject does no harm: it is known by its name when it is sent again.
+		m := nats.NewMsg(d.Subject)
+		m.Data = d.Data
+		for name, values := range d.Header {
+			m.Header[name] = values
+		}
+		m.Header.Set(jetstream.MsgIDHeader, d.Header.Get(jetstream.MsgIDHeader)+namesakeSuffix(d.Header))
+		again = append(again, m)
+	}
+	return again, nil
+}
+
+// headerOf reads the headers of a stored reject. It returns none if the stream no longer holds that reject.
+func headerOf(answer *nats.Msg) (nats.Header, error) {
+	if len(answer.Data) == 0 {
+		return nil, fmt.Errorf("no answer: %s", answer.Header.Get("Status"))
+	}
+	var got struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Header []byte `json:"hdrs"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(answer.Data, &got); err != nil {
+		return nil, err
+	}
+	if got.Error != nil {
+		if got.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return nil, nil
+		}
+		return nil, got.Error
+	}
+	if len(got.Message.Header) == 0 {
+		return nil, nil // no worker wrote it
+	}
+	return nats.DecodeHeadersMsg(got.Message.Header)
+}
