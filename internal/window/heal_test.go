@@ -13,8 +13,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// loses does something before a transaction, and loses the reply.
-type loses struct{ before func() }
+// loses does something before a transaction and after it, and loses the reply.
+type loses struct{ before, after func() }
 
 func (*loses) DialHook(next redis.DialHook) redis.DialHook          { return next }
 func (*loses) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
@@ -28,6 +28,7 @@ func (l *loses) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		l.before = nil
 		before()
 		_ = next(ctx, cmds)
+		l.after()
 		lost := &net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")}
 		for _, cmd := range cmds {
 			cmd.SetErr(lost)
@@ -73,8 +74,8 @@ func TestAnExpiryIsHealedAfterALostReply(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.AfterFunc(20*time.Millisecond, func() { clock.Ahead(10 * time.Minute) }) // before the commit is tried again
 	}
+	hook.after = func() { clock.Ahead(10 * time.Minute) } // before the commit is tried again
 	commit(2)
 	for _, key := range stack.Scan(t, client, "test:{0}:h:*") {
 		if left := client.TTL(t.Context(), key).Val(); left < 0 {
