@@ -88,7 +88,8 @@ func (s calendarSteps) between(milli int64, first, next time.Time) window.Range 
 
 // dateIn is the date that a zone's clocks show at a moment, as its midnight in UTC.
 func dateIn(zone *time.Location, milli int64) time.Time {
-	return shownIn(zone, milli).Truncate(day)
+	year, month, day := time.UnixMilli(milli).In(zone).Date()
+	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 }
 
 // mondayOf is the Monday of a date's week (ISO 8601).

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -69,39 +68,6 @@ func TestPageNeedsNoToken(t *testing.T) {
 		if resp := ask1(s.handler(), http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
 			body, _ := io.ReadAll(resp.Body)
 			t.Errorf("%s: status %d: %s", target, resp.StatusCode, body)
-		}
-	}
-}
-
-// Texts stand out from all that can be behind them by 4.5 to 1 (WCAG 2.2, 1.4.3), the edges of
-// controls by 3 to 1 (1.4.11), in both modes. The lines are those of the charts of /v1/series.
-func TestPageColors(t *testing.T) {
-	css := string(newPage().files["style.css"])
-	light, dark, ok := strings.Cut(css, "@media (prefers-color-scheme: dark)")
-	if !ok {
-		t.Fatal("style.css has no dark mode")
-	}
-	chartLight, chartDark, _ := strings.Cut(chartStyle, "@media")
-	for mode, of := range map[string]struct{ css, chart string }{"light": {light, chartLight}, "dark": {dark, chartDark}} {
-		color := func(name string) rgb { return colorOf(t, strings.ReplaceAll(of.css, "{\n", "{ "), `:root`, `--`+name) }
-		for _, pair := range []struct {
-			ink, back string
-			least     float64
-		}{
-			{"text", "back", 4.5}, {"text", "card", 4.5}, {"text", "raised", 4.5}, {"text", "wash", 4.5}, {"text", "checked", 4.5},
-			{"muted", "back", 4.5}, {"muted", "card", 4.5}, {"muted", "raised", 4.5},
-			{"accent", "back", 4.5}, {"accent", "card", 4.5}, {"on-accent", "accent", 4.5},
-			{"green", "card", 4.5}, {"amber", "card", 4.5}, {"red", "card", 4.5}, {"amber", "amber-wash", 4.5}, {"red", "red-wash", 4.5},
-			{"strong", "card", 3}, {"strong", "back", 3},
-		} {
-			if got := contrast(color(pair.ink), color(pair.back)); got < pair.least {
-				t.Errorf("%s: %s on %s has a contrast of %.2f, at least %.1f is wanted", mode, pair.ink, pair.back, got, pair.least)
-			}
-		}
-		for i := range maxLines {
-			if got, want := color(fmt.Sprintf("line%d", i)), colorOf(t, of.chart, fmt.Sprintf(`\.line%d`, i), "stroke"); got != want {
-				t.Errorf("%s: line %d is not the charts' colour", mode, i)
-			}
 		}
 	}
 }

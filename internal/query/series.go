@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/chart"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -131,15 +132,15 @@ func (s *service) getSeries(ctx context.Context, p *seriesParams) (*rawOutput, e
 	if err != nil {
 		return nil, err
 	}
-	if view.chart() && len(p.Keys) > maxLines {
-		return nil, badInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), maxLines).problem(inQuery)
+	if view.chart() && len(p.Keys) > chart.MaxLines {
+		return nil, badInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), chart.MaxLines).problem(inQuery)
 	}
 	out := &rawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
 	switch view.Format {
 	case "csv":
 		out.Body = seriesCSV(p.Keys, found)
 	case "svg":
-		out.Body = seriesChart(p.Keys, found, view)
+		out.Body = chart.Draw(p.Keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: zoneOf(found[0]), Step: stepText(found[0])})
 	default:
 		out.Body = append(jsonOf(seriesJSON(p.Keys, found)), '\n')
 	}

@@ -283,7 +283,7 @@ func TestCalendarSeries(t *testing.T) {
 		}
 		hits := make([]sample, 3000)
 		for i := range hits {
-			hits[i] = sample{"api", now.Add(-time.Duration(1 + random.Int64N(int64(31*day)))), 1 + random.Int64N(9)}
+			hits[i] = sample{"api", now.Add(-time.Duration(1 + random.Int64N(int64(31*24*time.Hour)))), 1 + random.Int64N(9)}
 		}
 		commit(t, store, layout, now, 1, hits)
 		h := onRedis(t, redis.URL(), now).handler()
@@ -297,7 +297,7 @@ func TestCalendarSeries(t *testing.T) {
 				"1w":  func(at time.Time) string { year, week := at.ISOWeek(); return fmt.Sprintf("%d-W%02d", year, week) },
 				"1mo": func(at time.Time) string { return at.Format("2006-01") },
 			} {
-				back := map[string]time.Duration{"1d": 24 * day, "1w": 24 * day, "1mo": 10 * day}[step]
+				back := map[string]time.Duration{"1d": 24 * 24 * time.Hour, "1w": 24 * 24 * time.Hour, "1mo": 10 * 24 * time.Hour}[step]
 				target := "/v1/series?key=api&step=" + step + "&tz=" + name + "&from=" + fmt.Sprint(now.Add(-back).UnixMilli())
 				data := readAll(t, ask1(h, http.MethodGet, target, ""))
 				var got series
@@ -324,7 +324,7 @@ func TestCalendarSeries(t *testing.T) {
 				}
 				// Only zones of half hours have midnights that no hour begins with.
 				_, offset := now.In(zone).Zone()
-				_, before := now.Add(-back - day).In(zone).Zone()
+				_, before := now.Add(-back - 24*time.Hour).In(zone).Zone()
 				if halves := offset%3600 != 0 || before%3600 != 0; halves != (got.Bounds != nil) && step == "1d" || got.Bounds != nil && !halves {
 					t.Errorf("%s: bounds %v", target, got.Bounds)
 				}

@@ -1,4 +1,4 @@
-package query
+package chart
 
 import (
 	"fmt"
@@ -8,51 +8,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// axes draws the grid and its numbers, and finds the place of the plot.
-func (c *chart) axes() {
-	highest := int64(1)
-	for _, f := range c.series {
-		for _, corner := range levels(f, c.crowd) {
-			highest = max(highest, corner.most)
-		}
-	}
-	ticks := hitTicks(highest, int((c.bottom-c.top)/34))
-	last := ticks[len(ticks)-1]
-	c.ceiling = float64(last)
-	write := withCommas
-	widest := widestOf(ticks, write)
-	if widest > c.width/5 {
-		write = withPrefix
-		widest = widestOf(ticks, write)
-	}
-	c.left += widest + 8
-	for _, tick := range ticks {
-		y := c.y(float64(tick))
-		class := "grid"
-		if tick == 0 {
-			class = "axis"
-		}
-		fmt.Fprintf(c, "<path class=\"%s\" d=\"M%s %sH%s\"/>", class, px(c.left), sharp(y), px(c.right))
-		fmt.Fprintf(c, "<text x=\"%s\" y=\"%s\" text-anchor=\"end\">%s</text>\n", px(c.left-8), px(y+4), write(tick))
-	}
-	shown := c.series[0].Range
-	for _, tick := range timeTicks(shown.From, shown.To, c.right-c.left, c.zone) {
-		x, half := c.x(tick.at), textWidth(tick.label, textSize)/2
-		fmt.Fprintf(c, "<path class=\"axis\" d=\"M%s %sv4\"/>", sharp(x), px(c.bottom))
-		fmt.Fprintf(c, "<text x=\"%s\" y=\"%s\" text-anchor=\"middle\">%s</text>\n", px(min(x, c.width-half-2)), px(c.bottom+textRow), tick.label)
-	}
-}
-
-func widestOf(ticks []uint64, write func(uint64) string) float64 {
-	widest := 0.0
-	for _, tick := range ticks {
-		widest = max(widest, textWidth(write(tick), textSize))
-	}
-	return widest
-}
-
 // shade marks the time of which hits may be missing. If there is room, it says so.
-func (c *chart) shade() {
+func (c *drawing) shade() {
 	const note = "hits may be missing"
 	end := c.incompleteUpTo()
 	width := c.x(end) - c.left
@@ -68,7 +25,7 @@ func (c *chart) shade() {
 const nothingYet = "no finished step was counted"
 
 // lines draws the levels: as steps, in a band if each is of several, and one line alone with the area below it.
-func (c *chart) lines() {
+func (c *drawing) lines() {
 	drawn := false
 	for i, f := range c.series {
 		corners := levels(f, c.crowd)
@@ -93,13 +50,13 @@ func (c *chart) lines() {
 }
 
 // path draws a line along the corners. It merges levels that look the same.
-func (c *chart) path(corners []corner) string {
+func (c *drawing) path(corners []corner) string {
 	return "M" + px(c.x(corners[0].at)) + " " + px(c.y(corners[0].hits)) +
 		c.stairs(corners, func(level corner) float64 { return level.hits })
 }
 
 // band surrounds the levels, from the most of their steps to the least.
-func (c *chart) band(corners []corner) string {
+func (c *drawing) band(corners []corner) string {
 	var out strings.Builder
 	most := func(level corner) float64 { return float64(level.most) }
 	fmt.Fprintf(&out, "M%s %s%s", px(c.x(corners[0].at)), px(c.y(most(corners[0]))), c.stairs(corners, most))
@@ -116,7 +73,7 @@ func (c *chart) band(corners []corner) string {
 }
 
 // stairs go on from the first corner to the last, at the height that each level has.
-func (c *chart) stairs(corners []corner, height func(level corner) float64) string {
+func (c *drawing) stairs(corners []corner, height func(level corner) float64) string {
 	var out strings.Builder
 	y := px(c.y(height(corners[0])))
 	for i, corner := range corners[1:] {
@@ -164,11 +121,11 @@ func levels(f window.Series, crowd int) []corner {
 	return append(out, end)
 }
 
-func (c *chart) x(at int64) float64 {
+func (c *drawing) x(at int64) float64 {
 	shown := c.series[0].Range
 	return c.left + (c.right-c.left)*float64(at-shown.From)/float64(shown.To-shown.From)
 }
 
-func (c *chart) y(hits float64) float64 {
+func (c *drawing) y(hits float64) float64 {
 	return c.bottom - (c.bottom-c.top)*min(max(hits/c.ceiling, 0), 1)
 }

@@ -1,8 +1,9 @@
-package query
+package chart
 
 import (
 	"fmt"
 	"math"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -25,7 +26,7 @@ func TestColors(t *testing.T) {
 				t.Errorf("%s: %s has a contrast of %.2f", mode, of, got)
 			}
 		}
-		var lines [maxLines]rgb
+		var lines [MaxLines]rgb
 		for i := range lines {
 			lines[i] = colorOf(t, css, fmt.Sprintf(`\.line%d`, i), "stroke")
 			if got := contrast(lines[i], back); got < map[string]float64{"light": 3, "dark": 4.5}[mode] {
@@ -111,4 +112,41 @@ func difference(a, b rgb) float64 {
 	}
 	p, q := place(a), place(b)
 	return math.Hypot(math.Hypot(p[0]-q[0], p[1]-q[1]), p[2]-q[2])
+}
+
+// Texts stand out from all that can be behind them by 4.5 to 1 (WCAG 2.2, 1.4.3), the edges of
+// controls by 3 to 1 (1.4.11), in both modes. The lines are those of the charts of /v1/series.
+func TestPageColors(t *testing.T) {
+	file, err := os.ReadFile("../query/page/style.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	css := string(file)
+	light, dark, ok := strings.Cut(css, "@media (prefers-color-scheme: dark)")
+	if !ok {
+		t.Fatal("style.css has no dark mode")
+	}
+	chartLight, chartDark, _ := strings.Cut(chartStyle, "@media")
+	for mode, of := range map[string]struct{ css, chart string }{"light": {light, chartLight}, "dark": {dark, chartDark}} {
+		color := func(name string) rgb { return colorOf(t, strings.ReplaceAll(of.css, "{\n", "{ "), `:root`, `--`+name) }
+		for _, pair := range []struct {
+			ink, back string
+			least     float64
+		}{
+			{"text", "back", 4.5}, {"text", "card", 4.5}, {"text", "raised", 4.5}, {"text", "wash", 4.5}, {"text", "checked", 4.5},
+			{"muted", "back", 4.5}, {"muted", "card", 4.5}, {"muted", "raised", 4.5},
+			{"accent", "back", 4.5}, {"accent", "card", 4.5}, {"on-accent", "accent", 4.5},
+			{"green", "card", 4.5}, {"amber", "card", 4.5}, {"red", "card", 4.5}, {"amber", "amber-wash", 4.5}, {"red", "red-wash", 4.5},
+			{"strong", "card", 3}, {"strong", "back", 3},
+		} {
+			if got := contrast(color(pair.ink), color(pair.back)); got < pair.least {
+				t.Errorf("%s: %s on %s has a contrast of %.2f, at least %.1f is wanted", mode, pair.ink, pair.back, got, pair.least)
+			}
+		}
+		for i := range MaxLines {
+			if got, want := color(fmt.Sprintf("line%d", i)), colorOf(t, of.chart, fmt.Sprintf(`\.line%d`, i), "stroke"); got != want {
+				t.Errorf("%s: line %d is not the charts' colour", mode, i)
+			}
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package query
+package chart
 
 import (
 	"bytes"
@@ -20,8 +20,8 @@ import (
 //go:embed chart.css
 var chartStyle string
 
-// maxLines is how many lines a chart may have: chart.css has a colour for each.
-const maxLines = 7
+// MaxLines is how many lines a chart may have: chart.css has a colour for each.
+const MaxLines = 7
 
 // Sizes of letters and heights of rows in pixels. The sizes are those of chart.css.
 const (
@@ -31,29 +31,37 @@ const (
 	swatch, swatchGap, nameGap = 12.0, 5.0, 16.0 // of the legend
 )
 
-// chart is an unfinished drawing. Lengths are CSS pixels from the upper left corner.
-type chart struct {
+// drawing is an unfinished chart. Lengths are CSS pixels from the upper left corner.
+type drawing struct {
 	bytes.Buffer
 	keys                     []string // as they are shown
 	series                   []window.Series
 	width, height            float64
 	zone                     *time.Location
+	step                     string  // from one point to the next, in words
 	gap                      float64 // between the parts, less if the picture is low
 	left, top, right, bottom float64 // of the plot, where the lines are
 	ceiling                  float64 // the number of hits at the top of the plot
 	crowd                    int     // steps that share a level
 }
 
+// Form is what a chart looks like.
+type Form struct {
+	Width, Height int            // CSS pixels
+	Zone          *time.Location // of the times beside the axis
+	Step          string         // what an answer calls the time from one point to the next
+}
+
 // levelWidth is the least pixels of a level: narrower ones would run together into a smear.
 const levelWidth = 2
 
-// seriesChart draws the hits of each finished step as a level from its beginning
+// Draw draws the hits of each finished step as a level from its beginning
 // to its end, as SVG. If there are too many for that, a level is the mean of several, in a band from the least of
 // them to the most. There is no line for steps that nobody counted or that are still being
 // counted: a step that has just begun would look like a fall. A band also has the bounds of steps that are not
 // exact. Steps that may lack hits are shaded.
-func seriesChart(keys []string, series []window.Series, v view) []byte {
-	c := &chart{keys: make([]string, len(keys)), series: series, zone: zoneOf(series[0]), width: float64(v.Width), height: float64(v.Height)}
+func Draw(keys []string, series []window.Series, form Form) []byte {
+	c := &drawing{keys: make([]string, len(keys)), series: series, zone: form.Zone, step: form.Step, width: float64(form.Width), height: float64(form.Height)}
 	for i, key := range keys {
 		c.keys[i] = shown(key)
 	}
@@ -62,7 +70,7 @@ func seriesChart(keys []string, series []window.Series, v view) []byte {
 	c.left, c.top, c.right, c.bottom = pad, pad, c.width-pad, c.height-pad-textRow
 	c.crowd = max(1, int(math.Ceil(levelWidth*float64(len(series[0].Counts))/(c.right-c.left))))
 	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" class="tallyroll" role="img" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d">`,
-		v.Width, v.Height)
+		form.Width, form.Height)
 	c.describe()
 	fmt.Fprintf(c, "<style>\n%s</style>\n<rect class=\"back\" width=\"100%%\" height=\"100%%\"/>\n", chartStyle)
 	c.heading()
@@ -77,7 +85,7 @@ func seriesChart(keys []string, series []window.Series, v view) []byte {
 }
 
 // describe says in words what the chart shows, for people who cannot see it.
-func (c *chart) describe() {
+func (c *drawing) describe() {
 	f, names := c.series[0], make([]string, len(c.keys))
 	for i, key := range c.keys {
 		names[i] = xmlText(apart(key))
@@ -102,9 +110,9 @@ func (c *chart) describe() {
 }
 
 // unit is what the numbers are of.
-func (c *chart) unit() string {
+func (c *drawing) unit() string {
 	f := c.series[0]
-	unit := "hits per " + stepText(f)
+	unit := "hits per " + c.step
 	switch {
 	case c.crowd > 1 && f.Steps != nil:
 		unit += fmt.Sprintf(": mean and range of %d", c.crowd)
@@ -117,23 +125,25 @@ func (c *chart) unit() string {
 }
 
 // incompleteUpTo is the moment before which hits of some counter may be missing.
-func (c *chart) incompleteUpTo() (end int64) {
+func (c *drawing) incompleteUpTo() (end int64) {
 	for _, f := range c.series {
 		end = max(end, min(f.Start(f.CompleteFrom()), f.Range.To))
 	}
 	return end
 }
 
-func (c *chart) dateTime(milli int64) string { return timeOf(milli).In(c.zone).Format(time.DateTime) }
+func (c *drawing) dateTime(milli int64) string {
+	return time.UnixMilli(milli).In(c.zone).Format(time.DateTime)
+}
 
 // heading says what is counted, and how fresh it is: beside it if there is room,
 // otherwise below.
-func (c *chart) heading() {
+func (c *drawing) heading() {
 	title, before := c.unit(), ""
 	if len(c.keys) == 1 {
 		title, before = c.keys[0], c.unit()+" · "
 	}
-	at := timeOf(c.series[0].AsOf).In(c.zone)
+	at := time.UnixMilli(c.series[0].AsOf).In(c.zone)
 	full := c.zone.String() + ", as of " + at.Format(time.DateTime)
 	titleWidth, room := boldness*textWidth(title, titleSize), c.right-c.left
 	baseline := c.top + titleSize - 2
@@ -157,9 +167,51 @@ func (c *chart) heading() {
 	c.top += titleRow + textRow + c.gap
 }
 
+// legend names the lines, in rows. If names are long or the picture is small, it shortens
+// the names until the plot keeps two fifths of the height.
+func (c *drawing) legend() {
+	room := c.right - c.left
+	mostRows := max(1, int((c.bottom-c.top-0.4*c.height)/textRow))
+	names, rows := c.flow(room)
+	for columns := 2; rows > mostRows && columns <= len(c.keys); columns++ {
+		names, rows = c.flow(room / float64(columns))
+	}
+	for i, n := range names {
+		x, y := c.left+n.x, c.top+float64(n.row)*textRow
+		fmt.Fprintf(c, "<path class=\"line line%d\" d=\"M%s %sh%s\"/>", i, px(x), px(y+6), px(swatch))
+		if n.width > 0 {
+			c.writeName("name", x+swatch+swatchGap, y, n.width, textRow, n.text)
+		}
+	}
+	c.top += float64(rows)*textRow + c.gap
+}
+
+// legendName is a name and its place in the legend.
+type legendName struct {
+	text     string
+	x, width float64
+	row      int
+}
+
+// flow lays the legend out in rows, each name at most so wide with what is around it.
+func (c *drawing) flow(widest float64) (names []legendName, rows int) {
+	const around = swatch + swatchGap + nameGap
+	x, row := 0.0, 0
+	for _, text := range fittedApart(c.keys, textSize, widest-around) {
+		width := textWidth(text, textSize)
+		all := min(widest, width+around)
+		if x > 0 && x+all > c.right-c.left+0.01 { // sums of fractions are not exact
+			x, row = 0, row+1
+		}
+		names = append(names, legendName{text, x, width, row})
+		x += all
+	}
+	return names, row + 1
+}
+
 // writeName writes a name, which may come from strangers, into a box. An svg within an svg cuts off
 // what is outside it: some characters are wider than anybody expects (U+FDFD).
-func (c *chart) writeName(class string, x, y, width, height float64, text string) {
+func (c *drawing) writeName(class string, x, y, width, height float64, text string) {
 	size := textSize
 	if class == "title" {
 		size = titleSize

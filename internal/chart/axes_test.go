@@ -1,4 +1,4 @@
-package query
+package chart
 
 import (
 	"fmt"
@@ -94,7 +94,7 @@ func TestTimeTicksOfZones(t *testing.T) {
 		{"Asia/Kolkata", "2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z", "18:00 @12:30 Nov 21 @18:30 06:00 @00:30 12:00 @06:30"},
 		{"Australia/Lord_Howe", "2026-10-02T12:00:00Z", "2026-10-05T12:00:00Z", "Oct 3 @13:30 Oct 4 @13:30 Oct 5 @13:00"},
 	} {
-		zone, err := parseZone(c.zone)
+		zone, err := time.LoadLocation(c.zone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestTimeTicksOfZones(t *testing.T) {
 		}
 		var got []string
 		for _, tick := range timeTicks(ends[0], ends[1], 330, zone) {
-			got = append(got, tick.label+" @"+timeOf(tick.at).Format("15:04"))
+			got = append(got, tick.label+" @"+time.UnixMilli(tick.at).UTC().Format("15:04"))
 		}
 		if s := strings.Join(got, " "); s != c.want {
 			t.Errorf("%s: %s; want %s", c.zone, s, c.want)

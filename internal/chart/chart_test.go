@@ -1,4 +1,4 @@
-package query
+package chart
 
 import (
 	"bytes"
@@ -19,6 +19,15 @@ import (
 
 	"tallyroll/internal/window"
 )
+
+// fakeNow is when all series end.
+var fakeNow = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// draw draws in UTC, with the step of the first series.
+func draw(keys []string, found []window.Series, form Form) []byte {
+	form.Zone, form.Step = time.UTC, window.FormatDuration(found[0].Step)
+	return Draw(keys, found, form)
+}
 
 // aSeries has n points of a wave around a level.
 func aSeries(n int, step time.Duration, level float64) window.Series {
@@ -43,7 +52,7 @@ func several(n int) (keys []string, found []window.Series) {
 // Charts of all kinds and sizes are XML, name their counters, and have nothing
 // outside the picture. CHARTS names a directory to look at them in.
 func TestCharts(t *testing.T) {
-	seven, ofSeven := several(maxLines)
+	seven, ofSeven := several(MaxLines)
 	three, ofThree := several(3)
 	late := aSeries(60, time.Minute, 700)
 	late.CountingSince, late.AsOf = late.Start(20), late.Start(50)
@@ -72,16 +81,16 @@ func TestCharts(t *testing.T) {
 		{"one", []string{"a"}, []window.Series{aSeries(1, time.Minute, math.MaxInt64/2)}},
 		{"most", []string{"a"}, []window.Series{{Step: time.Minute, Range: late.Range, AsOf: late.Range.To, Counts: []int64{math.MaxInt64, -1}}}},
 	} {
-		for _, size := range []view{{"svg", 800, 300}, {"svg", 390, 240}, {"svg", 200, 100}, {"svg", 2000, 100}, {"svg", 200, 1200}, {"svg", 2000, 1200}} {
+		for _, size := range []Form{{Width: 800, Height: 300}, {Width: 390, Height: 240}, {Width: 200, Height: 100}, {Width: 2000, Height: 100}, {Width: 200, Height: 1200}, {Width: 2000, Height: 1200}} {
 			name := fmt.Sprintf("%s-%dx%d", c.name, size.Width, size.Height)
 			t.Run(name, func(t *testing.T) {
-				drawing := seriesChart(c.keys, c.found, size)
+				drawing := draw(c.keys, c.found, size)
 				if dir := os.Getenv("CHARTS"); dir != "" {
 					if err := os.WriteFile(filepath.Join(dir, name+".svg"), drawing, 0o600); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if again := seriesChart(c.keys, c.found, size); !bytes.Equal(again, drawing) {
+				if again := draw(c.keys, c.found, size); !bytes.Equal(again, drawing) {
 					t.Error("the same series are drawn in another way the second time")
 				}
 				text := checkDrawing(t, drawing, size)
@@ -129,7 +138,7 @@ var lengths = regexp.MustCompile(`[MHVvh ]?-?[0-9.]+`)
 
 // checkDrawing fails if a drawing is no XML, has an element that we never draw, or
 // reaches out of the picture. It returns the text.
-func checkDrawing(t *testing.T, drawing []byte, size view) string {
+func checkDrawing(t *testing.T, drawing []byte, size Form) string {
 	t.Helper()
 	var all strings.Builder
 	var x, width float64 // of the box that a text stands in
@@ -241,11 +250,11 @@ func pathInside(t *testing.T, e xml.StartElement, w, h float64) {
 
 // The plot keeps some height, whatever has to be named.
 func TestPlotKeepsItsRoom(t *testing.T) {
-	for lines := 1; lines <= maxLines; lines++ {
+	for lines := 1; lines <= MaxLines; lines++ {
 		keys, found := several(lines)
 		for width := 200; width <= 2000; width += 100 {
 			for height := 100; height <= 1200; height += 50 {
-				drawing := string(seriesChart(keys, found, view{"svg", width, height}))
+				drawing := string(draw(keys, found, Form{Width: width, Height: height}))
 				var ys []float64
 				for _, m := range regexp.MustCompile(`class="(?:grid|axis)" d="M\S+ (\S+)H`).FindAllStringSubmatch(drawing, -1) {
 					y, err := strconv.ParseFloat(m[1], 64)
@@ -292,14 +301,14 @@ func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
 		if s := strings.Join(got, " "); s != c.want {
 			t.Errorf("%s: %q, want %q", c.name, s, c.want)
 		}
-		drawing := string(seriesChart([]string{"a"}, []window.Series{c.of}, view{"svg", 400, 200}))
-		if drawn, said := strings.Contains(drawing, `class="line`), strings.Contains(drawing, ">"+nothingYet+"<"); drawn != (c.want != "") || said == drawn {
+		svg := string(draw([]string{"a"}, []window.Series{c.of}, Form{Width: 400, Height: 200}))
+		if drawn, said := strings.Contains(svg, `class="line`), strings.Contains(svg, ">"+nothingYet+"<"); drawn != (c.want != "") || said == drawn {
 			t.Errorf("%s: a line %t, a note that there is none %t", c.name, drawn, said)
 		}
 		if c.want == "" {
 			continue
 		}
-		plot := &chart{series: []window.Series{c.of}, right: 400, bottom: 100, ceiling: 10}
+		plot := &drawing{series: []window.Series{c.of}, right: 400, bottom: 100, ceiling: 10}
 		if path := plot.path(corners); path != c.path {
 			t.Errorf("%s: path %s, want %s", c.name, path, c.path)
 		}
@@ -309,7 +318,7 @@ func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
 // Levels that look the same are one stroke: a long series stays a small drawing.
 func TestEqualLevelsAreOneStroke(t *testing.T) {
 	long := aSeries(3600, time.Second, 0)
-	plot := &chart{series: []window.Series{long}, right: 400, bottom: 100, ceiling: 10}
+	plot := &drawing{series: []window.Series{long}, right: 400, bottom: 100, ceiling: 10}
 	if path := plot.path(levels(long, 1)); path != "M0 100H400" {
 		t.Errorf("%.100s", path)
 	}
@@ -320,7 +329,7 @@ func TestEqualLevelsAreOneStroke(t *testing.T) {
 func TestCrowdedStepsAreABand(t *testing.T) {
 	crowded := aSeries(7, time.Minute, 0)
 	crowded.Counts = []int64{2, 4, 6, 0, 0, 9, 5}
-	plot := &chart{series: []window.Series{crowded}, right: 700, bottom: 100, ceiling: 10}
+	plot := &drawing{series: []window.Series{crowded}, right: 700, bottom: 100, ceiling: 10}
 	corners := levels(crowded, 3)
 	if got, want := plot.path(corners), "M0 60H300V70H600V50H700"; got != want {
 		t.Errorf("the line is %s, want %s", got, want)
@@ -333,7 +342,7 @@ func TestCrowdedStepsAreABand(t *testing.T) {
 		band  bool
 	}{{60, false}, {300, false}, {3600, true}} {
 		f := aSeries(c.steps, time.Second, 100)
-		drawing := seriesChart([]string{"a"}, []window.Series{f}, view{"svg", 800, 300})
+		drawing := draw([]string{"a"}, []window.Series{f}, Form{Width: 800, Height: 300})
 		said := strings.Contains(string(drawing), "hits per 1s: mean and range of 10s")
 		if drawn := strings.Contains(string(drawing), `class="band`); drawn != c.band || said != c.band || len(drawing) > 30_000 {
 			t.Errorf("%d steps: a band %t, said %t, %d bytes", c.steps, drawn, said, len(drawing))

@@ -1,10 +1,54 @@
-package query
+package chart
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// axes draws the grid and its numbers, and finds the place of the plot.
+func (c *drawing) axes() {
+	highest := int64(1)
+	for _, f := range c.series {
+		for _, corner := range levels(f, c.crowd) {
+			highest = max(highest, corner.most)
+		}
+	}
+	ticks := hitTicks(highest, int((c.bottom-c.top)/34))
+	last := ticks[len(ticks)-1]
+	c.ceiling = float64(last)
+	write := withCommas
+	widest := widestOf(ticks, write)
+	if widest > c.width/5 {
+		write = withPrefix
+		widest = widestOf(ticks, write)
+	}
+	c.left += widest + 8
+	for _, tick := range ticks {
+		y := c.y(float64(tick))
+		class := "grid"
+		if tick == 0 {
+			class = "axis"
+		}
+		fmt.Fprintf(c, "<path class=\"%s\" d=\"M%s %sH%s\"/>", class, px(c.left), sharp(y), px(c.right))
+		fmt.Fprintf(c, "<text x=\"%s\" y=\"%s\" text-anchor=\"end\">%s</text>\n", px(c.left-8), px(y+4), write(tick))
+	}
+	shown := c.series[0].Range
+	for _, tick := range timeTicks(shown.From, shown.To, c.right-c.left, c.zone) {
+		x, half := c.x(tick.at), textWidth(tick.label, textSize)/2
+		fmt.Fprintf(c, "<path class=\"axis\" d=\"M%s %sv4\"/>", sharp(x), px(c.bottom))
+		fmt.Fprintf(c, "<text x=\"%s\" y=\"%s\" text-anchor=\"middle\">%s</text>\n", px(min(x, c.width-half-2)), px(c.bottom+textRow), tick.label)
+	}
+}
+
+func widestOf(ticks []uint64, write func(uint64) string) float64 {
+	widest := 0.0
+	for _, tick := range ticks {
+		widest = max(widest, textWidth(write(tick), textSize))
+	}
+	return widest
+}
 
 // hitTicks are the numbers beside the axis of hits: 0 and the multiples of a
 // step, the last of which is the highest number or the first above it. The step is the smallest
@@ -117,7 +161,7 @@ func timeTicks(from, to int64, pixels float64, zone *time.Location) []timeTick {
 
 // shownIn is what the clocks of a zone show at a moment, as a time of UTC.
 func shownIn(zone *time.Location, milli int64) time.Time {
-	at := timeOf(milli).In(zone)
+	at := time.UnixMilli(milli).In(zone)
 	_, offset := at.Zone()
 	return at.UTC().Add(time.Duration(offset) * time.Second)
 }
