@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
@@ -39,7 +40,7 @@ func (s *Settings) Validate() error {
 	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
 	}
-	if err := boot.CheckAddress("PROMQL_ADDR", s.Addr); err != nil {
+	if err := s.addresses().Validate(); err != nil {
 		return err
 	}
 	err := boot.CheckMost(boot.Most{Key: "PROMQL_MAX_COUNTERS", N: int64(s.MaxCounters)}, boot.Most{Key: "PROMQL_MAX_CELLS", N: s.MaxCells},
@@ -52,9 +53,9 @@ func (s *Settings) Validate() error {
 	if s.Timeout < time.Millisecond || s.Timeout > maxTimeout {
 		return &boot.SettingError{Key: "PROMQL_TIMEOUT", Value: s.Timeout.String(), Allowed: "a duration from 1ms to " + maxTimeout.String()}
 	}
-	return boot.CheckKeyPair(s.keyPair())
+	return nil
 }
 
-func (s *Settings) keyPair() (cert, key boot.PEMFile) {
-	return boot.PEMFile{Key: "PROMQL_TLS_CERT", Path: s.TLSCert}, boot.PEMFile{Key: "PROMQL_TLS_KEY", Path: s.TLSKey}
+func (s *Settings) addresses() web.Addresses {
+	return web.Addresses{Program: "PROMQL", Main: s.Addr, Certificate: s.TLSCert, Key: s.TLSKey}
 }

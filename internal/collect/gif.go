@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"tallyroll/internal/hit"
 	"tallyroll/internal/web"
 )
@@ -82,7 +80,7 @@ func gifHit(query string) (h hit.Hit, param string, err error) {
 // gifProblem is about a parameter of the query string, or about all of it.
 func gifProblem(param string, err error) *web.Problem {
 	if param == "" {
-		return web.NewProblem(http.StatusBadRequest, "", &huma.ErrorDetail{Location: "query", Message: err.Error()})
+		return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: "query", Message: err.Error()})
 	}
-	return web.NewProblem(http.StatusBadRequest, "", &huma.ErrorDetail{Location: "query." + param, Message: err.Error()})
+	return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: "query." + param, Message: err.Error()})
 }

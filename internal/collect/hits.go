@@ -134,12 +134,12 @@ func (r *receipt) write(w http.ResponseWriter) {
 		b = append(b, `,"duplicate":true`...)
 	}
 	b = append(b, "}\n"...)
-	w.Header()["Content-Type"] = jsonType
+	w.Header()["Content-Type"] = JSONType
 	w.WriteHeader(http.StatusAccepted)
 	_, _ = w.Write(b) // the client may be gone
 }
 
-var jsonType = []string{"application/json"}
+var JSONType = []string{"application/json"}
 
 // problemOf is the problem that an error is.
 func problemOf(err error) *web.Problem {

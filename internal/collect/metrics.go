@@ -5,19 +5,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/web"
 )
 
 // metrics are described in docs/metrics.md.
 type metrics struct {
-	registry       *prometheus.Registry
-	requestSeconds *prometheus.HistogramVec // by route and code
-	storeSeconds   prometheus.Histogram
-	hits           prometheus.Counter
-	messages       prometheus.Counter
-	duplicates     prometheus.Counter
-	sentAgain      prometheus.Counter
-	reloads        buildinfo.Reloads
+	*web.Metrics
+	storeSeconds prometheus.Histogram
+	hits         prometheus.Counter
+	messages     prometheus.Counter
+	duplicates   prometheus.Counter
+	sentAgain    prometheus.Counter
 }
 
 func newMetrics(g *gate) *metrics {
@@ -29,12 +27,7 @@ func newMetrics(g *gate) *metrics {
 			func() float64 { return float64(value()) })
 	}
 	m := &metrics{
-		registry: buildinfo.NewRegistry(),
-		requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "tallyroll", Subsystem: "collect", Name: "request_seconds",
-			Help:    "Seconds from a request's header to the end of its answer, by route and status.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
-		}, []string{"route", "code"}),
+		Metrics: web.NewMetrics("collect", 17),
 		storeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "tallyroll", Subsystem: "collect", Name: "store_seconds",
 			Help:    "Seconds from the first send of a message until JetStream had stored it.",
@@ -45,8 +38,7 @@ func newMetrics(g *gate) *metrics {
 		duplicates: counter("duplicates_total", "Messages that JetStream had stored before: sent again by this service, or by a client with the same Idempotency-Key."),
 		sentAgain:  counter("sent_again_total", "Sends of messages of whose earlier send nothing was known."),
 	}
-	m.reloads = buildinfo.NewReloads(m.registry)
-	m.registry.MustRegister(m.requestSeconds, m.storeSeconds, m.hits, m.messages, m.duplicates, m.sentAgain,
+	m.Registry.MustRegister(m.storeSeconds, m.hits, m.messages, m.duplicates, m.sentAgain,
 		gauge("requests", "Requests under way.", g.requests.Load),
 		gauge("waiting_bytes", "Bytes of bodies and hits in memory, beyond the first 4096 of each request.", g.bytes.Load))
 	return m

@@ -2,8 +2,6 @@ package collect
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -36,47 +34,24 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	s.leaving = leaving
-	cert, key := settings.keyPair()
-	certificate, err := boot.OpenCertificate(cert, key, log, s.metrics.reloads.Of)
-	if err != nil {
-		return err
-	}
+	s.server.Leaving = leaving
 	settings.Pages.warn(log)
-	listener, err := boot.Listen("COLLECT_ADDR", settings.Addr)
+	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
 	if err != nil {
 		return err
-	}
-	var metricsListener net.Listener
-	if settings.MetricsAddr != "" {
-		metricsListener, err = boot.Listen("COLLECT_METRICS_ADDR", settings.MetricsAddr)
-		if err != nil {
-			return errors.Join(err, listener.Close())
-		}
-	}
-	scheme := "http"
-	if certificate != nil {
-		scheme = "https"
 	}
 	log.Info().Str("version", boot.Version()).Str("nats", settings.NATS.URL.String()).Str("subject", settings.Subject).
 		Int("tokens", s.tokens.count()).Bool("pages", settings.Pages.on()).
-		Str("url", scheme+"://"+listener.Addr().String()).Msg("started")
+		Str("url", listeners.URL()).Msg("started")
 
 	served, endPublisher := context.WithCancel(context.WithoutCancel(ctx)) // ends when no request is under way any more
 	defer endPublisher()
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.publish(gctx, served) })
 	group.Go(func() error { return s.tokens.run(gctx, reload) })
-	if metricsListener != nil {
-		group.Go(func() error {
-			mux := http.NewServeMux()
-			mux.Handle("GET /metrics", s.metricsHandler())
-			return boot.Serve(gctx, metricsListener, mux, nil, boot.LogErrors(log))
-		})
-	}
 	group.Go(func() error {
 		defer endPublisher()
-		return boot.Serve(gctx, listener, s.handler(), certificate, boot.LogErrors(log), leaving.Release, func(srv *http.Server) {
+		return s.server.Serve(gctx, listeners, s.handler(), func(srv *http.Server) {
 			srv.WriteTimeout = settings.Timeout + answerRoom
 			srv.MaxHeaderBytes = 16 << 10
 		})

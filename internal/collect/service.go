@@ -2,28 +2,25 @@ package collect
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
 )
 
 // service is what the handlers share.
 type service struct {
+	server    web.Server
 	settings  Settings
 	gate      gate
 	tokens    *tokens
 	unpacker  *unpacker
 	target    *target
-	leaving   boot.Leaving
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
 	publisher atomic.Pointer[publisher]           // nil while there is no connection yet
 	metrics   *metrics
@@ -39,13 +36,14 @@ func newService(settings Settings, log zerolog.Logger) (*service, error) {
 		failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute})}
 	s.gate.maxRequests, s.gate.maxBytes = int64(settings.MaxRequests), settings.MaxWaiting
 	s.metrics = newMetrics(&s.gate)
+	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log, Apart: settings.MetricsAddr != ""}
 	var err error
 	s.tokens, err = newTokens(settings.TokensFile, log)
 	if err != nil {
 		return nil, err
 	}
 	if s.tokens.required() {
-		s.tokens.reloaded = s.metrics.reloads.Of("tokens")
+		s.tokens.reloaded = s.metrics.Reloads.Of("tokens")
 	}
 	s.unpacker, err = newUnpacker(settings.MaxBody)
 	return s, err
@@ -59,23 +57,12 @@ func (s *service) handler() http.Handler {
 }
 
 func (s *service) routes(mux *http.ServeMux) {
-	api := s.describe()
 	mux.HandleFunc("POST "+hitsPath, s.serveHits)
 	mux.HandleFunc("OPTIONS "+hitsPath, s.serveHandshake)
 	s.routePages(mux)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	s.leaving.HandleReady(mux, "/readyz", func(context.Context) string { return s.target.whyNotReady(s.conn()) })
-	if s.settings.MetricsAddr == "" {
-		mux.Handle("GET /metrics", s.metricsHandler())
-	}
-	mux.Handle("GET /openapi.json", web.ServeOpenAPI(api.MarshalJSON))
-	mux.Handle("GET /openapi-3.0.json", web.ServeOpenAPI(func() ([]byte, error) { return web.OpenAPI30(api) }))
-	mux.Handle("GET /docs", web.ServeDocs(api, s.needsToken(), time.Now))
+	s.server.RouteStatus(mux, func(context.Context) string { return s.target.whyNotReady(s.conn()) })
+	s.describe(mux).RoutePages(time.Now)
 	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
-}
-
-func (s *service) metricsHandler() http.Handler {
-	return promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{})
 }
 
 // conn is the connection to NATS; nil while there is none yet.

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"regexp"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"tallyroll/internal/web"
 )
 
@@ -56,27 +54,4 @@ func mayDeliver(from caller) *web.Problem {
 	}
 	return web.NewProblem(http.StatusForbidden,
 		fmt.Sprintf("the keys of this token must begin with %q, and a CloudEvent names no key: events need a token without a prefix", from.prefix)).Of(web.KeyOutsidePrefix)
-}
-
-// describeHandshake is serveHandshake in the document.
-func (s *service) describeHandshake() *huma.Operation {
-	header := func(about, example string) *huma.Header {
-		return &huma.Header{Description: about, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
-	}
-	op := &huma.Operation{
-		OperationID: "options-hits", Method: http.MethodOptions, Path: hitsPath,
-		Summary:     "Ask whether CloudEvents may be delivered",
-		Description: "The handshake of the CloudEvents specification for webhooks, which senders such as Azure Event Grid begin with.",
-		Parameters: []*huma.Param{{Name: requestOrigin, In: "header", Description: "Who wants to deliver.",
-			Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"events.example.com"}}}},
-		Responses: map[string]*huma.Response{"204": {Description: "With the header " + requestOrigin + ": the sender may deliver.", Headers: map[string]*huma.Header{
-			"Allow":       header("Methods of this path.", "OPTIONS, POST"),
-			allowedOrigin: header("The sender that asked.", "events.example.com"),
-			allowedRate:   header("Requests per minute; * for no bound.", "*"),
-		}}},
-	}
-	if s.needsToken() {
-		op.Security = []map[string][]string{{bearerScheme: {}}}
-	}
-	return op
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
@@ -87,18 +87,18 @@ func offered(usual []string, good func(time.Duration) bool, tiers window.Tiers, 
 	return out
 }
 
-func (s *service) registerAbout(a *api) {
-	answerQuery(a, s.operation(a, huma.Operation{
+func (s *service) registerAbout(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-about", Method: http.MethodGet, Path: "/v1/about",
 		Summary: "What can be asked here: tiers, windows, steps and features",
 		Description: "The tiers of the namespace, the windows and steps to offer to people, and which features are on. " +
 			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
-		Responses: web.SuccessOnly("What can be asked, as of now.", aboutExample()),
-		Metadata:  web.Tryout("/v1/about"),
-	}), overHTTP(s.findAbout))
+		Responses: api.SuccessOnly("What can be asked, as of now.", aboutExample()),
+		Metadata:  api.Tryout("/v1/about"),
+	}), api.OverHTTP(s.findAbout))
 }
 
-func (s *service) findAbout(ctx context.Context, _ string, _ *noParams) (aboutAnswer, error) {
+func (s *service) findAbout(ctx context.Context, _ string, _ *api.NoParams) (aboutAnswer, error) {
 	out := aboutAnswer{
 		Version: boot.Version(), Namespace: s.namespace,
 		Features: features{NATS: s.asksNATS, Limits: s.limits.counts()},

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 
 	"tallyroll/internal/limit"
 )
@@ -42,13 +44,13 @@ func withoutOriginal(r *http.Request) *http.Request {
 func (s *service) getAuthz(w http.ResponseWriter, r *http.Request) error {
 	takes, err := s.authzTakes(r)
 	if err != nil {
-		return inputProblem(err, inQuery)
+		return web.InputProblem(err, web.InQuery)
 	}
 	answer, err := s.take(r.Context(), takes, false)
 	if err != nil {
-		return inputProblem(err, inQuery)
+		return web.InputProblem(err, web.InQuery)
 	}
-	takeOutputOf(&answer, len(takes) > 1).write(w)
+	takeOutputOf(&answer, len(takes) > 1).Write(w)
 	return nil
 }
 
@@ -65,7 +67,7 @@ func (s *service) authzTakes(r *http.Request) ([]limit.Take, error) {
 		}
 		return s.limits.takesFor(&forwarded{request: r, proxies: s.limits.proxies, ownTarget: true}, []*limit.Limit{lim})
 	}
-	params, err := authzParams.parse(r.URL.RawQuery)
+	params, err := authzParams.Parse(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
@@ -85,19 +87,19 @@ func (s *service) authzTakes(r *http.Request) ([]limit.Take, error) {
 func (l *limits) authzLimits(params url.Values) ([]*limit.Limit, error) {
 	names := params["limit"]
 	if len(names) == 0 {
-		lim, err := l.limitOf(&takeItem{Window: params.Get("window"), Max: numberText(params.Get("max"))}, "")
+		lim, err := l.limitOf(&takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
 		return []*limit.Limit{lim}, err
 	}
 	if len(names) > maxTakes {
-		return nil, badInput("limit", "%d limits in one request: at most %d are allowed", len(names), maxTakes)
+		return nil, web.BadInput("limit", "%d limits in one request: at most %d are allowed", len(names), maxTakes)
 	}
 	out := make([]*limit.Limit, len(names))
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
-			return nil, badInput("limit", "%s is there twice", excerpt(name))
+			return nil, web.BadInput("limit", "%s is there twice", web.Excerpt(name))
 		}
 		var err error
-		out[i], err = l.limitOf(&takeItem{Limit: name, Window: params.Get("window"), Max: numberText(params.Get("max"))}, "")
+		out[i], err = l.limitOf(&takeItem{Limit: name, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
 		if err != nil {
 			return nil, err
 		}
@@ -126,16 +128,16 @@ func (l *limits) takesFor(f *forwarded, asked []*limit.Limit) ([]limit.Take, err
 		keyUsed = keyUsed || lim.Key.Uses(limit.VarKey)
 	}
 	if f.keyParam != "" && !keyUsed {
-		return nil, badInput(f.keyParam, "no limit of this request has {key} in its key template: leave it out")
+		return nil, web.BadInput(f.keyParam, "no limit of this request has {key} in its key template: leave it out")
 	}
 	return out, nil
 }
 
 // keyError is the error about a key template that cannot be filled.
 func keyError(lim *limit.Limit, err error) error {
-	var bad *inputError
+	var bad *web.InputError
 	if errors.As(err, &bad) {
 		return bad
 	}
-	return badInput("limit", "the key of %s is %s, which cannot be filled: %v", excerpt(lim.Name), lim.Key, err)
+	return web.BadInput("limit", "the key of %s is %s, which cannot be filled: %v", web.Excerpt(lim.Name), lim.Key, err)
 }

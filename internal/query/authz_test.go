@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"tallyroll/internal/web"
 	"tallyroll/tests/stack"
 )
 
@@ -153,7 +154,7 @@ func TestBadAuthz(t *testing.T) {
 	}
 	for _, target := range []string{"/v1/authz?limit=login&key_ip=1", "/v1/authz/per-address/x"} {
 		s, _ := onProxy(t, TakeNamed)
-		s.limits.proxies = Networks{}
+		s.limits.proxies = web.Networks{}
 		if p := refused(t, send(s, proxied(t, "GET", target, "X-Forwarded-For", "1.2.3.4")), 400); !strings.Contains(p.Detail, "QUERY_TRUSTED_PROXIES") {
 			t.Errorf("%s: %s", target, p.Detail)
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 // maxAnswer bounds an answer that says what is wrong with a request, however much of it is wrong.
@@ -34,7 +36,7 @@ func small(t *testing.T, what string, resp *http.Response) {
 	if resp.StatusCode < 400 {
 		return
 	}
-	var p problem
+	var p web.Problem
 	if len(text) > maxAnswer || !utf8.Valid(text) || json.Unmarshal(text, &p) != nil || p.Detail == "" || p.Status != resp.StatusCode {
 		t.Errorf("%.200q: status %d, %d bytes: %.300q", what, resp.StatusCode, len(text), text)
 	}
@@ -111,7 +113,7 @@ func TestRefusalsAreShort(t *testing.T) {
 				for _, text := range []string{quoted(value), "[" + quoted(value) + "]", "{" + quoted(value) + ":1}", strings.Repeat("1", len(value)+1), "[" + strings.Repeat("1", len(value)+1) + "]", "{\"limit\":" + quoted(value) + "}", "[{\"policy\":" + quoted(value) + "}]", value} {
 					body := maps.Clone(good)
 					delete(body, field)
-					rest := strings.TrimPrefix(string(jsonOf(&body)), "{")
+					rest := strings.TrimPrefix(string(api.Encode(&body)), "{")
 					asked++
 					ask(path+" "+field+" "+text, request(http.MethodPost, path, nil, fmt.Sprintf("{%s:%s,%s", quoted(field), text, rest), nil))
 				}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 // Any page of the web can make the browsers of its visitors send requests to addresses that only they reach: forms,
@@ -31,7 +32,7 @@ func changes(method, path string) bool {
 
 // refuseBrowser refuses what a page of the web should not have a browser send. With tokens, no browser sends anything
 // that is answered, unless a page gives it a token.
-func (s *service) refuseBrowser(r *http.Request) *problem {
+func (s *service) refuseBrowser(r *http.Request) *web.Problem {
 	if s.tokens.Required() || !changes(r.Method, r.URL.Path) {
 		return nil
 	}
@@ -40,7 +41,7 @@ func (s *service) refuseBrowser(r *http.Request) *problem {
 	case authz && s.fromProxy(r):
 		return nil // these fields are those of the client's request, and the page is one of the service behind the proxy
 	case s.origins.Foreign(r), authz && nameless(r):
-		return newProblem(http.StatusForbidden, foreignDetail(authz)).Of(web.ForeignOrigin)
+		return web.NewProblem(http.StatusForbidden, foreignDetail(authz)).Of(web.ForeignOrigin)
 	case r.Method == http.MethodPost && !authz && web.FromBrowser(r):
 		return checkType(r)
 	}
@@ -62,14 +63,14 @@ func nameless(r *http.Request) bool {
 
 // checkType refuses a body of a type that a form could have, or that has none. Browsers of before 2020 send a form of
 // another origin without Origin. What curl -d sends has such a type, too, but nothing else that browsers send.
-func checkType(r *http.Request) *problem {
+func checkType(r *http.Request) *web.Problem {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)
-	if err == nil && (kind == jsonType || strings.HasSuffix(kind, "+json")) {
+	if err == nil && (kind == api.JSONType || strings.HasSuffix(kind, "+json")) {
 		return nil
 	}
-	return newProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken from a browser: allowed is application/json", excerpt(given))).
-		With("Accept-Post", jsonType)
+	return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken from a browser: allowed is application/json", web.Excerpt(given))).
+		With("Accept-Post", api.JSONType)
 }
 
 // proxyHeaders tell of the client's request. Every example in deploy/examples sends the first one. A page can have no
@@ -80,7 +81,7 @@ var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-
 // browsers in the networks of trusted proxies, too.
 func (s *service) fromProxy(r *http.Request) bool {
 	return slices.ContainsFunc(proxyHeaders, func(name string) bool { return r.Header.Get(name) != "" }) ||
-		!direct(r) && s.limits.proxies.holdPeer(r)
+		!direct(r) && s.limits.proxies.HoldPeer(r)
 }
 
 // direct reports whether the Host of a request has the port that it has come to: a browser writes where it connects
@@ -102,7 +103,7 @@ func direct(r *http.Request) bool {
 
 // checkHost refuses a request that names a host which is not known, as those of a rebound page do (boot.Hosts). A proxy
 // may ask with its client's Host. A rebound page can send what proxies send, but no Host of another port than ours.
-func (s *service) checkHost(r *http.Request) *problem {
+func (s *service) checkHost(r *http.Request) *web.Problem {
 	if s.tokens.Required() || !answersFromRedis(r.URL.Path) && !isPage(r.URL.Path) {
 		return nil
 	}
@@ -113,5 +114,5 @@ func (s *service) checkHost(r *http.Request) *problem {
 	if isAuthz(r.URL.Path) {
 		why += "; a proxy that asks with the Host of its client is known by X-Forwarded-For, and at the same port by QUERY_HOSTS alone"
 	}
-	return newProblem(http.StatusForbidden, why).Of(web.UnknownHost)
+	return web.NewProblem(http.StatusForbidden, why).Of(web.UnknownHost)
 }

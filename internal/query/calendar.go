@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"sort"
 	"strings"
+	"tallyroll/internal/web"
 	"time"
 	_ "time/tzdata" // the zones, if the machine has none
 
@@ -142,11 +143,11 @@ func parseZone(text string) (*time.Location, error) {
 	}
 	name := strings.ReplaceAll(text, " ", "+") // a query string turns the + of Etc/GMT+5 into a space
 	if !zoneName.MatchString(name) || name == "Local" {
-		return nil, badInput("tz", "%s is not a time zone: allowed is %s", excerpt(text), zoneHint)
+		return nil, web.BadInput("tz", "%s is not a time zone: allowed is %s", web.Excerpt(text), zoneHint)
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, badInput("tz", "no time zone is named %s: allowed is %s", excerpt(text), zoneHint)
+		return nil, web.BadInput("tz", "no time zone is named %s: allowed is %s", web.Excerpt(text), zoneHint)
 	}
 	return zone, nil
 }

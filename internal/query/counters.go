@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
@@ -17,15 +18,15 @@ const defaultCounters, maxCounters = 100, 1000
 // counters over NATS.
 type countersParams struct {
 	Prefix string     `query:"prefix" json:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
-	Limit  numberText `query:"limit" json:"limit" doc:"The most names in a page: 1 to 1000. Default: 100." example:"100"`
+	Limit  api.Number `query:"limit" json:"limit" doc:"The most names in a page: 1 to 1000. Default: 100." example:"100"`
 	After  string     `query:"after" json:"after" doc:"The page begins after this name: next of the page before." example:"shop.checkout.eu"`
 }
 
-func (p *countersParams) read(g given) error {
-	return g.singles(
-		singleParam{"prefix", nameHint, &p.Prefix},
-		singleParam{"limit", numberHint(1, maxCounters), (*string)(&p.Limit)},
-		singleParam{"after", nameHint, &p.After},
+func (p *countersParams) Read(g api.Given) error {
+	return g.Singles(
+		api.Single{"prefix", api.NameHint, &p.Prefix},
+		api.Single{"limit", api.NumberHint(1, maxCounters), (*string)(&p.Limit)},
+		api.Single{"after", api.NameHint, &p.After},
 	)
 }
 
@@ -38,30 +39,30 @@ type countersAnswer struct {
 	Next          string    `json:"next,omitempty" doc:"The value of after for the next page; absent at the end." example:"shop.checkout.eu"`
 }
 
-func (s *service) registerCounters(a *api) {
-	answerQuery(a, s.operation(a, huma.Operation{
+func (s *service) registerCounters(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-counters", Method: http.MethodGet, Path: "/v1/counters",
 		Summary:     "The names of counters",
 		Description: "The counters with hits in the longest window, in the order of their names, in pages.",
-		Responses: web.SuccessOnly("A page of names.", countersAnswer{
+		Responses: api.SuccessOnly("A page of names.", countersAnswer{
 			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: sinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
 		}),
-		Metadata: web.Tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu"),
-	}), overHTTP(s.findCounters))
+		Metadata: api.Tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu"),
+	}), api.OverHTTP(s.findCounters))
 }
 
 // findCounters checks parameters and answers them. Its errors are for the client.
 func (s *service) findCounters(ctx context.Context, part string, p *countersParams) (countersAnswer, error) {
-	limit, err := p.Limit.parse("limit", defaultCounters, 1, maxCounters)
+	limit, err := p.Limit.Parse("limit", defaultCounters, 1, maxCounters)
 	if err != nil {
-		return countersAnswer{}, inputProblem(err, part)
+		return countersAnswer{}, web.InputProblem(err, part)
 	}
 	for _, name := range []struct{ param, text string }{{"prefix", p.Prefix}, {"after", p.After}} {
 		if name.text == "" {
 			continue
 		}
-		if err := checkKey(name.param, name.text); err != nil {
-			return countersAnswer{}, inputProblem(err, part)
+		if err := api.CheckKey(name.param, name.text); err != nil {
+			return countersAnswer{}, web.InputProblem(err, part)
 		}
 	}
 	found, err := askRedis(ctx, s, func(ctx context.Context) (window.Names, error) {

@@ -2,36 +2,20 @@ package query
 
 import (
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/klauspost/compress/gzhttp"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
-// otherRoute is the metrics' label for requests that no route takes: clients choose their
-// paths, so there can be any number of them.
-const otherRoute = "other"
-
-// edge is what every request passes through. It measures, catches panics, checks the host, answers
+// edge is what every request passes through. It checks the host, answers
 // browsers' questions about origins, checks the token, refuses what other sites have browsers send, and
 // compresses. Requests that no route takes end here.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		start := time.Now()
-		w := web.NewResponse(rw, r)
-		r = withoutOriginal(r)
+	edge := s.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
 		authz := isAuthz(r.URL.Path)
-		handler, route := mux.Handler(r)
-		defer func() {
-			if v := recover(); v != nil {
-				web.Recovered(s.log, w, r, v)
-			}
-			s.measure(w, r, route, time.Since(start))
-		}()
-
 		if p := s.checkHost(r); p != nil {
 			p.Write(w)
 			return
@@ -43,11 +27,11 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 			}
 			if !s.tokens.Admit(r) {
 				w.Header().Set("WWW-Authenticate", "Bearer")
-				newProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS").Write(w)
+				web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS").Write(w)
 				return
 			}
 		}
-		if route == "" {
+		if pattern == "" {
 			web.NoRoute(w, r, handler)
 			return
 		}
@@ -60,7 +44,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 			return
 		}
 		if r.Method == http.MethodPost {
-			if p := bufferBody(rw, r); p != nil {
+			if p := api.BufferBody(w.ResponseWriter, r); p != nil {
 				p.Write(w)
 				return
 			}
@@ -71,16 +55,18 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 		}
 		compressed.ServeHTTP(w, r)
 	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { edge.ServeHTTP(w, withoutOriginal(r)) })
 }
 
 // answersFromRedis reports whether a path is about counters, so that it needs a token and is never kept.
 func answersFromRedis(path string) bool { return web.UnderV1(path) || path == probePath }
 
-func (s *service) measure(w *web.Response, r *http.Request, route string, took time.Duration) {
-	if route == "" {
-		route = otherRoute
+// cors is what browsers are told about calls from the pages of these origins.
+func cors(origins web.Origins) web.CORS {
+	return web.CORS{
+		Origins: origins,
+		Methods: "GET, HEAD, POST, DELETE",
+		Headers: "Authorization, Content-Type, If-None-Match, Last-Event-ID",
+		Expose:  "ETag, RateLimit, RateLimit-Policy, Retry-After",
 	}
-	code := w.Status()
-	s.metrics.requestSeconds.WithLabelValues(route, strconv.Itoa(code)).Observe(took.Seconds())
-	s.log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).AnErr("undelivered", w.Err()).Msg("request")
 }

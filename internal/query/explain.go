@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"tallyroll/internal/web"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -30,7 +31,7 @@ func (e explainText) parse() (bool, error) {
 	case "", "0", "false", "null", `"0"`, `"false"`:
 		return false, nil
 	}
-	return false, badInput("explain", "%s: allowed is %s", excerpt(string(e)), explainHint)
+	return false, web.BadInput("explain", "%s: allowed is %s", web.Excerpt(string(e)), explainHint)
 }
 
 // Explained is what an explained total has beside its numbers. It is exported for encoding/json.

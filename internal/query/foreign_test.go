@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -124,7 +125,7 @@ func TestForeignKeyBesideOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.hub.tellAll(t.Context())
-	if n := bad.next(); n.err == nil || problemOf(n.err).Status != http.StatusInternalServerError {
+	if n := bad.next(); n.err == nil || web.ProblemOf(n.err).Status != http.StatusInternalServerError {
 		t.Errorf("a is told %+v", n)
 	}
 	if n := good.next(); n.err != nil || n.total.Total != 4 {

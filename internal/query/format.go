@@ -4,6 +4,7 @@ import (
 	"mime"
 	"strconv"
 	"strings"
+	"tallyroll/internal/web"
 )
 
 // formatTypes are the content types of the formats of a series.
@@ -30,13 +31,13 @@ func (p *seriesParams) parseView() (view, error) {
 		v.Format = wantedFormat(p.accept)
 	}
 	if v.Format == "png" {
-		return view{}, badInput("format", "charts are not drawn as PNG any more: ask for svg, which browsers show and programs convert")
+		return view{}, web.BadInput("format", "charts are not drawn as PNG any more: ask for svg, which browsers show and programs convert")
 	}
 	if _, ok := formatTypes[v.Format]; !ok {
-		return view{}, badInput("format", "%s is not a format: allowed are %s", excerpt(v.Format), formatNames)
+		return view{}, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(v.Format), formatNames)
 	}
 	if !v.chart() && p.Width+p.Height != "" {
-		return view{}, badInput("width", "only a chart has a width and a height: allowed with the format svg")
+		return view{}, web.BadInput("width", "only a chart has a width and a height: allowed with the format svg")
 	}
 	var err error
 	v.Width, err = parsePixels("width", p.Width, 200, 800, 2000)
@@ -53,7 +54,7 @@ func parsePixels(param, text string, least, byDefault, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
-		return 0, badInput(param, "%s is not a size: allowed are %d to %d pixels", excerpt(text), least, most)
+		return 0, web.BadInput(param, "%s is not a size: allowed are %d to %d pixels", web.Excerpt(text), least, most)
 	}
 	return n, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"tallyroll/internal/web"
 
 	"tallyroll/internal/limit"
 )
@@ -15,7 +16,7 @@ import (
 // forwarded is a request that a proxy asks about. It gives the variables of key templates their values.
 type forwarded struct {
 	request *http.Request // the proxy's
-	proxies Networks
+	proxies web.Networks
 	// ownTarget is true if the proxy's request has the method, host and path of the other one as its own. If not, fields
 	// tell them.
 	ownTarget bool
@@ -27,18 +28,18 @@ type forwarded struct {
 func (f *forwarded) chooseKey(params url.Values) (err error) {
 	switch header, byIP := params["key_header"], params["key_ip"]; {
 	case header != nil && byIP != nil:
-		return badInput("key_ip", "not together with key_header: the key is one of them")
+		return web.BadInput("key_ip", "not together with key_header: the key is one of them")
 	case header != nil:
 		f.keyParam = "key_header"
 		f.key, err = f.header(header[0])
 	case byIP != nil && byIP[0] != "1":
-		return badInput("key_ip", "%s: allowed is 1", excerpt(byIP[0]))
+		return web.BadInput("key_ip", "%s: allowed is 1", web.Excerpt(byIP[0]))
 	case byIP != nil:
 		f.keyParam = "key_ip"
 		f.key, err = f.address()
 	}
 	if err != nil {
-		return badInput(f.keyParam, "%v", err)
+		return web.BadInput(f.keyParam, "%v", err)
 	}
 	if f.keyParam != "" {
 		return checkTakeKey(f.keyParam, f.key)
@@ -54,7 +55,7 @@ func (f *forwarded) value(variable string) (string, error) {
 			return "", errors.New("a request of this form has no key: use {ip} or {header.NAME}")
 		}
 		if f.keyParam == "" {
-			return "", badInput("key_header", "it is missing: name the header that has the key, or give key_ip=1")
+			return "", web.BadInput("key_header", "it is missing: name the header that has the key, or give key_ip=1")
 		}
 		return f.key, nil
 	case limit.VarIP:
@@ -88,22 +89,22 @@ func (f *forwarded) header(name string) (string, error) {
 	values := f.request.Header.Values(name)
 	switch {
 	case len(values) == 0 || values[0] == "":
-		return "", fmt.Errorf("the request has no header %s", excerpt(name))
+		return "", fmt.Errorf("the request has no header %s", web.Excerpt(name))
 	case len(values) > 1:
-		return "", fmt.Errorf("the request has the header %s %d times: once is allowed", excerpt(name), len(values))
+		return "", fmt.Errorf("the request has the header %s %d times: once is allowed", web.Excerpt(name), len(values))
 	}
 	return values[0], nil
 }
 
 func (f *forwarded) address() (string, error) {
-	if !f.proxies.any() {
+	if !f.proxies.Any() {
 		return "", errors.New("the client's address is not known: set QUERY_TRUSTED_PROXIES to the networks of the proxies")
 	}
-	address, err := f.proxies.client(f.request)
+	address, err := f.proxies.Client(f.request)
 	if err != nil {
 		return "", err
 	}
-	return addressKey(address), nil
+	return web.AddressKey(address), nil
 }
 
 // target is a part of the other request's target, as the proxy tells it.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
+	"tallyroll/internal/web"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -192,7 +194,7 @@ func (h *hub) dismiss(share int, bound string, has func(*client) int) bool {
 }
 
 // noRoom is the 503 for a client that cannot listen now.
-func noRoom(detail string) error { return retryLater(detail, "5") }
+func noRoom(detail string) error { return web.RetryLater(detail, "5") }
 
 func (h *hub) leave(l *listener) {
 	h.mu.Lock()
@@ -283,7 +285,16 @@ func (n *news) like(other *news) bool {
 	if n.err == nil || other.err == nil {
 		return n.id == other.id && n.err == nil && other.err == nil
 	}
-	return problemOf(n.err).Status == problemOf(other.err).Status
+	return n.problem().Status == other.problem().Status
+}
+
+// problem is why there is no answer now. A question that the client must mend has a problem only if it could be answered
+// before: firstNews names what was wrong with it.
+func (n *news) problem() *web.Problem {
+	if bad := mendable(n.err); bad != nil {
+		return web.NewProblem(http.StatusBadRequest, bad.Error())
+	}
+	return web.ProblemOf(n.err)
 }
 
 func newsOf(t total) *news {

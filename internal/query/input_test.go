@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 func TestBadInput(t *testing.T) {
@@ -109,7 +111,7 @@ func TestBadInput(t *testing.T) {
 		{"fraction as a time", post, "/v1/total", `{"keys":["a"],"windows":["1h"],"at":1.5}`, 400, `at: "1.5"`},
 		{"object as a time", post, "/v1/total", `{"keys":["a"],"windows":["1h"],"at":{}}`, 400, `at: "{}"`},
 		{"empty time", post, "/v1/total", `{"keys":["a"],"windows":["1h"],"at":""}`, 400, "at: "},
-		{"large body", post, "/v1/total", `{"keys":["` + strings.Repeat("a", maxBody) + `"]}`, 413, "body: it is larger than 1048576 bytes"},
+		{"large body", post, "/v1/total", `{"keys":["` + strings.Repeat("a", api.MaxBody) + `"]}`, 413, "body: it is larger than 1048576 bytes"},
 
 		{"series of nothing", get, "/v1/series", "", 400, "key: "},
 		{"series with an empty key", get, "/v1/series?key=", "", 400, "key: "},
@@ -170,7 +172,7 @@ func TestBadInput(t *testing.T) {
 func TestBodyEdges(t *testing.T) {
 	s, _ := onFake(t)
 	body := `{"keys":["a"],"windows":["1h"]}`
-	body += strings.Repeat(" ", maxBody-len(body))
+	body += strings.Repeat(" ", api.MaxBody-len(body))
 	answered(t, ask1(s.handler(), http.MethodPost, "/v1/total", body))
 
 	for _, c := range []struct {
@@ -195,20 +197,20 @@ func (timeout) Timeout() bool   { return true }
 func (timeout) Temporary() bool { return true }
 
 func TestMoment(t *testing.T) {
-	for text, want := range map[moment]int64{
+	for text, want := range map[api.Moment]int64{
 		"0": 0, "1795255200000": 1795255200000,
 		"2026-11-21T10:00:00Z": 1795255200000, "2026-11-21T10:00:00.25Z": 1795255200250,
 		"2026-11-21T11:00:00+01:00": 1795255200000, "2026-11-21T11:00:00 01:00": 1795255200000,
 		"9999-12-31T23:59:59.999Z": hit.MaxTime,
 	} {
-		if got, err := text.milli("at"); got != want || err != nil {
+		if got, err := text.Milli("at"); got != want || err != nil {
 			t.Errorf("%s: %d %v, want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []moment{"", " ", "1e12", "+ 1", "1969-12-31T23:59:59Z", "2026-13-01T00:00:00Z", "253402300800000", "01:00", " 01:00"} {
-		_, err := text.milli("from")
-		var input *inputError
-		if !errors.As(err, &input) || input.param != "from" || input.status != http.StatusBadRequest {
+	for _, text := range []api.Moment{"", " ", "1e12", "+ 1", "1969-12-31T23:59:59Z", "2026-13-01T00:00:00Z", "253402300800000", "01:00", " 01:00"} {
+		_, err := text.Milli("from")
+		var input *web.InputError
+		if !errors.As(err, &input) || input.Param != "from" || input.Status != http.StatusBadRequest {
 			t.Errorf("%q: %v, want a bad request about from", text, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,11 +15,11 @@ import (
 // jetStream returns the connection to NATS for a request, or the problem that there is none.
 func (s *service) jetStream() (jetstream.JetStream, error) {
 	if !s.asksNATS {
-		return nil, newProblem(http.StatusNotImplemented, noNATS)
+		return nil, web.NewProblem(http.StatusNotImplemented, noNATS)
 	}
 	js := s.js.Load()
 	if js == nil {
-		return nil, retryLater("NATS does not answer, and this needs it: start it, or set NATS_URL to where it is; all else is answered without it", "1")
+		return nil, web.RetryLater("NATS does not answer, and this needs it: start it, or set NATS_URL to where it is; all else is answered without it", "1")
 	}
 	return *js, nil
 }
@@ -27,14 +28,8 @@ func (s *service) jetStream() (jetstream.JetStream, error) {
 const noNATS = "this needs NATS, and NATS_URL is empty: set NATS_URL for the query service"
 
 // needsNATS adds to the answers of an operation that there may be no NATS to ask.
-func needsNATS(registry huma.Registry, responses map[string]*huma.Response) map[string]*huma.Response {
-	responses["501"] = &huma.Response{
-		Description: "The NATS_URL of this service is empty.",
-		Content: map[string]*huma.MediaType{problemType: {
-			Schema:  web.SchemaOf[problem](registry),
-			Example: newProblem(http.StatusNotImplemented, noNATS),
-		}},
-	}
+func needsNATS(a *api.API, responses map[string]*huma.Response) map[string]*huma.Response {
+	responses["501"] = a.ProblemResponse("The NATS_URL of this service is empty.", web.NewProblem(http.StatusNotImplemented, noNATS), nil)
 	return responses
 }
 
@@ -42,8 +37,8 @@ func needsNATS(registry huma.Registry, responses map[string]*huma.Response) map[
 // request.
 func (s *service) natsUnavailable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return newProblem(statusClientGone, "the client is gone")
+		return web.ClientGone()
 	}
 	s.failures.Warn().Err(err).Msg("question not answered")
-	return retryLater("NATS cannot answer now: ask again in a second", "1")
+	return web.RetryLater("NATS cannot answer now: ask again in a second", "1")
 }

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"tallyroll/internal/web/api"
 	"testing"
 	"time"
 
@@ -36,13 +37,13 @@ func TestAppendedJSON(t *testing.T) {
 				if err := encoder.Encode(v); err != nil {
 					t.Fatal(err)
 				}
-				j := &jsonText{html: html}
+				j := &api.JSON{HTML: html}
 				if s, ok := v.(string); ok {
-					j.text(s)
+					j.Text(s)
 				} else {
-					j.value(v)
+					j.Value(v)
 				}
-				if got := string(j.out) + "\n"; got != want.String() {
+				if got := string(j.Bytes) + "\n"; got != want.String() {
 					t.Fatalf("html %v:\ngot  %s\nwant %s", html, got, want.String())
 				}
 			}

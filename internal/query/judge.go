@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"time"
 
 	"tallyroll/internal/limit"
@@ -20,7 +22,7 @@ const maxJudged = 1 << 53
 func (s *service) judge(ctx context.Context, part string, item *takeItem) (*takeOutput, error) {
 	j, err := judgementOf(item)
 	if err != nil {
-		return nil, inputProblem(err, part)
+		return nil, web.InputProblem(err, part)
 	}
 	found, err := askRedis(ctx, s, func(ctx context.Context) (f fallen, err error) {
 		f.answers, f.wait, err = s.reader.Fall(ctx, item.Key, j.length, j.most-j.n)
@@ -28,9 +30,9 @@ func (s *service) judge(ctx context.Context, part string, item *takeItem) (*take
 	})
 	if err != nil {
 		if bad := mendable(err); bad != nil {
-			return nil, badInput("window", "%s: %v", item.Window, bad).problem(part)
+			return nil, web.BadInput("window", "%s: %v", item.Window, bad).In(part)
 		}
-		var p *problem
+		var p *web.Problem
 		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable {
 			answer := j.unknown(0)
 			return lookOutputOf(&answer), nil
@@ -42,7 +44,7 @@ func (s *service) judge(ctx context.Context, part string, item *takeItem) (*take
 	answer := j.decide(of.Estimate, found.wait)
 	switch {
 	case outrun && j.fail == limit.FailClosed:
-		return nil, retryLater(fmt.Sprintf("hits stored after %s are not counted yet, and fail is closed: ask again when a worker counts", timeOf(asOf).Format(time.RFC3339)), "1")
+		return nil, web.RetryLater(fmt.Sprintf("hits stored after %s are not counted yet, and fail is closed: ask again when a worker counts", timeOf(asOf).Format(time.RFC3339)), "1")
 	case outrun && j.fail == limit.FailOpen:
 		answer = j.unknown(of.Total)
 	case outrun:
@@ -69,9 +71,9 @@ type fallen struct {
 
 func judgementOf(item *takeItem) (j judgement, err error) {
 	if given := item.values(); len(given) > 0 {
-		return j, badInput(given[0].name, "only with limit, if its key template has it")
+		return j, web.BadInput(given[0].name, "only with limit, if its key template has it")
 	}
-	if err := checkKey("key", item.Key); err != nil {
+	if err := api.CheckKey("key", item.Key); err != nil {
 		return j, err
 	}
 	j.length, err = limitWindow("", item.Window)
@@ -79,17 +81,17 @@ func judgementOf(item *takeItem) (j judgement, err error) {
 		return j, err
 	}
 	if item.Max == "" {
-		return j, badInput("max", "it is missing: say how many hits are allowed in the window")
+		return j, web.BadInput("max", "it is missing: say how many hits are allowed in the window")
 	}
-	j.most, err = item.Max.parse("max", 0, 1, maxJudged)
+	j.most, err = item.Max.Parse("max", 0, 1, maxJudged)
 	if err != nil {
 		return j, err
 	}
 	j.fail = limit.Fail(item.Fail)
 	if j.fail != "" && !slices.Contains(limit.Fails, j.fail) {
-		return j, badInput("fail", "%s: allowed is %s", excerpt(item.Fail), failHint)
+		return j, web.BadInput("fail", "%s: allowed is %s", web.Excerpt(item.Fail), failHint)
 	}
-	j.n, err = item.N.parse("n", 1, 0, j.most)
+	j.n, err = item.N.Parse("n", 1, 0, j.most)
 	return j, err
 }
 

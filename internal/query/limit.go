@@ -8,34 +8,35 @@ import (
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 const limitPath = "/v1/limit"
 
-func (s *service) registerLimit(a *api) {
+func (s *service) registerLimit(a *api.API) {
 	header := &huma.Param{
-		Name: anyHeader, In: inQuery, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"gold"}},
+		Name: api.AnyHeader, In: web.InQuery, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"gold"}},
 		Description: "Beside limit, if its key template has {header.NAME}: the request's header of that name, as in header.X-Plan=gold.",
 	}
-	look := s.operation(a, huma.Operation{
+	look := a.Operation(huma.Operation{
 		OperationID: "get-limit", Method: http.MethodGet, Path: limitPath,
 		Summary: "Whether hits would be allowed",
 		Description: "Decides like POST /v1/take, and counts nothing. With window and max and without policy, it is about a counter of the streams: " +
 			"the answer has as_of and complete, too. The status is 200 even if the hits would be refused.",
 		Parameters: []*huma.Param{header},
-		Responses:  web.SuccessOnly("The decision.", takeExample()),
-		Metadata:   web.Tryout("/v1/limit?limit=login&key=alice", "/v1/limit?key=api-1&window=1m&max=100"),
+		Responses:  api.SuccessOnly("The decision.", takeExample()),
+		Metadata:   api.Tryout("/v1/limit?limit=login&key=alice", "/v1/limit?key=api-1&window=1m&max=100"),
 	})
-	answerQuery(a, look, func(ctx context.Context, p *takeItem) (*takeOutput, error) { return s.findLimit(ctx, inQuery, p) })
-	reset := s.operation(a, huma.Operation{
+	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*takeOutput, error) { return s.findLimit(ctx, web.InQuery, p) })
+	reset := a.Operation(huma.Operation{
 		OperationID: "delete-limit", Method: http.MethodDelete, Path: limitPath, DefaultStatus: http.StatusNoContent,
 		Summary: "Forget the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
 		Parameters: []*huma.Param{header},
 		Responses:  map[string]*huma.Response{"204": {Description: "The key has no hits now."}},
-		Metadata:   web.Tryout("/v1/limit?limit=login&key=alice"),
+		Metadata:   api.Tryout("/v1/limit?limit=login&key=alice"),
 	})
-	describeForbidden(a.OpenAPI().Components.Schemas, &reset)
-	answerQuery(a, reset, func(ctx context.Context, p *resetParams) (*noOutput, error) { return nil, s.reset(ctx, p) })
+	describeForbidden(a, &reset)
+	api.AnswerQuery(a, reset, func(ctx context.Context, p *resetParams) (*api.NoOutput, error) { return nil, s.reset(ctx, p) })
 }
 
 // findLimit checks an item and decides about it. Its errors are for the client.
@@ -45,12 +46,12 @@ func (s *service) findLimit(ctx context.Context, part string, item *takeItem) (*
 	}
 	take, err := s.limits.takeOf(item, "")
 	if err != nil {
-		return nil, inputProblem(err, part)
+		return nil, web.InputProblem(err, part)
 	}
 	takes := []limit.Take{take}
 	answer, err := s.limits.limiter.Look(ctx, takes)
 	if err != nil {
-		return nil, inputProblem(s.limitError(ctx, err, takes, false), part)
+		return nil, web.InputProblem(s.limitError(ctx, err, takes, false), part)
 	}
 	return lookOutputOf(&answer), nil
 }
@@ -75,20 +76,20 @@ type resetParams struct {
 	header map[string]string
 }
 
-func (p *resetParams) read(g given) (err error) {
-	p.header, err = g.headers()
+func (p *resetParams) Read(g api.Given) (err error) {
+	p.header, err = g.Headers()
 	if err != nil {
 		return err
 	}
-	return g.singles(
-		singleParam{"limit", limitHint, &p.Limit},
-		singleParam{"key", takeKeyHint, &p.Key},
-		singleParam{"window", windowHint, &p.Window},
-		singleParam{"policy", policyHint, &p.Policy},
-		singleParam{"ip", addressHint, &p.IP},
-		singleParam{"method", methodHint, &p.Method},
-		singleParam{"host", hostHint, &p.Host},
-		singleParam{"path", pathHint, &p.Path},
+	return g.Singles(
+		api.Single{"limit", limitHint, &p.Limit},
+		api.Single{"key", takeKeyHint, &p.Key},
+		api.Single{"window", api.WindowHint, &p.Window},
+		api.Single{"policy", policyHint, &p.Policy},
+		api.Single{"ip", addressHint, &p.IP},
+		api.Single{"method", methodHint, &p.Method},
+		api.Single{"host", hostHint, &p.Host},
+		api.Single{"path", pathHint, &p.Path},
 	)
 }
 
@@ -100,13 +101,13 @@ func (s *service) reset(ctx context.Context, p *resetParams) error {
 	item := &takeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy, IP: p.IP, Method: p.Method, Host: p.Host, Path: p.Path, Header: p.header}
 	if p.Limit == "" && p.Window != "" {
 		if p.Policy == "" {
-			return badInput("policy", "it is missing: allowed is %s", policyHint).problem(inQuery)
+			return web.BadInput("policy", "it is missing: allowed is %s", policyHint).In(web.InQuery)
 		}
 		item.Max = "1" // any: it is no part of what hits are kept under
 	}
 	take, err := s.limits.takeOf(item, "")
 	if err != nil {
-		return inputProblem(err, inQuery)
+		return web.InputProblem(err, web.InQuery)
 	}
 	err = s.limits.limiter.Reset(ctx, take)
 	if err != nil {

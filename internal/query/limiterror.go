@@ -10,7 +10,7 @@ import (
 	"tallyroll/internal/web"
 )
 
-// limitError turns an error of the limiter about takes into one for the client: an *inputError, or one
+// limitError turns an error of the limiter about takes into one for the client: an *InputError, or one
 // that is or wraps a problem. What Redis said may tell about the network inside, so it goes only to the log.
 func (s *service) limitError(ctx context.Context, err error, takes []limit.Take, several bool) error {
 	var many *limit.TooManyError
@@ -20,28 +20,28 @@ func (s *service) limitError(ctx context.Context, err error, takes []limit.Take,
 	var foreign *limit.ForeignError
 	switch {
 	case errors.As(err, &many):
-		return badInput(prefixOf(many.Take, takes, several)+"n", "%v", many)
+		return web.BadInput(prefixOf(many.Take, takes, several)+"n", "%v", many)
 	case errors.As(err, &large):
-		return badInput(prefixOf(large.Take, takes, several)+"n", "%v", large)
+		return web.BadInput(prefixOf(large.Take, takes, several)+"n", "%v", large)
 	case errors.As(err, &twice):
-		return badInput(prefixOf(twice.Take, takes, several)+"key", "%v", twice)
+		return web.BadInput(prefixOf(twice.Take, takes, several)+"key", "%v", twice)
 	case ctx.Err() != nil:
-		return newProblem(statusClientGone, "the client is gone")
+		return web.ClientGone()
 	case errors.As(err, &foreign):
 		s.failures.Error().Err(err).Msg("take not decided")
-		return newProblem(http.StatusInternalServerError, foreign.Error()).Of(web.ForeignKey)
+		return web.NewProblem(http.StatusInternalServerError, foreign.Error()).Of(web.ForeignKey)
 	case errors.As(err, &forbidden):
 		s.failures.Error().Err(forbidden.Err).Msg("take not decided: Redis refuses its user a command")
-		return retryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden).Of(web.RightsMissing)
+		return web.RetryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden).Of(web.RightsMissing)
 	}
 	s.health.due.Give()
 	if s.health.whyNoAnswers() == "" { // otherwise the log has said why
 		s.failures.Warn().Err(errors.Unwrap(err)).Msg("take not decided")
 	}
 	if errors.Is(err, limit.ErrFull) {
-		return retryLater("Redis has no memory left for hits, and the limit is closed then: ask again in a second, or whoever runs the service for more memory (maxmemory)", "1")
+		return web.RetryLater("Redis has no memory left for hits, and the limit is closed then: ask again in a second, or whoever runs the service for more memory (maxmemory)", "1")
 	}
-	return retryLater("Redis cannot decide now, and the limit is closed then: ask again in a second", "1")
+	return web.RetryLater("Redis cannot decide now, and the limit is closed then: ask again in a second", "1")
 }
 
 // retryForbidden is how many seconds a client waits if Redis refuses: a person has to act first.

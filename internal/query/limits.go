@@ -28,7 +28,7 @@ type limiter interface {
 type limits struct {
 	limiter limiter
 	mode    TakeMode
-	proxies Networks
+	proxies web.Networks
 	file    string // empty: there are no named limits
 	named   atomic.Pointer[limit.Set]
 	// reloaded is told of each time that the file was read again.
@@ -109,7 +109,7 @@ func (l *limits) find(name, param string) (*limit.Limit, error) {
 		return found, nil
 	}
 	if len(set) == 0 {
-		return nil, badInput(param, "%s is unknown: QUERY_LIMITS_FILE names no limit", excerpt(name))
+		return nil, web.BadInput(param, "%s is unknown: QUERY_LIMITS_FILE names no limit", web.Excerpt(name))
 	}
 	names := slices.Sorted(maps.Keys(set))
 	more := ""
@@ -117,7 +117,7 @@ func (l *limits) find(name, param string) (*limit.Limit, error) {
 		more = fmt.Sprintf(" and %d more", len(names)-maxNamesTold)
 		names = names[:maxNamesTold]
 	}
-	return nil, badInput(param, "%s is unknown: allowed are %s%s", excerpt(name), strings.Join(names, ", "), more)
+	return nil, web.BadInput(param, "%s is unknown: allowed are %s%s", web.Excerpt(name), strings.Join(names, ", "), more)
 }
 
 // counts reports whether any take can be counted.
@@ -128,7 +128,7 @@ func (l *limits) counts() bool {
 // mayCount refuses a request that would change what is counted if the settings do not allow that.
 func (l *limits) mayCount() error {
 	if l.mode == TakeOff {
-		return newProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit").Of(web.TakesOff)
+		return web.NewProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit").Of(web.TakesOff)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"slices"
+	"tallyroll/internal/web"
 )
 
 // reachTicks is how many reads pass from one event as_of to the next: one second.
@@ -89,7 +90,7 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 	for slices.Contains(first, nil) {
 		select {
 		case <-ctx.Done():
-			return nil, newProblem(statusClientGone, "the client is gone")
+			return nil, web.ClientGone()
 		case _, ok := <-l.ready:
 			if !ok {
 				return nil, noRoom("the service is stopping, or others need the room")
@@ -100,7 +101,7 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 				continue
 			}
 			if bad := mendable(n.err); bad != nil {
-				return nil, badInput("window", "%s: %v", l.topics[i].question.window, bad).problem(inQuery)
+				return nil, web.BadInput("window", "%s: %v", l.topics[i].question.window, bad).In(web.InQuery)
 			}
 			if n.err != nil {
 				return nil, n.err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -31,16 +32,16 @@ type liveParams struct {
 	LastEventID string   `header:"Last-Event-ID" doc:"The id of the last event received; browsers send it when they connect again. With one counter and one window, the first event is left out if nothing has changed since." example:"1234-1229-1241-true"`
 }
 
-func (p *liveParams) read(g given) error {
-	p.Keys, p.Windows, p.LastEventID = g.query["key"], g.query["window"], g.header.Get("Last-Event-ID")
-	return g.singles(singleParam{"as_of", asOfHint, &p.AsOf})
+func (p *liveParams) Read(g api.Given) error {
+	p.Keys, p.Windows, p.LastEventID = g.Query["key"], g.Query["window"], g.Header.Get("Last-Event-ID")
+	return g.Singles(api.Single{"as_of", asOfHint, &p.AsOf})
 }
 
 const asOfHint = "true or false"
 
-func (s *service) registerLive(a *api) {
-	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + web.Compact(totalExample().Totals[0]) + "\n\n"
-	handleQuery[liveParams, huma.StreamResponse](a, s.operation(a, huma.Operation{
+func (s *service) registerLive(a *api.API) {
+	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + api.Compact(totalExample().Totals[0]) + "\n\n"
+	api.HandleQuery[liveParams, huma.StreamResponse](a, a.Operation(huma.Operation{
 		OperationID: "get-live", Method: http.MethodGet, Path: livePath,
 		Summary: "Totals at each change",
 		Description: "Server-sent events on one connection, about every counter in every window. Each event total has one total as data, " +
@@ -51,14 +52,14 @@ func (s *service) registerLive(a *api) {
 			Description: "The events, until the client goes or the service stops.",
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}, Example: example}},
 		}},
-		Metadata: web.Tryout("/v1/live?key=api-1&window=1m", "/v1/live?key=api-1&key=/cart&window=1m&window=24h&as_of=true"),
+		Metadata: api.Tryout("/v1/live?key=api-1&window=1m", "/v1/live?key=api-1&key=/cart&window=1m&window=24h&as_of=true"),
 	}), s.getLive)
 }
 
 func (s *service) getLive(w http.ResponseWriter, r *http.Request, p *liveParams) error {
 	asked, lengths, err := p.questions(s.maxKeys)
 	if err != nil {
-		return inputProblem(err, inQuery)
+		return web.InputProblem(err, web.InQuery)
 	}
 	l, err := s.hub.join(s.clientOf(r), asked, lengths, p.AsOf == "true")
 	if err != nil {
@@ -76,24 +77,24 @@ func (s *service) getLive(w http.ResponseWriter, r *http.Request, p *liveParams)
 // clientOf is who listens, as far as the service can tell: an address, behind trusted proxies that of their client.
 // Everybody at one address is one client.
 func (s *service) clientOf(r *http.Request) string {
-	address, err := s.limits.proxies.client(r)
+	address, err := s.limits.proxies.Client(r)
 	if err != nil {
 		return ""
 	}
-	return addressKey(address)
+	return web.AddressKey(address)
 }
 
 // questions checks the parameters and is what they ask, with the lengths of the windows.
 func (p *liveParams) questions(maxKeys int) (asked []liveQuestion, lengths []time.Duration, err error) {
-	in := &input{part: inQuery, keyParam: "key", windowsParam: "window", keys: p.Keys, windows: p.Windows}
+	in := &input{part: web.InQuery, keyParam: "key", windowsParam: "window", keys: p.Keys, windows: p.Windows}
 	if err := in.checkKeys(maxKeys); err != nil {
 		return nil, nil, err
 	}
 	if len(p.Windows) == 0 {
-		return nil, nil, badInput("window", "it is missing: ask about a window, such as 1m")
+		return nil, nil, web.BadInput("window", "it is missing: ask about a window, such as 1m")
 	}
 	if p.AsOf != "" && p.AsOf != "true" && p.AsOf != "false" {
-		return nil, nil, badInput("as_of", "%s: allowed is %s", excerpt(p.AsOf), asOfHint)
+		return nil, nil, web.BadInput("as_of", "%s: allowed is %s", web.Excerpt(p.AsOf), asOfHint)
 	}
 	periods, err := in.windowPeriods()
 	if err != nil {
@@ -172,13 +173,13 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 // event is the news as the protocol writes it.
 func (n *news) event() []byte {
 	if n.err != nil {
-		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", web.Compact(problemOf(n.err)))
+		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", api.Compact(n.problem()))
 	}
-	j := &jsonText{html: true}
-	j.raw("id: " + n.id + "\nevent: total\ndata: ")
-	n.total.appendJSON(j)
-	j.raw("\n\n")
-	return j.out
+	j := &api.JSON{HTML: true}
+	j.Raw("id: " + n.id + "\nevent: total\ndata: ")
+	n.total.AppendJSON(j)
+	j.Raw("\n\n")
+	return j.Bytes
 }
 
 // reach is the data of an event as_of.
@@ -189,5 +190,5 @@ type reach struct {
 
 // reachEvent is the event that says how far answers reach, of two moments in Unix milliseconds.
 func reachEvent(asOf, now int64) []byte {
-	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", web.Compact(reach{timeOf(asOf), timeOf(now)}))
+	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Compact(reach{timeOf(asOf), timeOf(now)}))
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -48,7 +49,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if event, _, raw := hear(); event != "as_of" || !strings.Contains(raw, web.Compact(reach{now.Truncate(time.Millisecond), now})[1:20]) {
+		if event, _, raw := hear(); event != "as_of" || !strings.Contains(raw, api.Compact(reach{now.Truncate(time.Millisecond), now})[1:20]) {
 			t.Errorf("event %s: %s", event, raw)
 		}
 	}
@@ -101,7 +102,7 @@ func TestHubTellsAsOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := scripted(func(n int64, questions []window.Question) (window.Answers, error) {
 			if n > 20 {
-				return window.Answers{}, newProblem(http.StatusServiceUnavailable, "down")
+				return window.Answers{}, web.NewProblem(http.StatusServiceUnavailable, "down")
 			}
 			return totals(1, questions)
 		})

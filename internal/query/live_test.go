@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"tallyroll/internal/web"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,7 +104,7 @@ func TestHubReadsOnceForAll(t *testing.T) {
 // takes nothing from the others.
 func TestHubTellsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		down := newProblem(http.StatusServiceUnavailable, "down")
+		down := web.NewProblem(http.StatusServiceUnavailable, "down")
 		h, _ := scripted(func(n int64, questions []window.Question) (window.Answers, error) {
 			for i, q := range questions {
 				if q.Counter == "bad" {
@@ -341,7 +342,7 @@ func TestProblemAfterProblem(t *testing.T) {
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
-	away := retryLater("Redis cannot answer now: ask again in a second", "1")
+	away := web.RetryLater("Redis cannot answer now: ask again in a second", "1")
 	refused := &window.QuestionError{Err: errors.New("the question reaches back 168h0m0s, further than any tier")}
 	for i, step := range []struct {
 		err    error
@@ -351,7 +352,7 @@ func TestProblemAfterProblem(t *testing.T) {
 		h.tellAll(t.Context())
 		got := 0
 		if n := l.take()[0]; n != nil {
-			got = problemOf(n.err).Status
+			got = web.ProblemOf(n.err).Status
 		}
 		if got != step.status {
 			t.Errorf("step %d: told of status %d, want %d", i, got, step.status)

@@ -5,28 +5,21 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
 )
 
 // metrics are described in docs/metrics.md.
 type metrics struct {
-	registry       *prometheus.Registry
-	requestSeconds *prometheus.HistogramVec // by route and code
+	*web.Metrics
 	redisSeconds   prometheus.Histogram
 	liveReads      prometheus.Counter
 	limitDecisions *prometheus.CounterVec // by limit, result and source
-	reloads        buildinfo.Reloads
 }
 
 func newMetrics() *metrics {
 	m := &metrics{
-		registry: buildinfo.NewRegistry(),
-		requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "tallyroll", Subsystem: "query", Name: "request_seconds",
-			Help:    "Seconds from a request's header to the end of its answer, by route and status.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}, []string{"route", "code"}),
+		Metrics: web.NewMetrics("query", 14),
 		redisSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "tallyroll", Subsystem: "query", Name: "redis_seconds",
 			Help:    "Seconds that Redis took for the reads of one answer.",
@@ -41,8 +34,7 @@ func newMetrics() *metrics {
 			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
 		}, []string{"limit", "result", "source"}),
 	}
-	m.registry.MustRegister(m.requestSeconds, m.redisSeconds, m.liveReads, m.limitDecisions)
-	m.reloads = buildinfo.NewReloads(m.registry)
+	m.Registry.MustRegister(m.redisSeconds, m.liveReads, m.limitDecisions)
 	return m
 }
 
@@ -67,7 +59,7 @@ func (m *metrics) notDecided(takes []limit.Take) {
 
 // registerClock adds the gauge of Redis's clock.
 func (m *metrics) registerClock(difference func() (ahead time.Duration, known bool)) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "tallyroll", Subsystem: "query", Name: "clock_difference_seconds", ConstLabels: prometheus.Labels{"clock": "redis"},
 		Help: "Seconds that a clock is ahead of this machine's (negative: behind). Answers go by the clock of Redis.",
 	}, func() float64 {
@@ -78,7 +70,7 @@ func (m *metrics) registerClock(difference func() (ahead time.Duration, known bo
 
 // registerLive adds the gauges of /v1/live.
 func (m *metrics) registerLive(counts func() (clients, questions int)) {
-	m.registry.MustRegister(
+	m.Registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "tallyroll", Subsystem: "query", Name: "live_clients", Help: "Clients that listen at /v1/live.",
 		}, func() float64 { clients, _ := counts(); return float64(clients) }),

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -64,13 +66,13 @@ func (s *service) endpoints() map[string]endpoint {
 func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) endpoint {
 	return func(ctx context.Context, body []byte) (any, error) {
 		p := new(P)
-		if bad := checkBody(body); bad != nil {
+		if bad := api.CheckBody(body); bad != nil {
 			return nil, bad
 		}
-		if err := decodeBody(body, p); err != nil {
-			return nil, newProblem(http.StatusBadRequest, err.Error())
+		if err := api.DecodeBody(body, p); err != nil {
+			return nil, web.NewProblem(http.StatusBadRequest, err.Error())
 		}
-		return find(ctx, inBody, p)
+		return find(ctx, web.InBody, p)
 	}
 }
 
@@ -180,7 +182,7 @@ func (r *responder) offer(ctx context.Context, namespace string) (stop func(), e
 			if err != nil {
 				return stop, err
 			}
-			s, err := r.conn.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(jsonOf(answer())) }) // who asks no more gets no answer
+			s, err := r.conn.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(api.Encode(answer())) }) // who asks no more gets no answer
 			if err != nil {
 				return stop, err
 			}

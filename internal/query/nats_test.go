@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -177,7 +178,7 @@ func TestRequests(t *testing.T) {
 			{"counters", `{"window":"1h"}`, "400", "unknown field"},
 		} {
 			msg := request(t, conn, c.name, c.body)
-			var p problem
+			var p web.Problem
 			if err := json.Unmarshal(msg.Data, &p); err != nil {
 				t.Fatalf("%s: %v", msg.Data, err)
 			}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -151,25 +151,25 @@ func TestDocumentedRequests(t *testing.T) {
 	watched(t, s)
 	h := s.handler()
 	eventuallyReady(t, h, http.StatusOK)
-	api := newAPI(http.NewServeMux(), false)
-	s.registerTotal(api)
-	s.registerSeries(api)
-	s.registerLive(api)
-	s.registerTop(api)
-	s.registerCounters(api)
-	s.registerAbout(api)
-	s.registerTake(api)
-	s.registerLimit(api)
-	s.describeAuthz(api)
-	s.registerProbe(api)
-	describeStatus(api.OpenAPI())
+	doc := newAPI(http.NewServeMux(), false)
+	s.registerTotal(doc)
+	s.registerSeries(doc)
+	s.registerLive(doc)
+	s.registerTop(doc)
+	s.registerCounters(doc)
+	s.registerAbout(doc)
+	s.registerTake(doc)
+	s.registerLimit(doc)
+	s.describeAuthz(doc)
+	s.registerProbe(doc)
+	doc.DescribeStatus(statusPages(true)...)
 	tried := 0
-	for path, item := range api.OpenAPI().Paths {
+	for path, item := range doc.OpenAPI().Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
 			if op == nil {
 				continue
 			}
-			try, ok := op.Metadata[web.TryoutKey].(web.Tryouts)
+			try, ok := op.Metadata["tryout"].(api.Tryouts)
 			if !ok {
 				t.Errorf("%s %s has nothing to try", op.Method, path)
 				continue
@@ -177,7 +177,7 @@ func TestDocumentedRequests(t *testing.T) {
 			for _, target := range try(fakeNow) {
 				body := ""
 				if op.RequestBody != nil {
-					body = web.Compact(op.RequestBody.Content["application/json"].Example)
+					body = api.Compact(op.RequestBody.Content["application/json"].Example)
 				}
 				method := op.Method
 				if path == livePath {
@@ -226,17 +226,17 @@ func TestDocs(t *testing.T) {
 // Every documented JSON example, and the body that is sent for it, is what its schema says.
 func TestExamplesFollowTheirSchemas(t *testing.T) {
 	s, _ := onFake(t)
-	api := newAPI(http.NewServeMux(), true)
-	s.registerTotal(api)
-	s.registerSeries(api)
-	s.registerLive(api)
-	s.registerAbout(api)
-	s.registerTake(api)
-	s.registerLimit(api)
-	s.describeAuthz(api)
-	s.registerStreams(api)
-	s.registerRejects(api)
-	registry := api.OpenAPI().Components.Schemas
+	doc := newAPI(http.NewServeMux(), true)
+	s.registerTotal(doc)
+	s.registerSeries(doc)
+	s.registerLive(doc)
+	s.registerAbout(doc)
+	s.registerTake(doc)
+	s.registerLimit(doc)
+	s.describeAuthz(doc)
+	s.registerStreams(doc)
+	s.registerRejects(doc)
+	registry := doc.OpenAPI().Components.Schemas
 	checked := 0
 	check := func(at string, content *huma.MediaType, mode huma.ValidateMode) {
 		t.Helper()
@@ -244,7 +244,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 			return
 		}
 		var example any
-		if err := json.Unmarshal([]byte(web.Compact(content.Example)), &example); err != nil {
+		if err := json.Unmarshal([]byte(api.Compact(content.Example)), &example); err != nil {
 			t.Fatal(err)
 		}
 		result := &huma.ValidateResult{}
@@ -254,7 +254,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 		}
 		checked++
 	}
-	for path, item := range api.OpenAPI().Paths {
+	for path, item := range doc.OpenAPI().Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
 			if op == nil {
 				continue

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
@@ -21,15 +22,15 @@ const probePath = "/probe"
 type probeParams struct {
 	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string   `query:"window,explode" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w). May repeat, at most 8 times." example:"[\"1h\"]"`
-	Top     numberText `query:"top" doc:"In place of key: so many counters with most hits, for each window its own. At most 1000." example:"20"`
+	Top     api.Number `query:"top" doc:"In place of key: so many counters with most hits, for each window its own. At most 1000." example:"20"`
 	Prefix  string     `query:"prefix" doc:"In place of key: all counters whose names begin like this." example:"shop."`
 }
 
-func (p *probeParams) read(g given) error {
-	p.Keys, p.Windows = g.query["key"], g.query["window"]
-	return g.singles(
-		singleParam{"top", numberHint(1, maxTop), (*string)(&p.Top)},
-		singleParam{"prefix", nameHint, &p.Prefix},
+func (p *probeParams) Read(g api.Given) error {
+	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
+	return g.Singles(
+		api.Single{"top", api.NumberHint(1, maxTop), (*string)(&p.Top)},
+		api.Single{"prefix", api.NameHint, &p.Prefix},
 	)
 }
 
@@ -39,8 +40,8 @@ type probed struct {
 	period period
 }
 
-func (s *service) registerProbe(a *api) {
-	answerQuery(a, s.operation(a, huma.Operation{
+func (s *service) registerProbe(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-probe", Method: http.MethodGet, Path: probePath,
 		Summary: "Totals for Prometheus to scrape",
 		Description: "The rolling totals of counters as gauges in Prometheus' text format: those that key names, the largest (top), or those with " +
@@ -52,15 +53,15 @@ func (s *service) registerProbe(a *api) {
 				Example: "# TYPE tallyroll_window_hits gauge\ntallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
 			}},
 		}},
-		Metadata: web.Tryout("/probe?key=api-1&key=/cart&window=1m&window=1h", "/probe?top=20&window=1h", "/probe?prefix=shop.&window=24h"),
+		Metadata: api.Tryout("/probe?key=api-1&key=/cart&window=1m&window=1h", "/probe?top=20&window=1h", "/probe?prefix=shop.&window=24h"),
 	}), s.getProbe)
 }
 
-func (s *service) getProbe(ctx context.Context, p *probeParams) (*rawOutput, error) {
-	in := &input{part: inQuery, keyParam: "key", windowsParam: "window", keys: distinct(p.Keys), windows: distinct(p.Windows)}
+func (s *service) getProbe(ctx context.Context, p *probeParams) (*api.RawOutput, error) {
+	in := &input{part: web.InQuery, keyParam: "key", windowsParam: "window", keys: distinct(p.Keys), windows: distinct(p.Windows)}
 	asked, err := s.probedBy(ctx, in, p)
 	if err != nil {
-		return nil, inputProblem(err, inQuery)
+		return nil, web.InputProblem(err, web.InQuery)
 	}
 	if len(asked) > s.maxProbe {
 		return nil, tooManyProbed(len(asked), s.maxProbe)
@@ -80,7 +81,7 @@ func (s *service) getProbe(ctx context.Context, p *probeParams) (*rawOutput, err
 	if err != nil {
 		return nil, err
 	}
-	return &rawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, nil
+	return &api.RawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, nil
 }
 
 // probedBy returns the counters and windows that the parameters ask about.
@@ -93,11 +94,11 @@ func (s *service) probedBy(ctx context.Context, in *input, p *probeParams) ([]pr
 	}
 	switch {
 	case ways == 0:
-		return nil, badInput("key", "it is missing: name counters with key, or ask for top=20 or for a prefix")
+		return nil, web.BadInput("key", "it is missing: name counters with key, or ask for top=20 or for a prefix")
 	case ways > 1:
-		return nil, badInput("key", "only one of key, top and prefix is allowed")
+		return nil, web.BadInput("key", "only one of key, top and prefix is allowed")
 	case len(in.windows) == 0:
-		return nil, badInput("window", "it is missing: allowed is %s", windowHint)
+		return nil, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint)
 	}
 	periods, err := in.windowPeriods()
 	if err != nil {
@@ -126,8 +127,8 @@ func (s *service) probedBy(ctx context.Context, in *input, p *probeParams) ([]pr
 }
 
 // probedTop returns the largest counters of each window.
-func (s *service) probedTop(ctx context.Context, in *input, periods []period, text numberText) ([]probed, error) {
-	most, err := text.parse("top", 0, 1, maxTop)
+func (s *service) probedTop(ctx context.Context, in *input, periods []period, text api.Number) ([]probed, error) {
+	most, err := text.Parse("top", 0, 1, maxTop)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (s *service) probedTop(ctx context.Context, in *input, periods []period, te
 
 // probedNames returns the counters with a prefix, if there are at most so many.
 func (s *service) probedNames(ctx context.Context, prefix string, most int) ([]string, error) {
-	if err := checkKey("prefix", prefix); err != nil {
+	if err := api.CheckKey("prefix", prefix); err != nil {
 		return nil, err
 	}
 	var out []string
@@ -166,9 +167,9 @@ func (s *service) probedNames(ctx context.Context, prefix string, most int) ([]s
 		}
 		out = append(out, found.Counters...)
 		if len(out) > most {
-			return nil, &inputError{http.StatusRequestEntityTooLarge, "prefix", fmt.Sprintf(
+			return nil, web.TooMuchInput("prefix",
 				"more than %d counters begin with %s: at most %d totals are allowed in one answer (QUERY_MAX_PROBE): use a longer prefix, top, or fewer windows",
-				most, excerpt(prefix), s.maxProbe)}
+				most, web.Excerpt(prefix), s.maxProbe)
 		}
 		if found.Next == "" {
 			return out, nil
@@ -178,7 +179,7 @@ func (s *service) probedNames(ctx context.Context, prefix string, most int) ([]s
 }
 
 func tooManyProbed(asked, most int) error {
-	return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf(
+	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf(
 		"%d totals in one answer: at most %d are allowed (QUERY_MAX_PROBE): ask for fewer counters or windows", asked, most))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"tallyroll/internal/web"
 	"time"
 )
 
@@ -26,7 +27,7 @@ type attempt[A any] struct {
 }
 
 // errNotFound is the error of an attempt that has panicked, for those who wait for it.
-var errNotFound = newProblem(http.StatusInternalServerError, "a fault of this service, which is in its log")
+var errNotFound = web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log")
 
 // get returns the answer of the last attempt, or of a new one if that is over and not recent. An
 // attempt has answerTimeout, whether or not those who wait for it stay.

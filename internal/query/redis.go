@@ -16,10 +16,6 @@ import (
 // milliseconds when it is well. A client that would wait longer does better to ask again.
 const answerTimeout = 2 * time.Second
 
-// statusClientGone is nginx's status for a client that did not wait. Nobody reads
-// it; in the metrics it keeps impatience apart from trouble with Redis.
-const statusClientGone = 499
-
 // reader is the part of window.Reader that the service uses.
 type reader interface {
 	looker
@@ -64,7 +60,7 @@ func askRedis[T any](ctx context.Context, s *service, read func(context.Context)
 // mendable returns the question that the client must correct, if the error is about one. It
 // returns nil if the fault lies with the service or with Redis.
 func mendable(err error) *window.QuestionError {
-	var p *problem
+	var p *web.Problem
 	var bad *window.QuestionError
 	if errors.As(err, &p) || !errors.As(err, &bad) {
 		return nil
@@ -73,30 +69,30 @@ func mendable(err error) *window.QuestionError {
 }
 
 // spoiltProblem is the 500 for a key that another program has written to. It names the key.
-func spoiltProblem(err error) *problem {
+func spoiltProblem(err error) *web.Problem {
 	var foreign *window.ForeignError
 	if errors.As(err, &foreign) {
 		err = foreign // without what was being done
 	}
-	return newProblem(http.StatusInternalServerError, err.Error()).Of(web.ForeignKey)
+	return web.NewProblem(http.StatusInternalServerError, err.Error()).Of(web.ForeignKey)
 }
 
 // tooMuchProblem is the 413 for a question that would cost more than the settings allow.
-func tooMuchProblem(e *window.TooMuchError) *problem {
+func tooMuchProblem(e *window.TooMuchError) *web.Problem {
 	if e.What == window.ExplainedCells {
-		return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the explanation names at least %d cells: at most %d are allowed (QUERY_MAX_EXPLAIN): ask about fewer counters or shorter windows at once", e.Count, e.Max))
+		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the explanation names at least %d cells: at most %d are allowed (QUERY_MAX_EXPLAIN): ask about fewer counters or shorter windows at once", e.Count, e.Max))
 	}
 	if e.What == "points" {
-		return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("%d points in one answer: at most %d are allowed (QUERY_MAX_POINTS): ask about fewer counters, a longer step or a shorter range", e.Count, e.Max))
+		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("%d points in one answer: at most %d are allowed (QUERY_MAX_POINTS): ask about fewer counters, a longer step or a shorter range", e.Count, e.Max))
 	}
-	return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the hashes that this question reads hold up to %d cells: at most %d are allowed (QUERY_MAX_CELLS): ask about fewer counters or windows at once", e.Count, e.Max))
+	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the hashes that this question reads hold up to %d cells: at most %d are allowed (QUERY_MAX_CELLS): ask about fewer counters or windows at once", e.Count, e.Max))
 }
 
 // unavailable is the 503 for an error of reading. The error itself may tell
 // about the network inside, so it goes to the log and not to the client.
 func (s *service) unavailable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return newProblem(statusClientGone, "the client is gone")
+		return web.ClientGone()
 	}
 	s.health.due.Give()
 	detail := "Redis cannot answer now: ask again in a second"
@@ -109,14 +105,9 @@ func (s *service) unavailable(ctx context.Context, err error) error {
 	if s.health.whyNoAnswers() == "" { // otherwise the log has said why
 		s.failures.Warn().Err(err).Msg("question not answered")
 	}
-	p := retryLater(detail, "1")
+	p := web.RetryLater(detail, "1")
 	if errors.Is(err, window.ErrNoLayout) {
 		p.Of(web.NothingCounted)
 	}
 	return p
-}
-
-// retryLater is a 503 that says after how many seconds to ask again.
-func retryLater(detail, seconds string) *problem {
-	return newProblem(http.StatusServiceUnavailable, detail).With("Retry-After", seconds)
 }

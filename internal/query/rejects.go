@@ -11,22 +11,23 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 const defaultRejects, maxRejects = 20, 100
 
 // rejectsParams is what GET /v1/rejects takes.
 type rejectsParams struct {
-	Limit  numberText `query:"limit" doc:"The most rejects to list: 1 to 100. Default: 20." example:"20"`
+	Limit  api.Number `query:"limit" doc:"The most rejects to list: 1 to 100. Default: 20." example:"20"`
 	Reason string     `query:"reason" doc:"Only rejects with this reason." example:"too_late"`
 	Stream string     `query:"stream" doc:"Only rejects from this stream." example:"HITS"`
 }
 
-func (p *rejectsParams) read(g given) error {
-	return g.singles(
-		singleParam{"limit", numberHint(1, maxRejects), (*string)(&p.Limit)},
-		singleParam{"reason", reasonHint, &p.Reason},
-		singleParam{"stream", "the name of a stream", &p.Stream},
+func (p *rejectsParams) Read(g api.Given) error {
+	return g.Singles(
+		api.Single{"limit", api.NumberHint(1, maxRejects), (*string)(&p.Limit)},
+		api.Single{"reason", reasonHint, &p.Reason},
+		api.Single{"stream", "the name of a stream", &p.Stream},
 	)
 }
 
@@ -66,29 +67,29 @@ type rejected struct {
 	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED." example:"17"`
 }
 
-func (s *service) registerRejects(a *api) {
+func (s *service) registerRejects(a *api.API) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
-	answerQuery(a, s.operation(a, huma.Operation{
+	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
 		Summary: "Hits that could not be counted, and why",
 		Description: "The newest messages of the stream HITS_REJECTED that workers of this namespace have refused. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"The list is at most a second old.",
-		Responses: needsNATS(a.OpenAPI().Components.Schemas, web.SuccessOnly("The newest rejects.", rejectsAnswer{
+		Responses: needsNATS(a, api.SuccessOnly("The newest rejects.", rejectsAnswer{
 			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}},
 			Rejects: []rejected{{"bad_json", "not a JSON object", "HITS", 48001, 0, at, "kay=a", 5, 17}},
 		})),
-		Metadata: web.Tryout("/v1/rejects?limit=20", "/v1/rejects?reason=too_late"),
-	}), overHTTP(s.findRejects))
+		Metadata: api.Tryout("/v1/rejects?limit=20", "/v1/rejects?reason=too_late"),
+	}), api.OverHTTP(s.findRejects))
 }
 
 // findRejects checks parameters and answers them. Its errors are for the client.
 func (s *service) findRejects(ctx context.Context, part string, p *rejectsParams) (rejectsAnswer, error) {
-	limit, err := p.Limit.parse("limit", defaultRejects, 1, maxRejects)
+	limit, err := p.Limit.Parse("limit", defaultRejects, 1, maxRejects)
 	if err != nil {
-		return rejectsAnswer{}, inputProblem(err, part)
+		return rejectsAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Reason != "" && !slices.Contains(hit.Reasons, hit.Reason(p.Reason)) {
-		return rejectsAnswer{}, badInput("reason", "%s: allowed are %s", excerpt(p.Reason), reasonHint).problem(part)
+		return rejectsAnswer{}, web.BadInput("reason", "%s: allowed are %s", web.Excerpt(p.Reason), reasonHint).In(part)
 	}
 	js, err := s.jetStream()
 	if err != nil {

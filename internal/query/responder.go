@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,7 +35,7 @@ func (r *responder) dispatch(ctx context.Context, of *micro.EndpointStats, find 
 	start := time.Now()
 	select {
 	case <-ctx.Done():
-		r.record(of, r.refuse(req, newProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))
+		r.record(of, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))
 		return
 	case r.slots <- struct{}{}:
 	}
@@ -59,26 +61,26 @@ func (r *responder) answer(ctx context.Context, find endpoint, req *nats.Msg) (e
 	defer func() {
 		if v := recover(); v != nil {
 			r.service.log.Error().Str("subject", req.Subject).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
-			err = r.refuse(req, newProblem(http.StatusInternalServerError, "a fault of this service, which is in its log"))
+			err = r.refuse(req, web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log"))
 		}
 	}()
 	out, err := find(context.WithoutCancel(ctx), req.Data)
 	if err != nil {
-		return r.refuse(req, problemOf(err))
+		return r.refuse(req, web.ProblemOf(err))
 	}
-	data := jsonOf(out)
+	data := api.Encode(out)
 	if most := r.conn.MaxPayload(); int64(len(data)) > most {
-		return r.refuse(req, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the answer has %d bytes and the NATS server takes messages of at most %d: ask in parts", len(data), most)))
+		return r.refuse(req, web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the answer has %d bytes and the NATS server takes messages of at most %d: ask in parts", len(data), most)))
 	}
 	return r.conn.PublishMsg(&nats.Msg{Subject: req.Reply, Data: data})
 }
 
 // refuse sends a problem the way micro's clients expect errors, and returns it.
-func (r *responder) refuse(req *nats.Msg, p *problem) error {
+func (r *responder) refuse(req *nats.Msg, p *web.Problem) error {
 	m := nats.NewMsg(req.Reply)
 	m.Header.Set(micro.ErrorHeader, p.Detail)
 	m.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(p.Status))
-	m.Data = jsonOf(p)
+	m.Data = api.Encode(p)
 	_ = r.conn.PublishMsg(m) // a request without a reply subject gets no answer
 	return p
 }
@@ -87,9 +89,9 @@ func (r *responder) refuse(req *nats.Msg, p *problem) error {
 func (r *responder) record(of *micro.EndpointStats, err error, took time.Duration) {
 	code := http.StatusOK
 	if err != nil {
-		code = problemOf(err).Status
+		code = web.ProblemOf(err).Status
 	}
-	r.service.metrics.requestSeconds.WithLabelValues("NATS "+of.Name, strconv.Itoa(code)).Observe(took.Seconds())
+	r.service.metrics.Observe("NATS "+of.Name, code, took)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of.NumRequests++

@@ -285,13 +285,13 @@ func answered(t testing.TB, resp *http.Response) totalAnswer {
 }
 
 // refused decodes a problem with the given status.
-func refused(t testing.TB, resp *http.Response, status int) problem {
+func refused(t testing.TB, resp *http.Response, status int) web.Problem {
 	t.Helper()
 	data := readAll(t, resp)
-	if resp.StatusCode != status || resp.Header.Get("Content-Type") != problemType {
-		t.Fatalf("status %d %s, want %d %s: %s", resp.StatusCode, resp.Header.Get("Content-Type"), status, problemType, data)
+	if resp.StatusCode != status || resp.Header.Get("Content-Type") != web.ProblemType {
+		t.Fatalf("status %d %s, want %d %s: %s", resp.StatusCode, resp.Header.Get("Content-Type"), status, web.ProblemType, data)
 	}
-	var out problem
+	var out web.Problem
 	if err := json.Unmarshal(data, &out); err != nil {
 		t.Fatalf("problem %s: %v", data, err)
 	}
@@ -311,7 +311,7 @@ func readAll(t testing.TB, resp *http.Response) []byte {
 }
 
 // listed reports whether a problem is of a kind that the page lists.
-func listed(p problem) bool {
+func listed(p web.Problem) bool {
 	return slices.ContainsFunc(web.Kinds(), func(k *web.Kind) bool {
 		return k.Type() == p.Type && k.Status == p.Status && cmp.Or(k.Title, http.StatusText(k.Status)) == p.Title
 	})

@@ -2,8 +2,6 @@ package query
 
 import (
 	"context"
-	"errors"
-	"net"
 	"os"
 
 	"github.com/rs/zerolog"
@@ -30,38 +28,22 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	listener, err := boot.Listen("QUERY_ADDR", settings.Addr)
-	if err != nil {
-		return err
-	}
-	var metricsListener net.Listener
-	if settings.MetricsAddr != "" {
-		metricsListener, err = boot.Listen("QUERY_METRICS_ADDR", settings.MetricsAddr)
-		if err != nil {
-			return errors.Join(err, listener.Close())
-		}
-	}
 	client := settings.Redis.Client()
 	defer client.Close()
 	store := window.NewStore(client, settings.Redis.Namespace)
 	requests := window.NewReader(store)
 	requests.MaxCells, requests.MaxPoints = settings.MaxCells, settings.MaxPoints
 	s := newService(requests, window.NewReader(store), limits, settings, log)
-	s.leaving = leaving
+	s.server.Leaving = leaving
 	if settings.LimitsFile != "" {
-		limits.reloaded = s.metrics.reloads.Of("limits")
+		limits.reloaded = s.metrics.Reloads.Of("limits")
 	}
-	cert, key := settings.keyPair()
-	certificate, err := boot.OpenCertificate(cert, key, log, s.metrics.reloads.Of)
+	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
 	if err != nil {
 		return err
 	}
-	scheme := "http"
-	if certificate != nil {
-		scheme = "https"
-	}
 	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Bool("tokens", settings.Tokens.Required()).Int("limits", len(*limits.named.Load())).Str("url", scheme+"://"+listener.Addr().String()).Msg("started")
+		Bool("tokens", settings.Tokens.Required()).Int("limits", len(*limits.named.Load())).Str("url", listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.run(gctx) })
@@ -72,12 +54,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 			return s.serveNATS(gctx, settings.natsAt(), settings.Redis.Namespace)
 		})
 	}
-	if metricsListener != nil {
-		group.Go(func() error { return s.serveMetrics(gctx, metricsListener) })
-	}
-	group.Go(func() error {
-		return boot.Serve(gctx, listener, s.handler(), certificate, boot.LogErrors(log), leaving.Release)
-	})
+	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler()) })
 	if err := group.Wait(); err != nil {
 		return err
 	}

@@ -11,51 +11,52 @@ import (
 
 	"tallyroll/internal/chart"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
 // seriesParams is what GET /v1/series takes.
 type seriesParams struct {
-	Keys   []string `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
-	From   moment   `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
-	To     moment   `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
-	Step   string   `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w), rounded up to whole cells; or 1d, 1w or 1mo, the days, weeks (from Monday) or months of tz. Default: a cell." example:"1m"`
-	TZ     string   `query:"tz" doc:"The time zone of the steps 1d, 1w and 1mo: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
-	Format string   `query:"format" doc:"json, csv or svg; it takes precedence over the header Accept. Default: json." example:"svg"`
-	Width  string   `query:"width" doc:"Of a chart, in pixels: 200 to 2000. Default: 800." example:"800"`
-	Height string   `query:"height" doc:"Of a chart, in pixels: 100 to 1200. Default: 300." example:"300"`
+	Keys   []string   `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	From   api.Moment `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
+	To     api.Moment `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
+	Step   string     `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w), rounded up to whole cells; or 1d, 1w or 1mo, the days, weeks (from Monday) or months of tz. Default: a cell." example:"1m"`
+	TZ     string     `query:"tz" doc:"The time zone of the steps 1d, 1w and 1mo: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
+	Format string     `query:"format" doc:"json, csv or svg; it takes precedence over the header Accept. Default: json." example:"svg"`
+	Width  string     `query:"width" doc:"Of a chart, in pixels: 200 to 2000. Default: 800." example:"800"`
+	Height string     `query:"height" doc:"Of a chart, in pixels: 100 to 1200. Default: 300." example:"300"`
 
 	accept string
 }
 
-func (p *seriesParams) read(g given) error {
-	p.Keys, p.accept = g.query["key"], g.header.Get("Accept")
-	return g.singles(
-		singleParam{"from", momentHint, (*string)(&p.From)},
-		singleParam{"to", momentHint, (*string)(&p.To)},
-		singleParam{"step", durationHint, &p.Step},
-		singleParam{"tz", zoneHint, &p.TZ},
-		singleParam{"format", formatNames, &p.Format},
-		singleParam{"width", pixelsHint, &p.Width},
-		singleParam{"height", pixelsHint, &p.Height},
+func (p *seriesParams) Read(g api.Given) error {
+	p.Keys, p.accept = g.Query["key"], g.Header.Get("Accept")
+	return g.Singles(
+		api.Single{"from", api.MomentHint, (*string)(&p.From)},
+		api.Single{"to", api.MomentHint, (*string)(&p.To)},
+		api.Single{"step", api.DurationHint, &p.Step},
+		api.Single{"tz", zoneHint, &p.TZ},
+		api.Single{"format", formatNames, &p.Format},
+		api.Single{"width", api.PixelsHint, &p.Width},
+		api.Single{"height", api.PixelsHint, &p.Height},
 	)
 }
 
 func (p *seriesParams) input() *input {
-	return &input{part: inQuery, keyParam: "key", keys: p.Keys, from: p.From, to: p.To, step: p.Step, tz: p.TZ}
+	return &input{part: web.InQuery, keyParam: "key", keys: p.Keys, from: p.From, to: p.To, step: p.Step, tz: p.TZ}
 }
 
 // seriesBody is what the endpoint series takes over NATS: the same names.
 type seriesBody struct {
-	Key  oneOrMany `json:"key"`
-	From moment    `json:"from"`
-	To   moment    `json:"to"`
-	Step string    `json:"step"`
-	TZ   string    `json:"tz"`
+	Key  oneOrMany  `json:"key"`
+	From api.Moment `json:"from"`
+	To   api.Moment `json:"to"`
+	Step string     `json:"step"`
+	TZ   string     `json:"tz"`
 }
 
 func (b *seriesBody) input() *input {
-	return &input{part: inBody, keyParam: "key", keys: b.Key, from: b.From, to: b.To, step: b.Step, tz: b.TZ}
+	return &input{part: web.InBody, keyParam: "key", keys: b.Key, from: b.From, to: b.To, step: b.Step, tz: b.TZ}
 }
 
 // oneOrMany is a string or a list of them.
@@ -95,11 +96,10 @@ const seriesAbout = "The hits of a counter in each step of a range. From, to and
 	"a number whose step begins or ends inside a cell has bounds. One counter gives the object below; if key repeats, the answer is {\"series\":[…]} with such an object " +
 	"per counter. As CSV it is a table with a row per step and a column per counter; as SVG it is a chart with a line per counter."
 
-func (s *service) registerSeries(a *api) {
-	schemas := a.OpenAPI().Components.Schemas
-	one, many := web.SchemaOf[series](schemas), web.SchemaOf[seriesList](schemas)
+func (s *service) registerSeries(a *api.API) {
+	one, many := api.SchemaOf[series](a), api.SchemaOf[seriesList](a)
 	text := &huma.Schema{Type: huma.TypeString}
-	answerQuery(a, s.operation(a, huma.Operation{
+	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
 		Summary: "Hits step by step: numbers, a table or a chart", Description: seriesAbout,
 		Responses: map[string]*huma.Response{"200": {
@@ -110,7 +110,7 @@ func (s *service) registerSeries(a *api) {
 				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
 			},
 		}},
-		Metadata: web.TryoutAt(func(now time.Time) []string {
+		Metadata: api.TryoutAt(func(now time.Time) []string {
 			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
 			return []string{
 				"/v1/series?key=api-1",
@@ -123,29 +123,29 @@ func (s *service) registerSeries(a *api) {
 	}), s.getSeries)
 }
 
-func (s *service) getSeries(ctx context.Context, p *seriesParams) (*rawOutput, error) {
+func (s *service) getSeries(ctx context.Context, p *seriesParams) (*api.RawOutput, error) {
 	view, err := p.parseView()
 	if err != nil {
-		return nil, inputProblem(err, inQuery)
+		return nil, web.InputProblem(err, web.InQuery)
 	}
 	found, err := s.findSeries(ctx, p.input())
 	if err != nil {
 		return nil, err
 	}
 	if view.chart() && len(p.Keys) > chart.MaxLines {
-		return nil, badInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), chart.MaxLines).problem(inQuery)
+		return nil, web.BadInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), chart.MaxLines).In(web.InQuery)
 	}
-	out := &rawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
+	out := &api.RawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
 	switch view.Format {
 	case "csv":
 		out.Body = seriesCSV(p.Keys, found)
 	case "svg":
 		out.Body = chart.Draw(p.Keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: zoneOf(found[0]), Step: stepText(found[0])})
 	default:
-		out.Body = append(jsonOf(seriesJSON(p.Keys, found)), '\n')
+		out.Body = append(api.Encode(seriesJSON(p.Keys, found)), '\n')
 	}
 	if found[0].Asked.To < found[0].Now {
-		out.CacheControl, out.ETag = cacheHeaders(view, p.Keys, p.Step, p.TZ, withoutReadTime(found))
+		out.CacheControl, out.ETag = api.CacheHeaders(view, p.Keys, p.Step, p.TZ, withoutReadTime(found))
 	}
 	return out, nil
 }
@@ -154,7 +154,7 @@ func (s *service) getSeries(ctx context.Context, p *seriesParams) (*rawOutput, e
 func (s *service) findSeries(ctx context.Context, in *input) ([]window.Series, error) {
 	questions, err := in.seriesQuestions(s.maxKeys)
 	if err != nil {
-		return nil, inputProblem(err, in.part)
+		return nil, web.InputProblem(err, in.part)
 	}
 	found, err := askRedis(ctx, s, func(ctx context.Context) ([]window.Series, error) { return s.reader.Series(ctx, questions) })
 	if bad := mendable(err); bad != nil {

@@ -2,22 +2,22 @@ package query
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
 // service is what the handlers share.
 type service struct {
+	server    web.Server
 	reader    reader
 	now       func() time.Time
 	namespace string
@@ -27,7 +27,6 @@ type service struct {
 	hosts     boot.Hosts
 	limits    *limits
 	health    *health
-	leaving   boot.Leaving
 	hub       *hub
 	metrics   *metrics
 	asksNATS  bool                                // there is a NATS, as far as the settings say
@@ -36,11 +35,10 @@ type service struct {
 	log       zerolog.Logger
 	failures  zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 
-	rejects      recent[newestRejects]
-	maxProbe     int
-	maxSum       int
-	maxExplain   int
-	metricsApart bool // QUERY_METRICS_ADDR is set
+	rejects    recent[newestRejects]
+	maxProbe   int
+	maxSum     int
+	maxExplain int
 }
 
 // failureLines is how many failed questions are logged per minute: enough to
@@ -57,10 +55,11 @@ func newService(requests, live reader, limits *limits, settings Settings, log ze
 		limits: limits, asksNATS: settings.asksNATS(),
 		log: log, failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute}),
 	}
-	s.maxProbe, s.maxSum, s.metricsApart = settings.MaxProbe, settings.MaxSum, settings.MetricsAddr != ""
+	s.maxProbe, s.maxSum = settings.MaxProbe, settings.MaxSum
+	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log, Apart: settings.MetricsAddr != ""}
 	s.maxExplain = settings.MaxExplain
 	s.metrics.registerClock(requests.ClockDifference)
-	s.metrics.registry.MustRegister(&freshness{service: s})
+	s.metrics.Registry.MustRegister(&freshness{service: s})
 	s.hub = newHub(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return askRedis(ctx, s, func(ctx context.Context) (window.Answers, error) { return live.Answer(ctx, questions) })
 	}, settings.LiveClients, settings.LiveQuestions, s.metrics)
@@ -75,36 +74,26 @@ func (s *service) handler() http.Handler {
 }
 
 func (s *service) routes(mux *http.ServeMux) {
-	api := newAPI(mux, s.tokens.Required())
-	s.registerTotal(api)
-	s.registerSeries(api)
-	s.registerLive(api)
-	s.registerTop(api)
-	s.registerCounters(api)
-	s.registerAbout(api)
-	s.registerTake(api)
-	s.registerLimit(api)
-	s.describeAuthz(api)
-	s.registerStreams(api)
-	s.registerRejects(api)
-	s.registerProbe(api)
-	describeStatus(api.OpenAPI())
+	a := newAPI(mux, s.tokens.Required())
+	s.registerTotal(a)
+	s.registerSeries(a)
+	s.registerLive(a)
+	s.registerTop(a)
+	s.registerCounters(a)
+	s.registerAbout(a)
+	s.registerTake(a)
+	s.registerLimit(a)
+	s.describeAuthz(a)
+	s.registerStreams(a)
+	s.registerRejects(a)
+	s.registerProbe(a)
+	a.DescribeStatus(statusPages(!s.server.Apart)...)
 
-	mux.Handle(authzPath, handler(s.getAuthz))
-	mux.Handle(authzPath+"/{limit}", handler(s.getAuthz))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	s.leaving.HandleReady(mux, "/readyz", func(context.Context) string { return s.whyNotReady() })
-	s.leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.whyNoAnswers() })
-	s.leaving.HandleReady(mux, "/readyz/takes", func(context.Context) string { return s.whyNoTakes() })
-	s.routeMetrics(mux, api.OpenAPI())
-	mux.Handle("GET /openapi.json", web.ServeOpenAPI(api.OpenAPI().MarshalJSON))
-	mux.Handle("GET /openapi-3.0.json", web.ServeOpenAPI(func() ([]byte, error) { return web.OpenAPI30(api.OpenAPI()) }))
+	mux.Handle(authzPath, api.Handler(s.getAuthz))
+	mux.Handle(authzPath+"/{limit}", api.Handler(s.getAuthz))
+	s.server.RouteStatus(mux, func(context.Context) string { return s.whyNotReady() })
+	s.server.Leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.whyNoAnswers() })
+	s.server.Leaving.HandleReady(mux, "/readyz/takes", func(context.Context) string { return s.whyNoTakes() })
 	newPage().register(mux)
-	mux.Handle("GET /docs", web.ServeDocs(api.OpenAPI(), s.tokens.Required(), s.now))
-}
-
-// operation fills in what all operations have in common.
-func (s *service) operation(api huma.API, op huma.Operation) huma.Operation {
-	describeProblems(api.OpenAPI().Components.Schemas, &op, s.tokens.Required())
-	return op
+	a.RoutePages(s.now)
 }

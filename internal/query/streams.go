@@ -15,6 +15,7 @@ import (
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
@@ -47,15 +48,15 @@ type workerState struct {
 	Leaving bool      `json:"leaving" doc:"True if it is being stopped." example:"false"`
 }
 
-func (s *service) registerStreams(a *api) {
-	answerQuery(a, s.operation(a, huma.Operation{
+func (s *service) registerStreams(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-streams", Method: http.MethodGet, Path: "/v1/streams",
 		Summary: "How far each stream is counted, and by which worker",
 		Description: "The streams of hits with their workers and their lag. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"However many clients ask, NATS and Redis are asked at most once per second.",
-		Responses: needsNATS(a.OpenAPI().Components.Schemas, web.SuccessOnly("The streams, as of now.", streamsExample())),
-		Metadata:  web.Tryout("/v1/streams"),
-	}), overHTTP(func(ctx context.Context, _ string, _ *noParams) (streamsAnswer, error) { return s.findStreams(ctx) }))
+		Responses: needsNATS(a, api.SuccessOnly("The streams, as of now.", streamsExample())),
+		Metadata:  api.Tryout("/v1/streams"),
+	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (streamsAnswer, error) { return s.findStreams(ctx) }))
 }
 
 // findStreams answers from what was found less than a second ago, or looks anew.
@@ -66,7 +67,7 @@ func (s *service) findStreams(ctx context.Context) (streamsAnswer, error) {
 	}
 	out, err := s.streams.get(ctx, func(ctx context.Context) (streamsAnswer, error) { return s.lookAtStreams(ctx, js) })
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return streamsAnswer{}, newProblem(statusClientGone, "the client is gone")
+		return streamsAnswer{}, web.ClientGone()
 	}
 	return out, err
 }

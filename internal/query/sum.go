@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 
 	"tallyroll/internal/window"
 )
@@ -32,12 +34,12 @@ type sumGroup struct {
 // checkSum checks what an input says about a sum.
 func (in *input) checkSum() error {
 	if len(in.keys) > 0 {
-		return badInput("prefix", "not together with %s: ask about counters or about a sum", in.keyParam)
+		return web.BadInput("prefix", "not together with %s: ask about counters or about a sum", in.keyParam)
 	}
-	if err := checkKey("prefix", in.prefix); err != nil {
+	if err := api.CheckKey("prefix", in.prefix); err != nil {
 		return err
 	}
-	_, err := in.group.parse("group", 0, 1, maxGroup)
+	_, err := in.group.Parse("group", 0, 1, maxGroup)
 	return err
 }
 
@@ -51,9 +53,9 @@ type named struct {
 
 // findSums answers a checked input about a sum. Its errors are for the client.
 func (s *service) findSums(ctx context.Context, in *input, periods []period) (*totalOutput, error) {
-	depth, err := in.group.parse("group", 0, 1, maxGroup)
+	depth, err := in.group.Parse("group", 0, 1, maxGroup)
 	if err != nil {
-		return nil, inputProblem(err, in.part)
+		return nil, web.InputProblem(err, in.part)
 	}
 	var names named
 	var asked []string
@@ -75,8 +77,8 @@ func (s *service) findSums(ctx context.Context, in *input, periods []period) (*t
 		return nil, err
 	}
 	if len(names.counters) > s.maxSum {
-		return nil, badInput("prefix", "at least %d counters begin with %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
-			len(names.counters), excerpt(in.prefix), s.maxSum).problem(in.part)
+		return nil, web.BadInput("prefix", "at least %d counters begin with %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
+			len(names.counters), web.Excerpt(in.prefix), s.maxSum).In(in.part)
 	}
 	names.asOf = min(names.asOf, found.AsOf)
 	out := &totalOutput{Body: totalAnswer{AsOf: timeOf(names.asOf), Totals: make([]total, len(periods))}}
@@ -95,7 +97,7 @@ func (s *service) findSums(ctx context.Context, in *input, periods []period) (*t
 		out.Body.Totals[i].explain(parts, why)
 	}
 	if !found.explains() && endedBefore(found.Answers.Answers, found.Now) {
-		out.CacheControl, out.ETag = cacheHeaders(totalList(out.Body.Totals))
+		out.CacheControl, out.ETag = api.CacheHeaders(totalList(out.Body.Totals))
 	}
 	return out, nil
 }

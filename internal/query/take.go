@@ -12,6 +12,7 @@ import (
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 // maxTakes is how many limits one request may ask about: one script decides about all of them, and Redis
@@ -23,8 +24,8 @@ type takeBody struct {
 	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
 	Key    string            `json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
 	Window string            `json:"window,omitempty" doc:"In place of limit, with QUERY_TAKE=any: how far the limit looks back, 1s to 366d." example:"1m"`
-	Max    numberText        `json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
-	N      numberText        `json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
+	Max    api.Number        `json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
+	N      api.Number        `json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
 	Policy string            `json:"policy,omitempty" doc:"Beside window: cells (bounded memory, the default), log or stream (exact)." example:"cells"`
 	IP     string            `json:"ip,omitempty" doc:"Beside limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
 	Method string            `json:"method,omitempty" doc:"Beside limit, if its key template has {method}." example:"POST"`
@@ -45,14 +46,14 @@ func (b *takeBody) items() ([]takeItem, error) {
 	}
 	for _, f := range append(single.numbers(), struct{ name, text string }{"limit", b.Limit}, struct{ name, text string }{"key", b.Key}) {
 		if f.text != "" {
-			return nil, badInput(f.name, "not together with take: write it into the items of take")
+			return nil, web.BadInput(f.name, "not together with take: write it into the items of take")
 		}
 	}
 	if given := single.values(); len(given) > 0 {
-		return nil, badInput(given[0].name, "not together with take: write it into the items of take")
+		return nil, web.BadInput(given[0].name, "not together with take: write it into the items of take")
 	}
 	if len(b.Take) > maxTakes {
-		return nil, badInput("take", "%d takes in one request: at most %d are allowed", len(b.Take), maxTakes)
+		return nil, web.BadInput("take", "%d takes in one request: at most %d are allowed", len(b.Take), maxTakes)
 	}
 	out := append([]takeItem(nil), b.Take...)
 	for i := range out {
@@ -119,19 +120,19 @@ type takeOutput struct {
 	violated []string // names of the limits that refuse
 }
 
-func (o *takeOutput) write(w http.ResponseWriter) {
-	setHeader(w, "RateLimit-Policy", o.RateLimitPolicy)
-	setHeader(w, "RateLimit", o.RateLimit)
-	setHeader(w, "Retry-After", o.RetryAfter)
+func (o *takeOutput) Write(w http.ResponseWriter) {
+	api.SetHeader(w, "RateLimit-Policy", o.RateLimitPolicy)
+	api.SetHeader(w, "RateLimit", o.RateLimit)
+	api.SetHeader(w, "Retry-After", o.RetryAfter)
 	if o.Status == http.StatusTooManyRequests {
-		writeJSON(w, o.Status, problemType, refusalOf(o.Body, o.violated))
+		api.WriteJSON(w, o.Status, web.ProblemType, refusalOf(o.Body, o.violated))
 		return
 	}
-	writeJSON(w, o.Status, jsonType, &o.Body)
+	api.WriteJSON(w, o.Status, api.JSONType, &o.Body)
 }
 
-func (s *service) registerTake(a *api) {
-	op := s.operation(a, huma.Operation{
+func (s *service) registerTake(a *api.API) {
+	op := a.Operation(huma.Operation{
 		OperationID: "post-take", Method: http.MethodPost, Path: "/v1/take",
 		Summary: "Allow or refuse hits, and count them",
 		Description: "Decides whether a key may have more hits in a rolling window, and counts them if it may, in one step. " +
@@ -140,11 +141,11 @@ func (s *service) registerTake(a *api) {
 			Description: "A named limit and a key; or numbers and a key, with QUERY_TAKE=any; or take: several of them.",
 			Content:     map[string]*huma.MediaType{"application/json": {Example: takeBody{Limit: "login", Key: "alice"}}},
 		},
-		Responses: web.SuccessOnly("The hits are allowed and counted.", takeExample()),
-		Metadata:  web.Tryout("/v1/take"),
+		Responses: api.SuccessOnly("The hits are allowed and counted.", takeExample()),
+		Metadata:  api.Tryout("/v1/take"),
 	})
-	describeTakes(a.OpenAPI().Components.Schemas, &op)
-	answerBody(a, op, func(ctx context.Context, b *takeBody) (*takeOutput, error) { return s.findTake(ctx, inBody, b) })
+	describeTakes(a, &op)
+	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*takeOutput, error) { return s.findTake(ctx, web.InBody, b) })
 }
 
 // findTake checks a body, decides and counts. Its errors are for the client.
@@ -155,19 +156,19 @@ func (s *service) findTake(ctx context.Context, part string, b *takeBody) (*take
 	}
 	items, err := b.items()
 	if err != nil {
-		return nil, inputProblem(err, part)
+		return nil, web.InputProblem(err, part)
 	}
 	several := len(b.Take) > 0
 	takes := make([]limit.Take, len(items))
 	for i := range items {
 		takes[i], err = s.limits.takeOf(&items[i], itemPrefix(several, i))
 		if err != nil {
-			return nil, inputProblem(err, part)
+			return nil, web.InputProblem(err, part)
 		}
 	}
 	answer, err := s.take(ctx, takes, several)
 	if err != nil {
-		return nil, inputProblem(err, part)
+		return nil, web.InputProblem(err, part)
 	}
 	return takeOutputOf(&answer, several), nil
 }
@@ -187,7 +188,7 @@ func (s *service) take(ctx context.Context, takes []limit.Take, several bool) (l
 		return answer, nil
 	}
 	err = s.limitError(ctx, err, takes, several)
-	var bad *inputError
+	var bad *web.InputError
 	if !errors.As(err, &bad) {
 		s.metrics.notDecided(takes)
 	}

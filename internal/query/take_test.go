@@ -10,6 +10,7 @@ import (
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/tests/stack"
 )
 
@@ -149,7 +150,7 @@ func TestTakes(t *testing.T) {
 		if got.RetryAfter > 0 {
 			got.RetryAfter = -1
 		}
-		if text := web.Compact(got); text != want {
+		if text := api.Compact(got); text != want {
 			t.Errorf("got\n%s\nwant\n%s", text, want)
 		}
 	}
@@ -175,7 +176,7 @@ func TestTakes(t *testing.T) {
 		resp := take(`{"take":[{"limit":"per-hour","key":"alice"},{"limit":"login","key":"alice"}]}`)
 		data := readAll(t, resp)
 		var got refusal
-		if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != 429 || resp.Header.Get("Content-Type") != problemType {
+		if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != 429 || resp.Header.Get("Content-Type") != web.ProblemType {
 			t.Fatalf("%d %v %s: %v", resp.StatusCode, resp.Header, data, err)
 		}
 		if got.Type != web.QuotaExceeded || got.Status != 429 || got.Title == "" || !strings.HasPrefix(got.Detail, "over the limit login: ask again in ") ||

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"net/textproto"
 	"slices"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"time"
 
 	"tallyroll/internal/limit"
@@ -17,8 +19,8 @@ type takeItem struct {
 	Limit  string     `query:"limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
 	Key    string     `query:"key" json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
 	Window string     `query:"window" json:"window,omitempty" doc:"In place of limit: how far the limit looks back, 1s to 366d (a whole number and a unit: s, m, h, d, w)." example:"1m"`
-	Max    numberText `query:"max" json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
-	N      numberText `query:"n" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
+	Max    api.Number `query:"max" json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
+	N      api.Number `query:"n" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
 	Policy string     `query:"policy" json:"policy,omitempty" doc:"Beside window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`
 	IP     string     `query:"ip" json:"ip,omitempty" doc:"Beside limit, if its key template has {ip}: the client's address. Of an IPv6 address its /64 counts, as in /v1/authz." example:"203.0.113.7"`
 	Method string     `query:"method" json:"method,omitempty" doc:"Beside limit, if its key template has {method}." example:"POST"`
@@ -29,23 +31,23 @@ type takeItem struct {
 	Fail   string            `query:"fail" json:"fail,omitempty" doc:"About a counter of the streams: what to do if nobody knows its hits, because they are not being counted or Redis does not answer: local (go by the hits known; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
 }
 
-func (i *takeItem) read(g given) (err error) {
-	i.Header, err = g.headers()
+func (i *takeItem) Read(g api.Given) (err error) {
+	i.Header, err = g.Headers()
 	if err != nil {
 		return err
 	}
-	return g.singles(
-		singleParam{"limit", limitHint, &i.Limit},
-		singleParam{"key", takeKeyHint, &i.Key},
-		singleParam{"window", windowHint, &i.Window},
-		singleParam{"max", "a whole number", (*string)(&i.Max)},
-		singleParam{"n", "a whole number", (*string)(&i.N)},
-		singleParam{"policy", policyHint, &i.Policy},
-		singleParam{"fail", failHint, &i.Fail},
-		singleParam{"ip", addressHint, &i.IP},
-		singleParam{"method", methodHint, &i.Method},
-		singleParam{"host", hostHint, &i.Host},
-		singleParam{"path", pathHint, &i.Path},
+	return g.Singles(
+		api.Single{"limit", limitHint, &i.Limit},
+		api.Single{"key", takeKeyHint, &i.Key},
+		api.Single{"window", api.WindowHint, &i.Window},
+		api.Single{"max", "a whole number", (*string)(&i.Max)},
+		api.Single{"n", "a whole number", (*string)(&i.N)},
+		api.Single{"policy", policyHint, &i.Policy},
+		api.Single{"fail", failHint, &i.Fail},
+		api.Single{"ip", addressHint, &i.IP},
+		api.Single{"method", methodHint, &i.Method},
+		api.Single{"host", hostHint, &i.Host},
+		api.Single{"path", pathHint, &i.Path},
 	)
 }
 
@@ -77,7 +79,7 @@ func (i *takeItem) values() (out []struct{ name, variable, text string }) {
 	add("host", limit.VarHost, i.Host)
 	add("path", limit.VarPath, i.Path)
 	for _, name := range slices.Sorted(maps.Keys(i.Header)) {
-		out = append(out, struct{ name, variable, text string }{headerParam + name, limit.VarOfHeader(name), i.Header[name]})
+		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limit.VarOfHeader(name), i.Header[name]})
 	}
 	return out
 }
@@ -91,9 +93,9 @@ func (i *takeItem) value(variable, prefix string) (string, error) {
 	case limit.VarIP:
 		address, err := netip.ParseAddr(i.IP)
 		if err != nil {
-			return "", badInput(prefix+"ip", "%s: allowed is %s", excerpt(i.IP), addressHint)
+			return "", web.BadInput(prefix+"ip", "%s: allowed is %s", web.Excerpt(i.IP), addressHint)
 		}
-		return addressKey(plainAddress(address)), nil
+		return web.AddressKey(web.PlainAddress(address)), nil
 	case limit.VarMethod:
 		return i.Method, nil
 	case limit.VarHost:
@@ -105,11 +107,11 @@ func (i *takeItem) value(variable, prefix string) (string, error) {
 	for _, given := range i.values() {
 		if limit.SameVariable(given.variable, variable) {
 			if out != "" {
-				return "", badInput(prefix+given.name, "it is there twice: once is allowed")
+				return "", web.BadInput(prefix+given.name, "it is there twice: once is allowed")
 			}
 			out = textproto.TrimString(given.text)
 			if out == "" {
-				return "", badInput(prefix+given.name, "it is empty: allowed is the value of a header")
+				return "", web.BadInput(prefix+given.name, "it is empty: allowed is the value of a header")
 			}
 		}
 	}
@@ -120,20 +122,20 @@ func (i *takeItem) value(variable, prefix string) (string, error) {
 func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, err error) {
 	of := "numbers in the request"
 	if lim.Name != "" {
-		of = excerpt(lim.Name)
+		of = web.Excerpt(lim.Name)
 	}
 	variables, given := lim.Key.Variables(), i.values()
 	if i.Key != "" && !lim.Key.Uses(limit.VarKey) {
-		return "", "", badInput(prefix+"key", "the key template of %s is %s: leave it out", of, lim.Key)
+		return "", "", web.BadInput(prefix+"key", "the key template of %s is %s: leave it out", of, lim.Key)
 	}
 	for _, v := range given {
 		if !slices.ContainsFunc(variables, func(variable string) bool { return limit.SameVariable(v.variable, variable) }) {
-			return "", "", badInput(prefix+v.name, "the key template of %s is %s: leave it out", of, lim.Key)
+			return "", "", web.BadInput(prefix+v.name, "the key template of %s is %s: leave it out", of, lim.Key)
 		}
 	}
 	for _, variable := range variables {
 		if variable != limit.VarKey && !slices.ContainsFunc(given, func(v struct{ name, variable, text string }) bool { return limit.SameVariable(v.variable, variable) }) {
-			return "", "", badInput(prefix+variable, "it is missing: the key template of %s is %s", of, lim.Key)
+			return "", "", web.BadInput(prefix+variable, "it is missing: the key template of %s is %s", of, lim.Key)
 		}
 	}
 	value := func(variable string) (string, error) { return i.value(variable, prefix) }
@@ -158,7 +160,7 @@ func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
 	if err := checkTakeKey(prefix+"limit", under); err != nil {
 		return limit.Take{}, err
 	}
-	n, err := item.N.parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
+	n, err := item.N.Parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
 	return limit.Take{Limit: lim, Key: caller, Under: under, N: n}, err
 }
 
@@ -173,43 +175,43 @@ func (l *limits) limitOf(item *takeItem, prefix string) (*limit.Limit, error) {
 	}
 	switch {
 	case item.Fail != "":
-		return nil, badInput(prefix+"fail", "only of a look at a counter of the streams: a limit of QUERY_LIMITS_FILE has its own")
+		return nil, web.BadInput(prefix+"fail", "only of a look at a counter of the streams: a limit of QUERY_LIMITS_FILE has its own")
 	case item.Limit != "" && given != "":
-		return nil, badInput(prefix+given, "not together with limit, which has its own")
+		return nil, web.BadInput(prefix+given, "not together with limit, which has its own")
 	case item.Limit != "":
 		return l.find(item.Limit, prefix+"limit")
 	case given == "":
-		return nil, badInput(prefix+"limit", "it is missing: name a limit, or give window and max")
+		return nil, web.BadInput(prefix+"limit", "it is missing: name a limit, or give window and max")
 	case l.mode != TakeAny:
-		return nil, badInput(prefix+given, "not allowed: this service takes numbers only with QUERY_TAKE=any: name a limit of QUERY_LIMITS_FILE")
+		return nil, web.BadInput(prefix+given, "not allowed: this service takes numbers only with QUERY_TAKE=any: name a limit of QUERY_LIMITS_FILE")
 	}
 	length, err := limitWindow(prefix, item.Window)
 	if err != nil {
 		return nil, err
 	}
 	if item.Max == "" {
-		return nil, badInput(prefix+"max", "it is missing: say how many hits are allowed in the window")
+		return nil, web.BadInput(prefix+"max", "it is missing: say how many hits are allowed in the window")
 	}
-	most, err := item.Max.parse(prefix+"max", 0, 1, limit.MaxHits)
+	most, err := item.Max.Parse(prefix+"max", 0, 1, limit.MaxHits)
 	if err != nil {
 		return nil, err
 	}
 	lim, err := limit.Adhoc(length, most, limit.Policy(item.Policy))
 	var bad *limit.FieldError
 	if errors.As(err, &bad) {
-		return nil, badInput(prefix+bad.Field, "%s", bad.Message)
+		return nil, web.BadInput(prefix+bad.Field, "%s", bad.Message)
 	}
 	return lim, err
 }
 
 func limitWindow(prefix, text string) (time.Duration, error) {
 	if text == "" {
-		return 0, badInput(prefix+"window", "it is missing: allowed is %s", windowHint)
+		return 0, web.BadInput(prefix+"window", "it is missing: allowed is %s", api.WindowHint)
 	}
-	return parseDuration(prefix+"window", text)
+	return api.ParseDuration(prefix+"window", text)
 }
 
 // checkTakeKey refuses a key that would be no name of a counter.
 func checkTakeKey(param, key string) error {
-	return checkName(param, key, "it is missing or empty", "a key")
+	return api.CheckName(param, key, "it is missing or empty", "a key")
 }

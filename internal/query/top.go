@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
@@ -16,15 +17,15 @@ const defaultTop, maxTop = 20, 1000
 // topParams is what GET /v1/top takes, and as JSON the endpoint top over NATS.
 type topParams struct {
 	Window string     `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w)." example:"1h"`
-	Limit  numberText `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
-	At     moment     `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	Limit  api.Number `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
+	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 }
 
-func (p *topParams) read(g given) error {
-	return g.singles(
-		singleParam{"window", windowHint, &p.Window},
-		singleParam{"limit", numberHint(1, maxTop), (*string)(&p.Limit)},
-		singleParam{"at", momentHint, (*string)(&p.At)},
+func (p *topParams) Read(g api.Given) error {
+	return g.Singles(
+		api.Single{"window", api.WindowHint, &p.Window},
+		api.Single{"limit", api.NumberHint(1, maxTop), (*string)(&p.Limit)},
+		api.Single{"at", api.MomentHint, (*string)(&p.At)},
 	)
 }
 
@@ -46,30 +47,30 @@ type topTotal struct {
 	Upper bound  `json:"upper" doc:"There were at most this many hits; null if floor is." example:"1241"`
 }
 
-func (s *service) registerTop(a *api) {
-	answerQuery(a, s.operation(a, huma.Operation{
+func (s *service) registerTop(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-top", Method: http.MethodGet, Path: "/v1/top",
 		Summary: "The counters with most hits",
 		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor is the most hits that a counter outside the list can have. " +
 			"Even a list with fewer counters than limit can lack counters with at most floor hits.",
-		Responses: web.SuccessOnly("The list, as of now.", topExample()),
-		Metadata:  web.Tryout("/v1/top?window=1h&limit=20"),
-	}), overHTTP(s.findTop))
+		Responses: api.SuccessOnly("The list, as of now.", topExample()),
+		Metadata:  api.Tryout("/v1/top?window=1h&limit=20"),
+	}), api.OverHTTP(s.findTop))
 }
 
 // findTop checks parameters and answers them. Its errors are for the client.
 func (s *service) findTop(ctx context.Context, part string, p *topParams) (topAnswer, error) {
-	limit, err := p.Limit.parse("limit", defaultTop, 1, maxTop)
+	limit, err := p.Limit.Parse("limit", defaultTop, 1, maxTop)
 	if err != nil {
-		return topAnswer{}, inputProblem(err, part)
+		return topAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Window == "" {
-		return topAnswer{}, badInput("window", "it is missing: allowed is %s", windowHint).problem(part)
+		return topAnswer{}, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint).In(part)
 	}
 	in := &input{part: part, windowsParam: "window", windows: []string{p.Window}, at: p.At}
 	periods, err := in.windowPeriods()
 	if err != nil {
-		return topAnswer{}, inputProblem(err, part)
+		return topAnswer{}, web.InputProblem(err, part)
 	}
 	found, err := askRedis(ctx, s, func(ctx context.Context) (window.Top, error) {
 		return s.reader.Top(ctx, periods[0].span, int(limit))

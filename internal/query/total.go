@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
@@ -19,31 +20,31 @@ import (
 type totalParams struct {
 	Keys    []string    `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string    `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w); or today, yesterday, week (since Monday) or month, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
-	At      moment      `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
-	From    moment      `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
-	To      moment      `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
+	At      api.Moment  `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	From    api.Moment  `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
+	To      api.Moment  `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	Prefix  string      `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
-	Group   numberText  `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+	Group   api.Number  `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
 	Explain explainText `query:"explain" doc:"1: each total says which cells it was made of, and where they are in Redis." example:"1"`
 	TZ      string      `query:"tz" doc:"Beside today, yesterday, week and month: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
-func (p *totalParams) read(g given) error {
-	p.Keys, p.Windows = g.query["key"], g.query["window"]
-	return g.singles(
-		singleParam{"at", momentHint, (*string)(&p.At)},
-		singleParam{"from", momentHint, (*string)(&p.From)},
-		singleParam{"to", momentHint, (*string)(&p.To)},
-		singleParam{"tz", zoneHint, &p.TZ},
-		singleParam{"prefix", nameHint, &p.Prefix},
-		singleParam{"group", numberHint(1, maxGroup), (*string)(&p.Group)},
-		singleParam{"explain", explainHint, (*string)(&p.Explain)},
+func (p *totalParams) Read(g api.Given) error {
+	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
+	return g.Singles(
+		api.Single{"at", api.MomentHint, (*string)(&p.At)},
+		api.Single{"from", api.MomentHint, (*string)(&p.From)},
+		api.Single{"to", api.MomentHint, (*string)(&p.To)},
+		api.Single{"tz", zoneHint, &p.TZ},
+		api.Single{"prefix", api.NameHint, &p.Prefix},
+		api.Single{"group", api.NumberHint(1, maxGroup), (*string)(&p.Group)},
+		api.Single{"explain", explainHint, (*string)(&p.Explain)},
 	)
 }
 
 func (p *totalParams) input() *input {
 	return &input{
-		part: inQuery, keyParam: "key", windowsParam: "window", keys: p.Keys, windows: p.Windows, at: p.At, from: p.From, to: p.To,
+		part: web.InQuery, keyParam: "key", windowsParam: "window", keys: p.Keys, windows: p.Windows, at: p.At, from: p.From, to: p.To,
 		calendars: true, tz: p.TZ, prefix: p.Prefix, group: p.Group, explain: p.Explain,
 	}
 }
@@ -52,18 +53,18 @@ func (p *totalParams) input() *input {
 type totalBody struct {
 	Keys    []string    `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"api-1\",\"/cart\"]"`
 	Windows []string    `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w); or today, yesterday, week (since Monday) or month, in the zone tz." example:"[\"1h\",\"24h\"]"`
-	At      moment      `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
-	From    moment      `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
-	To      moment      `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
+	At      api.Moment  `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	From    api.Moment  `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
+	To      api.Moment  `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
 	Prefix  string      `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
-	Group   numberText  `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+	Group   api.Number  `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
 	Explain explainText `json:"explain,omitempty" doc:"\"1\" or true: each total says which cells it was made of, and where they are in Redis." example:"1"`
 	TZ      string      `json:"tz,omitempty" doc:"Beside today, yesterday, week and month: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
 func (b *totalBody) input() *input {
 	return &input{
-		part: inBody, keyParam: "keys", windowsParam: "windows", keys: b.Keys, windows: b.Windows, at: b.At, from: b.From, to: b.To,
+		part: web.InBody, keyParam: "keys", windowsParam: "windows", keys: b.Keys, windows: b.Windows, at: b.At, from: b.From, to: b.To,
 		calendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group, explain: b.Explain,
 	}
 }
@@ -143,22 +144,22 @@ type totalOutput struct {
 	Body         totalAnswer
 }
 
-func (o *totalOutput) write(w http.ResponseWriter) {
-	setHeader(w, "Cache-Control", o.CacheControl)
-	setHeader(w, "ETag", o.ETag)
-	writeJSON(w, http.StatusOK, jsonType, &o.Body)
+func (o *totalOutput) Write(w http.ResponseWriter) {
+	api.SetHeader(w, "Cache-Control", o.CacheControl)
+	api.SetHeader(w, "ETag", o.ETag)
+	api.WriteJSON(w, http.StatusOK, api.JSONType, &o.Body)
 }
 
 const totalAbout = "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
 	"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
 	"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false."
 
-func (s *service) registerTotal(a *api) {
-	answerQuery(a, s.operation(a, huma.Operation{
+func (s *service) registerTotal(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-total", Method: http.MethodGet, Path: totalPath,
 		Summary: "Totals of a few counters", Description: totalAbout,
-		Responses: web.SuccessOnly("The totals, as of now.", totalExample()),
-		Metadata: web.TryoutAt(func(now time.Time) []string {
+		Responses: api.SuccessOnly("The totals, as of now.", totalExample()),
+		Metadata: api.TryoutAt(func(now time.Time) []string {
 			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
 			return []string{
 				"/v1/total?key=api-1&window=24h",
@@ -171,7 +172,7 @@ func (s *service) registerTotal(a *api) {
 		}),
 	}), func(ctx context.Context, p *totalParams) (*totalOutput, error) { return s.findTotals(ctx, p.input()) })
 
-	answerBody(a, s.operation(a, huma.Operation{
+	api.AnswerBody(a, a.Operation(huma.Operation{
 		OperationID: "post-total", Method: http.MethodPost, Path: totalPath,
 		Summary: "Totals of many counters", Description: totalAbout + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
 		RequestBody: &huma.RequestBody{
@@ -180,8 +181,8 @@ func (s *service) registerTotal(a *api) {
 				Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"},
 			}}},
 		},
-		Responses: web.SuccessOnly("The totals, as of now.", totalExample()),
-		Metadata:  web.Tryout("/v1/total"),
+		Responses: api.SuccessOnly("The totals, as of now.", totalExample()),
+		Metadata:  api.Tryout("/v1/total"),
 	}), func(ctx context.Context, b *totalBody) (*totalOutput, error) { return s.findTotals(ctx, b.input()) })
 }
 
@@ -189,7 +190,7 @@ func (s *service) registerTotal(a *api) {
 func (s *service) findTotals(ctx context.Context, in *input) (*totalOutput, error) {
 	periods, err := in.totalPeriods(s.maxKeys)
 	if err != nil {
-		return nil, inputProblem(err, in.part)
+		return nil, web.InputProblem(err, in.part)
 	}
 	if in.prefix != "" {
 		return s.findSums(ctx, in, periods)
@@ -208,7 +209,7 @@ func (s *service) findTotals(ctx context.Context, in *input) (*totalOutput, erro
 		out.Body.Totals[i].explain(questions[i:i+1], found.at(i))
 	}
 	if !found.explains() && endedBefore(found.Answers.Answers, found.Now) {
-		out.CacheControl, out.ETag = cacheHeaders(totalList(out.Body.Totals))
+		out.CacheControl, out.ETag = api.CacheHeaders(totalList(out.Body.Totals))
 	}
 	return out, nil
 }
@@ -237,3 +238,16 @@ func totalExample() totalAnswer {
 		}},
 	}
 }
+
+// sinceOf is when counting began; the zero time, which answers leave out, if that is not known.
+func sinceOf(milli int64) time.Time {
+	if milli == 0 {
+		return time.Time{}
+	}
+	return timeOf(milli)
+}
+
+var sinceExample = time.Date(2026, 10, 1, 8, 0, 0, 0, time.UTC)
+
+// timeOf is a moment as answers tell it.
+func timeOf(milli int64) time.Time { return time.UnixMilli(milli).UTC() }

@@ -1,76 +1,78 @@
 package query
 
-// appendJSON appends the answer.
-func (a *totalAnswer) appendJSON(j *jsonText) {
-	j.raw(`{"as_of":`)
-	j.time(a.AsOf)
-	j.raw(`,"totals":`)
-	totalList(a.Totals).appendJSON(j)
-	j.raw(`}`)
+import "tallyroll/internal/web/api"
+
+// AppendJSON appends the answer.
+func (a *totalAnswer) AppendJSON(j *api.JSON) {
+	j.Raw(`{"as_of":`)
+	j.Time(a.AsOf)
+	j.Raw(`,"totals":`)
+	totalList(a.Totals).AppendJSON(j)
+	j.Raw(`}`)
 }
 
 // totalList is the totals of an answer.
 type totalList []total
 
-func (t totalList) appendJSON(j *jsonText) {
-	j.list(len(t), func(i int) { t[i].appendJSON(j) })
+func (t totalList) AppendJSON(j *api.JSON) {
+	j.List(len(t), func(i int) { t[i].AppendJSON(j) })
 }
 
-func (t *total) appendJSON(j *jsonText) {
-	j.raw(`{"key":`)
-	j.text(t.Key)
+func (t *total) AppendJSON(j *api.JSON) {
+	j.Raw(`{"key":`)
+	j.Text(t.Key)
 	if t.Window != "" {
-		j.raw(`,"window":`)
-		j.text(t.Window)
+		j.Raw(`,"window":`)
+		j.Text(t.Window)
 	}
-	j.raw(`,"from":`)
-	j.time(t.From)
-	j.raw(`,"to":`)
-	j.time(t.To)
-	j.bounds(t.Total, t.Lower, t.Upper)
-	j.raw(`,"cell":`)
-	j.text(t.Cell)
-	j.raw(`,"complete":`)
-	j.truth(t.Complete)
+	j.Raw(`,"from":`)
+	j.Time(t.From)
+	j.Raw(`,"to":`)
+	j.Time(t.To)
+	appendBounds(j, t.Total, t.Lower, t.Upper)
+	j.Raw(`,"cell":`)
+	j.Text(t.Cell)
+	j.Raw(`,"complete":`)
+	j.Truth(t.Complete)
 	if !t.CountingSince.IsZero() {
-		j.raw(`,"counting_since":`)
-		j.time(t.CountingSince)
+		j.Raw(`,"counting_since":`)
+		j.Time(t.CountingSince)
 	}
 	if t.SumOver != nil {
 		t.SumOver.appendFields(j)
 	}
 	if t.Explained != nil {
-		j.raw(`,"explain":`)
-		j.value(t.Explain) // long, and rarely asked for
+		j.Raw(`,"explain":`)
+		j.Value(t.Explain) // long, and rarely asked for
 	}
-	j.raw(`}`)
+	j.Raw(`}`)
 }
 
 // appendFields appends the fields that a sum adds to a total.
-func (s *SumOver) appendFields(j *jsonText) {
-	j.raw(`,"counters":`)
-	j.number(int64(s.Counters))
+func (s *SumOver) appendFields(j *api.JSON) {
+	j.Raw(`,"counters":`)
+	j.Number(int64(s.Counters))
 	if len(s.Groups) == 0 {
 		return
 	}
-	j.raw(`,"groups":`)
-	j.list(len(s.Groups), func(i int) {
+	j.Raw(`,"groups":`)
+	j.List(len(s.Groups), func(i int) {
 		g := &s.Groups[i]
-		j.raw(`{"group":`)
-		j.text(g.Group)
-		j.raw(`,"counters":`)
-		j.number(int64(g.Counters))
-		j.bounds(g.Total, g.Lower, g.Upper)
-		j.raw(`}`)
+		j.Raw(`{"group":`)
+		j.Text(g.Group)
+		j.Raw(`,"counters":`)
+		j.Number(int64(g.Counters))
+		appendBounds(j, g.Total, g.Lower, g.Upper)
+		j.Raw(`}`)
 	})
 }
 
-// bounds appends the fields of an estimate.
-func (j *jsonText) bounds(total, lower int64, upper bound) {
-	j.raw(`,"total":`)
-	j.number(total)
-	j.raw(`,"lower":`)
-	j.number(lower)
-	j.raw(`,"upper":`)
-	j.raw(upper.String())
+// appendBounds appends the fields of an estimate.
+func appendBounds(j *api.JSON, total, lower int64, upper bound) {
+	j.Raw(`,"total":`)
+	j.Number(total)
+	j.Raw(`,"lower":`)
+	j.Number(lower)
+	j.Raw(`,"upper":`)
+	j.Raw(upper.String())
 }

@@ -3,13 +3,12 @@ package web
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/danielgtaylor/huma/v2"
 )
 
 // Kind is a kind of problem, by which clients tell apart what needs different handling. Its type is stable: the
@@ -97,12 +96,6 @@ func (p *Problem) With(name, value string) *Problem {
 	return p
 }
 
-// huma describes errors by what this variable of the package makes. It is set here
-// once for every service of the process.
-func init() {
-	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return NewProblem(status, msg, errs...) }
-}
-
 // Of makes the problem one of a kind.
 func (p *Problem) Of(k *Kind) *Problem {
 	p.Type, p.Title = k.Type(), k.Title
@@ -112,34 +105,26 @@ func (p *Problem) Of(k *Kind) *Problem {
 // blank is the type of a problem of which the status says all (RFC 9457, 4.2.1).
 const blank = "about:blank"
 
-// NewProblem makes a problem from a message, or from errors if there are any. Its kind is that of the status.
-func NewProblem(status int, msg string, errs ...error) *Problem {
-	p := &Problem{Type: blank, Title: http.StatusText(status), Status: status, Detail: msg}
+// NewProblem makes a problem from a message, or from what was wrong with parts of the request, if there is any. Its kind
+// is that of the status.
+func NewProblem(status int, message string, details ...ProblemDetail) *Problem {
+	p := &Problem{Type: blank, Title: http.StatusText(status), Status: status, Detail: message, Errors: details}
 	for _, k := range byStatus {
 		if k.Status == status {
 			p.Type = k.Type()
 		}
 	}
-	var said []string
-	for _, err := range errs {
-		if err == nil {
-			continue
-		}
-		d := ProblemDetail{Message: err.Error()}
-		if e, ok := err.(huma.ErrorDetailer); ok {
-			// The value is left out: it can be as large as the body.
-			d = ProblemDetail{Location: e.ErrorDetail().Location, Message: e.ErrorDetail().Message}
-		}
-		p.Errors = append(p.Errors, d)
+	if len(details) == 0 {
+		return p
+	}
+	sentences := make([]string, len(details))
+	for i, d := range details {
+		sentences[i] = d.Message
 		if _, name, ok := strings.Cut(d.Location, "."); ok {
-			said = append(said, name+": "+d.Message)
-		} else {
-			said = append(said, d.Message)
+			sentences[i] = name + ": " + d.Message
 		}
 	}
-	if len(said) > 0 {
-		p.Detail = strings.Join(said, "; ")
-	}
+	p.Detail = strings.Join(sentences, "; ")
 	return p
 }
 
@@ -152,6 +137,74 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", ProblemType)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // the client may be gone; there is nobody else to tell
+}
+
+// The parts of a request that can hold parameters, as problems name them.
+const (
+	InQuery = "query"
+	InBody  = "body"
+)
+
+// InputError says that the client must correct its request.
+type InputError struct {
+	Status  int
+	Param   string // as it is called in the request
+	message string // what was wrong and what is allowed
+}
+
+func (e *InputError) Error() string { return e.Param + ": " + e.message }
+
+// BadInput is a 400 about a parameter.
+func BadInput(param, format string, args ...any) *InputError {
+	return &InputError{http.StatusBadRequest, param, fmt.Sprintf(format, args...)}
+}
+
+// TooMuchInput is a 413 about a parameter.
+func TooMuchInput(param, format string, args ...any) *InputError {
+	return &InputError{http.StatusRequestEntityTooLarge, param, fmt.Sprintf(format, args...)}
+}
+
+// AddHint adds what else is allowed, if the error is about a parameter.
+func AddHint(err error, hint string) {
+	var bad *InputError
+	if errors.As(err, &bad) {
+		bad.message += "; or " + hint
+	}
+}
+
+// In is the error about a parameter in that part of the request, InQuery or InBody.
+func (e *InputError) In(part string) *Problem {
+	return NewProblem(e.Status, "", ProblemDetail{Location: part + "." + e.Param, Message: e.message})
+}
+
+// InputProblem returns the problem of an *InputError, and any other error as it is.
+func InputProblem(err error, part string) error {
+	var bad *InputError
+	if errors.As(err, &bad) {
+		return bad.In(part)
+	}
+	return err
+}
+
+// ProblemOf returns the problem that an error is or wraps, or else that of a fault of the service.
+func ProblemOf(err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	return NewProblem(http.StatusInternalServerError, "a fault of this service: "+err.Error())
+}
+
+// statusClientGone is nginx's status for a client that did not wait. Nobody reads
+// it; in the metrics it keeps impatience apart from trouble with Redis.
+const statusClientGone = 499
+
+// ClientGone answers a client that did not wait.
+func ClientGone() *Problem { return NewProblem(statusClientGone, "the client is gone") }
+
+// RetryLater is a 503 that says after how many seconds to ask again.
+func RetryLater(detail, seconds string) *Problem {
+	return NewProblem(http.StatusServiceUnavailable, detail).With("Retry-After", seconds)
 }
 
 // Excerpt quotes a value of the request, cut if it is long.

@@ -11,12 +11,7 @@ type Response struct {
 	http.ResponseWriter
 	request *http.Request
 	status  int
-	err     error // of the last write that failed
-}
-
-// NewResponse is the answer to a request.
-func NewResponse(w http.ResponseWriter, r *http.Request) *Response {
-	return &Response{ResponseWriter: w, request: r}
+	err     error // of the last write that failed: mostly the client is gone
 }
 
 // Status is what has been sent, or what will be if nobody sets another.
@@ -26,9 +21,6 @@ func (w *Response) Status() int {
 	}
 	return w.status
 }
-
-// Err is why the answer was not delivered, or nil. Mostly the client is gone.
-func (w *Response) Err() error { return w.err }
 
 // WriteHeader sends the first status and ignores others.
 func (w *Response) WriteHeader(status int) {

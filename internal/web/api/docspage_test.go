@@ -1,10 +1,11 @@
-package web
+package api
 
 import (
 	"cmp"
 	"html"
 	"net/http"
 	"strings"
+	"tallyroll/internal/web"
 	"testing"
 )
 
@@ -31,13 +32,13 @@ func TestDocsPageEscapes(t *testing.T) {
 func TestProblemTypes(t *testing.T) {
 	page := string(docsPage{}.html())
 	seen := make(map[string]bool)
-	for _, k := range Kinds() {
+	for _, k := range web.Kinds() {
 		path, id, _ := strings.Cut(k.Type(), "#")
 		if path != "/docs" || !strings.Contains(page, `id="`+id+`"`) || k.Do == "" || seen[id] {
 			t.Errorf("%s of %+v leads nowhere", k.Type(), k)
 		}
 		seen[id] = true
-		p := NewProblem(k.Status, "detail")
+		p := web.NewProblem(k.Status, "detail")
 		if k.Title != "" {
 			p.Of(k)
 		}
@@ -45,7 +46,7 @@ func TestProblemTypes(t *testing.T) {
 			t.Errorf("%+v, want %s", p, k.Type())
 		}
 	}
-	if p := NewProblem(http.StatusTeapot, "detail"); p.Type != "about:blank" {
+	if p := web.NewProblem(http.StatusTeapot, "detail"); p.Type != "about:blank" {
 		t.Errorf("%+v", p)
 	}
 }

@@ -1,4 +1,4 @@
-package query
+package api
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"tallyroll/internal/web"
 	"time"
 	"unicode/utf8"
 
@@ -20,9 +21,9 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// maxBody is the largest body of a request: 1000 counters with names of the
+// MaxBody is the largest body of a request: 1000 counters with names of the
 // greatest length take half of it.
-const maxBody = 1 << 20
+const MaxBody = 1 << 20
 
 // wholeBody is a body that has been read.
 type wholeBody struct{ bytes.Buffer }
@@ -30,23 +31,23 @@ type wholeBody struct{ bytes.Buffer }
 // Close has nothing to close: the server closes the body that was read.
 func (*wholeBody) Close() error { return nil }
 
-// bufferBody reads the whole body and puts it in the request as a *wholeBody, or says why it cannot be read.
+// BufferBody reads the whole body and puts it in the request as a *wholeBody, or says why it cannot be read.
 // The type of the body is not asked for: all of them are JSON, and `curl -d`
 // calls everything a form.
-func bufferBody(w http.ResponseWriter, r *http.Request) *problem {
+func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
 	body := &wholeBody{}
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBody))
 	var large *http.MaxBytesError
 	var network net.Error
 	switch {
 	case errors.As(err, &large):
-		return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it is larger than %d bytes, the most allowed: ask in parts", maxBody))
+		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it is larger than %d bytes, the most allowed: ask in parts", MaxBody))
 	case errors.As(err, &network) && network.Timeout():
-		return newProblem(http.StatusRequestTimeout, "body: it did not arrive in time")
+		return web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive in time")
 	case err != nil:
-		return newProblem(http.StatusBadRequest, "body: it broke off before its end")
+		return web.NewProblem(http.StatusBadRequest, "body: it broke off before its end")
 	}
-	if p := checkBody(body.Bytes()); p != nil {
+	if p := CheckBody(body.Bytes()); p != nil {
 		return p
 	}
 	// While the answer is sought, the server would take the read deadline for the client's end.
@@ -55,24 +56,24 @@ func bufferBody(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// checkBody refuses a body that cannot be a JSON object, or that would be read as another object.
-func checkBody(data []byte) *problem {
+// CheckBody refuses a body that cannot be a JSON object, or that would be read as another object.
+func CheckBody(data []byte) *web.Problem {
 	switch {
 	case len(data) == 0:
-		return newProblem(http.StatusBadRequest, "body: it is empty: allowed is a JSON object")
+		return web.NewProblem(http.StatusBadRequest, "body: it is empty: allowed is a JSON object")
 	case !utf8.Valid(data):
 		// The decoder would put U+FFFD in place of bad bytes and so ask about another counter.
-		return newProblem(http.StatusBadRequest, "body: it is not valid UTF-8: allowed is a JSON object in UTF-8")
+		return web.NewProblem(http.StatusBadRequest, "body: it is not valid UTF-8: allowed is a JSON object in UTF-8")
 	case bytes.IndexByte(data, '\\') >= 0 && hit.HalfSurrogate(data):
 		// So it would in place of half a pair.
-		return newProblem(http.StatusBadRequest, `body: it has half of a surrogate pair, such as \ud83d alone: allowed are both halves, or the character itself`)
+		return web.NewProblem(http.StatusBadRequest, `body: it has half of a surrogate pair, such as \ud83d alone: allowed are both halves, or the character itself`)
 	}
 	return nil
 }
 
-// decodeBody reads one JSON object without unknown fields. Each is there once at most, and its name is as documented:
+// DecodeBody reads one JSON object without unknown fields. Each is there once at most, and its name is as documented:
 // the decoder would take KEY for key, and the last of two. Its errors are sentences for the client.
-func decodeBody(data []byte, into any) error {
+func DecodeBody(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
@@ -100,9 +101,9 @@ func checkNames(j *jx.Decoder, t reflect.Type) error {
 			of, known := fieldType(t, name)
 			switch {
 			case !known:
-				return fmt.Errorf("unknown field %s: allowed are %s", excerpt(name), fieldNames(t))
+				return fmt.Errorf("unknown field %s: allowed are %s", web.Excerpt(name), fieldNames(t))
 			case slices.Contains(seen, name):
-				return fmt.Errorf("%s: it is given twice: once is allowed", excerpt(name))
+				return fmt.Errorf("%s: it is given twice: once is allowed", web.Excerpt(name))
 			}
 			seen = append(seen, name)
 			return checkNames(j, of)
@@ -149,7 +150,7 @@ func bodyError(err error, t reflect.Type) error {
 	// encoding/json has no type for this error.
 	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		if name, errQuote := strconv.Unquote(quoted); errQuote == nil {
-			return fmt.Errorf("unknown field %s: allowed are %s", excerpt(name), fieldNames(t))
+			return fmt.Errorf("unknown field %s: allowed are %s", web.Excerpt(name), fieldNames(t))
 		}
 	}
 	return fmt.Errorf("body: %w: allowed is an object with the fields %s", err, fieldNames(t))

@@ -1,15 +1,20 @@
-package web
+package api
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
+	"tallyroll/internal/web"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -44,9 +49,9 @@ type docsResponse struct {
 	Fields                 []docsField
 }
 
-// ServeDocs renders the document for the address in the client's request, so that people can paste
+// serveDocs renders the document for the address in the client's request, so that people can paste
 // the example commands. The page loads nothing from anywhere.
-func ServeDocs(api *huma.OpenAPI, tokens bool, now func() time.Time) http.Handler {
+func serveDocs(api *huma.OpenAPI, tokens bool, now func() time.Time) http.Handler {
 	sum := sha256.Sum256([]byte(docsCSS))
 	policy := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,8 +95,8 @@ func newDocsPage(api *huma.OpenAPI, tokens bool, base string, now time.Time) doc
 
 // pathsOfQuestionsFirst puts /v1 before the pages about the process.
 func pathsOfQuestionsFirst(a, b string) int {
-	if UnderV1(a) != UnderV1(b) {
-		if UnderV1(a) {
+	if web.UnderV1(a) != web.UnderV1(b) {
+		if web.UnderV1(a) {
 			return -1
 		}
 		return 1
@@ -112,9 +117,9 @@ func docsOf(registry huma.Registry, op *huma.Operation, tokens bool, base string
 		out.Fields = docsFields(registry, content.Schema, "")
 		body = Compact(content.Example)
 	}
-	if paths, ok := op.Metadata[TryoutKey].(Tryouts); ok {
+	if paths, ok := op.Metadata[tryoutKey].(Tryouts); ok {
 		for _, path := range paths(now) {
-			out.Curl = append(out.Curl, curl(op.Method, base+path, body, tokens && UnderV1(op.Path)))
+			out.Curl = append(out.Curl, curl(op.Method, base+path, body, tokens && web.UnderV1(op.Path)))
 		}
 	}
 	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
@@ -130,7 +135,7 @@ func docsOf(registry huma.Registry, op *huma.Operation, tokens bool, base string
 		} else {
 			d.Example = indented(content.Example)
 		}
-		if contentType != ProblemType { // the example says it all
+		if contentType != web.ProblemType { // the example says it all
 			d.Fields = docsFields(registry, content.Schema, "")
 		}
 		out.Responses = append(out.Responses, d)
@@ -163,4 +168,74 @@ func curl(method, address, body string, token bool) string {
 		return line + " " + address
 	}
 	return line + " '" + address + "'" // & and ? mean something to a shell
+}
+
+// docsFields lists the fields of a schema, nested ones by their path; of a choice, those of the first.
+func docsFields(registry huma.Registry, s *huma.Schema, prefix string) []docsField {
+	s = dereferenced(registry, s)
+	if len(s.OneOf) > 0 {
+		s = dereferenced(registry, s.OneOf[0])
+	}
+	var out []docsField
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		p := s.Properties[name]
+		out = append(out, docsField{
+			Name: prefix + name, Type: docsType(registry, p), About: p.Description, Example: firstExample(p), Required: slices.Contains(s.Required, name),
+		})
+		if p.Items != nil && len(dereferenced(registry, p.Items).Properties) > 0 {
+			out = append(out, docsFields(registry, p.Items, prefix+name+"[].")...)
+		}
+	}
+	return out
+}
+
+func dereferenced(registry huma.Registry, s *huma.Schema) *huma.Schema {
+	for s.Ref != "" {
+		s = registry.SchemaFromRef(s.Ref)
+	}
+	return s
+}
+
+func docsType(registry huma.Registry, s *huma.Schema) string {
+	s = dereferenced(registry, s)
+	switch {
+	case len(s.OneOf) > 0:
+		var types []string
+		for _, one := range s.OneOf {
+			types = append(types, docsType(registry, one))
+		}
+		return strings.Join(types, " or ")
+	case s.Items != nil:
+		return "list of " + docsType(registry, s.Items)
+	case s.Format == "date-time":
+		return "time"
+	}
+	return s.Type
+}
+
+func firstExample(s *huma.Schema) string {
+	if len(s.Examples) == 0 {
+		return ""
+	}
+	if text, ok := s.Examples[0].(string); ok {
+		return text
+	}
+	return Compact(s.Examples[0])
+}
+
+// Compact is the JSON of a value of our own.
+func Compact(v any) string {
+	out, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Errorf("encode an example: %w", err)) // our own types always encode
+	}
+	return string(out)
+}
+
+func indented(v any) string {
+	var out bytes.Buffer
+	if err := json.Indent(&out, []byte(Compact(v)), "", "  "); err != nil {
+		panic(fmt.Errorf("indent an example: %w", err)) // json.Marshal has just written it
+	}
+	return out.String()
 }

@@ -1,4 +1,4 @@
-package web
+package api
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"html"
 	"net/http"
 	"strconv"
+	"tallyroll/internal/web"
 )
 
 // markup is unfinished HTML. Formats are constants of this file; every value put into a
@@ -121,7 +122,7 @@ func (m *markup) kinds() {
 <thead><tr><th scope="col">Name</th><th scope="col">Status</th><th scope="col">What to do</th></tr></thead>
 <tbody>
 `)
-	for _, k := range Kinds() {
+	for _, k := range web.Kinds() {
 		m.add("<tr id=\"problem-%s\"><td><code>%s</code></td><td><code>%s</code> %s</td><td>%s</td></tr>\n",
 			k.Name, k.Name, strconv.Itoa(k.Status), cmp.Or(k.Title, http.StatusText(k.Status)), k.Do)
 	}

@@ -1,4 +1,4 @@
-package query
+package web
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func (n *Networks) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (n Networks) any() bool { return len(n.prefixes) > 0 }
+func (n Networks) Any() bool { return len(n.prefixes) > 0 }
 
 func (n Networks) contain(address netip.Addr) bool {
 	for _, p := range n.prefixes {
@@ -40,15 +40,15 @@ func (n Networks) contain(address netip.Addr) bool {
 	return false
 }
 
-// client returns the address of a request's client, with these networks being those of trusted proxies. It is
+// Client returns the address of a request's client, with these networks being those of trusted proxies. It is
 // the peer's. If that is a proxy, it is the rightmost address of X-Forwarded-For that is not one: each
 // proxy adds the address that it saw on the right, and what is left of that can be made up by the client.
-func (n Networks) client(r *http.Request) (netip.Addr, error) {
+func (n Networks) Client(r *http.Request) (netip.Addr, error) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("the address of the connection, %s, cannot be read", excerpt(r.RemoteAddr))
+		return netip.Addr{}, fmt.Errorf("the address of the connection, %s, cannot be read", Excerpt(r.RemoteAddr))
 	}
-	client := plainAddress(peer.Addr())
+	client := PlainAddress(peer.Addr())
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0 && n.contain(client); i-- {
 		hop, ok := parseHop(hops[i])
@@ -60,31 +60,31 @@ func (n Networks) client(r *http.Request) (netip.Addr, error) {
 	return client, nil
 }
 
-// holdPeer reports whether a request comes from one of the networks.
-func (n Networks) holdPeer(r *http.Request) bool {
+// HoldPeer reports whether a request comes from one of the networks.
+func (n Networks) HoldPeer(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && n.contain(plainAddress(peer.Addr()))
+	return err == nil && n.contain(PlainAddress(peer.Addr()))
 }
 
 // parseHop reads an entry of X-Forwarded-For. Some proxies add the port.
 func parseHop(text string) (netip.Addr, bool) {
 	text = strings.TrimSpace(text)
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
-		return plainAddress(withPort.Addr()), true
+		return PlainAddress(withPort.Addr()), true
 	}
 	address, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
-	return plainAddress(address), err == nil
+	return PlainAddress(address), err == nil
 }
 
-// plainAddress returns an address in the form that networks are compared with.
-func plainAddress(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
+// PlainAddress returns an address in the form that networks are compared with.
+func PlainAddress(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
 // clientPrefix is how much of an IPv6 address names a client: everybody has at least a /64, and could
 // have as many keys as addresses otherwise.
 const clientPrefix = 64
 
-// addressKey returns the key of a client's address.
-func addressKey(address netip.Addr) string {
+// AddressKey returns the key of a client's address.
+func AddressKey(address netip.Addr) string {
 	if address.Is4() {
 		return address.String()
 	}

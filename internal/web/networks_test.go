@@ -1,4 +1,4 @@
-package query
+package web
 
 import (
 	"net/http"
@@ -41,13 +41,13 @@ func TestClientAddress(t *testing.T) {
 		{"a zone", "[fd00::1%eth0]:80", []string{"198.51.100.1"}, "198.51.100.1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			address, err := trusted.client(&http.Request{RemoteAddr: c.peer, Header: http.Header{"X-Forwarded-For": c.forwarded}})
-			if err != nil || addressKey(address) != c.want {
+			address, err := trusted.Client(&http.Request{RemoteAddr: c.peer, Header: http.Header{"X-Forwarded-For": c.forwarded}})
+			if err != nil || AddressKey(address) != c.want {
 				t.Errorf("%v, %v; want %s", address, err, c.want)
 			}
 		})
 	}
-	if _, err := trusted.client(&http.Request{RemoteAddr: "@"}); err == nil {
+	if _, err := trusted.Client(&http.Request{RemoteAddr: "@"}); err == nil {
 		t.Error("a connection without an address has one")
 	}
 }
