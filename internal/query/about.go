@@ -3,14 +3,10 @@ package query
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"tallyroll/internal/boot"
-	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
@@ -87,24 +83,11 @@ func offered(usual []string, good func(time.Duration) bool, tiers window.Tiers, 
 	return out
 }
 
-func (s *service) registerAbout(a *api.API) {
-	api.AnswerQuery(a, a.Operation(huma.Operation{
-		OperationID: "get-about", Method: http.MethodGet, Path: "/v1/about",
-		Summary: "What can be asked here: tiers, windows, steps and features",
-		Description: "The tiers of the namespace, the windows and steps to offer to people, and which features are on. " +
-			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
-		Responses: api.SuccessOnly("What can be asked, as of now.", aboutExample()),
-		Metadata:  api.Tryout("/v1/about"),
-	}), api.OverHTTP(s.findAbout))
-}
-
-func (s *service) findAbout(ctx context.Context, _ string, _ *api.NoParams) (aboutAnswer, error) {
-	out := aboutAnswer{
-		Version: boot.Version(), Namespace: s.namespace,
-		Features: features{NATS: s.asksNATS, Limits: s.limits.counts()},
-	}
-	layout, err := askRedis(ctx, s, func(ctx context.Context) (window.Layout, error) {
-		layout, since, err := s.reader.About(ctx)
+// findAbout answers what can be asked. What the settings turn on, the caller knows.
+func (d *desk) findAbout(ctx context.Context, on features) (aboutAnswer, error) {
+	out := aboutAnswer{Version: boot.Version(), Namespace: d.namespace, Features: on}
+	layout, err := ask(ctx, d.redis, func(ctx context.Context) (window.Layout, error) {
+		layout, since, err := d.reader.About(ctx)
 		out.CountingSince = sinceOf(since)
 		return layout, err
 	})

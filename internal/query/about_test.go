@@ -56,7 +56,7 @@ func aboutOf(t *testing.T, s *service) aboutAnswer {
 func TestAbout(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
 	s := onRedis(t, redis.URL(), now)
-	s.namespace = namespace
+	s.answers.namespace = namespace
 	// Before the first worker the problem is that of every question.
 	before := refused(t, ask1(s.handler(), http.MethodGet, "/v1/about", ""), http.StatusServiceUnavailable)
 	if total := refused(t, ask1(s.handler(), http.MethodGet, "/v1/total?key=a&window=1h", ""), http.StatusServiceUnavailable); before.Detail != total.Detail {
@@ -95,9 +95,9 @@ func TestAboutFeatures(t *testing.T) {
 		{TakeOff, true, false, false},
 	} {
 		s, _ := onFake(t)
-		s.asksNATS, s.limits.mode = c.nats, c.mode
+		s.status.asksNATS, s.gate.limits.mode = c.nats, c.mode
 		if !c.named {
-			s.limits.named.Store(new(limit.Set))
+			s.gate.limits.named.Store(new(limit.Set))
 		}
 		if got := aboutOf(t, s).Features; got != (features{NATS: c.nats, Limits: c.limits}) {
 			t.Errorf("take mode %v, named limits %v: %+v", c.mode, c.named, got)

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"tallyroll/internal/window"
 )
 
@@ -183,11 +181,11 @@ func onRecorder(t *testing.T) *service {
 	t.Helper()
 	s, f := onFake(t)
 	watched(t, s)
-	s.reader, s.maxKeys = recordedReader{f}, 3
+	readFrom(s, recordedReader{f})
+	s.answers.maxKeys, s.live.maxKeys = 3, 3
 	if err := s.origins.UnmarshalText([]byte("https://a.example")); err != nil {
 		t.Fatal(err)
 	}
-	s.failures = zerolog.Nop()
 	return s
 }
 

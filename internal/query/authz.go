@@ -41,12 +41,12 @@ func withoutOriginal(r *http.Request) *http.Request {
 }
 
 // getAuthz takes one hit for the request that a proxy asks about. No body is read.
-func (s *service) getAuthz(w http.ResponseWriter, r *http.Request) error {
-	takes, err := s.authzTakes(r)
+func (g *gate) getAuthz(w http.ResponseWriter, r *http.Request) error {
+	takes, err := g.authzTakes(r)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	answer, err := s.take(r.Context(), takes, false)
+	answer, err := g.take(r.Context(), takes, false)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
@@ -55,32 +55,32 @@ func (s *service) getAuthz(w http.ResponseWriter, r *http.Request) error {
 }
 
 // authzTakes reads which limits the request is about, and makes their keys.
-func (s *service) authzTakes(r *http.Request) ([]limit.Take, error) {
-	err := s.limits.mayCount()
+func (g *gate) authzTakes(r *http.Request) ([]limit.Take, error) {
+	err := g.limits.mayCount()
 	if err != nil {
 		return nil, err
 	}
 	if name := r.PathValue("limit"); name != "" {
-		lim, err := s.limits.find(name, "limit")
+		lim, err := g.limits.find(name, "limit")
 		if err != nil {
 			return nil, err
 		}
-		return s.limits.takesFor(&forwarded{request: r, proxies: s.limits.proxies, ownTarget: true}, []*limit.Limit{lim})
+		return g.limits.takesFor(&forwarded{request: r, proxies: g.limits.proxies, ownTarget: true}, []*limit.Limit{lim})
 	}
 	params, err := authzParams.Parse(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
-	asked, err := s.limits.authzLimits(params)
+	asked, err := g.limits.authzLimits(params)
 	if err != nil {
 		return nil, err
 	}
-	f := &forwarded{request: r, proxies: s.limits.proxies}
+	f := &forwarded{request: r, proxies: g.limits.proxies}
 	err = f.chooseKey(params)
 	if err != nil {
 		return nil, err
 	}
-	return s.limits.takesFor(f, asked)
+	return g.limits.takesFor(f, asked)
 }
 
 // authzLimits returns the limits that the parameters name, or the one of their numbers.

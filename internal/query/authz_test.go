@@ -32,7 +32,7 @@ func onProxy(t *testing.T, mode TakeMode) (*service, *fakeLimiter) {
 	if err := settings.TrustedProxies.UnmarshalText([]byte("10.0.0.0/8")); err != nil {
 		t.Fatal(err)
 	}
-	s.limits = limitsFor(t, f, settings)
+	s.gate.limits = limitsFor(t, f, settings)
 	return s, f
 }
 
@@ -87,7 +87,7 @@ func TestAuthzKeys(t *testing.T) {
 // With Envoy the request is its own, so no field can tell of another one.
 func TestEnvoyTarget(t *testing.T) {
 	s, f := onProxy(t, TakeNamed)
-	set := *s.limits.named.Load()
+	set := *s.gate.limits.named.Load()
 	set["target"] = limitWith(t, "{method} {host} {path}")
 	resp := send(s, proxied(t, "PATCH", "/v1/authz/target//a/./b%20c?x=1", "X-Forwarded-Uri", "/other", "X-Original-Method", "GET", "X-Forwarded-Host", "b.example"))
 	if got := saidOf(f.asked); resp.StatusCode != http.StatusOK || !strings.HasSuffix(got, ">PATCH shop.example /a/b%20c 1") {
@@ -98,7 +98,7 @@ func TestEnvoyTarget(t *testing.T) {
 // Hits of one key are in one place, whoever sends them: what they are kept under decides about the hash tag.
 func TestTheTagDependsOnTheKeyAlone(t *testing.T) {
 	s, f := onProxy(t, TakeNamed)
-	set := *s.limits.named.Load()
+	set := *s.gate.limits.named.Load()
 	set["plan"] = limitWith(t, "{header.X-Plan}")
 	var keys []string
 	for _, client := range []string{"1.2.3.4", "5.6.7.8"} {
@@ -154,7 +154,7 @@ func TestBadAuthz(t *testing.T) {
 	}
 	for _, target := range []string{"/v1/authz?limit=login&key_ip=1", "/v1/authz/per-address/x"} {
 		s, _ := onProxy(t, TakeNamed)
-		s.limits.proxies = web.Networks{}
+		s.gate.limits.proxies = web.Networks{}
 		if p := refused(t, send(s, proxied(t, "GET", target, "X-Forwarded-For", "1.2.3.4")), 400); !strings.Contains(p.Detail, "QUERY_TRUSTED_PROXIES") {
 			t.Errorf("%s: %s", target, p.Detail)
 		}

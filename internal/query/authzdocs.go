@@ -33,7 +33,7 @@ func textParam(name, about, example string) *huma.Param {
 }
 
 // describeAuthz adds the questions of proxies to the document.
-func (s *service) describeAuthz(a *api.API) {
+func (g *gate) describeAuthz(a *api.API) {
 	ask := authzQuestion
 	ask.Metadata = api.Tryout(authzPath + "?limit=login&key_header=User-Agent")
 	envoy := huma.Operation{

@@ -51,7 +51,7 @@ func small(t *testing.T, what string, resp *http.Response) {
 func TestRefusalsAreShort(t *testing.T) {
 	s, limiter := onProxy(t, TakeAny)
 	watched(t, s)
-	set := *s.limits.named.Load()
+	set := *s.gate.limits.named.Load()
 	set["target"] = limitWith(t, "{method} {host} {path} {header.X-Strange}")
 	limiter.err = &limit.TwiceError{}
 	h := s.handler()

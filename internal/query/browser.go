@@ -81,7 +81,7 @@ var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-
 // browsers in the networks of trusted proxies, too.
 func (s *service) fromProxy(r *http.Request) bool {
 	return slices.ContainsFunc(proxyHeaders, func(name string) bool { return r.Header.Get(name) != "" }) ||
-		!direct(r) && s.limits.proxies.HoldPeer(r)
+		!direct(r) && s.gate.limits.proxies.HoldPeer(r)
 }
 
 // direct reports whether the Host of a request has the port that it has come to: a browser writes where it connects

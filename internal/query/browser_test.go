@@ -159,7 +159,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	}
 	pretends := []string{"Content-Type", "application/json", "X-Forwarded-For", "192.0.2.1", "X-Original-Uri", "/", "User-Agent", "Mozilla/5.0"}
 	s, f := onProxy(t, TakeNamed)
-	if err := s.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil { // a browser runs beside the proxy
+	if err := s.gate.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil { // a browser runs beside the proxy
 		t.Fatal(err)
 	}
 	watched(t, s)
@@ -196,7 +196,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k"))
 		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k", "Origin", "https://a.example", "Sec-Fetch-Site", "cross-site"))
 	}
-	s.limits.proxies = web.Networks{}
+	s.gate.limits.proxies = web.Networks{}
 	fine("a proxy", h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k", "X-Forwarded-For", "192.0.2.1"))
 	refused(t, h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k"), http.StatusForbidden)
 
@@ -236,7 +236,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 // A browser on the proxy's machine is in a trusted network, and asks for itself.
 func TestBrowserBesideTheProxy(t *testing.T) {
 	s, f := onProxy(t, TakeNamed)
-	if err := s.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
+	if err := s.gate.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
 		t.Fatal(err)
 	}
 	h := onPort(t, s)

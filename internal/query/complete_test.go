@@ -215,11 +215,11 @@ func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
 			if u, whole := probed[`tallyroll_window_hits_upper{key="never",window="5h"}`], probed[`tallyroll_window_hits_complete{key="never",window="5h"}`]; u != wantUpper || whole != wantComplete {
 				t.Errorf("/probe: upper %v, complete %v", u, whole)
 			}
-			l, err := s.hub.join("me", []liveQuestion{{"shop.a", "5h"}}, []time.Duration{5 * time.Hour}, false)
+			l, err := s.live.hub.join("me", []liveQuestion{{"shop.a", "5h"}}, []time.Duration{5 * time.Hour}, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer s.hub.leave(l)
+			defer s.live.hub.leave(l)
 			if event := string(l.next().text); !strings.Contains(event, upper(3)) || !strings.Contains(event, complete) {
 				t.Errorf("live: %s", event)
 			}

@@ -2,10 +2,7 @@ package query
 
 import (
 	"context"
-	"net/http"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -39,20 +36,8 @@ type countersAnswer struct {
 	Next          string    `json:"next,omitempty" doc:"The value of after for the next page; absent at the end." example:"shop.checkout.eu"`
 }
 
-func (s *service) registerCounters(a *api.API) {
-	api.AnswerQuery(a, a.Operation(huma.Operation{
-		OperationID: "get-counters", Method: http.MethodGet, Path: "/v1/counters",
-		Summary:     "The names of counters",
-		Description: "The counters with hits in the longest window, in the order of their names, in pages.",
-		Responses: api.SuccessOnly("A page of names.", countersAnswer{
-			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: sinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
-		}),
-		Metadata: api.Tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu"),
-	}), api.OverHTTP(s.findCounters))
-}
-
 // findCounters checks parameters and answers them. Its errors are for the client.
-func (s *service) findCounters(ctx context.Context, part string, p *countersParams) (countersAnswer, error) {
+func (d *desk) findCounters(ctx context.Context, part string, p *countersParams) (countersAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultCounters, 1, maxCounters)
 	if err != nil {
 		return countersAnswer{}, web.InputProblem(err, part)
@@ -65,8 +50,8 @@ func (s *service) findCounters(ctx context.Context, part string, p *countersPara
 			return countersAnswer{}, web.InputProblem(err, part)
 		}
 	}
-	found, err := askRedis(ctx, s, func(ctx context.Context) (window.Names, error) {
-		return s.reader.Names(ctx, window.NamesQuestion{Prefix: p.Prefix, After: p.After, Limit: int(limit)})
+	found, err := ask(ctx, d.redis, func(ctx context.Context) (window.Names, error) {
+		return d.reader.Names(ctx, window.NamesQuestion{Prefix: p.Prefix, After: p.After, Limit: int(limit)})
 	})
 	if err != nil {
 		return countersAnswer{}, err

@@ -60,7 +60,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-type panicReader struct{ reader }
+type panicReader struct{ allReader }
 
 func (panicReader) Answer(context.Context, []window.Question) (window.Answers, error) {
 	panic("broken")
@@ -69,7 +69,8 @@ func (panicReader) Answer(context.Context, []window.Question) (window.Answers, e
 func TestPanic(t *testing.T) {
 	var log bytes.Buffer
 	s, _ := onFake(t)
-	s.reader, s.log = panicReader{}, zerolog.New(&log)
+	readFrom(s, panicReader{})
+	s.server.Log = zerolog.New(&log)
 	h := s.handler()
 	refused(t, ask1(h, http.MethodGet, goodTarget, ""), http.StatusInternalServerError)
 	if text := log.String(); !strings.Contains(text, `"panic":"broken"`) || !strings.Contains(text, "panicReader") {

@@ -81,14 +81,14 @@ type explained struct {
 }
 
 // answer answers questions, and explains the answers if the input asks for it.
-func (s *service) answer(ctx context.Context, in *input, questions []window.Question) (out explained, err error) {
+func (d *desk) answer(ctx context.Context, in *input, questions []window.Question) (out explained, err error) {
 	wanted, err := in.explain.parse()
 	switch {
 	case err != nil:
 	case wanted:
-		out.Answers, out.why, err = s.reader.Explain(ctx, questions, s.maxExplain)
+		out.Answers, out.why, err = d.reader.Explain(ctx, questions, d.maxExplain)
 	default:
-		out.Answers, err = s.reader.Answer(ctx, questions)
+		out.Answers, err = d.reader.Answer(ctx, questions)
 	}
 	return out, err
 }

@@ -52,7 +52,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%+v", posted)
 	}
 	refused(t, ask1(h, http.MethodGet, "/v1/total?key=shop.a&window=1h&explain=2", ""), http.StatusBadRequest)
-	s.maxExplain = 20
+	s.answers.maxExplain = 20
 	p := refused(t, ask1(h, http.MethodGet, "/v1/total?key=shop.b&window=1h&explain=1", ""), http.StatusRequestEntityTooLarge)
 	if !strings.Contains(p.Detail, "at most 20 are allowed (QUERY_MAX_EXPLAIN)") {
 		t.Error(p.Detail)

@@ -116,15 +116,15 @@ func TestForeignKeyBesideOthers(t *testing.T) {
 	if !strings.Contains(p.Detail, ":h:1m:") || !strings.HasSuffix(strings.SplitN(p.Detail, " is not Tallyroll's", 2)[0], ":a") {
 		t.Errorf("detail %q", p.Detail)
 	}
-	bad, err := s.hub.join("me", []liveQuestion{{"a", "10m"}}, []time.Duration{10 * time.Minute}, false)
+	bad, err := s.live.hub.join("me", []liveQuestion{{"a", "10m"}}, []time.Duration{10 * time.Minute}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, err := s.hub.join("me", []liveQuestion{{"b", "10m"}}, []time.Duration{10 * time.Minute}, false)
+	good, err := s.live.hub.join("me", []liveQuestion{{"b", "10m"}}, []time.Duration{10 * time.Minute}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.hub.tellAll(t.Context())
+	s.live.hub.tellAll(t.Context())
 	if n := bad.next(); n.err == nil || web.ProblemOf(n.err).Status != http.StatusInternalServerError {
 		t.Errorf("a is told %+v", n)
 	}
@@ -140,7 +140,7 @@ func TestClockDifferenceIsTold(t *testing.T) {
 	seed(t, server.Client(), now, sample{"a", now.Add(-time.Minute), 3})
 	s := onRedis(t, server.URL(), now)
 	local := now.Add(-4 * time.Minute)
-	s.reader.(*window.Reader).Local = func() time.Time { return local }
+	s.answers.reader.(*window.Reader).Local = func() time.Time { return local }
 	s.now = func() time.Time { return local }
 	var log bytes.Buffer
 	s.health.log = zerolog.New(&log)

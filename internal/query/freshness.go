@@ -18,7 +18,7 @@ const scrapeTimeout = 3 * time.Second
 // freshness exports how far the streams are counted. It reads that when it is scraped, at most once
 // per second, from Redis: the gauges go on when every worker is dead.
 type freshness struct {
-	service *service
+	status  *status
 	counted recent[[]window.Progress]
 
 	mu    sync.Mutex
@@ -60,7 +60,7 @@ func (f *freshness) Collect(ch chan<- prometheus.Metric) {
 	}
 	var group errgroup.Group
 	group.Go(func() error { f.collectCounted(ctx, gauge); return nil })
-	if f.service.asksNATS {
+	if f.status.asksNATS {
 		group.Go(func() error { f.collectStored(ctx, gauge); return nil })
 	}
 	_ = group.Wait() // nothing here fails: what cannot be read is left out
@@ -68,7 +68,7 @@ func (f *freshness) Collect(ch chan<- prometheus.Metric) {
 
 func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) {
 	streams, err := f.counted.get(ctx, func(ctx context.Context) ([]window.Progress, error) {
-		_, streams, err := f.service.reader.Progress(ctx)
+		_, streams, err := f.status.reader.Progress(ctx)
 		return streams, err
 	})
 	up := 1.0
@@ -80,7 +80,7 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 	if !ever {
 		return
 	}
-	now := f.service.redisNow()
+	now := f.status.redisNow()
 	gauge(asOfAge, secondsSince(oldest(streams), now))
 	for _, p := range streams {
 		if p.Ended > 0 {
@@ -110,7 +110,7 @@ func (f *freshness) remember(streams []window.Progress, err error) ([]window.Pro
 }
 
 func (f *freshness) collectStored(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) {
-	found, err := f.service.findStreams(ctx)
+	found, err := f.status.findStreams(ctx)
 	if err != nil {
 		return
 	}
@@ -143,7 +143,7 @@ func oldest(streams []window.Progress) int64 {
 }
 
 // redisNow is the moment by the clock of Redis, in Unix milliseconds.
-func (s *service) redisNow() int64 {
+func (s *status) redisNow() int64 {
 	ahead, _ := s.reader.ClockDifference()
 	return s.now().Add(ahead).UnixMilli()
 }

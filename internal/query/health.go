@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/wake"
@@ -27,7 +28,7 @@ type health struct {
 	clockWarned bool // run's own
 	log         zerolog.Logger
 	due         wake.Signal // look before the next look is due
-	last        atomic.Pointer[look]
+	last        atomic.Pointer[healthCheck]
 }
 
 // looker is the part of window.Reader that finds out about Redis.
@@ -36,10 +37,17 @@ type looker interface {
 	ClockDifference() (ahead time.Duration, known bool)
 }
 
-// look is the outcome of a look at Redis.
-type look struct{ err error }
+// healthCheck is the outcome of a look at Redis.
+type healthCheck struct{ err error }
 
-func newHealth(r looker, log zerolog.Logger) *health {
+func newHealth(r looker, log zerolog.Logger, registry prometheus.Registerer) *health {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "tallyroll", Subsystem: "query", Name: "clock_difference_seconds", ConstLabels: prometheus.Labels{"clock": "redis"},
+		Help: "Seconds that a clock is ahead of this machine's (negative: behind). Answers go by the clock of Redis.",
+	}, func() float64 {
+		ahead, _ := r.ClockDifference()
+		return ahead.Seconds()
+	}))
 	return &health{reader: r, log: log, due: wake.New()}
 }
 
@@ -67,7 +75,7 @@ func (h *health) run(ctx context.Context) error {
 
 // report keeps what was found and logs what it changes.
 func (h *health) report(layout window.Layout, err error) {
-	before := h.last.Swap(&look{err})
+	before := h.last.Swap(&healthCheck{err})
 	first := before == nil
 	wasLost := !first && isLost(before.err)
 	hadLayout := !first && before.err == nil
@@ -103,16 +111,8 @@ func (h *health) reportClock() {
 	h.log.Info().Msg("the clocks of Redis and of this machine agree again")
 }
 
-// isLost distinguishes an error of Redis from the answer that there is no layout yet, and
-// from a layout that cannot be used.
-func isLost(err error) bool {
-	return err != nil && !errors.Is(err, window.ErrNoLayout) && !isSpoilt(err)
-}
-
-// isSpoilt reports whether an error is about a key that another program has written to.
-func isSpoilt(err error) bool {
-	return window.IsForeign(err) || errors.Is(err, window.ErrBadLayout)
-}
+// doubt has Redis looked at at once.
+func (h *health) doubt() { h.due.Give() }
 
 // whyNoAnswers says why no question about counters can be answered now. It is empty if they can.
 func (h *health) whyNoAnswers() string {
@@ -135,30 +135,8 @@ const (
 	redisLost    = "Redis does not answer"
 )
 
-// whyNoTakes says why no take can be decided now. It is empty if one of them can: without Redis, those of limits that
-// are not closed then. Takes need no layout.
-func (s *service) whyNoTakes() string {
-	last := s.health.last.Load()
-	takes, withoutRedis := s.limits.serve()
-	switch {
-	case s.limits.mode == TakeOff:
-		return "this service counts no takes (QUERY_TAKE=off)"
-	case !takes:
-		return "there is no limit to take under: QUERY_LIMITS_FILE names none"
-	case last == nil:
-		return redisUnknown // a process that starts is not ready before it has looked once
-	case isLost(last.err) && !withoutRedis:
-		return redisLost + ", and every limit is closed then"
-	}
-	return ""
-}
-
-// whyNotReady says why nothing of what this service is for can be served now. It is empty if anything can: then a
-// process that is taken out of service helps nobody.
-func (s *service) whyNotReady() string {
-	why := s.health.whyNoAnswers()
-	if why == "" || s.whyNoTakes() == "" {
-		return ""
-	}
-	return why
+// found reports whether Redis has been looked at, and whether it did not answer.
+func (h *health) found() (known, lost bool) {
+	last := h.last.Load()
+	return last != nil, last != nil && isLost(last.err)
 }

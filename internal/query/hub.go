@@ -70,12 +70,23 @@ type news struct {
 	text  []byte // the event, made once for all who hear it
 }
 
-func newHub(read readTotals, maxClients, maxQuestions int, m *metrics) *hub {
+// newHub makes a hub. The caller must run it.
+func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.Registerer) *hub {
 	h := &hub{
-		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: liveWriteTimeout, reads: m.liveReads,
+		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: liveWriteTimeout, reads: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "tallyroll", Subsystem: "query", Name: "live_reads_total",
+			Help: "Reads of Redis for all who listen at /v1/live together.",
+		}),
 		heard: wake.New(), topics: make(map[liveQuestion]*topic), listeners: make(map[*listener]struct{}), clients: make(map[string]*client),
 	}
-	m.registerLive(h.sizes)
+	registry.MustRegister(h.reads,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "tallyroll", Subsystem: "query", Name: "live_clients", Help: "Clients that listen at /v1/live.",
+		}, func() float64 { clients, _ := h.sizes(); return float64(clients) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "tallyroll", Subsystem: "query", Name: "live_questions", Help: "Distinct questions of the clients that listen at /v1/live.",
+		}, func() float64 { _, questions := h.sizes(); return float64(questions) }),
+	)
 	return h
 }
 

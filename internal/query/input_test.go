@@ -17,7 +17,8 @@ import (
 
 func TestBadInput(t *testing.T) {
 	s, f := onFake(t)
-	s.maxKeys = 3
+	s.answers.maxKeys = 3
+	s.live.maxKeys = 3
 	watched(t, s)
 	h := s.handler()
 	const get, post = http.MethodGet, http.MethodPost

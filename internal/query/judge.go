@@ -19,13 +19,13 @@ const maxJudged = 1 << 53
 
 // judge decides about a counter of the streams, from its rolling total. Nothing is counted: the
 // streams do that.
-func (s *service) judge(ctx context.Context, part string, item *takeItem) (*takeOutput, error) {
+func (g *gate) judge(ctx context.Context, part string, item *takeItem) (*takeOutput, error) {
 	j, err := judgementOf(item)
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
-	found, err := askRedis(ctx, s, func(ctx context.Context) (f fallen, err error) {
-		f.answers, f.wait, err = s.reader.Fall(ctx, item.Key, j.length, j.most-j.n)
+	found, err := ask(ctx, g.redis, func(ctx context.Context) (f fallen, err error) {
+		f.answers, f.wait, err = g.counters.Fall(ctx, item.Key, j.length, j.most-j.n)
 		return f, err
 	})
 	if err != nil {

@@ -17,7 +17,7 @@ func TestJudge(t *testing.T) {
 	seed(t, redis.Client(), now, sample{"api", now.Add(-10*time.Minute - 10*time.Second), 8}, sample{"api", now.Add(-time.Minute), 5})
 	for _, mode := range []TakeMode{TakeNamed, TakeAny, TakeOff} {
 		s := onRedis(t, redis.URL(), now)
-		s.limits.mode = mode
+		s.gate.limits.mode = mode
 		h := s.handler()
 		for _, c := range []struct {
 			query              string

@@ -13,7 +13,7 @@ import (
 
 const limitPath = "/v1/limit"
 
-func (s *service) registerLimit(a *api.API) {
+func (g *gate) registerLimit(a *api.API) {
 	header := &huma.Param{
 		Name: api.AnyHeader, In: web.InQuery, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"gold"}},
 		Description: "Beside limit, if its key template has {header.NAME}: the request's header of that name, as in header.X-Plan=gold.",
@@ -27,7 +27,7 @@ func (s *service) registerLimit(a *api.API) {
 		Responses:  api.SuccessOnly("The decision.", takeExample()),
 		Metadata:   api.Tryout("/v1/limit?limit=login&key=alice", "/v1/limit?key=api-1&window=1m&max=100"),
 	})
-	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*takeOutput, error) { return s.findLimit(ctx, web.InQuery, p) })
+	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*takeOutput, error) { return g.findLimit(ctx, web.InQuery, p) })
 	reset := a.Operation(huma.Operation{
 		OperationID: "delete-limit", Method: http.MethodDelete, Path: limitPath, DefaultStatus: http.StatusNoContent,
 		Summary: "Forget the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
@@ -36,22 +36,22 @@ func (s *service) registerLimit(a *api.API) {
 		Metadata:   api.Tryout("/v1/limit?limit=login&key=alice"),
 	})
 	describeForbidden(a, &reset)
-	api.AnswerQuery(a, reset, func(ctx context.Context, p *resetParams) (*api.NoOutput, error) { return nil, s.reset(ctx, p) })
+	api.AnswerQuery(a, reset, func(ctx context.Context, p *resetParams) (*api.NoOutput, error) { return nil, g.reset(ctx, p) })
 }
 
 // findLimit checks an item and decides about it. Its errors are for the client.
-func (s *service) findLimit(ctx context.Context, part string, item *takeItem) (*takeOutput, error) {
+func (g *gate) findLimit(ctx context.Context, part string, item *takeItem) (*takeOutput, error) {
 	if item.Limit == "" && item.Policy == "" && (item.Window != "" || item.Max != "") {
-		return s.judge(ctx, part, item)
+		return g.judge(ctx, part, item)
 	}
-	take, err := s.limits.takeOf(item, "")
+	take, err := g.limits.takeOf(item, "")
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
 	takes := []limit.Take{take}
-	answer, err := s.limits.limiter.Look(ctx, takes)
+	answer, err := g.limits.limiter.Look(ctx, takes)
 	if err != nil {
-		return nil, web.InputProblem(s.limitError(ctx, err, takes, false), part)
+		return nil, web.InputProblem(g.limitError(ctx, err, takes, false), part)
 	}
 	return lookOutputOf(&answer), nil
 }
@@ -93,8 +93,8 @@ func (p *resetParams) Read(g api.Given) (err error) {
 	)
 }
 
-func (s *service) reset(ctx context.Context, p *resetParams) error {
-	err := s.limits.mayCount()
+func (g *gate) reset(ctx context.Context, p *resetParams) error {
+	err := g.limits.mayCount()
 	if err != nil {
 		return err
 	}
@@ -105,13 +105,13 @@ func (s *service) reset(ctx context.Context, p *resetParams) error {
 		}
 		item.Max = "1" // any: it is no part of what hits are kept under
 	}
-	take, err := s.limits.takeOf(item, "")
+	take, err := g.limits.takeOf(item, "")
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	err = s.limits.limiter.Reset(ctx, take)
+	err = g.limits.limiter.Reset(ctx, take)
 	if err != nil {
-		return s.limitError(ctx, err, []limit.Take{take}, false)
+		return g.limitError(ctx, err, []limit.Take{take}, false)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // limitError turns an error of the limiter about takes into one for the client: an *InputError, or one
 // that is or wraps a problem. What Redis said may tell about the network inside, so it goes only to the log.
-func (s *service) limitError(ctx context.Context, err error, takes []limit.Take, several bool) error {
+func (g *gate) limitError(ctx context.Context, err error, takes []limit.Take, several bool) error {
 	var many *limit.TooManyError
 	var large *limit.TooLargeError
 	var twice *limit.TwiceError
@@ -28,16 +28,13 @@ func (s *service) limitError(ctx context.Context, err error, takes []limit.Take,
 	case ctx.Err() != nil:
 		return web.ClientGone()
 	case errors.As(err, &foreign):
-		s.failures.Error().Err(err).Msg("take not decided")
+		g.failures.Error().Err(err).Msg("take not decided")
 		return web.NewProblem(http.StatusInternalServerError, foreign.Error()).Of(web.ForeignKey)
 	case errors.As(err, &forbidden):
-		s.failures.Error().Err(forbidden.Err).Msg("take not decided: Redis refuses its user a command")
+		g.failures.Error().Err(forbidden.Err).Msg("take not decided: Redis refuses its user a command")
 		return web.RetryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden).Of(web.RightsMissing)
 	}
-	s.health.due.Give()
-	if s.health.whyNoAnswers() == "" { // otherwise the log has said why
-		s.failures.Warn().Err(errors.Unwrap(err)).Msg("take not decided")
-	}
+	g.redis.logFailure(errors.Unwrap(err), "take not decided")
 	if errors.Is(err, limit.ErrFull) {
 		return web.RetryLater("Redis has no memory left for hits, and the limit is closed then: ask again in a second, or whoever runs the service for more memory (maxmemory)", "1")
 	}

@@ -39,7 +39,14 @@ func (p *liveParams) Read(g api.Given) error {
 
 const asOfHint = "true or false"
 
-func (s *service) registerLive(a *api.API) {
+// live answers GET /v1/live.
+type live struct {
+	hub     *hub
+	maxKeys int
+	proxies web.Networks // whose word about their clients is believed
+}
+
+func (l *live) registerLive(a *api.API) {
 	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + api.Compact(totalExample().Totals[0]) + "\n\n"
 	api.HandleQuery[liveParams, huma.StreamResponse](a, a.Operation(huma.Operation{
 		OperationID: "get-live", Method: http.MethodGet, Path: livePath,
@@ -53,31 +60,31 @@ func (s *service) registerLive(a *api.API) {
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}, Example: example}},
 		}},
 		Metadata: api.Tryout("/v1/live?key=api-1&window=1m", "/v1/live?key=api-1&key=/cart&window=1m&window=24h&as_of=true"),
-	}), s.getLive)
+	}), l.getLive)
 }
 
-func (s *service) getLive(w http.ResponseWriter, r *http.Request, p *liveParams) error {
-	asked, lengths, err := p.questions(s.maxKeys)
+func (l *live) getLive(w http.ResponseWriter, r *http.Request, p *liveParams) error {
+	asked, lengths, err := p.questions(l.maxKeys)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	l, err := s.hub.join(s.clientOf(r), asked, lengths, p.AsOf == "true")
+	listening, err := l.hub.join(l.clientOf(r), asked, lengths, p.AsOf == "true")
 	if err != nil {
 		return err
 	}
-	defer s.hub.leave(l)
-	first, err := l.firstNews(r.Context())
+	defer l.hub.leave(listening)
+	first, err := listening.firstNews(r.Context())
 	if err != nil {
 		return err
 	}
-	streamNews(r, w, l, openingOf(first, p.LastEventID))
+	streamNews(r, w, listening, openingOf(first, p.LastEventID))
 	return nil
 }
 
 // clientOf is who listens, as far as the service can tell: an address, behind trusted proxies that of their client.
 // Everybody at one address is one client.
-func (s *service) clientOf(r *http.Request) string {
-	address, err := s.limits.proxies.Client(r)
+func (l *live) clientOf(r *http.Request) string {
+	address, err := l.proxies.Client(r)
 	if err != nil {
 		return ""
 	}

@@ -24,7 +24,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 	s := onRedis(t, redis.URL(), now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { _ = s.hub.run(ctx); close(ended) }()
+	go func() { _ = s.live.hub.run(ctx); close(ended) }()
 	server := httptest.NewServer(s.handler())
 	defer server.Close()
 	defer func() { stop(); <-ended }()
@@ -53,7 +53,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 			t.Errorf("event %s: %s", event, raw)
 		}
 	}
-	if clients, questions := s.hub.sizes(); clients != 1 || questions != 4 {
+	if clients, questions := s.live.hub.sizes(); clients != 1 || questions != 4 {
 		t.Errorf("%d clients with %d questions", clients, questions)
 	}
 	late(t, redis.Client(), now, sample{"b", now.Add(-time.Minute), 2})
@@ -71,7 +71,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 
 // A client that asks many questions is refused as a whole, and leaves nothing behind.
 func TestHubBoundsQuestionsTogether(t *testing.T) {
-	h, _ := scripted(totals)
+	h, _ := scripted(totalsIn)
 	h.maxQuestions = 3
 	join(t, h, "a")
 	ask := func(keys ...string) (*listener, error) {
@@ -104,7 +104,7 @@ func TestHubTellsAsOf(t *testing.T) {
 			if n > 20 {
 				return window.Answers{}, web.NewProblem(http.StatusServiceUnavailable, "down")
 			}
-			return totals(1, questions)
+			return totalsIn(1, questions)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

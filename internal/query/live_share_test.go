@@ -20,10 +20,10 @@ func TestQuietLiveOverHTTP2(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
 	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 5})
 	s := onRedis(t, redis.URL(), now)
-	s.hub.writeWithin = time.Second
+	s.live.hub.writeWithin = time.Second
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { _ = s.hub.run(ctx); close(ended) }()
+	go func() { _ = s.live.hub.run(ctx); close(ended) }()
 	server := httptest.NewUnstartedServer(s.handler())
 	server.EnableHTTP2 = true
 	server.Config.ReadTimeout, server.Config.WriteTimeout = 2*time.Second, 2*time.Second
@@ -38,7 +38,7 @@ func TestQuietLiveOverHTTP2(t *testing.T) {
 	one.await(5)
 	before := readsOf(t, s)
 	stack.Eventually(t, 2*time.Minute, "the time of a write to pass", func() (bool, string) {
-		if clients, _ := s.hub.sizes(); clients != 1 {
+		if clients, _ := s.live.hub.sizes(); clients != 1 {
 			t.Fatal("the server has reset the stream")
 		}
 		n := readsOf(t, s) - before
@@ -53,11 +53,11 @@ func TestDeafLiveClientsAreDropped(t *testing.T) {
 	for _, major := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", major), func(t *testing.T) {
 			s, _ := onFake(t)
-			s.hub.writeWithin = time.Second
+			s.live.hub.writeWithin = time.Second
 			var total int64
-			s.hub.read = func(_ context.Context, questions []window.Question) (window.Answers, error) {
+			s.live.hub.read = func(_ context.Context, questions []window.Question) (window.Answers, error) {
 				total++ // each read has news for everybody
-				return totals(total, questions)
+				return totalsIn(total, questions)
 			}
 			watched(t, s)
 			server := httptest.NewUnstartedServer(s.handler())
@@ -77,7 +77,7 @@ func TestDeafLiveClientsAreDropped(t *testing.T) {
 				if _, _, _, ok := one.next(); !ok {
 					t.Fatal("the other client is dropped")
 				}
-				clients, questions := s.hub.sizes()
+				clients, questions := s.live.hub.sizes()
 				return clients == 1, fmt.Sprintf("%d clients with %d questions", clients, questions)
 			})
 		})
@@ -104,8 +104,8 @@ type crowd struct {
 func newCrowd(t *testing.T, connections, questions int) *crowd {
 	t.Helper()
 	s, _ := onFake(t)
-	s.hub.maxClients, s.hub.maxQuestions = connections, questions
-	if err := s.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
+	s.live.hub.maxClients, s.live.hub.maxQuestions = connections, questions
+	if err := s.live.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
 		t.Fatal(err)
 	}
 	watched(t, s)
@@ -138,9 +138,9 @@ func (c *crowd) hears(one *stream, resp *http.Response) *stream {
 
 // held is how many questions a client has.
 func (c *crowd) held(client string) int {
-	c.s.hub.mu.Lock()
-	defer c.s.hub.mu.Unlock()
-	return len(c.s.hub.clients[client].asks)
+	c.s.live.hub.mu.Lock()
+	defer c.s.live.hub.mu.Unlock()
+	return len(c.s.live.hub.clients[client].asks)
 }
 
 // ends reads a stream to its end, which must say which bound has run out.
@@ -174,7 +174,7 @@ func TestLiveQuestionsAreShared(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	clients, questions := c.s.hub.sizes()
+	clients, questions := c.s.live.hub.sizes()
 	if questions > 500 || questions < 350+45 {
 		t.Errorf("%d questions are answered", questions)
 	}
@@ -203,7 +203,7 @@ func TestLiveConnectionsAreShared(t *testing.T) {
 		c.hears(c.ask(fmt.Sprintf("192.0.2.%d", i+1), 0, 1))
 		c.ends(greedy[19-i], "QUERY_LIVE_CLIENTS")
 	}
-	if clients, _ := c.s.hub.sizes(); clients != 20 {
+	if clients, _ := c.s.live.hub.sizes(); clients != 20 {
 		t.Errorf("%d clients listen", clients)
 	}
 }
@@ -217,7 +217,7 @@ func TestLiveClientsAreAddresses(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "http://query.test/v1/live", nil)
 		r.RemoteAddr = c.peer
 		r.Header.Set("X-Forwarded-For", c.forwarded)
-		if got := s.clientOf(r); got != c.want {
+		if got := s.live.clientOf(r); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
@@ -225,7 +225,7 @@ func TestLiveClientsAreAddresses(t *testing.T) {
 
 // Whoever joins, leaves and is dismissed at the same time leaves nothing behind, and the bounds hold throughout.
 func TestHubSharesUnderLoad(t *testing.T) {
-	h, _ := scripted(totals)
+	h, _ := scripted(totalsIn)
 	h.maxClients, h.maxQuestions = 30, 40
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -18,6 +18,8 @@ import (
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // scripted is a hub that reads from a script; reads counts.
@@ -25,10 +27,10 @@ func scripted(answer func(n int64, questions []window.Question) (window.Answers,
 	reads := new(atomic.Int64)
 	return newHub(func(_ context.Context, questions []window.Question) (window.Answers, error) {
 		return answer(reads.Add(1), questions)
-	}, 2000, 10, newMetrics()), reads
+	}, 2000, 10, prometheus.NewRegistry()), reads
 }
 
-func totals(n int64, questions []window.Question) (window.Answers, error) {
+func totalsIn(n int64, questions []window.Question) (window.Answers, error) {
 	out := window.Answers{Answers: make([]window.Answer, len(questions))}
 	for i := range out.Answers {
 		out.Answers[i].Estimate = window.Estimate{Total: n, Lower: n, Upper: n}
@@ -55,7 +57,7 @@ func (l *listener) next() *news {
 // nothing holds nobody up, and nothing is read once all have left.
 func TestHubReadsOnceForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, reads := scripted(totals)
+		h, reads := scripted(totalsIn)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { _ = h.run(ctx); close(done) }()
@@ -113,11 +115,11 @@ func TestHubTellsChanges(t *testing.T) {
 			}
 			switch {
 			case n < 20:
-				return totals(1, questions)
+				return totalsIn(1, questions)
 			case n < 40:
 				return window.Answers{}, down
 			}
-			return totals(1, questions)
+			return totalsIn(1, questions)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -151,7 +153,7 @@ func TestHubTellsChanges(t *testing.T) {
 }
 
 func TestHubIsBounded(t *testing.T) {
-	h, _ := scripted(totals)
+	h, _ := scripted(totalsIn)
 	h.maxClients, h.maxQuestions = 3, 2
 	join(t, h, "a")
 	l := join(t, h, "b")
@@ -171,7 +173,7 @@ func TestHubIsBounded(t *testing.T) {
 // A connection is kept alive, and ends when the service does.
 func TestHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, _ := scripted(totals)
+		h, _ := scripted(totalsIn)
 		l := newListener(h, 1, false)
 		first := newsOf(total{Total: 7})
 		first.text = first.event()
@@ -266,7 +268,7 @@ func TestLive(t *testing.T) {
 	s := onRedis(t, redis.URL(), now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { _ = s.hub.run(ctx); close(ended) }()
+	go func() { _ = s.live.hub.run(ctx); close(ended) }()
 	server := httptest.NewUnstartedServer(s.handler())
 	// A stream outlasts the time that other requests have.
 	server.Config.ReadTimeout, server.Config.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond
@@ -337,7 +339,7 @@ func TestLive(t *testing.T) {
 // Redis is back, its tiers may be others, and the window one that they do not hold.
 func TestProblemAfterProblem(t *testing.T) {
 	var err error
-	h := newHub(func(context.Context, []window.Question) (window.Answers, error) { return window.Answers{}, err }, 1, 1, newMetrics())
+	h := newHub(func(context.Context, []window.Question) (window.Answers, error) { return window.Answers{}, err }, 1, 1, prometheus.NewRegistry())
 	l, refusal := h.join("me", []liveQuestion{{"a", "7d"}}, []time.Duration{7 * 24 * time.Hour}, false)
 	if refusal != nil {
 		t.Fatal(refusal)

@@ -36,29 +36,29 @@ type endpoint func(ctx context.Context, body []byte) (any, error)
 func (s *service) endpoints() map[string]endpoint {
 	return map[string]endpoint{
 		"total": overNATS(func(ctx context.Context, _ string, b *totalBody) (any, error) {
-			out, err := s.findTotals(ctx, b.input())
+			out, err := s.answers.findTotals(ctx, b.input())
 			if err != nil {
 				return nil, err
 			}
-			return &out.Body, nil
+			return &out.totalAnswer, nil
 		}),
 		"series": overNATS(func(ctx context.Context, _ string, b *seriesBody) (any, error) {
-			found, err := s.findSeries(ctx, b.input())
+			found, err := s.answers.findSeries(ctx, b.input())
 			if err != nil {
 				return nil, err
 			}
 			return seriesJSON(b.Key, found), nil
 		}),
-		"top":      overNATS(s.findTop),
-		"counters": overNATS(s.findCounters),
+		"top":      overNATS(s.answers.findTop),
+		"counters": overNATS(s.answers.findCounters),
 		"about": func(ctx context.Context, body []byte) (any, error) {
 			if len(body) == 0 { // it takes nothing, so nothing is as good as an empty object
 				body = []byte("{}")
 			}
-			return overNATS(s.findAbout)(ctx, body)
+			return overNATS(func(ctx context.Context, _ string, _ *api.NoParams) (aboutAnswer, error) { return s.findAbout(ctx) })(ctx, body)
 		},
-		"take":  overNATS(bodyOf(s.findTake)), // a refusal is an answer
-		"limit": overNATS(bodyOf(s.findLimit)),
+		"take":  overNATS(bodyOf(s.gate.findTake)), // a refusal is an answer
+		"limit": overNATS(bodyOf(s.gate.findLimit)),
 	}
 }
 
@@ -114,7 +114,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 		conn.Close()
 		return err
 	}
-	s.js.Store(&js)
+	s.status.connected(js)
 	r := newResponder(s, conn)
 	stop, err := r.offer(ctx, namespace)
 	if err != nil {

@@ -241,14 +241,14 @@ func TestRequests(t *testing.T) {
 
 // meeting is a reader that answers only when so many ask at once.
 type meeting struct {
-	reader
+	allReader
 	wait *sync.WaitGroup
 }
 
 func (m meeting) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	m.wait.Done()
 	m.wait.Wait()
-	return m.reader.Answer(ctx, questions)
+	return m.allReader.Answer(ctx, questions)
 }
 
 // Requests are answered beside each other, one service's requests are answered
@@ -258,7 +258,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	conn := broker.Conn()
 	var wait sync.WaitGroup
 	s, f := onFake(t)
-	s.reader = meeting{f, &wait}
+	readFrom(s, meeting{f, &wait})
 	stop := onNATS(t, s, broker.URL())
 	services(t, conn, 1)
 

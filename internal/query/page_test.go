@@ -63,7 +63,7 @@ func TestPageNeedsNoToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, f := onFake(t)
-	s = newService(f, f, s.limits, settings, s.log)
+	s = newService(f, f, s.gate.limits, settings, s.log)
 	for _, target := range []string{"/", "/page/" + newPage().version + "/main.js"} {
 		if resp := ask1(s.handler(), http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
 			body, _ := io.ReadAll(resp.Body)

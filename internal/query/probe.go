@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
@@ -14,9 +13,6 @@ import (
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
-
-// probePath answers a scrape about counters that its parameters name, as a multi-target exporter does.
-const probePath = "/probe"
 
 // probeParams is what GET /probe takes: one of key, top and prefix.
 type probeParams struct {
@@ -40,52 +36,32 @@ type probed struct {
 	period period
 }
 
-func (s *service) registerProbe(a *api.API) {
-	api.AnswerQuery(a, a.Operation(huma.Operation{
-		OperationID: "get-probe", Method: http.MethodGet, Path: probePath,
-		Summary: "Totals for Prometheus to scrape",
-		Description: "The rolling totals of counters as gauges in Prometheus' text format: those that key names, the largest (top), or those with " +
-			"a prefix. QUERY_MAX_PROBE bounds their number. Any error has a status of its own, so that the scrape fails.",
-		Responses: map[string]*huma.Response{"200": {
-			Description: "The totals, as of now.",
-			Content: map[string]*huma.MediaType{"text/plain": {
-				Schema:  &huma.Schema{Type: huma.TypeString},
-				Example: "# TYPE tallyroll_window_hits gauge\ntallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
-			}},
-		}},
-		Metadata: api.Tryout("/probe?key=api-1&key=/cart&window=1m&window=1h", "/probe?top=20&window=1h", "/probe?prefix=shop.&window=24h"),
-	}), s.getProbe)
-}
-
-func (s *service) getProbe(ctx context.Context, p *probeParams) (*api.RawOutput, error) {
+// findProbe checks parameters and answers them in Prometheus' text format. Its errors are for the client.
+func (d *desk) findProbe(ctx context.Context, p *probeParams) ([]byte, error) {
 	in := &input{part: web.InQuery, keyParam: "key", windowsParam: "window", keys: distinct(p.Keys), windows: distinct(p.Windows)}
-	asked, err := s.probedBy(ctx, in, p)
+	asked, err := d.probedBy(ctx, in, p)
 	if err != nil {
 		return nil, web.InputProblem(err, web.InQuery)
 	}
-	if len(asked) > s.maxProbe {
-		return nil, tooManyProbed(len(asked), s.maxProbe)
+	if len(asked) > d.maxProbe {
+		return nil, tooManyProbed(len(asked), d.maxProbe)
 	}
 	questions := make([]window.Question, len(asked))
 	for i, a := range asked {
 		questions[i] = window.Question{Counter: a.key, Span: a.period.span}
 	}
-	found, err := askRedis(ctx, s, func(ctx context.Context) (window.Answers, error) { return s.reader.Answer(ctx, questions) })
+	found, err := ask(ctx, d.redis, func(ctx context.Context) (window.Answers, error) { return d.reader.Answer(ctx, questions) })
 	if err != nil {
 		if bad := mendable(err); bad != nil {
 			return nil, in.unanswerable(asked[bad.Index].period, bad)
 		}
 		return nil, err
 	}
-	text, err := exposition(asked, found)
-	if err != nil {
-		return nil, err
-	}
-	return &api.RawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, nil
+	return exposition(asked, found)
 }
 
 // probedBy returns the counters and windows that the parameters ask about.
-func (s *service) probedBy(ctx context.Context, in *input, p *probeParams) ([]probed, error) {
+func (d *desk) probedBy(ctx context.Context, in *input, p *probeParams) ([]probed, error) {
 	ways := 0
 	for _, given := range []bool{len(in.keys) > 0, p.Top != "", p.Prefix != ""} {
 		if given {
@@ -106,14 +82,14 @@ func (s *service) probedBy(ctx context.Context, in *input, p *probeParams) ([]pr
 	}
 	switch {
 	case p.Top != "":
-		return s.probedTop(ctx, in, periods, p.Top)
+		return d.probedTop(ctx, in, periods, p.Top)
 	case p.Prefix != "":
-		in.keys, err = s.probedNames(ctx, p.Prefix, s.maxProbe/len(periods))
+		in.keys, err = d.probedNames(ctx, p.Prefix, d.maxProbe/len(periods))
 		if err != nil {
 			return nil, err
 		}
 	default:
-		if err := in.checkKeys(s.maxKeys); err != nil {
+		if err := in.checkKeys(d.maxKeys); err != nil {
 			return nil, err
 		}
 	}
@@ -127,18 +103,18 @@ func (s *service) probedBy(ctx context.Context, in *input, p *probeParams) ([]pr
 }
 
 // probedTop returns the largest counters of each window.
-func (s *service) probedTop(ctx context.Context, in *input, periods []period, text api.Number) ([]probed, error) {
+func (d *desk) probedTop(ctx context.Context, in *input, periods []period, text api.Number) ([]probed, error) {
 	most, err := text.Parse("top", 0, 1, maxTop)
 	if err != nil {
 		return nil, err
 	}
 	limit := int(most)
-	if limit*len(periods) > s.maxProbe {
-		return nil, tooManyProbed(limit*len(periods), s.maxProbe)
+	if limit*len(periods) > d.maxProbe {
+		return nil, tooManyProbed(limit*len(periods), d.maxProbe)
 	}
 	var out []probed
 	for _, p := range periods {
-		found, err := askRedis(ctx, s, func(ctx context.Context) (window.Top, error) { return s.reader.Top(ctx, p.span, limit) })
+		found, err := ask(ctx, d.redis, func(ctx context.Context) (window.Top, error) { return d.reader.Top(ctx, p.span, limit) })
 		if bad := mendable(err); bad != nil {
 			return nil, in.unanswerable(p, bad)
 		}
@@ -153,14 +129,14 @@ func (s *service) probedTop(ctx context.Context, in *input, periods []period, te
 }
 
 // probedNames returns the counters with a prefix, if there are at most so many.
-func (s *service) probedNames(ctx context.Context, prefix string, most int) ([]string, error) {
+func (d *desk) probedNames(ctx context.Context, prefix string, most int) ([]string, error) {
 	if err := api.CheckKey("prefix", prefix); err != nil {
 		return nil, err
 	}
 	var out []string
 	for after := ""; ; {
-		found, err := askRedis(ctx, s, func(ctx context.Context) (window.Names, error) {
-			return s.reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out)})
+		found, err := ask(ctx, d.redis, func(ctx context.Context) (window.Names, error) {
+			return d.reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out)})
 		})
 		if err != nil {
 			return nil, err
@@ -169,7 +145,7 @@ func (s *service) probedNames(ctx context.Context, prefix string, most int) ([]s
 		if len(out) > most {
 			return nil, web.TooMuchInput("prefix",
 				"more than %d counters begin with %s: at most %d totals are allowed in one answer (QUERY_MAX_PROBE): use a longer prefix, top, or fewer windows",
-				most, web.Excerpt(prefix), s.maxProbe)
+				most, web.Excerpt(prefix), d.maxProbe)
 		}
 		if found.Next == "" {
 			return out, nil

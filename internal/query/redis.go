@@ -10,41 +10,73 @@ import (
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 )
 
 // answerTimeout is how long a request waits for Redis, which answers in
 // milliseconds when it is well. A client that would wait longer does better to ask again.
 const answerTimeout = 2 * time.Second
 
-// reader is the part of window.Reader that the service uses.
+// reader is the part of window.Reader that answers questions.
 type reader interface {
-	looker
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
 	Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error)
-	Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error)
 	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
 	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
-	Progress(ctx context.Context) (id string, streams []window.Progress, err error)
 	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
 	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
 }
 
-// askRedis reads from Redis for at most answerTimeout. If the client must correct its question, it
+// desk answers questions about counters.
+type desk struct {
+	reader    reader
+	redis     *source
+	namespace string
+	// How much one answer may be about, by the settings with these names.
+	maxKeys, maxSum, maxExplain, maxProbe int
+}
+
+// source is what answers are read from. It bounds and measures each read, and makes of its errors what a client is told.
+type source struct {
+	health   healthView
+	seconds  prometheus.Observer
+	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+}
+
+func newSource(health healthView, failures zerolog.Logger, registry prometheus.Registerer) *source {
+	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "tallyroll", Subsystem: "query", Name: "redis_seconds",
+		Help:    "Seconds that Redis took for the reads of one answer.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+	})
+	registry.MustRegister(seconds)
+	return &source{health: health, seconds: seconds, failures: failures}
+}
+
+// healthView is what is known about Redis.
+type healthView interface {
+	whyNoAnswers() string // empty if questions can be answered
+	doubt()               // something has just failed
+}
+
+// ask reads from Redis for at most answerTimeout. If the client must correct its question, it
 // returns the *window.QuestionError unchanged (see mendable). Every other error is, or wraps, one
 // to return to the client.
-func askRedis[T any](ctx context.Context, s *service, read func(context.Context) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, r *source, read func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	began := time.Now()
 	out, err := read(bounded)
-	s.metrics.redisSeconds.Observe(time.Since(began).Seconds())
+	r.seconds.Observe(time.Since(began).Seconds())
 	var bad *window.QuestionError
 	var much *window.TooMuchError
 	switch {
 	case isSpoilt(err):
 		// Asking again does not help: whoever runs the service has to look at the key.
-		s.health.due.Give()
-		s.failures.Error().Err(err).Msg("question not answered")
+		r.health.doubt()
+		r.failures.Error().Err(err).Msg("question not answered")
 		if errors.As(err, &bad) {
 			return out, &window.QuestionError{Index: bad.Index, Err: spoiltProblem(err)}
 		}
@@ -54,7 +86,7 @@ func askRedis[T any](ctx context.Context, s *service, read func(context.Context)
 	case errors.As(err, &much):
 		return out, tooMuchProblem(much)
 	}
-	return out, s.unavailable(ctx, err)
+	return out, r.unavailable(ctx, err)
 }
 
 // mendable returns the question that the client must correct, if the error is about one. It
@@ -90,11 +122,10 @@ func tooMuchProblem(e *window.TooMuchError) *web.Problem {
 
 // unavailable is the 503 for an error of reading. The error itself may tell
 // about the network inside, so it goes to the log and not to the client.
-func (s *service) unavailable(ctx context.Context, err error) error {
+func (r *source) unavailable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return web.ClientGone()
 	}
-	s.health.due.Give()
 	detail := "Redis cannot answer now: ask again in a second"
 	switch {
 	case errors.Is(err, window.ErrNoLayout):
@@ -102,12 +133,29 @@ func (s *service) unavailable(ctx context.Context, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
 		detail = "Redis did not answer within " + answerTimeout.String() + ": ask again in a second"
 	}
-	if s.health.whyNoAnswers() == "" { // otherwise the log has said why
-		s.failures.Warn().Err(err).Msg("question not answered")
-	}
+	r.logFailure(err, "question not answered")
 	p := web.RetryLater(detail, "1")
 	if errors.Is(err, window.ErrNoLayout) {
 		p.Of(web.NothingCounted)
 	}
 	return p
+}
+
+// logFailure logs a failed read, unless the log has said why all of them fail.
+func (r *source) logFailure(err error, message string) {
+	r.health.doubt()
+	if r.health.whyNoAnswers() == "" {
+		r.failures.Warn().Err(err).Msg(message)
+	}
+}
+
+// isLost distinguishes an error of Redis from the answer that there is no layout yet, and
+// from a layout that cannot be used.
+func isLost(err error) bool {
+	return err != nil && !errors.Is(err, window.ErrNoLayout) && !isSpoilt(err)
+}
+
+// isSpoilt reports whether an error is about a key that another program has written to.
+func isSpoilt(err error) bool {
+	return window.IsForeign(err) || errors.Is(err, window.ErrBadLayout)
 }

@@ -67,7 +67,7 @@ type rejected struct {
 	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED." example:"17"`
 }
 
-func (s *service) registerRejects(a *api.API) {
+func (s *status) registerRejects(a *api.API) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
@@ -83,7 +83,7 @@ func (s *service) registerRejects(a *api.API) {
 }
 
 // findRejects checks parameters and answers them. Its errors are for the client.
-func (s *service) findRejects(ctx context.Context, part string, p *rejectsParams) (rejectsAnswer, error) {
+func (s *status) findRejects(ctx context.Context, part string, p *rejectsParams) (rejectsAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultRejects, 1, maxRejects)
 	if err != nil {
 		return rejectsAnswer{}, web.InputProblem(err, part)

@@ -91,7 +91,7 @@ func (r *responder) record(of *micro.EndpointStats, err error, took time.Duratio
 	if err != nil {
 		code = web.ProblemOf(err).Status
 	}
-	r.service.metrics.Observe("NATS "+of.Name, code, took)
+	r.service.server.Metrics.Observe("NATS "+of.Name, code, took)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of.NumRequests++

@@ -103,12 +103,15 @@ func onRedis(t testing.TB, url string, now time.Time) *service {
 	return newService(reader, reader, limits, testSettings, zerolog.Nop())
 }
 
+// readFrom has the service answer requests from another reader.
+func readFrom(s *service, r allReader) { s.answers.reader, s.gate.counters, s.status.reader = r, r, r }
+
 // limited bounds the cells and points that the service reads for one request.
 func limited(t testing.TB, s *service, cells, points int64) {
 	t.Helper()
-	r, ok := s.reader.(*window.Reader)
+	r, ok := s.answers.reader.(*window.Reader)
 	if !ok {
-		t.Fatalf("the service reads %T", s.reader)
+		t.Fatalf("the service reads %T", s.answers.reader)
 	}
 	r.MaxCells, r.MaxPoints = cells, points
 }
@@ -119,7 +122,7 @@ func watched(t testing.TB, s *service) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.health.run(ctx) })
-	running.Go(func() { _ = s.hub.run(ctx) })
+	running.Go(func() { _ = s.live.hub.run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 

@@ -36,9 +36,9 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	s := newService(requests, window.NewReader(store), limits, settings, log)
 	s.server.Leaving = leaving
 	if settings.LimitsFile != "" {
-		limits.reloaded = s.metrics.Reloads.Of("limits")
+		limits.reloaded = s.server.Metrics.Reloads.Of("limits")
 	}
-	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
+	listeners, err := settings.addresses().Listen(log, s.server.Metrics.Reloads)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.run(gctx) })
-	group.Go(func() error { return s.hub.run(gctx) })
+	group.Go(func() error { return s.live.hub.run(gctx) })
 	group.Go(func() error { return limits.run(gctx, reload, log) })
 	if settings.asksNATS() {
 		group.Go(func() error {

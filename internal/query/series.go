@@ -1,15 +1,15 @@
 package query
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"encoding/json"
-	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
-	"tallyroll/internal/chart"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -91,72 +91,13 @@ type seriesList struct {
 	Series []series `json:"series" doc:"One for each counter, in the order asked for, with the same moments."`
 }
 
-const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
-	"still has all of it, so every number is exact. With the steps 1d, 1w and 1mo, from and to are widened to whole days, weeks or months of the zone tz instead; " +
-	"a number whose step begins or ends inside a cell has bounds. One counter gives the object below; if key repeats, the answer is {\"series\":[…]} with such an object " +
-	"per counter. As CSV it is a table with a row per step and a column per counter; as SVG it is a chart with a line per counter."
-
-func (s *service) registerSeries(a *api.API) {
-	one, many := api.SchemaOf[series](a), api.SchemaOf[seriesList](a)
-	text := &huma.Schema{Type: huma.TypeString}
-	api.AnswerQuery(a, a.Operation(huma.Operation{
-		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
-		Summary: "Hits step by step: numbers, a table or a chart", Description: seriesAbout,
-		Responses: map[string]*huma.Response{"200": {
-			Description: "The points, as of now.",
-			Content: map[string]*huma.MediaType{
-				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: seriesExample()},
-				formatTypes["csv"]:  {Schema: text, Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
-				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
-			},
-		}},
-		Metadata: api.TryoutAt(func(now time.Time) []string {
-			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
-			return []string{
-				"/v1/series?key=api-1",
-				"/v1/series?key=api-1&key=/cart&step=5m&format=csv",
-				"/v1/series?key=api-1&key=/cart&format=svg&width=800&height=300",
-				"/v1/series?key=api-1&step=1d&tz=Europe/Berlin&from=" + ago(20*time.Hour),
-				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
-			}
-		}),
-	}), s.getSeries)
-}
-
-func (s *service) getSeries(ctx context.Context, p *seriesParams) (*api.RawOutput, error) {
-	view, err := p.parseView()
-	if err != nil {
-		return nil, web.InputProblem(err, web.InQuery)
-	}
-	found, err := s.findSeries(ctx, p.input())
-	if err != nil {
-		return nil, err
-	}
-	if view.chart() && len(p.Keys) > chart.MaxLines {
-		return nil, web.BadInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), chart.MaxLines).In(web.InQuery)
-	}
-	out := &api.RawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
-	switch view.Format {
-	case "csv":
-		out.Body = seriesCSV(p.Keys, found)
-	case "svg":
-		out.Body = chart.Draw(p.Keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: zoneOf(found[0]), Step: stepText(found[0])})
-	default:
-		out.Body = append(api.Encode(seriesJSON(p.Keys, found)), '\n')
-	}
-	if found[0].Asked.To < found[0].Now {
-		out.CacheControl, out.ETag = api.CacheHeaders(view, p.Keys, p.Step, p.TZ, withoutReadTime(found))
-	}
-	return out, nil
-}
-
 // findSeries checks an input and answers it. Its errors are for the client.
-func (s *service) findSeries(ctx context.Context, in *input) ([]window.Series, error) {
-	questions, err := in.seriesQuestions(s.maxKeys)
+func (d *desk) findSeries(ctx context.Context, in *input) ([]window.Series, error) {
+	questions, err := in.seriesQuestions(d.maxKeys)
 	if err != nil {
 		return nil, web.InputProblem(err, in.part)
 	}
-	found, err := askRedis(ctx, s, func(ctx context.Context) ([]window.Series, error) { return s.reader.Series(ctx, questions) })
+	found, err := ask(ctx, d.redis, func(ctx context.Context) ([]window.Series, error) { return d.reader.Series(ctx, questions) })
 	if bad := mendable(err); bad != nil {
 		return nil, in.unanswerable(period{}, bad)
 	}
@@ -226,4 +167,68 @@ func seriesExample() series {
 		Key: "api-1", Step: "1m", AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: sinceExample,
 		UnfinishedFrom: 1795255200000, Points: [][2]int64{{1795255080000, 118}, {1795255140000, 121}, {1795255200000, 1}},
 	}
+}
+
+// seriesCSV returns a table with a row per step and a column per counter, then two columns per counter for the
+// bounds if the series have some, and last whether no hit of the step is known to be missing. All series have the
+// same steps. A field is empty if the step says nothing yet or still goes on, so the sum of a
+// column has only finished steps. Rows with only empty fields are left out.
+func seriesCSV(keys []string, series []window.Series) []byte {
+	var out bytes.Buffer
+	w := csv.NewWriter(&out)
+	bounded := series[0].Bounds != nil
+	row := []string{"time"}
+	for _, key := range keys {
+		row = append(row, columnName(key))
+	}
+	if bounded {
+		for _, key := range keys {
+			row = append(row, columnName(key)+" lower", columnName(key)+" upper")
+		}
+	}
+	row = append(row, "complete")
+	_ = w.Write(row) // a buffer takes everything
+	begun, zone := begunOf(series), zoneOf(series[0])
+	for i := begun; i < len(series[0].Counts); i++ {
+		clear(row)
+		row[0] = timeOf(series[0].Start(i)).In(zone).Format(time.RFC3339)
+		counted, complete := false, true
+		for j, f := range series {
+			complete = complete && i >= f.CompleteFrom()
+			if i >= f.Finished() {
+				continue
+			}
+			row[1+j], counted = strconv.FormatInt(f.Counts[i], 10), true
+			if bounded {
+				at := 1 + len(keys) + 2*j
+				row[at], row[at+1] = strconv.FormatInt(f.Bounds[i][0], 10), strconv.FormatInt(f.Bounds[i][1], 10)
+			}
+		}
+		row[len(row)-1] = strconv.FormatBool(complete)
+		if counted {
+			_ = w.Write(row)
+		}
+	}
+	w.Flush()
+	return out.Bytes()
+}
+
+// zoneOf is the zone in which the steps of a series lie.
+func zoneOf(f window.Series) *time.Location {
+	if steps, ok := f.Steps.(calendarSteps); ok {
+		return steps.zone
+	}
+	return time.UTC
+}
+
+// columnName changes a counter's name so that no spreadsheet takes it for a formula. Names can
+// come from strangers, such as the paths of an access log, and a formula can send the
+// cells beside it elsewhere (OWASP ASVS 5.0, 1.2.10). Nothing is lost: the client gave the
+// names, and the columns are in that order. Programs that need the unchanged names can use
+// JSON.
+func columnName(key string) string {
+	if strings.ContainsRune("=+-@\uff1d\uff0b\uff0d\uff20", []rune(key)[0]) { // as wide characters, too
+		return "'" + key
+	}
+	return key
 }

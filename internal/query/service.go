@@ -3,42 +3,35 @@ package query
 import (
 	"context"
 	"net/http"
-	"sync/atomic"
-	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rs/zerolog"
-
 	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
-	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"time"
+
+	"github.com/rs/zerolog"
 )
 
-// service is what the handlers share.
+// service is the rooms and what joins them: the edge and the page.
 type service struct {
-	server    web.Server
-	reader    reader
-	now       func() time.Time
-	namespace string
-	maxKeys   int
-	tokens    boot.Tokens
-	origins   web.Origins
-	hosts     boot.Hosts
-	limits    *limits
-	health    *health
-	hub       *hub
-	metrics   *metrics
-	asksNATS  bool                                // there is a NATS, as far as the settings say
-	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
-	streams   recent[streamsAnswer]
-	log       zerolog.Logger
-	failures  zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+	server  web.Server
+	tokens  boot.Tokens
+	origins web.Origins
+	hosts   boot.Hosts
+	health  *health
+	answers *desk
+	gate    *gate
+	live    *live
+	status  *status
+	now     func() time.Time // for examples that depend on the time
+	log     zerolog.Logger
+}
 
-	rejects    recent[newestRejects]
-	maxProbe   int
-	maxSum     int
-	maxExplain int
+// reader is what the rooms use of window.Reader.
+type allReader interface {
+	reader
+	looker
+	faller
+	progressReader
 }
 
 // failureLines is how many failed questions are logged per minute: enough to
@@ -47,22 +40,28 @@ const failureLines = 5
 
 // newService makes a service that answers requests from one reader, and the listeners at /v1/live
 // from another. The number of their questions bounds the listeners, not what one request
-// may cost. The caller must run health.run and hub.run.
-func newService(requests, live reader, limits *limits, settings Settings, log zerolog.Logger) *service {
+// may cost. The caller must run health and hub.
+func newService(requests, listeners allReader, limits *limits, settings Settings, log zerolog.Logger) *service {
+	metrics := web.NewMetrics("query", 14)
+	registry, failures := metrics.Registry, log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute})
 	s := &service{
-		reader: requests, health: newHealth(requests, log), metrics: newMetrics(), now: time.Now,
-		namespace: settings.Redis.Namespace, maxKeys: settings.MaxKeys, tokens: settings.Tokens, origins: settings.Origins, hosts: settings.Hosts,
-		limits: limits, asksNATS: settings.asksNATS(),
-		log: log, failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute}),
+		server: web.Server{Metrics: metrics, Log: log, Apart: settings.MetricsAddr != ""},
+		tokens: settings.Tokens, origins: settings.Origins, hosts: settings.Hosts,
+		health: newHealth(requests, log, registry), now: time.Now, log: log,
 	}
-	s.maxProbe, s.maxSum = settings.MaxProbe, settings.MaxSum
-	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log, Apart: settings.MetricsAddr != ""}
-	s.maxExplain = settings.MaxExplain
-	s.metrics.registerClock(requests.ClockDifference)
-	s.metrics.Registry.MustRegister(&freshness{service: s})
-	s.hub = newHub(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
-		return askRedis(ctx, s, func(ctx context.Context) (window.Answers, error) { return live.Answer(ctx, questions) })
-	}, settings.LiveClients, settings.LiveQuestions, s.metrics)
+	redis := newSource(s.health, failures, registry)
+	s.answers = &desk{
+		reader: requests, redis: redis, namespace: settings.Redis.Namespace,
+		maxKeys: settings.MaxKeys, maxSum: settings.MaxSum, maxExplain: settings.MaxExplain, maxProbe: settings.MaxProbe,
+	}
+	s.gate = newGate(limits, requests, redis, failures, registry)
+	s.status = &status{
+		reader: requests, redis: redis, namespace: settings.Redis.Namespace, now: func() time.Time { return s.now() }, failures: failures, asksNATS: settings.asksNATS(),
+	}
+	registry.MustRegister(&freshness{status: s.status})
+	s.live = &live{maxKeys: settings.MaxKeys, proxies: settings.TrustedProxies, hub: newHub(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
+		return ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
+	}, settings.LiveClients, settings.LiveQuestions, registry)}
 	return s
 }
 
@@ -75,25 +74,43 @@ func (s *service) handler() http.Handler {
 
 func (s *service) routes(mux *http.ServeMux) {
 	a := newAPI(mux, s.tokens.Required())
-	s.registerTotal(a)
-	s.registerSeries(a)
-	s.registerLive(a)
-	s.registerTop(a)
-	s.registerCounters(a)
-	s.registerAbout(a)
-	s.registerTake(a)
-	s.registerLimit(a)
-	s.describeAuthz(a)
-	s.registerStreams(a)
-	s.registerRejects(a)
-	s.registerProbe(a)
+	s.registerAnswers(a)
+	s.live.registerLive(a)
+	s.gate.register(a, mux)
+	s.status.register(a)
 	a.DescribeStatus(statusPages(!s.server.Apart)...)
+	a.RoutePages(s.now)
 
-	mux.Handle(authzPath, api.Handler(s.getAuthz))
-	mux.Handle(authzPath+"/{limit}", api.Handler(s.getAuthz))
 	s.server.RouteStatus(mux, func(context.Context) string { return s.whyNotReady() })
 	s.server.Leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.whyNoAnswers() })
 	s.server.Leaving.HandleReady(mux, "/readyz/takes", func(context.Context) string { return s.whyNoTakes() })
 	newPage().register(mux)
-	a.RoutePages(s.now)
+}
+
+// whyNoTakes says why no take can be decided now. It is empty if one of them can: without Redis, those of limits that
+// are not closed then. Takes need no layout.
+func (s *service) whyNoTakes() string {
+	known, lost := s.health.found()
+	takes, withoutRedis := s.gate.limits.serve()
+	switch {
+	case s.gate.limits.mode == TakeOff:
+		return "this service counts no takes (QUERY_TAKE=off)"
+	case !takes:
+		return "there is no limit to take under: QUERY_LIMITS_FILE names none"
+	case !known:
+		return redisUnknown // a process that starts is not ready before it has looked once
+	case lost && !withoutRedis:
+		return redisLost + ", and every limit is closed then"
+	}
+	return ""
+}
+
+// whyNotReady says why nothing of what this service is for can be served now. It is empty if anything can: then a
+// process that is taken out of service helps nobody.
+func (s *service) whyNotReady() string {
+	why := s.health.whyNoAnswers()
+	if why == "" || s.whyNoTakes() == "" {
+		return ""
+	}
+	return why
 }

@@ -48,7 +48,7 @@ type workerState struct {
 	Leaving bool      `json:"leaving" doc:"True if it is being stopped." example:"false"`
 }
 
-func (s *service) registerStreams(a *api.API) {
+func (s *status) registerStreams(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-streams", Method: http.MethodGet, Path: "/v1/streams",
 		Summary: "How far each stream is counted, and by which worker",
@@ -60,7 +60,7 @@ func (s *service) registerStreams(a *api.API) {
 }
 
 // findStreams answers from what was found less than a second ago, or looks anew.
-func (s *service) findStreams(ctx context.Context) (streamsAnswer, error) {
+func (s *status) findStreams(ctx context.Context) (streamsAnswer, error) {
 	js, err := s.jetStream()
 	if err != nil {
 		return streamsAnswer{}, err
@@ -72,12 +72,12 @@ func (s *service) findStreams(ctx context.Context) (streamsAnswer, error) {
 	return out, err
 }
 
-func (s *service) lookAtStreams(ctx context.Context, js jetstream.JetStream) (streamsAnswer, error) {
+func (s *status) lookAtStreams(ctx context.Context, js jetstream.JetStream) (streamsAnswer, error) {
 	type found struct {
 		id      string
 		streams []window.Progress
 	}
-	counted, err := askRedis(ctx, s, func(ctx context.Context) (out found, err error) {
+	counted, err := ask(ctx, s.redis, func(ctx context.Context) (out found, err error) {
 		out.id, out.streams, err = s.reader.Progress(ctx)
 		return out, err
 	})

@@ -22,9 +22,9 @@ func withNATS(t *testing.T, redisURL string, broker stack.Endpoint, now time.Tim
 	t.Helper()
 	s := onRedis(t, redisURL, now)
 	s.now = func() time.Time { return now }
-	s.asksNATS, s.namespace = true, namespace
+	s.status.asksNATS, s.status.namespace = true, namespace
 	onNATS(t, s, broker.URL())
-	stack.Eventually(t, patiently, "a connection to NATS", func() (bool, string) { return s.js.Load() != nil, "" })
+	stack.Eventually(t, patiently, "a connection to NATS", func() (bool, string) { return s.status.js.Load() != nil, "" })
 	return s, s.handler()
 }
 
@@ -134,7 +134,7 @@ func TestStreamsWithoutNATS(t *testing.T) {
 			t.Errorf("%s: %s", target, p.Detail)
 		}
 	}
-	s.asksNATS = true // it has not connected yet
+	s.status.asksNATS = true // it has not connected yet
 	for _, target := range []string{"/v1/streams", "/v1/rejects"} {
 		resp := ask1(h, http.MethodGet, target, "")
 		if p := refused(t, resp, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "NATS does not answer") || resp.Header.Get("Retry-After") != "1" {

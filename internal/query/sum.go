@@ -52,23 +52,23 @@ type named struct {
 }
 
 // findSums answers a checked input about a sum. Its errors are for the client.
-func (s *service) findSums(ctx context.Context, in *input, periods []period) (*totalOutput, error) {
+func (d *desk) findSums(ctx context.Context, in *input, periods []period) (*totals, error) {
 	depth, err := in.group.Parse("group", 0, 1, maxGroup)
 	if err != nil {
 		return nil, web.InputProblem(err, in.part)
 	}
 	var names named
 	var asked []string
-	found, err := askRedis(ctx, s, func(ctx context.Context) (found explained, err error) {
-		names, err = s.namesOf(ctx, in.prefix, s.maxSum)
+	found, err := ask(ctx, d.redis, func(ctx context.Context) (found explained, err error) {
+		names, err = d.namesOf(ctx, in.prefix, d.maxSum)
 		if err != nil {
 			return found, err
 		}
 		asked = names.counters
-		if len(asked) == 0 || len(asked) > s.maxSum {
+		if len(asked) == 0 || len(asked) > d.maxSum {
 			asked = []string{in.prefix} // for the ranges, and for what may be wrong with the periods
 		}
-		return s.answer(ctx, in, questionsOf(asked, periods))
+		return d.answer(ctx, in, questionsOf(asked, periods))
 	})
 	if err != nil {
 		if bad := mendable(err); bad != nil {
@@ -76,12 +76,15 @@ func (s *service) findSums(ctx context.Context, in *input, periods []period) (*t
 		}
 		return nil, err
 	}
-	if len(names.counters) > s.maxSum {
+	if len(names.counters) > d.maxSum {
 		return nil, web.BadInput("prefix", "at least %d counters begin with %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
-			len(names.counters), web.Excerpt(in.prefix), s.maxSum).In(in.part)
+			len(names.counters), web.Excerpt(in.prefix), d.maxSum).In(in.part)
 	}
 	names.asOf = min(names.asOf, found.AsOf)
-	out := &totalOutput{Body: totalAnswer{AsOf: timeOf(names.asOf), Totals: make([]total, len(periods))}}
+	out := &totals{
+		totalAnswer: totalAnswer{AsOf: timeOf(names.asOf), Totals: make([]total, len(periods))},
+		past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+	}
 	for i, p := range periods {
 		of := make([]window.Answer, len(asked))
 		var parts []window.Question
@@ -93,20 +96,17 @@ func (s *service) findSums(ctx context.Context, in *input, periods []period) (*t
 				parts, why = append(parts, window.Question{Counter: counter}), append(why, found.at(at)...)
 			}
 		}
-		out.Body.Totals[i] = sumOf(in.prefix, p.window, names, of, int(depth))
-		out.Body.Totals[i].explain(parts, why)
-	}
-	if !found.explains() && endedBefore(found.Answers.Answers, found.Now) {
-		out.CacheControl, out.ETag = api.CacheHeaders(totalList(out.Body.Totals))
+		out.Totals[i] = sumOf(in.prefix, p.window, names, of, int(depth))
+		out.Totals[i].explain(parts, why)
 	}
 	return out, nil
 }
 
 // namesOf lists the counters with a prefix, and more than the given number only if there are more.
-func (s *service) namesOf(ctx context.Context, prefix string, most int) (named, error) {
+func (d *desk) namesOf(ctx context.Context, prefix string, most int) (named, error) {
 	out := named{asOf: math.MaxInt64}
 	for after := ""; ; {
-		page, err := s.reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out.counters)})
+		page, err := d.reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out.counters)})
 		if err != nil {
 			return named{}, err
 		}

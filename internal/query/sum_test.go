@@ -110,7 +110,7 @@ func TestSumIsRefused(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
 	seed(t, redis.Client(), now, sample{"s.a", now, 1}, sample{"s.b", now, 1}, sample{"s.c", now, 1}, sample{"s.d", now, 1})
 	s := onRedis(t, redis.URL(), now)
-	s.maxSum = 3
+	s.answers.maxSum = 3
 	h := s.handler()
 	for target, want := range map[string]string{
 		"/v1/total?prefix=s.&window=1h":            `prefix: at least 4 counters begin with "s.": at most 3 are added up (QUERY_MAX_SUM): use a longer prefix, or a rule`,
@@ -132,7 +132,7 @@ func TestSumIsRefused(t *testing.T) {
 	if got := answered(t, ask1(h, http.MethodGet, "/v1/total?prefix=s.a&window=1h", "")); got.Totals[0].Total != 1 {
 		t.Errorf("%+v", got)
 	}
-	s.maxSum = 4
+	s.answers.maxSum = 4
 	if got := answered(t, ask1(h, http.MethodGet, "/v1/total?prefix=s.&window=1h", "")); got.Totals[0].Total != 4 || got.Totals[0].Counters != 4 {
 		t.Errorf("%+v", got)
 	}

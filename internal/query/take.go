@@ -131,7 +131,7 @@ func (o *takeOutput) Write(w http.ResponseWriter) {
 	api.WriteJSON(w, o.Status, api.JSONType, &o.Body)
 }
 
-func (s *service) registerTake(a *api.API) {
+func (g *gate) registerTake(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "post-take", Method: http.MethodPost, Path: "/v1/take",
 		Summary: "Allow or refuse hits, and count them",
@@ -145,12 +145,12 @@ func (s *service) registerTake(a *api.API) {
 		Metadata:  api.Tryout("/v1/take"),
 	})
 	describeTakes(a, &op)
-	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*takeOutput, error) { return s.findTake(ctx, web.InBody, b) })
+	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*takeOutput, error) { return g.findTake(ctx, web.InBody, b) })
 }
 
 // findTake checks a body, decides and counts. Its errors are for the client.
-func (s *service) findTake(ctx context.Context, part string, b *takeBody) (*takeOutput, error) {
-	err := s.limits.mayCount()
+func (g *gate) findTake(ctx context.Context, part string, b *takeBody) (*takeOutput, error) {
+	err := g.limits.mayCount()
 	if err != nil {
 		return nil, err
 	}
@@ -161,12 +161,12 @@ func (s *service) findTake(ctx context.Context, part string, b *takeBody) (*take
 	several := len(b.Take) > 0
 	takes := make([]limit.Take, len(items))
 	for i := range items {
-		takes[i], err = s.limits.takeOf(&items[i], itemPrefix(several, i))
+		takes[i], err = g.limits.takeOf(&items[i], itemPrefix(several, i))
 		if err != nil {
 			return nil, web.InputProblem(err, part)
 		}
 	}
-	answer, err := s.take(ctx, takes, several)
+	answer, err := g.take(ctx, takes, several)
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
@@ -181,16 +181,16 @@ func itemPrefix(several bool, i int) string {
 }
 
 // take decides and counts. Its errors are those of limitError.
-func (s *service) take(ctx context.Context, takes []limit.Take, several bool) (limit.Answer, error) {
-	answer, err := s.limits.limiter.Take(ctx, takes)
+func (g *gate) take(ctx context.Context, takes []limit.Take, several bool) (limit.Answer, error) {
+	answer, err := g.limits.limiter.Take(ctx, takes)
 	if err == nil {
-		s.metrics.decided(&answer)
+		g.decided(&answer)
 		return answer, nil
 	}
-	err = s.limitError(ctx, err, takes, several)
+	err = g.limitError(ctx, err, takes, several)
 	var bad *web.InputError
 	if !errors.As(err, &bad) {
-		s.metrics.notDecided(takes)
+		g.notDecided(takes)
 	}
 	return answer, err
 }

@@ -21,7 +21,7 @@ func onLimiter(t *testing.T, mode TakeMode) (http.Handler, *fakeLimiter) {
 	f := new(fakeLimiter)
 	settings := testSettings
 	settings.Take = mode
-	s.limits = limitsFor(t, f, settings)
+	s.gate.limits = limitsFor(t, f, settings)
 	return s.handler(), f
 }
 

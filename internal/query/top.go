@@ -2,10 +2,7 @@ package query
 
 import (
 	"context"
-	"net/http"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -47,19 +44,8 @@ type topTotal struct {
 	Upper bound  `json:"upper" doc:"There were at most this many hits; null if floor is." example:"1241"`
 }
 
-func (s *service) registerTop(a *api.API) {
-	api.AnswerQuery(a, a.Operation(huma.Operation{
-		OperationID: "get-top", Method: http.MethodGet, Path: "/v1/top",
-		Summary: "The counters with most hits",
-		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor is the most hits that a counter outside the list can have. " +
-			"Even a list with fewer counters than limit can lack counters with at most floor hits.",
-		Responses: api.SuccessOnly("The list, as of now.", topExample()),
-		Metadata:  api.Tryout("/v1/top?window=1h&limit=20"),
-	}), api.OverHTTP(s.findTop))
-}
-
 // findTop checks parameters and answers them. Its errors are for the client.
-func (s *service) findTop(ctx context.Context, part string, p *topParams) (topAnswer, error) {
+func (d *desk) findTop(ctx context.Context, part string, p *topParams) (topAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultTop, 1, maxTop)
 	if err != nil {
 		return topAnswer{}, web.InputProblem(err, part)
@@ -72,8 +58,8 @@ func (s *service) findTop(ctx context.Context, part string, p *topParams) (topAn
 	if err != nil {
 		return topAnswer{}, web.InputProblem(err, part)
 	}
-	found, err := askRedis(ctx, s, func(ctx context.Context) (window.Top, error) {
-		return s.reader.Top(ctx, periods[0].span, int(limit))
+	found, err := ask(ctx, d.redis, func(ctx context.Context) (window.Top, error) {
+		return d.reader.Top(ctx, periods[0].span, int(limit))
 	})
 	if err != nil {
 		if bad := mendable(err); bad != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -138,78 +137,36 @@ func (bound) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Nullable: true}
 }
 
-type totalOutput struct {
-	CacheControl string `header:"Cache-Control"`
-	ETag         string `header:"ETag"`
-	Body         totalAnswer
-}
-
-func (o *totalOutput) Write(w http.ResponseWriter) {
-	api.SetHeader(w, "Cache-Control", o.CacheControl)
-	api.SetHeader(w, "ETag", o.ETag)
-	api.WriteJSON(w, http.StatusOK, api.JSONType, &o.Body)
-}
-
-const totalAbout = "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
-	"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
-	"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false."
-
-func (s *service) registerTotal(a *api.API) {
-	api.AnswerQuery(a, a.Operation(huma.Operation{
-		OperationID: "get-total", Method: http.MethodGet, Path: totalPath,
-		Summary: "Totals of a few counters", Description: totalAbout,
-		Responses: api.SuccessOnly("The totals, as of now.", totalExample()),
-		Metadata: api.TryoutAt(func(now time.Time) []string {
-			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
-			return []string{
-				"/v1/total?key=api-1&window=24h",
-				"/v1/total?key=api-1&key=/cart&window=1m&window=1h",
-				"/v1/total?key=api-1&window=today&tz=Europe/Berlin",
-				"/v1/total?prefix=shop.&group=2&window=1h",
-				"/v1/total?key=api-1&window=15m&at=" + ago(5*time.Minute),
-				"/v1/total?key=api-1&from=" + ago(time.Hour) + "&to=" + ago(30*time.Minute),
-			}
-		}),
-	}), func(ctx context.Context, p *totalParams) (*totalOutput, error) { return s.findTotals(ctx, p.input()) })
-
-	api.AnswerBody(a, a.Operation(huma.Operation{
-		OperationID: "post-total", Method: http.MethodPost, Path: totalPath,
-		Summary: "Totals of many counters", Description: totalAbout + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
-		RequestBody: &huma.RequestBody{
-			Description: "Counters, and windows or a range.",
-			Content: map[string]*huma.MediaType{"application/json": {Example: totalBody{
-				Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"},
-			}}},
-		},
-		Responses: api.SuccessOnly("The totals, as of now.", totalExample()),
-		Metadata:  api.Tryout("/v1/total"),
-	}), func(ctx context.Context, b *totalBody) (*totalOutput, error) { return s.findTotals(ctx, b.input()) })
+// totals are an answer about counters or about a sum.
+type totals struct {
+	totalAnswer
+	past bool // all windows ended before now, and nothing is explained: only late hits can change the numbers
 }
 
 // findTotals checks an input and answers it. Its errors are for the client.
-func (s *service) findTotals(ctx context.Context, in *input) (*totalOutput, error) {
-	periods, err := in.totalPeriods(s.maxKeys)
+func (d *desk) findTotals(ctx context.Context, in *input) (*totals, error) {
+	periods, err := in.totalPeriods(d.maxKeys)
 	if err != nil {
 		return nil, web.InputProblem(err, in.part)
 	}
 	if in.prefix != "" {
-		return s.findSums(ctx, in, periods)
+		return d.findSums(ctx, in, periods)
 	}
 	questions := questionsOf(in.keys, periods)
-	found, err := askRedis(ctx, s, func(ctx context.Context) (explained, error) { return s.answer(ctx, in, questions) })
+	found, err := ask(ctx, d.redis, func(ctx context.Context) (explained, error) { return d.answer(ctx, in, questions) })
 	if err != nil {
 		if bad := mendable(err); bad != nil {
 			return nil, in.unanswerable(periods[bad.Index%len(periods)], bad)
 		}
 		return nil, err
 	}
-	out := &totalOutput{Body: totalAnswer{AsOf: timeOf(found.AsOf), Totals: make([]total, len(questions))}}
-	for i, q := range questions {
-		out.Body.Totals[i] = totalOf(q.Counter, periods[i%len(periods)].window, found.Answers.Answers[i], found.AsOf)
-		out.Body.Totals[i].explain(questions[i:i+1], found.at(i))
+	out := &totals{
+		totalAnswer: totalAnswer{AsOf: timeOf(found.AsOf), Totals: make([]total, len(questions))},
+		past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
 	}
-	if !found.explains() && endedBefore(found.Answers.Answers, found.Now) {
-		out.CacheControl, out.ETag = api.CacheHeaders(totalList(out.Body.Totals))
+	for i, q := range questions {
+		out.Totals[i] = totalOf(q.Counter, periods[i%len(periods)].window, found.Answers.Answers[i], found.AsOf)
+		out.Totals[i].explain(questions[i:i+1], found.at(i))
 	}
 	return out, nil
 }
@@ -251,3 +208,78 @@ var sinceExample = time.Date(2026, 10, 1, 8, 0, 0, 0, time.UTC)
 
 // timeOf is a moment as answers tell it.
 func timeOf(milli int64) time.Time { return time.UnixMilli(milli).UTC() }
+
+// AppendJSON appends the answer.
+func (a *totalAnswer) AppendJSON(j *api.JSON) {
+	j.Raw(`{"as_of":`)
+	j.Time(a.AsOf)
+	j.Raw(`,"totals":`)
+	totalList(a.Totals).AppendJSON(j)
+	j.Raw(`}`)
+}
+
+// totalList is the totals of an answer.
+type totalList []total
+
+func (t totalList) AppendJSON(j *api.JSON) {
+	j.List(len(t), func(i int) { t[i].AppendJSON(j) })
+}
+
+func (t *total) AppendJSON(j *api.JSON) {
+	j.Raw(`{"key":`)
+	j.Text(t.Key)
+	if t.Window != "" {
+		j.Raw(`,"window":`)
+		j.Text(t.Window)
+	}
+	j.Raw(`,"from":`)
+	j.Time(t.From)
+	j.Raw(`,"to":`)
+	j.Time(t.To)
+	appendBounds(j, t.Total, t.Lower, t.Upper)
+	j.Raw(`,"cell":`)
+	j.Text(t.Cell)
+	j.Raw(`,"complete":`)
+	j.Truth(t.Complete)
+	if !t.CountingSince.IsZero() {
+		j.Raw(`,"counting_since":`)
+		j.Time(t.CountingSince)
+	}
+	if t.SumOver != nil {
+		t.SumOver.appendFields(j)
+	}
+	if t.Explained != nil {
+		j.Raw(`,"explain":`)
+		j.Value(t.Explain) // long, and rarely asked for
+	}
+	j.Raw(`}`)
+}
+
+// appendFields appends the fields that a sum adds to a total.
+func (s *SumOver) appendFields(j *api.JSON) {
+	j.Raw(`,"counters":`)
+	j.Number(int64(s.Counters))
+	if len(s.Groups) == 0 {
+		return
+	}
+	j.Raw(`,"groups":`)
+	j.List(len(s.Groups), func(i int) {
+		g := &s.Groups[i]
+		j.Raw(`{"group":`)
+		j.Text(g.Group)
+		j.Raw(`,"counters":`)
+		j.Number(int64(g.Counters))
+		appendBounds(j, g.Total, g.Lower, g.Upper)
+		j.Raw(`}`)
+	})
+}
+
+// appendBounds appends the fields of an estimate.
+func appendBounds(j *api.JSON, total, lower int64, upper bound) {
+	j.Raw(`,"total":`)
+	j.Number(total)
+	j.Raw(`,"lower":`)
+	j.Number(lower)
+	j.Raw(`,"upper":`)
+	j.Raw(upper.String())
+}

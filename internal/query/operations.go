@@ -1,0 +1,293 @@
+package query
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"tallyroll/internal/chart"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/common/expfmt"
+)
+
+// registerAnswers adds the operations about counters.
+func (s *service) registerAnswers(a *api.API) {
+	s.registerTotal(a)
+	s.registerSeries(a)
+	s.registerTop(a)
+	s.registerCounters(a)
+	s.registerAbout(a)
+	s.registerProbe(a)
+}
+
+// totalOutput is the answer over HTTP.
+type totalOutput struct {
+	CacheControl string `header:"Cache-Control"`
+	ETag         string `header:"ETag"`
+	Body         totalAnswer
+}
+
+func (o *totalOutput) Write(w http.ResponseWriter) {
+	api.SetHeader(w, "Cache-Control", o.CacheControl)
+	api.SetHeader(w, "ETag", o.ETag)
+	api.WriteJSON(w, http.StatusOK, api.JSONType, &o.Body)
+}
+
+const totalAbout = "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
+	"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
+	"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false."
+
+func (s *service) registerTotal(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-total", Method: http.MethodGet, Path: totalPath,
+		Summary: "Totals of a few counters", Description: totalAbout,
+		Responses: api.SuccessOnly("The totals, as of now.", totalExample()),
+		Metadata: api.TryoutAt(func(now time.Time) []string {
+			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
+			return []string{
+				"/v1/total?key=api-1&window=24h",
+				"/v1/total?key=api-1&key=/cart&window=1m&window=1h",
+				"/v1/total?key=api-1&window=today&tz=Europe/Berlin",
+				"/v1/total?prefix=shop.&group=2&window=1h",
+				"/v1/total?key=api-1&window=15m&at=" + ago(5*time.Minute),
+				"/v1/total?key=api-1&from=" + ago(time.Hour) + "&to=" + ago(30*time.Minute),
+			}
+		}),
+	}), func(ctx context.Context, p *totalParams) (*totalOutput, error) { return s.getTotals(ctx, p.input()) })
+
+	api.AnswerBody(a, a.Operation(huma.Operation{
+		OperationID: "post-total", Method: http.MethodPost, Path: totalPath,
+		Summary: "Totals of many counters", Description: totalAbout + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
+		RequestBody: &huma.RequestBody{
+			Description: "Counters, and windows or a range.",
+			Content: map[string]*huma.MediaType{"application/json": {Example: totalBody{
+				Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"},
+			}}},
+		},
+		Responses: api.SuccessOnly("The totals, as of now.", totalExample()),
+		Metadata:  api.Tryout("/v1/total"),
+	}), func(ctx context.Context, b *totalBody) (*totalOutput, error) { return s.getTotals(ctx, b.input()) })
+}
+
+func (s *service) getTotals(ctx context.Context, in *input) (*totalOutput, error) {
+	found, err := s.answers.findTotals(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	out := &totalOutput{Body: found.totalAnswer}
+	if found.past {
+		out.CacheControl, out.ETag = api.CacheHeaders(totalList(found.Totals))
+	}
+	return out, nil
+}
+
+const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
+	"still has all of it, so every number is exact. With the steps 1d, 1w and 1mo, from and to are widened to whole days, weeks or months of the zone tz instead; " +
+	"a number whose step begins or ends inside a cell has bounds. One counter gives the object below; if key repeats, the answer is {\"series\":[…]} with such an object " +
+	"per counter. As CSV it is a table with a row per step and a column per counter; as SVG it is a chart with a line per counter."
+
+func (s *service) registerSeries(a *api.API) {
+	one, many := api.SchemaOf[series](a), api.SchemaOf[seriesList](a)
+	text := &huma.Schema{Type: huma.TypeString}
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
+		Summary: "Hits step by step: numbers, a table or a chart", Description: seriesAbout,
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The points, as of now.",
+			Content: map[string]*huma.MediaType{
+				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: seriesExample()},
+				formatTypes["csv"]:  {Schema: text, Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
+				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
+			},
+		}},
+		Metadata: api.TryoutAt(func(now time.Time) []string {
+			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
+			return []string{
+				"/v1/series?key=api-1",
+				"/v1/series?key=api-1&key=/cart&step=5m&format=csv",
+				"/v1/series?key=api-1&key=/cart&format=svg&width=800&height=300",
+				"/v1/series?key=api-1&step=1d&tz=Europe/Berlin&from=" + ago(20*time.Hour),
+				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
+			}
+		}),
+	}), s.getSeries)
+}
+
+func (s *service) getSeries(ctx context.Context, p *seriesParams) (*api.RawOutput, error) {
+	view, err := p.parseView()
+	if err != nil {
+		return nil, web.InputProblem(err, web.InQuery)
+	}
+	found, err := s.answers.findSeries(ctx, p.input())
+	if err != nil {
+		return nil, err
+	}
+	if view.chart() && len(p.Keys) > chart.MaxLines {
+		return nil, web.BadInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), chart.MaxLines).In(web.InQuery)
+	}
+	out := &api.RawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
+	switch view.Format {
+	case "csv":
+		out.Body = seriesCSV(p.Keys, found)
+	case "svg":
+		out.Body = chart.Draw(p.Keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: zoneOf(found[0]), Step: stepText(found[0])})
+	default:
+		out.Body = append(api.Encode(seriesJSON(p.Keys, found)), '\n')
+	}
+	if found[0].Asked.To < found[0].Now {
+		out.CacheControl, out.ETag = api.CacheHeaders(view, p.Keys, p.Step, p.TZ, withoutReadTime(found))
+	}
+	return out, nil
+}
+
+// formatTypes are the content types of the formats of a series.
+var formatTypes = map[string]string{
+	"json": "application/json",
+	"csv":  "text/csv; charset=utf-8",
+	"svg":  "image/svg+xml",
+}
+
+const formatNames = "json, csv or svg"
+
+// view is how a series is to be shown.
+type view struct {
+	Format        string
+	Width, Height int // pixels of a chart
+}
+
+func (v view) chart() bool { return v.Format == "svg" }
+
+// parseView parses the format, from the parameter or else from Accept, and the size.
+func (p *seriesParams) parseView() (view, error) {
+	v := view{Format: p.Format}
+	if v.Format == "" {
+		v.Format = wantedFormat(p.accept)
+	}
+	if v.Format == "png" {
+		return view{}, web.BadInput("format", "charts are not drawn as PNG any more: ask for svg, which browsers show and programs convert")
+	}
+	if _, ok := formatTypes[v.Format]; !ok {
+		return view{}, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(v.Format), formatNames)
+	}
+	if !v.chart() && p.Width+p.Height != "" {
+		return view{}, web.BadInput("width", "only a chart has a width and a height: allowed with the format svg")
+	}
+	var err error
+	v.Width, err = parsePixels("width", p.Width, 200, 800, 2000)
+	if err != nil {
+		return view{}, err
+	}
+	v.Height, err = parsePixels("height", p.Height, 100, 300, 1200)
+	return v, err
+}
+
+func parsePixels(param, text string, least, byDefault, most int) (int, error) {
+	if text == "" {
+		return byDefault, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, web.BadInput(param, "%s is not a size: allowed are %d to %d pixels", web.Excerpt(text), least, most)
+	}
+	return n, nil
+}
+
+// wantedFormat is the format that an Accept header wants most, the first of equals;
+// JSON if it wants none of ours.
+func wantedFormat(header string) string {
+	best, bestQ := "json", 0.0
+	for part := range strings.SplitSeq(header, ",") {
+		wanted, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		q := 1.0
+		if text, ok := params["q"]; ok {
+			q, err = strconv.ParseFloat(text, 64)
+			if err != nil {
+				continue
+			}
+		}
+		format := ""
+		switch wanted {
+		case "application/json", "application/*", "*/*":
+			format = "json"
+		case "text/csv":
+			format = "csv"
+		case "image/svg+xml", "image/*":
+			format = "svg"
+		}
+		if format != "" && q > bestQ {
+			best, bestQ = format, q
+		}
+	}
+	return best
+}
+
+func (s *service) registerTop(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-top", Method: http.MethodGet, Path: "/v1/top",
+		Summary: "The counters with most hits",
+		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor is the most hits that a counter outside the list can have. " +
+			"Even a list with fewer counters than limit can lack counters with at most floor hits.",
+		Responses: api.SuccessOnly("The list, as of now.", topExample()),
+		Metadata:  api.Tryout("/v1/top?window=1h&limit=20"),
+	}), api.OverHTTP(s.answers.findTop))
+}
+
+func (s *service) registerCounters(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-counters", Method: http.MethodGet, Path: "/v1/counters",
+		Summary:     "The names of counters",
+		Description: "The counters with hits in the longest window, in the order of their names, in pages.",
+		Responses: api.SuccessOnly("A page of names.", countersAnswer{
+			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: sinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
+		}),
+		Metadata: api.Tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu"),
+	}), api.OverHTTP(s.answers.findCounters))
+}
+
+func (s *service) registerAbout(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-about", Method: http.MethodGet, Path: "/v1/about",
+		Summary: "What can be asked here: tiers, windows, steps and features",
+		Description: "The tiers of the namespace, the windows and steps to offer to people, and which features are on. " +
+			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
+		Responses: api.SuccessOnly("What can be asked, as of now.", aboutExample()),
+		Metadata:  api.Tryout("/v1/about"),
+	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (aboutAnswer, error) { return s.findAbout(ctx) }))
+}
+
+// probePath answers a scrape about counters that its parameters name, as a multi-target exporter does.
+const probePath = "/probe"
+
+func (s *service) findAbout(ctx context.Context) (aboutAnswer, error) {
+	return s.answers.findAbout(ctx, features{NATS: s.status.asksNATS, Limits: s.gate.limits.counts()})
+}
+
+func (s *service) registerProbe(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-probe", Method: http.MethodGet, Path: probePath,
+		Summary: "Totals for Prometheus to scrape",
+		Description: "The rolling totals of counters as gauges in Prometheus' text format: those that key names, the largest (top), or those with " +
+			"a prefix. QUERY_MAX_PROBE bounds their number. Any error has a status of its own, so that the scrape fails.",
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The totals, as of now.",
+			Content: map[string]*huma.MediaType{"text/plain": {
+				Schema:  &huma.Schema{Type: huma.TypeString},
+				Example: "# TYPE tallyroll_window_hits gauge\ntallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
+			}},
+		}},
+		Metadata: api.Tryout("/probe?key=api-1&key=/cart&window=1m&window=1h", "/probe?top=20&window=1h", "/probe?prefix=shop.&window=24h"),
+	}), s.getProbe)
+}
+
+func (s *service) getProbe(ctx context.Context, p *probeParams) (*api.RawOutput, error) {
+	text, err := s.answers.findProbe(ctx, p)
+	return &api.RawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, err
+}
