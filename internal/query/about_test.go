@@ -8,41 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/limit"
-	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
 
-// What is offered is what the tiers answer well, and each length stands once.
-func TestOffered(t *testing.T) {
-	for _, c := range []struct{ tiers, windows, steps string }{
-		{window.DefaultTiers, "1m 5m 15m 1h 6h 24h 7d 30d 32d", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 1w"},
-		{"1s/1h,1m/1d,1h/92d", "1m 5m 15m 1h 6h 24h 7d 30d 90d 92d", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 1w"},
-		{"1s/1m,1m/1d", "1m 5m 15m 1h 6h 24h", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d"},
-		{"1s/30s", "30s", "1s 5s 10s 30s"},
-		// A cell of six hours is no answer to five minutes.
-		{"1s/1m,6h/32d", "1m 6h 24h 7d 30d 32d", "1s 5s 10s 30s 1m 6h 12h 1d 1w"},
-		{"7s/49s,7m/210m", "49s 15m 1h 210m", "7s 7m"},
-		{"1d/520w", "24h 7d 30d 90d 365d 3640d", "1d 1w"},
-	} {
-		tiers, err := window.ParseTiers(c.tiers)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(windowsOf(tiers), " "); got != c.windows {
-			t.Errorf("%s: windows %s, want %s", c.tiers, got, c.windows)
-		}
-		if got := strings.Join(stepsOf(tiers), " "); got != c.steps {
-			t.Errorf("%s: steps %s, want %s", c.tiers, got, c.steps)
-		}
-	}
-}
-
-func aboutOf(t *testing.T, s *service) aboutAnswer {
+func aboutOf(t *testing.T, s *service) answer.AboutAnswer {
 	t.Helper()
 	resp := ask1(s.handler(), http.MethodGet, "/v1/about", "")
 	data := readAll(t, resp)
-	var out aboutAnswer
+	var out answer.AboutAnswer
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %s", resp.StatusCode, data)
 	}
@@ -56,7 +31,7 @@ func aboutOf(t *testing.T, s *service) aboutAnswer {
 func TestAbout(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
 	s := onRedis(t, redis.URL(), now)
-	s.answers.namespace = namespace
+	s.answers.Namespace = namespace
 	// Before the first worker the problem is that of every question.
 	before := refused(t, ask1(s.handler(), http.MethodGet, "/v1/about", ""), http.StatusServiceUnavailable)
 	if total := refused(t, ask1(s.handler(), http.MethodGet, "/v1/total?key=a&window=1h", ""), http.StatusServiceUnavailable); before.Detail != total.Detail {
@@ -64,7 +39,7 @@ func TestAbout(t *testing.T) {
 	}
 	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 5})
 	got := aboutOf(t, s)
-	want := []aboutTier{{"1m", "1h"}, {"1h", "1d"}}
+	want := []answer.AboutTier{{"1m", "1h"}, {"1h", "1d"}}
 	if !slices.Equal(got.Tiers, want) || got.Namespace != namespace || got.Version == "" || !got.CountingSince.Equal(now.Add(-12*time.Hour)) {
 		t.Errorf("%+v", got)
 	}
@@ -99,7 +74,7 @@ func TestAboutFeatures(t *testing.T) {
 		if !c.named {
 			s.gate.limits.named.Store(new(limit.Set))
 		}
-		if got := aboutOf(t, s).Features; got != (features{NATS: c.nats, Limits: c.limits}) {
+		if got := aboutOf(t, s).Features; got != (answer.Features{NATS: c.nats, Limits: c.limits}) {
 			t.Errorf("take mode %v, named limits %v: %+v", c.mode, c.named, got)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 )
 
@@ -182,7 +183,7 @@ func onRecorder(t *testing.T) *service {
 	s, f := onFake(t)
 	watched(t, s)
 	readFrom(s, recordedReader{f})
-	s.answers.maxKeys, s.live.maxKeys = 3, 3
+	s.answers.MaxKeys, s.live.maxKeys = 3, 3
 	if err := s.origins.UnmarshalText([]byte("https://a.example")); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +230,7 @@ func (r recordedReader) Explain(ctx context.Context, questions []window.Question
 
 func (r recordedReader) Names(ctx context.Context, q window.NamesQuestion) (window.Names, error) {
 	out, err := r.fakeReader.Names(ctx, q)
-	out.Now, out.Complete, out.CountingSince, out.CompleteSince = out.AsOf, true, sinceExample.UnixMilli(), sinceExample.UnixMilli()
+	out.Now, out.Complete, out.CountingSince, out.CompleteSince = out.AsOf, true, answer.SinceExample.UnixMilli(), answer.SinceExample.UnixMilli()
 	if q.Prefix != "none." {
 		out.Counters = []string{"shop.a.<b>", "shop.a.c", "shop.d"}
 	}
@@ -239,7 +240,7 @@ func (r recordedReader) Names(ctx context.Context, q window.NamesQuestion) (wind
 func (r recordedReader) Top(ctx context.Context, asked window.Span, limit int) (window.Top, error) {
 	out, err := r.fakeReader.Top(ctx, asked, limit)
 	if err == nil {
-		out.CountingSince = sinceExample.Add(time.Millisecond).UnixMilli()
+		out.CountingSince = answer.SinceExample.Add(time.Millisecond).UnixMilli()
 		out.Counters = append(out.Counters, window.TopCounter{Counter: "<b>&\u2028"})
 	}
 	return out, err

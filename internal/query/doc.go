@@ -16,7 +16,7 @@
 // # When it acts
 //
 // It listens at once, whether Redis and NATS answer or not. A request waits for Redis
-// for at most answerTimeout. Listeners at /v1/live cost one pipelined read every
+// for at most Timeout. Listeners at /v1/live cost one pipelined read every
 // liveEvery, however many they are, and nothing while there are none. When the service
 // stops, it finishes the requests under way before it closes the connections to Redis.
 //

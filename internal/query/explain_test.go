@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/answer"
 	"tallyroll/tests/stack"
 )
 
@@ -34,7 +35,7 @@ func TestExplain(t *testing.T) {
 				if want.Explained != nil || total.Total != want.Total || total.Lower != want.Lower || total.Upper != want.Upper || total.Explained == nil {
 					t.Fatalf("%s: %+v, want %+v and an explanation", target, total, want)
 				}
-				var sum sumGroup
+				var sum answer.SumGroup
 				for _, e := range total.Explain {
 					cut += checkExplanation(t, redis.Client(), e, now, &sum)
 				}
@@ -52,7 +53,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%+v", posted)
 	}
 	refused(t, ask1(h, http.MethodGet, "/v1/total?key=shop.a&window=1h&explain=2", ""), http.StatusBadRequest)
-	s.answers.maxExplain = 20
+	s.answers.MaxExplain = 20
 	p := refused(t, ask1(h, http.MethodGet, "/v1/total?key=shop.b&window=1h&explain=1", ""), http.StatusRequestEntityTooLarge)
 	if !strings.Contains(p.Detail, "at most 20 are allowed (QUERY_MAX_EXPLAIN)") {
 		t.Error(p.Detail)
@@ -60,7 +61,7 @@ func TestExplain(t *testing.T) {
 }
 
 // checkExplanation reads what an explanation names, adds it to a sum, and returns how many cells are cut.
-func checkExplanation(t *testing.T, client redis.UniversalClient, e explanation, asOf time.Time, sum *sumGroup) (cut int) {
+func checkExplanation(t *testing.T, client redis.UniversalClient, e answer.Explanation, asOf time.Time, sum *answer.SumGroup) (cut int) {
 	t.Helper()
 	if len(e.Cursors) != 1 || e.Cursors[0].Stream != "HITS" || e.Cursors[0].Seq != 1 || !e.AsOf.Equal(asOf.Truncate(time.Millisecond)) {
 		t.Errorf("%s: shard as of %v, cursors %+v", e.Key, e.AsOf, e.Cursors)
@@ -83,7 +84,7 @@ func checkExplanation(t *testing.T, client redis.UniversalClient, e explanation,
 			if c.Lower == 0 {
 				cut++
 			}
-			sum.Total, sum.Lower, sum.Upper = sum.Total+c.Total, sum.Lower+c.Lower, sum.Upper+bound(c.Upper)
+			sum.Total, sum.Lower, sum.Upper = sum.Total+c.Total, sum.Lower+c.Lower, sum.Upper+answer.Bound(c.Upper)
 		}
 	}
 	return cut

@@ -140,7 +140,7 @@ func TestClockDifferenceIsTold(t *testing.T) {
 	seed(t, server.Client(), now, sample{"a", now.Add(-time.Minute), 3})
 	s := onRedis(t, server.URL(), now)
 	local := now.Add(-4 * time.Minute)
-	s.answers.reader.(*window.Reader).Local = func() time.Time { return local }
+	s.answers.Reader.(*window.Reader).Local = func() time.Time { return local }
 	s.now = func() time.Time { return local }
 	var log bytes.Buffer
 	s.health.log = zerolog.New(&log)

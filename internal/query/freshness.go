@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 )
 
@@ -72,7 +73,7 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 		return streams, err
 	})
 	up := 1.0
-	if isLost(err) {
+	if answer.IsLost(err) {
 		up = 0
 	}
 	gauge(redisUp, up)
@@ -81,7 +82,7 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 		return
 	}
 	now := f.status.redisNow()
-	gauge(asOfAge, secondsSince(oldest(streams), now))
+	gauge(asOfAge, answer.SecondsSince(oldest(streams), now))
 	for _, p := range streams {
 		if p.Ended > 0 {
 			continue
@@ -90,7 +91,7 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 		if p.Counted {
 			counted = 1
 		}
-		gauge(streamAge, secondsSince(p.AsOf, now), p.Stream)
+		gauge(streamAge, answer.SecondsSince(p.AsOf, now), p.Stream)
 		gauge(streamCounted, counted, p.Stream)
 	}
 }
@@ -147,6 +148,3 @@ func (s *status) redisNow() int64 {
 	ahead, _ := s.reader.ClockDifference()
 	return s.now().Add(ahead).UnixMilli()
 }
-
-// secondsSince is never negative: clocks are estimates.
-func secondsSince(then, now int64) float64 { return float64(max(0, now-then)) / 1000 }

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"net/http"
+	"tallyroll/internal/answer"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -21,12 +22,12 @@ type faller interface {
 type gate struct {
 	limits    *limits
 	counters  faller
-	redis     *source
+	redis     *answer.Source
 	failures  zerolog.Logger         // limited to a few lines per minute, because clients decide how often something fails
 	decisions *prometheus.CounterVec // by limit, result and source
 }
 
-func newGate(l *limits, counters faller, redis *source, failures zerolog.Logger, registry prometheus.Registerer) *gate {
+func newGate(l *limits, counters faller, redis *answer.Source, failures zerolog.Logger, registry prometheus.Registerer) *gate {
 	g := &gate{limits: l, counters: counters, redis: redis, failures: failures, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
 		Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",

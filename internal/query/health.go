@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 )
@@ -56,7 +57,7 @@ func (h *health) run(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
-		bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+		bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
 		layout, err := h.reader.Look(bounded)
 		cancel()
 		if ctx.Err() != nil {
@@ -77,18 +78,18 @@ func (h *health) run(ctx context.Context) error {
 func (h *health) report(layout window.Layout, err error) {
 	before := h.last.Swap(&healthCheck{err})
 	first := before == nil
-	wasLost := !first && isLost(before.err)
+	wasLost := !first && answer.IsLost(before.err)
 	hadLayout := !first && before.err == nil
 	switch {
-	case isLost(err) && !wasLost:
+	case answer.IsLost(err) && !wasLost:
 		h.log.Warn().Err(err).Msg("Redis lost")
-	case !isLost(err) && wasLost:
+	case !answer.IsLost(err) && wasLost:
 		h.log.Info().Msg("Redis back")
 	}
 	switch {
 	case err == nil && !hadLayout:
 		h.log.Debug().Stringer("tiers", layout.Tiers).Int("shards", layout.Shards).Msg("layout known")
-	case isSpoilt(err) && (first || !isSpoilt(before.err)):
+	case answer.IsSpoilt(err) && (first || !answer.IsSpoilt(before.err)):
 		h.log.Error().Err(err).Msg("no question can be answered")
 	case errors.Is(err, window.ErrNoLayout) && (first || !errors.Is(before.err, window.ErrNoLayout)):
 		h.log.Warn().Err(err).Msg("nothing to answer from")
@@ -111,19 +112,19 @@ func (h *health) reportClock() {
 	h.log.Info().Msg("the clocks of Redis and of this machine agree again")
 }
 
-// doubt has Redis looked at at once.
-func (h *health) doubt() { h.due.Give() }
+// Doubt has Redis looked at at once.
+func (h *health) Doubt() { h.due.Give() }
 
-// whyNoAnswers says why no question about counters can be answered now. It is empty if they can.
-func (h *health) whyNoAnswers() string {
+// Why says why no question about counters can be answered now. It is empty if they can.
+func (h *health) Why() string {
 	last := h.last.Load()
 	switch {
 	case last == nil:
 		return redisUnknown
-	case isLost(last.err):
+	case answer.IsLost(last.err):
 		return redisLost
-	case isSpoilt(last.err):
-		return spoiltProblem(last.err).Detail
+	case answer.IsSpoilt(last.err):
+		return answer.SpoiltProblem(last.err).Detail
 	case last.err != nil:
 		return last.err.Error()
 	}
@@ -138,5 +139,5 @@ const (
 // found reports whether Redis has been looked at, and whether it did not answer.
 func (h *health) found() (known, lost bool) {
 	last := h.last.Load()
-	return last != nil, last != nil && isLost(last.err)
+	return last != nil, last != nil && answer.IsLost(last.err)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"time"
 
@@ -65,7 +66,7 @@ type topic struct {
 // news is an answer, or the reason why there is none now.
 type news struct {
 	id    string // the same for the same counts
-	total total
+	total answer.Total
 	err   error
 	text  []byte // the event, made once for all who hear it
 }
@@ -270,7 +271,7 @@ func (h *hub) tellAll(ctx context.Context) {
 				t.hear(&news{err: err}, changes)
 				continue
 			}
-			t.hear(newsOf(totalOf(t.question.key, t.question.window, found.Answers[i], found.AsOf)), changes)
+			t.hear(newsOf(answer.TotalOf(t.question.key, t.question.window, found.Answers[i], found.AsOf)), changes)
 		}
 		if err == nil {
 			reach = reachEvent(found.AsOf, found.Now)
@@ -302,13 +303,13 @@ func (n *news) like(other *news) bool {
 // problem is why there is no answer now. A question that the client must mend has a problem only if it could be answered
 // before: firstNews names what was wrong with it.
 func (n *news) problem() *web.Problem {
-	if bad := mendable(n.err); bad != nil {
+	if bad := answer.Mendable(n.err); bad != nil {
 		return web.NewProblem(http.StatusBadRequest, bad.Error())
 	}
 	return web.ProblemOf(n.err)
 }
 
-func newsOf(t total) *news {
+func newsOf(t answer.Total) *news {
 	return &news{id: fmt.Sprintf("%d-%d-%s-%t", t.Total, t.Lower, t.Upper, t.Complete), total: t}
 }
 

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,14 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/hit"
-	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
 
 func TestBadInput(t *testing.T) {
 	s, f := onFake(t)
-	s.answers.maxKeys = 3
+	s.answers.MaxKeys = 3
 	s.live.maxKeys = 3
 	watched(t, s)
 	h := s.handler()
@@ -193,26 +190,8 @@ func (b broken) Read([]byte) (int, error) { return 0, b.err }
 
 type timeout struct{}
 
-func (timeout) Error() string   { return "timeout" }
-func (timeout) Timeout() bool   { return true }
-func (timeout) Temporary() bool { return true }
+func (timeout) Error() string { return "timeout" }
 
-func TestMoment(t *testing.T) {
-	for text, want := range map[api.Moment]int64{
-		"0": 0, "1795255200000": 1795255200000,
-		"2026-11-21T10:00:00Z": 1795255200000, "2026-11-21T10:00:00.25Z": 1795255200250,
-		"2026-11-21T11:00:00+01:00": 1795255200000, "2026-11-21T11:00:00 01:00": 1795255200000,
-		"9999-12-31T23:59:59.999Z": hit.MaxTime,
-	} {
-		if got, err := text.Milli("at"); got != want || err != nil {
-			t.Errorf("%s: %d %v, want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []api.Moment{"", " ", "1e12", "+ 1", "1969-12-31T23:59:59Z", "2026-13-01T00:00:00Z", "253402300800000", "01:00", " 01:00"} {
-		_, err := text.Milli("from")
-		var input *web.InputError
-		if !errors.As(err, &input) || input.Param != "from" || input.Status != http.StatusBadRequest {
-			t.Errorf("%q: %v, want a bad request about from", text, err)
-		}
-	}
-}
+func (timeout) Timeout() bool { return true }
+
+func (timeout) Temporary() bool { return true }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"time"
@@ -24,35 +25,35 @@ func (g *gate) judge(ctx context.Context, part string, item *takeItem) (*takeOut
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
-	found, err := ask(ctx, g.redis, func(ctx context.Context) (f fallen, err error) {
+	found, err := answer.Ask(ctx, g.redis, func(ctx context.Context) (f fallen, err error) {
 		f.answers, f.wait, err = g.counters.Fall(ctx, item.Key, j.length, j.most-j.n)
 		return f, err
 	})
 	if err != nil {
-		if bad := mendable(err); bad != nil {
+		if bad := answer.Mendable(err); bad != nil {
 			return nil, web.BadInput("window", "%s: %v", item.Window, bad).In(part)
 		}
 		var p *web.Problem
 		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable {
-			answer := j.unknown(0)
-			return lookOutputOf(&answer), nil
+			decision := j.unknown(0)
+			return lookOutputOf(&decision), nil
 		}
 		return nil, err
 	}
 	of, asOf := found.answers.Answers[0], found.answers.AsOf
 	outrun := of.Range.Outruns(asOf)
-	answer := j.decide(of.Estimate, found.wait)
+	decision := j.decide(of.Estimate, found.wait)
 	switch {
 	case outrun && j.fail == limit.FailClosed:
-		return nil, web.RetryLater(fmt.Sprintf("hits stored after %s are not counted yet, and fail is closed: ask again when a worker counts", timeOf(asOf).Format(time.RFC3339)), "1")
+		return nil, web.RetryLater(fmt.Sprintf("hits stored after %s are not counted yet, and fail is closed: ask again when a worker counts", answer.Time(asOf).Format(time.RFC3339)), "1")
 	case outrun && j.fail == limit.FailOpen:
-		answer = j.unknown(of.Total)
+		decision = j.unknown(of.Total)
 	case outrun:
-		answer.Decisions[0].Certain = false
+		decision.Decisions[0].Certain = false
 	}
-	out := lookOutputOf(&answer)
+	out := lookOutputOf(&decision)
 	complete := of.Complete && !outrun
-	out.Body.AsOf, out.Body.Complete = timeOf(asOf), &complete
+	out.Body.AsOf, out.Body.Complete = answer.Time(asOf), &complete
 	return out, nil
 }
 

@@ -34,7 +34,7 @@ func (g *gate) limitError(ctx context.Context, err error, takes []limit.Take, se
 		g.failures.Error().Err(forbidden.Err).Msg("take not decided: Redis refuses its user a command")
 		return web.RetryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden).Of(web.RightsMissing)
 	}
-	g.redis.logFailure(errors.Unwrap(err), "take not decided")
+	g.redis.LogFailure(errors.Unwrap(err), "take not decided")
 	if errors.Is(err, limit.ErrFull) {
 		return web.RetryLater("Redis has no memory left for hits, and the limit is closed then: ask again in a second, or whoever runs the service for more memory (maxmemory)", "1")
 	}

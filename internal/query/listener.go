@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"slices"
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 )
 
@@ -100,7 +101,7 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 			if n == nil {
 				continue
 			}
-			if bad := mendable(n.err); bad != nil {
+			if bad := answer.Mendable(n.err); bad != nil {
 				return nil, web.BadInput("window", "%s: %v", l.topics[i].question.window, bad).In(web.InQuery)
 			}
 			if n.err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 
@@ -47,7 +48,7 @@ type live struct {
 }
 
 func (l *live) registerLive(a *api.API) {
-	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + api.Compact(totalExample().Totals[0]) + "\n\n"
+	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + api.Compact(answer.TotalExample().Totals[0]) + "\n\n"
 	api.HandleQuery[liveParams, huma.StreamResponse](a, a.Operation(huma.Operation{
 		OperationID: "get-live", Method: http.MethodGet, Path: livePath,
 		Summary: "Totals at each change",
@@ -93,8 +94,8 @@ func (l *live) clientOf(r *http.Request) string {
 
 // questions checks the parameters and is what they ask, with the lengths of the windows.
 func (p *liveParams) questions(maxKeys int) (asked []liveQuestion, lengths []time.Duration, err error) {
-	in := &input{part: web.InQuery, keyParam: "key", windowsParam: "window", keys: p.Keys, windows: p.Windows}
-	if err := in.checkKeys(maxKeys); err != nil {
+	in := &answer.Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows}
+	if err := in.CheckKeys(maxKeys); err != nil {
 		return nil, nil, err
 	}
 	if len(p.Windows) == 0 {
@@ -103,17 +104,17 @@ func (p *liveParams) questions(maxKeys int) (asked []liveQuestion, lengths []tim
 	if p.AsOf != "" && p.AsOf != "true" && p.AsOf != "false" {
 		return nil, nil, web.BadInput("as_of", "%s: allowed is %s", web.Excerpt(p.AsOf), asOfHint)
 	}
-	periods, err := in.windowPeriods()
+	periods, err := in.Periods()
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, key := range p.Keys {
 		for _, period := range periods {
-			q := liveQuestion{key, period.window}
+			q := liveQuestion{key, period.Window}
 			if slices.Contains(asked, q) {
 				continue // the answer would be the same
 			}
-			asked, lengths = append(asked, q), append(lengths, period.span.Length)
+			asked, lengths = append(asked, q), append(lengths, period.Span.Length)
 		}
 	}
 	return asked, lengths, nil
@@ -197,5 +198,5 @@ type reach struct {
 
 // reachEvent is the event that says how far answers reach, of two moments in Unix milliseconds.
 func reachEvent(asOf, now int64) []byte {
-	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Compact(reach{timeOf(asOf), timeOf(now)}))
+	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Compact(reach{answer.Time(asOf), answer.Time(now)}))
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -30,7 +31,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 	defer func() { stop(); <-ended }()
 
 	one := listen(t, server.URL, "key=a&key=b&key=a&window=10m&window=1h&as_of=true", "Last-Event-ID", "5-5-5-false")
-	hear := func() (event string, got total, raw string) {
+	hear := func() (event string, got answer.Total, raw string) {
 		t.Helper()
 		event, _, raw, ok := one.next()
 		if !ok {
@@ -42,7 +43,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 		}
 		return event, got, raw
 	}
-	for _, want := range []total{{Key: "a", Window: "10m", Total: 5}, {Key: "a", Window: "1h", Total: 5}, {Key: "b", Window: "10m"}, {Key: "b", Window: "1h", Total: 7}} {
+	for _, want := range []answer.Total{{Key: "a", Window: "10m", Total: 5}, {Key: "a", Window: "1h", Total: 5}, {Key: "b", Window: "10m"}, {Key: "b", Window: "1h", Total: 7}} {
 		event, got, _ := hear()
 		if event != "total" || got.Key != want.Key || got.Window != want.Window || got.Total != want.Total {
 			t.Errorf("event %s: %+v, want %+v", event, got, want)

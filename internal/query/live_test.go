@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"testing"
 	"testing/synctest"
@@ -175,7 +176,7 @@ func TestHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := scripted(totalsIn)
 		l := newListener(h, 1, false)
-		first := newsOf(total{Total: 7})
+		first := newsOf(answer.Total{Total: 7})
 		first.text = first.event()
 		w := httptest.NewRecorder()
 		done := make(chan struct{})
@@ -236,7 +237,7 @@ func (s *stream) await(want int64) string {
 		if !ok {
 			s.t.Fatalf("the stream ended before a total of %d", want)
 		}
-		var got total
+		var got answer.Total
 		if err := json.Unmarshal([]byte(data), &got); event == "total" && err != nil {
 			s.t.Fatalf("event %s: %v", data, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"time"
@@ -35,27 +36,29 @@ type endpoint func(ctx context.Context, body []byte) (any, error)
 // endpoints are the questions that are answered over NATS, by name.
 func (s *service) endpoints() map[string]endpoint {
 	return map[string]endpoint{
-		"total": overNATS(func(ctx context.Context, _ string, b *totalBody) (any, error) {
-			out, err := s.answers.findTotals(ctx, b.input())
+		"total": overNATS(func(ctx context.Context, _ string, b *answer.TotalBody) (any, error) {
+			out, err := s.answers.Totals(ctx, b.Input())
 			if err != nil {
 				return nil, err
 			}
-			return &out.totalAnswer, nil
+			return &out.TotalAnswer, nil
 		}),
-		"series": overNATS(func(ctx context.Context, _ string, b *seriesBody) (any, error) {
-			found, err := s.answers.findSeries(ctx, b.input())
+		"series": overNATS(func(ctx context.Context, _ string, b *answer.SeriesBody) (any, error) {
+			found, err := s.answers.Series(ctx, b.Input())
 			if err != nil {
 				return nil, err
 			}
-			return seriesJSON(b.Key, found), nil
+			return answer.SeriesJSON(b.Key, found), nil
 		}),
-		"top":      overNATS(s.answers.findTop),
-		"counters": overNATS(s.answers.findCounters),
+		"top":      overNATS(s.answers.Top),
+		"counters": overNATS(s.answers.Counters),
 		"about": func(ctx context.Context, body []byte) (any, error) {
 			if len(body) == 0 { // it takes nothing, so nothing is as good as an empty object
 				body = []byte("{}")
 			}
-			return overNATS(func(ctx context.Context, _ string, _ *api.NoParams) (aboutAnswer, error) { return s.findAbout(ctx) })(ctx, body)
+			return overNATS(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
+				return s.findAbout(ctx)
+			})(ctx, body)
 		},
 		"take":  overNATS(bodyOf(s.gate.findTake)), // a refusal is an answer
 		"limit": overNATS(bodyOf(s.gate.findLimit)),
@@ -121,7 +124,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 		conn.Close()
 		return fmt.Errorf("offer the service %s on NATS: %w", serviceName, err)
 	}
-	_ = conn.FlushTimeout(answerTimeout) // so that the server knows the endpoints; if the connection is lost, it comes back with them
+	_ = conn.FlushTimeout(answer.Timeout) // so that the server knows the endpoints; if the connection is lost, it comes back with them
 	s.log.Info().Str("server", boot.NATSServer(conn)).Str("subjects", namespace+".*").Msg("answering on NATS")
 	<-ctx.Done()
 	stop()
@@ -131,7 +134,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 	}
 	select {
 	case <-closed:
-	case <-time.After(answerTimeout):
+	case <-time.After(answer.Timeout):
 		conn.Close()
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"tallyroll/internal/answer"
 	"tallyroll/internal/chart"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -29,7 +30,7 @@ func (s *service) registerAnswers(a *api.API) {
 type totalOutput struct {
 	CacheControl string `header:"Cache-Control"`
 	ETag         string `header:"ETag"`
-	Body         totalAnswer
+	Body         answer.TotalAnswer
 }
 
 func (o *totalOutput) Write(w http.ResponseWriter) {
@@ -46,7 +47,7 @@ func (s *service) registerTotal(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-total", Method: http.MethodGet, Path: totalPath,
 		Summary: "Totals of a few counters", Description: totalAbout,
-		Responses: api.SuccessOnly("The totals, as of now.", totalExample()),
+		Responses: api.SuccessOnly("The totals, as of now.", answer.TotalExample()),
 		Metadata: api.TryoutAt(func(now time.Time) []string {
 			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
 			return []string{
@@ -58,30 +59,34 @@ func (s *service) registerTotal(a *api.API) {
 				"/v1/total?key=api-1&from=" + ago(time.Hour) + "&to=" + ago(30*time.Minute),
 			}
 		}),
-	}), func(ctx context.Context, p *totalParams) (*totalOutput, error) { return s.getTotals(ctx, p.input()) })
+	}), func(ctx context.Context, p *answer.TotalParams) (*totalOutput, error) {
+		return s.getTotals(ctx, p.Input())
+	})
 
 	api.AnswerBody(a, a.Operation(huma.Operation{
 		OperationID: "post-total", Method: http.MethodPost, Path: totalPath,
 		Summary: "Totals of many counters", Description: totalAbout + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
 		RequestBody: &huma.RequestBody{
 			Description: "Counters, and windows or a range.",
-			Content: map[string]*huma.MediaType{"application/json": {Example: totalBody{
+			Content: map[string]*huma.MediaType{"application/json": {Example: answer.TotalBody{
 				Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"},
 			}}},
 		},
-		Responses: api.SuccessOnly("The totals, as of now.", totalExample()),
+		Responses: api.SuccessOnly("The totals, as of now.", answer.TotalExample()),
 		Metadata:  api.Tryout("/v1/total"),
-	}), func(ctx context.Context, b *totalBody) (*totalOutput, error) { return s.getTotals(ctx, b.input()) })
+	}), func(ctx context.Context, b *answer.TotalBody) (*totalOutput, error) {
+		return s.getTotals(ctx, b.Input())
+	})
 }
 
-func (s *service) getTotals(ctx context.Context, in *input) (*totalOutput, error) {
-	found, err := s.answers.findTotals(ctx, in)
+func (s *service) getTotals(ctx context.Context, in *answer.Input) (*totalOutput, error) {
+	found, err := s.answers.Totals(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	out := &totalOutput{Body: found.totalAnswer}
-	if found.past {
-		out.CacheControl, out.ETag = api.CacheHeaders(totalList(found.Totals))
+	out := &totalOutput{Body: found.TotalAnswer}
+	if found.Past {
+		out.CacheControl, out.ETag = api.CacheHeaders(answer.TotalList(found.Totals))
 	}
 	return out, nil
 }
@@ -92,7 +97,7 @@ const seriesAbout = "The hits of a counter in each step of a range. From, to and
 	"per counter. As CSV it is a table with a row per step and a column per counter; as SVG it is a chart with a line per counter."
 
 func (s *service) registerSeries(a *api.API) {
-	one, many := api.SchemaOf[series](a), api.SchemaOf[seriesList](a)
+	one, many := api.SchemaOf[answer.Series](a), api.SchemaOf[answer.SeriesList](a)
 	text := &huma.Schema{Type: huma.TypeString}
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
@@ -100,7 +105,7 @@ func (s *service) registerSeries(a *api.API) {
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The points, as of now.",
 			Content: map[string]*huma.MediaType{
-				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: seriesExample()},
+				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: answer.SeriesExample()},
 				formatTypes["csv"]:  {Schema: text, Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
 				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
 			},
@@ -118,12 +123,12 @@ func (s *service) registerSeries(a *api.API) {
 	}), s.getSeries)
 }
 
-func (s *service) getSeries(ctx context.Context, p *seriesParams) (*api.RawOutput, error) {
-	view, err := p.parseView()
+func (s *service) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.RawOutput, error) {
+	view, err := parseView(p)
 	if err != nil {
 		return nil, web.InputProblem(err, web.InQuery)
 	}
-	found, err := s.answers.findSeries(ctx, p.input())
+	found, err := s.answers.Series(ctx, p.Input())
 	if err != nil {
 		return nil, err
 	}
@@ -133,14 +138,14 @@ func (s *service) getSeries(ctx context.Context, p *seriesParams) (*api.RawOutpu
 	out := &api.RawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
 	switch view.Format {
 	case "csv":
-		out.Body = seriesCSV(p.Keys, found)
+		out.Body = answer.SeriesCSV(p.Keys, found)
 	case "svg":
-		out.Body = chart.Draw(p.Keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: zoneOf(found[0]), Step: stepText(found[0])})
+		out.Body = chart.Draw(p.Keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: answer.ZoneOf(found[0]), Step: answer.StepText(found[0])})
 	default:
-		out.Body = append(api.Encode(seriesJSON(p.Keys, found)), '\n')
+		out.Body = append(api.Encode(answer.SeriesJSON(p.Keys, found)), '\n')
 	}
 	if found[0].Asked.To < found[0].Now {
-		out.CacheControl, out.ETag = api.CacheHeaders(view, p.Keys, p.Step, p.TZ, withoutReadTime(found))
+		out.CacheControl, out.ETag = api.CacheHeaders(view, p.Keys, p.Step, p.TZ, answer.WithoutReadTime(found))
 	}
 	return out, nil
 }
@@ -152,8 +157,6 @@ var formatTypes = map[string]string{
 	"svg":  "image/svg+xml",
 }
 
-const formatNames = "json, csv or svg"
-
 // view is how a series is to be shown.
 type view struct {
 	Format        string
@@ -163,16 +166,16 @@ type view struct {
 func (v view) chart() bool { return v.Format == "svg" }
 
 // parseView parses the format, from the parameter or else from Accept, and the size.
-func (p *seriesParams) parseView() (view, error) {
+func parseView(p *answer.SeriesParams) (view, error) {
 	v := view{Format: p.Format}
 	if v.Format == "" {
-		v.Format = wantedFormat(p.accept)
+		v.Format = wantedFormat(p.Accept)
 	}
 	if v.Format == "png" {
 		return view{}, web.BadInput("format", "charts are not drawn as PNG any more: ask for svg, which browsers show and programs convert")
 	}
 	if _, ok := formatTypes[v.Format]; !ok {
-		return view{}, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(v.Format), formatNames)
+		return view{}, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(v.Format), answer.FormatNames)
 	}
 	if !v.chart() && p.Width+p.Height != "" {
 		return view{}, web.BadInput("width", "only a chart has a width and a height: allowed with the format svg")
@@ -235,9 +238,9 @@ func (s *service) registerTop(a *api.API) {
 		Summary: "The counters with most hits",
 		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor is the most hits that a counter outside the list can have. " +
 			"Even a list with fewer counters than limit can lack counters with at most floor hits.",
-		Responses: api.SuccessOnly("The list, as of now.", topExample()),
+		Responses: api.SuccessOnly("The list, as of now.", answer.TopExample()),
 		Metadata:  api.Tryout("/v1/top?window=1h&limit=20"),
-	}), api.OverHTTP(s.answers.findTop))
+	}), api.OverHTTP(s.answers.Top))
 }
 
 func (s *service) registerCounters(a *api.API) {
@@ -245,11 +248,11 @@ func (s *service) registerCounters(a *api.API) {
 		OperationID: "get-counters", Method: http.MethodGet, Path: "/v1/counters",
 		Summary:     "The names of counters",
 		Description: "The counters with hits in the longest window, in the order of their names, in pages.",
-		Responses: api.SuccessOnly("A page of names.", countersAnswer{
-			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: sinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
+		Responses: api.SuccessOnly("A page of names.", answer.CountersAnswer{
+			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: answer.SinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
 		}),
 		Metadata: api.Tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu"),
-	}), api.OverHTTP(s.answers.findCounters))
+	}), api.OverHTTP(s.answers.Counters))
 }
 
 func (s *service) registerAbout(a *api.API) {
@@ -258,16 +261,18 @@ func (s *service) registerAbout(a *api.API) {
 		Summary: "What can be asked here: tiers, windows, steps and features",
 		Description: "The tiers of the namespace, the windows and steps to offer to people, and which features are on. " +
 			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
-		Responses: api.SuccessOnly("What can be asked, as of now.", aboutExample()),
+		Responses: api.SuccessOnly("What can be asked, as of now.", answer.AboutExample()),
 		Metadata:  api.Tryout("/v1/about"),
-	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (aboutAnswer, error) { return s.findAbout(ctx) }))
+	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
+		return s.findAbout(ctx)
+	}))
 }
 
 // probePath answers a scrape about counters that its parameters name, as a multi-target exporter does.
 const probePath = "/probe"
 
-func (s *service) findAbout(ctx context.Context) (aboutAnswer, error) {
-	return s.answers.findAbout(ctx, features{NATS: s.status.asksNATS, Limits: s.gate.limits.counts()})
+func (s *service) findAbout(ctx context.Context) (answer.AboutAnswer, error) {
+	return s.answers.About(ctx, answer.Features{NATS: s.status.asksNATS, Limits: s.gate.limits.counts()})
 }
 
 func (s *service) registerProbe(a *api.API) {
@@ -287,7 +292,7 @@ func (s *service) registerProbe(a *api.API) {
 	}), s.getProbe)
 }
 
-func (s *service) getProbe(ctx context.Context, p *probeParams) (*api.RawOutput, error) {
-	text, err := s.answers.findProbe(ctx, p)
+func (s *service) getProbe(ctx context.Context, p *answer.ProbeParams) (*api.RawOutput, error) {
+	text, err := s.answers.Probe(ctx, p)
 	return &api.RawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, err
 }

@@ -87,7 +87,7 @@ func TestProbeRefuses(t *testing.T) {
 	}
 	seed(t, redis.Client(), now, hits...)
 	s := onRedis(t, redis.URL(), now)
-	s.answers.maxProbe = 10
+	s.answers.MaxProbe = 10
 	h := s.handler()
 	for _, c := range []struct {
 		params string

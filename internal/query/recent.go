@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"time"
 )
@@ -30,7 +31,7 @@ type attempt[A any] struct {
 var errNotFound = web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log")
 
 // get returns the answer of the last attempt, or of a new one if that is over and not recent. An
-// attempt has answerTimeout, whether or not those who wait for it stay.
+// attempt has Timeout, whether or not those who wait for it stay.
 func (r *recent[A]) get(ctx context.Context, find func(context.Context) (A, error)) (A, error) {
 	r.mu.Lock()
 	a := r.last
@@ -54,7 +55,7 @@ func (r *recent[A]) get(ctx context.Context, find func(context.Context) (A, erro
 
 func (a *attempt[A]) run(ctx context.Context, find func(context.Context) (A, error)) {
 	defer close(a.done)
-	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
 	defer cancel()
 	a.found, a.err = find(bounded)
 	a.at = time.Now()

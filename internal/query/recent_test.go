@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"tallyroll/internal/answer"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,7 +52,7 @@ func TestRecent(t *testing.T) {
 		time.Sleep(recentFor / 2)
 		askers(1, 0)
 		time.Sleep(recentFor)
-		if failed := askers(0, answerTimeout); failed != 50 {
+		if failed := askers(0, answer.Timeout); failed != 50 {
 			t.Errorf("%d of 50 failed while it hung", failed)
 		}
 		if failed := askers(0, 0); failed != 50 {

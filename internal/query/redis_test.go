@@ -13,13 +13,14 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
 
-// patience is what an asker may have to wait for a refusal: answerTimeout, and
+// patience is what an asker may have to wait for a refusal: Timeout, and
 // what a machine with too much to do adds to it.
-const patience = answerTimeout + 5*time.Second
+const patience = answer.Timeout + 5*time.Second
 
 // resources are questions of every kind.
 var resources = []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/top?window=10m", "/v1/counters"}

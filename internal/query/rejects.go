@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -100,7 +101,7 @@ func (s *status) findRejects(ctx context.Context, part string, p *rejectsParams)
 		return rejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
 	out := rejectsAnswer{Stored: newest.stored, Searched: len(newest.found), Reasons: countReasons(newest.found)}
-	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
 	defer cancel()
 	out.Rejects, err = withBodies(bounded, js, newest.pick(int(limit), p.Reason, p.Stream))
 	if err != nil {

@@ -47,7 +47,7 @@ func (r *responder) dispatch(ctx context.Context, of *micro.EndpointStats, find 
 	}()
 }
 
-// wait returns when all requests under way are answered. answerTimeout bounds that. No request
+// wait returns when all requests under way are answered. Timeout bounds that. No request
 // may be dispatched after it has been called.
 func (r *responder) wait() {
 	for range cap(r.slots) {

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
@@ -104,14 +105,14 @@ func onRedis(t testing.TB, url string, now time.Time) *service {
 }
 
 // readFrom has the service answer requests from another reader.
-func readFrom(s *service, r allReader) { s.answers.reader, s.gate.counters, s.status.reader = r, r, r }
+func readFrom(s *service, r allReader) { s.answers.Reader, s.gate.counters, s.status.reader = r, r, r }
 
 // limited bounds the cells and points that the service reads for one request.
 func limited(t testing.TB, s *service, cells, points int64) {
 	t.Helper()
-	r, ok := s.answers.reader.(*window.Reader)
+	r, ok := s.answers.Reader.(*window.Reader)
 	if !ok {
-		t.Fatalf("the service reads %T", s.answers.reader)
+		t.Fatalf("the service reads %T", s.answers.Reader)
 	}
 	r.MaxCells, r.MaxPoints = cells, points
 }
@@ -183,7 +184,7 @@ func (f *fakeReader) Answer(_ context.Context, questions []window.Question) (win
 		if err != nil {
 			return window.Answers{}, &window.QuestionError{Index: i, Err: err}
 		}
-		out.Answers[i] = window.Answer{Range: plan.Range, Tier: plan.Tier, Complete: true, CountingSince: sinceExample.UnixMilli()}
+		out.Answers[i] = window.Answer{Range: plan.Range, Tier: plan.Tier, Complete: true, CountingSince: answer.SinceExample.UnixMilli()}
 	}
 	return out, nil
 }
@@ -242,7 +243,7 @@ func (f *fakeReader) Names(_ context.Context, _ window.NamesQuestion) (window.Na
 }
 
 func (f *fakeReader) About(context.Context) (window.Layout, int64, error) {
-	return f.layout, sinceExample.UnixMilli(), f.err
+	return f.layout, answer.SinceExample.UnixMilli(), f.err
 }
 
 // fakeNow is when the documented examples were asked.
@@ -274,10 +275,10 @@ func ask1(h http.Handler, method, target, body string, headers ...string) *http.
 }
 
 // answered decodes an answer that must have status 200.
-func answered(t testing.TB, resp *http.Response) totalAnswer {
+func answered(t testing.TB, resp *http.Response) answer.TotalAnswer {
 	t.Helper()
 	data := readAll(t, resp)
-	var out totalAnswer
+	var out answer.TotalAnswer
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %s", resp.StatusCode, data)
 	}

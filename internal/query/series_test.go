@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -42,7 +43,7 @@ func TestSeries(t *testing.T) {
 		return resp
 	}
 	// counts are the points that are not 0, by their distance from the running minute.
-	counts := func(s series) string {
+	counts := func(s answer.Series) string {
 		var out []string
 		for i, p := range s.Points {
 			if i > 0 && len(s.Points) > 2 && i < len(s.Points)-1 && p[0]-s.Points[i-1][0] != s.Points[1][0]-s.Points[0][0] {
@@ -56,7 +57,7 @@ func TestSeries(t *testing.T) {
 	}
 
 	t.Run("the last hour", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		resp := get(t, &got, url.Values{"key": {"api"}})
 		if s := counts(got); s != "-59m0s:7 -1m0s:11 0s:3" || got.Step != "1m" || got.Key != "api" || !got.AsOf.Equal(now.Truncate(time.Millisecond)) {
 			t.Errorf("%s: %+v", s, got)
@@ -72,14 +73,14 @@ func TestSeries(t *testing.T) {
 		}
 	})
 	t.Run("steps are whole cells", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		get(t, &got, url.Values{"key": {"api"}, "step": {"90s"}, "from": {fmt.Sprint(minute.Add(-3 * time.Minute).UnixMilli())}})
 		if s := counts(got); s != "-1m0s:14" || got.Step != "2m" || len(got.Points) != 2 {
 			t.Errorf("%s: %+v", s, got)
 		}
 	})
 	t.Run("a coarser tier", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		get(t, &got, url.Values{"key": {"api"}, "step": {"1m"}, "from": {fmt.Sprint(now.Add(-6 * time.Hour).UnixMilli())}})
 		var sum int64
 		for _, p := range got.Points {
@@ -90,34 +91,34 @@ func TestSeries(t *testing.T) {
 		}
 	})
 	t.Run("an hour that ended a moment ago", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(now.Add(-61 * time.Minute).UnixMilli())}, "to": {fmt.Sprint(now.Add(-time.Minute).UnixMilli())}})
 		if s := counts(got); s != "-59m0s:7 -1m0s:11" || got.Step != "1m" {
 			t.Errorf("%s: step %s", s, got.Step)
 		}
 	})
 	t.Run("from before counting began", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(now.Add(-20 * time.Hour).UnixMilli())}})
 		first := now.Add(-12 * time.Hour).Truncate(time.Hour)
 		if got.Points[0][0] != first.UnixMilli() || got.Complete || got.CompleteFrom != first.Add(time.Hour).UnixMilli() {
 			t.Errorf("%+v; want points from %d on, and it complete an hour later", got, first.UnixMilli())
 		}
-		got = series{}
+		got = answer.Series{}
 		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(now.Add(-20 * time.Hour).UnixMilli())}, "to": {fmt.Sprint(now.Add(-14 * time.Hour).UnixMilli())}})
 		if got.Points == nil || len(got.Points) != 0 || got.UnfinishedFrom != 0 || got.CompleteFrom != now.Add(-13*time.Hour).Truncate(time.Hour).UnixMilli() {
 			t.Errorf("%+v; want an empty list of points", got)
 		}
 	})
 	t.Run("what is finished", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(minute.Add(-3 * time.Minute).UnixMilli())}, "to": {fmt.Sprint(minute.UnixMilli())}})
 		if got.UnfinishedFrom != 0 || len(got.Points) != 3 {
 			t.Errorf("%+v", got)
 		}
 	})
 	t.Run("several counters", func(t *testing.T) {
-		var got seriesList
+		var got answer.SeriesList
 		get(t, &got, url.Values{"key": {"api", "a,b", "never"}})
 		want := []string{"-59m0s:7 -1m0s:11 0s:3", "-2m0s:1", ""}
 		for i, key := range []string{"api", "a,b", "never"} {
@@ -204,7 +205,7 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 	began := now.Add(-12 * time.Hour)
 	whole := began.Truncate(time.Hour).Add(time.Hour) // the first hour of which all is counted
 
-	var got series
+	var got answer.Series
 	data := readAll(t, ask1(h, http.MethodGet, "/v1/series?key=api&from="+from, ""))
 	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatalf("%s: %v", data, err)
@@ -220,7 +221,7 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 		t.Errorf("%s; want 13 hits in 19 points, complete from %d", data, whole.UnixMilli())
 	}
 	t.Run("several", func(t *testing.T) {
-		var got seriesList
+		var got answer.SeriesList
 		if err := json.Unmarshal(readAll(t, ask1(h, http.MethodGet, "/v1/series?key=other&key=api&from="+from, "")), &got); err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +301,7 @@ func TestCalendarSeries(t *testing.T) {
 				back := map[string]time.Duration{"1d": 24 * 24 * time.Hour, "1w": 24 * 24 * time.Hour, "1mo": 10 * 24 * time.Hour}[step]
 				target := "/v1/series?key=api&step=" + step + "&tz=" + name + "&from=" + fmt.Sprint(now.Add(-back).UnixMilli())
 				data := readAll(t, ask1(h, http.MethodGet, target, ""))
-				var got series
+				var got answer.Series
 				if err := json.Unmarshal(data, &got); err != nil || got.Step != step || got.TZ != name {
 					t.Fatalf("%s: %s: %v", target, data, err)
 				}
@@ -338,7 +339,7 @@ func TestCalendarSeries(t *testing.T) {
 }
 
 // checkCalendarTable compares the table and the chart of a series with its numbers.
-func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.Location, want series) {
+func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.Location, want answer.Series) {
 	t.Helper()
 	rows, err := csv.NewReader(ask1(h, http.MethodGet, target+"&format=csv", "").Body).ReadAll()
 	if err != nil || len(rows) != len(want.Points) { // a head, and no row for the last step, which goes on
@@ -364,7 +365,7 @@ func TestCalendarSeriesBeyondReach(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
 	seed(t, redis.Client(), now, sample{"api", now.Add(-time.Minute), 3})
 	h := onRedis(t, redis.URL(), now).handler()
-	var got series
+	var got answer.Series
 	from := now.Add(-23 * time.Hour)
 	data := readAll(t, ask1(h, http.MethodGet, "/v1/series?key=api&step=1mo&tz=Etc/GMT-14&from="+fmt.Sprint(from.UnixMilli()), ""))
 	if err := json.Unmarshal(data, &got); err != nil || got.CompleteFrom == 0 {

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"net/http"
+	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
@@ -18,7 +19,7 @@ type service struct {
 	origins web.Origins
 	hosts   boot.Hosts
 	health  *health
-	answers *desk
+	answers *answer.Desk
 	gate    *gate
 	live    *live
 	status  *status
@@ -28,7 +29,7 @@ type service struct {
 
 // reader is what the rooms use of window.Reader.
 type allReader interface {
-	reader
+	answer.Reader
 	looker
 	faller
 	progressReader
@@ -49,10 +50,10 @@ func newService(requests, listeners allReader, limits *limits, settings Settings
 		tokens: settings.Tokens, origins: settings.Origins, hosts: settings.Hosts,
 		health: newHealth(requests, log, registry), now: time.Now, log: log,
 	}
-	redis := newSource(s.health, failures, registry)
-	s.answers = &desk{
-		reader: requests, redis: redis, namespace: settings.Redis.Namespace,
-		maxKeys: settings.MaxKeys, maxSum: settings.MaxSum, maxExplain: settings.MaxExplain, maxProbe: settings.MaxProbe,
+	redis := answer.NewSource(s.health, failures, registry)
+	s.answers = &answer.Desk{
+		Reader: requests, Redis: redis, Namespace: settings.Redis.Namespace,
+		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxExplain: settings.MaxExplain, MaxProbe: settings.MaxProbe,
 	}
 	s.gate = newGate(limits, requests, redis, failures, registry)
 	s.status = &status{
@@ -60,7 +61,7 @@ func newService(requests, listeners allReader, limits *limits, settings Settings
 	}
 	registry.MustRegister(&freshness{status: s.status})
 	s.live = &live{maxKeys: settings.MaxKeys, proxies: settings.TrustedProxies, hub: newHub(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
-		return ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
+		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
 	}, settings.LiveClients, settings.LiveQuestions, registry)}
 	return s
 }
@@ -82,7 +83,7 @@ func (s *service) routes(mux *http.ServeMux) {
 	a.RoutePages(s.now)
 
 	s.server.RouteStatus(mux, func(context.Context) string { return s.whyNotReady() })
-	s.server.Leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.whyNoAnswers() })
+	s.server.Leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.Why() })
 	s.server.Leaving.HandleReady(mux, "/readyz/takes", func(context.Context) string { return s.whyNoTakes() })
 	newPage().register(mux)
 }
@@ -108,7 +109,7 @@ func (s *service) whyNoTakes() string {
 // whyNotReady says why nothing of what this service is for can be served now. It is empty if anything can: then a
 // process that is taken out of service helps nobody.
 func (s *service) whyNotReady() string {
-	why := s.health.whyNoAnswers()
+	why := s.health.Why()
 	if why == "" || s.whyNoTakes() == "" {
 		return ""
 	}

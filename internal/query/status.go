@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync/atomic"
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -24,7 +25,7 @@ type progressReader interface {
 // status answers how far the streams are counted, by whom, and what was refused.
 type status struct {
 	reader    progressReader
-	redis     *source
+	redis     *answer.Source
 	namespace string
 	now       func() time.Time
 	failures  zerolog.Logger                      // limited to a few lines per minute, because clients decide how often something fails

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/web"
@@ -77,7 +78,7 @@ func (s *status) lookAtStreams(ctx context.Context, js jetstream.JetStream) (str
 		id      string
 		streams []window.Progress
 	}
-	counted, err := ask(ctx, s.redis, func(ctx context.Context) (out found, err error) {
+	counted, err := answer.Ask(ctx, s.redis, func(ctx context.Context) (out found, err error) {
 		out.id, out.streams, err = s.reader.Progress(ctx)
 		return out, err
 	})
@@ -110,7 +111,7 @@ func (s *status) lookAtStreams(ctx context.Context, js jetstream.JetStream) (str
 }
 
 func stateOf(p window.Progress, stored *jetstream.StreamInfo, workers []fleet.Worker, rejects uint64, now time.Time) streamState {
-	out := streamState{Stream: p.Stream, Exists: stored != nil, Applied: p.Applied, AsOf: timeOf(p.AsOf), Rejects: rejects}
+	out := streamState{Stream: p.Stream, Exists: stored != nil, Applied: p.Applied, AsOf: answer.Time(p.AsOf), Rejects: rejects}
 	for _, w := range workers {
 		if slices.Contains(w.Holds, p.Stream) {
 			out.Worker = w.Name

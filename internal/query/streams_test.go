@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -104,7 +105,7 @@ func TestStreams(t *testing.T) {
 	got := decoded(t, h, "/v1/streams", func(a streamsAnswer) bool { return len(a.Streams) > 0 })
 	want := []streamState{
 		{Stream: "HITS", Worker: "pod-0", Exists: true, Last: 3, Applied: 1, LagMessages: 2, LagSeconds: 2, AsOf: now, Rejects: 2},
-		{Stream: "HITS_NEW", AsOf: timeOf(created)},
+		{Stream: "HITS_NEW", AsOf: answer.Time(created)},
 	}
 	if !slices.Equal(got.Streams, want) {
 		t.Errorf("streams\n%+v\nwant\n%+v", got.Streams, want)
@@ -171,7 +172,7 @@ func TestStreamsWhileServersAreAway(t *testing.T) {
 				stack.Eventually(t, patiently, target+" to be refused", func() (bool, string) {
 					began := time.Now()
 					resp := ask1(h, http.MethodGet, target, "")
-					if took := time.Since(began); took > patience+answerTimeout {
+					if took := time.Since(began); took > patience+answer.Timeout {
 						t.Errorf("%s took %v", target, took)
 					}
 					data := string(readAll(t, resp))

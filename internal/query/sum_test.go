@@ -3,7 +3,6 @@ package query
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -56,17 +56,17 @@ func TestSumsEqualSingleTotals(t *testing.T) {
 			t.Errorf("POST %+v, GET %+v", posted, got)
 		}
 		for i, sum := range got.Totals {
-			all, groups := sumGroup{}, map[string]sumGroup{}
+			all, groups := answer.SumGroup{}, map[string]answer.SumGroup{}
 			for k := range names {
 				one := single.Totals[k*len(windows)+i]
 				if one.Upper == 0 {
 					continue
 				}
 				estimate := window.Estimate{Total: one.Total, Lower: one.Lower, Upper: int64(one.Upper)}
-				all.add(estimate)
-				g := groups[groupOf(one.Key, depth)]
-				g.add(estimate)
-				groups[groupOf(one.Key, depth)] = g
+				all.Add(estimate)
+				g := groups[firstParts(one.Key, depth)]
+				g.Add(estimate)
+				groups[firstParts(one.Key, depth)] = g
 			}
 			if sum.Key != "shop" || sum.Window != windows[i] || sum.SumOver == nil || sum.Counters != all.Counters ||
 				sum.Total != all.Total || sum.Lower != all.Lower || sum.Upper != all.Upper {
@@ -96,7 +96,7 @@ func TestSumOfNobody(t *testing.T) {
 	h := onRedis(t, redis.URL(), now).handler()
 	resp := ask1(h, http.MethodGet, "/v1/total?prefix=nobody&window=1h&window=20h&group=1", "")
 	text := string(readAll(t, resp))
-	var got totalAnswer
+	var got answer.TotalAnswer
 	err := json.Unmarshal([]byte(text), &got)
 	if err != nil || !strings.Contains(text, `"counters":0`) || got.Totals[0].Total != 0 || !got.Totals[0].Complete || got.Totals[1].Complete {
 		t.Errorf("%v: %s", err, text) // counting began twelve hours ago
@@ -110,7 +110,7 @@ func TestSumIsRefused(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
 	seed(t, redis.Client(), now, sample{"s.a", now, 1}, sample{"s.b", now, 1}, sample{"s.c", now, 1}, sample{"s.d", now, 1})
 	s := onRedis(t, redis.URL(), now)
-	s.answers.maxSum = 3
+	s.answers.MaxSum = 3
 	h := s.handler()
 	for target, want := range map[string]string{
 		"/v1/total?prefix=s.&window=1h":            `prefix: at least 4 counters begin with "s.": at most 3 are added up (QUERY_MAX_SUM): use a longer prefix, or a rule`,
@@ -132,28 +132,14 @@ func TestSumIsRefused(t *testing.T) {
 	if got := answered(t, ask1(h, http.MethodGet, "/v1/total?prefix=s.a&window=1h", "")); got.Totals[0].Total != 1 {
 		t.Errorf("%+v", got)
 	}
-	s.answers.maxSum = 4
+	s.answers.MaxSum = 4
 	if got := answered(t, ask1(h, http.MethodGet, "/v1/total?prefix=s.&window=1h", "")); got.Totals[0].Total != 4 || got.Totals[0].Counters != 4 {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestGroupOf(t *testing.T) {
-	for _, c := range []struct {
-		name, want string
-		parts      int
-	}{
-		{"shop.eu.cart", "shop", 1}, {"shop.eu.cart", "shop.eu", 2}, {"shop.eu.cart", "shop.eu.cart", 3}, {"shop.eu", "shop.eu", 9},
-		{"/cart/items", "/cart", 1}, {"/cart/items", "/cart/items", 2}, {"/", "/", 1}, {"a..b", "a.", 2}, {"shop.eu/x", "shop.eu", 2}, {"größe.☃", "größe", 1},
-	} {
-		if got := groupOf(c.name, c.parts); got != c.want {
-			t.Errorf("the first %d parts of %s are %q, want %q", c.parts, c.name, got, c.want)
-		}
-	}
-	g := sumGroup{}
-	g.add(window.Estimate{Total: math.MaxInt64, Upper: math.MaxInt64})
-	g.add(window.Estimate{Total: 1, Upper: math.MaxInt64})
-	if g.Total != math.MaxInt64 || g.Upper != math.MaxInt64 {
-		t.Errorf("%+v", g)
-	}
+// firstParts are so many parts of a name, which dots part.
+func firstParts(name string, n int) string {
+	parts := strings.Split(name, ".")
+	return strings.Join(parts[:min(n, len(parts))], ".")
 }

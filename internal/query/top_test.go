@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web/api"
 	"tallyroll/tests/stack"
 )
@@ -31,7 +32,7 @@ func TestTop(t *testing.T) {
 		"/v1/counters?prefix=l":        `"complete":false,SINCE,"counters":["little"]}`,
 		"/v1/counters?prefix=nothing.": `"complete":false,SINCE,"counters":[]}`,
 	} {
-		asOf, since := api.Compact(timeOf(now.UnixMilli())), api.Compact(timeOf(now.Add(-12*time.Hour).UnixMilli()))
+		asOf, since := api.Compact(answer.Time(now.UnixMilli())), api.Compact(answer.Time(now.Add(-12*time.Hour).UnixMilli()))
 		want = strings.Replace(want, "SINCE", `"counting_since":`+since, 1)
 		resp := ask1(h, http.MethodGet, target, "")
 		if got, want := string(readAll(t, resp)), fmt.Sprintf(`{"as_of":%s,%s`+"\n", asOf, want); resp.StatusCode != http.StatusOK || got != want {
@@ -99,7 +100,7 @@ func TestListsAreBounded(t *testing.T) {
 		if after != "" {
 			target += "?after=" + after
 		}
-		var page countersAnswer
+		var page answer.CountersAnswer
 		if err := json.Unmarshal(readAll(t, ask1(h, http.MethodGet, target, "")), &page); err != nil {
 			t.Fatal(err)
 		}

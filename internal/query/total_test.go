@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/hit"
 	"tallyroll/tests/stack"
 )
@@ -18,7 +19,7 @@ import (
 func TestTotal(t *testing.T) {
 	redis, now := stack.Redis(t), testNow()
 	asOf := now.Add(-200 * time.Millisecond)
-	since := timeOf(asOf.Add(-12 * time.Hour).UnixMilli()) // see commit
+	since := answer.Time(asOf.Add(-12 * time.Hour).UnixMilli()) // see commit
 	minute := now.Truncate(time.Minute)
 	odd := []string{"a,b", "/cart/1?x=y&z", "größe ☃", "100%25", "a+b c", strings.Repeat("k", hit.MaxName)}
 	hits := []sample{
@@ -32,7 +33,7 @@ func TestTotal(t *testing.T) {
 	}
 	seed(t, redis.Client(), asOf, hits...)
 	h := onRedis(t, redis.URL(), now).handler()
-	get := func(t *testing.T, params url.Values) totalAnswer {
+	get := func(t *testing.T, params url.Values) answer.TotalAnswer {
 		t.Helper()
 		return answered(t, ask1(h, http.MethodGet, "/v1/total?"+params.Encode(), ""))
 	}
@@ -40,7 +41,7 @@ func TestTotal(t *testing.T) {
 
 	t.Run("counters and windows in order", func(t *testing.T) {
 		got := get(t, url.Values{"key": {"api", "other", "never"}, "window": {"10m", "59m", "20h"}})
-		want := []total{
+		want := []answer.Total{
 			{Key: "api", Window: "10m", Total: 10, Lower: 5, Upper: 15, Cell: "1m"},
 			{Key: "api", Window: "59m", Total: 115, Lower: 115, Upper: 115, Cell: "1m"},
 			{Key: "api", Window: "20h", Total: 115, Lower: 115, Upper: 115, Cell: "1h"},
@@ -88,7 +89,7 @@ func TestTotal(t *testing.T) {
 	t.Run("a range", func(t *testing.T) {
 		from, to := minute.Add(-31*time.Minute), minute.Add(-29*time.Minute)
 		got := get(t, url.Values{"key": {"api"}, "from": {milli(from)}, "to": {milli(to)}}).Totals
-		want := []total{{Key: "api", From: from, To: to, Total: 100, Lower: 100, Upper: 100, Cell: "1m", Complete: true, CountingSince: since}}
+		want := []answer.Total{{Key: "api", From: from, To: to, Total: 100, Lower: 100, Upper: 100, Cell: "1m", Complete: true, CountingSince: since}}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
@@ -104,7 +105,7 @@ func TestTotal(t *testing.T) {
 		}
 		byPost := answered(t, ask1(h, http.MethodPost, "/v1/total", string(body)))
 		for i, key := range odd {
-			for _, got := range []total{byGet.Totals[i], byPost.Totals[i]} {
+			for _, got := range []answer.Total{byGet.Totals[i], byPost.Totals[i]} {
 				if got.Key != key || got.Total != int64(i+1) {
 					t.Errorf("got %+v, want %q with %d", got, key, i+1)
 				}

@@ -1,4 +1,4 @@
-package query
+package answer
 
 import (
 	"bytes"
@@ -14,15 +14,15 @@ import (
 	"tallyroll/internal/window"
 )
 
-// probeParams is what GET /probe takes: one of key, top and prefix.
-type probeParams struct {
+// ProbeParams is what GET /probe takes: one of key, top and prefix.
+type ProbeParams struct {
 	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string   `query:"window,explode" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w). May repeat, at most 8 times." example:"[\"1h\"]"`
 	Top     api.Number `query:"top" doc:"In place of key: so many counters with most hits, for each window its own. At most 1000." example:"20"`
 	Prefix  string     `query:"prefix" doc:"In place of key: all counters whose names begin like this." example:"shop."`
 }
 
-func (p *probeParams) Read(g api.Given) error {
+func (p *ProbeParams) Read(g api.Given) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
 	return g.Singles(
 		api.Single{"top", api.NumberHint(1, maxTop), (*string)(&p.Top)},
@@ -36,23 +36,23 @@ type probed struct {
 	period period
 }
 
-// findProbe checks parameters and answers them in Prometheus' text format. Its errors are for the client.
-func (d *desk) findProbe(ctx context.Context, p *probeParams) ([]byte, error) {
-	in := &input{part: web.InQuery, keyParam: "key", windowsParam: "window", keys: distinct(p.Keys), windows: distinct(p.Windows)}
+// Probe checks parameters and answers them in Prometheus' text format. Its errors are for the client.
+func (d *Desk) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
+	in := &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: distinct(p.Keys), Windows: distinct(p.Windows)}
 	asked, err := d.probedBy(ctx, in, p)
 	if err != nil {
 		return nil, web.InputProblem(err, web.InQuery)
 	}
-	if len(asked) > d.maxProbe {
-		return nil, tooManyProbed(len(asked), d.maxProbe)
+	if len(asked) > d.MaxProbe {
+		return nil, tooManyProbed(len(asked), d.MaxProbe)
 	}
 	questions := make([]window.Question, len(asked))
 	for i, a := range asked {
-		questions[i] = window.Question{Counter: a.key, Span: a.period.span}
+		questions[i] = window.Question{Counter: a.key, Span: a.period.Span}
 	}
-	found, err := ask(ctx, d.redis, func(ctx context.Context) (window.Answers, error) { return d.reader.Answer(ctx, questions) })
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
 	if err != nil {
-		if bad := mendable(err); bad != nil {
+		if bad := Mendable(err); bad != nil {
 			return nil, in.unanswerable(asked[bad.Index].period, bad)
 		}
 		return nil, err
@@ -61,9 +61,9 @@ func (d *desk) findProbe(ctx context.Context, p *probeParams) ([]byte, error) {
 }
 
 // probedBy returns the counters and windows that the parameters ask about.
-func (d *desk) probedBy(ctx context.Context, in *input, p *probeParams) ([]probed, error) {
+func (d *Desk) probedBy(ctx context.Context, in *Input, p *ProbeParams) ([]probed, error) {
 	ways := 0
-	for _, given := range []bool{len(in.keys) > 0, p.Top != "", p.Prefix != ""} {
+	for _, given := range []bool{len(in.Keys) > 0, p.Top != "", p.Prefix != ""} {
 		if given {
 			ways++
 		}
@@ -73,10 +73,10 @@ func (d *desk) probedBy(ctx context.Context, in *input, p *probeParams) ([]probe
 		return nil, web.BadInput("key", "it is missing: name counters with key, or ask for top=20 or for a prefix")
 	case ways > 1:
 		return nil, web.BadInput("key", "only one of key, top and prefix is allowed")
-	case len(in.windows) == 0:
+	case len(in.Windows) == 0:
 		return nil, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint)
 	}
-	periods, err := in.windowPeriods()
+	periods, err := in.Periods()
 	if err != nil {
 		return nil, err
 	}
@@ -84,17 +84,17 @@ func (d *desk) probedBy(ctx context.Context, in *input, p *probeParams) ([]probe
 	case p.Top != "":
 		return d.probedTop(ctx, in, periods, p.Top)
 	case p.Prefix != "":
-		in.keys, err = d.probedNames(ctx, p.Prefix, d.maxProbe/len(periods))
+		in.Keys, err = d.probedNames(ctx, p.Prefix, d.MaxProbe/len(periods))
 		if err != nil {
 			return nil, err
 		}
 	default:
-		if err := in.checkKeys(d.maxKeys); err != nil {
+		if err := in.CheckKeys(d.MaxKeys); err != nil {
 			return nil, err
 		}
 	}
-	out := make([]probed, 0, len(in.keys)*len(periods))
-	for _, key := range in.keys {
+	out := make([]probed, 0, len(in.Keys)*len(periods))
+	for _, key := range in.Keys {
 		for _, period := range periods {
 			out = append(out, probed{key, period})
 		}
@@ -103,19 +103,19 @@ func (d *desk) probedBy(ctx context.Context, in *input, p *probeParams) ([]probe
 }
 
 // probedTop returns the largest counters of each window.
-func (d *desk) probedTop(ctx context.Context, in *input, periods []period, text api.Number) ([]probed, error) {
+func (d *Desk) probedTop(ctx context.Context, in *Input, periods []period, text api.Number) ([]probed, error) {
 	most, err := text.Parse("top", 0, 1, maxTop)
 	if err != nil {
 		return nil, err
 	}
 	limit := int(most)
-	if limit*len(periods) > d.maxProbe {
-		return nil, tooManyProbed(limit*len(periods), d.maxProbe)
+	if limit*len(periods) > d.MaxProbe {
+		return nil, tooManyProbed(limit*len(periods), d.MaxProbe)
 	}
 	var out []probed
 	for _, p := range periods {
-		found, err := ask(ctx, d.redis, func(ctx context.Context) (window.Top, error) { return d.reader.Top(ctx, p.span, limit) })
-		if bad := mendable(err); bad != nil {
+		found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
+		if bad := Mendable(err); bad != nil {
 			return nil, in.unanswerable(p, bad)
 		}
 		if err != nil {
@@ -129,14 +129,14 @@ func (d *desk) probedTop(ctx context.Context, in *input, periods []period, text 
 }
 
 // probedNames returns the counters with a prefix, if there are at most so many.
-func (d *desk) probedNames(ctx context.Context, prefix string, most int) ([]string, error) {
+func (d *Desk) probedNames(ctx context.Context, prefix string, most int) ([]string, error) {
 	if err := api.CheckKey("prefix", prefix); err != nil {
 		return nil, err
 	}
 	var out []string
 	for after := ""; ; {
-		found, err := ask(ctx, d.redis, func(ctx context.Context) (window.Names, error) {
-			return d.reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out)})
+		found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) {
+			return d.Reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out)})
 		})
 		if err != nil {
 			return nil, err
@@ -145,7 +145,7 @@ func (d *desk) probedNames(ctx context.Context, prefix string, most int) ([]stri
 		if len(out) > most {
 			return nil, web.TooMuchInput("prefix",
 				"more than %d counters begin with %s: at most %d totals are allowed in one answer (QUERY_MAX_PROBE): use a longer prefix, top, or fewer windows",
-				most, web.Excerpt(prefix), d.maxProbe)
+				most, web.Excerpt(prefix), d.MaxProbe)
 		}
 		if found.Next == "" {
 			return out, nil
@@ -170,10 +170,10 @@ func exposition(asked []probed, found window.Answers) ([]byte, error) {
 	age := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tallyroll_probe_as_of_age_seconds", Help: "Seconds from as_of to now, by the clock of Redis: how old these totals are.",
 	})
-	age.Set(secondsSince(found.AsOf, found.Now))
+	age.Set(SecondsSince(found.AsOf, found.Now))
 	for i, a := range asked {
-		labels := prometheus.Labels{"key": a.key, "window": a.period.window}
-		t := totalOf(a.key, a.period.window, found.Answers[i], found.AsOf)
+		labels := prometheus.Labels{"key": a.key, "window": a.period.Window}
+		t := TotalOf(a.key, a.period.Window, found.Answers[i], found.AsOf)
 		total.With(labels).Set(float64(t.Total))
 		lower.With(labels).Set(float64(t.Lower))
 		upper.With(labels).Set(t.Upper.float())

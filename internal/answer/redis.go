@@ -1,4 +1,4 @@
-package query
+package answer
 
 import (
 	"context"
@@ -15,12 +15,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// answerTimeout is how long a request waits for Redis, which answers in
+// Timeout is how long a request waits for Redis, which answers in
 // milliseconds when it is well. A client that would wait longer does better to ask again.
-const answerTimeout = 2 * time.Second
+const Timeout = 2 * time.Second
 
-// reader is the part of window.Reader that answers questions.
-type reader interface {
+// Reader is the part of window.Reader that answers questions.
+type Reader interface {
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
 	Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error)
 	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
@@ -29,43 +29,43 @@ type reader interface {
 	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
 }
 
-// desk answers questions about counters.
-type desk struct {
-	reader    reader
-	redis     *source
-	namespace string
+// Desk answers questions about counters.
+type Desk struct {
+	Reader    Reader
+	Redis     *Source
+	Namespace string
 	// How much one answer may be about, by the settings with these names.
-	maxKeys, maxSum, maxExplain, maxProbe int
+	MaxKeys, MaxSum, MaxExplain, MaxProbe int
 }
 
-// source is what answers are read from. It bounds and measures each read, and makes of its errors what a client is told.
-type source struct {
-	health   healthView
+// Source is what answers are read from. It bounds and measures each read, and makes of its errors what a client is told.
+type Source struct {
+	health   Health
 	seconds  prometheus.Observer
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 }
 
-func newSource(health healthView, failures zerolog.Logger, registry prometheus.Registerer) *source {
+func NewSource(health Health, failures zerolog.Logger, registry prometheus.Registerer) *Source {
 	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "tallyroll", Subsystem: "query", Name: "redis_seconds",
 		Help:    "Seconds that Redis took for the reads of one answer.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 	})
 	registry.MustRegister(seconds)
-	return &source{health: health, seconds: seconds, failures: failures}
+	return &Source{health: health, seconds: seconds, failures: failures}
 }
 
-// healthView is what is known about Redis.
-type healthView interface {
-	whyNoAnswers() string // empty if questions can be answered
-	doubt()               // something has just failed
+// Health is what is known about Redis.
+type Health interface {
+	Why() string // empty if questions can be answered
+	Doubt()      // something has just failed
 }
 
-// ask reads from Redis for at most answerTimeout. If the client must correct its question, it
+// Ask reads from Redis for at most Timeout. If the client must correct its question, it
 // returns the *window.QuestionError unchanged (see mendable). Every other error is, or wraps, one
 // to return to the client.
-func ask[T any](ctx context.Context, r *source, read func(context.Context) (T, error)) (T, error) {
-	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+func Ask[T any](ctx context.Context, r *Source, read func(context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	began := time.Now()
 	out, err := read(bounded)
@@ -73,14 +73,14 @@ func ask[T any](ctx context.Context, r *source, read func(context.Context) (T, e
 	var bad *window.QuestionError
 	var much *window.TooMuchError
 	switch {
-	case isSpoilt(err):
+	case IsSpoilt(err):
 		// Asking again does not help: whoever runs the service has to look at the key.
-		r.health.doubt()
+		r.health.Doubt()
 		r.failures.Error().Err(err).Msg("question not answered")
 		if errors.As(err, &bad) {
-			return out, &window.QuestionError{Index: bad.Index, Err: spoiltProblem(err)}
+			return out, &window.QuestionError{Index: bad.Index, Err: SpoiltProblem(err)}
 		}
-		return out, spoiltProblem(err)
+		return out, SpoiltProblem(err)
 	case err == nil, errors.As(err, &bad):
 		return out, err
 	case errors.As(err, &much):
@@ -89,9 +89,9 @@ func ask[T any](ctx context.Context, r *source, read func(context.Context) (T, e
 	return out, r.unavailable(ctx, err)
 }
 
-// mendable returns the question that the client must correct, if the error is about one. It
+// Mendable returns the question that the client must correct, if the error is about one. It
 // returns nil if the fault lies with the service or with Redis.
-func mendable(err error) *window.QuestionError {
+func Mendable(err error) *window.QuestionError {
 	var p *web.Problem
 	var bad *window.QuestionError
 	if errors.As(err, &p) || !errors.As(err, &bad) {
@@ -100,8 +100,8 @@ func mendable(err error) *window.QuestionError {
 	return bad
 }
 
-// spoiltProblem is the 500 for a key that another program has written to. It names the key.
-func spoiltProblem(err error) *web.Problem {
+// SpoiltProblem is the 500 for a key that another program has written to. It names the key.
+func SpoiltProblem(err error) *web.Problem {
 	var foreign *window.ForeignError
 	if errors.As(err, &foreign) {
 		err = foreign // without what was being done
@@ -122,7 +122,7 @@ func tooMuchProblem(e *window.TooMuchError) *web.Problem {
 
 // unavailable is the 503 for an error of reading. The error itself may tell
 // about the network inside, so it goes to the log and not to the client.
-func (r *source) unavailable(ctx context.Context, err error) error {
+func (r *Source) unavailable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return web.ClientGone()
 	}
@@ -131,9 +131,9 @@ func (r *source) unavailable(ctx context.Context, err error) error {
 	case errors.Is(err, window.ErrNoLayout):
 		detail = err.Error()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
-		detail = "Redis did not answer within " + answerTimeout.String() + ": ask again in a second"
+		detail = "Redis did not answer within " + Timeout.String() + ": ask again in a second"
 	}
-	r.logFailure(err, "question not answered")
+	r.LogFailure(err, "question not answered")
 	p := web.RetryLater(detail, "1")
 	if errors.Is(err, window.ErrNoLayout) {
 		p.Of(web.NothingCounted)
@@ -141,21 +141,21 @@ func (r *source) unavailable(ctx context.Context, err error) error {
 	return p
 }
 
-// logFailure logs a failed read, unless the log has said why all of them fail.
-func (r *source) logFailure(err error, message string) {
-	r.health.doubt()
-	if r.health.whyNoAnswers() == "" {
+// LogFailure logs a failed read, unless the log has said why all of them fail.
+func (r *Source) LogFailure(err error, message string) {
+	r.health.Doubt()
+	if r.health.Why() == "" {
 		r.failures.Warn().Err(err).Msg(message)
 	}
 }
 
-// isLost distinguishes an error of Redis from the answer that there is no layout yet, and
+// IsLost distinguishes an error of Redis from the answer that there is no layout yet, and
 // from a layout that cannot be used.
-func isLost(err error) bool {
-	return err != nil && !errors.Is(err, window.ErrNoLayout) && !isSpoilt(err)
+func IsLost(err error) bool {
+	return err != nil && !errors.Is(err, window.ErrNoLayout) && !IsSpoilt(err)
 }
 
-// isSpoilt reports whether an error is about a key that another program has written to.
-func isSpoilt(err error) bool {
+// IsSpoilt reports whether an error is about a key that another program has written to.
+func IsSpoilt(err error) bool {
 	return window.IsForeign(err) || errors.Is(err, window.ErrBadLayout)
 }

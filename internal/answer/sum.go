@@ -1,4 +1,4 @@
-package query
+package answer
 
 import (
 	"cmp"
@@ -19,22 +19,22 @@ const maxGroup = 16
 // pointer so that totals can be compared.
 type SumOver struct {
 	Counters int        `json:"counters" required:"false" doc:"Of a sum: how many counters have hits in the window, or may have some because only a part of a cell lies in it." example:"12"`
-	Groups   []sumGroup `json:"groups,omitempty" doc:"Of a sum with group: the sums of the groups, the largest first; those with the same total by name."`
+	Groups   []SumGroup `json:"groups,omitempty" doc:"Of a sum with group: the sums of the groups, the largest first; those with the same total by name."`
 }
 
-// sumGroup is the sum over the counters whose names begin alike.
-type sumGroup struct {
+// SumGroup is the sum over the counters whose names begin alike.
+type SumGroup struct {
 	Group    string `json:"group" doc:"The parts that the names have in common." example:"shop.eu"`
 	Counters int    `json:"counters" doc:"How many counters have hits in the window, or may have some." example:"12"`
 	Total    int64  `json:"total" doc:"The sum of their totals." example:"1234"`
 	Lower    int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper    bound  `json:"upper" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
+	Upper    Bound  `json:"upper" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
 }
 
 // checkSum checks what an input says about a sum.
-func (in *input) checkSum() error {
-	if len(in.keys) > 0 {
-		return web.BadInput("prefix", "not together with %s: ask about counters or about a sum", in.keyParam)
+func (in *Input) checkSum() error {
+	if len(in.Keys) > 0 {
+		return web.BadInput("prefix", "not together with %s: ask about counters or about a sum", in.KeyParam)
 	}
 	if err := api.CheckKey("prefix", in.prefix); err != nil {
 		return err
@@ -52,38 +52,38 @@ type named struct {
 }
 
 // findSums answers a checked input about a sum. Its errors are for the client.
-func (d *desk) findSums(ctx context.Context, in *input, periods []period) (*totals, error) {
+func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*totals, error) {
 	depth, err := in.group.Parse("group", 0, 1, maxGroup)
 	if err != nil {
-		return nil, web.InputProblem(err, in.part)
+		return nil, web.InputProblem(err, in.Part)
 	}
 	var names named
 	var asked []string
-	found, err := ask(ctx, d.redis, func(ctx context.Context) (found explained, err error) {
-		names, err = d.namesOf(ctx, in.prefix, d.maxSum)
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found explained, err error) {
+		names, err = d.namesOf(ctx, in.prefix, d.MaxSum)
 		if err != nil {
 			return found, err
 		}
 		asked = names.counters
-		if len(asked) == 0 || len(asked) > d.maxSum {
+		if len(asked) == 0 || len(asked) > d.MaxSum {
 			asked = []string{in.prefix} // for the ranges, and for what may be wrong with the periods
 		}
 		return d.answer(ctx, in, questionsOf(asked, periods))
 	})
 	if err != nil {
-		if bad := mendable(err); bad != nil {
+		if bad := Mendable(err); bad != nil {
 			return nil, in.unanswerable(periods[bad.Index%len(periods)], bad)
 		}
 		return nil, err
 	}
-	if len(names.counters) > d.maxSum {
+	if len(names.counters) > d.MaxSum {
 		return nil, web.BadInput("prefix", "at least %d counters begin with %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
-			len(names.counters), web.Excerpt(in.prefix), d.maxSum).In(in.part)
+			len(names.counters), web.Excerpt(in.prefix), d.MaxSum).In(in.Part)
 	}
 	names.asOf = min(names.asOf, found.AsOf)
 	out := &totals{
-		totalAnswer: totalAnswer{AsOf: timeOf(names.asOf), Totals: make([]total, len(periods))},
-		past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+		TotalAnswer: TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))},
+		Past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
 	}
 	for i, p := range periods {
 		of := make([]window.Answer, len(asked))
@@ -96,17 +96,17 @@ func (d *desk) findSums(ctx context.Context, in *input, periods []period) (*tota
 				parts, why = append(parts, window.Question{Counter: counter}), append(why, found.at(at)...)
 			}
 		}
-		out.Totals[i] = sumOf(in.prefix, p.window, names, of, int(depth))
+		out.Totals[i] = sumOf(in.prefix, p.Window, names, of, int(depth))
 		out.Totals[i].explain(parts, why)
 	}
 	return out, nil
 }
 
 // namesOf lists the counters with a prefix, and more than the given number only if there are more.
-func (d *desk) namesOf(ctx context.Context, prefix string, most int) (named, error) {
+func (d *Desk) namesOf(ctx context.Context, prefix string, most int) (named, error) {
 	out := named{asOf: math.MaxInt64}
 	for after := ""; ; {
-		page, err := d.reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out.counters)})
+		page, err := d.Reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out.counters)})
 		if err != nil {
 			return named{}, err
 		}
@@ -127,32 +127,32 @@ func questionsOf(counters []string, periods []period) []window.Question {
 	out := make([]window.Question, 0, len(counters)*len(periods))
 	for _, counter := range counters {
 		for _, p := range periods {
-			out = append(out, window.Question{Counter: counter, Span: p.span})
+			out = append(out, window.Question{Counter: counter, Span: p.Span})
 		}
 	}
 	return out
 }
 
 // sumOf adds up the answers about a period. There is at least one, although there may be no counter.
-func sumOf(prefix, windowText string, names named, answers []window.Answer, depth int) total {
-	out := totalOf(prefix, windowText, answers[0], names.asOf)
-	out.CountingSince = sinceOf(names.countingSince)
+func sumOf(prefix, windowText string, names named, answers []window.Answer, depth int) Total {
+	out := TotalOf(prefix, windowText, answers[0], names.asOf)
+	out.CountingSince = Since(names.countingSince)
 	r := answers[0].Range
 	out.Complete = r.From >= names.completeSince && !r.Outruns(names.asOf)
-	all, groups := sumGroup{}, make(map[string]*sumGroup)
+	all, groups := SumGroup{}, make(map[string]*SumGroup)
 	for i, counter := range names.counters {
 		a := answers[i]
 		out.Complete = out.Complete && a.Complete
 		if a.Upper == 0 {
 			continue
 		}
-		all.add(a.Estimate)
+		all.Add(a.Estimate)
 		if depth > 0 {
 			name := groupOf(counter, depth)
 			if groups[name] == nil {
-				groups[name] = &sumGroup{Group: name}
+				groups[name] = &SumGroup{Group: name}
 			}
-			groups[name].add(a.Estimate)
+			groups[name].Add(a.Estimate)
 		}
 	}
 	out.Total, out.Lower, out.Upper = all.Total, all.Lower, atMost(int64(all.Upper), r, names.asOf)
@@ -161,18 +161,18 @@ func sumOf(prefix, windowText string, names named, answers []window.Answer, dept
 		g.Upper = atMost(int64(g.Upper), r, names.asOf) // a counter that is not listed yet may be of any group
 		out.Groups = append(out.Groups, *g)
 	}
-	slices.SortFunc(out.Groups, func(a, b sumGroup) int {
+	slices.SortFunc(out.Groups, func(a, b SumGroup) int {
 		return cmp.Or(cmp.Compare(b.Total, a.Total), strings.Compare(a.Group, b.Group))
 	})
 	return out
 }
 
-// add stops at the largest number and never wraps round.
-func (g *sumGroup) add(e window.Estimate) {
+// Add stops at the largest number and never wraps round.
+func (g *SumGroup) Add(e window.Estimate) {
 	g.Counters++
 	g.Total += min(e.Total, math.MaxInt64-g.Total)
 	g.Lower += min(e.Lower, math.MaxInt64-g.Lower)
-	g.Upper += min(bound(e.Upper), unknown-g.Upper)
+	g.Upper += min(Bound(e.Upper), unknown-g.Upper)
 }
 
 // groupOf returns the first parts of a name, which . and / part. One at the beginning, as in a path, parts nothing.

@@ -1,4 +1,4 @@
-package query
+package answer
 
 import (
 	"context"
@@ -36,11 +36,11 @@ func (e explainText) parse() (bool, error) {
 
 // Explained is what an explained total has beside its numbers. It is exported for encoding/json.
 type Explained struct {
-	Explain []explanation `json:"explain" required:"false" doc:"What the total was made of, if that was asked for; a sum has one explanation per counter."`
+	Explain []Explanation `json:"explain" required:"false" doc:"What the total was made of, if that was asked for; a sum has one explanation per counter."`
 }
 
-// explanation is what the total of a counter was made of.
-type explanation struct {
+// Explanation is what the total of a counter was made of.
+type Explanation struct {
 	Key     string          `json:"key" doc:"The counter." example:"api-1"`
 	Shard   int             `json:"shard" doc:"The shard that holds the counter." example:"3"`
 	AsOf    time.Time       `json:"as_of" doc:"Every hit stored before this moment has been counted on the shard." example:"2026-11-21T10:00:00.2Z"`
@@ -81,14 +81,14 @@ type explained struct {
 }
 
 // answer answers questions, and explains the answers if the input asks for it.
-func (d *desk) answer(ctx context.Context, in *input, questions []window.Question) (out explained, err error) {
+func (d *Desk) answer(ctx context.Context, in *Input, questions []window.Question) (out explained, err error) {
 	wanted, err := in.explain.parse()
 	switch {
 	case err != nil:
 	case wanted:
-		out.Answers, out.why, err = d.reader.Explain(ctx, questions, d.maxExplain)
+		out.Answers, out.why, err = d.Reader.Explain(ctx, questions, d.MaxExplain)
 	default:
-		out.Answers, err = d.reader.Answer(ctx, questions)
+		out.Answers, err = d.Reader.Answer(ctx, questions)
 	}
 	return out, err
 }
@@ -104,7 +104,7 @@ func (e *explained) at(i int) []window.Explanation {
 }
 
 // explain adds the explanations of the questions that a total was made of, if there are any.
-func (t *total) explain(questions []window.Question, why []window.Explanation) {
+func (t *Total) explain(questions []window.Question, why []window.Explanation) {
 	if len(why) == 0 {
 		return
 	}
@@ -114,18 +114,18 @@ func (t *total) explain(questions []window.Question, why []window.Explanation) {
 	}
 }
 
-func explanationOf(key string, w window.Explanation) explanation {
-	out := explanation{
-		Key: key, Shard: w.Shard, AsOf: timeOf(w.AsOf), Cursors: make([]readCursor, len(w.Cursors)), Hashes: make([]explainedHash, len(w.Hashes)),
+func explanationOf(key string, w window.Explanation) Explanation {
+	out := Explanation{
+		Key: key, Shard: w.Shard, AsOf: Time(w.AsOf), Cursors: make([]readCursor, len(w.Cursors)), Hashes: make([]explainedHash, len(w.Hashes)),
 	}
 	for i, c := range w.Cursors {
-		out.Cursors[i] = readCursor{Stream: c.Stream, Key: c.Key, Seq: c.Seq, AsOf: timeOf(c.AsOf)}
+		out.Cursors[i] = readCursor{Stream: c.Stream, Key: c.Key, Seq: c.Seq, AsOf: Time(c.AsOf)}
 	}
 	for i, h := range w.Hashes {
 		cells := make([]explainedCell, len(h.Cells))
 		for k, c := range h.Cells {
 			cells[k] = explainedCell{
-				Field: c.Field, Count: c.N, From: timeOf(c.Range.From), To: timeOf(c.Range.To), Total: c.Total, Lower: c.Lower, Upper: c.Upper,
+				Field: c.Field, Count: c.N, From: Time(c.Range.From), To: Time(c.Range.To), Total: c.Total, Lower: c.Lower, Upper: c.Upper,
 			}
 		}
 		out.Hashes[i] = explainedHash{Key: h.Key, Cell: window.FormatDuration(h.Tier.Cell), Cells: cells}

@@ -1,4 +1,4 @@
-package query
+package answer
 
 import (
 	"bytes"
@@ -15,8 +15,11 @@ import (
 	"tallyroll/internal/window"
 )
 
-// seriesParams is what GET /v1/series takes.
-type seriesParams struct {
+// FormatNames are the formats of a series over HTTP.
+const FormatNames = "json, csv or svg"
+
+// SeriesParams is what GET /v1/series takes.
+type SeriesParams struct {
 	Keys   []string   `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	From   api.Moment `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
 	To     api.Moment `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
@@ -26,28 +29,28 @@ type seriesParams struct {
 	Width  string     `query:"width" doc:"Of a chart, in pixels: 200 to 2000. Default: 800." example:"800"`
 	Height string     `query:"height" doc:"Of a chart, in pixels: 100 to 1200. Default: 300." example:"300"`
 
-	accept string
+	Accept string
 }
 
-func (p *seriesParams) Read(g api.Given) error {
-	p.Keys, p.accept = g.Query["key"], g.Header.Get("Accept")
+func (p *SeriesParams) Read(g api.Given) error {
+	p.Keys, p.Accept = g.Query["key"], g.Header.Get("Accept")
 	return g.Singles(
 		api.Single{"from", api.MomentHint, (*string)(&p.From)},
 		api.Single{"to", api.MomentHint, (*string)(&p.To)},
 		api.Single{"step", api.DurationHint, &p.Step},
 		api.Single{"tz", zoneHint, &p.TZ},
-		api.Single{"format", formatNames, &p.Format},
+		api.Single{"format", FormatNames, &p.Format},
 		api.Single{"width", api.PixelsHint, &p.Width},
 		api.Single{"height", api.PixelsHint, &p.Height},
 	)
 }
 
-func (p *seriesParams) input() *input {
-	return &input{part: web.InQuery, keyParam: "key", keys: p.Keys, from: p.From, to: p.To, step: p.Step, tz: p.TZ}
+func (p *SeriesParams) Input() *Input {
+	return &Input{Part: web.InQuery, KeyParam: "key", Keys: p.Keys, from: p.From, to: p.To, step: p.Step, tz: p.TZ}
 }
 
-// seriesBody is what the endpoint series takes over NATS: the same names.
-type seriesBody struct {
+// SeriesBody is what the endpoint series takes over NATS: the same names.
+type SeriesBody struct {
 	Key  oneOrMany  `json:"key"`
 	From api.Moment `json:"from"`
 	To   api.Moment `json:"to"`
@@ -55,8 +58,8 @@ type seriesBody struct {
 	TZ   string     `json:"tz"`
 }
 
-func (b *seriesBody) input() *input {
-	return &input{part: web.InBody, keyParam: "key", keys: b.Key, from: b.From, to: b.To, step: b.Step, tz: b.TZ}
+func (b *SeriesBody) Input() *Input {
+	return &Input{Part: web.InBody, KeyParam: "key", Keys: b.Key, from: b.From, to: b.To, step: b.Step, tz: b.TZ}
 }
 
 // oneOrMany is a string or a list of them.
@@ -72,8 +75,8 @@ func (o *oneOrMany) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(o))
 }
 
-// series is the hits of one counter step by step.
-type series struct {
+// Series is the hits of one counter step by step.
+type Series struct {
 	Key            string     `json:"key" doc:"The counter." example:"api-1"`
 	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells, or 1d, 1w or 1mo." example:"1m"`
 	TZ             string     `json:"tz,omitempty" doc:"The time zone of the steps 1d, 1w and 1mo; absent with other steps." example:"Europe/Berlin"`
@@ -86,31 +89,31 @@ type series struct {
 	Bounds         [][2]int64 `json:"bounds,omitempty" doc:"For each point, the least and the most hits that its step can have had by as_of. Present only if a step begins or ends inside a cell, which steps of 1d, 1w and 1mo can do; without it every point is exact." example:"[[112,121],[121,121]]"`
 }
 
-// seriesList is the answer about several counters.
-type seriesList struct {
-	Series []series `json:"series" doc:"One for each counter, in the order asked for, with the same moments."`
+// SeriesList is the answer about several counters.
+type SeriesList struct {
+	Series []Series `json:"series" doc:"One for each counter, in the order asked for, with the same moments."`
 }
 
-// findSeries checks an input and answers it. Its errors are for the client.
-func (d *desk) findSeries(ctx context.Context, in *input) ([]window.Series, error) {
-	questions, err := in.seriesQuestions(d.maxKeys)
+// Series checks an input and answers it. Its errors are for the client.
+func (d *Desk) Series(ctx context.Context, in *Input) ([]window.Series, error) {
+	questions, err := in.seriesQuestions(d.MaxKeys)
 	if err != nil {
-		return nil, web.InputProblem(err, in.part)
+		return nil, web.InputProblem(err, in.Part)
 	}
-	found, err := ask(ctx, d.redis, func(ctx context.Context) ([]window.Series, error) { return d.reader.Series(ctx, questions) })
-	if bad := mendable(err); bad != nil {
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) ([]window.Series, error) { return d.Reader.Series(ctx, questions) })
+	if bad := Mendable(err); bad != nil {
 		return nil, in.unanswerable(period{}, bad)
 	}
 	return found, err
 }
 
-// seriesJSON is one series, or a list if several were asked for.
-func seriesJSON(keys []string, found []window.Series) any {
-	out, begun := seriesList{Series: make([]series, len(keys))}, begunOf(found)
+// SeriesJSON is one series, or a list if several were asked for.
+func SeriesJSON(keys []string, found []window.Series) any {
+	out, begun := SeriesList{Series: make([]Series, len(keys))}, begunOf(found)
 	for i, f := range found {
-		one := series{
-			Key: keys[i], Step: stepText(f), AsOf: timeOf(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),
-			CountingSince: sinceOf(f.CountingSince), Points: make([][2]int64, 0, len(f.Counts)-begun),
+		one := Series{
+			Key: keys[i], Step: StepText(f), AsOf: Time(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),
+			CountingSince: Since(f.CountingSince), Points: make([][2]int64, 0, len(f.Counts)-begun),
 		}
 		if steps, ok := f.Steps.(calendarSteps); ok {
 			one.TZ = steps.zone.String()
@@ -144,17 +147,17 @@ func begunOf(found []window.Series) int {
 	return begun
 }
 
-// stepText is how an answer writes the step.
-func stepText(f window.Series) string {
+// StepText is how an answer writes the step.
+func StepText(f window.Series) string {
 	if f.Steps != nil {
 		return f.Steps.String()
 	}
 	return window.FormatDuration(f.Step)
 }
 
-// withoutReadTime returns the contents of an answer without the moment at which it was read. Of
+// WithoutReadTime returns the contents of an answer without the moment at which it was read. Of
 // as_of, only the number of steps that it has passed remains.
-func withoutReadTime(found []window.Series) []window.Series {
+func WithoutReadTime(found []window.Series) []window.Series {
 	out := slices.Clone(found)
 	for i := range out {
 		out[i].Now, out[i].AsOf, out[i].Steps = 0, int64(out[i].Finished()), nil
@@ -162,18 +165,18 @@ func withoutReadTime(found []window.Series) []window.Series {
 	return out
 }
 
-func seriesExample() series {
-	return series{
-		Key: "api-1", Step: "1m", AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: sinceExample,
+func SeriesExample() Series {
+	return Series{
+		Key: "api-1", Step: "1m", AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: SinceExample,
 		UnfinishedFrom: 1795255200000, Points: [][2]int64{{1795255080000, 118}, {1795255140000, 121}, {1795255200000, 1}},
 	}
 }
 
-// seriesCSV returns a table with a row per step and a column per counter, then two columns per counter for the
+// SeriesCSV returns a table with a row per step and a column per counter, then two columns per counter for the
 // bounds if the series have some, and last whether no hit of the step is known to be missing. All series have the
 // same steps. A field is empty if the step says nothing yet or still goes on, so the sum of a
 // column has only finished steps. Rows with only empty fields are left out.
-func seriesCSV(keys []string, series []window.Series) []byte {
+func SeriesCSV(keys []string, series []window.Series) []byte {
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
 	bounded := series[0].Bounds != nil
@@ -188,10 +191,10 @@ func seriesCSV(keys []string, series []window.Series) []byte {
 	}
 	row = append(row, "complete")
 	_ = w.Write(row) // a buffer takes everything
-	begun, zone := begunOf(series), zoneOf(series[0])
+	begun, zone := begunOf(series), ZoneOf(series[0])
 	for i := begun; i < len(series[0].Counts); i++ {
 		clear(row)
-		row[0] = timeOf(series[0].Start(i)).In(zone).Format(time.RFC3339)
+		row[0] = Time(series[0].Start(i)).In(zone).Format(time.RFC3339)
 		counted, complete := false, true
 		for j, f := range series {
 			complete = complete && i >= f.CompleteFrom()
@@ -213,8 +216,8 @@ func seriesCSV(keys []string, series []window.Series) []byte {
 	return out.Bytes()
 }
 
-// zoneOf is the zone in which the steps of a series lie.
-func zoneOf(f window.Series) *time.Location {
+// ZoneOf is the zone in which the steps of a series lie.
+func ZoneOf(f window.Series) *time.Location {
 	if steps, ok := f.Steps.(calendarSteps); ok {
 		return steps.zone
 	}

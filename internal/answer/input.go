@@ -1,4 +1,4 @@
-package query
+package answer
 
 import (
 	"errors"
@@ -17,12 +17,12 @@ const (
 	defaultSeries = time.Hour
 )
 
-// input is what a request says about counters and time, before it is checked.
+// Input is what a request says about counters and time, before it is checked.
 // Each resource uses some of the fields.
-type input struct {
-	part                   string // InQuery or InBody
-	keyParam, windowsParam string // what the request calls keys and windows
-	keys, windows          []string
+type Input struct {
+	Part                   string // InQuery or InBody
+	KeyParam, WindowsParam string // what the request calls keys and windows
+	Keys, Windows          []string
 	at, from, to           api.Moment
 	step                   string
 	tz, prefix             string
@@ -33,18 +33,18 @@ type input struct {
 
 // period is a time to ask about.
 type period struct {
-	window string // as it is written in the request; empty for a range
-	span   window.Span
+	Window string // as it is written in the request; empty for a range
+	Span   window.Span
 }
 
 // totalPeriods checks an input about totals and turns it into the periods for each of
 // its counters.
-func (in *input) totalPeriods(maxKeys int) ([]period, error) {
+func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
 	if in.prefix != "" {
 		if err := in.checkSum(); err != nil {
 			return nil, err
 		}
-	} else if err := in.checkKeys(maxKeys); err != nil {
+	} else if err := in.CheckKeys(maxKeys); err != nil {
 		return nil, err
 	}
 	_, err := in.explain.parse()
@@ -53,8 +53,8 @@ func (in *input) totalPeriods(maxKeys int) ([]period, error) {
 		return nil, err
 	case in.group != "" && in.prefix == "":
 		return nil, web.BadInput("group", "it is missing a prefix: only sums over names have groups")
-	case len(in.windows) > 0:
-		return in.windowPeriods()
+	case len(in.Windows) > 0:
+		return in.Periods()
 	case in.tz != "":
 		return nil, web.BadInput("tz", "it is only for the windows %s", calendarHint)
 	case in.from != "":
@@ -62,12 +62,12 @@ func (in *input) totalPeriods(maxKeys int) ([]period, error) {
 	case in.to != "":
 		return nil, web.BadInput("from", "it is missing although to is given: a range is from=…&to=…, and to is now by default")
 	}
-	return nil, web.BadInput(in.windowsParam, "it is missing: ask about one or more windows, such as 24h, or about a range with from and to")
+	return nil, web.BadInput(in.WindowsParam, "it is missing: ask about one or more windows, such as 24h, or about a range with from and to")
 }
 
 // seriesQuestions checks an input about series.
-func (in *input) seriesQuestions(maxKeys int) ([]window.SeriesQuestion, error) {
-	if err := in.checkKeys(maxKeys); err != nil {
+func (in *Input) seriesQuestions(maxKeys int) ([]window.SeriesQuestion, error) {
+	if err := in.CheckKeys(maxKeys); err != nil {
 		return nil, err
 	}
 	span, err := in.rangeSpan(defaultSeries)
@@ -78,8 +78,8 @@ func (in *input) seriesQuestions(maxKeys int) ([]window.SeriesQuestion, error) {
 	if err := in.readStep(&question); err != nil {
 		return nil, err
 	}
-	out := make([]window.SeriesQuestion, len(in.keys))
-	for i, key := range in.keys {
+	out := make([]window.SeriesQuestion, len(in.Keys))
+	for i, key := range in.Keys {
 		out[i] = question
 		out[i].Counter = key
 	}
@@ -87,7 +87,7 @@ func (in *input) seriesQuestions(maxKeys int) ([]window.SeriesQuestion, error) {
 }
 
 // readStep sets the steps of a series.
-func (in *input) readStep(q *window.SeriesQuestion) error {
+func (in *Input) readStep(q *window.SeriesQuestion) error {
 	zone, err := parseZone(in.tz)
 	if err != nil {
 		return err
@@ -107,30 +107,30 @@ func (in *input) readStep(q *window.SeriesQuestion) error {
 	return err
 }
 
-func (in *input) checkKeys(most int) error {
-	if len(in.keys) == 0 {
-		return web.BadInput(in.keyParam, "it is missing: name at least one counter")
+func (in *Input) CheckKeys(most int) error {
+	if len(in.Keys) == 0 {
+		return web.BadInput(in.KeyParam, "it is missing: name at least one counter")
 	}
-	if len(in.keys) > most {
-		return web.TooMuchInput(in.keyParam, "%d counters in one request: at most %d are allowed (QUERY_MAX_KEYS)", len(in.keys), most)
+	if len(in.Keys) > most {
+		return web.TooMuchInput(in.KeyParam, "%d counters in one request: at most %d are allowed (QUERY_MAX_KEYS)", len(in.Keys), most)
 	}
-	for _, key := range in.keys {
-		if err := api.CheckKey(in.keyParam, key); err != nil {
+	for _, key := range in.Keys {
+		if err := api.CheckKey(in.KeyParam, key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (in *input) windowPeriods() ([]period, error) {
+func (in *Input) Periods() ([]period, error) {
 	if in.from != "" {
-		return nil, web.BadInput("from", "not together with %s: ask about windows or about a range", in.windowsParam)
+		return nil, web.BadInput("from", "not together with %s: ask about windows or about a range", in.WindowsParam)
 	}
 	if in.to != "" {
-		return nil, web.BadInput("to", "not together with %s: the end of a window is at", in.windowsParam)
+		return nil, web.BadInput("to", "not together with %s: the end of a window is at", in.WindowsParam)
 	}
-	if len(in.windows) > maxWindows {
-		return nil, web.BadInput(in.windowsParam, "%d windows in one request: at most %d are allowed", len(in.windows), maxWindows)
+	if len(in.Windows) > maxWindows {
+		return nil, web.BadInput(in.WindowsParam, "%d windows in one request: at most %d are allowed", len(in.Windows), maxWindows)
 	}
 	to, err := parseEnd("at", in.at)
 	if err != nil {
@@ -140,13 +140,13 @@ func (in *input) windowPeriods() ([]period, error) {
 	if err != nil {
 		return nil, err
 	}
-	periods, anyCalendar := make([]period, len(in.windows)), false
-	for i, text := range in.windows {
+	periods, anyCalendar := make([]period, len(in.Windows)), false
+	for i, text := range in.Windows {
 		if in.calendars && isCalendar(text) {
 			periods[i], anyCalendar = period{text, window.Span{To: to, Calendar: calendar{text, zone}}}, true
 			continue
 		}
-		length, err := api.ParseDuration(in.windowsParam, text)
+		length, err := api.ParseDuration(in.WindowsParam, text)
 		if err != nil {
 			if in.calendars {
 				web.AddHint(err, calendarHint)
@@ -161,17 +161,17 @@ func (in *input) windowPeriods() ([]period, error) {
 	return periods, nil
 }
 
-func (in *input) rangePeriod() ([]period, error) {
+func (in *Input) rangePeriod() ([]period, error) {
 	if in.at != "" {
 		return nil, web.BadInput("at", "not together with from: the end of a range is to")
 	}
 	span, err := in.rangeSpan(0)
-	return []period{{span: span}}, err
+	return []period{{Span: span}}, err
 }
 
 // rangeSpan returns the span from–to. Without from, it begins the default length before
 // to. Without to, it ends now.
-func (in *input) rangeSpan(byDefault time.Duration) (window.Span, error) {
+func (in *Input) rangeSpan(byDefault time.Duration) (window.Span, error) {
 	to, err := parseEnd("to", in.to)
 	if err != nil || in.from == "" {
 		return window.Span{Length: byDefault, To: to}, err
@@ -188,17 +188,17 @@ func (in *input) rangeSpan(byDefault time.Duration) (window.Span, error) {
 
 // unanswerable is the problem of a question that the reader has refused: it names the
 // parameter that asked it.
-func (in *input) unanswerable(p period, err *window.QuestionError) *web.Problem {
+func (in *Input) unanswerable(p period, err *window.QuestionError) *web.Problem {
 	var ahead *window.AheadError
 	switch {
-	case errors.As(err, &ahead) && p.window == "":
-		return web.BadInput("to", "%v", err).In(in.part)
+	case errors.As(err, &ahead) && p.Window == "":
+		return web.BadInput("to", "%v", err).In(in.Part)
 	case errors.As(err, &ahead):
-		return web.BadInput("at", "%v", err).In(in.part)
-	case p.window == "":
-		return web.BadInput("from", "%v", err).In(in.part)
+		return web.BadInput("at", "%v", err).In(in.Part)
+	case p.Window == "":
+		return web.BadInput("from", "%v", err).In(in.Part)
 	}
-	return web.BadInput(in.windowsParam, "%s: %v", p.window, err).In(in.part)
+	return web.BadInput(in.WindowsParam, "%s: %v", p.Window, err).In(in.Part)
 }
 
 // parseEnd is the moment that a question ends at: now if the request names none.

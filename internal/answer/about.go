@@ -1,4 +1,4 @@
-package query
+package answer
 
 import (
 	"context"
@@ -10,25 +10,25 @@ import (
 	"tallyroll/internal/window"
 )
 
-// aboutAnswer is the answer of GET /v1/about.
-type aboutAnswer struct {
+// AboutAnswer is the answer of GET /v1/about.
+type AboutAnswer struct {
 	Version       string      `json:"version" doc:"The release of this service." example:"1.4.0"`
 	Namespace     string      `json:"namespace" doc:"TALLYROLL_NAMESPACE: what this service answers about." example:"tallyroll"`
 	CountingSince time.Time   `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
-	Tiers         []aboutTier `json:"tiers" doc:"The tiers of the namespace, the finest first."`
+	Tiers         []AboutTier `json:"tiers" doc:"The tiers of the namespace, the finest first."`
 	Windows       []string    `json:"windows" doc:"Windows to offer, the shortest first: the usual ones that the tiers answer with at least one whole cell, and the longest of each tier. Any other window up to the longest is answered, too." example:"[\"1m\",\"5m\",\"15m\",\"1h\",\"6h\",\"24h\",\"7d\",\"30d\",\"32d\"]"`
 	Steps         []string    `json:"steps" doc:"Steps of /v1/series to offer, the shortest first: the usual ones that are whole cells of a tier and fit into its window, and the cell of each tier. Any other step is rounded up to whole cells." example:"[\"1s\",\"5s\",\"10s\",\"30s\",\"1m\",\"5m\",\"15m\",\"30m\",\"1h\",\"3h\",\"6h\",\"12h\",\"1d\",\"1w\"]"`
-	Features      features    `json:"features" doc:"What this service can do beyond totals."`
+	Features      Features    `json:"features" doc:"What this service can do beyond totals."`
 }
 
-// aboutTier is a tier as TIERS has it.
-type aboutTier struct {
+// AboutTier is a tier as TIERS has it.
+type AboutTier struct {
 	Cell   string `json:"cell" doc:"The length of its cells." example:"1s"`
 	Window string `json:"window" doc:"The longest window that it answers." example:"1m"`
 }
 
-// features are on or off by the settings of this process, or missing in its release.
-type features struct {
+// Features are on or off by the settings of this process, or missing in its release.
+type Features struct {
 	NATS    bool `json:"nats" doc:"This service is set to ask NATS: /v1/streams and /v1/rejects answer, and so do requests over NATS." example:"true"`
 	Limits  bool `json:"limits" doc:"/v1/take counts: QUERY_TAKE is any, or it is named and QUERY_LIMITS_FILE names a limit." example:"true"`
 	Uniques bool `json:"uniques" doc:"This release can estimate how many distinct values hits had." example:"false"`
@@ -83,36 +83,36 @@ func offered(usual []string, good func(time.Duration) bool, tiers window.Tiers, 
 	return out
 }
 
-// findAbout answers what can be asked. What the settings turn on, the caller knows.
-func (d *desk) findAbout(ctx context.Context, on features) (aboutAnswer, error) {
-	out := aboutAnswer{Version: boot.Version(), Namespace: d.namespace, Features: on}
-	layout, err := ask(ctx, d.redis, func(ctx context.Context) (window.Layout, error) {
-		layout, since, err := d.reader.About(ctx)
-		out.CountingSince = sinceOf(since)
+// About answers what can be asked. What the settings turn on, the caller knows.
+func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
+	out := AboutAnswer{Version: boot.Version(), Namespace: d.Namespace, Features: on}
+	layout, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
+		layout, since, err := d.Reader.About(ctx)
+		out.CountingSince = Since(since)
 		return layout, err
 	})
 	if err != nil {
-		return aboutAnswer{}, err
+		return AboutAnswer{}, err
 	}
 	out.offer(layout.Tiers)
 	return out, nil
 }
 
 // offer adds what tiers can answer.
-func (a *aboutAnswer) offer(tiers window.Tiers) {
+func (a *AboutAnswer) offer(tiers window.Tiers) {
 	for _, t := range tiers {
-		a.Tiers = append(a.Tiers, aboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
+		a.Tiers = append(a.Tiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
 	}
 	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
 }
 
-func aboutExample() aboutAnswer {
+func AboutExample() AboutAnswer {
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {
 		panic(err) // they are our own
 	}
-	out := aboutAnswer{
-		Version: "1.4.0", Namespace: "tallyroll", CountingSince: sinceExample, Features: features{NATS: true, Limits: true},
+	out := AboutAnswer{
+		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true},
 	}
 	out.offer(tiers)
 	return out

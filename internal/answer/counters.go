@@ -1,4 +1,4 @@
-package query
+package answer
 
 import (
 	"context"
@@ -27,8 +27,8 @@ func (p *countersParams) Read(g api.Given) error {
 	)
 }
 
-// countersAnswer is a page of names.
-type countersAnswer struct {
+// CountersAnswer is a page of names.
+type CountersAnswer struct {
 	AsOf          time.Time `json:"as_of" doc:"Every counter with a hit stored before this moment is listed. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
 	Complete      bool      `json:"complete" doc:"False if hits of the longest window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or as_of is more than 5 seconds ago, because nobody has counted lately." example:"true"`
 	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
@@ -36,30 +36,30 @@ type countersAnswer struct {
 	Next          string    `json:"next,omitempty" doc:"The value of after for the next page; absent at the end." example:"shop.checkout.eu"`
 }
 
-// findCounters checks parameters and answers them. Its errors are for the client.
-func (d *desk) findCounters(ctx context.Context, part string, p *countersParams) (countersAnswer, error) {
+// Counters checks parameters and answers them. Its errors are for the client.
+func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (CountersAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultCounters, 1, maxCounters)
 	if err != nil {
-		return countersAnswer{}, web.InputProblem(err, part)
+		return CountersAnswer{}, web.InputProblem(err, part)
 	}
 	for _, name := range []struct{ param, text string }{{"prefix", p.Prefix}, {"after", p.After}} {
 		if name.text == "" {
 			continue
 		}
 		if err := api.CheckKey(name.param, name.text); err != nil {
-			return countersAnswer{}, web.InputProblem(err, part)
+			return CountersAnswer{}, web.InputProblem(err, part)
 		}
 	}
-	found, err := ask(ctx, d.redis, func(ctx context.Context) (window.Names, error) {
-		return d.reader.Names(ctx, window.NamesQuestion{Prefix: p.Prefix, After: p.After, Limit: int(limit)})
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) {
+		return d.Reader.Names(ctx, window.NamesQuestion{Prefix: p.Prefix, After: p.After, Limit: int(limit)})
 	})
 	if err != nil {
-		return countersAnswer{}, err
+		return CountersAnswer{}, err
 	}
 	if found.Counters == nil {
 		found.Counters = []string{} // not null
 	}
-	return countersAnswer{
-		AsOf: timeOf(found.AsOf), Complete: found.Complete && !window.Range{To: found.Now}.Outruns(found.AsOf), CountingSince: sinceOf(found.CountingSince), Counters: found.Counters, Next: found.Next,
+	return CountersAnswer{
+		AsOf: Time(found.AsOf), Complete: found.Complete && !window.Range{To: found.Now}.Outruns(found.AsOf), CountingSince: Since(found.CountingSince), Counters: found.Counters, Next: found.Next,
 	}, nil
 }

@@ -1,4 +1,4 @@
-package query
+package answer
 
 import (
 	"context"
@@ -32,7 +32,7 @@ type topAnswer struct {
 	Window        string     `json:"window" doc:"The window as it was asked for." example:"1h"`
 	Complete      bool       `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or floor is null." example:"true"`
 	CountingSince time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
-	Floor         bound      `json:"floor" doc:"No counter with more hits in the window is missing from the list. Null if nobody knows, because nobody has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
+	Floor         Bound      `json:"floor" doc:"No counter with more hits in the window is missing from the list. Null if nobody knows, because nobody has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
 	Top           []topTotal `json:"top" doc:"The counters by total, the largest first; those with the same total by name."`
 }
 
@@ -41,11 +41,11 @@ type topTotal struct {
 	Key   string `json:"key" doc:"The counter." example:"api-1"`
 	Total int64  `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"1234"`
 	Lower int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper bound  `json:"upper" doc:"There were at most this many hits; null if floor is." example:"1241"`
+	Upper Bound  `json:"upper" doc:"There were at most this many hits; null if floor is." example:"1241"`
 }
 
-// findTop checks parameters and answers them. Its errors are for the client.
-func (d *desk) findTop(ctx context.Context, part string, p *topParams) (topAnswer, error) {
+// Top checks parameters and answers them. Its errors are for the client.
+func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultTop, 1, maxTop)
 	if err != nil {
 		return topAnswer{}, web.InputProblem(err, part)
@@ -53,22 +53,22 @@ func (d *desk) findTop(ctx context.Context, part string, p *topParams) (topAnswe
 	if p.Window == "" {
 		return topAnswer{}, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint).In(part)
 	}
-	in := &input{part: part, windowsParam: "window", windows: []string{p.Window}, at: p.At}
-	periods, err := in.windowPeriods()
+	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At}
+	periods, err := in.Periods()
 	if err != nil {
 		return topAnswer{}, web.InputProblem(err, part)
 	}
-	found, err := ask(ctx, d.redis, func(ctx context.Context) (window.Top, error) {
-		return d.reader.Top(ctx, periods[0].span, int(limit))
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Top, error) {
+		return d.Reader.Top(ctx, periods[0].Span, int(limit))
 	})
 	if err != nil {
-		if bad := mendable(err); bad != nil {
+		if bad := Mendable(err); bad != nil {
 			return topAnswer{}, in.unanswerable(periods[0], bad)
 		}
 		return topAnswer{}, err
 	}
 	out := topAnswer{
-		AsOf: timeOf(found.AsOf), Window: p.Window, CountingSince: sinceOf(found.CountingSince),
+		AsOf: Time(found.AsOf), Window: p.Window, CountingSince: Since(found.CountingSince),
 		Complete: found.Complete && !found.Range.Outruns(found.AsOf),
 		Floor:    atMost(found.Floor, found.Range, found.AsOf), Top: make([]topTotal, len(found.Counters)),
 	}
@@ -78,9 +78,9 @@ func (d *desk) findTop(ctx context.Context, part string, p *topParams) (topAnswe
 	return out, nil
 }
 
-func topExample() topAnswer {
+func TopExample() topAnswer {
 	return topAnswer{
-		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Window: "1h", Complete: true, CountingSince: sinceExample, Floor: 37,
+		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Window: "1h", Complete: true, CountingSince: SinceExample, Floor: 37,
 		Top: []topTotal{{Key: "api-1", Total: 1234, Lower: 1229, Upper: 1241}, {Key: "/cart", Total: 311, Lower: 309, Upper: 312}},
 	}
 }

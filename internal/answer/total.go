@@ -1,4 +1,4 @@
-package query
+package answer
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// totalParams is what GET /v1/total takes.
-type totalParams struct {
+// TotalParams is what GET /v1/total takes.
+type TotalParams struct {
 	Keys    []string    `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string    `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w); or today, yesterday, week (since Monday) or month, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
 	At      api.Moment  `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
@@ -28,7 +28,7 @@ type totalParams struct {
 	TZ      string      `query:"tz" doc:"Beside today, yesterday, week and month: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
-func (p *totalParams) Read(g api.Given) error {
+func (p *TotalParams) Read(g api.Given) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
 	return g.Singles(
 		api.Single{"at", api.MomentHint, (*string)(&p.At)},
@@ -41,15 +41,15 @@ func (p *totalParams) Read(g api.Given) error {
 	)
 }
 
-func (p *totalParams) input() *input {
-	return &input{
-		part: web.InQuery, keyParam: "key", windowsParam: "window", keys: p.Keys, windows: p.Windows, at: p.At, from: p.From, to: p.To,
+func (p *TotalParams) Input() *Input {
+	return &Input{
+		Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows, at: p.At, from: p.From, to: p.To,
 		calendars: true, tz: p.TZ, prefix: p.Prefix, group: p.Group, explain: p.Explain,
 	}
 }
 
-// totalBody is what POST /v1/total takes.
-type totalBody struct {
+// TotalBody is what POST /v1/total takes.
+type TotalBody struct {
 	Keys    []string    `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"api-1\",\"/cart\"]"`
 	Windows []string    `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w); or today, yesterday, week (since Monday) or month, in the zone tz." example:"[\"1h\",\"24h\"]"`
 	At      api.Moment  `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
@@ -61,28 +61,28 @@ type totalBody struct {
 	TZ      string      `json:"tz,omitempty" doc:"Beside today, yesterday, week and month: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
-func (b *totalBody) input() *input {
-	return &input{
-		part: web.InBody, keyParam: "keys", windowsParam: "windows", keys: b.Keys, windows: b.Windows, at: b.At, from: b.From, to: b.To,
+func (b *TotalBody) Input() *Input {
+	return &Input{
+		Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To,
 		calendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group, explain: b.Explain,
 	}
 }
 
-// totalAnswer is the answer of both.
-type totalAnswer struct {
+// TotalAnswer is the answer of both.
+type TotalAnswer struct {
 	AsOf   time.Time `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
-	Totals []total   `json:"totals" doc:"A total for every counter and window: the first counter with each of the windows, then the next one."`
+	Totals []Total   `json:"totals" doc:"A total for every counter and window: the first counter with each of the windows, then the next one."`
 }
 
-// total is the hits of one counter in one range, and how exact that is.
-type total struct {
+// Total is the hits of one counter in one range, and how exact that is.
+type Total struct {
 	Key           string    `json:"key" doc:"The counter, or the prefix of a sum." example:"api-1"`
 	Window        string    `json:"window,omitempty" doc:"The window as it was asked for, such as 24h or today; absent for a range." example:"24h"`
 	From          time.Time `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
 	To            time.Time `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
 	Total         int64     `json:"total" doc:"The hits in the window. If its start cuts a cell, that cell counts in proportion to the time inside, rounded." example:"1234"`
 	Lower         int64     `json:"lower" doc:"There were at least this many hits: without the cell that is cut. The truth is between lower and upper." example:"1229"`
-	Upper         bound     `json:"upper" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if nobody knows: the window ends more than 5 seconds after as_of, so nobody has counted lately." example:"1241"`
+	Upper         Bound     `json:"upper" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if nobody knows: the window ends more than 5 seconds after as_of, so nobody has counted lately." example:"1241"`
 	Cell          string    `json:"cell" doc:"The length of the cells that were added up." example:"15m"`
 	Complete      bool      `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
 	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
@@ -90,22 +90,22 @@ type total struct {
 	*Explained
 }
 
-// bound is the most hits that there can have been, or unknown, which is null in JSON.
-type bound int64
+// Bound is the most hits that there can have been, or unknown, which is null in JSON.
+type Bound int64
 
 // unknown is where sums stop, too: they never wrap round.
-const unknown bound = math.MaxInt64
+const unknown Bound = math.MaxInt64
 
 // atMost is the bound on the hits of a range, if there were at most n among those that were applied at asOf. Whatever
 // shows a bound has it from here.
-func atMost(n int64, r window.Range, asOf int64) bound {
+func atMost(n int64, r window.Range, asOf int64) Bound {
 	if r.Outruns(asOf) {
 		return unknown
 	}
-	return bound(n)
+	return Bound(n)
 }
 
-func (b bound) String() string {
+func (b Bound) String() string {
 	if b == unknown {
 		return "null"
 	}
@@ -113,7 +113,7 @@ func (b bound) String() string {
 }
 
 // float is the number as Prometheus takes it.
-func (b bound) float() float64 {
+func (b Bound) float() float64 {
 	if b == unknown {
 		return math.Inf(1)
 	}
@@ -121,10 +121,10 @@ func (b bound) float() float64 {
 }
 
 // MarshalJSON writes the number, or null.
-func (b bound) MarshalJSON() ([]byte, error) { return []byte(b.String()), nil }
+func (b Bound) MarshalJSON() ([]byte, error) { return []byte(b.String()), nil }
 
 // UnmarshalJSON reads what MarshalJSON writes.
-func (b *bound) UnmarshalJSON(data []byte) error {
+func (b *Bound) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		*b = unknown
 		return nil
@@ -133,39 +133,39 @@ func (b *bound) UnmarshalJSON(data []byte) error {
 }
 
 // Schema describes the number, or null.
-func (bound) Schema(huma.Registry) *huma.Schema {
+func (Bound) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Nullable: true}
 }
 
 // totals are an answer about counters or about a sum.
 type totals struct {
-	totalAnswer
-	past bool // all windows ended before now, and nothing is explained: only late hits can change the numbers
+	TotalAnswer
+	Past bool // all windows ended before now, and nothing is explained: only late hits can change the numbers
 }
 
-// findTotals checks an input and answers it. Its errors are for the client.
-func (d *desk) findTotals(ctx context.Context, in *input) (*totals, error) {
-	periods, err := in.totalPeriods(d.maxKeys)
+// Totals checks an input and answers it. Its errors are for the client.
+func (d *Desk) Totals(ctx context.Context, in *Input) (*totals, error) {
+	periods, err := in.totalPeriods(d.MaxKeys)
 	if err != nil {
-		return nil, web.InputProblem(err, in.part)
+		return nil, web.InputProblem(err, in.Part)
 	}
 	if in.prefix != "" {
 		return d.findSums(ctx, in, periods)
 	}
-	questions := questionsOf(in.keys, periods)
-	found, err := ask(ctx, d.redis, func(ctx context.Context) (explained, error) { return d.answer(ctx, in, questions) })
+	questions := questionsOf(in.Keys, periods)
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (explained, error) { return d.answer(ctx, in, questions) })
 	if err != nil {
-		if bad := mendable(err); bad != nil {
+		if bad := Mendable(err); bad != nil {
 			return nil, in.unanswerable(periods[bad.Index%len(periods)], bad)
 		}
 		return nil, err
 	}
 	out := &totals{
-		totalAnswer: totalAnswer{AsOf: timeOf(found.AsOf), Totals: make([]total, len(questions))},
-		past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+		TotalAnswer: TotalAnswer{AsOf: Time(found.AsOf), Totals: make([]Total, len(questions))},
+		Past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
 	}
 	for i, q := range questions {
-		out.Totals[i] = totalOf(q.Counter, periods[i%len(periods)].window, found.Answers.Answers[i], found.AsOf)
+		out.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers.Answers[i], found.AsOf)
 		out.Totals[i].explain(questions[i:i+1], found.at(i))
 	}
 	return out, nil
@@ -176,56 +176,56 @@ func endedBefore(answers []window.Answer, now int64) bool {
 	return !slices.ContainsFunc(answers, func(a window.Answer) bool { return a.Range.To >= now })
 }
 
-// totalOf turns an answer that is whole up to asOf into its public form. windowText is the window as it was
+// TotalOf turns an answer that is whole up to asOf into its public form. windowText is the window as it was
 // asked for, empty for a range.
-func totalOf(key, windowText string, a window.Answer, asOf int64) total {
-	return total{
-		Key: key, Window: windowText, From: timeOf(a.Range.From), To: timeOf(a.Range.To),
+func TotalOf(key, windowText string, a window.Answer, asOf int64) Total {
+	return Total{
+		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
 		Total: a.Total, Lower: a.Lower, Upper: atMost(a.Upper, a.Range, asOf),
-		Cell: window.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: sinceOf(a.CountingSince),
+		Cell: window.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince),
 	}
 }
 
-func totalExample() totalAnswer {
-	return totalAnswer{
+func TotalExample() TotalAnswer {
+	return TotalAnswer{
 		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC),
-		Totals: []total{{
+		Totals: []Total{{
 			Key: "api-1", Window: "24h", From: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), To: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
-			Total: 1234, Lower: 1229, Upper: 1241, Cell: "15m", Complete: true, CountingSince: sinceExample,
+			Total: 1234, Lower: 1229, Upper: 1241, Cell: "15m", Complete: true, CountingSince: SinceExample,
 		}},
 	}
 }
 
-// sinceOf is when counting began; the zero time, which answers leave out, if that is not known.
-func sinceOf(milli int64) time.Time {
+// Since is when counting began; the zero time, which answers leave out, if that is not known.
+func Since(milli int64) time.Time {
 	if milli == 0 {
 		return time.Time{}
 	}
-	return timeOf(milli)
+	return Time(milli)
 }
 
-var sinceExample = time.Date(2026, 10, 1, 8, 0, 0, 0, time.UTC)
+var SinceExample = time.Date(2026, 10, 1, 8, 0, 0, 0, time.UTC)
 
-// timeOf is a moment as answers tell it.
-func timeOf(milli int64) time.Time { return time.UnixMilli(milli).UTC() }
+// Time is a moment as answers tell it.
+func Time(milli int64) time.Time { return time.UnixMilli(milli).UTC() }
 
 // AppendJSON appends the answer.
-func (a *totalAnswer) AppendJSON(j *api.JSON) {
+func (a *TotalAnswer) AppendJSON(j *api.JSON) {
 	j.Raw(`{"as_of":`)
 	j.Time(a.AsOf)
 	j.Raw(`,"totals":`)
-	totalList(a.Totals).AppendJSON(j)
+	TotalList(a.Totals).AppendJSON(j)
 	j.Raw(`}`)
 }
 
-// totalList is the totals of an answer.
-type totalList []total
+// TotalList is the totals of an answer.
+type TotalList []Total
 
-func (t totalList) AppendJSON(j *api.JSON) {
+func (t TotalList) AppendJSON(j *api.JSON) {
 	j.List(len(t), func(i int) { t[i].AppendJSON(j) })
 }
 
-func (t *total) AppendJSON(j *api.JSON) {
+func (t *Total) AppendJSON(j *api.JSON) {
 	j.Raw(`{"key":`)
 	j.Text(t.Key)
 	if t.Window != "" {
@@ -275,7 +275,7 @@ func (s *SumOver) appendFields(j *api.JSON) {
 }
 
 // appendBounds appends the fields of an estimate.
-func appendBounds(j *api.JSON, total, lower int64, upper bound) {
+func appendBounds(j *api.JSON, total, lower int64, upper Bound) {
 	j.Raw(`,"total":`)
 	j.Number(total)
 	j.Raw(`,"lower":`)
@@ -283,3 +283,6 @@ func appendBounds(j *api.JSON, total, lower int64, upper bound) {
 	j.Raw(`,"upper":`)
 	j.Raw(upper.String())
 }
+
+// SecondsSince is never negative: clocks are estimates.
+func SecondsSince(then, now int64) float64 { return float64(max(0, now-then)) / 1000 }
