@@ -10,13 +10,14 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/limit"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 func aboutOf(t *testing.T, s *service) answer.AboutAnswer {
 	t.Helper()
-	resp := ask1(s.handler(), http.MethodGet, "/v1/about", "")
-	data := readAll(t, resp)
+	resp := asking.Ask(s.handler(), http.MethodGet, "/v1/about", "")
+	data := asking.ReadAll(t, resp)
 	var out answer.AboutAnswer
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %s", resp.StatusCode, data)
@@ -29,26 +30,26 @@ func aboutOf(t *testing.T, s *service) answer.AboutAnswer {
 
 // Every window and step that is offered is answered, with the layout that Redis has, and the steps as they are.
 func TestAbout(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	redis, now := stack.Redis(t), asking.Now()
 	s := onRedis(t, redis.URL(), now)
-	s.answers.Namespace = namespace
+	s.answers.Namespace = asking.Namespace
 	// Before the first worker the problem is that of every question.
-	before := refused(t, ask1(s.handler(), http.MethodGet, "/v1/about", ""), http.StatusServiceUnavailable)
-	if total := refused(t, ask1(s.handler(), http.MethodGet, "/v1/total?key=a&window=1h", ""), http.StatusServiceUnavailable); before.Detail != total.Detail {
+	before := asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, "/v1/about", ""), http.StatusServiceUnavailable)
+	if total := asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, "/v1/total?key=a&window=1h", ""), http.StatusServiceUnavailable); before.Detail != total.Detail {
 		t.Errorf("without a layout: %q, and a total says %q", before.Detail, total.Detail)
 	}
-	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 5})
+	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5})
 	got := aboutOf(t, s)
 	want := []answer.AboutTier{{"1m", "1h"}, {"1h", "1d"}}
-	if !slices.Equal(got.Tiers, want) || got.Namespace != namespace || got.Version == "" || !got.CountingSince.Equal(now.Add(-12*time.Hour)) {
+	if !slices.Equal(got.Tiers, want) || got.Namespace != asking.Namespace || got.Version == "" || !got.CountingSince.Equal(now.Add(-12*time.Hour)) {
 		t.Errorf("%+v", got)
 	}
 	for _, length := range got.Windows {
-		answered(t, ask1(s.handler(), http.MethodGet, "/v1/total?key=a&window="+length, ""))
+		answered(t, asking.Ask(s.handler(), http.MethodGet, "/v1/total?key=a&window="+length, ""))
 	}
 	for _, step := range got.Steps {
-		resp := ask1(s.handler(), http.MethodGet, "/v1/series?key=a&step="+step, "") // the last hour: cells of a minute
-		if text := string(readAll(t, resp)); resp.StatusCode != http.StatusOK || !strings.Contains(text, `"step":"`+step+`"`) {
+		resp := asking.Ask(s.handler(), http.MethodGet, "/v1/series?key=a&step="+step, "") // the last hour: cells of a minute
+		if text := string(asking.ReadAll(t, resp)); resp.StatusCode != http.StatusOK || !strings.Contains(text, `"step":"`+step+`"`) {
 			t.Errorf("step %s: status %d: %s", step, resp.StatusCode, text)
 		}
 	}
@@ -70,7 +71,7 @@ func TestAboutFeatures(t *testing.T) {
 		{TakeOff, true, false, false},
 	} {
 		s, _ := onFake(t)
-		s.status.asksNATS, s.gate.limits.mode = c.nats, c.mode
+		s.status.AsksNATS, s.gate.limits.mode = c.nats, c.mode
 		if !c.named {
 			s.gate.limits.named.Store(new(limit.Set))
 		}

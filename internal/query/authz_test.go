@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tallyroll/internal/web"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
@@ -75,7 +76,7 @@ func TestAuthzKeys(t *testing.T) {
 			}
 			resp := send(s, proxied(t, c.method, c.target, c.headers...))
 			if resp.StatusCode != http.StatusOK || resp.Header.Get("RateLimit") == "" {
-				t.Fatalf("status %d: %v %s", resp.StatusCode, resp.Header, readAll(t, resp))
+				t.Fatalf("status %d: %v %s", resp.StatusCode, resp.Header, asking.ReadAll(t, resp))
 			}
 			if got := saidOf(f.asked); got != c.want {
 				t.Errorf("asked %s, want %s", got, c.want)
@@ -144,7 +145,7 @@ func TestBadAuthz(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, f := onProxy(t, c.mode)
-			if p := refused(t, send(s, proxied(t, "GET", c.target, c.headers...)), c.status); !strings.Contains(p.Detail, c.says) {
+			if p := asking.Refused(t, send(s, proxied(t, "GET", c.target, c.headers...)), c.status); !strings.Contains(p.Detail, c.says) {
 				t.Errorf("the problem says %q, want %q", p.Detail, c.says)
 			}
 			if f.asked != nil {
@@ -155,7 +156,7 @@ func TestBadAuthz(t *testing.T) {
 	for _, target := range []string{"/v1/authz?limit=login&key_ip=1", "/v1/authz/per-address/x"} {
 		s, _ := onProxy(t, TakeNamed)
 		s.gate.limits.proxies = web.Networks{}
-		if p := refused(t, send(s, proxied(t, "GET", target, "X-Forwarded-For", "1.2.3.4")), 400); !strings.Contains(p.Detail, "QUERY_TRUSTED_PROXIES") {
+		if p := asking.Refused(t, send(s, proxied(t, "GET", target, "X-Forwarded-For", "1.2.3.4")), 400); !strings.Contains(p.Detail, "QUERY_TRUSTED_PROXIES") {
 			t.Errorf("%s: %s", target, p.Detail)
 		}
 	}
@@ -168,7 +169,7 @@ func (u unreadable) Read([]byte) (int, error) { u.t.Error("the body is read"); r
 
 func TestAuthzAnswers(t *testing.T) {
 	redis := stack.Redis(t)
-	s := onRedis(t, redis.URL(), testNow())
+	s := onRedis(t, redis.URL(), asking.Now())
 	if err := s.tokens.UnmarshalText([]byte("secret")); err != nil {
 		t.Fatal(err)
 	}
@@ -179,21 +180,21 @@ func TestAuthzAnswers(t *testing.T) {
 	}
 	for _, method := range []string{"GET", "HEAD", "POST"} {
 		if resp := ask(method); resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: status %d: %s", method, resp.StatusCode, readAll(t, resp))
+			t.Fatalf("%s: status %d: %s", method, resp.StatusCode, asking.ReadAll(t, resp))
 		}
 	}
 	resp := ask("POST")
 	if got := decided(t, resp, 429); got.Allowed || got.Limit != "per-agent" || resp.Header.Get("Retry-After") == "" || resp.Header.Get("RateLimit-Policy") != `"per-agent";q=3;w=60` {
 		t.Errorf("%+v, %v", got, resp.Header)
 	}
-	refused(t, send(s, proxied(t, "GET", "/v1/authz/per-agent/x", "User-Agent", "b")), http.StatusUnauthorized)
-	page := string(readAll(t, ask1(s.handler(), http.MethodGet, "/metrics", "")))
+	asking.Refused(t, send(s, proxied(t, "GET", "/v1/authz/per-agent/x", "User-Agent", "b")), http.StatusUnauthorized)
+	page := string(asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/metrics", "")))
 	if !strings.Contains(page, `tallyroll_query_request_seconds_count{code="429",route="/v1/authz/{limit}"} 1`) {
 		t.Error("the metrics lack the route")
 	}
 	redis.Stop()
 	resp = send(s, proxied(t, "GET", "/v1/authz?limit=closed&key_header=User-Agent", "User-Agent", "c", "Authorization", "Bearer secret"))
-	if refused(t, resp, 503); resp.Header.Get("Retry-After") != "1" {
+	if asking.Refused(t, resp, 503); resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("%v", resp.Header)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
+	"tallyroll/tests/asking"
 )
 
 // maxAnswer bounds an answer that says what is wrong with a request, however much of it is wrong.
@@ -32,7 +33,7 @@ func strange(n int) []string {
 // small checks that an answer is short, and a problem if it is none of the good ones.
 func small(t *testing.T, what string, resp *http.Response) {
 	t.Helper()
-	text := readAll(t, resp)
+	text := asking.ReadAll(t, resp)
 	if resp.StatusCode < 400 {
 		return
 	}
@@ -189,7 +190,7 @@ func describedOperations(t *testing.T, h http.Handler) (out []described) {
 	var doc struct {
 		Paths map[string]map[string]described
 	}
-	err := json.Unmarshal(readAll(t, ask1(h, http.MethodGet, "/openapi.json", "")), &doc)
+	err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc)
 	if err != nil {
 		t.Fatal(err)
 	}

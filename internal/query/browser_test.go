@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"tallyroll/internal/web"
+	"tallyroll/tests/asking"
 )
 
 // What browsers send for an image, for a form and for fetch without asking, in 2026 and, the last one, before 2020. Images
@@ -91,10 +92,10 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 			resp := send(s, r)
 			changed := limiter.asked != nil || limiter.reset != nil
 			if resp.StatusCode != c.status || changed != (c.status < 300) {
-				t.Fatalf("status %d, want %d; asked %v, reset %v: %s", resp.StatusCode, c.status, limiter.asked, limiter.reset, readAll(t, resp))
+				t.Fatalf("status %d, want %d; asked %v, reset %v: %s", resp.StatusCode, c.status, limiter.asked, limiter.reset, asking.ReadAll(t, resp))
 			}
 			if c.status == http.StatusForbidden && c.request[0] != http.MethodHead {
-				p := refused(t, resp, c.status)
+				p := asking.Refused(t, resp, c.status)
 				if says := map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[isAuthz(r.URL.Path)]; p.Type != web.ForeignOrigin.Type() || !strings.Contains(p.Detail, says) {
 					t.Errorf("%+v", p)
 				}
@@ -104,8 +105,8 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	// Questions stay open to all: no page can read the answers unless QUERY_CORS_ORIGINS lets it.
 	s, _ := onFake(t)
 	for _, headers := range [][]string{image, form, oldForm, mozilla} {
-		answered(t, ask1(s.handler(), http.MethodGet, goodTarget, "", headers...))
-		answered(t, ask1(s.handler(), http.MethodPost, totalPath, `{"keys":["a"],"windows":["1h"]}`, headers...))
+		answered(t, asking.Ask(s.handler(), http.MethodGet, goodTarget, "", headers...))
+		answered(t, asking.Ask(s.handler(), http.MethodPost, totalPath, `{"keys":["a"],"windows":["1h"]}`, headers...))
 	}
 }
 
@@ -166,7 +167,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	h := onPort(t, s)
 	for _, request := range all {
 		for _, headers := range [][]string{nil, pretends, append([]string{"Origin", "http://evil.example:" + h.port, "Sec-Fetch-Site", "same-origin"}, pretends...)} {
-			p := refused(t, h.ask(request[0], "evil.example", request[1], request[2], headers...), http.StatusForbidden)
+			p := asking.Refused(t, h.ask(request[0], "evil.example", request[1], request[2], headers...), http.StatusForbidden)
 			if p.Type != web.UnknownHost.Type() || !strings.Contains(p.Detail, "QUERY_HOSTS") || !strings.Contains(p.Detail, `"evil.example:`) {
 				t.Errorf("%s: %+v", request, p)
 			}
@@ -177,13 +178,13 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	}
 	for _, target := range []string{"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"} {
 		if resp := h.ask("GET", "evil.example", target, ""); resp.StatusCode == http.StatusForbidden {
-			t.Errorf("%s: %s", target, readAll(t, resp))
+			t.Errorf("%s: %s", target, asking.ReadAll(t, resp))
 		}
 	}
 	fine := func(what string, resp *http.Response) {
 		t.Helper()
 		if resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: status %d: %s", what, resp.StatusCode, readAll(t, resp))
+			t.Errorf("%s: status %d: %s", what, resp.StatusCode, asking.ReadAll(t, resp))
 		}
 	}
 	for _, host := range []string{"localhost", "127.0.0.1", "query", "query.shop.svc.cluster.local", "query:80", "[::1]:1"} {
@@ -198,7 +199,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	}
 	s.gate.limits.proxies = web.Networks{}
 	fine("a proxy", h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k", "X-Forwarded-For", "192.0.2.1"))
-	refused(t, h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k"), http.StatusForbidden)
+	asking.Refused(t, h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k"), http.StatusForbidden)
 
 	named, _ := onFake(t)
 	if err := named.hosts.UnmarshalText([]byte("stats.example.com")); err != nil {
@@ -207,7 +208,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	h = onPort(t, named)
 	fine("a named host", h.ask("GET", "Stats.example.com", goodTarget, ""))
 	fine("the page of a named host", h.ask("GET", "stats.example.com:443", "/", ""))
-	refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusForbidden)
+	asking.Refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusForbidden)
 
 	// A rebound page has no token, and no certificate of its name.
 	tokens, _ := onFake(t)
@@ -216,7 +217,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	}
 	h = onPort(t, tokens)
 	fine("a token", h.ask("GET", "stats.example.com", goodTarget, "", "Authorization", "Bearer secret"))
-	refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusUnauthorized)
+	asking.Refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusUnauthorized)
 	open, _ := onFake(t)
 	server := httptest.NewTLSServer(open.handler())
 	defer server.Close()
@@ -241,7 +242,7 @@ func TestBrowserBesideTheProxy(t *testing.T) {
 	}
 	h := onPort(t, s)
 	for _, headers := range [][]string{image, mozilla} {
-		refused(t, h.ask("GET", "localhost", "/v1/authz?limit=login&key_ip=1", "", headers...), http.StatusForbidden)
+		asking.Refused(t, h.ask("GET", "localhost", "/v1/authz?limit=login&key_ip=1", "", headers...), http.StatusForbidden)
 	}
 	if f.asked != nil {
 		t.Errorf("asked %v", f.asked)

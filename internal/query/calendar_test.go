@@ -11,22 +11,23 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // A day begins at the zone's midnight, which here is the hour that runs, and ends now by Redis's clock.
 func TestCalendarWindows(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	redis, now := stack.Redis(t), asking.Now()
 	midnight := now.Truncate(time.Hour)
 	zone := fmt.Sprintf("Etc/GMT+%d", now.Hour())
 	if now.Hour() > 12 {
 		zone = fmt.Sprintf("Etc/GMT-%d", 24-now.Hour())
 	}
-	seed(t, redis.Client(), now, sample{"api", midnight, 5}, sample{"api", midnight.Add(-time.Millisecond), 7})
+	asking.Seed(t, redis.Client(), now, asking.Sample{"api", midnight, 5}, asking.Sample{"api", midnight.Add(-time.Millisecond), 7})
 	h := onRedis(t, redis.URL(), now).handler()
 	for how, got := range map[string]answer.TotalAnswer{
-		"GET":  answered(t, ask1(h, http.MethodGet, "/v1/total?key=api&window=today&window=1d&tz="+url.QueryEscape(zone), "")),
-		"POST": answered(t, ask1(h, http.MethodPost, "/v1/total", `{"keys":["api"],"windows":["today","1d"],"tz":"`+zone+`"}`)),
+		"GET":  answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=api&window=today&window=1d&tz="+url.QueryEscape(zone), "")),
+		"POST": answered(t, asking.Ask(h, http.MethodPost, "/v1/total", `{"keys":["api"],"windows":["today","1d"],"tz":"`+zone+`"}`)),
 	} {
 		today, day := got.Totals[0], got.Totals[1]
 		if today.Window != "today" || !today.From.Equal(midnight) || !today.To.Equal(now) || today.Total != 5 || today.Lower != 5 || today.Upper != 5 {
@@ -37,7 +38,7 @@ func TestCalendarWindows(t *testing.T) {
 		}
 	}
 	target := "/v1/total?key=api&window=today&tz=" + url.QueryEscape(zone) + "&at=" + fmt.Sprint(midnight.Add(10*time.Second).UnixMilli())
-	resp := ask1(h, http.MethodGet, target, "")
+	resp := asking.Ask(h, http.MethodGet, target, "")
 	if got := answered(t, resp).Totals[0]; !got.To.Equal(midnight.Add(10*time.Second)) || resp.Header.Get("Cache-Control") != "no-cache" {
 		t.Errorf("ten seconds into the day: %+v, %v", got, resp.Header)
 	}
@@ -56,7 +57,7 @@ func TestTheLongestMonthHasAnAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	redis := stack.Redis(t)
-	store, layout := window.NewStore(redis.Client(), namespace), window.Layout{Tiers: tiers, Shards: 4}
+	store, layout := window.NewStore(redis.Client(), asking.Namespace), window.Layout{Tiers: tiers, Shards: 4}
 	if err := store.EnsureLayout(t.Context(), layout); err != nil {
 		t.Fatal(err)
 	}
@@ -64,11 +65,11 @@ func TestTheLongestMonthHasAnAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Midnight in Berlin is 22:00 UTC, where an hour begins.
-	commit(t, store, layout, now, 1, []sample{
+	asking.Commit(t, store, layout, now, 1, []asking.Sample{
 		{"api", first.Add(-time.Second), 1}, {"api", first, 60}, {"api", now.Add(-time.Second), 500},
 	})
 	h := onRedis(t, redis.URL(), now).handler()
-	got := answered(t, ask1(h, http.MethodGet, "/v1/total?key=api&window=month&tz=Europe/Berlin", "")).Totals[0]
+	got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=api&window=month&tz=Europe/Berlin", "")).Totals[0]
 	if !got.From.Equal(first) || !got.To.Equal(now) || got.Total != 560 || got.Lower != 560 || got.Upper != 560 {
 		t.Errorf("%+v; want exactly 560 from %v to %v", got, first, now)
 	}
@@ -103,15 +104,15 @@ func TestCalendarInput(t *testing.T) {
 		{post, "/v1/total", `{"keys":["a"],"windows":["today"],"tz":"x"}`, `tz: "x" is not a time zone`},
 		{post, "/v1/total", `{"keys":["a"],"windows":["1h"],"tz":"UTC"}`, "tz: it is only for the windows"},
 	} {
-		p := refused(t, ask1(h, c.method, c.target, c.body), http.StatusBadRequest)
+		p := asking.Refused(t, asking.Ask(h, c.method, c.target, c.body), http.StatusBadRequest)
 		if !strings.Contains(p.Detail, c.detail) {
 			t.Errorf("%s %s: %s, want %s", c.target, c.body, p.Detail, c.detail)
 		}
 	}
-	f.forget()
-	got := answered(t, ask1(h, get, "/v1/total?key=a&window=today&tz=Etc/GMT+5", "")) // + as a space
-	want := fakeNow.Truncate(24 * time.Hour).Add(5 * time.Hour)
-	if !got.Totals[0].From.Equal(want) || !slices.ContainsFunc(f.questions(), func(q window.Question) bool { return q.Span.To == window.Now }) {
-		t.Errorf("%+v, asked %+v; want it from %v", got.Totals[0], f.questions(), want)
+	f.Forget()
+	got := answered(t, asking.Ask(h, get, "/v1/total?key=a&window=today&tz=Etc/GMT+5", "")) // + as a space
+	want := asking.FakeNow.Truncate(24 * time.Hour).Add(5 * time.Hour)
+	if !got.Totals[0].From.Equal(want) || !slices.ContainsFunc(f.Questions(), func(q window.Question) bool { return q.Span.To == window.Now }) {
+		t.Errorf("%+v, asked %+v; want it from %v", got.Totals[0], f.Questions(), want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tallyroll/internal/web/api"
+	"tallyroll/tests/asking"
 )
 
 func TestBadInput(t *testing.T) {
@@ -19,7 +20,7 @@ func TestBadInput(t *testing.T) {
 	watched(t, s)
 	h := s.handler()
 	const get, post = http.MethodGet, http.MethodPost
-	tomorrow := url.QueryEscape(fakeNow.Add(24 * time.Hour).Format(time.RFC3339))
+	tomorrow := url.QueryEscape(asking.FakeNow.Add(24 * time.Hour).Format(time.RFC3339))
 	for _, c := range []struct {
 		name, method, target, body string
 		status                     int
@@ -149,8 +150,8 @@ func TestBadInput(t *testing.T) {
 		{"method of another route", post, "/healthz", "", 405, "GET, HEAD"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f.forget()
-			p := refused(t, ask1(h, c.method, c.target, c.body, "Content-Type", "application/json"), c.status)
+			f.Forget()
+			p := asking.Refused(t, asking.Ask(h, c.method, c.target, c.body, "Content-Type", "application/json"), c.status)
 			if !strings.Contains(p.Detail, c.detail) {
 				t.Errorf("detail %q, want %q in it", p.Detail, c.detail)
 			}
@@ -159,7 +160,7 @@ func TestBadInput(t *testing.T) {
 			}
 			// What depends on now, only the reader can refuse.
 			byReader := strings.Contains(p.Detail, "reaches back") || strings.Contains(p.Detail, "later than now") || strings.Contains(c.name, "after now")
-			if asked := f.questions(); asked != nil && !byReader {
+			if asked := f.Questions(); asked != nil && !byReader {
 				t.Errorf("it asked %v", asked)
 			}
 		})
@@ -171,7 +172,7 @@ func TestBodyEdges(t *testing.T) {
 	s, _ := onFake(t)
 	body := `{"keys":["a"],"windows":["1h"]}`
 	body += strings.Repeat(" ", api.MaxBody-len(body))
-	answered(t, ask1(s.handler(), http.MethodPost, "/v1/total", body))
+	answered(t, asking.Ask(s.handler(), http.MethodPost, "/v1/total", body))
 
 	for _, c := range []struct {
 		err    error
@@ -180,7 +181,7 @@ func TestBodyEdges(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "http://query.test/v1/total", io.MultiReader(strings.NewReader("{"), broken{c.err}))
 		w := httptest.NewRecorder()
 		s.handler().ServeHTTP(w, r)
-		refused(t, w.Result(), c.status)
+		asking.Refused(t, w.Result(), c.status)
 	}
 }
 

@@ -5,16 +5,17 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"tallyroll/tests/asking"
 	"testing"
 )
 
 func TestLooksAndResets(t *testing.T) {
 	h, f := onLimiter(t, TakeOff)
-	decided(t, ask1(h, http.MethodGet, "/v1/limit?limit=login&key=a&n=2", ""), 200) // counts nothing
+	decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?limit=login&key=a&n=2", ""), 200) // counts nothing
 	if got := saidOf(f.asked); got != "login/1m0s/5/log a>a 2" || !f.looked {
 		t.Errorf("asked %s", got)
 	}
-	refused(t, ask1(h, http.MethodDelete, "/v1/limit?limit=login&key=a", ""), http.StatusForbidden)
+	asking.Refused(t, asking.Ask(h, http.MethodDelete, "/v1/limit?limit=login&key=a", ""), http.StatusForbidden)
 
 	h, f = onLimiter(t, TakeNamed)
 	for target, says := range map[string]string{
@@ -36,7 +37,7 @@ func TestLooksAndResets(t *testing.T) {
 		"DELETE /v1/limit?limit=login&key=a&n=1":                                   "unknown parameter",
 	} {
 		method, path, _ := strings.Cut(target, " ")
-		if p := refused(t, ask1(h, method, path, ""), 400); !strings.Contains(p.Detail, says) {
+		if p := asking.Refused(t, asking.Ask(h, method, path, ""), 400); !strings.Contains(p.Detail, says) {
 			t.Errorf("%s: %s", target, p.Detail)
 		}
 	}

@@ -14,14 +14,15 @@ import (
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // One connection hears about every counter in every window, each question once, and about
 // as_of as long as nothing changes.
 func TestLiveOfManyQuestions(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 5}, sample{"b", now.Add(-30 * time.Minute), 7})
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5}, asking.Sample{"b", now.Add(-30 * time.Minute), 7})
 	s := onRedis(t, redis.URL(), now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -57,7 +58,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 	if clients, questions := s.live.hub.sizes(); clients != 1 || questions != 4 {
 		t.Errorf("%d clients with %d questions", clients, questions)
 	}
-	late(t, redis.Client(), now, sample{"b", now.Add(-time.Minute), 2})
+	asking.Late(t, redis.Client(), now, asking.Sample{"b", now.Add(-time.Minute), 2})
 	heard := make(map[string]int64)
 	for len(heard) < 2 {
 		event, got, _ := hear()

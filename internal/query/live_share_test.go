@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // A stream over HTTP/2 outlasts the time that one write has, though nothing is written meanwhile: the server would
 // reset it otherwise.
 func TestQuietLiveOverHTTP2(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 5})
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5})
 	s := onRedis(t, redis.URL(), now)
 	s.live.hub.writeWithin = time.Second
 	ctx, stop := context.WithCancel(context.Background())
@@ -44,7 +45,7 @@ func TestQuietLiveOverHTTP2(t *testing.T) {
 		n := readsOf(t, s) - before
 		return n > 12, fmt.Sprint(n) // a quarter of a second each
 	})
-	late(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 2})
+	asking.Late(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 2})
 	one.await(7)
 }
 
@@ -89,7 +90,7 @@ func listenWith(t *testing.T, client *http.Client, base, query string, headers .
 	t.Helper()
 	one, resp := tryListen(t, client, base, query, headers...)
 	if one == nil {
-		t.Fatalf("status %d, %v: %s", resp.StatusCode, resp.Header, readAll(t, resp))
+		t.Fatalf("status %d, %v: %s", resp.StatusCode, resp.Header, asking.ReadAll(t, resp))
 	}
 	return one
 }
@@ -128,7 +129,7 @@ func (c *crowd) ask(client string, from, to int) (*stream, *http.Response) {
 func (c *crowd) hears(one *stream, resp *http.Response) *stream {
 	c.t.Helper()
 	if one == nil {
-		c.t.Fatalf("status %d: %s", resp.StatusCode, readAll(c.t, resp))
+		c.t.Fatalf("status %d: %s", resp.StatusCode, asking.ReadAll(c.t, resp))
 	}
 	if event, _, data, ok := one.next(); event != "total" || !ok {
 		c.t.Fatalf("event %q: %s", event, data)
@@ -169,7 +170,7 @@ func TestLiveQuestionsAreShared(t *testing.T) {
 		if one != nil {
 			t.Fatal("the greedy client gets more than its share")
 		}
-		p := refused(t, resp, http.StatusServiceUnavailable)
+		p := asking.Refused(t, resp, http.StatusServiceUnavailable)
 		if resp.Header.Get("Retry-After") != "5" || !strings.Contains(p.Detail, "QUERY_LIVE_QUESTIONS") || !strings.Contains(p.Detail, fmt.Sprintf("the share of this address is %d", 500/(i+2))) || len(p.Detail) > 500 {
 			t.Errorf("%+v", p)
 		}
@@ -196,7 +197,7 @@ func TestLiveConnectionsAreShared(t *testing.T) {
 	for range 20 {
 		greedy = append(greedy, c.hears(c.ask("10.6.6.6", 0, 1)))
 	}
-	if one, resp := c.ask("10.6.6.6", 0, 1); one != nil || !strings.Contains(refused(t, resp, http.StatusServiceUnavailable).Detail, "QUERY_LIVE_CLIENTS") {
+	if one, resp := c.ask("10.6.6.6", 0, 1); one != nil || !strings.Contains(asking.Refused(t, resp, http.StatusServiceUnavailable).Detail, "QUERY_LIVE_CLIENTS") {
 		t.Error("there are more connections than allowed")
 	}
 	for i := range 3 {

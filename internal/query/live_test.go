@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -253,7 +254,7 @@ func (s *stream) await(want int64) string {
 // readsOf is how often the hub has asked Redis.
 func readsOf(t *testing.T, s *service) int {
 	t.Helper()
-	text := string(readAll(t, ask1(s.handler(), http.MethodGet, "/metrics", "")))
+	text := string(asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/metrics", "")))
 	_, value, _ := strings.Cut(text, "\ntallyroll_query_live_reads_total ")
 	value, _, _ = strings.Cut(value, "\n")
 	n, err := strconv.Atoi(value)
@@ -264,8 +265,8 @@ func readsOf(t *testing.T, s *service) int {
 }
 
 func TestLive(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 5})
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5})
 	s := onRedis(t, redis.URL(), now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -290,7 +291,7 @@ func TestLive(t *testing.T) {
 	seq := uint64(2)
 	add := func(n int64) {
 		t.Helper()
-		commit(t, window.NewStore(redis.Client(), namespace), testLayout(t), now, seq, []sample{{"a", now.Add(-time.Minute), n}})
+		asking.Commit(t, window.NewStore(redis.Client(), asking.Namespace), asking.Layout(t), now, seq, []asking.Sample{{"a", now.Add(-time.Minute), n}})
 		seq++
 	}
 	id := ""
@@ -332,7 +333,7 @@ func TestLive(t *testing.T) {
 				break
 			}
 		}
-		refused(t, ask1(s.handler(), http.MethodGet, "/v1/live?key=a&window=10m", ""), http.StatusServiceUnavailable)
+		asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, "/v1/live?key=a&window=10m", ""), http.StatusServiceUnavailable)
 	})
 }
 

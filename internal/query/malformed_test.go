@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"tallyroll/tests/asking"
 	"testing"
 )
 
@@ -61,12 +62,12 @@ func TestMalformedRequests(t *testing.T) {
 		t.Errorf("only %d requests", len(all))
 	}
 	for _, r := range all {
-		resp := ask1(h, r.method, r.target, r.body)
+		resp := asking.Ask(h, r.method, r.target, r.body)
 		if resp.StatusCode < 400 || resp.StatusCode > 499 {
 			t.Errorf("%s %.100s %.100q: status %d", r.method, r.target, r.body, resp.StatusCode)
 			continue
 		}
-		if p := refused(t, resp, resp.StatusCode); len(p.Detail) > 1000 {
+		if p := asking.Refused(t, resp, resp.StatusCode); len(p.Detail) > 1000 {
 			t.Errorf("%s %.100s: a detail of %d bytes", r.method, r.target, len(p.Detail))
 		}
 	}

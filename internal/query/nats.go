@@ -117,7 +117,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 		conn.Close()
 		return err
 	}
-	s.status.connected(js)
+	s.status.Connected(js)
 	r := newResponder(s, conn)
 	stop, err := r.offer(ctx, namespace)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
@@ -34,7 +35,7 @@ func onNATS(t *testing.T, s *service, url string) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.serveNATS(ctx, settings, namespace) }()
+	go func() { ended <- s.serveNATS(ctx, settings, asking.Namespace) }()
 	var once sync.Once
 	stop = func() {
 		cancel()
@@ -72,7 +73,7 @@ func services(t *testing.T, conn *nats.Conn, want int) {
 
 func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 	t.Helper()
-	msg, err := conn.Request(namespace+"."+name, []byte(body), patiently)
+	msg, err := conn.Request(asking.Namespace+"."+name, []byte(body), patiently)
 	if err != nil {
 		t.Fatalf("%s %s: %v", name, body, err)
 	}
@@ -89,19 +90,19 @@ func TestNATSThatRefuses(t *testing.T) {
 	if err := settings.URL.UnmarshalText([]byte(broker.URL())); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.serveNATS(t.Context(), settings, namespace); err != nil || log.count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none") != 1 {
+	if err := s.serveNATS(t.Context(), settings, asking.Namespace); err != nil || log.count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none") != 1 {
 		t.Errorf("%v, log %s", err, log.buf.String())
 	}
 	settings.URLGiven = true
 	var usage boot.UsageError
-	if err := s.serveNATS(t.Context(), settings, namespace); !errors.As(err, &usage) {
+	if err := s.serveNATS(t.Context(), settings, asking.Namespace); !errors.As(err, &usage) {
 		t.Errorf("the chosen one: %v", err)
 	}
 }
 
 func TestRequests(t *testing.T) {
-	broker, redis, now := stack.NATS(t), stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"api", now.Add(-time.Minute), 5}, sample{"b", now, 1})
+	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Sample{"api", now.Add(-time.Minute), 5}, asking.Sample{"b", now, 1})
 	s := onRedis(t, redis.URL(), now)
 	onNATS(t, s, broker.URL())
 	conn := broker.Conn()
@@ -124,7 +125,7 @@ func TestRequests(t *testing.T) {
 			{"limit", `{"key":"api","window":"10m","max":7,"n":2}`, "/v1/limit?key=api&window=10m&max=7&n=2"},
 		} {
 			over := request(t, conn, c.name, c.body)
-			if got, want := string(over.Data), strings.TrimSpace(string(readAll(t, ask1(h, http.MethodGet, c.target, "")))); got != want || len(over.Header) > 0 {
+			if got, want := string(over.Data), strings.TrimSpace(string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, c.target, "")))); got != want || len(over.Header) > 0 {
 				t.Errorf("%s %s: %v\n%s\nwant\n%s", c.name, c.body, over.Header, got, want)
 			}
 		}
@@ -199,7 +200,7 @@ func TestRequests(t *testing.T) {
 				return false, fmt.Sprintf("%s: %v", msg.Data, err)
 			}
 			for _, e := range stats.Endpoints {
-				if e.NumErrors < 4 || e.NumRequests <= e.NumErrors || !strings.HasPrefix(e.LastError, "400:") || e.Subject != namespace+"."+e.Name || e.QueueGroup != serviceName ||
+				if e.NumErrors < 4 || e.NumRequests <= e.NumErrors || !strings.HasPrefix(e.LastError, "400:") || e.Subject != asking.Namespace+"."+e.Name || e.QueueGroup != serviceName ||
 					e.ProcessingTime <= 0 || e.AverageProcessingTime != e.ProcessingTime/time.Duration(e.NumRequests) {
 					return false, fmt.Sprintf("%+v", e)
 				}
@@ -222,7 +223,7 @@ func TestRequests(t *testing.T) {
 		ask("$SRV.PING", &ping)
 		var info micro.Info
 		ask("$SRV.INFO."+serviceName+"."+ping.ID, &info)
-		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 7 {
+		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != asking.Namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 7 {
 			t.Errorf("%+v\n%+v", ping, info)
 		}
 	})
@@ -269,7 +270,7 @@ func TestRequestsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range n {
-		if err := conn.PublishRequest(namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
+		if err := conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -287,7 +288,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	}
 	services(t, conn, 2)
 	for range 20 {
-		if err := conn.PublishRequest(namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
+		if err := conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"tallyroll/internal/web/api"
+	"tallyroll/tests/asking"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -59,7 +60,7 @@ func TestOpenAPI(t *testing.T) {
 			}
 		}
 		var doc document
-		data := readAll(t, ask1(s.handler(), http.MethodGet, "/openapi.json", ""))
+		data := asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/openapi.json", ""))
 		if err := json.Unmarshal(data, &doc); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +175,7 @@ func TestDocumentedRequests(t *testing.T) {
 				t.Errorf("%s %s has nothing to try", op.Method, path)
 				continue
 			}
-			for _, target := range try(fakeNow) {
+			for _, target := range try(asking.FakeNow) {
 				body := ""
 				if op.RequestBody != nil {
 					body = api.Compact(op.RequestBody.Content["application/json"].Example)
@@ -183,8 +184,8 @@ func TestDocumentedRequests(t *testing.T) {
 				if path == livePath {
 					method = http.MethodHead // it would not end otherwise
 				}
-				if resp := ask1(h, method, target, body, "User-Agent", "curl"); resp.StatusCode/100 != 2 {
-					t.Errorf("%s %s: status %d: %s", op.Method, target, resp.StatusCode, readAll(t, resp))
+				if resp := asking.Ask(h, method, target, body, "User-Agent", "curl"); resp.StatusCode/100 != 2 {
+					t.Errorf("%s %s: status %d: %s", op.Method, target, resp.StatusCode, asking.ReadAll(t, resp))
 				}
 				tried++
 			}
@@ -200,8 +201,8 @@ var fromElsewhere = regexp.MustCompile(`(?i)<script|<link|<img|<iframe|src=|@imp
 func TestDocs(t *testing.T) {
 	s, _ := onFake(t)
 	h := s.handler()
-	resp := ask1(h, http.MethodGet, "/docs", "")
-	page := string(readAll(t, resp))
+	resp := asking.Ask(h, http.MethodGet, "/docs", "")
+	page := string(asking.ReadAll(t, resp))
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Fatalf("status %d, type %s", resp.StatusCode, resp.Header.Get("Content-Type"))
 	}
@@ -234,8 +235,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 	s.gate.registerTake(doc)
 	s.gate.registerLimit(doc)
 	s.gate.describeAuthz(doc)
-	s.status.registerStreams(doc)
-	s.status.registerRejects(doc)
+	s.status.Register(doc)
 	registry := doc.OpenAPI().Components.Schemas
 	checked := 0
 	check := func(at string, content *huma.MediaType, mode huma.ValidateMode) {

@@ -3,6 +3,7 @@ package query
 import (
 	"net/http"
 	"strings"
+	"tallyroll/tests/asking"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -26,7 +27,7 @@ func validDocument(t *testing.T, target, version, tokens string) {
 			t.Fatal(err)
 		}
 	}
-	document, err := openapi3.NewLoader().LoadFromData(readAll(t, ask1(s.handler(), http.MethodGet, target, "")))
+	document, err := openapi3.NewLoader().LoadFromData(asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, target, "")))
 	if err != nil {
 		t.Fatal(err)
 	}

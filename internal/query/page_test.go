@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"tallyroll/tests/asking"
 	"testing"
 )
 
@@ -12,8 +13,8 @@ import (
 func TestPageIsServed(t *testing.T) {
 	s, _ := onFake(t)
 	h := s.handler()
-	resp := ask1(h, http.MethodGet, "/", "")
-	index := string(readAll(t, resp))
+	resp := asking.Ask(h, http.MethodGet, "/", "")
+	index := string(asking.ReadAll(t, resp))
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/html; charset=utf-8" || resp.Header.Get("Cache-Control") != "no-cache" {
 		t.Fatalf("status %d, %v", resp.StatusCode, resp.Header)
 	}
@@ -22,7 +23,7 @@ func TestPageIsServed(t *testing.T) {
 		t.Errorf("policy %q", got)
 	}
 	tag := resp.Header.Get("ETag")
-	if again := ask1(h, http.MethodGet, "/", "", "If-None-Match", tag); tag == "" || again.StatusCode != http.StatusNotModified {
+	if again := asking.Ask(h, http.MethodGet, "/", "", "If-None-Match", tag); tag == "" || again.StatusCode != http.StatusNotModified {
 		t.Errorf("tag %q: status %d", tag, again.StatusCode)
 	}
 	markup := regexp.MustCompile(`<code>[^<]*</code>`).ReplaceAllString(index, "") // commands to copy may name addresses
@@ -33,7 +34,7 @@ func TestPageIsServed(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, m := range linked {
 		seen[m[1][strings.LastIndexByte(m[1], '/')+1:]] = true
-		resp := ask1(h, http.MethodGet, "/"+m[1], "")
+		resp := asking.Ask(h, http.MethodGet, "/"+m[1], "")
 		if resp.StatusCode != http.StatusOK || !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") || resp.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: status %d, %v", m[1], resp.StatusCode, resp.Header)
 		}
@@ -44,13 +45,13 @@ func TestPageIsServed(t *testing.T) {
 			t.Errorf("the index does not name %s", name)
 		}
 	}
-	if resp := ask1(h, http.MethodGet, "/page/0123456789abcdef/main.js", ""); resp.StatusCode != http.StatusOK || resp.Header.Get("Cache-Control") != "no-store" {
+	if resp := asking.Ask(h, http.MethodGet, "/page/0123456789abcdef/main.js", ""); resp.StatusCode != http.StatusOK || resp.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("another build's module: status %d, %v", resp.StatusCode, resp.Header)
 	}
 	for _, target := range []string{"/page/x/nothing.js", "/page/x/index.html", "/page/x", "/page/"} {
-		refused(t, ask1(h, http.MethodGet, target, ""), http.StatusNotFound)
+		asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusNotFound)
 	}
-	if resp := ask1(h, http.MethodHead, "/", ""); resp.StatusCode != http.StatusOK {
+	if resp := asking.Ask(h, http.MethodHead, "/", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("HEAD: status %d", resp.StatusCode)
 	}
 }
@@ -65,7 +66,7 @@ func TestPageNeedsNoToken(t *testing.T) {
 	s, f := onFake(t)
 	s = newService(f, f, s.gate.limits, settings, s.log)
 	for _, target := range []string{"/", "/page/" + newPage().version + "/main.js"} {
-		if resp := ask1(s.handler(), http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
+		if resp := asking.Ask(s.handler(), http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
 			body, _ := io.ReadAll(resp.Body)
 			t.Errorf("%s: status %d: %s", target, resp.StatusCode, body)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
@@ -31,8 +32,8 @@ func refusedInTime(t *testing.T, h http.Handler, why string) {
 	t.Helper()
 	for _, target := range resources {
 		start := time.Now()
-		resp := ask1(h, http.MethodGet, target, "")
-		p := refused(t, resp, http.StatusServiceUnavailable)
+		resp := asking.Ask(h, http.MethodGet, target, "")
+		p := asking.Refused(t, resp, http.StatusServiceUnavailable)
 		if took := time.Since(start); took > patience {
 			t.Errorf("%s: refused after %v, want within %v", target, took, patience)
 		}
@@ -49,22 +50,22 @@ func refusedInTime(t *testing.T, h http.Handler, why string) {
 func eventuallyReady(t *testing.T, h http.Handler, status int) {
 	t.Helper()
 	stack.Eventually(t, patiently, fmt.Sprintf("/readyz/answers to say %d", status), func() (bool, string) {
-		resp := ask1(h, http.MethodGet, "/readyz/answers", "")
-		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, readAll(t, resp))
+		resp := asking.Ask(h, http.MethodGet, "/readyz/answers", "")
+		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, asking.ReadAll(t, resp))
 	})
 }
 
 func TestRedisGoesAndComes(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	redis, now := stack.Redis(t), asking.Now()
 	s := onRedis(t, redis.URL(), now)
 	watched(t, s)
 	h := s.handler()
 
 	eventuallyReady(t, h, http.StatusServiceUnavailable)
 	refusedInTime(t, h, "start ingest")
-	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 3})
+	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 3})
 	eventuallyReady(t, h, http.StatusOK)
-	want := answered(t, ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
+	want := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
 	if want.Total != 3 {
 		t.Fatalf("total %+v", want)
 	}
@@ -73,7 +74,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 		eventuallyReady(t, h, http.StatusOK)
 		var resp *http.Response
 		stack.Eventually(t, patiently, "an answer", func() (bool, string) {
-			resp = ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
+			resp = asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
 			return resp.StatusCode == http.StatusOK, resp.Status
 		})
 		if got := answered(t, resp).Totals[0]; got != want {
@@ -94,7 +95,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 		redis.Resume()
 		back(t)
 	})
-	if resp := ask1(h, http.MethodGet, "/healthz", ""); resp.StatusCode != http.StatusOK {
+	if resp := asking.Ask(h, http.MethodGet, "/healthz", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("/healthz: %d", resp.StatusCode)
 	}
 }
@@ -103,14 +104,14 @@ func TestRedisGoesAndComes(t *testing.T) {
 // in time: none waits for another.
 func TestManyAskersOfAHangingRedis(t *testing.T) {
 	redis := stack.Redis(t)
-	h := onRedis(t, redis.URL(), testNow()).handler()
+	h := onRedis(t, redis.URL(), asking.Now()).handler()
 	redis.Pause()
 	defer redis.Resume()
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			start := time.Now()
-			resp := ask1(h, http.MethodGet, goodTarget, "")
+			resp := asking.Ask(h, http.MethodGet, goodTarget, "")
 			if took := time.Since(start); resp.StatusCode != http.StatusServiceUnavailable || took > patience {
 				t.Errorf("status %d after %v", resp.StatusCode, took)
 			}
@@ -120,7 +121,7 @@ func TestManyAskersOfAHangingRedis(t *testing.T) {
 }
 
 func TestNoRedis(t *testing.T) {
-	s := onRedis(t, fmt.Sprintf("redis://127.0.0.1:%d/0", stack.FreePort(t)), testNow())
+	s := onRedis(t, fmt.Sprintf("redis://127.0.0.1:%d/0", stack.FreePort(t)), asking.Now())
 	watched(t, s)
 	h := s.handler()
 	refusedInTime(t, h, "ask again in a second")
@@ -151,7 +152,7 @@ func TestRun(t *testing.T) {
 	port := stack.FreePort(t)
 	t.Setenv("REDIS_URL", redis.URL())
 	t.Setenv("NATS_URL", broker.URL())
-	t.Setenv("TALLYROLL_NAMESPACE", namespace)
+	t.Setenv("TALLYROLL_NAMESPACE", asking.Namespace)
 	t.Setenv("QUERY_ADDR", fmt.Sprintf("127.0.0.1:%d", port))
 	t.Setenv("QUERY_TOKENS", "secret")
 	var settings Settings
@@ -196,7 +197,7 @@ func TestRun(t *testing.T) {
 	wait("/v1/total?key=a&window=1m", "503 Service Unavailable")
 	logged("Redis lost", 1)
 	redis.Start()
-	seed(t, redis.Client(), time.Now(), sample{"a", time.Now(), 1})
+	asking.Seed(t, redis.Client(), time.Now(), asking.Sample{"a", time.Now(), 1})
 	wait("/readyz/answers", "200 OK")
 	wait("/v1/total?key=a&window=1m", "200 OK")
 	conn := broker.Conn()

@@ -46,7 +46,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		Bool("tokens", settings.Tokens.Required()).Int("limits", len(*limits.named.Load())).Str("url", listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.health.run(gctx) })
+	group.Go(func() error { return s.health.Run(gctx) })
 	group.Go(func() error { return s.live.hub.run(gctx) })
 	group.Go(func() error { return limits.run(gctx, reload, log) })
 	if settings.asksNATS() {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
+	"tallyroll/internal/status"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"time"
@@ -18,11 +19,11 @@ type service struct {
 	tokens  boot.Tokens
 	origins web.Origins
 	hosts   boot.Hosts
-	health  *health
+	health  *status.Health
 	answers *answer.Desk
 	gate    *gate
 	live    *live
-	status  *status
+	status  *status.Status
 	now     func() time.Time // for examples that depend on the time
 	log     zerolog.Logger
 }
@@ -30,9 +31,9 @@ type service struct {
 // reader is what the rooms use of window.Reader.
 type allReader interface {
 	answer.Reader
-	looker
+	status.Looker
 	faller
-	progressReader
+	status.Progress
 }
 
 // failureLines is how many failed questions are logged per minute: enough to
@@ -48,7 +49,7 @@ func newService(requests, listeners allReader, limits *limits, settings Settings
 	s := &service{
 		server: web.Server{Metrics: metrics, Log: log, Apart: settings.MetricsAddr != ""},
 		tokens: settings.Tokens, origins: settings.Origins, hosts: settings.Hosts,
-		health: newHealth(requests, log, registry), now: time.Now, log: log,
+		health: status.NewHealth(requests, log, registry), now: time.Now, log: log,
 	}
 	redis := answer.NewSource(s.health, failures, registry)
 	s.answers = &answer.Desk{
@@ -56,10 +57,7 @@ func newService(requests, listeners allReader, limits *limits, settings Settings
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxExplain: settings.MaxExplain, MaxProbe: settings.MaxProbe,
 	}
 	s.gate = newGate(limits, requests, redis, failures, registry)
-	s.status = &status{
-		reader: requests, redis: redis, namespace: settings.Redis.Namespace, now: func() time.Time { return s.now() }, failures: failures, asksNATS: settings.asksNATS(),
-	}
-	registry.MustRegister(&freshness{status: s.status})
+	s.status = status.New(requests, redis, settings.Redis.Namespace, settings.asksNATS(), failures, registry)
 	s.live = &live{maxKeys: settings.MaxKeys, proxies: settings.TrustedProxies, hub: newHub(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
 	}, settings.LiveClients, settings.LiveQuestions, registry)}
@@ -78,7 +76,7 @@ func (s *service) routes(mux *http.ServeMux) {
 	s.registerAnswers(a)
 	s.live.registerLive(a)
 	s.gate.register(a, mux)
-	s.status.register(a)
+	s.status.Register(a)
 	a.DescribeStatus(statusPages(!s.server.Apart)...)
 	a.RoutePages(s.now)
 
@@ -91,7 +89,7 @@ func (s *service) routes(mux *http.ServeMux) {
 // whyNoTakes says why no take can be decided now. It is empty if one of them can: without Redis, those of limits that
 // are not closed then. Takes need no layout.
 func (s *service) whyNoTakes() string {
-	known, lost := s.health.found()
+	known, lost := s.health.Look()
 	takes, withoutRedis := s.gate.limits.serve()
 	switch {
 	case s.gate.limits.mode == TakeOff:
@@ -99,9 +97,9 @@ func (s *service) whyNoTakes() string {
 	case !takes:
 		return "there is no limit to take under: QUERY_LIMITS_FILE names none"
 	case !known:
-		return redisUnknown // a process that starts is not ready before it has looked once
+		return status.RedisUnknown // a process that starts is not ready before it has looked once
 	case lost && !withoutRedis:
-		return redisLost + ", and every limit is closed then"
+		return status.RedisLost + ", and every limit is closed then"
 	}
 	return ""
 }

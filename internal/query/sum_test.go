@@ -13,32 +13,33 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // The sum over a prefix, and over each group, is that of the single totals.
 func TestSumsEqualSingleTotals(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	redis, now := stack.Redis(t), asking.Now()
 	random := rand.New(rand.NewPCG(5, 6))
-	var hits []sample
+	var hits []asking.Sample
 	for range 400 {
 		name := "shop"
 		for range random.IntN(4) {
 			name += []string{".", "/"}[random.IntN(2)] + []string{"eu", "us", "asia"}[random.IntN(3)]
 		}
-		hits = append(hits, sample{name, now.Add(-time.Duration(random.Int64N(int64(23 * time.Hour)))), 1 + random.Int64N(9)})
+		hits = append(hits, asking.Sample{name, now.Add(-time.Duration(random.Int64N(int64(23 * time.Hour)))), 1 + random.Int64N(9)})
 	}
-	hits = append(hits, sample{"sho", now, 1000}, sample{"shoq", now, 1000}, sample{"shop.old", now.Add(-22 * time.Hour), 3})
-	seed(t, redis.Client(), now, hits...)
+	hits = append(hits, asking.Sample{"sho", now, 1000}, asking.Sample{"shoq", now, 1000}, asking.Sample{"shop.old", now.Add(-22 * time.Hour), 3})
+	asking.Seed(t, redis.Client(), now, hits...)
 	h := onRedis(t, redis.URL(), now).handler()
 	var names []string
 	for _, hit := range hits {
-		if strings.HasPrefix(hit.key, "shop") && !slices.Contains(names, hit.key) {
-			names = append(names, hit.key)
+		if strings.HasPrefix(hit.Key, "shop") && !slices.Contains(names, hit.Key) {
+			names = append(names, hit.Key)
 		}
 	}
 	windows := []string{"10m", "1h", "5h", "1d"}
-	single := answered(t, ask1(h, http.MethodGet, "/v1/total?"+url.Values{"key": names, "window": windows}.Encode(), ""))
+	single := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?"+url.Values{"key": names, "window": windows}.Encode(), ""))
 	for depth := range 4 {
 		params := url.Values{"prefix": {"shop"}, "window": windows}
 		body := map[string]any{"prefix": "shop", "windows": windows}
@@ -50,8 +51,8 @@ func TestSumsEqualSingleTotals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := answered(t, ask1(h, http.MethodGet, "/v1/total?"+params.Encode(), ""))
-		posted := answered(t, ask1(h, http.MethodPost, "/v1/total", string(text)))
+		got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?"+params.Encode(), ""))
+		posted := answered(t, asking.Ask(h, http.MethodPost, "/v1/total", string(text)))
 		if fmt.Sprint(posted.Totals[0].Total, posted.Totals[0].Groups) != fmt.Sprint(got.Totals[0].Total, got.Totals[0].Groups) {
 			t.Errorf("POST %+v, GET %+v", posted, got)
 		}
@@ -85,17 +86,17 @@ func TestSumsEqualSingleTotals(t *testing.T) {
 			}
 		}
 	}
-	if !single.AsOf.Equal(answered(t, ask1(h, http.MethodGet, "/v1/total?prefix=shop&window=1h", "")).AsOf) {
+	if !single.AsOf.Equal(answered(t, asking.Ask(h, http.MethodGet, "/v1/total?prefix=shop&window=1h", "")).AsOf) {
 		t.Error("the sum has another as_of")
 	}
 }
 
 func TestSumOfNobody(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now, 1})
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
 	h := onRedis(t, redis.URL(), now).handler()
-	resp := ask1(h, http.MethodGet, "/v1/total?prefix=nobody&window=1h&window=20h&group=1", "")
-	text := string(readAll(t, resp))
+	resp := asking.Ask(h, http.MethodGet, "/v1/total?prefix=nobody&window=1h&window=20h&group=1", "")
+	text := string(asking.ReadAll(t, resp))
 	var got answer.TotalAnswer
 	err := json.Unmarshal([]byte(text), &got)
 	if err != nil || !strings.Contains(text, `"counters":0`) || got.Totals[0].Total != 0 || !got.Totals[0].Complete || got.Totals[1].Complete {
@@ -107,8 +108,8 @@ func TestSumOfNobody(t *testing.T) {
 }
 
 func TestSumIsRefused(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"s.a", now, 1}, sample{"s.b", now, 1}, sample{"s.c", now, 1}, sample{"s.d", now, 1})
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Sample{"s.a", now, 1}, asking.Sample{"s.b", now, 1}, asking.Sample{"s.c", now, 1}, asking.Sample{"s.d", now, 1})
 	s := onRedis(t, redis.URL(), now)
 	s.answers.MaxSum = 3
 	h := s.handler()
@@ -125,15 +126,15 @@ func TestSumIsRefused(t *testing.T) {
 		"/v1/total?prefix=s.a&window=2d":           "window: 2d: the question reaches back",
 		"/v1/total?prefix=s.a&from=0":              "from: the question reaches back",
 	} {
-		if p := refused(t, ask1(h, http.MethodGet, target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, want) {
+		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, want) {
 			t.Errorf("%s: %s, want %s", target, p.Detail, want)
 		}
 	}
-	if got := answered(t, ask1(h, http.MethodGet, "/v1/total?prefix=s.a&window=1h", "")); got.Totals[0].Total != 1 {
+	if got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?prefix=s.a&window=1h", "")); got.Totals[0].Total != 1 {
 		t.Errorf("%+v", got)
 	}
 	s.answers.MaxSum = 4
-	if got := answered(t, ask1(h, http.MethodGet, "/v1/total?prefix=s.&window=1h", "")); got.Totals[0].Total != 4 || got.Totals[0].Counters != 4 {
+	if got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?prefix=s.&window=1h", "")); got.Totals[0].Total != 4 || got.Totals[0].Counters != 4 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
@@ -28,7 +29,7 @@ func onLimiter(t *testing.T, mode TakeMode) (http.Handler, *fakeLimiter) {
 // decided decodes an answer that must have the given status.
 func decided(t *testing.T, resp *http.Response, status int) takeAnswer {
 	t.Helper()
-	data := readAll(t, resp)
+	data := asking.ReadAll(t, resp)
 	var out takeAnswer
 	if err := json.Unmarshal(data, &out); err != nil || resp.StatusCode != status {
 		t.Fatalf("status %d, want %d: %s: %v", resp.StatusCode, status, data, err)
@@ -64,7 +65,7 @@ func TestTakeRequests(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h, f := onLimiter(t, TakeAny)
-			decided(t, ask1(h, http.MethodPost, "/v1/take", c.body), http.StatusOK)
+			decided(t, asking.Ask(h, http.MethodPost, "/v1/take", c.body), http.StatusOK)
 			if got := saidOf(f.asked); got != c.want || f.looked {
 				t.Errorf("asked %s, want %s", got, c.want)
 			}
@@ -126,7 +127,7 @@ func TestBadTakes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h, f := onLimiter(t, c.mode)
-			p := refused(t, ask1(h, http.MethodPost, "/v1/take", c.body), c.status)
+			p := asking.Refused(t, asking.Ask(h, http.MethodPost, "/v1/take", c.body), c.status)
 			for _, says := range c.says {
 				if !strings.Contains(p.Detail, says) {
 					t.Errorf("the problem says %q, want %q", p.Detail, says)
@@ -142,9 +143,9 @@ func TestBadTakes(t *testing.T) {
 // A decision and all of its forms, from a real Redis.
 func TestTakes(t *testing.T) {
 	redis := stack.Redis(t)
-	s := onRedis(t, redis.URL(), testNow())
+	s := onRedis(t, redis.URL(), asking.Now())
 	h := s.handler()
-	take := func(body string) *http.Response { return ask1(h, http.MethodPost, "/v1/take", body) }
+	take := func(body string) *http.Response { return asking.Ask(h, http.MethodPost, "/v1/take", body) }
 	same := func(got takeAnswer, want string) {
 		t.Helper()
 		if got.RetryAfter > 0 {
@@ -174,7 +175,7 @@ func TestTakes(t *testing.T) {
 
 	t.Run("a refusal is a problem, too", func(t *testing.T) {
 		resp := take(`{"take":[{"limit":"per-hour","key":"alice"},{"limit":"login","key":"alice"}]}`)
-		data := readAll(t, resp)
+		data := asking.ReadAll(t, resp)
 		var got refusal
 		if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != 429 || resp.Header.Get("Content-Type") != web.ProblemType {
 			t.Fatalf("%d %v %s: %v", resp.StatusCode, resp.Header, data, err)
@@ -185,7 +186,7 @@ func TestTakes(t *testing.T) {
 		}
 	})
 	t.Run("look", func(t *testing.T) {
-		resp := ask1(h, http.MethodGet, "/v1/limit?limit=login&key=alice", "")
+		resp := asking.Ask(h, http.MethodGet, "/v1/limit?limit=login&key=alice", "")
 		same(decided(t, resp, 200), `{"allowed":false,"certain":true,"remaining":0,"retry_after":-1,"limit":"login","source":"redis"}`)
 		if resp.Header.Get("RateLimit") == "" || resp.Header.Get("Retry-After") != "" {
 			t.Errorf("fields %v", resp.Header)
@@ -197,11 +198,11 @@ func TestTakes(t *testing.T) {
 		decided(t, take(login), 429)
 	})
 	t.Run("reset", func(t *testing.T) {
-		resp := ask1(h, http.MethodDelete, "/v1/limit?limit=login&key=alice", "")
-		if resp.StatusCode != http.StatusNoContent || len(readAll(t, resp)) > 0 {
+		resp := asking.Ask(h, http.MethodDelete, "/v1/limit?limit=login&key=alice", "")
+		if resp.StatusCode != http.StatusNoContent || len(asking.ReadAll(t, resp)) > 0 {
 			t.Errorf("status %d", resp.StatusCode)
 		}
-		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?limit=login&key=alice", ""), 200); got.Remaining != 5 {
+		if got := decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?limit=login&key=alice", ""), 200); got.Remaining != 5 {
 			t.Errorf("after a reset: %+v", got)
 		}
 	})
@@ -218,20 +219,20 @@ func TestTakes(t *testing.T) {
 		if got.Limit != "login" || len(got.Takes) != 2 || !got.Takes[0].Allowed || got.Takes[1].Allowed {
 			t.Errorf("got %+v", got)
 		}
-		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?limit=per-hour&key=b", ""), 200); got.Remaining != 995 {
+		if got := decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?limit=per-hour&key=b", ""), 200); got.Remaining != 995 {
 			t.Errorf("a refused take was counted: %+v", got)
 		}
 	})
 	t.Run("numbers", func(t *testing.T) {
 		same(decided(t, take(`{"key":"c","window":"1h","max":2,"policy":"stream","n":2}`), 200), `{"allowed":true,"certain":true,"remaining":0,"retry_after":0,"source":"redis"}`)
-		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?key=c&window=1h&max=2&policy=stream&n=1", ""), 200); got.Allowed {
+		if got := decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?key=c&window=1h&max=2&policy=stream&n=1", ""), 200); got.Allowed {
 			t.Errorf("a look says %+v", got)
 		}
 		// Another policy, and another window, keep hits of their own.
-		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?key=c&window=1h&max=2&policy=log", ""), 200); !got.Allowed {
+		if got := decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?key=c&window=1h&max=2&policy=log", ""), 200); !got.Allowed {
 			t.Errorf("a look at another policy says %+v", got)
 		}
-		if resp := ask1(h, http.MethodDelete, "/v1/limit?key=c&window=1h&policy=stream", ""); resp.StatusCode != http.StatusNoContent {
+		if resp := asking.Ask(h, http.MethodDelete, "/v1/limit?key=c&window=1h&policy=stream", ""); resp.StatusCode != http.StatusNoContent {
 			t.Errorf("status %d", resp.StatusCode)
 		}
 		decided(t, take(`{"key":"c","window":"1h","max":2,"policy":"stream","n":2}`), 200)
@@ -244,13 +245,13 @@ func TestTakes(t *testing.T) {
 			`{"take":[{"limit":"per-hour","key":"a"},{"limit":"login","key":"a","n":6}]}`:                       "take[1].n: 6 hits at once",
 			`{"take":[{"limit":"login","key":"a"},{"limit":"per-hour","key":"a"},{"limit":"login","key":"a"}]}`: "take[2].key: the same limit and key twice",
 		} {
-			if p := refused(t, take(body), 400); !strings.Contains(p.Detail, says) {
+			if p := asking.Refused(t, take(body), 400); !strings.Contains(p.Detail, says) {
 				t.Errorf("%s: %s", body, p.Detail)
 			}
 		}
 	})
 	t.Run("metrics", func(t *testing.T) {
-		page := string(readAll(t, ask1(h, http.MethodGet, "/metrics", "")))
+		page := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/metrics", "")))
 		for _, line := range []string{
 			`tallyroll_limit_decisions_total{limit="login",result="refused",source="memory"} 2`,
 			`tallyroll_limit_decisions_total{limit="",result="allowed",source="redis"} 2`,

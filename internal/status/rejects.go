@@ -1,4 +1,4 @@
-package query
+package status
 
 import (
 	"context"
@@ -41,12 +41,12 @@ var reasonHint = func() string {
 	return strings.Join(names, ", ")
 }()
 
-// rejectsAnswer is the answer.
-type rejectsAnswer struct {
+// RejectsAnswer is the answer.
+type RejectsAnswer struct {
 	Stored   uint64        `json:"stored" doc:"How many messages of this namespace HITS_REJECTED holds." example:"17"`
 	Searched int           `json:"searched" doc:"How many of the newest were looked at, at most 1000." example:"17"`
 	Reasons  []reasonCount `json:"reasons" doc:"How many of those there are for each reason, most first."`
-	Rejects  []rejected    `json:"rejects" doc:"The newest of those that were asked for, newest first."`
+	Rejects  []Rejected    `json:"rejects" doc:"The newest of those that were asked for, newest first."`
 }
 
 type reasonCount struct {
@@ -55,8 +55,8 @@ type reasonCount struct {
 	Newest time.Time `json:"newest" doc:"When the newest of them was stored." example:"2026-11-21T10:00:00.2Z"`
 }
 
-// rejected is a hit that could not be counted.
-type rejected struct {
+// Rejected is a hit that could not be counted.
+type Rejected struct {
 	Reason   string    `json:"reason" doc:"Why, in one word." example:"bad_json"`
 	Detail   string    `json:"detail" doc:"Why, in one sentence." example:"not a JSON object"`
 	Stream   string    `json:"stream" doc:"The stream of the message." example:"HITS"`
@@ -68,44 +68,44 @@ type rejected struct {
 	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED." example:"17"`
 }
 
-func (s *status) registerRejects(a *api.API) {
+func (s *Status) registerRejects(a *api.API) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
 		Summary: "Hits that could not be counted, and why",
 		Description: "The newest messages of the stream HITS_REJECTED that workers of this namespace have refused. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"The list is at most a second old.",
-		Responses: needsNATS(a, api.SuccessOnly("The newest rejects.", rejectsAnswer{
+		Responses: needsNATS(a, api.SuccessOnly("The newest rejects.", RejectsAnswer{
 			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}},
-			Rejects: []rejected{{"bad_json", "not a JSON object", "HITS", 48001, 0, at, "kay=a", 5, 17}},
+			Rejects: []Rejected{{"bad_json", "not a JSON object", "HITS", 48001, 0, at, "kay=a", 5, 17}},
 		})),
 		Metadata: api.Tryout("/v1/rejects?limit=20", "/v1/rejects?reason=too_late"),
 	}), api.OverHTTP(s.findRejects))
 }
 
 // findRejects checks parameters and answers them. Its errors are for the client.
-func (s *status) findRejects(ctx context.Context, part string, p *rejectsParams) (rejectsAnswer, error) {
+func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams) (RejectsAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultRejects, 1, maxRejects)
 	if err != nil {
-		return rejectsAnswer{}, web.InputProblem(err, part)
+		return RejectsAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Reason != "" && !slices.Contains(hit.Reasons, hit.Reason(p.Reason)) {
-		return rejectsAnswer{}, web.BadInput("reason", "%s: allowed are %s", web.Excerpt(p.Reason), reasonHint).In(part)
+		return RejectsAnswer{}, web.BadInput("reason", "%s: allowed are %s", web.Excerpt(p.Reason), reasonHint).In(part)
 	}
 	js, err := s.jetStream()
 	if err != nil {
-		return rejectsAnswer{}, err
+		return RejectsAnswer{}, err
 	}
-	newest, err := s.rejects.get(ctx, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.namespace) })
+	newest, err := s.rejects.get(ctx, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.Namespace) })
 	if err != nil {
-		return rejectsAnswer{}, s.natsUnavailable(ctx, err)
+		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
-	out := rejectsAnswer{Stored: newest.stored, Searched: len(newest.found), Reasons: countReasons(newest.found)}
+	out := RejectsAnswer{Stored: newest.stored, Searched: len(newest.found), Reasons: countReasons(newest.found)}
 	bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
 	defer cancel()
 	out.Rejects, err = withBodies(bounded, js, newest.pick(int(limit), p.Reason, p.Stream))
 	if err != nil {
-		return rejectsAnswer{}, s.natsUnavailable(ctx, err)
+		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package query
+package status
 
 import (
 	"cmp"
@@ -27,12 +27,12 @@ const (
 // bodies, which can be large.
 type newestRejects struct {
 	stored uint64 // how many messages of the namespace the stream has
-	found  []rejected
+	found  []Rejected
 }
 
 // pick returns the newest that are asked for, newest first.
-func (n newestRejects) pick(limit int, reason, from string) []rejected {
-	var out []rejected
+func (n newestRejects) pick(limit int, reason, from string) []Rejected {
+	var out []Rejected
 	for _, r := range slices.Backward(n.found) {
 		if len(out) < limit && (reason == "" || r.Reason == reason) && (from == "" || r.Stream == from) {
 			out = append(out, r)
@@ -71,7 +71,7 @@ func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (
 
 // readHeaders reads at most maxSearched of the newest rejects, oldest first. strange is how many messages among them
 // no worker of the namespace has written.
-func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (out []rejected, strange int, err error) {
+func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (out []Rejected, strange int, err error) {
 	consumer, err := openNewest(ctx, stream, namespace, state, stored)
 	if err != nil {
 		return nil, 0, err
@@ -134,8 +134,8 @@ func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, 
 }
 
 // withBodies reads the bodies of rejects.
-func withBodies(ctx context.Context, js jetstream.JetStream, picked []rejected) ([]rejected, error) {
-	out := []rejected{}
+func withBodies(ctx context.Context, js jetstream.JetStream, picked []Rejected) ([]Rejected, error) {
+	out := []Rejected{}
 	if len(picked) == 0 {
 		return out, nil
 	}
@@ -160,9 +160,9 @@ func withBodies(ctx context.Context, js jetstream.JetStream, picked []rejected) 
 	return out, nil
 }
 
-func rejectedOf(m jetstream.Msg, meta *jetstream.MsgMetadata) rejected {
+func rejectedOf(m jetstream.Msg, meta *jetstream.MsgMetadata) Rejected {
 	h := m.Headers()
-	out := rejected{
+	out := Rejected{
 		Reason: h.Get(hit.HeaderReason), Detail: h.Get(hit.HeaderDetail), Stream: h.Get(hit.HeaderStream),
 		Time: meta.Timestamp.UTC(), Position: meta.Sequence.Stream,
 	}
@@ -176,7 +176,7 @@ func rejectedOf(m jetstream.Msg, meta *jetstream.MsgMetadata) rejected {
 	return out
 }
 
-func countReasons(found []rejected) []reasonCount {
+func countReasons(found []Rejected) []reasonCount {
 	out := []reasonCount{}
 	for _, r := range found {
 		i := slices.IndexFunc(out, func(c reasonCount) bool { return c.Reason == r.Reason })

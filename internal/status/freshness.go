@@ -1,4 +1,4 @@
-package query
+package status
 
 import (
 	"context"
@@ -19,7 +19,7 @@ const scrapeTimeout = 3 * time.Second
 // freshness exports how far the streams are counted. It reads that when it is scraped, at most once
 // per second, from Redis: the gauges go on when every worker is dead.
 type freshness struct {
-	status  *status
+	status  *Status
 	counted recent[[]window.Progress]
 
 	mu    sync.Mutex
@@ -61,7 +61,7 @@ func (f *freshness) Collect(ch chan<- prometheus.Metric) {
 	}
 	var group errgroup.Group
 	group.Go(func() error { f.collectCounted(ctx, gauge); return nil })
-	if f.status.asksNATS {
+	if f.status.AsksNATS {
 		group.Go(func() error { f.collectStored(ctx, gauge); return nil })
 	}
 	_ = group.Wait() // nothing here fails: what cannot be read is left out
@@ -69,7 +69,7 @@ func (f *freshness) Collect(ch chan<- prometheus.Metric) {
 
 func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) {
 	streams, err := f.counted.get(ctx, func(ctx context.Context) ([]window.Progress, error) {
-		_, streams, err := f.status.reader.Progress(ctx)
+		_, streams, err := f.status.Reader.Progress(ctx)
 		return streams, err
 	})
 	up := 1.0
@@ -144,7 +144,7 @@ func oldest(streams []window.Progress) int64 {
 }
 
 // redisNow is the moment by the clock of Redis, in Unix milliseconds.
-func (s *status) redisNow() int64 {
-	ahead, _ := s.reader.ClockDifference()
-	return s.now().Add(ahead).UnixMilli()
+func (s *Status) redisNow() int64 {
+	ahead, _ := s.Reader.ClockDifference()
+	return s.Now().Add(ahead).UnixMilli()
 }

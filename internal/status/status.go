@@ -1,4 +1,4 @@
-package query
+package status
 
 import (
 	"context"
@@ -13,40 +13,48 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 )
 
-// progressReader is the part of window.Reader that says how far the streams are counted.
-type progressReader interface {
+// Progress is the part of window.Reader that says how far the streams are counted.
+type Progress interface {
 	Progress(ctx context.Context) (id string, streams []window.Progress, err error)
 	ClockDifference() (ahead time.Duration, known bool)
 }
 
-// status answers how far the streams are counted, by whom, and what was refused.
-type status struct {
-	reader    progressReader
+// Status answers how far the streams are counted, by whom, and what was refused.
+type Status struct {
+	Reader    Progress
 	redis     *answer.Source
-	namespace string
-	now       func() time.Time
+	Namespace string
+	Now       func() time.Time
 	failures  zerolog.Logger                      // limited to a few lines per minute, because clients decide how often something fails
-	asksNATS  bool                                // there is a NATS, as far as the settings say
+	AsksNATS  bool                                // there is a NATS, as far as the settings say
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
-	streams   recent[streamsAnswer]
+	streams   recent[StreamsAnswer]
 	rejects   recent[newestRejects]
 }
 
-// register adds the operations.
-func (s *status) register(a *api.API) {
+// New makes a status, and adds its gauges to the registry. asksNATS says that there is a NATS, which may come later.
+func New(reader Progress, redis *answer.Source, namespace string, asksNATS bool, failures zerolog.Logger, registry prometheus.Registerer) *Status {
+	s := &Status{Reader: reader, redis: redis, Namespace: namespace, Now: time.Now, failures: failures, AsksNATS: asksNATS}
+	registry.MustRegister(&freshness{status: s})
+	return s
+}
+
+// Register adds the operations.
+func (s *Status) Register(a *api.API) {
 	s.registerStreams(a)
 	s.registerRejects(a)
 }
 
-// connected keeps the connection to NATS, which is there from now on.
-func (s *status) connected(js jetstream.JetStream) { s.js.Store(&js) }
+// Connected keeps the connection to NATS, which is there from now on.
+func (s *Status) Connected(js jetstream.JetStream) { s.js.Store(&js) }
 
 // jetStream returns the connection to NATS for a request, or the problem that there is none.
-func (s *status) jetStream() (jetstream.JetStream, error) {
-	if !s.asksNATS {
+func (s *Status) jetStream() (jetstream.JetStream, error) {
+	if !s.AsksNATS {
 		return nil, web.NewProblem(http.StatusNotImplemented, noNATS)
 	}
 	js := s.js.Load()
@@ -67,7 +75,7 @@ func needsNATS(a *api.API, responses map[string]*huma.Response) map[string]*huma
 
 // natsUnavailable is the 503 for an error of NATS. The error itself goes to the log. ctx is that of the
 // request.
-func (s *status) natsUnavailable(ctx context.Context, err error) error {
+func (s *Status) natsUnavailable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return web.ClientGone()
 	}

@@ -1,4 +1,4 @@
-package query
+package status
 
 import (
 	"context"
@@ -20,15 +20,15 @@ import (
 	"tallyroll/internal/window"
 )
 
-// streamsAnswer is the answer of GET /v1/streams.
-type streamsAnswer struct {
+// StreamsAnswer is the answer of GET /v1/streams.
+type StreamsAnswer struct {
 	AsOf    time.Time     `json:"as_of" doc:"When this was looked at, by the clock of this service. It is at most a second old." example:"2026-11-21T10:00:00.2Z"`
-	Streams []streamState `json:"streams" doc:"The streams of hits, by name."`
+	Streams []StreamState `json:"streams" doc:"The streams of hits, by name."`
 	Workers []workerState `json:"workers" doc:"The workers that are alive, by name."`
 }
 
-// streamState is how far one stream is counted.
-type streamState struct {
+// StreamState is how far one stream is counted.
+type StreamState struct {
 	Stream      string    `json:"stream" doc:"The name of the stream." example:"HITS"`
 	Worker      string    `json:"worker" doc:"The worker that reads it; empty if none does." example:"pod-0-x7k2"`
 	Exists      bool      `json:"exists" doc:"False if NATS no longer has the stream; its hits still count." example:"true"`
@@ -49,7 +49,7 @@ type workerState struct {
 	Leaving bool      `json:"leaving" doc:"True if it is being stopped." example:"false"`
 }
 
-func (s *status) registerStreams(a *api.API) {
+func (s *Status) registerStreams(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-streams", Method: http.MethodGet, Path: "/v1/streams",
 		Summary: "How far each stream is counted, and by which worker",
@@ -57,46 +57,46 @@ func (s *status) registerStreams(a *api.API) {
 			"However many clients ask, NATS and Redis are asked at most once per second.",
 		Responses: needsNATS(a, api.SuccessOnly("The streams, as of now.", streamsExample())),
 		Metadata:  api.Tryout("/v1/streams"),
-	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (streamsAnswer, error) { return s.findStreams(ctx) }))
+	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (StreamsAnswer, error) { return s.findStreams(ctx) }))
 }
 
 // findStreams answers from what was found less than a second ago, or looks anew.
-func (s *status) findStreams(ctx context.Context) (streamsAnswer, error) {
+func (s *Status) findStreams(ctx context.Context) (StreamsAnswer, error) {
 	js, err := s.jetStream()
 	if err != nil {
-		return streamsAnswer{}, err
+		return StreamsAnswer{}, err
 	}
-	out, err := s.streams.get(ctx, func(ctx context.Context) (streamsAnswer, error) { return s.lookAtStreams(ctx, js) })
+	out, err := s.streams.get(ctx, func(ctx context.Context) (StreamsAnswer, error) { return s.lookAtStreams(ctx, js) })
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return streamsAnswer{}, web.ClientGone()
+		return StreamsAnswer{}, web.ClientGone()
 	}
 	return out, err
 }
 
-func (s *status) lookAtStreams(ctx context.Context, js jetstream.JetStream) (streamsAnswer, error) {
+func (s *Status) lookAtStreams(ctx context.Context, js jetstream.JetStream) (StreamsAnswer, error) {
 	type found struct {
 		id      string
 		streams []window.Progress
 	}
 	counted, err := answer.Ask(ctx, s.redis, func(ctx context.Context) (out found, err error) {
-		out.id, out.streams, err = s.reader.Progress(ctx)
+		out.id, out.streams, err = s.Reader.Progress(ctx)
 		return out, err
 	})
 	if err != nil {
-		return streamsAnswer{}, err
+		return StreamsAnswer{}, err
 	}
 	var stored map[string]*jetstream.StreamInfo
 	var rejects map[string]uint64
 	var workers []fleet.Worker
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) { stored, err = streamInfos(gctx, js); return err })
-	group.Go(func() (err error) { rejects, err = rejectsByStream(gctx, js, s.namespace); return err })
-	group.Go(func() (err error) { workers, err = fleet.Workers(gctx, js, s.namespace, counted.id); return err })
+	group.Go(func() (err error) { rejects, err = rejectsByStream(gctx, js, s.Namespace); return err })
+	group.Go(func() (err error) { workers, err = fleet.Workers(gctx, js, s.Namespace, counted.id); return err })
 	if err := group.Wait(); err != nil {
-		return streamsAnswer{}, s.natsUnavailable(ctx, err)
+		return StreamsAnswer{}, s.natsUnavailable(ctx, err)
 	}
-	now := s.now()
-	out := streamsAnswer{AsOf: now.UTC(), Streams: []streamState{}, Workers: []workerState{}}
+	now := s.Now()
+	out := StreamsAnswer{AsOf: now.UTC(), Streams: []StreamState{}, Workers: []workerState{}}
 	for _, p := range counted.streams {
 		if p.Ended > 0 && stored[p.Stream] == nil {
 			continue
@@ -110,8 +110,8 @@ func (s *status) lookAtStreams(ctx context.Context, js jetstream.JetStream) (str
 	return out, nil
 }
 
-func stateOf(p window.Progress, stored *jetstream.StreamInfo, workers []fleet.Worker, rejects uint64, now time.Time) streamState {
-	out := streamState{Stream: p.Stream, Exists: stored != nil, Applied: p.Applied, AsOf: answer.Time(p.AsOf), Rejects: rejects}
+func stateOf(p window.Progress, stored *jetstream.StreamInfo, workers []fleet.Worker, rejects uint64, now time.Time) StreamState {
+	out := StreamState{Stream: p.Stream, Exists: stored != nil, Applied: p.Applied, AsOf: answer.Time(p.AsOf), Rejects: rejects}
 	for _, w := range workers {
 		if slices.Contains(w.Holds, p.Stream) {
 			out.Worker = w.Name
@@ -169,11 +169,11 @@ func rejectsByStream(ctx context.Context, js jetstream.JetStream, namespace stri
 	return out, nil
 }
 
-func streamsExample() streamsAnswer {
+func streamsExample() StreamsAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
-	return streamsAnswer{
+	return StreamsAnswer{
 		AsOf:    at,
-		Streams: []streamState{{Stream: "HITS", Worker: "pod-0-x7k2", Exists: true, Last: 48213, Applied: 48210, LagMessages: 3, LagSeconds: 0.2, AsOf: at}},
+		Streams: []StreamState{{Stream: "HITS", Worker: "pod-0-x7k2", Exists: true, Last: 48213, Applied: 48210, LagMessages: 3, LagSeconds: 0.2, AsOf: at}},
 		Workers: []workerState{{Worker: "pod-0-x7k2", Started: at.Add(-24 * time.Hour), Status: "10.0.0.7:8082", Streams: []string{"HITS"}}},
 	}
 }

@@ -1,4 +1,4 @@
-package query
+package status
 
 import (
 	"context"
@@ -22,18 +22,18 @@ const lookEvery = 500 * time.Millisecond
 // clocks nobody synchronises.
 const maxClockDifference = 2 * time.Second
 
-// health knows whether Redis answers and has a layout. One goroutine, run,
+// Health knows whether Redis answers and has a layout. One goroutine, run,
 // looks and logs what changes; everyone else reads what it has found.
-type health struct {
-	reader      looker
+type Health struct {
+	reader      Looker
 	clockWarned bool // run's own
 	log         zerolog.Logger
 	due         wake.Signal // look before the next look is due
 	last        atomic.Pointer[healthCheck]
 }
 
-// looker is the part of window.Reader that finds out about Redis.
-type looker interface {
+// Looker is the part of window.Reader that finds out about Redis.
+type Looker interface {
 	Look(context.Context) (window.Layout, error)
 	ClockDifference() (ahead time.Duration, known bool)
 }
@@ -41,7 +41,7 @@ type looker interface {
 // healthCheck is the outcome of a look at Redis.
 type healthCheck struct{ err error }
 
-func newHealth(r looker, log zerolog.Logger, registry prometheus.Registerer) *health {
+func NewHealth(r Looker, log zerolog.Logger, registry prometheus.Registerer) *Health {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "tallyroll", Subsystem: "query", Name: "clock_difference_seconds", ConstLabels: prometheus.Labels{"clock": "redis"},
 		Help: "Seconds that a clock is ahead of this machine's (negative: behind). Answers go by the clock of Redis.",
@@ -49,11 +49,11 @@ func newHealth(r looker, log zerolog.Logger, registry prometheus.Registerer) *he
 		ahead, _ := r.ClockDifference()
 		return ahead.Seconds()
 	}))
-	return &health{reader: r, log: log, due: wake.New()}
+	return &Health{reader: r, log: log, due: wake.New()}
 }
 
-// run looks until ctx ends.
-func (h *health) run(ctx context.Context) error {
+// Run looks until ctx ends.
+func (h *Health) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -75,7 +75,7 @@ func (h *health) run(ctx context.Context) error {
 }
 
 // report keeps what was found and logs what it changes.
-func (h *health) report(layout window.Layout, err error) {
+func (h *Health) report(layout window.Layout, err error) {
 	before := h.last.Swap(&healthCheck{err})
 	first := before == nil
 	wasLost := !first && answer.IsLost(before.err)
@@ -97,7 +97,7 @@ func (h *health) report(layout window.Layout, err error) {
 }
 
 // reportClock warns once when the clocks part, and says when they agree again.
-func (h *health) reportClock() {
+func (h *Health) reportClock() {
 	ahead, known := h.reader.ClockDifference()
 	apart := known && ahead.Abs() > maxClockDifference
 	if apart == h.clockWarned {
@@ -113,16 +113,16 @@ func (h *health) reportClock() {
 }
 
 // Doubt has Redis looked at at once.
-func (h *health) Doubt() { h.due.Give() }
+func (h *Health) Doubt() { h.due.Give() }
 
 // Why says why no question about counters can be answered now. It is empty if they can.
-func (h *health) Why() string {
+func (h *Health) Why() string {
 	last := h.last.Load()
 	switch {
 	case last == nil:
-		return redisUnknown
+		return RedisUnknown
 	case answer.IsLost(last.err):
-		return redisLost
+		return RedisLost
 	case answer.IsSpoilt(last.err):
 		return answer.SpoiltProblem(last.err).Detail
 	case last.err != nil:
@@ -132,12 +132,12 @@ func (h *health) Why() string {
 }
 
 const (
-	redisUnknown = "Redis has not answered yet"
-	redisLost    = "Redis does not answer"
+	RedisUnknown = "Redis has not answered yet"
+	RedisLost    = "Redis does not answer"
 )
 
-// found reports whether Redis has been looked at, and whether it did not answer.
-func (h *health) found() (known, lost bool) {
+// Look reports whether Redis has been looked at, and whether it did not answer.
+func (h *Health) Look() (known, lost bool) {
 	last := h.last.Load()
 	return last != nil, last != nil && answer.IsLost(last.err)
 }
