@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"tallyroll/internal/answer"
-	"tallyroll/internal/limit"
+	"tallyroll/internal/gate"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -61,20 +61,22 @@ func TestAbout(t *testing.T) {
 // Features are on if a client can use them.
 func TestAboutFeatures(t *testing.T) {
 	for _, c := range []struct {
-		mode         TakeMode
+		mode         gate.TakeMode
 		named        bool // there are named limits
 		nats, limits bool
 	}{
-		{TakeNamed, false, false, false},
-		{TakeNamed, true, true, true},
-		{TakeAny, false, false, true},
-		{TakeOff, true, false, false},
+		{gate.TakeNamed, false, false, false},
+		{gate.TakeNamed, true, true, true},
+		{gate.TakeAny, false, false, true},
+		{gate.TakeOff, true, false, false},
 	} {
-		s, _ := onFake(t)
-		s.status.AsksNATS, s.gate.limits.mode = c.nats, c.mode
+		settings := testSettings
+		settings.Take = c.mode
+		s, f := onFakeWith(t, &fakeLimiter{}, settings)
 		if !c.named {
-			s.gate.limits.named.Store(new(limit.Set))
+			s = newServiceFor(t, f, &fakeLimiter{}, settings)
 		}
+		s.status.AsksNATS = c.nats
 		if got := aboutOf(t, s).Features; got != (answer.Features{NATS: c.nats, Limits: c.limits}) {
 			t.Errorf("take mode %v, named limits %v: %+v", c.mode, c.named, got)
 		}

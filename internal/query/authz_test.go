@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
@@ -24,16 +25,15 @@ func proxied(t *testing.T, method, target string, headers ...string) *http.Reque
 }
 
 // onProxy is a service with a fake limiter that trusts proxies in 10.0.0.0/8.
-func onProxy(t *testing.T, mode TakeMode) (*service, *fakeLimiter) {
+func onProxy(t *testing.T, mode gate.TakeMode, further ...string) (*service, *fakeLimiter) {
 	t.Helper()
-	s, _ := onFake(t)
 	f := new(fakeLimiter)
 	settings := testSettings
 	settings.Take = mode
 	if err := settings.TrustedProxies.UnmarshalText([]byte("10.0.0.0/8")); err != nil {
 		t.Fatal(err)
 	}
-	s.gate.limits = limitsFor(t, f, settings)
+	s, _ := onFakeWith(t, f, settings, further...)
 	return s, f
 }
 
@@ -70,7 +70,7 @@ func TestAuthzKeys(t *testing.T) {
 		{"Envoy, with a limit's name behind", "GET", "/v1/authz/per-address/../login", []string{"X-Forwarded-For", "1.2.3.4"}, "per-address/1m0s/3/cells 1.2.3.4>a 1.2.3.4 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, f := onProxy(t, TakeAny)
+			s, f := onProxy(t, gate.TakeAny)
 			if err := s.origins.UnmarshalText([]byte("*")); err != nil {
 				t.Fatal(err)
 			}
@@ -87,9 +87,7 @@ func TestAuthzKeys(t *testing.T) {
 
 // With Envoy the request is its own, so no field can tell of another one.
 func TestEnvoyTarget(t *testing.T) {
-	s, f := onProxy(t, TakeNamed)
-	set := *s.gate.limits.named.Load()
-	set["target"] = limitWith(t, "{method} {host} {path}")
+	s, f := onProxy(t, gate.TakeNamed, `  - {name: target, window: 1m, max: 3, key: "{method} {host} {path}"}`)
 	resp := send(s, proxied(t, "PATCH", "/v1/authz/target//a/./b%20c?x=1", "X-Forwarded-Uri", "/other", "X-Original-Method", "GET", "X-Forwarded-Host", "b.example"))
 	if got := saidOf(f.asked); resp.StatusCode != http.StatusOK || !strings.HasSuffix(got, ">PATCH shop.example /a/b%20c 1") {
 		t.Errorf("status %d, asked %s", resp.StatusCode, got)
@@ -98,9 +96,7 @@ func TestEnvoyTarget(t *testing.T) {
 
 // Hits of one key are in one place, whoever sends them: what they are kept under decides about the hash tag.
 func TestTheTagDependsOnTheKeyAlone(t *testing.T) {
-	s, f := onProxy(t, TakeNamed)
-	set := *s.gate.limits.named.Load()
-	set["plan"] = limitWith(t, "{header.X-Plan}")
+	s, f := onProxy(t, gate.TakeNamed, `  - {name: plan, window: 1m, max: 3, key: "{header.X-Plan}"}`)
 	var keys []string
 	for _, client := range []string{"1.2.3.4", "5.6.7.8"} {
 		send(s, proxied(t, "GET", "/v1/authz?limit=plan&limit=login&key_ip=1", "X-Forwarded-For", client, "X-Plan", "free"))
@@ -115,33 +111,33 @@ func TestTheTagDependsOnTheKeyAlone(t *testing.T) {
 }
 
 func TestBadAuthz(t *testing.T) {
-	many := "/v1/authz?key_ip=1" + strings.Repeat("&limit=login", maxTakes+1)
+	many := "/v1/authz?key_ip=1" + strings.Repeat("&limit=login", gate.MaxTakes+1)
 	for _, c := range []struct {
 		name, target string
 		headers      []string
-		mode         TakeMode
+		mode         gate.TakeMode
 		status       int
 		says         string
 	}{
-		{"nothing", "/v1/authz", nil, TakeNamed, 400, "limit: it is missing"},
-		{"no header", "/v1/authz?limit=login&key_header=X-Api-Key", nil, TakeNamed, 400, `key_header: the request has no header "X-Api-Key"`},
-		{"a header twice", "/v1/authz?limit=login&key_header=X-Api-Key", []string{"X-Api-Key", "a", "X-Api-Key", "b"}, TakeNamed, 400, "2 times"},
-		{"a long header", "/v1/authz?limit=login&key_header=X-Api-Key", []string{"X-Api-Key", strings.Repeat("a", 513)}, TakeNamed, 400, "513 bytes"},
-		{"no key", "/v1/authz?limit=login", nil, TakeNamed, 400, "key_header: it is missing"},
-		{"two keys", "/v1/authz?limit=login&key_ip=1&key_header=X", nil, TakeNamed, 400, "key_ip: not together with key_header"},
-		{"a key that nobody uses", "/v1/authz?limit=per-agent&key_ip=1", []string{"User-Agent", "a"}, TakeNamed, 400, "key_ip: no limit of this request"},
-		{"key_ip", "/v1/authz?limit=login&key_ip=yes", nil, TakeNamed, 400, "key_ip: "},
-		{"a header of the template", "/v1/authz?limit=per-agent", nil, TakeNamed, 400, `no header "User-Agent"`},
-		{"an unknown limit", "/v1/authz?limit=logon&key_ip=1", nil, TakeNamed, 400, "limit: "},
-		{"an unknown limit of Envoy's", "/v1/authz/logon/a", nil, TakeNamed, 400, "limit: "},
-		{"a key of Envoy's", "/v1/authz/login/a?key_ip=1", nil, TakeNamed, 400, "{key}"},
-		{"an unknown parameter", "/v1/authz?limit=login&key_ip=1&n=2", nil, TakeNamed, 400, "unknown parameter"},
-		{"a limit twice", "/v1/authz?limit=login&limit=login&key_ip=1", nil, TakeNamed, 400, "twice"},
-		{"too many limits", many, nil, TakeNamed, 400, "at most 16"},
-		{"numbers", "/v1/authz?window=1m&max=5&key_ip=1", nil, TakeNamed, 400, "QUERY_TAKE=any"},
-		{"name and numbers", "/v1/authz?limit=login&max=5&key_ip=1", nil, TakeAny, 400, "max: not together"},
-		{"off", "/v1/authz?limit=login&key_ip=1", nil, TakeOff, 403, "QUERY_TAKE=off"},
-		{"no name", "/v1/authz/", nil, TakeNamed, 404, "there is nothing"},
+		{"nothing", "/v1/authz", nil, gate.TakeNamed, 400, "limit: it is missing"},
+		{"no header", "/v1/authz?limit=login&key_header=X-Api-Key", nil, gate.TakeNamed, 400, `key_header: the request has no header "X-Api-Key"`},
+		{"a header twice", "/v1/authz?limit=login&key_header=X-Api-Key", []string{"X-Api-Key", "a", "X-Api-Key", "b"}, gate.TakeNamed, 400, "2 times"},
+		{"a long header", "/v1/authz?limit=login&key_header=X-Api-Key", []string{"X-Api-Key", strings.Repeat("a", 513)}, gate.TakeNamed, 400, "513 bytes"},
+		{"no key", "/v1/authz?limit=login", nil, gate.TakeNamed, 400, "key_header: it is missing"},
+		{"two keys", "/v1/authz?limit=login&key_ip=1&key_header=X", nil, gate.TakeNamed, 400, "key_ip: not together with key_header"},
+		{"a key that nobody uses", "/v1/authz?limit=per-agent&key_ip=1", []string{"User-Agent", "a"}, gate.TakeNamed, 400, "key_ip: no limit of this request"},
+		{"key_ip", "/v1/authz?limit=login&key_ip=yes", nil, gate.TakeNamed, 400, "key_ip: "},
+		{"a header of the template", "/v1/authz?limit=per-agent", nil, gate.TakeNamed, 400, `no header "User-Agent"`},
+		{"an unknown limit", "/v1/authz?limit=logon&key_ip=1", nil, gate.TakeNamed, 400, "limit: "},
+		{"an unknown limit of Envoy's", "/v1/authz/logon/a", nil, gate.TakeNamed, 400, "limit: "},
+		{"a key of Envoy's", "/v1/authz/login/a?key_ip=1", nil, gate.TakeNamed, 400, "{key}"},
+		{"an unknown parameter", "/v1/authz?limit=login&key_ip=1&n=2", nil, gate.TakeNamed, 400, "unknown parameter"},
+		{"a limit twice", "/v1/authz?limit=login&limit=login&key_ip=1", nil, gate.TakeNamed, 400, "twice"},
+		{"too many limits", many, nil, gate.TakeNamed, 400, "at most 16"},
+		{"numbers", "/v1/authz?window=1m&max=5&key_ip=1", nil, gate.TakeNamed, 400, "QUERY_TAKE=any"},
+		{"name and numbers", "/v1/authz?limit=login&max=5&key_ip=1", nil, gate.TakeAny, 400, "max: not together"},
+		{"off", "/v1/authz?limit=login&key_ip=1", nil, gate.TakeOff, 403, "QUERY_TAKE=off"},
+		{"no name", "/v1/authz/", nil, gate.TakeNamed, 404, "there is nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, f := onProxy(t, c.mode)
@@ -154,8 +150,8 @@ func TestBadAuthz(t *testing.T) {
 		})
 	}
 	for _, target := range []string{"/v1/authz?limit=login&key_ip=1", "/v1/authz/per-address/x"} {
-		s, _ := onProxy(t, TakeNamed)
-		s.gate.limits.proxies = web.Networks{}
+		s, _ := onProxy(t, gate.TakeNamed)
+		s.gate.Proxies = web.Networks{}
 		if p := asking.Refused(t, send(s, proxied(t, "GET", target, "X-Forwarded-For", "1.2.3.4")), 400); !strings.Contains(p.Detail, "QUERY_TRUSTED_PROXIES") {
 			t.Errorf("%s: %s", target, p.Detail)
 		}

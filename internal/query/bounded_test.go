@@ -13,6 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -50,10 +51,8 @@ func small(t *testing.T, what string, resp *http.Response) {
 
 // Huge and strange values in every parameter, header, field and path are refused, if they are, in a few words.
 func TestRefusalsAreShort(t *testing.T) {
-	s, limiter := onProxy(t, TakeAny)
+	s, limiter := onProxy(t, gate.TakeAny, `  - {name: target, window: 1m, max: 3, key: "{method} {host} {path} {header.X-Strange}"}`)
 	watched(t, s)
-	set := *s.gate.limits.named.Load()
-	set["target"] = limitWith(t, "{method} {host} {path} {header.X-Strange}")
 	limiter.err = &limit.TwiceError{}
 	h := s.handler()
 	ask := func(what string, r *http.Request) {
@@ -72,7 +71,7 @@ func TestRefusalsAreShort(t *testing.T) {
 	// What operations need, so that the checks go on to what is strange.
 	needed := map[string]url.Values{
 		totalPath: {"key": {"a"}, "window": {"1h"}}, livePath: {"key": {"a"}, "window": {"1m"}}, probePath: {"key": {"a"}, "window": {"1h"}}, "/v1/series": {"key": {"a"}}, "/v1/top": {"window": {"1h"}},
-		limitPath: {"key": {"a"}, "window": {"1m"}, "max": {"1"}, "policy": {"log"}}, authzPath: {"limit": {"login"}, "key_ip": {"1"}},
+		gate.LimitPath: {"key": {"a"}, "window": {"1m"}, "max": {"1"}, "policy": {"log"}}, gate.AuthzPath: {"limit": {"login"}, "key_ip": {"1"}},
 	}
 	asked := 0
 	for _, op := range describedOperations(t, h) {
@@ -127,7 +126,7 @@ func TestRefusalsAreShort(t *testing.T) {
 			asked += 3
 			header := http.Header{name: {value}}
 			ask(name, request(http.MethodGet, "/v1/authz/target/"+value, nil, "", header))
-			ask(name, request(http.MethodGet, authzPath, url.Values{"limit": {"login"}, "key_header": {name}}, "", header))
+			ask(name, request(http.MethodGet, gate.AuthzPath, url.Values{"limit": {"login"}, "key_header": {name}}, "", header))
 			ask(name, request(http.MethodPost, "/v1/take", nil, `{"limit":"login","key":"a"}`, header))
 		}
 		for _, path := range []string{"/", "/v1/", "/v1/authz/", "/v1/authz/x/", "/page/", "/page/x/", "/docs/"} {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
@@ -25,7 +26,7 @@ const totalPath = "/v1/total"
 func changes(method, path string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return isAuthz(path)
+		return gate.IsAuthz(path)
 	}
 	return path != totalPath
 }
@@ -36,7 +37,7 @@ func (s *service) refuseBrowser(r *http.Request) *web.Problem {
 	if s.tokens.Required() || !changes(r.Method, r.URL.Path) {
 		return nil
 	}
-	authz := isAuthz(r.URL.Path)
+	authz := gate.IsAuthz(r.URL.Path)
 	switch {
 	case authz && s.fromProxy(r):
 		return nil // these fields are those of the client's request, and the page is one of the service behind the proxy
@@ -81,7 +82,7 @@ var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-
 // browsers in the networks of trusted proxies, too.
 func (s *service) fromProxy(r *http.Request) bool {
 	return slices.ContainsFunc(proxyHeaders, func(name string) bool { return r.Header.Get(name) != "" }) ||
-		!direct(r) && s.gate.limits.proxies.HoldPeer(r)
+		!direct(r) && s.gate.Proxies.HoldPeer(r)
 }
 
 // direct reports whether the Host of a request has the port that it has come to: a browser writes where it connects
@@ -108,10 +109,10 @@ func (s *service) checkHost(r *http.Request) *web.Problem {
 		return nil
 	}
 	why := s.hosts.Refuse(r, "QUERY_HOSTS")
-	if why == "" || isAuthz(r.URL.Path) && !direct(r) && s.fromProxy(r) {
+	if why == "" || gate.IsAuthz(r.URL.Path) && !direct(r) && s.fromProxy(r) {
 		return nil
 	}
-	if isAuthz(r.URL.Path) {
+	if gate.IsAuthz(r.URL.Path) {
 		why += "; a proxy that asks with the Host of its client is known by X-Forwarded-For, and at the same port by QUERY_HOSTS alone"
 	}
 	return web.NewProblem(http.StatusForbidden, why).Of(web.UnknownHost)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
 )
@@ -73,7 +74,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 		{"nginx asks about an image", agent, append([]string{"X-Original-URI", "/cart"}, mozilla...), "", "", 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, limiter := onProxy(t, TakeNamed)
+			s, limiter := onProxy(t, gate.TakeNamed)
 			if c.origins != "" {
 				if err := s.origins.UnmarshalText([]byte(c.origins)); err != nil {
 					t.Fatal(err)
@@ -96,7 +97,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 			}
 			if c.status == http.StatusForbidden && c.request[0] != http.MethodHead {
 				p := asking.Refused(t, resp, c.status)
-				if says := map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[isAuthz(r.URL.Path)]; p.Type != web.ForeignOrigin.Type() || !strings.Contains(p.Detail, says) {
+				if says := map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[gate.IsAuthz(r.URL.Path)]; p.Type != web.ForeignOrigin.Type() || !strings.Contains(p.Detail, says) {
 					t.Errorf("%+v", p)
 				}
 			}
@@ -159,8 +160,8 @@ func TestReboundPagesGetNothing(t *testing.T) {
 		{"GET", "/v1/authz/per-agent/x", ""}, {"OPTIONS", "/v1/authz/per-agent/x", ""}, {"GET", "/probe?key=a&window=1h", ""}, {"GET", "/", ""}, {"GET", "/page/x/main.js", ""}, {"GET", "/v1/nothing", ""},
 	}
 	pretends := []string{"Content-Type", "application/json", "X-Forwarded-For", "192.0.2.1", "X-Original-Uri", "/", "User-Agent", "Mozilla/5.0"}
-	s, f := onProxy(t, TakeNamed)
-	if err := s.gate.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil { // a browser runs beside the proxy
+	s, f := onProxy(t, gate.TakeNamed)
+	if err := s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil { // a browser runs beside the proxy
 		t.Fatal(err)
 	}
 	watched(t, s)
@@ -197,7 +198,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k"))
 		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k", "Origin", "https://a.example", "Sec-Fetch-Site", "cross-site"))
 	}
-	s.gate.limits.proxies = web.Networks{}
+	s.gate.Proxies = web.Networks{}
 	fine("a proxy", h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k", "X-Forwarded-For", "192.0.2.1"))
 	asking.Refused(t, h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k"), http.StatusForbidden)
 
@@ -236,8 +237,8 @@ func TestReboundPagesGetNothing(t *testing.T) {
 
 // A browser on the proxy's machine is in a trusted network, and asks for itself.
 func TestBrowserBesideTheProxy(t *testing.T) {
-	s, f := onProxy(t, TakeNamed)
-	if err := s.gate.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
+	s, f := onProxy(t, gate.TakeNamed)
+	if err := s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
 		t.Fatal(err)
 	}
 	h := onPort(t, s)

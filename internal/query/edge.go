@@ -5,6 +5,7 @@ import (
 
 	"github.com/klauspost/compress/gzhttp"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
@@ -15,7 +16,7 @@ import (
 func (s *service) edge(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
 	edge := s.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
-		authz := isAuthz(r.URL.Path)
+		authz := gate.IsAuthz(r.URL.Path)
 		if p := s.checkHost(r); p != nil {
 			p.Write(w)
 			return
@@ -55,7 +56,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 		}
 		compressed.ServeHTTP(w, r)
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { edge.ServeHTTP(w, withoutOriginal(r)) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { edge.ServeHTTP(w, gate.WithoutOriginal(r)) })
 }
 
 // answersFromRedis reports whether a path is about counters, so that it needs a token and is never kept.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/gate"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -16,9 +17,10 @@ func TestJudge(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	// Half of the cell of a minute, 10 minutes ago, is in the window: 4 of its 8 hits by proportion.
 	asking.Seed(t, redis.Client(), now, asking.Sample{"api", now.Add(-10*time.Minute - 10*time.Second), 8}, asking.Sample{"api", now.Add(-time.Minute), 5})
-	for _, mode := range []TakeMode{TakeNamed, TakeAny, TakeOff} {
-		s := onRedis(t, redis.URL(), now)
-		s.gate.limits.mode = mode
+	for _, mode := range []gate.TakeMode{gate.TakeNamed, gate.TakeAny, gate.TakeOff} {
+		settings := testSettings
+		settings.Take = mode
+		s := onRedisWith(t, redis.URL(), now, settings)
 		h := s.handler()
 		for _, c := range []struct {
 			query              string

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
@@ -29,7 +30,7 @@ func TestTakeErrors(t *testing.T) {
 		}, 503, "60", "command evalsha", "bob"},
 		{"foreign", func([]limit.Take) error { return &limit.ForeignError{Err: errors.New("WRONGTYPE")} }, 500, "", "was not written by Tallyroll", ""},
 	} {
-		h, f := onLimiter(t, TakeNamed)
+		h, f := onLimiter(t, gate.TakeNamed)
 		f.err = c.err(nil)
 		for method, target := range map[string]string{http.MethodPost: "/v1/take", http.MethodGet: "/v1/limit?limit=login&key=a", http.MethodDelete: "/v1/limit?limit=login&key=a"} {
 			body := ""

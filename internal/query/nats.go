@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"time"
@@ -60,8 +61,8 @@ func (s *service) endpoints() map[string]endpoint {
 				return s.findAbout(ctx)
 			})(ctx, body)
 		},
-		"take":  overNATS(bodyOf(s.gate.findTake)), // a refusal is an answer
-		"limit": overNATS(bodyOf(s.gate.findLimit)),
+		"take":  overNATS(bodyOf(s.gate.Take)), // a refusal is an answer
+		"limit": overNATS(bodyOf(s.gate.Look)),
 	}
 }
 
@@ -80,11 +81,11 @@ func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, er
 }
 
 // bodyOf is a find function for the body of an answer over HTTP.
-func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*takeOutput, error)) func(context.Context, string, *P) (takeAnswer, error) {
-	return func(ctx context.Context, part string, p *P) (takeAnswer, error) {
+func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*gate.TakeOutput, error)) func(context.Context, string, *P) (gate.TakeAnswer, error) {
+	return func(ctx context.Context, part string, p *P) (gate.TakeAnswer, error) {
 		out, err := find(ctx, part, p)
 		if err != nil {
-			return takeAnswer{}, err
+			return gate.TakeAnswer{}, err
 		}
 		return out.Body, nil
 	}

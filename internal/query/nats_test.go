@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
@@ -84,14 +85,14 @@ func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 func TestNATSThatRefuses(t *testing.T) {
 	broker := stack.NATS(t, func(o *server.Options) { o.Username, o.Password = "somebody", "else" })
 	s, _ := onFake(t)
-	var log logLines
+	var log asking.Log
 	s.log = zerolog.New(&log)
 	settings := boot.NATS{}
 	if err := settings.URL.UnmarshalText([]byte(broker.URL())); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.serveNATS(t.Context(), settings, asking.Namespace); err != nil || log.count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none") != 1 {
-		t.Errorf("%v, log %s", err, log.buf.String())
+	if err := s.serveNATS(t.Context(), settings, asking.Namespace); err != nil || log.Count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none") != 1 {
+		t.Errorf("%v, log %s", err, log.String())
 	}
 	settings.URLGiven = true
 	var usage boot.UsageError
@@ -133,7 +134,7 @@ func TestRequests(t *testing.T) {
 	t.Run("takes", func(t *testing.T) {
 		for i := range 6 { // the last is refused, which is an answer and no error
 			msg := request(t, conn, "take", `{"limit":"login","key":"b"}`)
-			var got takeAnswer
+			var got gate.TakeAnswer
 			if err := json.Unmarshal(msg.Data, &got); err != nil || len(msg.Header) > 0 || got.Allowed != (i < 5) || got.Limit != "login" {
 				t.Errorf("take %d: %v %s: %v", i, msg.Header, msg.Data, err)
 			}

@@ -152,16 +152,15 @@ func TestDocumentedRequests(t *testing.T) {
 	watched(t, s)
 	h := s.handler()
 	eventuallyReady(t, h, http.StatusOK)
-	doc := newAPI(http.NewServeMux(), false)
+	mux := http.NewServeMux()
+	doc := newAPI(mux, false)
 	s.registerTotal(doc)
 	s.registerSeries(doc)
 	s.live.registerLive(doc)
 	s.registerTop(doc)
 	s.registerCounters(doc)
 	s.registerAbout(doc)
-	s.gate.registerTake(doc)
-	s.gate.registerLimit(doc)
-	s.gate.describeAuthz(doc)
+	s.gate.Register(doc, mux)
 	s.registerProbe(doc)
 	doc.DescribeStatus(statusPages(true)...)
 	tried := 0
@@ -227,14 +226,13 @@ func TestDocs(t *testing.T) {
 // Every documented JSON example, and the body that is sent for it, is what its schema says.
 func TestExamplesFollowTheirSchemas(t *testing.T) {
 	s, _ := onFake(t)
-	doc := newAPI(http.NewServeMux(), true)
+	mux := http.NewServeMux()
+	doc := newAPI(mux, true)
 	s.registerTotal(doc)
 	s.registerSeries(doc)
 	s.live.registerLive(doc)
 	s.registerAbout(doc)
-	s.gate.registerTake(doc)
-	s.gate.registerLimit(doc)
-	s.gate.describeAuthz(doc)
+	s.gate.Register(doc, mux)
 	s.status.Register(doc)
 	registry := doc.OpenAPI().Components.Schemas
 	checked := 0

@@ -272,7 +272,7 @@ func (s *service) registerAbout(a *api.API) {
 const probePath = "/probe"
 
 func (s *service) findAbout(ctx context.Context) (answer.AboutAnswer, error) {
-	return s.answers.About(ctx, answer.Features{NATS: s.status.AsksNATS, Limits: s.gate.limits.counts()})
+	return s.answers.About(ctx, answer.Features{NATS: s.status.AsksNATS, Limits: s.gate.Counts()})
 }
 
 func (s *service) registerProbe(a *api.API) {

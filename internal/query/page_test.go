@@ -63,8 +63,7 @@ func TestPageNeedsNoToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, f := onFake(t)
-	s = newService(f, f, s.gate.limits, settings, s.log)
+	s, _ := onFakeWith(t, &fakeLimiter{}, settings)
 	for _, target := range []string{"/", "/page/" + newPage().version + "/main.js"} {
 		if resp := asking.Ask(s.handler(), http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
 			body, _ := io.ReadAll(resp.Body)

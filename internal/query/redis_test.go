@@ -1,7 +1,6 @@
 package query
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -128,24 +127,6 @@ func TestNoRedis(t *testing.T) {
 	eventuallyReady(t, h, http.StatusServiceUnavailable)
 }
 
-// logLines is a log that may be read while it is written.
-type logLines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logLines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *logLines) count(message string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), `"message":"`+message+`"`)
-}
-
 func TestRun(t *testing.T) {
 	redis, broker := stack.Redis(t), stack.NATS(t)
 	redis.Stop()
@@ -159,7 +140,7 @@ func TestRun(t *testing.T) {
 	if err := boot.Parse(&settings); err != nil {
 		t.Fatal(err)
 	}
-	var log logLines
+	var log asking.Log
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, settings, zerolog.New(&log), nil) }()
@@ -189,7 +170,7 @@ func TestRun(t *testing.T) {
 	logged := func(message string, n int) {
 		t.Helper()
 		stack.Eventually(t, patiently, fmt.Sprintf("%q to be logged %d times", message, n), func() (bool, string) {
-			got := log.count(message)
+			got := log.Count(message)
 			return got == n, fmt.Sprint(got)
 		})
 	}
@@ -216,8 +197,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 	for message, want := range map[string]int{"started": 1, "Redis lost": 2, "Redis back": 2, "stopped": 1} {
-		if got := log.count(message); got != want {
-			t.Errorf("%q is in the log %d times, want %d:\n%s", message, got, want, log.buf.String())
+		if got := log.Count(message); got != want {
+			t.Errorf("%q is in the log %d times, want %d:\n%s", message, got, want, log.String())
 		}
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,16 +15,41 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
+	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
-var testSettings = Settings{MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, MaxExplain: 5000, LiveClients: 100, LiveQuestions: 500, Take: TakeAny}
+var testSettings = Settings{MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, MaxExplain: 5000, LiveClients: 100, LiveQuestions: 500, Take: gate.TakeAny}
+
+// made is a service with testLimits, and further ones.
+func made(t testing.TB, r allReader, l gate.Limiter, settings Settings, further ...string) *service {
+	t.Helper()
+	settings.LimitsFile = filepath.Join(t.TempDir(), "limits.yml")
+	if err := os.WriteFile(settings.LimitsFile, []byte(testLimits+strings.Join(further, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return newServiceFor(t, r, l, settings)
+}
+
+func newServiceFor(t testing.TB, r allReader, l gate.Limiter, settings Settings) *service {
+	t.Helper()
+	s, err := newService(r, r, l, settings, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 // onRedis is a service that reads a Redis whose clock stands at now.
 func onRedis(t testing.TB, url string, now time.Time) *service {
+	t.Helper()
+	return onRedisWith(t, url, now, testSettings)
+}
+
+func onRedisWith(t testing.TB, url string, now time.Time, settings Settings) *service {
 	t.Helper()
 	var u boot.RedisURL
 	if err := u.UnmarshalText([]byte(url)); err != nil {
@@ -32,8 +60,7 @@ func onRedis(t testing.TB, url string, now time.Time) *service {
 	stack.WatchClock(client).Hold(&now)
 	reader := window.NewReader(window.NewStore(client, asking.Namespace))
 	reader.Local = func() time.Time { return now }
-	limits := limitsFor(t, limit.New(client, asking.Namespace, patience), testSettings)
-	return newService(reader, reader, limits, testSettings, zerolog.Nop())
+	return made(t, reader, limit.New(client, asking.Namespace, patience), settings)
 }
 
 // holdClock has the clock of the service's machine stand.
@@ -43,7 +70,7 @@ func holdClock(s *service, at time.Time) {
 }
 
 // readFrom has the service answer requests from another reader.
-func readFrom(s *service, r allReader) { s.answers.Reader, s.gate.counters, s.status.Reader = r, r, r }
+func readFrom(s *service, r allReader) { s.answers.Reader, s.gate.Counters, s.status.Reader = r, r, r }
 
 // limited bounds the cells and points that the service reads for one request.
 func limited(t testing.TB, s *service, cells, points int64) {
@@ -67,8 +94,13 @@ func watched(t testing.TB, s *service) {
 
 func onFake(t testing.TB) (*service, *asking.FakeReader) {
 	t.Helper()
+	return onFakeWith(t, &fakeLimiter{}, testSettings)
+}
+
+func onFakeWith(t testing.TB, l gate.Limiter, settings Settings, further ...string) (*service, *asking.FakeReader) {
+	t.Helper()
 	f := &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}
-	s := newService(f, f, limitsFor(t, &fakeLimiter{}, testSettings), testSettings, zerolog.Nop())
+	s := made(t, f, l, settings, further...)
 	holdClock(s, asking.FakeNow)
 	return s, f
 }
@@ -85,4 +117,53 @@ func answered(t testing.TB, resp *http.Response) answer.TotalAnswer {
 		t.Fatalf("answer %s: %v", data, err)
 	}
 	return out
+}
+
+// testLimits are what tests, and the documentation, find in QUERY_LIMITS_FILE.
+const testLimits = `limits:
+  - {name: login, window: 1m, max: 5, policy: log}
+  - {name: per-second, window: 1s, max: 10}
+  - {name: per-hour, window: 1h, max: 1000, fail: open}
+  - {name: closed, window: 1h, max: 2, fail: closed}
+  - {name: per-route, window: 1m, max: 3, key: "{method} {host} {path} {key}"}
+  - {name: per-address, window: 1m, max: 3, key: "a {ip}"}
+  - {name: per-agent, window: 1m, max: 3, key: "{header.User-Agent}"}
+`
+
+// fakeLimiter remembers what it is asked, and answers that.
+type fakeLimiter struct {
+	asked  []limit.Take
+	reset  []limit.Take
+	looked bool
+	err    error
+	states []limit.Decision // of the takes; allowed if there are none
+}
+
+func (f *fakeLimiter) Take(_ context.Context, takes []limit.Take) (limit.Answer, error) {
+	f.asked, f.looked = takes, false
+	return f.answer(takes)
+}
+
+func (f *fakeLimiter) Look(_ context.Context, takes []limit.Take) (limit.Answer, error) {
+	f.asked, f.looked = takes, true
+	return f.answer(takes)
+}
+
+func (f *fakeLimiter) Reset(_ context.Context, take limit.Take) error {
+	f.reset = append(f.reset, take)
+	return f.err
+}
+
+func (f *fakeLimiter) answer(takes []limit.Take) (limit.Answer, error) {
+	out := limit.Answer{Allowed: true}
+	for i, take := range takes {
+		d := limit.Decision{Allowed: true, Certain: true, Remaining: take.Limit.Max - take.N, Source: limit.FromRedis}
+		if i < len(f.states) {
+			d = f.states[i]
+		}
+		d.Take = take
+		out.Decisions = append(out.Decisions, d)
+		out.Allowed = out.Allowed && d.Allowed
+	}
+	return out, f.err
 }

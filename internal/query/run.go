@@ -24,31 +24,27 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	defer takeClient.Close()
 	takes := limit.New(takeClient, settings.Redis.Namespace, settings.TakeTimeout)
 	defer takes.Wait() // answers that come late may have to be undone
-	limits, err := newLimits(takes, settings)
-	if err != nil {
-		return err
-	}
 	client := settings.Redis.Client()
 	defer client.Close()
 	store := window.NewStore(client, settings.Redis.Namespace)
 	requests := window.NewReader(store)
 	requests.MaxCells, requests.MaxPoints = settings.MaxCells, settings.MaxPoints
-	s := newService(requests, window.NewReader(store), limits, settings, log)
-	s.server.Leaving = leaving
-	if settings.LimitsFile != "" {
-		limits.reloaded = s.server.Metrics.Reloads.Of("limits")
+	s, err := newService(requests, window.NewReader(store), takes, settings, log)
+	if err != nil {
+		return err
 	}
+	s.server.Leaving = leaving
 	listeners, err := settings.addresses().Listen(log, s.server.Metrics.Reloads)
 	if err != nil {
 		return err
 	}
 	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Bool("tokens", settings.Tokens.Required()).Int("limits", len(*limits.named.Load())).Str("url", listeners.URL()).Msg("started")
+		Bool("tokens", settings.Tokens.Required()).Int("limits", s.gate.Named()).Str("url", listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.Run(gctx) })
 	group.Go(func() error { return s.live.hub.run(gctx) })
-	group.Go(func() error { return limits.run(gctx, reload, log) })
+	group.Go(func() error { return s.gate.Run(gctx, reload, log) })
 	if settings.asksNATS() {
 		group.Go(func() error {
 			return s.serveNATS(gctx, settings.natsAt(), settings.Redis.Namespace)

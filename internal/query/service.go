@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
+	"tallyroll/internal/gate"
 	"tallyroll/internal/status"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
@@ -21,7 +22,7 @@ type service struct {
 	hosts   boot.Hosts
 	health  *status.Health
 	answers *answer.Desk
-	gate    *gate
+	gate    *gate.Gate
 	live    *live
 	status  *status.Status
 	now     func() time.Time // for examples that depend on the time
@@ -32,7 +33,7 @@ type service struct {
 type allReader interface {
 	answer.Reader
 	status.Looker
-	faller
+	gate.Counters
 	status.Progress
 }
 
@@ -42,8 +43,8 @@ const failureLines = 5
 
 // newService makes a service that answers requests from one reader, and the listeners at /v1/live
 // from another. The number of their questions bounds the listeners, not what one request
-// may cost. The caller must run health and hub.
-func newService(requests, listeners allReader, limits *limits, settings Settings, log zerolog.Logger) *service {
+// may cost. Its error is about the file of limits. The caller must run health, gate and hub.
+func newService(requests, listeners allReader, takes gate.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute})
 	s := &service{
@@ -56,12 +57,16 @@ func newService(requests, listeners allReader, limits *limits, settings Settings
 		Reader: requests, Redis: redis, Namespace: settings.Redis.Namespace,
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxExplain: settings.MaxExplain, MaxProbe: settings.MaxProbe,
 	}
-	s.gate = newGate(limits, requests, redis, failures, registry)
+	var err error
+	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Proxies: settings.TrustedProxies}, takes, requests, redis, failures, metrics)
+	if err != nil {
+		return nil, err
+	}
 	s.status = status.New(requests, redis, settings.Redis.Namespace, settings.asksNATS(), failures, registry)
 	s.live = &live{maxKeys: settings.MaxKeys, proxies: settings.TrustedProxies, hub: newHub(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
 	}, settings.LiveClients, settings.LiveQuestions, registry)}
-	return s
+	return s, nil
 }
 
 // handler is the whole service.
@@ -75,7 +80,7 @@ func (s *service) routes(mux *http.ServeMux) {
 	a := newAPI(mux, s.tokens.Required())
 	s.registerAnswers(a)
 	s.live.registerLive(a)
-	s.gate.register(a, mux)
+	s.gate.Register(a, mux)
 	s.status.Register(a)
 	a.DescribeStatus(statusPages(!s.server.Apart)...)
 	a.RoutePages(s.now)
@@ -86,23 +91,8 @@ func (s *service) routes(mux *http.ServeMux) {
 	newPage().register(mux)
 }
 
-// whyNoTakes says why no take can be decided now. It is empty if one of them can: without Redis, those of limits that
-// are not closed then. Takes need no layout.
-func (s *service) whyNoTakes() string {
-	known, lost := s.health.Look()
-	takes, withoutRedis := s.gate.limits.serve()
-	switch {
-	case s.gate.limits.mode == TakeOff:
-		return "this service counts no takes (QUERY_TAKE=off)"
-	case !takes:
-		return "there is no limit to take under: QUERY_LIMITS_FILE names none"
-	case !known:
-		return status.RedisUnknown // a process that starts is not ready before it has looked once
-	case lost && !withoutRedis:
-		return status.RedisLost + ", and every limit is closed then"
-	}
-	return ""
-}
+// whyNoTakes says why no take can be decided now. It is empty if one of them can.
+func (s *service) whyNoTakes() string { return s.gate.Why(s.health.Look()) }
 
 // whyNotReady says why nothing of what this service is for can be served now. It is empty if anything can: then a
 // process that is taken out of service helps nobody.

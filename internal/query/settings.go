@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -42,7 +43,7 @@ type Settings struct {
 	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each costs up to two hash reads with the default tiers, four times per second; if they run out, each address keeps an equal share"`
 
 	LimitsFile     string        `env:"QUERY_LIMITS_FILE" help:"a YAML file of named limits, for /v1/take, /v1/limit and /v1/authz; SIGHUP reads it again"`
-	Take           TakeMode      `env:"QUERY_TAKE" envDefault:"named" help:"which takes are counted: named (limits of QUERY_LIMITS_FILE), any (numbers in the request, too: whoever may ask can make any number of keys in Redis) or off"`
+	Take           gate.TakeMode `env:"QUERY_TAKE" envDefault:"named" help:"which takes are counted: named (limits of QUERY_LIMITS_FILE), any (numbers in the request, too: whoever may ask can make any number of keys in Redis) or off"`
 	TakeTimeout    time.Duration `env:"QUERY_TAKE_TIMEOUT" envDefault:"500ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides; on a machine with too much to do, Redis answers after 400ms, too"`
 	TrustedProxies web.Networks  `env:"QUERY_TRUSTED_PROXIES" help:"networks of proxies whose X-Forwarded-For is believed, comma-separated, such as 10.0.0.0/8; without it no limit can go by the client's address"`
 }

@@ -1,6 +1,9 @@
+// Package asking has what tests of rooms that answer questions share: a Redis with hits in it, a reader that needs none,
+// and requests with their answers and problems.
 package asking
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -253,3 +256,24 @@ func listed(p web.Problem) bool {
 		return k.Type() == p.Type && k.Status == p.Status && cmp.Or(k.Title, http.StatusText(k.Status)) == p.Title
 	})
 }
+
+// Log is a log that may be read while it is written.
+type Log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *Log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// Count is how many lines have the message.
+func (l *Log) Count(message string) int { return strings.Count(l.String(), `"message":"`+message+`"`) }

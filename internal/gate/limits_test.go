@@ -1,4 +1,4 @@
-package query
+package gate
 
 import (
 	"bytes"
@@ -6,29 +6,34 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 func TestReload(t *testing.T) {
-	l := limitsFor(t, &fakeLimiter{}, Settings{})
-	var log logLines
+	l := limitsIn(t, "limits:\n  - {name: login, window: 1m, max: 5}\n")
+	var log asking.Log
 	ctx, cancel := context.WithCancel(t.Context())
 	signals, ended := make(chan os.Signal), make(chan error, 1)
-	go func() { ended <- l.run(ctx, signals, zerolog.New(&log)) }()
+	go func() { ended <- l.follow(ctx, signals, zerolog.New(&log)) }()
 	reload := func(text, message string, n int) {
 		t.Helper()
 		if err := os.WriteFile(l.file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		signals <- syscall.SIGHUP
-		stack.Eventually(t, patiently, message, func() (bool, string) { return log.count(message) == n, "" })
+		stack.Eventually(t, 2*time.Minute, message, func() (bool, string) { return log.Count(message) == n, "" })
 	}
 	const kept = "limits not reloaded: they stay as they were"
 	reload("limits:\n  - {name: new, window: 1m, max: 1}\n", "limits reloaded", 1)
@@ -43,7 +48,7 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	signals <- syscall.SIGHUP
-	stack.Eventually(t, patiently, "the missing file to be logged", func() (bool, string) { return log.count(kept) == 2, "" })
+	stack.Eventually(t, 2*time.Minute, "the missing file to be logged", func() (bool, string) { return log.Count(kept) == 2, "" })
 	if _, err := l.find("new", "limit"); err != nil {
 		t.Errorf("after a bad file: %v", err)
 	}
@@ -51,13 +56,13 @@ func TestReload(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if said := log.buf.String(); !strings.Contains(said, l.file+": line 2: max") || !strings.Contains(said, `"limits":1`) {
+	if said := log.String(); !strings.Contains(said, l.file+": line 2: max") || !strings.Contains(said, `"limits":1`) {
 		t.Errorf("the log says %s", said)
 	}
 }
 
 func TestNothingToReload(t *testing.T) {
-	l, err := newLimits(&fakeLimiter{}, Settings{})
+	l, err := newLimits(TakeNamed, "", reloads())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +87,7 @@ func TestABadLimitsFile(t *testing.T) {
 		} else {
 			_ = os.Remove(file)
 		}
-		_, err := newLimits(&fakeLimiter{}, Settings{LimitsFile: file})
+		_, err := newLimits(TakeNamed, file, reloads())
 		var usage boot.UsageError
 		if !errors.As(err, &usage) || !strings.HasPrefix(err.Error(), "QUERY_LIMITS_FILE: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", text, err, want)
@@ -92,7 +97,7 @@ func TestABadLimitsFile(t *testing.T) {
 
 // The error about an unknown limit lists a few that are known, however many there are.
 func TestUnknownLimit(t *testing.T) {
-	l := limitsFor(t, &fakeLimiter{}, Settings{})
+	l := limitsIn(t, "limits:\n  - {name: login, window: 1m, max: 5}\n")
 	var file strings.Builder
 	file.WriteString("limits:\n")
 	for i := range 25 {
@@ -106,4 +111,20 @@ func TestUnknownLimit(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "limit-00, limit-01") || strings.Contains(err.Error(), "limit-20") || !strings.Contains(err.Error(), "and 5 more") {
 		t.Errorf("the error says %v", err)
 	}
+}
+
+func reloads() buildinfo.Reloads { return buildinfo.NewReloads(prometheus.NewRegistry()) }
+
+// limitsIn are those of a file with this text.
+func limitsIn(t *testing.T, text string) *limits {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "limits.yml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := newLimits(TakeNamed, file, reloads())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

@@ -1,4 +1,4 @@
-package query
+package gate
 
 import (
 	"errors"
@@ -13,27 +13,27 @@ import (
 )
 
 // A proxy asks here about each request before it lets the request through: nginx, Caddy and Traefik at
-// authzPath with parameters, Envoy below authzPath and a limit's name, with the request's path behind it.
-const authzPath = "/v1/authz"
+// AuthzPath with parameters, Envoy below AuthzPath and a limit's name, with the request's path behind it.
+const AuthzPath = "/v1/authz"
 
-// isAuthz reports whether a request is about another one. Its body, its origin and its path are those of the
+// IsAuthz reports whether a request is about another one. Its body, its origin and its path are those of the
 // other one then.
-func isAuthz(path string) bool {
-	return path == authzPath || strings.HasPrefix(path, authzPath+"/")
+func IsAuthz(path string) bool {
+	return path == AuthzPath || strings.HasPrefix(path, AuthzPath+"/")
 }
 
 // originalPath is where a request of Envoy's keeps the path behind the limit's name.
 const originalPath = "original"
 
-// withoutOriginal cuts the original path off a request of Envoy's and keeps it as a path value. The mux would
+// WithoutOriginal cuts the original path off a request of Envoy's and keeps it as a path value. The mux would
 // redirect a path such as //a/../b, and the client would get that redirect.
-func withoutOriginal(r *http.Request) *http.Request {
-	name, original, found := strings.Cut(strings.TrimPrefix(r.URL.Path, authzPath+"/"), "/")
-	if !strings.HasPrefix(r.URL.Path, authzPath+"/") || !found {
+func WithoutOriginal(r *http.Request) *http.Request {
+	name, original, found := strings.Cut(strings.TrimPrefix(r.URL.Path, AuthzPath+"/"), "/")
+	if !strings.HasPrefix(r.URL.Path, AuthzPath+"/") || !found {
 		return r
 	}
 	u := *r.URL
-	u.Path, u.RawPath = authzPath+"/"+name, ""
+	u.Path, u.RawPath = AuthzPath+"/"+name, ""
 	out := r.WithContext(r.Context())
 	out.URL = &u
 	out.SetPathValue(originalPath, "/"+original)
@@ -41,12 +41,12 @@ func withoutOriginal(r *http.Request) *http.Request {
 }
 
 // getAuthz takes one hit for the request that a proxy asks about. No body is read.
-func (g *gate) getAuthz(w http.ResponseWriter, r *http.Request) error {
+func (g *Gate) getAuthz(w http.ResponseWriter, r *http.Request) error {
 	takes, err := g.authzTakes(r)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	answer, err := g.take(r.Context(), takes, false)
+	answer, err := g.decide(r.Context(), takes, false)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
@@ -55,7 +55,7 @@ func (g *gate) getAuthz(w http.ResponseWriter, r *http.Request) error {
 }
 
 // authzTakes reads which limits the request is about, and makes their keys.
-func (g *gate) authzTakes(r *http.Request) ([]limit.Take, error) {
+func (g *Gate) authzTakes(r *http.Request) ([]limit.Take, error) {
 	err := g.limits.mayCount()
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (g *gate) authzTakes(r *http.Request) ([]limit.Take, error) {
 		if err != nil {
 			return nil, err
 		}
-		return g.limits.takesFor(&forwarded{request: r, proxies: g.limits.proxies, ownTarget: true}, []*limit.Limit{lim})
+		return g.limits.takesFor(&forwarded{request: r, proxies: g.Proxies, ownTarget: true}, []*limit.Limit{lim})
 	}
 	params, err := authzParams.Parse(r.URL.RawQuery)
 	if err != nil {
@@ -75,7 +75,7 @@ func (g *gate) authzTakes(r *http.Request) ([]limit.Take, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &forwarded{request: r, proxies: g.limits.proxies}
+	f := &forwarded{request: r, proxies: g.Proxies}
 	err = f.chooseKey(params)
 	if err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func (l *limits) authzLimits(params url.Values) ([]*limit.Limit, error) {
 		lim, err := l.limitOf(&takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
 		return []*limit.Limit{lim}, err
 	}
-	if len(names) > maxTakes {
-		return nil, web.BadInput("limit", "%d limits in one request: at most %d are allowed", len(names), maxTakes)
+	if len(names) > MaxTakes {
+		return nil, web.BadInput("limit", "%d limits in one request: at most %d are allowed", len(names), MaxTakes)
 	}
 	out := make([]*limit.Limit, len(names))
 	for i, name := range names {

@@ -1,4 +1,4 @@
-package query
+package gate
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // limitError turns an error of the limiter about takes into one for the client: an *InputError, or one
 // that is or wraps a problem. What Redis said may tell about the network inside, so it goes only to the log.
-func (g *gate) limitError(ctx context.Context, err error, takes []limit.Take, several bool) error {
+func (g *Gate) limitError(ctx context.Context, err error, takes []limit.Take, several bool) error {
 	var many *limit.TooManyError
 	var large *limit.TooLargeError
 	var twice *limit.TwiceError

@@ -1,4 +1,4 @@
-package query
+package gate
 
 import (
 	"context"
@@ -20,13 +20,13 @@ const maxJudged = 1 << 53
 
 // judge decides about a counter of the streams, from its rolling total. Nothing is counted: the
 // streams do that.
-func (g *gate) judge(ctx context.Context, part string, item *takeItem) (*takeOutput, error) {
+func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
 	j, err := judgementOf(item)
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
 	found, err := answer.Ask(ctx, g.redis, func(ctx context.Context) (f fallen, err error) {
-		f.answers, f.wait, err = g.counters.Fall(ctx, item.Key, j.length, j.most-j.n)
+		f.answers, f.wait, err = g.Counters.Fall(ctx, item.Key, j.length, j.most-j.n)
 		return f, err
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-package query
+package gate
 
 import (
 	"context"
@@ -11,15 +11,15 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-const limitPath = "/v1/limit"
+const LimitPath = "/v1/limit"
 
-func (g *gate) registerLimit(a *api.API) {
+func (g *Gate) registerLimit(a *api.API) {
 	header := &huma.Param{
 		Name: api.AnyHeader, In: web.InQuery, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"gold"}},
 		Description: "Beside limit, if its key template has {header.NAME}: the request's header of that name, as in header.X-Plan=gold.",
 	}
 	look := a.Operation(huma.Operation{
-		OperationID: "get-limit", Method: http.MethodGet, Path: limitPath,
+		OperationID: "get-limit", Method: http.MethodGet, Path: LimitPath,
 		Summary: "Whether hits would be allowed",
 		Description: "Decides like POST /v1/take, and counts nothing. With window and max and without policy, it is about a counter of the streams: " +
 			"the answer has as_of and complete, too. The status is 200 even if the hits would be refused.",
@@ -27,9 +27,9 @@ func (g *gate) registerLimit(a *api.API) {
 		Responses:  api.SuccessOnly("The decision.", takeExample()),
 		Metadata:   api.Tryout("/v1/limit?limit=login&key=alice", "/v1/limit?key=api-1&window=1m&max=100"),
 	})
-	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*takeOutput, error) { return g.findLimit(ctx, web.InQuery, p) })
+	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*TakeOutput, error) { return g.Look(ctx, web.InQuery, p) })
 	reset := a.Operation(huma.Operation{
-		OperationID: "delete-limit", Method: http.MethodDelete, Path: limitPath, DefaultStatus: http.StatusNoContent,
+		OperationID: "delete-limit", Method: http.MethodDelete, Path: LimitPath, DefaultStatus: http.StatusNoContent,
 		Summary: "Forget the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
 		Parameters: []*huma.Param{header},
 		Responses:  map[string]*huma.Response{"204": {Description: "The key has no hits now."}},
@@ -39,8 +39,8 @@ func (g *gate) registerLimit(a *api.API) {
 	api.AnswerQuery(a, reset, func(ctx context.Context, p *resetParams) (*api.NoOutput, error) { return nil, g.reset(ctx, p) })
 }
 
-// findLimit checks an item and decides about it. Its errors are for the client.
-func (g *gate) findLimit(ctx context.Context, part string, item *takeItem) (*takeOutput, error) {
+// Look checks an item and decides about it. Its errors are for the client.
+func (g *Gate) Look(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
 	if item.Limit == "" && item.Policy == "" && (item.Window != "" || item.Max != "") {
 		return g.judge(ctx, part, item)
 	}
@@ -49,7 +49,7 @@ func (g *gate) findLimit(ctx context.Context, part string, item *takeItem) (*tak
 		return nil, web.InputProblem(err, part)
 	}
 	takes := []limit.Take{take}
-	answer, err := g.limits.limiter.Look(ctx, takes)
+	answer, err := g.limiter.Look(ctx, takes)
 	if err != nil {
 		return nil, web.InputProblem(g.limitError(ctx, err, takes, false), part)
 	}
@@ -57,7 +57,7 @@ func (g *gate) findLimit(ctx context.Context, part string, item *takeItem) (*tak
 }
 
 // lookOutputOf is the answer to a look. It is an answer even if it says no.
-func lookOutputOf(a *limit.Answer) *takeOutput {
+func lookOutputOf(a *limit.Answer) *TakeOutput {
 	out := takeOutputOf(a, false)
 	out.Status, out.RetryAfter = http.StatusOK, ""
 	return out
@@ -93,7 +93,7 @@ func (p *resetParams) Read(g api.Given) (err error) {
 	)
 }
 
-func (g *gate) reset(ctx context.Context, p *resetParams) error {
+func (g *Gate) reset(ctx context.Context, p *resetParams) error {
 	err := g.limits.mayCount()
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (g *gate) reset(ctx context.Context, p *resetParams) error {
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	err = g.limits.limiter.Reset(ctx, take)
+	err = g.limiter.Reset(ctx, take)
 	if err != nil {
 		return g.limitError(ctx, err, []limit.Take{take}, false)
 	}

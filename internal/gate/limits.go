@@ -1,4 +1,4 @@
-package query
+package gate
 
 import (
 	"context"
@@ -13,36 +13,31 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 )
 
-// limiter is the part of limit.Limiter that the service uses.
-type limiter interface {
-	Take(ctx context.Context, takes []limit.Take) (limit.Answer, error)
-	Look(ctx context.Context, takes []limit.Take) (limit.Answer, error)
-	Reset(ctx context.Context, take limit.Take) error
-}
-
-// limits are the limits that requests can name, and the settings about them.
+// limits are the limits that requests can name, and which takes are counted.
 type limits struct {
-	limiter limiter
-	mode    TakeMode
-	proxies web.Networks
-	file    string // empty: there are no named limits
-	named   atomic.Pointer[limit.Set]
+	mode  TakeMode
+	file  string // empty: there are no named limits
+	named atomic.Pointer[limit.Set]
 	// reloaded is told of each time that the file was read again.
 	reloaded func(error)
 }
 
 // newLimits reads the file of named limits. Its error names the setting, the file and the line.
-func newLimits(l limiter, settings Settings) (*limits, error) {
-	out := &limits{limiter: l, mode: settings.Take, proxies: settings.TrustedProxies, file: settings.LimitsFile, reloaded: func(error) {}}
+func newLimits(mode TakeMode, file string, reloads buildinfo.Reloads) (*limits, error) {
+	out := &limits{mode: mode, file: file}
 	set, err := out.read()
 	if err != nil {
 		return nil, boot.UsageError{Err: err}
 	}
 	out.named.Store(&set)
+	if file != "" {
+		out.reloaded = reloads.Of("limits")
+	}
 	return out, nil
 }
 
@@ -61,8 +56,8 @@ func (l *limits) read() (limit.Set, error) {
 	return set, nil
 }
 
-// run reads the file again at each signal, until ctx ends. A bad file changes nothing.
-func (l *limits) run(ctx context.Context, signals <-chan os.Signal, log zerolog.Logger) error {
+// follow reads the file again at each signal, until ctx ends. A bad file changes nothing.
+func (l *limits) follow(ctx context.Context, signals <-chan os.Signal, log zerolog.Logger) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -129,6 +124,34 @@ func (l *limits) counts() bool {
 func (l *limits) mayCount() error {
 	if l.mode == TakeOff {
 		return web.NewProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit").Of(web.TakesOff)
+	}
+	return nil
+}
+
+// TakeMode says which takes the service counts; the zero value is TakeNamed.
+type TakeMode int
+
+const (
+	// TakeNamed counts takes of limits that QUERY_LIMITS_FILE names.
+	TakeNamed TakeMode = iota
+	// TakeAny counts takes with their own numbers, too. Whoever may ask can then make any number of keys
+	// in Redis.
+	TakeAny
+	// TakeOff counts none.
+	TakeOff
+)
+
+// UnmarshalText reads named, any or off.
+func (m *TakeMode) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "named":
+		*m = TakeNamed
+	case "any":
+		*m = TakeAny
+	case "off":
+		*m = TakeOff
+	default:
+		return fmt.Errorf("named, any or off")
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package query
+package gate
 
 import (
 	"net/http"
@@ -17,7 +17,7 @@ func describeTakes(a *api.API, op *huma.Operation) {
 		"RateLimit-Policy": textHeader("The limits: q hits in w seconds.", `"login";q=5;w=60`),
 		"RateLimit":        textHeader("What is left of them: r hits; t is the seconds to wait.", `"login";r=0;t=12`),
 	})
-	refused.Content[web.ProblemType].Schema = api.SchemaOf[refusal](a)
+	refused.Content[web.ProblemType].Schema = api.SchemaOf[Refusal](a)
 	op.Responses[strconv.Itoa(http.StatusTooManyRequests)] = refused
 	describeForbidden(a, op)
 }

@@ -1,4 +1,4 @@
-package query
+package gate
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// maxTakes is how many limits one request may ask about: one script decides about all of them, and Redis
+// MaxTakes is how many limits one request may ask about: one script decides about all of them, and Redis
 // does nothing else meanwhile.
-const maxTakes = 16
+const MaxTakes = 16
 
 // takeBody is what POST /v1/take takes: one item, or several of which all or none are counted.
 type takeBody struct {
@@ -52,8 +52,8 @@ func (b *takeBody) items() ([]takeItem, error) {
 	if given := single.values(); len(given) > 0 {
 		return nil, web.BadInput(given[0].name, "not together with take: write it into the items of take")
 	}
-	if len(b.Take) > maxTakes {
-		return nil, web.BadInput("take", "%d takes in one request: at most %d are allowed", len(b.Take), maxTakes)
+	if len(b.Take) > MaxTakes {
+		return nil, web.BadInput("take", "%d takes in one request: at most %d are allowed", len(b.Take), MaxTakes)
 	}
 	out := append([]takeItem(nil), b.Take...)
 	for i := range out {
@@ -64,8 +64,8 @@ func (b *takeBody) items() ([]takeItem, error) {
 	return out, nil
 }
 
-// takeAnswer is a decision. About several takes, it is the one that says most about all of them.
-type takeAnswer struct {
+// TakeAnswer is a decision. About several takes, it is the one that says most about all of them.
+type TakeAnswer struct {
 	Allowed    bool         `json:"allowed" doc:"Whether the hits are within the limit. Of several takes, whether all are: only then they are counted." example:"true"`
 	Certain    bool         `json:"certain" doc:"False if it depends on hits of which it is not known whether they are still in the window, or if Redis could not be asked; about a counter of the streams, also if nobody has counted lately." example:"true"`
 	Remaining  int64        `json:"remaining" doc:"How many more hits would be allowed now." example:"99"`
@@ -88,8 +88,8 @@ type takeResult struct {
 	Source     string  `json:"source" doc:"As above." example:"redis"`
 }
 
-// refusal is the body of a 429: the decision, which is also a problem, for clients that know problems only.
-type refusal struct {
+// Refusal is the body of a 429: the decision, which is also a problem, for clients that know problems only.
+type Refusal struct {
 	Type     string   `json:"type" doc:"The problem type of a quota that is exceeded." example:"https://iana.org/assignments/http-problem-types#quota-exceeded"`
 	Title    string   `json:"title" doc:"What kind of problem it is." example:"Quota exceeded"`
 	Status   int      `json:"status" doc:"The HTTP status." example:"429"`
@@ -98,29 +98,29 @@ type refusal struct {
 	Decision
 }
 
-// Decision is takeAnswer under a name that is exported: huma leaves out the fields of what is embedded under another.
-type Decision = takeAnswer
+// Decision is TakeAnswer under a name that is exported: huma leaves out the fields of what is embedded under another.
+type Decision = TakeAnswer
 
 // refusalOf makes the body of a 429.
-func refusalOf(a takeAnswer, violated []string) *refusal {
-	return &refusal{
+func refusalOf(a TakeAnswer, violated []string) *Refusal {
+	return &Refusal{
 		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated, Decision: a,
 		Detail: fmt.Sprintf("over the limit %s: ask again in %v seconds", strings.Join(violated, ", "), a.RetryAfter),
 	}
 }
 
-// takeOutput is the answer over HTTP.
-type takeOutput struct {
+// TakeOutput is the answer over HTTP.
+type TakeOutput struct {
 	Status          int
 	RateLimitPolicy string `header:"RateLimit-Policy" doc:"The limits, as draft-ietf-httpapi-ratelimit-headers-11 writes them: q hits in w seconds." example:"\"login\";q=5;w=60"`
 	RateLimit       string `header:"RateLimit" doc:"What is left of them: r hits, for t seconds." example:"\"login\";r=4;t=60"`
 	RetryAfter      string `header:"Retry-After" doc:"With 429: whole seconds to wait." example:"12"`
-	Body            takeAnswer
+	Body            TakeAnswer
 
 	violated []string // names of the limits that refuse
 }
 
-func (o *takeOutput) Write(w http.ResponseWriter) {
+func (o *TakeOutput) Write(w http.ResponseWriter) {
 	api.SetHeader(w, "RateLimit-Policy", o.RateLimitPolicy)
 	api.SetHeader(w, "RateLimit", o.RateLimit)
 	api.SetHeader(w, "Retry-After", o.RetryAfter)
@@ -131,7 +131,7 @@ func (o *takeOutput) Write(w http.ResponseWriter) {
 	api.WriteJSON(w, o.Status, api.JSONType, &o.Body)
 }
 
-func (g *gate) registerTake(a *api.API) {
+func (g *Gate) registerTake(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "post-take", Method: http.MethodPost, Path: "/v1/take",
 		Summary: "Allow or refuse hits, and count them",
@@ -145,11 +145,11 @@ func (g *gate) registerTake(a *api.API) {
 		Metadata:  api.Tryout("/v1/take"),
 	})
 	describeTakes(a, &op)
-	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*takeOutput, error) { return g.findTake(ctx, web.InBody, b) })
+	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*TakeOutput, error) { return g.Take(ctx, web.InBody, b) })
 }
 
-// findTake checks a body, decides and counts. Its errors are for the client.
-func (g *gate) findTake(ctx context.Context, part string, b *takeBody) (*takeOutput, error) {
+// Take checks a body, decides and counts. Its errors are for the client.
+func (g *Gate) Take(ctx context.Context, part string, b *takeBody) (*TakeOutput, error) {
 	err := g.limits.mayCount()
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (g *gate) findTake(ctx context.Context, part string, b *takeBody) (*takeOut
 			return nil, web.InputProblem(err, part)
 		}
 	}
-	answer, err := g.take(ctx, takes, several)
+	answer, err := g.decide(ctx, takes, several)
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
@@ -180,9 +180,9 @@ func itemPrefix(several bool, i int) string {
 	return ""
 }
 
-// take decides and counts. Its errors are those of limitError.
-func (g *gate) take(ctx context.Context, takes []limit.Take, several bool) (limit.Answer, error) {
-	answer, err := g.limits.limiter.Take(ctx, takes)
+// decide decides and counts. Its errors are those of limitError.
+func (g *Gate) decide(ctx context.Context, takes []limit.Take, several bool) (limit.Answer, error) {
+	answer, err := g.limiter.Take(ctx, takes)
 	if err == nil {
 		g.decided(&answer)
 		return answer, nil
@@ -195,9 +195,9 @@ func (g *gate) take(ctx context.Context, takes []limit.Take, several bool) (limi
 	return answer, err
 }
 
-func takeOutputOf(a *limit.Answer, several bool) *takeOutput {
+func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
 	d := a.Decisive()
-	out := &takeOutput{Status: http.StatusOK, Body: takeAnswer{
+	out := &TakeOutput{Status: http.StatusOK, Body: TakeAnswer{
 		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter),
 		Limit: d.Take.Limit.Name, Source: string(d.Source),
 	}}
@@ -223,10 +223,10 @@ func seconds(d time.Duration) float64 {
 	return float64((d+time.Millisecond-1)/time.Millisecond) / 1000
 }
 
-func takeExample() takeAnswer {
-	return takeAnswer{Allowed: true, Certain: true, Remaining: 4, Limit: "login", Source: "redis"}
+func takeExample() TakeAnswer {
+	return TakeAnswer{Allowed: true, Certain: true, Remaining: 4, Limit: "login", Source: "redis"}
 }
 
-func refusedExample() *refusal {
-	return refusalOf(takeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}, []string{"login"})
+func refusedExample() *Refusal {
+	return refusalOf(TakeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}, []string{"login"})
 }
