@@ -184,7 +184,7 @@ func onRecorder(t *testing.T) *service {
 	s, f := onFake(t)
 	watched(t, s)
 	readFrom(s, recordedReader{f})
-	s.answers.MaxKeys, s.live.maxKeys = 3, 3
+	s.answers.MaxKeys, s.live.MaxKeys = 3, 3
 	if err := s.origins.UnmarshalText([]byte("https://a.example")); err != nil {
 		t.Fatal(err)
 	}

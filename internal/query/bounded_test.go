@@ -15,6 +15,7 @@ import (
 
 	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/live"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/tests/asking"
@@ -70,7 +71,7 @@ func TestRefusalsAreShort(t *testing.T) {
 	}
 	// What operations need, so that the checks go on to what is strange.
 	needed := map[string]url.Values{
-		totalPath: {"key": {"a"}, "window": {"1h"}}, livePath: {"key": {"a"}, "window": {"1m"}}, probePath: {"key": {"a"}, "window": {"1h"}}, "/v1/series": {"key": {"a"}}, "/v1/top": {"window": {"1h"}},
+		totalPath: {"key": {"a"}, "window": {"1h"}}, live.Path: {"key": {"a"}, "window": {"1m"}}, probePath: {"key": {"a"}, "window": {"1h"}}, "/v1/series": {"key": {"a"}}, "/v1/top": {"window": {"1h"}},
 		gate.LimitPath: {"key": {"a"}, "window": {"1m"}, "max": {"1"}, "policy": {"log"}}, gate.AuthzPath: {"limit": {"login"}, "key_ip": {"1"}},
 	}
 	asked := 0
@@ -199,7 +200,7 @@ func describedOperations(t *testing.T, h http.Handler) (out []described) {
 				continue // plain text about the process
 			}
 			op.method, op.path = strings.ToUpper(method), strings.ReplaceAll(path, "{limit}", "login")
-			if path == livePath {
+			if path == live.Path {
 				op.method = http.MethodHead // GET would go on for ever if it is answered
 			}
 			op.at = op.method + " " + op.path

@@ -216,12 +216,7 @@ func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
 			if u, whole := probed[`tallyroll_window_hits_upper{key="never",window="5h"}`], probed[`tallyroll_window_hits_complete{key="never",window="5h"}`]; u != wantUpper || whole != wantComplete {
 				t.Errorf("/probe: upper %v, complete %v", u, whole)
 			}
-			l, err := s.live.hub.join("me", []liveQuestion{{"shop.a", "5h"}}, []time.Duration{5 * time.Hour}, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.live.hub.leave(l)
-			if event := string(l.next().text); !strings.Contains(event, upper(3)) || !strings.Contains(event, complete) {
+			if event := firstEvent(t, h, "key=shop.a&window=5h"); !strings.Contains(event, upper(3)) || !strings.Contains(event, complete) {
 				t.Errorf("live: %s", event)
 			}
 		})

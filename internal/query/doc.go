@@ -17,7 +17,7 @@
 //
 // It listens at once, whether Redis and NATS answer or not. A request waits for Redis
 // for at most Timeout. Listeners at /v1/live cost one pipelined read every
-// liveEvery, however many they are, and nothing while there are none. When the service
+// readEvery, however many they are, and nothing while there are none. When the service
 // stops, it finishes the requests under way before it closes the connections to Redis.
 //
 // # What can go wrong
@@ -41,7 +41,7 @@
 // Redis may be away when the service starts, or at any time later: requests get 503
 // until it is back. /healthz is about the process alone, /readyz about Redis and the
 // layout. If a client of /v1/live does not read, it misses all but the latest news of each
-// question, and the service drops it after liveWriteTimeout.
+// question, and the service drops it after writeTimeout.
 //
 // # Goroutines
 //

@@ -6,6 +6,7 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 
 	"tallyroll/internal/gate"
+	"tallyroll/internal/live"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
@@ -50,7 +51,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 				return
 			}
 		}
-		if r.URL.Path == livePath {
+		if r.URL.Path == live.Path {
 			mux.ServeHTTP(w, r) // each event is sent at once
 			return
 		}

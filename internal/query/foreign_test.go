@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tallyroll/internal/web"
+	"tallyroll/internal/live"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
@@ -77,7 +77,7 @@ func TestForeignKeys(t *testing.T) {
 			}
 			for _, target := range c.fine {
 				method := http.MethodGet
-				if strings.HasPrefix(target, livePath) {
+				if strings.HasPrefix(target, live.Path) {
 					method = http.MethodHead // it would not end otherwise
 				}
 				if resp := asking.Ask(h, method, target, ""); resp.StatusCode != http.StatusOK {
@@ -114,20 +114,14 @@ func TestForeignKeyBesideOthers(t *testing.T) {
 	if !strings.Contains(p.Detail, ":h:1m:") || !strings.HasSuffix(strings.SplitN(p.Detail, " is not Tallyroll's", 2)[0], ":a") {
 		t.Errorf("detail %q", p.Detail)
 	}
-	bad, err := s.live.hub.join("me", []liveQuestion{{"a", "10m"}}, []time.Duration{10 * time.Minute}, false)
-	if err != nil {
-		t.Fatal(err)
+	watched(t, s)
+	beside := make(chan string)
+	go func() { beside <- firstEvent(t, h, "key=b&window=10m") }()
+	if p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/live?key=a&window=10m", ""), http.StatusInternalServerError); !strings.Contains(p.Detail, ":a") {
+		t.Errorf("a is told %q", p.Detail)
 	}
-	good, err := s.live.hub.join("me", []liveQuestion{{"b", "10m"}}, []time.Duration{10 * time.Minute}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.live.hub.tellAll(t.Context())
-	if n := bad.next(); n.err == nil || web.ProblemOf(n.err).Status != http.StatusInternalServerError {
-		t.Errorf("a is told %+v", n)
-	}
-	if n := good.next(); n.err != nil || n.total.Total != 4 {
-		t.Errorf("b is told %+v", n)
+	if event := <-beside; !strings.Contains(event, `"total":4`) {
+		t.Errorf("b is told %s", event)
 	}
 }
 

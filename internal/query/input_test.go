@@ -16,7 +16,7 @@ import (
 func TestBadInput(t *testing.T) {
 	s, f := onFake(t)
 	s.answers.MaxKeys = 3
-	s.live.maxKeys = 3
+	s.live.MaxKeys = 3
 	watched(t, s)
 	h := s.handler()
 	const get, post = http.MethodGet, http.MethodPost

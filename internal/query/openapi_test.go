@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"tallyroll/internal/live"
 	"tallyroll/internal/web/api"
 	"tallyroll/tests/asking"
 
@@ -156,7 +157,7 @@ func TestDocumentedRequests(t *testing.T) {
 	doc := newAPI(mux, false)
 	s.registerTotal(doc)
 	s.registerSeries(doc)
-	s.live.registerLive(doc)
+	s.live.Register(doc)
 	s.registerTop(doc)
 	s.registerCounters(doc)
 	s.registerAbout(doc)
@@ -180,7 +181,7 @@ func TestDocumentedRequests(t *testing.T) {
 					body = api.Compact(op.RequestBody.Content["application/json"].Example)
 				}
 				method := op.Method
-				if path == livePath {
+				if path == live.Path {
 					method = http.MethodHead // it would not end otherwise
 				}
 				if resp := asking.Ask(h, method, target, body, "User-Agent", "curl"); resp.StatusCode/100 != 2 {
@@ -230,7 +231,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 	doc := newAPI(mux, true)
 	s.registerTotal(doc)
 	s.registerSeries(doc)
-	s.live.registerLive(doc)
+	s.live.Register(doc)
 	s.registerAbout(doc)
 	s.gate.Register(doc, mux)
 	s.status.Register(doc)

@@ -1,9 +1,11 @@
 package query
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,7 +90,7 @@ func watched(t testing.TB, s *service) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.health.Run(ctx) })
-	running.Go(func() { _ = s.live.hub.run(ctx) })
+	running.Go(func() { _ = s.live.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
@@ -103,6 +105,32 @@ func onFakeWith(t testing.TB, l gate.Limiter, settings Settings, further ...stri
 	s := made(t, f, l, settings, further...)
 	holdClock(s, asking.FakeNow)
 	return s, f
+}
+
+// firstEvent is the data of the first event that somebody hears who listens at /v1/live.
+func firstEvent(t testing.TB, h http.Handler, query string) string {
+	t.Helper()
+	server := httptest.NewServer(h)
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/v1/live?"+query, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			return data
+		}
+	}
+	t.Fatalf("status %d, and no event: %v", resp.StatusCode, lines.Err())
+	return ""
 }
 
 // answered decodes an answer that must have status 200.

@@ -43,7 +43,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.Run(gctx) })
-	group.Go(func() error { return s.live.hub.run(gctx) })
+	group.Go(func() error { return s.live.Run(gctx) })
 	group.Go(func() error { return s.gate.Run(gctx, reload, log) })
 	if settings.asksNATS() {
 		group.Go(func() error {

@@ -6,6 +6,7 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/gate"
+	"tallyroll/internal/live"
 	"tallyroll/internal/status"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
@@ -23,7 +24,7 @@ type service struct {
 	health  *status.Health
 	answers *answer.Desk
 	gate    *gate.Gate
-	live    *live
+	live    *live.Live
 	status  *status.Status
 	now     func() time.Time // for examples that depend on the time
 	log     zerolog.Logger
@@ -63,9 +64,11 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 		return nil, err
 	}
 	s.status = status.New(requests, redis, settings.Redis.Namespace, settings.asksNATS(), failures, registry)
-	s.live = &live{maxKeys: settings.MaxKeys, proxies: settings.TrustedProxies, hub: newHub(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	s.live = live.New(live.Settings{
+		MaxClients: settings.LiveClients, MaxQuestions: settings.LiveQuestions, MaxKeys: settings.MaxKeys, Proxies: settings.TrustedProxies,
+	}, func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
-	}, settings.LiveClients, settings.LiveQuestions, registry)}
+	}, registry)
 	return s, nil
 }
 
@@ -79,7 +82,7 @@ func (s *service) handler() http.Handler {
 func (s *service) routes(mux *http.ServeMux) {
 	a := newAPI(mux, s.tokens.Required())
 	s.registerAnswers(a)
-	s.live.registerLive(a)
+	s.live.Register(a)
 	s.gate.Register(a, mux)
 	s.status.Register(a)
 	a.DescribeStatus(statusPages(!s.server.Apart)...)

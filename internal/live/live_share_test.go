@@ -1,4 +1,4 @@
-package query
+package live
 
 import (
 	"context"
@@ -21,10 +21,10 @@ func TestQuietLiveOverHTTP2(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5})
 	s := onRedis(t, redis.URL(), now)
-	s.live.hub.writeWithin = time.Second
+	s.hub.writeWithin = time.Second
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { _ = s.live.hub.run(ctx); close(ended) }()
+	go func() { _ = s.hub.run(ctx); close(ended) }()
 	server := httptest.NewUnstartedServer(s.handler())
 	server.EnableHTTP2 = true
 	server.Config.ReadTimeout, server.Config.WriteTimeout = 2*time.Second, 2*time.Second
@@ -39,7 +39,7 @@ func TestQuietLiveOverHTTP2(t *testing.T) {
 	one.await(5)
 	before := readsOf(t, s)
 	stack.Eventually(t, 2*time.Minute, "the time of a write to pass", func() (bool, string) {
-		if clients, _ := s.live.hub.sizes(); clients != 1 {
+		if clients, _ := s.hub.sizes(); clients != 1 {
 			t.Fatal("the server has reset the stream")
 		}
 		n := readsOf(t, s) - before
@@ -53,10 +53,10 @@ func TestQuietLiveOverHTTP2(t *testing.T) {
 func TestDeafLiveClientsAreDropped(t *testing.T) {
 	for _, major := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", major), func(t *testing.T) {
-			s, _ := onFake(t)
-			s.live.hub.writeWithin = time.Second
+			s := onFake(t)
+			s.hub.writeWithin = time.Second
 			var total int64
-			s.live.hub.read = func(_ context.Context, questions []window.Question) (window.Answers, error) {
+			s.hub.read = func(_ context.Context, questions []window.Question) (window.Answers, error) {
 				total++ // each read has news for everybody
 				return totalsIn(total, questions)
 			}
@@ -78,7 +78,7 @@ func TestDeafLiveClientsAreDropped(t *testing.T) {
 				if _, _, _, ok := one.next(); !ok {
 					t.Fatal("the other client is dropped")
 				}
-				clients, questions := s.live.hub.sizes()
+				clients, questions := s.hub.sizes()
 				return clients == 1, fmt.Sprintf("%d clients with %d questions", clients, questions)
 			})
 		})
@@ -98,15 +98,15 @@ func listenWith(t *testing.T, client *http.Client, base, query string, headers .
 // crowd is a service behind a trusted proxy, with a bound on questions and connections.
 type crowd struct {
 	t      *testing.T
-	s      *service
+	s      *rig
 	server *httptest.Server
 }
 
 func newCrowd(t *testing.T, connections, questions int) *crowd {
 	t.Helper()
-	s, _ := onFake(t)
-	s.live.hub.maxClients, s.live.hub.maxQuestions = connections, questions
-	if err := s.live.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
+	s := onFake(t)
+	s.hub.maxClients, s.hub.maxQuestions = connections, questions
+	if err := s.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
 		t.Fatal(err)
 	}
 	watched(t, s)
@@ -139,9 +139,9 @@ func (c *crowd) hears(one *stream, resp *http.Response) *stream {
 
 // held is how many questions a client has.
 func (c *crowd) held(client string) int {
-	c.s.live.hub.mu.Lock()
-	defer c.s.live.hub.mu.Unlock()
-	return len(c.s.live.hub.clients[client].asks)
+	c.s.hub.mu.Lock()
+	defer c.s.hub.mu.Unlock()
+	return len(c.s.hub.clients[client].asks)
 }
 
 // ends reads a stream to its end, which must say which bound has run out.
@@ -175,7 +175,7 @@ func TestLiveQuestionsAreShared(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	clients, questions := c.s.live.hub.sizes()
+	clients, questions := c.s.hub.sizes()
 	if questions > 500 || questions < 350+45 {
 		t.Errorf("%d questions are answered", questions)
 	}
@@ -204,21 +204,21 @@ func TestLiveConnectionsAreShared(t *testing.T) {
 		c.hears(c.ask(fmt.Sprintf("192.0.2.%d", i+1), 0, 1))
 		c.ends(greedy[19-i], "QUERY_LIVE_CLIENTS")
 	}
-	if clients, _ := c.s.live.hub.sizes(); clients != 20 {
+	if clients, _ := c.s.hub.sizes(); clients != 20 {
 		t.Errorf("%d clients listen", clients)
 	}
 }
 
 // Without a proxy that is trusted, everybody at an address is one client, whatever they say: an IPv6 network, too.
 func TestLiveClientsAreAddresses(t *testing.T) {
-	s, _ := onFake(t)
+	s := onFake(t)
 	for _, c := range []struct{ peer, forwarded, want string }{
 		{"192.0.2.1:5", "", "192.0.2.1"}, {"192.0.2.1:6", "198.51.100.7", "192.0.2.1"}, {"[2001:db8::1]:5", "", "2001:db8::/64"}, {"[::ffff:192.0.2.1]:5", "", "192.0.2.1"}, {"pipe", "", ""},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "http://query.test/v1/live", nil)
 		r.RemoteAddr = c.peer
 		r.Header.Set("X-Forwarded-For", c.forwarded)
-		if got := s.live.clientOf(r); got != c.want {
+		if got := s.clientOf(r); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
@@ -235,9 +235,9 @@ func TestHubSharesUnderLoad(t *testing.T) {
 	for who := range 8 {
 		running.Go(func() {
 			for n := range 300 {
-				asked := make([]liveQuestion, 1+(who*7+n)%12)
+				asked := make([]question, 1+(who*7+n)%12)
 				for i := range asked {
-					asked[i] = liveQuestion{fmt.Sprint(who%3, n%4, i), "1m"}
+					asked[i] = question{fmt.Sprint(who%3, n%4, i), "1m"}
 				}
 				l, err := h.join(fmt.Sprint(who), asked, make([]time.Duration, len(asked)), false)
 				if err != nil {

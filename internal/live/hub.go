@@ -1,4 +1,4 @@
-package query
+package live
 
 import (
 	"context"
@@ -17,11 +17,11 @@ import (
 	"tallyroll/internal/window"
 )
 
-// liveEvery is the pause between two reads for the listeners, who hear of at most four
+// readEvery is the pause between two reads for the listeners, who hear of at most four
 // changes per second.
-const liveEvery = 250 * time.Millisecond
+const readEvery = 250 * time.Millisecond
 
-// hub reads for all clients that listen at /v1/live: one pipelined read every liveEvery
+// hub reads for all clients that listen at /v1/live: one pipelined read every readEvery
 // answers every distinct question, however many clients listen. One goroutine, run,
 // reads and tells the listeners. It sleeps while nobody listens.
 //
@@ -36,7 +36,7 @@ type hub struct {
 	heard wake.Signal // somebody listens
 
 	mu        sync.Mutex
-	topics    map[liveQuestion]*topic
+	topics    map[question]*topic
 	listeners map[*listener]struct{}
 	clients   map[string]*client // those that listen
 	stopped   bool
@@ -51,12 +51,12 @@ type client struct {
 // readTotals answers questions at one moment. Its errors are for the clients.
 type readTotals func(ctx context.Context, questions []window.Question) (window.Answers, error)
 
-// liveQuestion is a counter and a window that ends now.
-type liveQuestion struct{ key, window string }
+// question is a counter and a window that ends now.
+type question struct{ key, window string }
 
 // topic is a question and the listeners who want its answer.
 type topic struct {
-	question liveQuestion
+	question question
 	length   time.Duration
 	last     *news // what the listeners were told; nil before the first answer. Only run sets it, under hub.mu
 	// listeners have the question at these places in their lists.
@@ -74,11 +74,11 @@ type news struct {
 // newHub makes a hub. The caller must run it.
 func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.Registerer) *hub {
 	h := &hub{
-		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: liveWriteTimeout, reads: prometheus.NewCounter(prometheus.CounterOpts{
+		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: writeTimeout, reads: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "query", Name: "live_reads_total",
 			Help: "Reads of Redis for all who listen at /v1/live together.",
 		}),
-		heard: wake.New(), topics: make(map[liveQuestion]*topic), listeners: make(map[*listener]struct{}), clients: make(map[string]*client),
+		heard: wake.New(), topics: make(map[question]*topic), listeners: make(map[*listener]struct{}), clients: make(map[string]*client),
 	}
 	registry.MustRegister(h.reads,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -94,7 +94,7 @@ func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.R
 // run reads and tells until ctx ends, and then lets all listeners go.
 func (h *hub) run(ctx context.Context) error {
 	defer h.stop()
-	ticker := time.NewTicker(liveEvery)
+	ticker := time.NewTicker(readEvery)
 	defer ticker.Stop()
 	for {
 		if clients, _ := h.sizes(); clients == 0 {
@@ -102,7 +102,7 @@ func (h *hub) run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-h.heard:
-				ticker.Reset(liveEvery)
+				ticker.Reset(readEvery)
 			}
 		}
 		h.tellAll(ctx)
@@ -116,7 +116,7 @@ func (h *hub) run(ctx context.Context) error {
 
 // join adds a listener of a client, which must leave. Its errors are for the client. Nobody asks a
 // question twice.
-func (h *hub) join(who string, asked []liveQuestion, lengths []time.Duration, asOf bool) (*listener, error) {
+func (h *hub) join(who string, asked []question, lengths []time.Duration, asOf bool) (*listener, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopped {
@@ -154,7 +154,7 @@ func (h *hub) join(who string, asked []liveQuestion, lengths []time.Duration, as
 // makeRoom ends connections of clients that have more than an equal share of what has run out, or refuses a client that
 // would have more itself. If nobody has more than a share, there is room: all shares together are the bound.
 // The caller holds h.mu.
-func (h *hub) makeRoom(who string, asked []liveQuestion) error {
+func (h *hub) makeRoom(who string, asked []question) error {
 	of, sharers := h.clients[who], len(h.clients)
 	if of == nil {
 		of, sharers = new(client), sharers+1
@@ -351,4 +351,110 @@ func (h *hub) stop() {
 	for l := range h.listeners {
 		close(l.ready)
 	}
+}
+
+// reachTicks is how many reads pass from one event as_of to the next: one second.
+const reachTicks = 4
+
+// listener is one client with its questions. What it has not taken yet waits here, of
+// each question only the latest news, so nobody has to wait for a slow client.
+type listener struct {
+	hub    *hub
+	who    string // whose it is
+	topics []*topic
+	asOf   bool // it wants events as_of, too
+	// ready has something to receive while anything waits. The hub closes it when the service stops, or when the
+	// listener has to make room.
+	ready    chan struct{}
+	farewell []byte // what is sent then; set before ready closes
+
+	// Under hub.mu:
+	waiting []*news // by the question's place in topics; nil if there is nothing new
+	reach   []byte  // the event as_of that waits
+	ticks   int     // reads since it joined
+}
+
+func newListener(h *hub, questions int, asOf bool) *listener {
+	return &listener{
+		hub: h, asOf: asOf, topics: make([]*topic, questions), waiting: make([]*news, questions), ready: make(chan struct{}, 1),
+	}
+}
+
+// put replaces what waits about a question. The caller holds hub.mu.
+func (l *listener) put(i int, n *news) {
+	l.waiting[i] = n
+	l.give()
+}
+
+// putReach is told of every read, and lets every fourth one through if the client wants any. The caller holds hub.mu.
+func (l *listener) putReach(event []byte) {
+	if l.asOf && l.ticks%reachTicks == 0 {
+		l.reach = event
+		l.give()
+	}
+	l.ticks++
+}
+
+func (l *listener) give() {
+	select {
+	case l.ready <- struct{}{}:
+	default: // it has been told and has not come yet
+	}
+}
+
+// take returns what is new, by the question's place.
+func (l *listener) take() []*news {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	return l.takeLocked()
+}
+
+func (l *listener) takeLocked() []*news {
+	found := l.waiting
+	l.waiting = make([]*news, len(l.topics))
+	return found
+}
+
+// events is what is new as the protocol writes it.
+func (l *listener) events() []byte {
+	l.hub.mu.Lock()
+	found, reach := l.takeLocked(), l.reach
+	l.reach = nil
+	l.hub.mu.Unlock()
+	var out []byte
+	for _, n := range found {
+		if n != nil {
+			out = append(out, n.text...)
+		}
+	}
+	return append(out, reach...)
+}
+
+// firstNews waits for the first answer to every question, so that a question without an
+// answer is refused with a status like any other.
+func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
+	first := make([]*news, len(l.topics))
+	for slices.Contains(first, nil) {
+		select {
+		case <-ctx.Done():
+			return nil, web.ClientGone()
+		case _, ok := <-l.ready:
+			if !ok {
+				return nil, noRoom("the service is stopping, or others need the room")
+			}
+		}
+		for i, n := range l.take() {
+			if n == nil {
+				continue
+			}
+			if bad := answer.Mendable(n.err); bad != nil {
+				return nil, web.BadInput("window", "%s: %v", l.topics[i].question.window, bad).In(web.InQuery)
+			}
+			if n.err != nil {
+				return nil, n.err
+			}
+			first[i] = n
+		}
+	}
+	return first, nil
 }

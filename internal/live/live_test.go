@@ -1,4 +1,4 @@
-package query
+package live
 
 import (
 	"bufio"
@@ -42,7 +42,7 @@ func totalsIn(n int64, questions []window.Question) (window.Answers, error) {
 
 func join(t *testing.T, h *hub, key string) *listener {
 	t.Helper()
-	l, err := h.join("me", []liveQuestion{{key, "1m"}}, []time.Duration{time.Minute}, false)
+	l, err := h.join("me", []question{{key, "1m"}}, []time.Duration{time.Minute}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestHubTellsChanges(t *testing.T) {
 		if _, ok := <-good.ready; ok {
 			t.Error("the channel is open though the hub has stopped")
 		}
-		if _, err := h.join("me", []liveQuestion{{"a", "1m"}}, []time.Duration{time.Minute}, false); err == nil {
+		if _, err := h.join("me", []question{{"a", "1m"}}, []time.Duration{time.Minute}, false); err == nil {
 			t.Error("a client was taken though the hub has stopped")
 		}
 	})
@@ -161,7 +161,7 @@ func TestHubIsBounded(t *testing.T) {
 	l := join(t, h, "b")
 	refusedFor := func(key, want string) {
 		t.Helper()
-		if _, err := h.join("me", []liveQuestion{{key, "1m"}}, []time.Duration{time.Minute}, false); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := h.join("me", []question{{key, "1m"}}, []time.Duration{time.Minute}, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("join %s: %v, want %s in it", key, err, want)
 		}
 	}
@@ -252,7 +252,7 @@ func (s *stream) await(want int64) string {
 }
 
 // readsOf is how often the hub has asked Redis.
-func readsOf(t *testing.T, s *service) int {
+func readsOf(t *testing.T, s *rig) int {
 	t.Helper()
 	text := string(asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/metrics", "")))
 	_, value, _ := strings.Cut(text, "\ntallyroll_query_live_reads_total ")
@@ -270,7 +270,7 @@ func TestLive(t *testing.T) {
 	s := onRedis(t, redis.URL(), now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { _ = s.live.hub.run(ctx); close(ended) }()
+	go func() { _ = s.hub.run(ctx); close(ended) }()
 	server := httptest.NewUnstartedServer(s.handler())
 	// A stream outlasts the time that other requests have.
 	server.Config.ReadTimeout, server.Config.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond
@@ -342,7 +342,7 @@ func TestLive(t *testing.T) {
 func TestProblemAfterProblem(t *testing.T) {
 	var err error
 	h := newHub(func(context.Context, []window.Question) (window.Answers, error) { return window.Answers{}, err }, 1, 1, prometheus.NewRegistry())
-	l, refusal := h.join("me", []liveQuestion{{"a", "7d"}}, []time.Duration{7 * 24 * time.Hour}, false)
+	l, refusal := h.join("me", []question{{"a", "7d"}}, []time.Duration{7 * 24 * time.Hour}, false)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -356,7 +356,7 @@ func TestProblemAfterProblem(t *testing.T) {
 		h.tellAll(t.Context())
 		got := 0
 		if n := l.take()[0]; n != nil {
-			got = web.ProblemOf(n.err).Status
+			got = n.problem().Status
 		}
 		if got != step.status {
 			t.Errorf("step %d: told of status %d, want %d", i, got, step.status)

@@ -1,6 +1,7 @@
-package query
+package live
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,46 +12,62 @@ import (
 	"tallyroll/internal/web/api"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
-const livePath = "/v1/live"
+const Path = "/v1/live"
 
 const (
 	// heartbeatEvery is the pause between heartbeats. They show both ends that the connection
 	// lives, and keep proxies from cutting off a silent one.
 	heartbeatEvery = 15 * time.Second
-	// liveWriteTimeout is how long a client may leave unread what is sent before the service drops it.
-	liveWriteTimeout = 10 * time.Second
+	// writeTimeout is how long a client may leave unread what is sent before the service drops it.
+	writeTimeout = 10 * time.Second
 	// reconnectAfter is the pause in milliseconds that browsers should make before they reconnect.
 	reconnectAfter = 2000
 )
 
-// liveParams is what GET /v1/live takes.
-type liveParams struct {
+// params is what GET /v1/live takes.
+type params struct {
 	Keys        []string `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows     []string `query:"window,explode" required:"true" doc:"How far to look back from now: a whole number and a unit (s, m, h, d, w). May repeat, at most 8 times." example:"[\"1m\"]"`
 	AsOf        string   `query:"as_of" doc:"true: once per second an event as_of says how far the totals reach. Default: false." example:"true"`
 	LastEventID string   `header:"Last-Event-ID" doc:"The id of the last event received; browsers send it when they connect again. With one counter and one window, the first event is left out if nothing has changed since." example:"1234-1229-1241-true"`
 }
 
-func (p *liveParams) Read(g api.Given) error {
+func (p *params) Read(g api.Given) error {
 	p.Keys, p.Windows, p.LastEventID = g.Query["key"], g.Query["window"], g.Header.Get("Last-Event-ID")
 	return g.Singles(api.Single{"as_of", asOfHint, &p.AsOf})
 }
 
 const asOfHint = "true or false"
 
-// live answers GET /v1/live.
-type live struct {
+// Live answers GET /v1/live.
+type Live struct {
 	hub     *hub
-	maxKeys int
+	MaxKeys int
 	proxies web.Networks // whose word about their clients is believed
 }
 
-func (l *live) registerLive(a *api.API) {
+// Settings are those of /v1/live.
+type Settings struct {
+	MaxClients, MaxQuestions int // together
+	MaxKeys                  int // of one client
+	Proxies                  web.Networks
+}
+
+// New makes what answers /v1/live from reads. The caller must run it.
+func New(settings Settings, read readTotals, registry prometheus.Registerer) *Live {
+	return &Live{hub: newHub(read, settings.MaxClients, settings.MaxQuestions, registry), MaxKeys: settings.MaxKeys, proxies: settings.Proxies}
+}
+
+// Run reads for the listeners until ctx ends.
+func (l *Live) Run(ctx context.Context) error { return l.hub.run(ctx) }
+
+func (l *Live) Register(a *api.API) {
 	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + api.Compact(answer.TotalExample().Totals[0]) + "\n\n"
-	api.HandleQuery[liveParams, huma.StreamResponse](a, a.Operation(huma.Operation{
-		OperationID: "get-live", Method: http.MethodGet, Path: livePath,
+	api.HandleQuery[params, huma.StreamResponse](a, a.Operation(huma.Operation{
+		OperationID: "get-live", Method: http.MethodGet, Path: Path,
 		Summary: "Totals at each change",
 		Description: "Server-sent events on one connection, about every counter in every window. Each event total has one total as data, " +
 			"at the beginning and at each change, at most four per second. A slow client gets only the latest of each. " +
@@ -64,8 +81,8 @@ func (l *live) registerLive(a *api.API) {
 	}), l.getLive)
 }
 
-func (l *live) getLive(w http.ResponseWriter, r *http.Request, p *liveParams) error {
-	asked, lengths, err := p.questions(l.maxKeys)
+func (l *Live) getLive(w http.ResponseWriter, r *http.Request, p *params) error {
+	asked, lengths, err := p.questions(l.MaxKeys)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
@@ -84,7 +101,7 @@ func (l *live) getLive(w http.ResponseWriter, r *http.Request, p *liveParams) er
 
 // clientOf is who listens, as far as the service can tell: an address, behind trusted proxies that of their client.
 // Everybody at one address is one client.
-func (l *live) clientOf(r *http.Request) string {
+func (l *Live) clientOf(r *http.Request) string {
 	address, err := l.proxies.Client(r)
 	if err != nil {
 		return ""
@@ -93,7 +110,7 @@ func (l *live) clientOf(r *http.Request) string {
 }
 
 // questions checks the parameters and is what they ask, with the lengths of the windows.
-func (p *liveParams) questions(maxKeys int) (asked []liveQuestion, lengths []time.Duration, err error) {
+func (p *params) questions(maxKeys int) (asked []question, lengths []time.Duration, err error) {
 	in := &answer.Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows}
 	if err := in.CheckKeys(maxKeys); err != nil {
 		return nil, nil, err
@@ -110,7 +127,7 @@ func (p *liveParams) questions(maxKeys int) (asked []liveQuestion, lengths []tim
 	}
 	for _, key := range p.Keys {
 		for _, period := range periods {
-			q := liveQuestion{key, period.Window}
+			q := question{key, period.Window}
 			if slices.Contains(asked, q) {
 				continue // the answer would be the same
 			}

@@ -1,4 +1,4 @@
-package query
+package live
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 	s := onRedis(t, redis.URL(), now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { _ = s.live.hub.run(ctx); close(ended) }()
+	go func() { _ = s.hub.run(ctx); close(ended) }()
 	server := httptest.NewServer(s.handler())
 	defer server.Close()
 	defer func() { stop(); <-ended }()
@@ -55,7 +55,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 			t.Errorf("event %s: %s", event, raw)
 		}
 	}
-	if clients, questions := s.live.hub.sizes(); clients != 1 || questions != 4 {
+	if clients, questions := s.hub.sizes(); clients != 1 || questions != 4 {
 		t.Errorf("%d clients with %d questions", clients, questions)
 	}
 	asking.Late(t, redis.Client(), now, asking.Sample{"b", now.Add(-time.Minute), 2})
@@ -77,9 +77,9 @@ func TestHubBoundsQuestionsTogether(t *testing.T) {
 	h.maxQuestions = 3
 	join(t, h, "a")
 	ask := func(keys ...string) (*listener, error) {
-		var asked []liveQuestion
+		var asked []question
 		for _, key := range keys {
-			asked = append(asked, liveQuestion{key, "1m"})
+			asked = append(asked, question{key, "1m"})
 		}
 		return h.join("me", asked, make([]time.Duration, len(asked)), false)
 	}
@@ -111,7 +111,7 @@ func TestHubTellsAsOf(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { _ = h.run(ctx); close(done) }()
-		asked, lengths := []liveQuestion{{"a", "1m"}}, []time.Duration{time.Minute}
+		asked, lengths := []question{{"a", "1m"}}, []time.Duration{time.Minute}
 		with, err := h.join("me", asked, lengths, true)
 		if err != nil {
 			t.Fatal(err)
