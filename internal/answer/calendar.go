@@ -4,10 +4,10 @@ import (
 	"regexp"
 	"sort"
 	"strings"
-	"tallyroll/internal/web"
 	"time"
 	_ "time/tzdata" // the zones, if the machine has none
 
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 

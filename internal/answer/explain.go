@@ -2,11 +2,11 @@ package answer
 
 import (
 	"context"
-	"tallyroll/internal/web"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 

@@ -2,10 +2,10 @@ package answer
 
 import (
 	"errors"
-	"tallyroll/internal/web"
-	"tallyroll/internal/web/api"
 	"time"
 
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 

@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
-	"tallyroll/internal/web/api"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"tallyroll/internal/web/api"
 )
 
 // What appends itself is, to the last byte, what encoding/json writes: with and without escapes for HTML, and with

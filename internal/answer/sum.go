@@ -6,9 +6,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
-
 	"tallyroll/internal/window"
 )
 

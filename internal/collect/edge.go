@@ -1,7 +1,9 @@
 package collect
 
 import (
+	"fmt"
 	"net/http"
+	"sync/atomic"
 
 	"tallyroll/internal/web"
 )
@@ -27,3 +29,76 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 }
 
 var noStore = []string{"no-store"}
+
+// caller is who sends a request.
+type caller struct {
+	name   string // of the token; empty if none is needed
+	prefix string // that every key must begin with
+}
+
+// caller says who asks, or why the request is refused. Without the first check, any page of the web could count on the
+// service of its visitor's own machine or network; without the second, a page that gives its own name our address.
+func (s *service) caller(r *http.Request) (caller, *web.Problem) {
+	if r.Method != http.MethodOptions && (web.Origins{}).Foreign(r) {
+		return caller{}, web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
+	}
+	if !s.tokens.required() {
+		why := s.settings.Hosts.Refuse(r, "COLLECT_HOSTS")
+		if why != "" {
+			return caller{}, web.NewProblem(http.StatusForbidden, why).Of(web.UnknownHost)
+		}
+		return caller{}, nil
+	}
+	found, ok := s.tokens.find(r)
+	if !ok {
+		return caller{}, web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE").
+			With("WWW-Authenticate", "Bearer")
+	}
+	return caller{name: found.name, prefix: found.prefix}, nil
+}
+
+// needsToken reports whether POST /v1/hits needs a token.
+func (s *service) needsToken() bool { return s.tokens.required() }
+
+// freeBytes of each request's memory are covered by the bound on requests, so that a few large
+// bodies do not keep small ones out.
+const freeBytes = 4 << 10
+
+// gate bounds what requests hold in memory, however many clients there are and whatever they send.
+type gate struct {
+	maxRequests, maxBytes int64
+	requests, bytes       atomic.Int64
+}
+
+// enter lets a request in, or not. One that was let in must leave.
+func (g *gate) enter() bool {
+	if g.requests.Add(1) > g.maxRequests {
+		g.requests.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (g *gate) leave() { g.requests.Add(-1) }
+
+// hold is what one request has of the gate's bytes.
+type hold struct {
+	gate *gate
+	n    int64
+}
+
+// resize makes the hold as large as a request's memory of so many bytes needs. If there is no room for
+// more, it changes nothing.
+func (h *hold) resize(bytes int) bool {
+	n := max(0, int64(bytes)-freeBytes)
+	more := n - h.n
+	if more > 0 && h.gate.bytes.Add(more) > h.gate.maxBytes {
+		h.gate.bytes.Add(-more)
+		return false
+	}
+	if more < 0 {
+		h.gate.bytes.Add(more)
+	}
+	h.n = n
+	return true
+}

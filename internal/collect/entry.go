@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -9,6 +10,48 @@ import (
 	"tallyroll/internal/hit"
 	"tallyroll/internal/web"
 )
+
+// receipt says where JetStream has stored the hits of a request.
+type receipt struct {
+	Stored    int    `json:"stored" doc:"Hits of the request." example:"3"`
+	Stream    string `json:"stream" doc:"The stream that has stored them." example:"HITS"`
+	Sequence  uint64 `json:"sequence" doc:"The message's sequence in the stream. Requests that came together share one message." example:"812"`
+	Duplicate bool   `json:"duplicate,omitempty" doc:"True if an earlier request with the same Idempotency-Key had stored them." example:"true"`
+}
+
+// accept stores hits and returns when JetStream has stored them. With an id, they are a message
+// of their own with that Nats-Msg-Id; without, they share one with those of other requests.
+// The error is a *web.Problem: 503 if the hits are surely not stored, 504 if that is unknown.
+func (s *service) accept(ctx context.Context, hits []hit.Hit, id string) (receipt, error) {
+	e := newEntry(&s.gate, hits, id)
+	if e == nil {
+		return receipt{}, noRoom("COLLECT_MAX_WAITING")
+	}
+	return s.store(ctx, e)
+}
+
+// store is accept for hits that are written down already. The entry is the store's from then on.
+func (s *service) store(ctx context.Context, e *entry) (receipt, error) {
+	defer e.free()
+	p := s.publisher.Load()
+	if p == nil {
+		return receipt{}, notStored("NATS has not answered yet: nothing of this request is stored; send it again in a second")
+	}
+	most, bound := p.most()
+	if e.size() > most {
+		return receipt{}, tooLargeFor(bound)
+	}
+	o := p.store(e)
+	if o.problem != nil {
+		return receipt{}, o.problem
+	}
+	if o.duplicate && e.id != "" {
+		if p := s.sameAsFirst(ctx, e, o); p != nil {
+			return receipt{}, p
+		}
+	}
+	return receipt{Stored: e.hits, Stream: o.stream, Sequence: o.sequence, Duplicate: o.duplicate && e.id != ""}, nil
+}
 
 // entry is the hits or CloudEvents of one request on their way to JetStream. The publisher owns it from submit until it
 // has put the outcome into done.
@@ -83,4 +126,63 @@ func (e *entry) free() {
 		e.lines = nil
 	}
 	entries.Put(e)
+}
+
+// message is what JetStream stores at once: the hits of one request, or of several.
+type message struct {
+	n         uint64      // its place in pending, and the end of the subject for its answer
+	id        string      // Nats-Msg-Id
+	event     nats.Header // of CloudEvents; nil for hits
+	body      []byte
+	hits      int
+	entries   []*entry
+	firstSent time.Time // zero before it was sent
+	deadline  time.Time // of the entry that waits longest
+	due       time.Time // send it again, unless its answer comes before
+	open      int       // sends of which nothing is known: it may be stored
+}
+
+var messages = sync.Pool{New: func() any { return new(message) }}
+
+func newMessage() *message {
+	m := messages.Get().(*message)
+	*m = message{body: m.body[:0], entries: m.entries[:0]}
+	return m
+}
+
+// header is the message's, with which it is sent.
+func (m *message) header() nats.Header {
+	h := nats.Header{nats.MsgIdHdr: {m.id}}
+	for name, values := range m.event {
+		h[name] = values
+	}
+	return h
+}
+
+// add puts an entry's hits into the message.
+func (m *message) add(e *entry, timeout time.Duration) {
+	if len(m.entries) == 0 {
+		m.deadline = e.since.Add(timeout)
+		m.event = e.event // such an entry is alone
+	}
+	m.body = append(m.body, e.lines...)
+	m.hits += e.hits
+	m.entries = append(m.entries, e)
+}
+
+// end tells every entry what became of it, and gives the message's memory back.
+func (m *message) end(o outcome) {
+	for i, e := range m.entries {
+		m.entries[i] = nil
+		e.done <- o // it has room for one
+	}
+	m.free()
+}
+
+func (m *message) free() {
+	m.entries = m.entries[:0]
+	if cap(m.body) > 4*mostPooled {
+		m.body = nil
+	}
+	messages.Put(m)
 }

@@ -4,15 +4,16 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 )
 
 // Counters is the part of window.Reader that judges counters of the streams.

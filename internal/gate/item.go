@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"net/textproto"
 	"slices"
-	"tallyroll/internal/web"
-	"tallyroll/internal/web/api"
 	"time"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 // takeItem is hits of a key under a limit: one that has a name, or one that is given by its numbers. It

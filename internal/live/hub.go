@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"tallyroll/internal/answer"
-	"tallyroll/internal/web"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/wake"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 

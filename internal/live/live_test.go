@@ -11,17 +11,17 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"tallyroll/internal/answer"
-	"tallyroll/internal/web"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // scripted is a hub that reads from a script; reads counts.

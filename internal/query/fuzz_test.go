@@ -2,8 +2,9 @@ package query
 
 import (
 	"net/http"
-	"tallyroll/tests/asking"
 	"testing"
+
+	"tallyroll/tests/asking"
 )
 
 // Whatever the query string, the answer is one or a refusal that names the fault.

@@ -5,9 +5,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"testing"
+
 	"tallyroll/internal/gate"
 	"tallyroll/tests/asking"
-	"testing"
 )
 
 func TestLooksAndResets(t *testing.T) {

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"tallyroll/tests/asking"
 	"testing"
+
+	"tallyroll/tests/asking"
 )
 
 // Requests that are wrong in every part in turn are refused with a problem

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"tallyroll/internal/live"
 	"tallyroll/internal/web/api"
 	"tallyroll/tests/asking"
-
-	"github.com/danielgtaylor/huma/v2"
 )
 
 // document is the part of an OpenAPI document that the test looks at.

@@ -3,10 +3,11 @@ package query
 import (
 	"net/http"
 	"strings"
-	"tallyroll/tests/asking"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+
+	"tallyroll/tests/asking"
 )
 
 // The document is one that others can read: clients are generated from it (tests/clients

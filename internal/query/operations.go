@@ -6,14 +6,15 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"tallyroll/internal/answer"
-	"tallyroll/internal/chart"
-	"tallyroll/internal/web"
-	"tallyroll/internal/web/api"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/common/expfmt"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/chart"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 // registerAnswers adds the operations about counters.

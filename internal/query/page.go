@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
 	"tallyroll/internal/web"
 )
 

@@ -5,8 +5,9 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"tallyroll/tests/asking"
 	"testing"
+
+	"tallyroll/tests/asking"
 )
 
 // The page and its files: what browsers may keep, what they need not load again, and what the page may do.

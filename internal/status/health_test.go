@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"tallyroll/internal/window"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"tallyroll/internal/window"
 )
 
 // clocks is a Redis whose clock is ahead of this machine's.

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"tallyroll/internal/answer"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"tallyroll/internal/answer"
 )
 
 // Many who ask together cause one look per second, also if it fails, and nobody waits for longer than that look.

@@ -1,13 +1,19 @@
 package status
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/hit"
@@ -108,4 +114,191 @@ func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams)
 		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
 	return out, nil
+}
+
+const (
+	// maxSearched is how many of the newest rejects one request looks at.
+	maxSearched = 1000
+	// maxRejectBody is how much of a reject's body is shown.
+	maxRejectBody = 512
+)
+
+// newestRejects are the newest messages of HITS_REJECTED that one namespace has refused, oldest first, without their
+// bodies, which can be large.
+type newestRejects struct {
+	stored uint64 // how many messages of the namespace the stream has
+	found  []Rejected
+}
+
+// pick returns the newest that are asked for, newest first.
+func (n newestRejects) pick(limit int, reason, from string) []Rejected {
+	var out []Rejected
+	for _, r := range slices.Backward(n.found) {
+		if len(out) < limit && (reason == "" || r.Reason == reason) && (from == "" || r.Stream == from) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (newestRejects, error) {
+	stream, err := js.Stream(ctx, hit.RejectedStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return newestRejects{}, nil // nothing has ever been refused
+	}
+	if err != nil {
+		return newestRejects{}, fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(hit.RejectedSubject(namespace, "*")))
+	if err != nil {
+		return newestRejects{}, fmt.Errorf("count the messages of stream %s: %w", hit.RejectedStream, err)
+	}
+	var out newestRejects
+	for _, n := range info.State.Subjects {
+		out.stored += n
+	}
+	if out.stored == 0 {
+		return out, nil
+	}
+	var strange int
+	out.found, strange, err = readHeaders(ctx, stream, namespace, info.State, out.stored)
+	if err != nil {
+		return newestRejects{}, fmt.Errorf("read stream %s: %w", hit.RejectedStream, err)
+	}
+	out.stored -= min(out.stored, uint64(strange))
+	return out, nil
+}
+
+// readHeaders reads at most maxSearched of the newest rejects, oldest first. strange is how many messages among them
+// no worker of the namespace has written.
+func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (out []Rejected, strange int, err error) {
+	consumer, err := openNewest(ctx, stream, namespace, state, stored)
+	if err != nil {
+		return nil, 0, err
+	}
+	// If that fails, the server removes it after InactiveThreshold.
+	defer func() { _ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) }()
+	waiting := int(consumer.CachedInfo().NumPending)
+	if waiting == 0 {
+		return nil, 0, nil // all of them have just expired
+	}
+	batch, err := consumer.FetchNoWait(waiting)
+	if err != nil {
+		return nil, 0, err
+	}
+	for m := range batch.Messages() {
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, 0, err
+		}
+		if m.Headers().Get(hit.HeaderNamespace) != namespace {
+			strange++
+			continue
+		}
+		out = append(out, rejectedOf(m, meta))
+	}
+	if len(out)+strange == 0 && batch.Error() == nil {
+		return nil, 0, fmt.Errorf("none of %d messages came", waiting) // the library gives up in silence
+	}
+	return out[max(0, len(out)-maxSearched):], strange, batch.Error()
+}
+
+// openNewest makes a consumer of the newest rejects of a namespace: of at least maxSearched and of fewer than twice as
+// many, or of all if there are fewer. Their number does not tell at which sequence that is. Between the newest there are
+// gaps, of rejects that were sent again, and rejects of other namespaces. So it tries, and halves what is left.
+func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (jetstream.Consumer, error) {
+	wanted := min(stored, maxSearched)
+	low, high := state.FirstSeq, state.LastSeq+1 // from low on there are enough, and from high on too few
+	from := max(low, high-min(high, wanted))
+	for {
+		// The library's ordered consumer would try again without end if the stream went away meanwhile.
+		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy,
+			FilterSubject: hit.RejectedSubject(namespace, "*"),
+			HeadersOnly:   true, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
+		})
+		if err != nil {
+			return nil, err
+		}
+		switch n := consumer.CachedInfo().NumPending; {
+		case n < wanted && from > low:
+			high = from
+		case n >= 2*maxSearched && high-from > 1:
+			low = from
+		default:
+			return consumer, nil
+		}
+		_ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) // or the server removes it after InactiveThreshold
+		from = low + (high-low)/2
+	}
+}
+
+// withBodies reads the bodies of rejects.
+func withBodies(ctx context.Context, js jetstream.JetStream, picked []Rejected) ([]Rejected, error) {
+	out := []Rejected{}
+	if len(picked) == 0 {
+		return out, nil
+	}
+	stream, err := js.Stream(ctx, hit.RejectedStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return out, nil // it has just been deleted
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at stream %s: %w", hit.RejectedStream, err)
+	}
+	for _, r := range picked {
+		message, err := stream.GetMsg(ctx, r.Position)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // it has just expired
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read message %d of stream %s: %w", r.Position, hit.RejectedStream, err)
+		}
+		r.Body, r.Bytes = clipBody(message.Data), len(message.Data)
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func rejectedOf(m jetstream.Msg, meta *jetstream.MsgMetadata) Rejected {
+	h := m.Headers()
+	out := Rejected{
+		Reason: h.Get(hit.HeaderReason), Detail: h.Get(hit.HeaderDetail), Stream: h.Get(hit.HeaderStream),
+		Time: meta.Timestamp.UTC(), Position: meta.Sequence.Stream,
+	}
+	// What cannot be read stays 0: somebody else may write to the stream, too.
+	out.Sequence, _ = strconv.ParseUint(h.Get(hit.HeaderSequence), 10, 64)
+	out.Item, _ = strconv.Atoi(h.Get(hit.HeaderItem))
+	stored, err := time.Parse(time.RFC3339Nano, h.Get(hit.HeaderStored))
+	if err == nil {
+		out.Time = stored
+	}
+	return out
+}
+
+func countReasons(found []Rejected) []reasonCount {
+	out := []reasonCount{}
+	for _, r := range found {
+		i := slices.IndexFunc(out, func(c reasonCount) bool { return c.Reason == r.Reason })
+		if i < 0 {
+			i, out = len(out), append(out, reasonCount{Reason: r.Reason})
+		}
+		out[i].Count++
+		out[i].Newest = r.Time
+	}
+	slices.SortStableFunc(out, func(a, b reasonCount) int { return cmp.Compare(b.Count, a.Count) })
+	return out
+}
+
+// clipBody returns the beginning of a body as valid text. It does not cut a character in two.
+func clipBody(body []byte) string {
+	clipped := body
+	if len(body) > maxRejectBody {
+		end := maxRejectBody
+		for end > maxRejectBody-utf8.UTFMax && !utf8.RuneStart(body[end]) {
+			end--
+		}
+		clipped = body[:end]
+	}
+	return strings.ToValidUTF8(string(clipped), string(utf8.RuneError))
 }

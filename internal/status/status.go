@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"sync/atomic"
-	"tallyroll/internal/answer"
-	"tallyroll/internal/web"
-	"tallyroll/internal/web/api"
-	"tallyroll/internal/window"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
 )
 
 // Progress is the part of window.Reader that says how far the streams are counted.
@@ -81,4 +83,65 @@ func (s *Status) natsUnavailable(ctx context.Context, err error) error {
 	}
 	s.failures.Warn().Err(err).Msg("question not answered")
 	return web.RetryLater("NATS cannot answer now: ask again in a second", "1")
+}
+
+// recentFor is how long an answer is good.
+const recentFor = time.Second
+
+// recent is an answer that is looked for at most once per second, however many ask, and whether
+// it is found or not.
+type recent[A any] struct {
+	mu   sync.Mutex
+	last *attempt[A] // nil before the first one
+}
+
+// attempt is one look for an answer.
+type attempt[A any] struct {
+	done  chan struct{} // closed at its end; the rest is set before
+	at    time.Time
+	found A
+	err   error
+}
+
+// errNotFound is the error of an attempt that has panicked, for those who wait for it.
+var errNotFound = web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log")
+
+// get returns the answer of the last attempt, or of a new one if that is over and not recent. An
+// attempt has Timeout, whether or not those who wait for it stay.
+func (r *recent[A]) get(ctx context.Context, find func(context.Context) (A, error)) (A, error) {
+	r.mu.Lock()
+	a := r.last
+	due := a == nil || a.old()
+	if due {
+		a = &attempt[A]{done: make(chan struct{}), err: errNotFound}
+		r.last = a
+	}
+	r.mu.Unlock()
+	if due {
+		a.run(context.WithoutCancel(ctx), find)
+	}
+	select {
+	case <-a.done:
+		return a.found, a.err
+	case <-ctx.Done():
+		var none A
+		return none, ctx.Err()
+	}
+}
+
+func (a *attempt[A]) run(ctx context.Context, find func(context.Context) (A, error)) {
+	defer close(a.done)
+	bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
+	defer cancel()
+	a.found, a.err = find(bounded)
+	a.at = time.Now()
+}
+
+func (a *attempt[A]) old() bool {
+	select {
+	case <-a.done:
+		return time.Since(a.at) >= recentFor
+	default:
+		return false
+	}
 }

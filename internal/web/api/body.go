@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"tallyroll/internal/web"
 	"time"
 	"unicode/utf8"
 
 	"github.com/go-faster/jx"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/web"
 )
 
 // MaxBody is the largest body of a request: 1000 counters with names of the

@@ -14,10 +14,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"tallyroll/internal/web"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/web"
 )
 
 //go:embed docs.css

@@ -7,6 +7,7 @@ import (
 	"html"
 	"net/http"
 	"strconv"
+
 	"tallyroll/internal/web"
 )
 

@@ -5,8 +5,9 @@ import (
 	"html"
 	"net/http"
 	"strings"
-	"tallyroll/internal/web"
 	"testing"
+
+	"tallyroll/internal/web"
 )
 
 // Whatever the document says is text on the page, wherever it stands.

@@ -8,10 +8,10 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
-
-	"github.com/danielgtaylor/huma/v2"
 )
 
 // Answers have empty lists and never null, so no schema says that a list may be null: clients

@@ -8,11 +8,11 @@ import (
 	"os"
 	"time"
 
-	"tallyroll/internal/web"
-	"tallyroll/internal/window"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
 )
 
 // Timeout is how long a request waits for Redis, which answers in
