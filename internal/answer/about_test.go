@@ -9,6 +9,7 @@ import (
 
 // What is offered is what the tiers answer well, and each length stands once.
 func TestOffered(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ tiers, windows, steps string }{
 		{window.DefaultTiers, "1m 5m 15m 1h 6h 24h 7d 30d 32d", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 1w"},
 		{"1s/1h,1m/1d,1h/92d", "1m 5m 15m 1h 6h 24h 7d 30d 90d 92d", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 1w"},

@@ -16,6 +16,7 @@ var drawnZones = []string{
 
 // A calendar's window begins at a local midnight, or at the first moment of its date, and holds all of the date.
 func TestCalendarRanges(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	first := time.Date(1985, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	last := time.Date(2060, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
@@ -94,6 +95,7 @@ func checkFirst(t *testing.T, what string, from, date time.Time) {
 
 // Steps of a calendar follow each other without a gap, and each begins at the first moment of its date.
 func TestCalendarSteps(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
 	first := time.Date(1985, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	last := time.Date(2060, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
@@ -138,6 +140,7 @@ func TestCalendarSteps(t *testing.T) {
 }
 
 func TestOddDays(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ zone, window, now, from, to string }{
 		{"Europe/Berlin", today, "2026-03-29T21:59:59Z", "2026-03-28T23:00:00Z", ""},                         // 23 hours, all but a second
 		{"Europe/Berlin", yesterday, "2026-03-30T10:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"}, // 23 hours

@@ -16,6 +16,7 @@ import (
 // What appends itself is, to the last byte, what encoding/json writes: with and without escapes for HTML, and with
 // any fields missing.
 func TestAppendedJSON(t *testing.T) {
+	t.Parallel()
 	for _, empty := range []func() any{
 		func() any { return new(TotalAnswer) },
 		func() any { return new(Total) },

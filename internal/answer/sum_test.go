@@ -8,6 +8,7 @@ import (
 )
 
 func TestGroupOf(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, want string
 		parts      int

@@ -11,6 +11,7 @@ import (
 )
 
 func TestCountTicks(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		top  int64
 		most int
@@ -29,6 +30,7 @@ func TestCountTicks(t *testing.T) {
 
 // Ticks hold the largest number, and are as many as may be or far fewer by a factor of at most 2.5.
 func TestCountTicksHoldTheTop(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		top, most := rapid.Int64Range(1, math.MaxInt64).Draw(t, "top"), rapid.IntRange(1, 40).Draw(t, "most")
 		ticks := hitTicks(top, most)
@@ -46,6 +48,7 @@ func TestCountTicksHoldTheTop(t *testing.T) {
 }
 
 func TestGrouped(t *testing.T) {
+	t.Parallel()
 	for n, want := range map[uint64]string{0: "0", 7: "7", 999: "999", 1000: "1,000", 1234567: "1,234,567", 1e19: "10,000,000,000,000,000,000"} {
 		if got := withCommas(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
@@ -54,6 +57,7 @@ func TestGrouped(t *testing.T) {
 }
 
 func TestPrefixed(t *testing.T) {
+	t.Parallel()
 	for n, want := range map[uint64]string{0: "0", 7: "7", 999: "999", 1000: "1k", 1500: "1.5k", 20_000: "20k", 1_050_000: "1.05M", 5e8: "500M", 2e9: "2G", 1e19: "10E"} {
 		if got := withPrefix(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
@@ -62,6 +66,7 @@ func TestPrefixed(t *testing.T) {
 }
 
 func TestTimeTicks(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		length time.Duration
 		pixels float64
@@ -89,6 +94,7 @@ func TestTimeTicks(t *testing.T) {
 
 // In a zone, ticks stand where its clocks show round times, before a change and after it.
 func TestTimeTicksOfZones(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ zone, from, to, want string }{
 		{"Europe/Berlin", "2026-10-23T10:00:00Z", "2026-10-27T10:00:00Z", "Oct 24 @22:00 Oct 25 @22:00 Oct 26 @23:00 Oct 27 @23:00"},
 		{"Asia/Kolkata", "2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z", "18:00 @12:30 Nov 21 @18:30 06:00 @00:30 12:00 @06:30"},

@@ -52,6 +52,7 @@ func several(n int) (keys []string, found []window.Series) {
 // Charts of all kinds and sizes are XML, name their counters, and have nothing
 // outside the picture. CHARTS names a directory to look at them in.
 func TestCharts(t *testing.T) {
+	t.Parallel()
 	seven, ofSeven := several(MaxLines)
 	three, ofThree := several(3)
 	late := aSeries(60, time.Minute, 700)
@@ -115,6 +116,7 @@ func printable(key string) string {
 // Every character with which a name could turn the direction of a text is written out, and letters that are read from
 // the right are apart from the rest of a sentence.
 func TestNamesTurnNothing(t *testing.T) {
+	t.Parallel()
 	name := "a"
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if unicode.Is(unicode.Bidi_Control, r) {
@@ -250,6 +252,7 @@ func pathInside(t *testing.T, e xml.StartElement, w, h float64) {
 
 // The plot keeps some height, whatever has to be named.
 func TestPlotKeepsItsRoom(t *testing.T) {
+	t.Parallel()
 	for lines := 1; lines <= MaxLines; lines++ {
 		keys, found := several(lines)
 		for width := 200; width <= 2000; width += 100 {
@@ -274,6 +277,7 @@ func TestPlotKeepsItsRoom(t *testing.T) {
 // A line begins where counting did and ends with the last finished step: it falls
 // only where the hits did.
 func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
+	t.Parallel()
 	series := func(since, asOf time.Duration) window.Series {
 		s := aSeries(4, time.Minute, 0)
 		s.Counts = []int64{0, 5, 6, 1}
@@ -317,6 +321,7 @@ func TestLinesLeaveOutWhatIsNotCounted(t *testing.T) {
 
 // Levels that look the same are one stroke: a long series stays a small drawing.
 func TestEqualLevelsAreOneStroke(t *testing.T) {
+	t.Parallel()
 	long := aSeries(3600, time.Second, 0)
 	plot := &drawing{series: []window.Series{long}, right: 400, bottom: 100, ceiling: 10}
 	if path := plot.path(levels(long, 1)); path != "M0 100H400" {
@@ -327,6 +332,7 @@ func TestEqualLevelsAreOneStroke(t *testing.T) {
 // If there are more steps than pixels, the line is their mean and the band has the least and the most, so a
 // single high step is still to be seen.
 func TestCrowdedStepsAreABand(t *testing.T) {
+	t.Parallel()
 	crowded := aSeries(7, time.Minute, 0)
 	crowded.Counts = []int64{2, 4, 6, 0, 0, 9, 5}
 	plot := &drawing{series: []window.Series{crowded}, right: 700, bottom: 100, ceiling: 10}
@@ -351,6 +357,7 @@ func TestCrowdedStepsAreABand(t *testing.T) {
 }
 
 func TestFitted(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		room float64
@@ -369,6 +376,7 @@ func TestFitted(t *testing.T) {
 
 // Names that differ only in the middle stay different if there is room for that.
 func TestFittedApart(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		names []string
 		room  float64

@@ -15,6 +15,7 @@ import (
 // from each other for all who see two or three colours by more than Okabe and Ito's
 // own do (0.076), in both modes.
 func TestColors(t *testing.T) {
+	t.Parallel()
 	light, dark, ok := strings.Cut(chartStyle, "@media")
 	if !ok {
 		t.Fatal("chart.css has no dark mode")
@@ -117,6 +118,7 @@ func difference(a, b rgb) float64 {
 // Texts stand out from all that can be behind them by 4.5 to 1 (WCAG 2.2, 1.4.3), the edges of
 // controls by 3 to 1 (1.4.11), in both modes. The lines are those of the charts of /v1/series.
 func TestPageColors(t *testing.T) {
+	t.Parallel()
 	file, err := os.ReadFile("../query/page/style.css")
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 )
 
 func TestReload(t *testing.T) {
+	t.Parallel()
 	l := limitsIn(t, "limits:\n  - {name: login, window: 1m, max: 5}\n")
 	var log asking.Log
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,6 +63,7 @@ func TestReload(t *testing.T) {
 }
 
 func TestNothingToReload(t *testing.T) {
+	t.Parallel()
 	l, err := newLimits(TakeNamed, "", reloads())
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +76,7 @@ func TestNothingToReload(t *testing.T) {
 }
 
 func TestABadLimitsFile(t *testing.T) {
+	t.Parallel()
 	file := t.TempDir() + "/limits.yml"
 	for text, want := range map[string]string{
 		"":                                  "no such file",
@@ -97,6 +100,7 @@ func TestABadLimitsFile(t *testing.T) {
 
 // The error about an unknown limit lists a few that are known, however many there are.
 func TestUnknownLimit(t *testing.T) {
+	t.Parallel()
 	l := limitsIn(t, "limits:\n  - {name: login, window: 1m, max: 5}\n")
 	var file strings.Builder
 	file.WriteString("limits:\n")

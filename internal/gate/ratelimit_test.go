@@ -8,6 +8,7 @@ import (
 )
 
 func TestRateFields(t *testing.T) {
+	t.Parallel()
 	login := &limit.Limit{Name: "login", Window: time.Minute, Max: 5}
 	numbers := &limit.Limit{Window: time.Hour, Max: 1000}
 	allowed := func(l *limit.Limit, left int64) limit.Decision {
@@ -37,6 +38,7 @@ func TestRateFields(t *testing.T) {
 }
 
 func TestSecondsAreRoundedUp(t *testing.T) {
+	t.Parallel()
 	for d, want := range map[time.Duration]float64{
 		0: 0, time.Nanosecond: 0.001, time.Millisecond: 0.001, 1500*time.Millisecond + 1: 1.501, time.Hour: 3600,
 	} {

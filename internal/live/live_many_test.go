@@ -21,6 +21,7 @@ import (
 // One connection hears about every counter in every window, each question once, and about
 // as_of as long as nothing changes.
 func TestLiveOfManyQuestions(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5}, asking.Sample{"b", now.Add(-30 * time.Minute), 7})
 	s := onRedis(t, redis.URL(), now)
@@ -73,6 +74,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 
 // A client that asks many questions is refused as a whole, and leaves nothing behind.
 func TestHubBoundsQuestionsTogether(t *testing.T) {
+	t.Parallel()
 	h, _ := scripted(totalsIn)
 	h.maxQuestions = 3
 	join(t, h, "a")
@@ -101,6 +103,7 @@ func TestHubBoundsQuestionsTogether(t *testing.T) {
 
 // Only those who want as_of hear of it, once per second, and not while Redis is away.
 func TestHubTellsAsOf(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := scripted(func(n int64, questions []window.Question) (window.Answers, error) {
 			if n > 20 {

@@ -18,6 +18,7 @@ import (
 // A stream over HTTP/2 outlasts the time that one write has, though nothing is written meanwhile: the server would
 // reset it otherwise.
 func TestQuietLiveOverHTTP2(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5})
 	s := onRedis(t, redis.URL(), now)
@@ -51,6 +52,7 @@ func TestQuietLiveOverHTTP2(t *testing.T) {
 
 // A client that reads nothing is dropped all the same, over HTTP/1 and HTTP/2, and holds nobody up.
 func TestDeafLiveClientsAreDropped(t *testing.T) {
+	t.Parallel()
 	for _, major := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", major), func(t *testing.T) {
 			s := onFake(t)
@@ -158,6 +160,7 @@ func (c *crowd) ends(one *stream, bound string) {
 // One client may have all that nobody else wants. Then those who want less than an equal share get it, and it is the
 // greedy one who makes room.
 func TestLiveQuestionsAreShared(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t, 1000, 500)
 	var greedy []*stream
 	for i := range 31 {
@@ -192,6 +195,7 @@ func TestLiveQuestionsAreShared(t *testing.T) {
 
 // The same of connections: whoever holds them all makes room for somebody who holds few.
 func TestLiveConnectionsAreShared(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t, 20, 500)
 	var greedy []*stream
 	for range 20 {
@@ -211,6 +215,7 @@ func TestLiveConnectionsAreShared(t *testing.T) {
 
 // Without a proxy that is trusted, everybody at an address is one client, whatever they say: an IPv6 network, too.
 func TestLiveClientsAreAddresses(t *testing.T) {
+	t.Parallel()
 	s := onFake(t)
 	for _, c := range []struct{ peer, forwarded, want string }{
 		{"192.0.2.1:5", "", "192.0.2.1"}, {"192.0.2.1:6", "198.51.100.7", "192.0.2.1"}, {"[2001:db8::1]:5", "", "2001:db8::/64"}, {"[::ffff:192.0.2.1]:5", "", "192.0.2.1"}, {"pipe", "", ""},
@@ -226,6 +231,7 @@ func TestLiveClientsAreAddresses(t *testing.T) {
 
 // Whoever joins, leaves and is dismissed at the same time leaves nothing behind, and the bounds hold throughout.
 func TestHubSharesUnderLoad(t *testing.T) {
+	t.Parallel()
 	h, _ := scripted(totalsIn)
 	h.maxClients, h.maxQuestions = 30, 40
 	ctx, cancel := context.WithCancel(context.Background())

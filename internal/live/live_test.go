@@ -58,6 +58,7 @@ func (l *listener) next() *news {
 // A thousand clients cost one read every quarter of a second, a client that takes
 // nothing holds nobody up, and nothing is read once all have left.
 func TestHubReadsOnceForAll(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h, reads := scripted(totalsIn)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -107,6 +108,7 @@ func TestHubReadsOnceForAll(t *testing.T) {
 // Only changes are told, trouble is told once, and a question without an answer
 // takes nothing from the others.
 func TestHubTellsChanges(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		down := web.NewProblem(http.StatusServiceUnavailable, "down")
 		h, _ := scripted(func(n int64, questions []window.Question) (window.Answers, error) {
@@ -155,6 +157,7 @@ func TestHubTellsChanges(t *testing.T) {
 }
 
 func TestHubIsBounded(t *testing.T) {
+	t.Parallel()
 	h, _ := scripted(totalsIn)
 	h.maxClients, h.maxQuestions = 3, 2
 	join(t, h, "a")
@@ -174,6 +177,7 @@ func TestHubIsBounded(t *testing.T) {
 
 // A connection is kept alive, and ends when the service does.
 func TestHeartbeat(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := scripted(totalsIn)
 		l := newListener(h, 1, false)
@@ -265,6 +269,7 @@ func readsOf(t *testing.T, s *rig) int {
 }
 
 func TestLive(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5})
 	s := onRedis(t, redis.URL(), now)
@@ -340,6 +345,7 @@ func TestLive(t *testing.T) {
 // A listener is told once that its question is not answered, and again if the reason asks something else of it: when
 // Redis is back, its tiers may be others, and the window one that they do not hold.
 func TestProblemAfterProblem(t *testing.T) {
+	t.Parallel()
 	var err error
 	h := newHub(func(context.Context, []window.Question) (window.Answers, error) { return window.Answers{}, err }, 1, 1, prometheus.NewRegistry())
 	l, refusal := h.join("me", []question{{"a", "7d"}}, []time.Duration{7 * 24 * time.Hour}, false)

@@ -30,6 +30,7 @@ func aboutOf(t *testing.T, s *service) answer.AboutAnswer {
 
 // Every window and step that is offered is answered, with the layout that Redis has, and the steps as they are.
 func TestAbout(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	s := onRedis(t, redis.URL(), now)
 	s.answers.Namespace = asking.Namespace
@@ -60,6 +61,7 @@ func TestAbout(t *testing.T) {
 
 // Features are on if a client can use them.
 func TestAboutFeatures(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		mode         gate.TakeMode
 		named        bool // there are named limits

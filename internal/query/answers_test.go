@@ -127,6 +127,7 @@ var recorded = []string{
 // The answers to recorded requests are the same to the last byte: clients compare tags, keep what they may, and parse
 // what they get.
 func TestRecordedAnswers(t *testing.T) {
+	t.Parallel()
 	var got bytes.Buffer
 	h := onRecorder(t).handler()
 	for _, request := range recorded {

@@ -44,6 +44,7 @@ func send(s *service, r *http.Request) *http.Response {
 }
 
 func TestAuthzKeys(t *testing.T) {
+	t.Parallel()
 	const route = "/v1/authz?limit=per-route&key_header=X-Api-Key"
 	for _, c := range []struct {
 		name, method, target string
@@ -87,6 +88,7 @@ func TestAuthzKeys(t *testing.T) {
 
 // With Envoy the request is its own, so no field can tell of another one.
 func TestEnvoyTarget(t *testing.T) {
+	t.Parallel()
 	s, f := onProxy(t, gate.TakeNamed, `  - {name: target, window: 1m, max: 3, key: "{method} {host} {path}"}`)
 	resp := send(s, proxied(t, "PATCH", "/v1/authz/target//a/./b%20c?x=1", "X-Forwarded-Uri", "/other", "X-Original-Method", "GET", "X-Forwarded-Host", "b.example"))
 	if got := saidOf(f.asked); resp.StatusCode != http.StatusOK || !strings.HasSuffix(got, ">PATCH shop.example /a/b%20c 1") {
@@ -96,6 +98,7 @@ func TestEnvoyTarget(t *testing.T) {
 
 // Hits of one key are in one place, whoever sends them: what they are kept under decides about the hash tag.
 func TestTheTagDependsOnTheKeyAlone(t *testing.T) {
+	t.Parallel()
 	s, f := onProxy(t, gate.TakeNamed, `  - {name: plan, window: 1m, max: 3, key: "{header.X-Plan}"}`)
 	var keys []string
 	for _, client := range []string{"1.2.3.4", "5.6.7.8"} {
@@ -111,6 +114,7 @@ func TestTheTagDependsOnTheKeyAlone(t *testing.T) {
 }
 
 func TestBadAuthz(t *testing.T) {
+	t.Parallel()
 	many := "/v1/authz?key_ip=1" + strings.Repeat("&limit=login", gate.MaxTakes+1)
 	for _, c := range []struct {
 		name, target string
@@ -164,6 +168,7 @@ type unreadable struct{ t *testing.T }
 func (u unreadable) Read([]byte) (int, error) { u.t.Error("the body is read"); return 0, io.EOF }
 
 func TestAuthzAnswers(t *testing.T) {
+	t.Parallel()
 	redis := stack.Redis(t)
 	s := onRedis(t, redis.URL(), asking.Now())
 	if err := s.tokens.UnmarshalText([]byte("secret")); err != nil {

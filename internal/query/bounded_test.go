@@ -52,6 +52,7 @@ func small(t *testing.T, what string, resp *http.Response) {
 
 // Huge and strange values in every parameter, header, field and path are refused, if they are, in a few words.
 func TestRefusalsAreShort(t *testing.T) {
+	t.Parallel()
 	s, limiter := onProxy(t, gate.TakeAny, `  - {name: target, window: 1m, max: 3, key: "{method} {host} {path} {header.X-Strange}"}`)
 	watched(t, s)
 	limiter.err = &limit.TwiceError{}

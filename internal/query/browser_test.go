@@ -30,6 +30,7 @@ var (
 // A page of another origin takes nothing and resets nothing, whatever kind of request it makes its visitor's browser
 // send. Whoever is no such page does as before.
 func TestForeignPagesChangeNothing(t *testing.T) {
+	t.Parallel()
 	const body = `{"limit":"login","key":"alice"}`
 	post, remove := []string{"POST", "/v1/take", body}, []string{"DELETE", "/v1/limit?limit=login&key=alice", ""}
 	image0, agent := []string{"GET", "/v1/authz?limit=login&key_ip=1", ""}, []string{"GET", "/v1/authz/per-agent/x", ""}
@@ -154,6 +155,7 @@ func (h *hosted) ask(method, host, target, body string, headers ...string) *http
 // A page that has given its own name the address of the service (DNS rebinding) is of the same origin, may send any header
 // and reads every answer. It gets none.
 func TestReboundPagesGetNothing(t *testing.T) {
+	t.Parallel()
 	all := [][]string{
 		{"GET", goodTarget, ""}, {"POST", totalPath, `{"keys":["a"],"windows":["1h"]}`}, {"GET", "/v1/live?key=a&window=1m", ""}, {"GET", "/v1/counters", ""}, {"GET", "/v1/limit?limit=login&key=a", ""},
 		{"POST", "/v1/take", `{"limit":"login","key":"alice"}`}, {"DELETE", "/v1/limit?limit=login&key=alice", ""}, {"GET", "/v1/authz?limit=login&key_header=X-Forwarded-For", ""},
@@ -237,6 +239,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 
 // A browser on the proxy's machine is in a trusted network, and asks for itself.
 func TestBrowserBesideTheProxy(t *testing.T) {
+	t.Parallel()
 	s, f := onProxy(t, gate.TakeNamed)
 	if err := s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 // A day begins at the zone's midnight, which here is the hour that runs, and ends now by Redis's clock.
 func TestCalendarWindows(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	midnight := now.Truncate(time.Hour)
 	zone := fmt.Sprintf("Etc/GMT+%d", now.Hour())
@@ -46,6 +47,7 @@ func TestCalendarWindows(t *testing.T) {
 
 // The default tiers reach back to the first of the longest month, in a zone whose clocks were set back in it.
 func TestTheLongestMonthHasAnAnswer(t *testing.T) {
+	t.Parallel()
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +78,7 @@ func TestTheLongestMonthHasAnAnswer(t *testing.T) {
 }
 
 func TestCalendarInput(t *testing.T) {
+	t.Parallel()
 	s, f := onFake(t)
 	h := s.handler()
 	get, post := http.MethodGet, http.MethodPost

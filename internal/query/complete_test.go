@@ -38,6 +38,7 @@ func cursorOf(t *testing.T, store *window.Store, stream string, c window.Cursor)
 // An answer is complete from the very moment on from which nothing is known to be
 // missing, and not a millisecond before; as_of is that of the slowest stream.
 func TestCompleteExactly(t *testing.T) {
+	t.Parallel()
 	now := asking.Now().Truncate(time.Millisecond)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	const old = 100 * 24 * time.Hour
@@ -88,6 +89,7 @@ func TestCompleteExactly(t *testing.T) {
 
 // A stream that is listed and has no cursor yet may hold hits of any time.
 func TestNotCompleteBeforeAStreamIsRead(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	store := window.NewStore(redis.Client(), asking.Namespace)
 	cursorOf(t, store, "HITS_0", window.Cursor{Created: now.Add(-time.Hour).UnixNano(), Seq: 1, Stored: 1, AsOf: now.UnixMilli()})
@@ -130,6 +132,7 @@ func TestEveryResourceWithoutRedis(t *testing.T) {
 // What was stored after as_of is not known. So a window that reaches more than five seconds beyond it has no upper bound
 // and is not complete, whoever asks in whatever way, and not a millisecond earlier.
 func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		behind time.Duration
 		known  bool
@@ -225,6 +228,7 @@ func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
 
 // The fail mode of a look at a counter decides while Redis is away, too.
 func TestJudgeFailsWithoutRedis(t *testing.T) {
+	t.Parallel()
 	s, f := onFake(t)
 	f.Err = context.DeadlineExceeded
 	h := s.handler()

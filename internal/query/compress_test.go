@@ -16,6 +16,7 @@ import (
 // Large answers are compressed where the client can read that, streams
 // never, and a tag holds whether an answer was compressed or not.
 func TestCompression(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
 	s := onRedis(t, redis.URL(), now)

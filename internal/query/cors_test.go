@@ -10,6 +10,7 @@ import (
 )
 
 func TestCORS(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, setting, origin, allowed string
 	}{

@@ -19,6 +19,7 @@ import (
 const goodTarget = "/v1/total?key=a&window=1h"
 
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	if err := s.tokens.UnmarshalText([]byte("first, second")); err != nil {
 		t.Fatal(err)
@@ -68,6 +69,7 @@ func (panicReader) Answer(context.Context, []window.Question) (window.Answers, e
 }
 
 func TestPanic(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	s, _ := onFake(t)
 	readFrom(s, panicReader{})
@@ -88,6 +90,7 @@ type deafWriter struct{ *httptest.ResponseRecorder }
 func (deafWriter) Write([]byte) (int, error) { return 0, errors.New("gone") }
 
 func TestClientGone(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	s, _ := onFake(t)
 	s.log = zerolog.New(&log).Level(zerolog.InfoLevel)
@@ -98,6 +101,7 @@ func TestClientGone(t *testing.T) {
 }
 
 func TestErrorsOfReading(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		err    error
 		detail string
@@ -117,6 +121,7 @@ func TestErrorsOfReading(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	h := s.handler()
 	for _, target := range []string{goodTarget, goodTarget, "/v1/total", "/secret-1", "/secret-2"} {
@@ -139,6 +144,7 @@ func TestMetrics(t *testing.T) {
 }
 
 func TestHead(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	server := httptest.NewServer(s.handler())
 	defer server.Close()

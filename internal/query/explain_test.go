@@ -17,6 +17,7 @@ import (
 
 // What an explanation names is in Redis, and adds up to the total.
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	var hits []asking.Sample
 	for i := range 200 {

@@ -18,6 +18,7 @@ import (
 // A key that something else has written is named to whoever runs into it, with a
 // status that does not tell to wait, and to nobody else. Its type may be another one, or its value.
 func TestForeignKeys(t *testing.T) {
+	t.Parallel()
 	server, now := stack.Redis(t), asking.Now()
 	client := server.Client()
 	shard := asking.Layout(t).ShardOf(window.HashCounter([]byte("a")))
@@ -100,6 +101,7 @@ func TestForeignKeys(t *testing.T) {
 // In a batch one key fails the request, which names it; a listener at /v1/live
 // beside it goes on.
 func TestForeignKeyBesideOthers(t *testing.T) {
+	t.Parallel()
 	server, now := stack.Redis(t), asking.Now()
 	client := server.Client()
 	asking.Seed(t, client, now, asking.Sample{"a", now.Add(-time.Minute), 3}, asking.Sample{"b", now.Add(-time.Minute), 4})

@@ -118,6 +118,7 @@ func TestFreshness(t *testing.T) {
 }
 
 func TestFreshnessWithNATS(t *testing.T) {
+	t.Parallel()
 	broker, redis, now := stack.NATSProcess(t), stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
 	js := broker.JetStream()

@@ -14,6 +14,7 @@ import (
 )
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	s, f := onFake(t)
 	s.answers.MaxKeys = 3
 	s.live.MaxKeys = 3
@@ -169,6 +170,7 @@ func TestBadInput(t *testing.T) {
 
 // A body of the greatest size is read; one that breaks off is the client's fault.
 func TestBodyEdges(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	body := `{"keys":["a"],"windows":["1h"]}`
 	body += strings.Repeat(" ", api.MaxBody-len(body))

@@ -10,6 +10,7 @@ import (
 
 // Buffers serve one answer after another. Nothing of one request may reach another.
 func TestAnswersAtTheSameTime(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(onRecorder(t).handler())
 	defer server.Close()
 	ask := func(key string) string {

@@ -12,6 +12,7 @@ import (
 )
 
 func TestLooksAndResets(t *testing.T) {
+	t.Parallel()
 	h, f := onLimiter(t, gate.TakeOff)
 	decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?limit=login&key=a&n=2", ""), 200) // counts nothing
 	if got := saidOf(f.asked); got != "login/1m0s/5/log a>a 2" || !f.looked {
@@ -50,6 +51,7 @@ func TestLooksAndResets(t *testing.T) {
 
 // A look and a reset can name what a proxy's request had: they are about the same key then.
 func TestLooksAndResetsOfWhatProxiesAsk(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, authz string
 		headers     []string

@@ -14,6 +14,7 @@ import (
 )
 
 func TestTakeErrors(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name       string
 		err        func(takes []limit.Take) error
@@ -48,6 +49,7 @@ func TestTakeErrors(t *testing.T) {
 
 // Every fail mode says what it does while Redis is away, and stops doing it by itself.
 func TestTakesWithoutRedis(t *testing.T) {
+	t.Parallel()
 	redis := stack.Redis(t)
 	h := onRedis(t, redis.URL(), asking.Now()).handler()
 	take := func(name string) *http.Response {

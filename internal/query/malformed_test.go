@@ -12,6 +12,7 @@ import (
 // Requests that are wrong in every part in turn are refused with a problem
 // that the asker can mend: never an answer, never a fault of the service.
 func TestMalformedRequests(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	watched(t, s)
 	h := s.handler()

@@ -83,6 +83,7 @@ func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 
 // A NATS that refuses query ends it only if somebody has chosen that one. The one at the default address may be anybody's.
 func TestNATSThatRefuses(t *testing.T) {
+	t.Parallel()
 	broker := stack.NATS(t, func(o *server.Options) { o.Username, o.Password = "somebody", "else" })
 	s, _ := onFake(t)
 	var log asking.Log
@@ -102,6 +103,7 @@ func TestNATSThatRefuses(t *testing.T) {
 }
 
 func TestRequests(t *testing.T) {
+	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"api", now.Add(-time.Minute), 5}, asking.Sample{"b", now, 1})
 	s := onRedis(t, redis.URL(), now)
@@ -256,6 +258,7 @@ func (m meeting) Answer(ctx context.Context, questions []window.Question) (windo
 // Requests are answered beside each other, one service's requests are answered
 // once where two run, and those under way are answered when it stops.
 func TestRequestsAtOnce(t *testing.T) {
+	t.Parallel()
 	broker := stack.NATS(t)
 	conn := broker.Conn()
 	var wait sync.WaitGroup
@@ -304,6 +307,7 @@ func TestRequestsAtOnce(t *testing.T) {
 }
 
 func TestSemanticVersion(t *testing.T) {
+	t.Parallel()
 	for version, want := range map[string]string{
 		"v1.2.3": "1.2.3", "1.2.3-rc.1": "1.2.3-rc.1", "unknown": "0.0.0-runknown", "0012345": "0.0.0-r0012345", "v1.2-3-gabc-dirty": "0.0.0-rv1-2-3-gabc-dirty",
 	} {

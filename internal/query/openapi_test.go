@@ -53,6 +53,7 @@ type schema struct {
 }
 
 func TestOpenAPI(t *testing.T) {
+	t.Parallel()
 	for _, tokens := range []string{"", "secret"} {
 		s, _ := onFake(t)
 		if tokens != "" {
@@ -149,6 +150,7 @@ func TestOpenAPI(t *testing.T) {
 
 // What the documentation shows can be sent, and is answered.
 func TestDocumentedRequests(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	watched(t, s)
 	h := s.handler()
@@ -199,6 +201,7 @@ func TestDocumentedRequests(t *testing.T) {
 var fromElsewhere = regexp.MustCompile(`(?i)<script|<link|<img|<iframe|src=|@import|url\(|href="(https?:)?//`)
 
 func TestDocs(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	h := s.handler()
 	resp := asking.Ask(h, http.MethodGet, "/docs", "")
@@ -226,6 +229,7 @@ func TestDocs(t *testing.T) {
 
 // Every documented JSON example, and the body that is sent for it, is what its schema says.
 func TestExamplesFollowTheirSchemas(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	mux := http.NewServeMux()
 	doc := newAPI(mux, true)

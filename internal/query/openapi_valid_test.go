@@ -13,6 +13,7 @@ import (
 // The document is one that others can read: clients are generated from it (tests/clients
 // does), and the examples are of the types that it describes.
 func TestOpenAPIIsValid(t *testing.T) {
+	t.Parallel()
 	for target, version := range map[string]string{"/openapi.json": "3.1.", "/openapi-3.0.json": "3.0."} {
 		for _, tokens := range []string{"", "secret"} {
 			validDocument(t, target, version, tokens)

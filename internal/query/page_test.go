@@ -12,6 +12,7 @@ import (
 
 // The page and its files: what browsers may keep, what they need not load again, and what the page may do.
 func TestPageIsServed(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	h := s.handler()
 	resp := asking.Ask(h, http.MethodGet, "/", "")
@@ -59,6 +60,7 @@ func TestPageIsServed(t *testing.T) {
 
 // The page needs no token, or nobody could enter one.
 func TestPageNeedsNoToken(t *testing.T) {
+	t.Parallel()
 	settings := testSettings
 	err := settings.Tokens.UnmarshalText([]byte("secret"))
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestProbe(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	odd := "a \"quoted\\name\",é"
 	asking.Seed(t, redis.Client(), now.Add(-2*time.Second),
@@ -81,6 +82,7 @@ func TestProbe(t *testing.T) {
 }
 
 func TestProbeRefuses(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	var hits []asking.Sample
 	for i := range 11 {
@@ -139,6 +141,7 @@ func TestProbeRefuses(t *testing.T) {
 
 // A probe tells about counters, so it needs a token where they do.
 func TestProbeNeedsAToken(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	if err := s.tokens.UnmarshalText([]byte("secret")); err != nil {
 		t.Fatal(err)

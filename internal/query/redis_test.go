@@ -128,16 +128,14 @@ func TestNoRedis(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	redis, broker := stack.Redis(t), stack.NATS(t)
 	redis.Stop()
 	port := stack.FreePort(t)
-	t.Setenv("REDIS_URL", redis.URL())
-	t.Setenv("NATS_URL", broker.URL())
-	t.Setenv("TALLYROLL_NAMESPACE", asking.Namespace)
-	t.Setenv("QUERY_ADDR", fmt.Sprintf("127.0.0.1:%d", port))
-	t.Setenv("QUERY_TOKENS", "secret")
 	var settings Settings
-	if err := boot.Parse(&settings); err != nil {
+	err := boot.Parse(&settings, "REDIS_URL="+redis.URL(), "NATS_URL="+broker.URL(), "TALLYROLL_NAMESPACE="+asking.Namespace,
+		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", port), "QUERY_TOKENS=secret")
+	if err != nil {
 		t.Fatal(err)
 	}
 	var log asking.Log

@@ -31,6 +31,7 @@ func rejectIn(t *testing.T, js jetstream.JetStream, namespace, stream string, re
 }
 
 func TestRejects(t *testing.T) {
+	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
 	_, h := withNATS(t, redis.URL(), broker, now)
 	js := broker.JetStream()
@@ -117,6 +118,7 @@ func TestRejects(t *testing.T) {
 
 // Only the newest of many are looked at, and the answer says so.
 func TestManyRejects(t *testing.T) {
+	t.Parallel()
 	broker, redis := stack.NATS(t), stack.Redis(t)
 	_, h := withNATS(t, redis.URL(), broker, asking.Now())
 	js := broker.JetStream()
@@ -150,6 +152,7 @@ func rejectMany(t *testing.T, js jetstream.JetStream, namespace string, n int) {
 // The newest rejects are found wherever they are: between them are gaps, of rejects that were sent again, and another
 // fleet's rejects.
 func TestRejectsAmongGapsAndOthers(t *testing.T) {
+	t.Parallel()
 	broker, redis := stack.NATS(t), stack.Redis(t)
 	_, h := withNATS(t, redis.URL(), broker, asking.Now())
 	js := broker.JetStream()
@@ -182,6 +185,7 @@ func TestRejectsAmongGapsAndOthers(t *testing.T) {
 
 // The examples of the documentation are answered, and are what their schemas say.
 func TestDocumentedRequestsWithNATS(t *testing.T) {
+	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
 	_, h := withNATS(t, redis.URL(), broker, now)

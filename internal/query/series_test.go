@@ -20,6 +20,7 @@ import (
 )
 
 func TestSeries(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	minute := now.Truncate(time.Minute)
 	asking.Seed(t, redis.Client(), now,
@@ -196,6 +197,7 @@ func TestSeries(t *testing.T) {
 
 // Hits from before counting began are shown where there are some, and marked.
 func TestSeriesOfBackfilledHits(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	hour := now.Truncate(time.Hour)
 	asking.Seed(t, redis.Client(), now, // counting began 12 hours ago
@@ -260,6 +262,7 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 
 // Days, weeks and months of zones are those of their clocks, with bounds if a midnight lies inside a cell.
 func TestCalendarSeries(t *testing.T) {
+	t.Parallel()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {
 		t.Fatal(err)
@@ -363,6 +366,7 @@ func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.
 
 // A first step that no tier holds any more begins where the range does.
 func TestCalendarSeriesBeyondReach(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"api", now.Add(-time.Minute), 3})
 	h := onRedis(t, redis.URL(), now).handler()
@@ -378,6 +382,7 @@ func TestCalendarSeriesBeyondReach(t *testing.T) {
 }
 
 func TestWantedFormat(t *testing.T) {
+	t.Parallel()
 	for header, want := range map[string]string{
 		"": "json", "*/*": "json", "text/html": "json", "text/csv": "csv", "image/png": "json", "image/*": "svg",
 		"text/csv;q=0.5, image/svg+xml": "svg", "image/svg+xml;q=0, text/csv;q=0.1": "csv", "image/png, image/*;q=0.5": "svg", "text/csv;q=x": "json", ";;,": "json",
@@ -390,6 +395,7 @@ func TestWantedFormat(t *testing.T) {
 }
 
 func TestWorkIsBounded(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
 	s := onRedis(t, redis.URL(), now)

@@ -83,6 +83,7 @@ func beat(t *testing.T, js jetstream.JetStream, id, token, value string) jetstre
 }
 
 func TestStreams(t *testing.T) {
+	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1}) // HITS is applied up to its first message
 	store := window.NewStore(redis.Client(), asking.Namespace)
@@ -134,6 +135,7 @@ func TestStreams(t *testing.T) {
 }
 
 func TestStreamsWithoutNATS(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	h := s.handler()
 	for _, target := range []string{"/v1/streams", "/v1/rejects"} {

@@ -19,6 +19,7 @@ import (
 
 // The sum over a prefix, and over each group, is that of the single totals.
 func TestSumsEqualSingleTotals(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	random := rand.New(rand.NewPCG(5, 6))
 	var hits []asking.Sample
@@ -92,6 +93,7 @@ func TestSumsEqualSingleTotals(t *testing.T) {
 }
 
 func TestSumOfNobody(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
 	h := onRedis(t, redis.URL(), now).handler()
@@ -108,6 +110,7 @@ func TestSumOfNobody(t *testing.T) {
 }
 
 func TestSumIsRefused(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"s.a", now, 1}, asking.Sample{"s.b", now, 1}, asking.Sample{"s.c", now, 1}, asking.Sample{"s.d", now, 1})
 	s := onRedis(t, redis.URL(), now)

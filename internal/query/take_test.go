@@ -48,6 +48,7 @@ func saidOf(takes []limit.Take) string {
 }
 
 func TestTakeRequests(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, body, want string }{
 		{"a name", `{"limit":"login","key":"alice"}`, "login/1m0s/5/log alice>alice 1"},
 		{"several hits", `{"limit":"login","key":"a b/{c}","n":3}`, "login/1m0s/5/log a b/{c}>a b/{c} 3"},
@@ -74,6 +75,7 @@ func TestTakeRequests(t *testing.T) {
 }
 
 func TestBadTakes(t *testing.T) {
+	t.Parallel()
 	many := strings.Repeat(`{"limit":"login","key":"a"},`, gate.MaxTakes) + `{"limit":"login","key":"a"}`
 	for _, c := range []struct {
 		name, body string
@@ -142,6 +144,7 @@ func TestBadTakes(t *testing.T) {
 
 // A decision and all of its forms, from a real Redis.
 func TestTakes(t *testing.T) {
+	t.Parallel()
 	redis := stack.Redis(t)
 	s := onRedis(t, redis.URL(), asking.Now())
 	h := s.handler()

@@ -16,6 +16,7 @@ import (
 )
 
 func TestTop(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	minute := now.Truncate(time.Minute)
 	asking.Seed(t, redis.Client(), now,
@@ -43,6 +44,7 @@ func TestTop(t *testing.T) {
 }
 
 func TestListsWithoutRedis(t *testing.T) {
+	t.Parallel()
 	s, f := onFake(t)
 	f.Err = errors.New("no Redis")
 	for _, target := range []string{"/v1/top?window=1h", "/v1/counters"} {
@@ -58,6 +60,7 @@ func TestListsWithoutRedis(t *testing.T) {
 // hashes of 120 cells, or of two of 48 for names. Less than that shortens a list
 // honestly, and it is refused where not even what was asked for can be read.
 func TestListsAreBounded(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	var hits []asking.Sample
 	for i := range 10 {

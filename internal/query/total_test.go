@@ -18,6 +18,7 @@ import (
 )
 
 func TestTotal(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asOf := now.Add(-200 * time.Millisecond)
 	since := answer.Time(asOf.Add(-12 * time.Hour).UnixMilli()) // see commit
@@ -149,6 +150,7 @@ func TestTotal(t *testing.T) {
 }
 
 func TestTotalOfNothingCounted(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), time.UnixMilli(0))
 	got := answered(t, asking.Ask(onRedis(t, redis.URL(), now).handler(), http.MethodGet, "/v1/total?key=a&window=1m", ""))
@@ -159,6 +161,7 @@ func TestTotalOfNothingCounted(t *testing.T) {
 
 // The answer has the contract's fields and no others.
 func TestTotalFields(t *testing.T) {
+	t.Parallel()
 	s, f := onFake(t)
 	f.Now = asking.FakeNow.Add(200 * time.Millisecond)
 	for target, want := range map[string]string{

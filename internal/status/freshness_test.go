@@ -8,6 +8,7 @@ import (
 
 // The last stream that has ended says up to when answers are whole, if there is no other.
 func TestOldest(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		streams []window.Progress
 		want    int64

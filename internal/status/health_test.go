@@ -24,6 +24,7 @@ func (c *clocks) ClockDifference() (time.Duration, bool) { return c.ahead, true 
 
 // The log says once that the clocks differ, and once when that is over.
 func TestClockDifferenceIsTold(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	c := &clocks{ahead: 4 * time.Minute}
 	h := NewHealth(c, zerolog.New(&log), prometheus.NewRegistry())

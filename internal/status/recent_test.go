@@ -68,6 +68,7 @@ func TestRecent(t *testing.T) {
 
 // One who leaves does not wait, and does not spoil the look for the others.
 func TestRecentWithoutItsAsker(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r recent[int]
 		find := func(ctx context.Context) (int, error) {

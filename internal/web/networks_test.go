@@ -6,6 +6,7 @@ import (
 )
 
 func TestNetworks(t *testing.T) {
+	t.Parallel()
 	for _, bad := range []string{"", "10.0.0.0/33", "10.0.0.0/8,", "localhost", "10.0.0.1:80", "fe80::1%eth0"} {
 		if err := new(Networks).UnmarshalText([]byte(bad)); err == nil {
 			t.Errorf("%q was taken", bad)
@@ -14,6 +15,7 @@ func TestNetworks(t *testing.T) {
 }
 
 func TestClientAddress(t *testing.T) {
+	t.Parallel()
 	var trusted Networks
 	if err := trusted.UnmarshalText([]byte("10.0.0.0/8, 192.0.2.7,fd00::/8")); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 )
 
 func TestOrigins(t *testing.T) {
+	t.Parallel()
 	var o Origins
 	err := o.UnmarshalText([]byte("https://Shop.Example.com, http://localhost:3000,https://b.example:443,http://c.example:80,https://[::1]:8443,capacitor://localhost"))
 	if err != nil {
@@ -40,6 +41,7 @@ func TestOrigins(t *testing.T) {
 
 // A request for a page of another origin is foreign, whatever its method, unless that origin is named.
 func TestForeign(t *testing.T) {
+	t.Parallel()
 	var named, all Origins
 	for o, text := range map[*Origins]string{&named: "https://shop.example.com", &all: "*"} {
 		err := o.UnmarshalText([]byte(text))
@@ -74,6 +76,7 @@ func TestForeign(t *testing.T) {
 }
 
 func TestFromBrowser(t *testing.T) {
+	t.Parallel()
 	const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 	for _, c := range []struct {
 		name, value string
@@ -91,6 +94,7 @@ func TestFromBrowser(t *testing.T) {
 }
 
 func TestOriginOf(t *testing.T) {
+	t.Parallel()
 	for address, want := range map[string]string{
 		"https://shop.example.com/a?b#c": "https://shop.example.com", "https://shop.example.com": "https://shop.example.com", "https://shop.example.com:443/": "https://shop.example.com",
 		"http://localhost:3000/x": "http://localhost:3000", "https://user:pw@shop.example.com/": "https://shop.example.com",

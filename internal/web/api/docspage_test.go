@@ -12,6 +12,7 @@ import (
 
 // Whatever the document says is text on the page, wherever it stands.
 func TestDocsPageEscapes(t *testing.T) {
+	t.Parallel()
 	const hostile = `"><script>alert('1')</script>&%s`
 	field := docsField{hostile, hostile, hostile, hostile, true}
 	page := docsPage{Title: hostile, Version: hostile, About: hostile, Operations: []docsOperation{{
@@ -31,6 +32,7 @@ func TestDocsPageEscapes(t *testing.T) {
 
 // The type of every problem leads to where the page explains it.
 func TestProblemTypes(t *testing.T) {
+	t.Parallel()
 	page := string(docsPage{}.html())
 	seen := make(map[string]bool)
 	for _, k := range web.Kinds() {

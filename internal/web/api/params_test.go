@@ -10,6 +10,7 @@ import (
 )
 
 func TestMoment(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[Moment]int64{
 		"0": 0, "1795255200000": 1795255200000,
 		"2026-11-21T10:00:00Z": 1795255200000, "2026-11-21T10:00:00.25Z": 1795255200250,
