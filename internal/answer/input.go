@@ -192,13 +192,13 @@ func (in *Input) unanswerable(p period, err *window.QuestionError) *web.Problem 
 	var ahead *window.AheadError
 	switch {
 	case errors.As(err, &ahead) && p.Window == "":
-		return web.BadInput("to", "%v", err).In(in.Part)
+		return web.BadInput("to", "%v", err).Problem(in.Part)
 	case errors.As(err, &ahead):
-		return web.BadInput("at", "%v", err).In(in.Part)
+		return web.BadInput("at", "%v", err).Problem(in.Part)
 	case p.Window == "":
-		return web.BadInput("from", "%v", err).In(in.Part)
+		return web.BadInput("from", "%v", err).Problem(in.Part)
 	}
-	return web.BadInput(in.WindowsParam, "%s: %v", p.Window, err).In(in.Part)
+	return web.BadInput(in.WindowsParam, "%s: %v", p.Window, err).Problem(in.Part)
 }
 
 // parseEnd is the moment that a question ends at: now if the request names none.

@@ -54,7 +54,7 @@ func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, e
 		return topAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Window == "" {
-		return topAnswer{}, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint).In(part)
+		return topAnswer{}, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint).Problem(part)
 	}
 	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At}
 	periods, err := in.Periods()

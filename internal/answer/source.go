@@ -106,7 +106,7 @@ func SpoiltProblem(err error) *web.Problem {
 	if errors.As(err, &foreign) {
 		err = foreign // without what was being done
 	}
-	return web.NewProblem(http.StatusInternalServerError, err.Error()).Of(web.ForeignKey)
+	return web.NewProblem(http.StatusInternalServerError, err.Error()).OfKind(web.ForeignKey)
 }
 
 // tooMuchProblem is the 413 for a question that would cost more than the settings allow.
@@ -136,7 +136,7 @@ func (r *Source) unavailable(ctx context.Context, err error) error {
 	r.LogFailure(err, "question not answered")
 	p := web.RetryLater(detail, "1")
 	if errors.Is(err, window.ErrNoLayout) {
-		p.Of(web.NothingCounted)
+		p.OfKind(web.NothingCounted)
 	}
 	return p
 }

@@ -78,7 +78,7 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*tota
 	}
 	if len(names.counters) > d.MaxSum {
 		return nil, web.BadInput("prefix", "at least %d counters begin with %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
-			len(names.counters), web.Excerpt(in.prefix), d.MaxSum).In(in.Part)
+			len(names.counters), web.Excerpt(in.prefix), d.MaxSum).Problem(in.Part)
 	}
 	names.asOf = min(names.asOf, found.AsOf)
 	out := &totals{

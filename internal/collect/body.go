@@ -81,7 +81,7 @@ func noRoom(setting string) *web.Problem {
 
 // notStored is the answer if a request's hits are surely not stored.
 func notStored(detail string) *web.Problem {
-	return web.NewProblem(http.StatusServiceUnavailable, detail).Of(web.NotStored).With("Retry-After", "1")
+	return web.NewProblem(http.StatusServiceUnavailable, detail).OfKind(web.NotStored).WithHeader("Retry-After", "1")
 }
 
 // encoding is how a body is packed.
@@ -108,7 +108,7 @@ func encodingOf(r *http.Request) (encoding, *web.Problem) {
 		return zstdized, nil
 	default:
 		return plain, web.NewProblem(http.StatusUnsupportedMediaType,
-			fmt.Sprintf("Content-Encoding %s is not taken: allowed are gzip, zstd and none", web.Excerpt(given))).With("Accept-Encoding", "gzip, zstd")
+			fmt.Sprintf("Content-Encoding %s is not taken: allowed are gzip, zstd and none", web.Excerpt(given))).WithHeader("Accept-Encoding", "gzip, zstd")
 	}
 }
 

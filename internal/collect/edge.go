@@ -45,14 +45,14 @@ func (s *service) caller(r *http.Request) (caller, *web.Problem) {
 	if !s.tokens.required() {
 		why := s.settings.Hosts.Refuse(r, "COLLECT_HOSTS")
 		if why != "" {
-			return caller{}, web.NewProblem(http.StatusForbidden, why).Of(web.UnknownHost)
+			return caller{}, web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
 		}
 		return caller{}, nil
 	}
 	found, ok := s.tokens.find(r)
 	if !ok {
 		return caller{}, web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE").
-			With("WWW-Authenticate", "Bearer")
+			WithHeader("WWW-Authenticate", "Bearer")
 	}
 	return caller{name: found.name, prefix: found.prefix}, nil
 }

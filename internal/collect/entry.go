@@ -170,8 +170,8 @@ func (m *message) add(e *entry, timeout time.Duration) {
 	m.entries = append(m.entries, e)
 }
 
-// end tells every entry what became of it, and gives the message's memory back.
-func (m *message) end(o outcome) {
+// settle tells every entry what became of it, and gives the message's memory back.
+func (m *message) settle(o outcome) {
 	for i, e := range m.entries {
 		m.entries[i] = nil
 		e.done <- o // it has room for one

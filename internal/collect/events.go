@@ -94,7 +94,7 @@ func eventHeader(r *http.Request, mode rules.Mode) (nats.Header, *web.Problem) {
 	case err != nil || name != structuredType && name != batchType:
 		return nil, web.NewProblem(http.StatusUnsupportedMediaType,
 			fmt.Sprintf("Content-Type %s is not taken: allowed for CloudEvents are %s, %s, and headers such as ce-type with any type", web.Excerpt(given), structuredType, batchType)).
-			With("Accept-Post", structuredType+", "+batchType)
+			WithHeader("Accept-Post", structuredType+", "+batchType)
 	case charset != "" && charset != "utf-8" && charset != "us-ascii":
 		return nil, web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken: a body is in UTF-8", web.Excerpt(given)))
 	}
@@ -258,5 +258,5 @@ func mayDeliver(from caller) *web.Problem {
 		return nil
 	}
 	return web.NewProblem(http.StatusForbidden,
-		fmt.Sprintf("the keys of this token must begin with %q, and a CloudEvent names no key: events need a token without a prefix", from.prefix)).Of(web.KeyOutsidePrefix)
+		fmt.Sprintf("the keys of this token must begin with %q, and a CloudEvent names no key: events need a token without a prefix", from.prefix)).OfKind(web.KeyOutsidePrefix)
 }

@@ -205,7 +205,7 @@ func outside(hits []hit.Hit, prefix string) *web.Problem {
 	if n == 0 {
 		return nil
 	}
-	return itemsProblem(http.StatusForbidden, bad, n).Of(web.KeyOutsidePrefix)
+	return itemsProblem(http.StatusForbidden, bad, n).OfKind(web.KeyOutsidePrefix)
 }
 
 func item(i int) string { return fmt.Sprintf("body[%d]", i) }
@@ -255,7 +255,7 @@ func checkType(r *http.Request) *web.Problem {
 	}
 	return web.NewProblem(http.StatusUnsupportedMediaType,
 		fmt.Sprintf("Content-Type %s is not taken: allowed are application/json (an object or an array), application/x-ndjson (an object per line), text/plain, application/cloudevents+json, application/cloudevents-batch+json and none", web.Excerpt(given))).
-		With("Accept-Post", "application/json, application/x-ndjson, text/plain, application/cloudevents+json, application/cloudevents-batch+json")
+		WithHeader("Accept-Post", "application/json, application/x-ndjson, text/plain, application/cloudevents+json, application/cloudevents-batch+json")
 }
 
 var isTextual = map[string]bool{

@@ -109,13 +109,13 @@ func (s *service) describeHits(a *api.API) *huma.Operation {
 			web.NewProblem(http.StatusUnsupportedMediaType, "Content-Encoding \"br\" is not taken: allowed are gzip, zstd and none")},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored: send it again after the seconds in Retry-After.", noRoom("COLLECT_MAX_WAITING")},
 		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown. Sending them again is safe only with the same Idempotency-Key.",
-			web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown").Of(web.StoredUnknown)},
+			web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown").OfKind(web.StoredUnknown)},
 	}
 	if a.Tokens() {
 		problems = append(problems,
 			described{http.StatusUnauthorized, "The token is missing or wrong.", web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE")},
 			described{http.StatusForbidden, "A key is outside of the token's prefix. Nothing is stored.",
-				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `key "/cart" does not begin with "shop.", as all keys of this token must`}}, 1).Of(web.KeyOutsidePrefix)})
+				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `key "/cart" does not begin with "shop.", as all keys of this token must`}}, 1).OfKind(web.KeyOutsidePrefix)})
 	}
 	for _, p := range problems {
 		var headers map[string]*huma.Header

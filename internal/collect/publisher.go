@@ -93,8 +93,8 @@ func (p *publisher) most() (bytes int, bound string) {
 	return bytes - headerRoom, bound
 }
 
-// run publishes until ctx ends. When stopping is closed, it lets no entry wait longer than grace.
-func (p *publisher) run(ctx context.Context, stopping <-chan struct{}) error {
+// serve publishes until ctx ends. When stopping is closed, it lets no entry wait longer than grace.
+func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 	defer close(p.ended)
 	answers := make(chan puback.Answer, queue)
 	// COLLECT_MAX_REQUESTS bounds how many can wait there.
@@ -261,7 +261,7 @@ func (p *publisher) settle(a puback.Answer) {
 		delete(p.pending, m.n)
 		p.metrics.stored(m, a.Duplicate)
 		p.target.stored()
-		m.end(outcome{stream: a.Stream, sequence: a.Seq, duplicate: a.Duplicate})
+		m.settle(outcome{stream: a.Stream, sequence: a.Seq, duplicate: a.Duplicate})
 		return
 	case a.Code == puback.CodeInProcess: // another send with the same id is about to be stored
 		m.due = time.Now().Add(refusedWait)
@@ -281,11 +281,11 @@ func (p *publisher) refuse(m *message, why error) {
 	var refusal puback.Refusal
 	if !errors.As(why, &refusal) || refusal.Code != puback.CodeTooLarge {
 		p.target.refused(why)
-		m.end(outcome{problem: p.refusal(why)})
+		m.settle(outcome{problem: p.refusal(why)})
 		return
 	}
 	if len(m.entries) == 1 {
-		m.end(outcome{problem: tooLargeFor("max_msg_size of the stream")})
+		m.settle(outcome{problem: tooLargeFor("max_msg_size of the stream")})
 		return
 	}
 	for _, e := range m.entries { // the stream takes less than it did: each request by itself may fit
@@ -332,9 +332,9 @@ func (p *publisher) overdue(now time.Time) {
 
 func (p *publisher) unknown(m *message) {
 	delete(p.pending, m.n)
-	m.end(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
+	m.settle(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
 		"JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown; "+
-			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)").Of(web.StoredUnknown)})
+			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)").OfKind(web.StoredUnknown)})
 }
 
 // giveUp ends everything that is left when the service has stopped.
@@ -349,7 +349,7 @@ func (p *publisher) giveUp() {
 		break
 	}
 	if p.group != nil {
-		p.group.end(outcome{problem: notStored("the service is stopping: nothing of this request is stored")})
+		p.group.settle(outcome{problem: notStored("the service is stopping: nothing of this request is stored")})
 		p.group = nil
 	}
 	for _, m := range p.pending {

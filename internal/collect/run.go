@@ -52,7 +52,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	defer endPublisher()
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.publish(gctx, served) })
-	group.Go(func() error { return s.tokens.run(gctx, reload) })
+	group.Go(func() error { return s.tokens.follow(gctx, reload) })
 	group.Go(func() error {
 		defer endPublisher()
 		return s.server.Serve(gctx, listeners, s.handler(), func(srv *http.Server) {
@@ -90,8 +90,8 @@ func (s *service) publish(ctx, served context.Context) error {
 	s.js.Store(&js)
 	s.publisher.Store(p)
 	group, gctx := errgroup.WithContext(served)
-	group.Go(func() error { return s.target.run(gctx, js) })
-	group.Go(func() error { return p.run(gctx, ctx.Done()) })
+	group.Go(func() error { return s.target.watch(gctx, js) })
+	group.Go(func() error { return p.serve(gctx, ctx.Done()) })
 	return group.Wait()
 }
 

@@ -36,7 +36,7 @@ func (s *service) sameAsFirst(ctx context.Context, e *entry, o outcome) *web.Pro
 		s.failures.Warn().Err(err).Str("stream", o.stream).Uint64("sequence", o.sequence).Msg("the first message of a repeated Idempotency-Key or CloudEvent cannot be read")
 		return web.NewProblem(http.StatusGatewayTimeout, fmt.Sprintf(
 			"%s: hits are stored under it (%s, sequence %d), but whether they are the hits of this request is unknown: JetStream does not show them; send the same request again",
-			e.named, o.stream, o.sequence)).Of(web.StoredUnknown)
+			e.named, o.stream, o.sequence)).OfKind(web.StoredUnknown)
 	case !bytes.Equal(first, e.lines) || !sameEvent(header, e.event):
 		return keyReused(e.named, o)
 	}
@@ -47,7 +47,7 @@ func (s *service) sameAsFirst(ctx context.Context, e *entry, o outcome) *web.Pro
 // under way, is never needed: a repeat waits for the first and gets its answer.
 func keyReused(named string, first outcome) *web.Problem {
 	return web.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf(
-		"%s: used for other hits (%s, sequence %d): nothing of this request is stored; new hits need a new one", named, first.stream, first.sequence)).Of(web.IdempotencyKeyReused)
+		"%s: used for other hits (%s, sequence %d): nothing of this request is stored; new hits need a new one", named, first.stream, first.sequence)).OfKind(web.IdempotencyKeyReused)
 }
 
 // sameEvent reports whether the headers of two messages say the same of their events. What a tracer has noted of the

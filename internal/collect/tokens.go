@@ -111,8 +111,8 @@ func readTokens(path string) (set []token, mode fs.FileMode, secrets bool, err e
 	return set, info.Mode(), secrets, nil
 }
 
-// run reads the file again at each signal, until ctx ends. A bad file changes nothing.
-func (t *tokens) run(ctx context.Context, signals <-chan os.Signal) error {
+// follow reads the file again at each signal, until ctx ends. A bad file changes nothing.
+func (t *tokens) follow(ctx context.Context, signals <-chan os.Signal) error {
 	for {
 		select {
 		case <-ctx.Done():

@@ -123,7 +123,7 @@ func (l *limits) counts() bool {
 // mayCount refuses a request that would change what is counted if the settings do not allow that.
 func (l *limits) mayCount() error {
 	if l.mode == TakeOff {
-		return web.NewProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit").Of(web.TakesOff)
+		return web.NewProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit").OfKind(web.TakesOff)
 	}
 	return nil
 }

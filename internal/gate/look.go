@@ -107,7 +107,7 @@ func (g *Gate) reset(ctx context.Context, p *resetParams) error {
 	item := &takeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy, IP: p.IP, Method: p.Method, Host: p.Host, Path: p.Path, Header: p.header}
 	if p.Limit == "" && p.Window != "" {
 		if p.Policy == "" {
-			return web.BadInput("policy", "it is missing: allowed is %s", policyHint).In(web.InQuery)
+			return web.BadInput("policy", "it is missing: allowed is %s", policyHint).Problem(web.InQuery)
 		}
 		item.Max = "1" // any: it is no part of what hits are kept under
 	}
@@ -138,7 +138,7 @@ func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOut
 	})
 	if err != nil {
 		if bad := answer.Mendable(err); bad != nil {
-			return nil, web.BadInput("window", "%s: %v", item.Window, bad).In(part)
+			return nil, web.BadInput("window", "%s: %v", item.Window, bad).Problem(part)
 		}
 		var p *web.Problem
 		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable {

@@ -35,10 +35,10 @@ func (g *Gate) limitError(ctx context.Context, err error, takes []limit.Take, se
 		return web.ClientGone()
 	case errors.As(err, &foreign):
 		g.failures.Error().Err(err).Msg("take not decided")
-		return web.NewProblem(http.StatusInternalServerError, foreign.Error()).Of(web.ForeignKey)
+		return web.NewProblem(http.StatusInternalServerError, foreign.Error()).OfKind(web.ForeignKey)
 	case errors.As(err, &forbidden):
 		g.failures.Error().Err(forbidden.Err).Msg("take not decided: Redis refuses its user a command")
-		return web.RetryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden).Of(web.RightsMissing)
+		return web.RetryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden).OfKind(web.RightsMissing)
 	}
 	g.redis.LogFailure(errors.Unwrap(err), "take not decided")
 	if errors.Is(err, limit.ErrFull) {

@@ -91,8 +91,8 @@ func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.R
 	return h
 }
 
-// run reads and tells until ctx ends, and then lets all listeners go.
-func (h *hub) run(ctx context.Context) error {
+// serve reads and tells until ctx ends, and then lets all listeners go.
+func (h *hub) serve(ctx context.Context) error {
 	defer h.stop()
 	ticker := time.NewTicker(readEvery)
 	defer ticker.Stop()
@@ -448,7 +448,7 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 				continue
 			}
 			if bad := answer.Mendable(n.err); bad != nil {
-				return nil, web.BadInput("window", "%s: %v", l.topics[i].question.window, bad).In(web.InQuery)
+				return nil, web.BadInput("window", "%s: %v", l.topics[i].question.window, bad).Problem(web.InQuery)
 			}
 			if n.err != nil {
 				return nil, n.err

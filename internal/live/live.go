@@ -62,7 +62,7 @@ func New(settings Settings, read readTotals, registry prometheus.Registerer) *Li
 }
 
 // Run reads for the listeners until ctx ends.
-func (l *Live) Run(ctx context.Context) error { return l.hub.run(ctx) }
+func (l *Live) Run(ctx context.Context) error { return l.hub.serve(ctx) }
 
 func (l *Live) Register(a *api.API) {
 	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + api.Compact(answer.TotalExample().Totals[0]) + "\n\n"

@@ -27,7 +27,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 	s := onRedis(t, redis.URL(), now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { _ = s.hub.run(ctx); close(ended) }()
+	go func() { _ = s.hub.serve(ctx); close(ended) }()
 	server := httptest.NewServer(s.handler())
 	defer server.Close()
 	defer func() { stop(); <-ended }()
@@ -113,7 +113,7 @@ func TestHubTellsAsOf(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { _ = h.run(ctx); close(done) }()
+		go func() { _ = h.serve(ctx); close(done) }()
 		asked, lengths := []question{{"a", "1m"}}, []time.Duration{time.Minute}
 		with, err := h.join("me", asked, lengths, true)
 		if err != nil {

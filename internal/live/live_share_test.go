@@ -25,7 +25,7 @@ func TestQuietLiveOverHTTP2(t *testing.T) {
 	s.hub.writeWithin = time.Second
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { _ = s.hub.run(ctx); close(ended) }()
+	go func() { _ = s.hub.serve(ctx); close(ended) }()
 	server := httptest.NewUnstartedServer(s.handler())
 	server.EnableHTTP2 = true
 	server.Config.ReadTimeout, server.Config.WriteTimeout = 2*time.Second, 2*time.Second
@@ -236,7 +236,7 @@ func TestHubSharesUnderLoad(t *testing.T) {
 	h.maxClients, h.maxQuestions = 30, 40
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { _ = h.run(ctx); close(done) }()
+	go func() { _ = h.serve(ctx); close(done) }()
 	var running sync.WaitGroup
 	for who := range 8 {
 		running.Go(func() {

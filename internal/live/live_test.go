@@ -63,7 +63,7 @@ func TestHubReadsOnceForAll(t *testing.T) {
 		h, reads := scripted(totalsIn)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { _ = h.run(ctx); close(done) }()
+		go func() { _ = h.serve(ctx); close(done) }()
 		time.Sleep(10 * time.Second)
 		if n := reads.Load(); n != 0 {
 			t.Errorf("%d reads before anybody listens", n)
@@ -128,7 +128,7 @@ func TestHubTellsChanges(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		done := make(chan struct{})
-		go func() { _ = h.run(ctx); close(done) }()
+		go func() { _ = h.serve(ctx); close(done) }()
 		good, bad := join(t, h, "good"), join(t, h, "bad")
 		if n := bad.next(); n.err == nil {
 			t.Errorf("the bad question is answered: %+v", n)
@@ -275,7 +275,7 @@ func TestLive(t *testing.T) {
 	s := onRedis(t, redis.URL(), now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { _ = s.hub.run(ctx); close(ended) }()
+	go func() { _ = s.hub.serve(ctx); close(ended) }()
 	server := httptest.NewUnstartedServer(s.handler())
 	// A stream outlasts the time that other requests have.
 	server.Config.ReadTimeout, server.Config.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond

@@ -105,6 +105,7 @@ func TestNotCompleteBeforeAStreamIsRead(t *testing.T) {
 
 // Every resource says 503 in time where Redis is away, and answers by itself when it is back.
 func TestEveryResourceWithoutRedis(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 3})
 	s := onRedis(t, redis.URL(), now)

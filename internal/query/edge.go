@@ -107,7 +107,7 @@ func (s *service) refuseBrowser(r *http.Request) *web.Problem {
 	case authz && s.fromProxy(r):
 		return nil // these fields are those of the client's request, and the page is one of the service behind the proxy
 	case s.origins.Foreign(r), authz && nameless(r):
-		return web.NewProblem(http.StatusForbidden, foreignDetail(authz)).Of(web.ForeignOrigin)
+		return web.NewProblem(http.StatusForbidden, foreignDetail(authz)).OfKind(web.ForeignOrigin)
 	case r.Method == http.MethodPost && !authz && web.FromBrowser(r):
 		return checkType(r)
 	}
@@ -136,7 +136,7 @@ func checkType(r *http.Request) *web.Problem {
 		return nil
 	}
 	return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken from a browser: allowed is application/json", web.Excerpt(given))).
-		With("Accept-Post", api.JSONType)
+		WithHeader("Accept-Post", api.JSONType)
 }
 
 // proxyHeaders tell of the client's request. Every example in deploy/examples sends the first one. A page can have no
@@ -180,5 +180,5 @@ func (s *service) checkHost(r *http.Request) *web.Problem {
 	if gate.IsAuthz(r.URL.Path) {
 		why += "; a proxy that asks with the Host of its client is known by X-Forwarded-For, and at the same port by QUERY_HOSTS alone"
 	}
-	return web.NewProblem(http.StatusForbidden, why).Of(web.UnknownHost)
+	return web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
 }

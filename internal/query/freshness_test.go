@@ -56,6 +56,7 @@ const absent = -1
 
 // Without any worker the gauges tell how old the answers are, by Redis's clock, also while Redis is away.
 func TestFreshness(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	store := window.NewStore(redis.Client(), asking.Namespace)
 	s := onRedis(t, redis.URL(), now)

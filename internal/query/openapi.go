@@ -32,12 +32,12 @@ var problemExamples = []struct {
 	example *web.Problem
 }{
 	{http.StatusBadRequest, "The request is wrong; detail says what is allowed.",
-		web.BadInput("window", `"24" is not a duration: write a whole number and a unit (s, m, h, d, w), such as 90s, 15m or 7d`).In(web.InQuery)},
+		web.BadInput("window", `"24" is not a duration: write a whole number and a unit (s, m, h, d, w), such as 90s, 15m or 7d`).Problem(web.InQuery)},
 	{http.StatusUnauthorized, "The token is missing or wrong.",
 		web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS")},
 	{http.StatusForbidden, "The request names a host that is none of the service's.", unknownHostExample()},
 	{http.StatusRequestEntityTooLarge, "Too many counters, or too large a body.",
-		web.TooMuchInput("keys", "1200 counters in one request: at most 1000 are allowed (QUERY_MAX_KEYS)").In(web.InBody)},
+		web.TooMuchInput("keys", "1200 counters in one request: at most 1000 are allowed (QUERY_MAX_KEYS)").Problem(web.InBody)},
 	{http.StatusInternalServerError, "Another program has written to a key of the namespace, which detail names; or this service has a fault.",
 		answer.SpoiltProblem(&window.ForeignError{Key: "tallyroll:{3}:h:1m:247:api-1", Err: errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})},
 	{http.StatusServiceUnavailable, "Redis cannot answer now: ask again after the seconds in Retry-After.",
@@ -46,7 +46,7 @@ var problemExamples = []struct {
 
 func unknownHostExample() *web.Problem {
 	r := &http.Request{Host: "pages.example:8080"}
-	return web.NewProblem(http.StatusForbidden, boot.Hosts{}.Refuse(r, "QUERY_HOSTS")).Of(web.UnknownHost)
+	return web.NewProblem(http.StatusForbidden, boot.Hosts{}.Refuse(r, "QUERY_HOSTS")).OfKind(web.UnknownHost)
 }
 
 // describeProblems adds the problems, and the token if one is needed.

@@ -134,7 +134,7 @@ func (s *service) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.R
 		return nil, err
 	}
 	if view.chart() && len(p.Keys) > chart.MaxLines {
-		return nil, web.BadInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), chart.MaxLines).In(web.InQuery)
+		return nil, web.BadInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), chart.MaxLines).Problem(web.InQuery)
 	}
 	out := &api.RawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
 	switch view.Format {

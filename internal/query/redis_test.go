@@ -55,6 +55,7 @@ func eventuallyReady(t *testing.T, h http.Handler, status int) {
 }
 
 func TestRedisGoesAndComes(t *testing.T) {
+	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	s := onRedis(t, redis.URL(), now)
 	watched(t, s)
@@ -102,6 +103,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 // With a Redis that hangs from the start, many who ask at once are all refused
 // in time: none waits for another.
 func TestManyAskersOfAHangingRedis(t *testing.T) {
+	t.Parallel()
 	redis := stack.Redis(t)
 	h := onRedis(t, redis.URL(), asking.Now()).handler()
 	redis.Pause()
@@ -120,6 +122,7 @@ func TestManyAskersOfAHangingRedis(t *testing.T) {
 }
 
 func TestNoRedis(t *testing.T) {
+	t.Parallel()
 	s := onRedis(t, fmt.Sprintf("redis://127.0.0.1:%d/0", stack.FreePort(t)), asking.Now())
 	watched(t, s)
 	h := s.handler()

@@ -154,6 +154,7 @@ func TestStreamsWithoutNATS(t *testing.T) {
 
 // While NATS or Redis is away, the answer is a 503 in time, and answers come again afterwards.
 func TestStreamsWhileServersAreAway(t *testing.T) {
+	t.Parallel()
 	broker, redis, now := stack.NATSProcess(t), stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
 	makeStream(t, broker.JetStream(), "HITS", "hits.>")

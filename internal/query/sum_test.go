@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -142,8 +143,7 @@ func TestSumIsRefused(t *testing.T) {
 	}
 }
 
-// firstParts are so many parts of a name, which dots part.
+// firstParts are so many parts of a name, which . and / part; one at the beginning parts nothing.
 func firstParts(name string, n int) string {
-	parts := strings.Split(name, ".")
-	return strings.Join(parts[:min(n, len(parts))], ".")
+	return regexp.MustCompile(fmt.Sprintf(`^.?[^./]*([./][^./]*){0,%d}`, n-1)).FindString(name)
 }

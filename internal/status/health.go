@@ -14,8 +14,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// lookEvery is the pause between looks at Redis, and so how old the answer of /readyz can be.
-const lookEvery = 500 * time.Millisecond
+// checkEvery is the pause between looks at Redis, and so how old the answer of /readyz can be.
+const checkEvery = 500 * time.Millisecond
 
 // maxClockDifference is how far the clock of this machine may be from Redis's
 // before it is worth a warning. No answer depends on it, but it reveals machines whose
@@ -54,7 +54,7 @@ func NewHealth(r Looker, log zerolog.Logger, registry prometheus.Registerer) *He
 
 // Run looks until ctx ends.
 func (h *Health) Run(ctx context.Context) error {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
 	for {
 		bounded, cancel := context.WithTimeout(ctx, answer.Timeout)

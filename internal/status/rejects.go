@@ -96,7 +96,7 @@ func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams)
 		return RejectsAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Reason != "" && !slices.Contains(hit.Reasons, hit.Reason(p.Reason)) {
-		return RejectsAnswer{}, web.BadInput("reason", "%s: allowed are %s", web.Excerpt(p.Reason), reasonHint).In(part)
+		return RejectsAnswer{}, web.BadInput("reason", "%s: allowed are %s", web.Excerpt(p.Reason), reasonHint).Problem(part)
 	}
 	js, err := s.jetStream()
 	if err != nil {

@@ -118,7 +118,7 @@ func (r *recent[A]) get(ctx context.Context, find func(context.Context) (A, erro
 	}
 	r.mu.Unlock()
 	if due {
-		a.run(context.WithoutCancel(ctx), find)
+		a.look(context.WithoutCancel(ctx), find)
 	}
 	select {
 	case <-a.done:
@@ -129,7 +129,7 @@ func (r *recent[A]) get(ctx context.Context, find func(context.Context) (A, erro
 	}
 }
 
-func (a *attempt[A]) run(ctx context.Context, find func(context.Context) (A, error)) {
+func (a *attempt[A]) look(ctx context.Context, find func(context.Context) (A, error)) {
 	defer close(a.done)
 	bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
 	defer cancel()

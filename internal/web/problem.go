@@ -87,8 +87,8 @@ func (p *Problem) Error() string             { return p.Detail }
 func (p *Problem) GetStatus() int            { return p.Status }
 func (p *Problem) ContentType(string) string { return ProblemType }
 
-// With adds a header to the answer.
-func (p *Problem) With(name, value string) *Problem {
+// WithHeader adds a header to the answer.
+func (p *Problem) WithHeader(name, value string) *Problem {
 	if p.headers == nil {
 		p.headers = make(http.Header)
 	}
@@ -96,8 +96,8 @@ func (p *Problem) With(name, value string) *Problem {
 	return p
 }
 
-// Of makes the problem one of a kind.
-func (p *Problem) Of(k *Kind) *Problem {
+// OfKind makes the problem one of a kind.
+func (p *Problem) OfKind(k *Kind) *Problem {
 	p.Type, p.Title = k.Type(), k.Title
 	return p
 }
@@ -172,8 +172,8 @@ func AddHint(err error, hint string) {
 	}
 }
 
-// In is the error about a parameter in that part of the request, InQuery or InBody.
-func (e *InputError) In(part string) *Problem {
+// Problem is the error about a parameter in that part of the request, InQuery or InBody.
+func (e *InputError) Problem(part string) *Problem {
 	return NewProblem(e.Status, "", ProblemDetail{Location: part + "." + e.Param, Message: e.message})
 }
 
@@ -181,7 +181,7 @@ func (e *InputError) In(part string) *Problem {
 func InputProblem(err error, part string) error {
 	var bad *InputError
 	if errors.As(err, &bad) {
-		return bad.In(part)
+		return bad.Problem(part)
 	}
 	return err
 }
@@ -204,7 +204,7 @@ func ClientGone() *Problem { return NewProblem(statusClientGone, "the client is 
 
 // RetryLater is a 503 that says after how many seconds to ask again.
 func RetryLater(detail, seconds string) *Problem {
-	return NewProblem(http.StatusServiceUnavailable, detail).With("Retry-After", seconds)
+	return NewProblem(http.StatusServiceUnavailable, detail).WithHeader("Retry-After", seconds)
 }
 
 // Excerpt quotes a value of the request, cut if it is long.

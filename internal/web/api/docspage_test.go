@@ -43,7 +43,7 @@ func TestProblemTypes(t *testing.T) {
 		seen[id] = true
 		p := web.NewProblem(k.Status, "detail")
 		if k.Title != "" {
-			p.Of(k)
+			p.OfKind(k)
 		}
 		if p.Type != k.Type() || p.Title != cmp.Or(k.Title, http.StatusText(k.Status)) {
 			t.Errorf("%+v, want %s", p, k.Type())
