@@ -29,7 +29,7 @@ func (p *topParams) Read(g api.Given) error {
 	)
 }
 
-// topAnswer is the answer.
+// topAnswer lists the counters with most hits in a window.
 type topAnswer struct {
 	AsOf          time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
 	Window        string     `json:"window" doc:"The window as it was asked for." example:"1h"`
@@ -143,7 +143,7 @@ func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (Co
 	}, nil
 }
 
-// AboutAnswer is the answer of GET /v1/about.
+// AboutAnswer says what can be asked of a namespace.
 type AboutAnswer struct {
 	Version       string      `json:"version" doc:"The release of this service." example:"1.4.0"`
 	Namespace     string      `json:"namespace" doc:"TALLYROLL_NAMESPACE: what this service answers about." example:"tallyroll"`

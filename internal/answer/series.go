@@ -89,7 +89,7 @@ type Series struct {
 	Bounds         [][2]int64 `json:"bounds,omitempty" doc:"For each point, the least and the most hits that its step can have had by as_of. Present only if a step begins or ends inside a cell, which steps of 1d, 1w and 1mo can do; without it every point is exact." example:"[[112,121],[121,121]]"`
 }
 
-// SeriesList is the answer about several counters.
+// SeriesList has the hits of several counters, with the same moments.
 type SeriesList struct {
 	Series []Series `json:"series" doc:"One for each counter, in the order asked for, with the same moments."`
 }

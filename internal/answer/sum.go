@@ -86,17 +86,17 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*tota
 		Past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
 	}
 	for i, p := range periods {
-		of := make([]window.Answer, len(asked))
+		answers := make([]window.Answer, len(asked))
 		var parts []window.Question
 		var why []window.Explanation
 		for k, counter := range asked {
 			at := k*len(periods) + i
-			of[k] = found.Answers.Answers[at]
-			if of[k].Upper > 0 {
+			answers[k] = found.Answers.Answers[at]
+			if answers[k].Upper > 0 {
 				parts, why = append(parts, window.Question{Counter: counter}), append(why, found.at(at)...)
 			}
 		}
-		out.Totals[i] = sumOf(in.prefix, p.Window, names, of, int(depth))
+		out.Totals[i] = sumOf(in.prefix, p.Window, names, answers, int(depth))
 		out.Totals[i].explain(parts, why)
 	}
 	return out, nil

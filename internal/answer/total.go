@@ -68,7 +68,7 @@ func (b *TotalBody) Input() *Input {
 	}
 }
 
-// TotalAnswer is the answer of both.
+// TotalAnswer has a total for each counter and window, all of one moment.
 type TotalAnswer struct {
 	AsOf   time.Time `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
 	Totals []Total   `json:"totals" doc:"A total for every counter and window: the first counter with each of the windows, then the next one."`

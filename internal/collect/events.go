@@ -41,8 +41,8 @@ func eventMode(r *http.Request) rules.Mode {
 
 // readEvents reads and checks a request with CloudEvents. They become one message as they are, because the workers'
 // rules read them. Without an Idempotency-Key, the source and the id of a single event make the message's id.
-func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, from caller, id string) (*entry, *web.Problem) {
-	if p := mayDeliver(from); p != nil {
+func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, sender caller, id string) (*entry, *web.Problem) {
+	if p := mayDeliver(sender); p != nil {
 		return nil, p
 	}
 	header, p := eventHeader(r, mode)
@@ -71,7 +71,7 @@ func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.
 	}
 	named := keyHeader
 	if id == "" && mode != rules.Batch {
-		id, named = eventID(first, from), "source and id of the event"
+		id, named = eventID(first, sender), "source and id of the event"
 	}
 	held.resize(0) // the entry holds its own memory
 	e := newEvents(&s.gate, body, events, header, id)
@@ -140,11 +140,11 @@ func checkBinary(c *rules.Checker, header nats.Header) (rules.Identity, *web.Pro
 	for name, values := range header {
 		named[name] = values[0]
 	}
-	is, refused := c.Header(named)
+	identity, refused := c.Header(named)
 	if refused != nil {
-		return is, notEvent(0, "%s", refused.Detail)
+		return identity, notEvent(0, "%s", refused.Detail)
 	}
-	return is, nil
+	return identity, nil
 }
 
 func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Problem) {
@@ -155,11 +155,11 @@ func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Proble
 	case trimmed[0] == '[':
 		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: it is an array: allowed is one CloudEvent; an array has the Content-Type "+batchType)
 	}
-	is, refused := c.JSON(trimmed)
+	identity, refused := c.JSON(trimmed)
 	if refused != nil {
-		return is, notEvent(0, "%s", refused.Detail)
+		return identity, notEvent(0, "%s", refused.Detail)
 	}
-	return is, nil
+	return identity, nil
 }
 
 // checkBatch checks an array of events. One bad event refuses all.
@@ -204,11 +204,11 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 
 // eventID is the Nats-Msg-Id of an event that is alone in its request. Source and id tell an event from all others. No
 // Idempotency-Key has a space, so none is ever the same.
-func eventID(is rules.Identity, from caller) string {
-	sum := sha256.Sum256([]byte(strconv.Quote(is.Source) + strconv.Quote(is.ID)))
+func eventID(identity rules.Identity, sender caller) string {
+	sum := sha256.Sum256([]byte(strconv.Quote(identity.Source) + strconv.Quote(identity.ID)))
 	id := "cloudevent " + base64.RawURLEncoding.EncodeToString(sum[:])
-	if from.name != "" {
-		id = strconv.Quote(from.name) + id
+	if sender.name != "" {
+		id = strconv.Quote(sender.name) + id
 	}
 	return id
 }
@@ -239,9 +239,9 @@ func (s *service) serveHandshake(w http.ResponseWriter, r *http.Request) {
 		web.NewProblem(http.StatusBadRequest, fmt.Sprintf("%s: allowed is one name of a sender, such as events.example.com", requestOrigin)).Write(w)
 		return
 	}
-	from, p := s.caller(r)
+	sender, p := s.caller(r)
 	if p == nil {
-		p = mayDeliver(from)
+		p = mayDeliver(sender)
 	}
 	if p != nil {
 		p.Write(w)
@@ -253,10 +253,10 @@ func (s *service) serveHandshake(w http.ResponseWriter, r *http.Request) {
 }
 
 // mayDeliver refuses events of a caller who may count some keys only.
-func mayDeliver(from caller) *web.Problem {
-	if from.prefix == "" {
+func mayDeliver(sender caller) *web.Problem {
+	if sender.prefix == "" {
 		return nil
 	}
 	return web.NewProblem(http.StatusForbidden,
-		fmt.Sprintf("the keys of this token must begin with %q, and a CloudEvent names no key: events need a token without a prefix", from.prefix)).OfKind(web.KeyOutsidePrefix)
+		fmt.Sprintf("the keys of this token must begin with %q, and a CloudEvent names no key: events need a token without a prefix", sender.prefix)).OfKind(web.KeyOutsidePrefix)
 }

@@ -57,16 +57,16 @@ func (s *service) serveHits(w http.ResponseWriter, r *http.Request) {
 
 // read reads and checks a request.
 func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) (*entry, *web.Problem) {
-	from, p := s.caller(r)
+	sender, p := s.caller(r)
 	if p != nil {
 		return nil, p
 	}
-	id, p := messageID(r, from)
+	id, p := messageID(r, sender)
 	if p != nil {
 		return nil, p
 	}
 	if mode != rules.NoCloudEvent {
-		return s.readEvents(w, r, mode, from, id)
+		return s.readEvents(w, r, mode, sender, id)
 	}
 	p = checkType(r)
 	if p != nil {
@@ -84,7 +84,7 @@ func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) 
 	if p != nil {
 		return nil, p
 	}
-	p = outside(hits, from.prefix)
+	p = outside(hits, sender.prefix)
 	if p != nil {
 		return nil, p
 	}
@@ -272,7 +272,7 @@ const maxKey = 255
 
 // messageID is the Nats-Msg-Id of a request with an Idempotency-Key, or "" without one. With named
 // tokens, the name comes first, quoted, so that the keys of two callers never meet.
-func messageID(r *http.Request, from caller) (string, *web.Problem) {
+func messageID(r *http.Request, sender caller) (string, *web.Problem) {
 	values := r.Header[keyHeader]
 	if len(values) == 0 {
 		return "", nil
@@ -285,10 +285,10 @@ func messageID(r *http.Request, from caller) (string, *web.Problem) {
 		return "", web.NewProblem(http.StatusBadRequest,
 			fmt.Sprintf("%s: allowed is one key of 1 to %d visible ASCII characters, in double quotes or without", keyHeader, maxKey))
 	}
-	if from.name == "" {
+	if sender.name == "" {
 		return key, nil
 	}
-	return strconv.Quote(from.name) + key, nil
+	return strconv.Quote(sender.name) + key, nil
 }
 
 // idempotencyKey reads the key as it is, or as the string of RFC 9651 that the draft asks for.

@@ -53,7 +53,7 @@ func keyReused(named string, first outcome) *web.Problem {
 // sameEvent reports whether the headers of two messages say the same of their events. What a tracer has noted of the
 // request is not a part of it (the extension for distributed tracing): that differs if the request is sent again.
 func sameEvent(a, b nats.Header) bool {
-	of := func(h nats.Header) map[string]string {
+	attributesOf := func(h nats.Header) map[string]string {
 		out := make(map[string]string)
 		for name, values := range h {
 			if rules.EventHeader(name) && name != "ce-traceparent" && name != "ce-tracestate" {
@@ -62,7 +62,7 @@ func sameEvent(a, b nats.Header) bool {
 		}
 		return out
 	}
-	return maps.Equal(of(a), of(b))
+	return maps.Equal(attributesOf(a), attributesOf(b))
 }
 
 // message reads a message of a stream from the stream's leader: a replica may not have it yet.

@@ -40,7 +40,7 @@ type Gate struct {
 	decisions *prometheus.CounterVec // by limit, result and source
 }
 
-// Settings are those of a gate.
+// Settings of a gate.
 type Settings struct {
 	Take    TakeMode
 	File    string // of named limits; empty: there are none

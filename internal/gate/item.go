@@ -120,22 +120,22 @@ func (i *takeItem) value(variable, prefix string) (string, error) {
 
 // fill makes the key that hits are kept under, and returns the caller's key, too.
 func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, err error) {
-	of := "numbers in the request"
+	name := "numbers in the request"
 	if lim.Name != "" {
-		of = web.Excerpt(lim.Name)
+		name = web.Excerpt(lim.Name)
 	}
 	variables, given := lim.Key.Variables(), i.values()
 	if i.Key != "" && !lim.Key.Uses(limit.VarKey) {
-		return "", "", web.BadInput(prefix+"key", "the key template of %s is %s: leave it out", of, lim.Key)
+		return "", "", web.BadInput(prefix+"key", "the key template of %s is %s: leave it out", name, lim.Key)
 	}
 	for _, v := range given {
 		if !slices.ContainsFunc(variables, func(variable string) bool { return limit.SameVariable(v.variable, variable) }) {
-			return "", "", web.BadInput(prefix+v.name, "the key template of %s is %s: leave it out", of, lim.Key)
+			return "", "", web.BadInput(prefix+v.name, "the key template of %s is %s: leave it out", name, lim.Key)
 		}
 	}
 	for _, variable := range variables {
 		if variable != limit.VarKey && !slices.ContainsFunc(given, func(v struct{ name, variable, text string }) bool { return limit.SameVariable(v.variable, variable) }) {
-			return "", "", web.BadInput(prefix+variable, "it is missing: the key template of %s is %s", of, lim.Key)
+			return "", "", web.BadInput(prefix+variable, "it is missing: the key template of %s is %s", name, lim.Key)
 		}
 	}
 	value := func(variable string) (string, error) { return i.value(variable, prefix) }

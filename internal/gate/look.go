@@ -147,19 +147,19 @@ func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOut
 		}
 		return nil, err
 	}
-	of, asOf := found.answers.Answers[0], found.answers.AsOf
-	outrun := of.Range.Outruns(asOf)
-	decision := j.decide(of.Estimate, found.wait)
+	counted, asOf := found.answers.Answers[0], found.answers.AsOf
+	outrun := counted.Range.Outruns(asOf)
+	decision := j.decide(counted.Estimate, found.wait)
 	switch {
 	case outrun && j.fail == limit.FailClosed:
 		return nil, web.RetryLater(fmt.Sprintf("hits stored after %s are not counted yet, and fail is closed: ask again when a worker counts", answer.Time(asOf).Format(time.RFC3339)), "1")
 	case outrun && j.fail == limit.FailOpen:
-		decision = j.unknown(of.Total)
+		decision = j.unknown(counted.Total)
 	case outrun:
 		decision.Decisions[0].Certain = false
 	}
 	out := lookOutputOf(&decision)
-	complete := of.Complete && !outrun
+	complete := counted.Complete && !outrun
 	out.Body.AsOf, out.Body.Complete = answer.Time(asOf), &complete
 	return out, nil
 }

@@ -88,17 +88,17 @@ func rateFields(a *limit.Answer) (policy, rate string) {
 	byName := make(map[string]limit.Answer, 1)
 	for _, d := range a.Decisions {
 		name := policyName(d.Take.Limit)
-		of, known := byName[name]
+		group, known := byName[name]
 		if !known {
 			names = append(names, name)
 		}
-		of.Decisions = append(of.Decisions, d)
-		byName[name] = of
+		group.Decisions = append(group.Decisions, d)
+		byName[name] = group
 	}
 	var policies, rates []string
 	for _, name := range names {
-		of := byName[name]
-		d := of.Decisive()
+		group := byName[name]
+		d := group.Decisive()
 		l := d.Take.Limit
 		window := int64(l.Window / time.Second)
 		t := strconv.FormatInt(window, 10)

@@ -110,7 +110,7 @@ func refusalOf(a TakeAnswer, violated []string) *Refusal {
 	}
 }
 
-// TakeOutput is the answer over HTTP.
+// TakeOutput is a decision with its fields in the header of an answer.
 type TakeOutput struct {
 	Status          int
 	RateLimitPolicy string `header:"RateLimit-Policy" doc:"The limits, as draft-ietf-httpapi-ratelimit-headers-11 writes them: q hits in w seconds." example:"\"login\";q=5;w=60"`

@@ -126,10 +126,10 @@ func (h *hub) join(who string, asked []question, lengths []time.Duration, asOf b
 	if err != nil {
 		return nil, err
 	}
-	of := h.clients[who]
-	if of == nil {
-		of = &client{asks: make(map[*topic]int)}
-		h.clients[who] = of
+	sharer := h.clients[who]
+	if sharer == nil {
+		sharer = &client{asks: make(map[*topic]int)}
+		h.clients[who] = sharer
 	}
 	l := newListener(h, len(asked), asOf)
 	l.who = who
@@ -140,12 +140,12 @@ func (h *hub) join(who string, asked []question, lengths []time.Duration, asOf b
 			h.topics[q] = t
 		}
 		t.listeners[l], l.topics[i] = i, t
-		of.asks[t]++
+		sharer.asks[t]++
 		if t.last != nil {
 			l.put(i, t.last)
 		}
 	}
-	of.listeners = append(of.listeners, l)
+	sharer.listeners = append(sharer.listeners, l)
 	h.listeners[l] = struct{}{}
 	h.heard.Give()
 	return l, nil
@@ -155,25 +155,25 @@ func (h *hub) join(who string, asked []question, lengths []time.Duration, asOf b
 // would have more itself. If nobody has more than a share, there is room: all shares together are the bound.
 // The caller holds h.mu.
 func (h *hub) makeRoom(who string, asked []question) error {
-	of, sharers := h.clients[who], len(h.clients)
-	if of == nil {
-		of, sharers = new(client), sharers+1
+	sharer, sharers := h.clients[who], len(h.clients)
+	if sharer == nil {
+		sharer, sharers = new(client), sharers+1
 	}
 	share := h.maxClients / sharers
 	for len(h.listeners) >= h.maxClients {
-		if len(of.listeners) >= share || !h.dismiss(share, "QUERY_LIVE_CLIENTS", func(c *client) int { return len(c.listeners) }) {
-			return noRoom(fmt.Sprintf("%d clients are listening already, which is the most allowed (QUERY_LIVE_CLIENTS), and %d of them at this address, whose share is %d", len(h.listeners), len(of.listeners), share))
+		if len(sharer.listeners) >= share || !h.dismiss(share, "QUERY_LIVE_CLIENTS", func(c *client) int { return len(c.listeners) }) {
+			return noRoom(fmt.Sprintf("%d clients are listening already, which is the most allowed (QUERY_LIVE_CLIENTS), and %d of them at this address, whose share is %d", len(h.listeners), len(sharer.listeners), share))
 		}
 	}
 	share = h.maxQuestions / sharers
 	for {
-		added, own := 0, len(of.asks)
+		added, own := 0, len(sharer.asks)
 		for _, q := range asked {
 			t := h.topics[q]
 			if t == nil {
 				added++
 			}
-			if of.asks[t] == 0 {
+			if sharer.asks[t] == 0 {
 				own++
 			}
 		}
@@ -220,16 +220,16 @@ func (h *hub) remove(l *listener) {
 		return // it has been dismissed
 	}
 	delete(h.listeners, l)
-	of := h.clients[l.who]
-	i := slices.Index(of.listeners, l)
-	of.listeners = slices.Delete(of.listeners, i, i+1)
-	if len(of.listeners) == 0 {
+	sharer := h.clients[l.who]
+	i := slices.Index(sharer.listeners, l)
+	sharer.listeners = slices.Delete(sharer.listeners, i, i+1)
+	if len(sharer.listeners) == 0 {
 		delete(h.clients, l.who)
 	}
 	for _, t := range l.topics {
-		of.asks[t]--
-		if of.asks[t] == 0 {
-			delete(of.asks, t)
+		sharer.asks[t]--
+		if sharer.asks[t] == 0 {
+			delete(sharer.asks, t)
 		}
 		delete(t.listeners, l)
 		if len(t.listeners) == 0 {

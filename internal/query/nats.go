@@ -159,15 +159,15 @@ func (r *responder) offer(ctx context.Context, namespace string) (stop func(), e
 			stop()
 		}
 	}()
-	is := micro.ServiceIdentity{Name: serviceName, ID: rand.Text(), Version: semanticVersion(boot.Version()), Metadata: map[string]string{"namespace": namespace}}
-	info := micro.Info{ServiceIdentity: is, Type: micro.InfoResponseType, Description: "Rolling totals of counters", Endpoints: []micro.EndpointInfo{}}
+	identity := micro.ServiceIdentity{Name: serviceName, ID: rand.Text(), Version: semanticVersion(boot.Version()), Metadata: map[string]string{"namespace": namespace}}
+	info := micro.Info{ServiceIdentity: identity, Type: micro.InfoResponseType, Description: "Rolling totals of counters", Endpoints: []micro.EndpointInfo{}}
 	endpoints := r.service.endpoints()
 	for _, name := range slices.Sorted(maps.Keys(endpoints)) {
 		find, subject := endpoints[name], namespace+"."+name
 		r.stats = append(r.stats, &micro.EndpointStats{Name: name, Subject: subject, QueueGroup: serviceName})
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{Name: name, Subject: subject, QueueGroup: serviceName, Metadata: map[string]string{}})
-		of := r.stats[len(r.stats)-1]
-		s, err := r.conn.QueueSubscribe(subject, serviceName, func(m *nats.Msg) { r.dispatch(ctx, of, find, m) })
+		stats := r.stats[len(r.stats)-1]
+		s, err := r.conn.QueueSubscribe(subject, serviceName, func(m *nats.Msg) { r.dispatch(ctx, stats, find, m) })
 		if err != nil {
 			return stop, err
 		}
@@ -178,14 +178,14 @@ func (r *responder) offer(ctx context.Context, namespace string) (stop func(), e
 	}
 	started := time.Now().UTC()
 	for verb, answer := range map[micro.Verb]func() any{
-		micro.PingVerb: func() any { return micro.Ping{ServiceIdentity: is, Type: micro.PingResponseType} },
+		micro.PingVerb: func() any { return micro.Ping{ServiceIdentity: identity, Type: micro.PingResponseType} },
 		micro.InfoVerb: func() any { return info },
 		micro.StatsVerb: func() any {
-			return micro.Stats{ServiceIdentity: is, Type: micro.StatsResponseType, Started: started, Endpoints: r.statistics()}
+			return micro.Stats{ServiceIdentity: identity, Type: micro.StatsResponseType, Started: started, Endpoints: r.statistics()}
 		},
 	} {
-		for _, of := range [][2]string{{"", ""}, {is.Name, ""}, {is.Name, is.ID}} {
-			subject, err := micro.ControlSubject(verb, of[0], of[1])
+		for _, target := range [][2]string{{"", ""}, {identity.Name, ""}, {identity.Name, identity.ID}} {
+			subject, err := micro.ControlSubject(verb, target[0], target[1])
 			if err != nil {
 				return stop, err
 			}
@@ -225,11 +225,11 @@ func newResponder(s *service, conn *nats.Conn) *responder {
 }
 
 // dispatch waits for a slot and then answers the request concurrently with others.
-func (r *responder) dispatch(ctx context.Context, of *micro.EndpointStats, find endpoint, req *nats.Msg) {
+func (r *responder) dispatch(ctx context.Context, stats *micro.EndpointStats, find endpoint, req *nats.Msg) {
 	start := time.Now()
 	select {
 	case <-ctx.Done():
-		r.record(of, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))
+		r.record(stats, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))
 		return
 	case r.slots <- struct{}{}:
 	}
@@ -237,7 +237,7 @@ func (r *responder) dispatch(ctx context.Context, of *micro.EndpointStats, find 
 		defer func() { <-r.slots }()
 		start := time.Now()
 		err := r.answer(ctx, find, req)
-		r.record(of, err, time.Since(start))
+		r.record(stats, err, time.Since(start))
 	}()
 }
 
@@ -280,20 +280,20 @@ func (r *responder) refuse(req *nats.Msg, p *web.Problem) error {
 }
 
 // record keeps the statistics of an endpoint as micro does. A take that is refused is no error.
-func (r *responder) record(of *micro.EndpointStats, err error, took time.Duration) {
+func (r *responder) record(stats *micro.EndpointStats, err error, took time.Duration) {
 	code := http.StatusOK
 	if err != nil {
 		code = web.ProblemOf(err).Status
 	}
-	r.service.server.Metrics.Observe("NATS "+of.Name, code, took)
+	r.service.server.Metrics.Observe("NATS "+stats.Name, code, took)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	of.NumRequests++
-	of.ProcessingTime += took
-	of.AverageProcessingTime = of.ProcessingTime / time.Duration(of.NumRequests)
+	stats.NumRequests++
+	stats.ProcessingTime += took
+	stats.AverageProcessingTime = stats.ProcessingTime / time.Duration(stats.NumRequests)
 	if err != nil {
-		of.NumErrors++
-		of.LastError = fmt.Sprintf("%d:%v", code, err)
+		stats.NumErrors++
+		stats.LastError = fmt.Sprintf("%d:%v", code, err)
 	}
 }
 
@@ -302,8 +302,8 @@ func (r *responder) statistics() []*micro.EndpointStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make([]*micro.EndpointStats, len(r.stats))
-	for i, of := range r.stats {
-		now := *of
+	for i, stats := range r.stats {
+		now := *stats
 		out[i] = &now
 	}
 	return out

@@ -80,7 +80,7 @@ type service struct {
 	log     zerolog.Logger
 }
 
-// reader is what the rooms use of window.Reader.
+// allReader is what the rooms use of window.Reader.
 type allReader interface {
 	answer.Reader
 	status.Looker

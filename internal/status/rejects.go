@@ -47,7 +47,7 @@ var reasonHint = func() string {
 	return strings.Join(names, ", ")
 }()
 
-// RejectsAnswer is the answer.
+// RejectsAnswer counts the newest rejects by their reasons, and lists some of them.
 type RejectsAnswer struct {
 	Stored   uint64        `json:"stored" doc:"How many messages of this namespace HITS_REJECTED holds." example:"17"`
 	Searched int           `json:"searched" doc:"How many of the newest were looked at, at most 1000." example:"17"`

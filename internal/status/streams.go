@@ -20,7 +20,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// StreamsAnswer is the answer of GET /v1/streams.
+// StreamsAnswer has every stream with its worker and its lag, and every worker.
 type StreamsAnswer struct {
 	AsOf    time.Time     `json:"as_of" doc:"When this was looked at, by the clock of this service. It is at most a second old." example:"2026-11-21T10:00:00.2Z"`
 	Streams []StreamState `json:"streams" doc:"The streams of hits, by name."`

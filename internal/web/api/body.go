@@ -98,7 +98,7 @@ func checkNames(j *jx.Decoder, t reflect.Type) error {
 		var seen []string
 		return j.ObjBytes(func(j *jx.Decoder, key []byte) error {
 			name := string(key)
-			of, known := fieldType(t, name)
+			inner, known := fieldType(t, name)
 			switch {
 			case !known:
 				return fmt.Errorf("unknown field %s: allowed are %s", web.Excerpt(name), fieldNames(t))
@@ -106,7 +106,7 @@ func checkNames(j *jx.Decoder, t reflect.Type) error {
 				return fmt.Errorf("%s: it is given twice: once is allowed", web.Excerpt(name))
 			}
 			seen = append(seen, name)
-			return checkNames(j, of)
+			return checkNames(j, inner)
 		})
 	case next == jx.Array && kind == reflect.Slice:
 		return j.Arr(func(j *jx.Decoder) error { return checkNames(j, t.Elem()) })
