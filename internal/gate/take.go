@@ -96,16 +96,13 @@ type Refusal struct {
 	Status   int      `json:"status" doc:"The HTTP status." example:"429"`
 	Detail   string   `json:"detail" doc:"One sentence: which limits refuse, and when to ask again." example:"over the limit login: ask again in 11.417 seconds"`
 	Policies []string `json:"violated-policies" doc:"The names of the limits that refuse, as RateLimit-Policy has them." example:"[\"login\"]"`
-	Decision
+	TakeAnswer
 }
-
-// Decision is TakeAnswer under a name that is exported: huma leaves out the fields of what is embedded under another.
-type Decision = TakeAnswer
 
 // refusalOf makes the body of a 429.
 func refusalOf(a TakeAnswer, violated []string) *Refusal {
 	return &Refusal{
-		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated, Decision: a,
+		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated, TakeAnswer: a,
 		Detail: fmt.Sprintf("over the limit %s: ask again in %v seconds", strings.Join(violated, ", "), a.RetryAfter),
 	}
 }
