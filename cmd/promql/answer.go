@@ -159,20 +159,6 @@ func badData(format string, args ...any) *apiError {
 	return &apiError{http.StatusBadRequest, "bad_data", fmt.Sprintf(format, args...)}
 }
 
-// refused is a 422: the request is well formed, but costs too much or cannot be answered.
-func refused(format string, args ...any) *apiError {
-	return &apiError{http.StatusUnprocessableEntity, "execution", fmt.Sprintf(format, args...)}
-}
-
-// unavailable is a 503: the same request may be answered later.
-func unavailable(format string, args ...any) *apiError {
-	return &apiError{http.StatusServiceUnavailable, "unavailable", fmt.Sprintf(format, args...)}
-}
-
-func tooManySamples(n int64, most int) *apiError {
-	return refused("this query reads %d samples: at most %d are allowed (PROMQL_MAX_SAMPLES): ask about fewer counters or a shorter time", n, most)
-}
-
 // askRedis reads from Redis for at most readTimeout. Its errors are *apiError, but for those of
 // window that a caller may want to tell apart.
 func askRedis[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
@@ -210,6 +196,15 @@ func askRedis[T any](ctx context.Context, read func(context.Context) (T, error))
 	return out, &redisError{*unavailable("Redis did not answer within %s: ask again in a second", readTimeout), err}
 }
 
+// unavailable is a 503: the same request may be answered later.
+func unavailable(format string, args ...any) *apiError {
+	return &apiError{http.StatusServiceUnavailable, "unavailable", fmt.Sprintf(format, args...)}
+}
+
+func tooManySamples(n int64, most int) *apiError {
+	return refused("this query reads %d samples: at most %d are allowed (PROMQL_MAX_SAMPLES): ask about fewer counters or a shorter time", n, most)
+}
+
 // redisError is an error of Redis. The cause may tell about the network inside, so it goes to the
 // log and not to the client.
 type redisError struct {
@@ -239,4 +234,9 @@ func (s *service) apiErrorOf(err error) *apiError {
 		return refused("this query holds more than %d samples (PROMQL_MAX_SAMPLES): ask about fewer counters or a shorter time", s.settings.MaxSamples)
 	}
 	return refused("%s", err)
+}
+
+// refused is a 422: the request is well formed, but costs too much or cannot be answered.
+func refused(format string, args ...any) *apiError {
+	return &apiError{http.StatusUnprocessableEntity, "execution", fmt.Sprintf(format, args...)}
 }

@@ -43,10 +43,6 @@ func (q *querier) selectionOf(hints *storage.SelectHints) selection {
 	return s
 }
 
-// sums reports whether the samples are only added up. Then each hit has to be in one of
-// them, and their cells may differ in length.
-func (s selection) sums() bool { return s.window > 0 && s.function == "sum_over_time" }
-
 // read returns the series of the counters that have hits in the selection.
 func (q *querier) read(ctx context.Context, counters []string, sel selection) (*seriesSet, error) {
 	parts, err := q.parts(ctx, counters, sel)
@@ -107,6 +103,10 @@ func (q *querier) parts(ctx context.Context, counters []string, sel selection) (
 	}
 	return out, nil
 }
+
+// sums reports whether the samples are only added up. Then each hit has to be in one of
+// them, and their cells may differ in length.
+func (s selection) sums() bool { return s.window > 0 && s.function == "sum_over_time" }
 
 // windows returns how many samples of one series are in the windows of all steps together. The engine works through
 // them without a look at its time.
@@ -189,19 +189,26 @@ type point struct {
 	f float64
 }
 
-func (p point) T() int64                      { return p.t }
-func (p point) F() float64                    { return p.f }
-func (p point) ST() int64                     { return 0 }
-func (p point) H() *histogram.Histogram       { return nil }
+func (p point) T() int64 { return p.t }
+
+func (p point) F() float64 { return p.f }
+
+func (p point) ST() int64 { return 0 }
+
+func (p point) H() *histogram.Histogram { return nil }
+
 func (p point) FH() *histogram.FloatHistogram { return nil }
-func (p point) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
-func (p point) Copy() chunks.Sample           { return p }
+
+func (p point) Type() chunkenc.ValueType { return chunkenc.ValFloat }
+
+func (p point) Copy() chunks.Sample { return p }
 
 // points are samples in the order of time.
 type points []point
 
 func (p points) Get(i int) chunks.Sample { return p[i] }
-func (p points) Len() int                { return len(p) }
+
+func (p points) Len() int { return len(p) }
 
 func (p points) iterator(chunkenc.Iterator) chunkenc.Iterator {
 	return storage.NewListSeriesIterator(p)

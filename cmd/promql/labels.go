@@ -15,23 +15,6 @@ import (
 	"tallyroll/internal/boot"
 )
 
-// listParams are the parameters of the lists. Whatever start and end are, the lists are
-// those of the longest window, because names are kept for no shorter time.
-func (s *service) listParams(r *http.Request) (sets [][]*labels.Matcher, limit int, err error) {
-	always := time.Time{}
-	for _, name := range []string{"start", "end"} {
-		if _, err := timeParam(r, name, &always); err != nil {
-			return nil, 0, err
-		}
-	}
-	limit, err = limitParam(r)
-	if err != nil {
-		return nil, 0, err
-	}
-	sets, err = s.selectorsParam(r)
-	return sets, limit, err
-}
-
 // labels lists the names of labels.
 func (s *service) labels(r *http.Request) (found, error) {
 	return s.list(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
@@ -108,6 +91,23 @@ func (s *service) series(r *http.Request) (found, error) {
 		out.warnings = out.warnings.Add(errTruncated)
 	}
 	return out, nil
+}
+
+// listParams are the parameters of the lists. Whatever start and end are, the lists are
+// those of the longest window, because names are kept for no shorter time.
+func (s *service) listParams(r *http.Request) (sets [][]*labels.Matcher, limit int, err error) {
+	always := time.Time{}
+	for _, name := range []string{"start", "end"} {
+		if _, err := timeParam(r, name, &always); err != nil {
+			return nil, 0, err
+		}
+	}
+	limit, err = limitParam(r)
+	if err != nil {
+		return nil, 0, err
+	}
+	sets, err = s.selectorsParam(r)
+	return sets, limit, err
 }
 
 // errTruncated is a warning, in Prometheus's words.

@@ -24,13 +24,6 @@ type moments struct {
 	step       time.Duration // 0 if there is one moment
 }
 
-func (m moments) grid() grid {
-	if m.step == 0 {
-		return grid{0, 1}
-	}
-	return grid{float64(m.end.UnixMilli() - m.start.UnixMilli()), float64(m.step.Milliseconds())}
-}
-
 // query answers at one moment.
 func (s *service) query(r *http.Request) (found, error) {
 	now := time.Now()
@@ -63,6 +56,13 @@ func (s *service) queryRange(r *http.Request) (found, error) {
 		return found{}, badData("%.0f points per series: at most %d are allowed: choose a longer step", points, maxSteps)
 	}
 	return s.evaluate(r, over)
+}
+
+func (m moments) grid() grid {
+	if m.step == 0 {
+		return grid{0, 1}
+	}
+	return grid{float64(m.end.UnixMilli() - m.start.UnixMilli()), float64(m.step.Milliseconds())}
 }
 
 // evaluate lets the engine answer.

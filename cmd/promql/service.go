@@ -105,9 +105,6 @@ func (s *service) handler() http.Handler {
 	return s.edge(mux)
 }
 
-// maxBody bounds the form of a POST: a query of which each byte is written as %XX, and other parameters.
-func (s *Settings) maxBody() int64 { return 3*int64(s.MaxQuery) + 64<<10 }
-
 // maxMessage bounds an error's message in bytes: the parser's own repeat parts of a query.
 const maxMessage = 1000
 
@@ -139,3 +136,6 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 		compressed.ServeHTTP(w, r)
 	})
 }
+
+// maxBody bounds the form of a POST: a query of which each byte is written as %XX, and other parameters.
+func (s *Settings) maxBody() int64 { return 3*int64(s.MaxQuery) + 64<<10 }

@@ -63,6 +63,35 @@ func parseSteps(text string, zone *time.Location) (calendarSteps, bool) {
 
 func (s calendarSteps) String() string { return s.name }
 
+// isCalendar reports whether a window is one that a calendar bounds.
+func isCalendar(text string) bool {
+	switch text {
+	case today, yesterday, thisWeek, thisMonth:
+		return true
+	}
+	return false
+}
+
+// zoneName is what the names of zones look like. It leaves out what else lies in a machine's folder of zones, such
+// as copies whose clocks count leap seconds (right/…).
+var zoneName = regexp.MustCompile(`^[A-Z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9_+-]{1,32}){0,3}$`)
+
+// parseZone returns the zone that a request names, by default UTC.
+func parseZone(text string) (*time.Location, error) {
+	if text == "" {
+		return time.UTC, nil
+	}
+	name := strings.ReplaceAll(text, " ", "+") // a query string turns the + of Etc/GMT+5 into a space
+	if !zoneName.MatchString(name) || name == "Local" {
+		return nil, web.BadInput("tz", "%s is not a time zone: allowed is %s", web.Excerpt(text), zoneHint)
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, web.BadInput("tz", "no time zone is named %s: allowed is %s", web.Excerpt(text), zoneHint)
+	}
+	return zone, nil
+}
+
 // At returns the step that holds a moment (Unix milliseconds).
 func (s calendarSteps) At(milli int64) window.Range {
 	switch s.name {
@@ -121,33 +150,4 @@ func firstMoment(date time.Time, zone *time.Location) int64 {
 			return first * 1000
 		}
 	}
-}
-
-// isCalendar reports whether a window is one that a calendar bounds.
-func isCalendar(text string) bool {
-	switch text {
-	case today, yesterday, thisWeek, thisMonth:
-		return true
-	}
-	return false
-}
-
-// zoneName is what the names of zones look like. It leaves out what else lies in a machine's folder of zones, such
-// as copies whose clocks count leap seconds (right/…).
-var zoneName = regexp.MustCompile(`^[A-Z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9_+-]{1,32}){0,3}$`)
-
-// parseZone returns the zone that a request names, by default UTC.
-func parseZone(text string) (*time.Location, error) {
-	if text == "" {
-		return time.UTC, nil
-	}
-	name := strings.ReplaceAll(text, " ", "+") // a query string turns the + of Etc/GMT+5 into a space
-	if !zoneName.MatchString(name) || name == "Local" {
-		return nil, web.BadInput("tz", "%s is not a time zone: allowed is %s", web.Excerpt(text), zoneHint)
-	}
-	zone, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, web.BadInput("tz", "no time zone is named %s: allowed is %s", web.Excerpt(text), zoneHint)
-	}
-	return zone, nil
 }

@@ -24,16 +24,6 @@ func (e *explainText) UnmarshalJSON(data []byte) error {
 // Schema describes what the text must be. A query string may also say 1 and 0.
 func (explainText) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 
-func (e explainText) parse() (bool, error) {
-	switch e {
-	case "1", "true", `"1"`, `"true"`:
-		return true, nil
-	case "", "0", "false", "null", `"0"`, `"false"`:
-		return false, nil
-	}
-	return false, web.BadInput("explain", "%s: allowed is %s", web.Excerpt(string(e)), explainHint)
-}
-
 // Explained is what an explained total has beside its numbers. It is exported for encoding/json.
 type Explained struct {
 	Explain []Explanation `json:"explain" required:"false" doc:"What the total was made of, if that was asked for; a sum has one explanation per counter."`
@@ -93,7 +83,15 @@ func (d *Desk) answer(ctx context.Context, in *Input, questions []window.Questio
 	return out, err
 }
 
-func (e *explained) explains() bool { return e.why != nil }
+func (e explainText) parse() (bool, error) {
+	switch e {
+	case "1", "true", `"1"`, `"true"`:
+		return true, nil
+	case "", "0", "false", "null", `"0"`, `"false"`:
+		return false, nil
+	}
+	return false, web.BadInput("explain", "%s: allowed is %s", web.Excerpt(string(e)), explainHint)
+}
 
 // at is the explanation of an answer, or none.
 func (e *explained) at(i int) []window.Explanation {
@@ -102,6 +100,8 @@ func (e *explained) at(i int) []window.Explanation {
 	}
 	return e.why[i : i+1]
 }
+
+func (e *explained) explains() bool { return e.why != nil }
 
 // explain adds the explanations of the questions that a total was made of, if there are any.
 func (t *Total) explain(questions []window.Question, why []window.Explanation) {

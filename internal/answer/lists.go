@@ -143,6 +143,41 @@ func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (Co
 	}, nil
 }
 
+// About answers what can be asked. What the settings turn on, the caller knows.
+func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
+	out := AboutAnswer{Version: boot.Version(), Namespace: d.Namespace, Features: on}
+	layout, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
+		layout, since, err := d.Reader.About(ctx)
+		out.CountingSince = Since(since)
+		return layout, err
+	})
+	if err != nil {
+		return AboutAnswer{}, err
+	}
+	out.offer(layout.Tiers)
+	return out, nil
+}
+
+func AboutExample() AboutAnswer {
+	tiers, err := window.ParseTiers(window.DefaultTiers)
+	if err != nil {
+		panic(err) // they are our own
+	}
+	out := AboutAnswer{
+		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true},
+	}
+	out.offer(tiers)
+	return out
+}
+
+// offer adds what tiers can answer.
+func (a *AboutAnswer) offer(tiers window.Tiers) {
+	for _, t := range tiers {
+		a.Tiers = append(a.Tiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
+	}
+	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
+}
+
 // AboutAnswer says what can be asked of a namespace.
 type AboutAnswer struct {
 	Version       string      `json:"version" doc:"The release of this service." example:"1.4.0"`
@@ -213,40 +248,5 @@ func offered(usual []string, good func(time.Duration) bool, tiers window.Tiers, 
 	for _, length := range slices.Sorted(maps.Keys(texts)) {
 		out = append(out, texts[length])
 	}
-	return out
-}
-
-// About answers what can be asked. What the settings turn on, the caller knows.
-func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
-	out := AboutAnswer{Version: boot.Version(), Namespace: d.Namespace, Features: on}
-	layout, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
-		layout, since, err := d.Reader.About(ctx)
-		out.CountingSince = Since(since)
-		return layout, err
-	})
-	if err != nil {
-		return AboutAnswer{}, err
-	}
-	out.offer(layout.Tiers)
-	return out, nil
-}
-
-// offer adds what tiers can answer.
-func (a *AboutAnswer) offer(tiers window.Tiers) {
-	for _, t := range tiers {
-		a.Tiers = append(a.Tiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
-	}
-	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
-}
-
-func AboutExample() AboutAnswer {
-	tiers, err := window.ParseTiers(window.DefaultTiers)
-	if err != nil {
-		panic(err) // they are our own
-	}
-	out := AboutAnswer{
-		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true},
-	}
-	out.offer(tiers)
 	return out
 }

@@ -138,15 +138,6 @@ func SeriesJSON(keys []string, found []window.Series) any {
 	return out
 }
 
-// begunOf returns the first step that says something of any of the counters. All series have the same steps.
-func begunOf(found []window.Series) int {
-	begun := len(found[0].Counts)
-	for _, f := range found {
-		begun = min(begun, f.Begun())
-	}
-	return begun
-}
-
 // StepText is how an answer writes the step.
 func StepText(f window.Series) string {
 	if f.Steps != nil {
@@ -214,6 +205,15 @@ func SeriesCSV(keys []string, series []window.Series) []byte {
 	}
 	w.Flush()
 	return out.Bytes()
+}
+
+// begunOf returns the first step that says something of any of the counters. All series have the same steps.
+func begunOf(found []window.Series) int {
+	begun := len(found[0].Counts)
+	for _, f := range found {
+		begun = min(begun, f.Begun())
+	}
+	return begun
 }
 
 // ZoneOf is the zone in which the steps of a series lie.

@@ -109,21 +109,6 @@ func (c *drawing) describe() {
 	c.WriteString("</desc>\n")
 }
 
-// unit is what the numbers are of.
-func (c *drawing) unit() string {
-	f := c.series[0]
-	unit := "hits per " + c.step
-	switch {
-	case c.crowd > 1 && f.Steps != nil:
-		unit += fmt.Sprintf(": mean and range of %d", c.crowd)
-	case c.crowd > 1:
-		unit += ": mean and range of " + window.FormatDuration(f.Step*time.Duration(c.crowd))
-	case f.Bounds != nil:
-		unit += " and their bounds"
-	}
-	return unit
-}
-
 // incompleteUpTo is the moment before which hits of some counter may be missing.
 func (c *drawing) incompleteUpTo() (end int64) {
 	for _, f := range c.series {
@@ -165,6 +150,21 @@ func (c *drawing) heading() {
 	}
 	fmt.Fprintf(c, "<text x=\"%s\" y=\"%s\">%s</text>\n", px(c.left), px(c.top+titleRow+textSize-1), text)
 	c.top += titleRow + textRow + c.gap
+}
+
+// unit is what the numbers are of.
+func (c *drawing) unit() string {
+	f := c.series[0]
+	unit := "hits per " + c.step
+	switch {
+	case c.crowd > 1 && f.Steps != nil:
+		unit += fmt.Sprintf(": mean and range of %d", c.crowd)
+	case c.crowd > 1:
+		unit += ": mean and range of " + window.FormatDuration(f.Step*time.Duration(c.crowd))
+	case f.Bounds != nil:
+		unit += " and their bounds"
+	}
+	return unit
 }
 
 // legend names the lines, in rows. If names are long or the picture is small, it shortens
@@ -220,8 +220,8 @@ func (c *drawing) writeName(class string, x, y, width, height float64, text stri
 		px(x), px(y), px(width), px(height), class, px(size-2), xmlText(text))
 }
 
-// px writes a length to a tenth of a pixel.
-func px(length float64) string { return strconv.FormatFloat(math.Round(length*10)/10, 'f', -1, 64) }
-
 // sharp returns the middle of a pixel, where a thin line is as thin as it can be.
 func sharp(length float64) string { return px(math.Floor(length) + 0.5) }
+
+// px writes a length to a tenth of a pixel.
+func px(length float64) string { return strconv.FormatFloat(math.Round(length*10)/10, 'f', -1, 64) }

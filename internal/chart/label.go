@@ -43,23 +43,6 @@ func xmlText(name string) string {
 	return out.String()
 }
 
-// fitted returns a name, or as much of its beginning and end as there is room for. It
-// keeps the end because different names often differ there.
-func fitted(name string, size, room float64) string {
-	if textWidth(name, size) <= room {
-		return name
-	}
-	runes := []rune(name)
-	for kept := len(runes) - 1; kept >= 0; kept-- {
-		tail := kept / 3
-		short := string(runes[:kept-tail]) + "…" + string(runes[len(runes)-tail:])
-		if textWidth(short, size) <= room {
-			return short
-		}
-	}
-	return ""
-}
-
 // fittedApart are names that stand beside each other, each shortened if there is no
 // room for the whole. Words that all of them begin and end with go first, so that
 // what differs stays.
@@ -98,6 +81,23 @@ func fittedAround(head, middle, tail string, size, room float64) string {
 		middle = head + tail
 	}
 	return fitted(middle, size, room)
+}
+
+// fitted returns a name, or as much of its beginning and end as there is room for. It
+// keeps the end because different names often differ there.
+func fitted(name string, size, room float64) string {
+	if textWidth(name, size) <= room {
+		return name
+	}
+	runes := []rune(name)
+	for kept := len(runes) - 1; kept >= 0; kept-- {
+		tail := kept / 3
+		short := string(runes[:kept-tail]) + "…" + string(runes[len(runes)-tail:])
+		if textWidth(short, size) <= room {
+			return short
+		}
+	}
+	return ""
 }
 
 // common are the lengths of the words that all names begin with, and of those that

@@ -25,35 +25,6 @@ func (s *service) readBody(r *http.Request, buf []byte, held *hold) ([]byte, *we
 	return buf, s.bodyProblem(err)
 }
 
-// Why fill stops before the end.
-var (
-	errLarge  = errors.New("larger than allowed")
-	errNoRoom = errors.New("no room for it in memory")
-)
-
-// fill appends to buf what r has, at most most bytes.
-func fill(r io.Reader, buf []byte, most int64, held *hold) ([]byte, error) {
-	for {
-		if len(buf) == cap(buf) {
-			size := max(2*cap(buf), freeBytes)
-			if !held.resize(size) {
-				return buf, errNoRoom
-			}
-			buf = append(make([]byte, 0, size), buf...)
-		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		switch {
-		case int64(len(buf)) > most:
-			return buf, errLarge
-		case err == io.EOF:
-			return buf, nil
-		case err != nil:
-			return buf, err
-		}
-	}
-}
-
 func (s *service) bodyProblem(err error) *web.Problem {
 	var network net.Error
 	switch {
@@ -147,6 +118,35 @@ func (u *unpacker) unpack(how encoding, packed []byte, most int64, held *hold) (
 	}
 	held.resize(cap(packed) + cap(out)) // it only gives back
 	return out, nil
+}
+
+// Why fill stops before the end.
+var (
+	errLarge  = errors.New("larger than allowed")
+	errNoRoom = errors.New("no room for it in memory")
+)
+
+// fill appends to buf what r has, at most most bytes.
+func fill(r io.Reader, buf []byte, most int64, held *hold) ([]byte, error) {
+	for {
+		if len(buf) == cap(buf) {
+			size := max(2*cap(buf), freeBytes)
+			if !held.resize(size) {
+				return buf, errNoRoom
+			}
+			buf = append(make([]byte, 0, size), buf...)
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case int64(len(buf)) > most:
+			return buf, errLarge
+		case err == io.EOF:
+			return buf, nil
+		case err != nil:
+			return buf, err
+		}
+	}
 }
 
 // errPacked says that a body is not what Content-Encoding says.

@@ -53,6 +53,20 @@ func (s *service) store(ctx context.Context, e *entry) (receipt, error) {
 	return receipt{Stored: e.hits, Stream: o.stream, Sequence: o.sequence, Duplicate: o.duplicate && e.id != ""}, nil
 }
 
+// newEvents takes CloudEvents as they came. It returns nil if there is no room for them.
+func newEvents(g *gate, body []byte, events int, header nats.Header, id string) *entry {
+	e := newEntry(g, nil, id)
+	if e == nil {
+		return nil
+	}
+	e.lines, e.hits, e.alone, e.event = append(e.lines, body...), events, true, header
+	if !e.held.resize(cap(e.lines)) {
+		e.free()
+		return nil
+	}
+	return e
+}
+
 // entry is the hits or CloudEvents of one request on their way to JetStream. The publisher owns it from submit until it
 // has put the outcome into done.
 type entry struct {
@@ -87,20 +101,6 @@ func newEntry(g *gate, hits []hit.Hit, id string) *entry {
 	for _, h := range hits {
 		e.lines = append(h.AppendJSON(e.lines), '\n')
 	}
-	if !e.held.resize(cap(e.lines)) {
-		e.free()
-		return nil
-	}
-	return e
-}
-
-// newEvents takes CloudEvents as they came. It returns nil if there is no room for them.
-func newEvents(g *gate, body []byte, events int, header nats.Header, id string) *entry {
-	e := newEntry(g, nil, id)
-	if e == nil {
-		return nil
-	}
-	e.lines, e.hits, e.alone, e.event = append(e.lines, body...), events, true, header
 	if !e.held.resize(cap(e.lines)) {
 		e.free()
 		return nil

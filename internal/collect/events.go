@@ -130,11 +130,6 @@ func attributes(request http.Header) (nats.Header, *web.Problem) {
 	return header, nil
 }
 
-// notEvent is the problem of one event.
-func notEvent(i int, format string, a ...any) *web.Problem {
-	return itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: item(i), Message: sentence(fmt.Sprintf(format, a...))}}, 1)
-}
-
 func checkBinary(c *rules.Checker, header nats.Header) (rules.Identity, *web.Problem) {
 	named := make(map[string]string, len(header))
 	for name, values := range header {
@@ -160,6 +155,11 @@ func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Proble
 		return identity, notEvent(0, "%s", refused.Detail)
 	}
 	return identity, nil
+}
+
+// notEvent is the problem of one event.
+func notEvent(i int, format string, a ...any) *web.Problem {
+	return itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: item(i), Message: sentence(fmt.Sprintf(format, a...))}}, 1)
 }
 
 // checkBatch checks an array of events. One bad event refuses all.

@@ -32,14 +32,6 @@ var workspaces = sync.Pool{New: func() any {
 	return &workspace{body: make([]byte, 0, freeBytes), parser: hit.NewParser(), events: rules.NewChecker()}
 }}
 
-// free gives the memory to the next request, unless it is much.
-func (w *workspace) free() {
-	if cap(w.body) > mostPooled {
-		return // the parser has grown, too
-	}
-	workspaces.Put(w)
-}
-
 // serveHits is POST /v1/hits.
 func (s *service) serveHits(w http.ResponseWriter, r *http.Request) {
 	e, p := s.read(w, r, eventMode(r))
@@ -94,6 +86,14 @@ func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) 
 		return nil, noRoom("COLLECT_MAX_WAITING")
 	}
 	return e, nil
+}
+
+// free gives the memory to the next request, unless it is much.
+func (w *workspace) free() {
+	if cap(w.body) > mostPooled {
+		return // the parser has grown, too
+	}
+	workspaces.Put(w)
 }
 
 // body reads the body and unpacks it. It is valid as long as the workspace is.

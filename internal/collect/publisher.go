@@ -84,15 +84,6 @@ func (p *publisher) store(e *entry) outcome {
 	}
 }
 
-// most is how many bytes of hits a message can carry, and the name of what bounds it.
-func (p *publisher) most() (bytes int, bound string) {
-	bytes, bound = int(p.conn.MaxPayload()), "max_payload of the NATS server"
-	if size := p.target.maxMsgSize(); size > 0 && size < bytes {
-		bytes, bound = size, "max_msg_size of the stream"
-	}
-	return bytes - headerRoom, bound
-}
-
 // serve publishes until ctx ends. When stopping is closed, it lets no entry wait longer than grace.
 func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 	defer close(p.ended)
@@ -157,6 +148,15 @@ func (p *publisher) take(e *entry) {
 	p.gather(e, most)
 }
 
+// most is how many bytes of hits a message can carry, and the name of what bounds it.
+func (p *publisher) most() (bytes int, bound string) {
+	bytes, bound = int(p.conn.MaxPayload()), "max_payload of the NATS server"
+	if size := p.target.maxMsgSize(); size > 0 && size < bytes {
+		bytes, bound = size, "max_msg_size of the stream"
+	}
+	return bytes - headerRoom, bound
+}
+
 // gather puts an entry into the group, or sends it as a message of its own if it shares none.
 func (p *publisher) gather(e *entry, most int) {
 	if e.alone {
@@ -183,55 +183,6 @@ func (p *publisher) flush() {
 	}
 	p.group = nil
 	p.begin(m)
-}
-
-// begin sends a message for the first time.
-func (p *publisher) begin(m *message) {
-	p.lastN++
-	m.n = p.lastN
-	if m.id == "" {
-		m.id = p.runID + "-" + strconv.FormatUint(m.n, 36)
-	}
-	p.pending[m.n] = m
-	p.send(m)
-}
-
-// send sends the message once and notes when to do so again. A message that never left is refused.
-func (p *publisher) send(m *message) {
-	now := time.Now()
-	m.due = now.Add(ackWait)
-	err := nats.ErrReconnectBufExceeded
-	if p.conn.IsConnected() {
-		err = p.conn.PublishMsg(&nats.Msg{
-			Subject: p.subject,
-			Reply:   p.inbox + "." + strconv.FormatUint(m.n, 36),
-			Header:  m.header(),
-			Data:    m.body,
-		})
-	}
-	if err == nil || !neverLeft(err) { // if the connection is breaking, it is not known how much left
-		m.open++
-		if m.firstSent.IsZero() {
-			m.firstSent = now
-		}
-	}
-	if err == nil {
-		return
-	}
-	m.due = now.Add(refusedWait)
-	if m.open == 0 {
-		p.refuse(m, err)
-	}
-}
-
-// neverLeft reports whether an error of the client says that it has sent nothing of a message.
-func neverLeft(err error) bool {
-	for _, sure := range []error{nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrConnectionDraining} {
-		if errors.Is(err, sure) {
-			return true
-		}
-	}
-	return false
 }
 
 // sendAgain sends messages again. JetStream recognises the id of one that it has stored, but only for a
@@ -275,6 +226,86 @@ func (p *publisher) settle(a puback.Answer) {
 	m.due = time.Now().Add(refusedWait)
 }
 
+// overdue ends the messages that have waited for as long as a request may. They were sent, so nobody knows
+// whether they are stored.
+func (p *publisher) overdue(now time.Time) {
+	for _, m := range p.pending {
+		limit := m.deadline
+		if !p.latest.IsZero() && p.latest.Before(limit) {
+			limit = p.latest
+		}
+		if now.After(limit) {
+			p.unknown(m)
+		}
+	}
+}
+
+// giveUp ends everything that is left when the service has stopped.
+func (p *publisher) giveUp() {
+	for {
+		select {
+		case e := <-p.in:
+			e.done <- outcome{problem: notStored("the service is stopping: nothing of this request is stored")}
+			continue
+		default:
+		}
+		break
+	}
+	if p.group != nil {
+		p.group.settle(outcome{problem: notStored("the service is stopping: nothing of this request is stored")})
+		p.group = nil
+	}
+	for _, m := range p.pending {
+		p.unknown(m)
+	}
+}
+
+func (p *publisher) unknown(m *message) {
+	delete(p.pending, m.n)
+	m.settle(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
+		"JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown; "+
+			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)").OfKind(web.StoredUnknown)})
+}
+
+// begin sends a message for the first time.
+func (p *publisher) begin(m *message) {
+	p.lastN++
+	m.n = p.lastN
+	if m.id == "" {
+		m.id = p.runID + "-" + strconv.FormatUint(m.n, 36)
+	}
+	p.pending[m.n] = m
+	p.send(m)
+}
+
+// send sends the message once and notes when to do so again. A message that never left is refused.
+func (p *publisher) send(m *message) {
+	now := time.Now()
+	m.due = now.Add(ackWait)
+	err := nats.ErrReconnectBufExceeded
+	if p.conn.IsConnected() {
+		err = p.conn.PublishMsg(&nats.Msg{
+			Subject: p.subject,
+			Reply:   p.inbox + "." + strconv.FormatUint(m.n, 36),
+			Header:  m.header(),
+			Data:    m.body,
+		})
+	}
+	if err == nil || !neverLeft(err) { // if the connection is breaking, it is not known how much left
+		m.open++
+		if m.firstSent.IsZero() {
+			m.firstSent = now
+		}
+	}
+	if err == nil {
+		return
+	}
+	m.due = now.Add(refusedWait)
+	if m.open == 0 {
+		p.refuse(m, err)
+	}
+}
+
 // refuse ends a message that is surely not stored.
 func (p *publisher) refuse(m *message, why error) {
 	delete(p.pending, m.n)
@@ -308,51 +339,20 @@ func (p *publisher) refusal(why error) *web.Problem {
 	return notStored(fmt.Sprintf("JetStream refuses messages on %s now (%v): nothing of this request is stored; send it again in a second", p.subject, why))
 }
 
+// neverLeft reports whether an error of the client says that it has sent nothing of a message.
+func neverLeft(err error) bool {
+	for _, sure := range []error{nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrConnectionDraining} {
+		if errors.Is(err, sure) {
+			return true
+		}
+	}
+	return false
+}
+
 func noStream(subject string) string {
 	return fmt.Sprintf("no stream takes messages on %s (COLLECT_SUBJECT): start ingest, which makes the stream HITS, or set COLLECT_SUBJECT to a subject of a stream that it reads; nothing of this request is stored", subject)
 }
 
 func tooLargeFor(bound string) *web.Problem {
 	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: what is in it is larger than one message may be (%s): send less in one request", bound))
-}
-
-// overdue ends the messages that have waited for as long as a request may. They were sent, so nobody knows
-// whether they are stored.
-func (p *publisher) overdue(now time.Time) {
-	for _, m := range p.pending {
-		limit := m.deadline
-		if !p.latest.IsZero() && p.latest.Before(limit) {
-			limit = p.latest
-		}
-		if now.After(limit) {
-			p.unknown(m)
-		}
-	}
-}
-
-func (p *publisher) unknown(m *message) {
-	delete(p.pending, m.n)
-	m.settle(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
-		"JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown; "+
-			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)").OfKind(web.StoredUnknown)})
-}
-
-// giveUp ends everything that is left when the service has stopped.
-func (p *publisher) giveUp() {
-	for {
-		select {
-		case e := <-p.in:
-			e.done <- outcome{problem: notStored("the service is stopping: nothing of this request is stored")}
-			continue
-		default:
-		}
-		break
-	}
-	if p.group != nil {
-		p.group.settle(outcome{problem: notStored("the service is stopping: nothing of this request is stored")})
-		p.group = nil
-	}
-	for _, m := range p.pending {
-		p.unknown(m)
-	}
 }

@@ -47,17 +47,6 @@ func newTokens(file string, log zerolog.Logger) (*tokens, error) {
 	return t, nil
 }
 
-// required reports whether POST /v1/hits needs a token.
-func (t *tokens) required() bool { return t.file != "" }
-
-// count is how many tokens there are.
-func (t *tokens) count() int {
-	if !t.required() {
-		return 0
-	}
-	return len(*t.set.Load())
-}
-
 // find returns the token that a request carries. It compares hashes, and always all of them, so the time that it
 // takes reveals nothing about a token.
 func (t *tokens) find(r *http.Request) (found token, ok bool) {
@@ -74,6 +63,44 @@ func (t *tokens) find(r *http.Request) (found token, ok bool) {
 	}
 	return set[at], true
 }
+
+// follow reads the file again at each signal, until ctx ends. A bad file changes nothing.
+func (t *tokens) follow(ctx context.Context, signals <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-signals:
+			t.reload()
+		}
+	}
+}
+
+func (t *tokens) reload() {
+	if !t.required() {
+		t.log.Info().Msg("nothing to reload: COLLECT_TOKENS_FILE is not set")
+		return
+	}
+	set, err := t.read()
+	t.reloaded(err)
+	if err != nil {
+		t.log.Error().Err(err).Int("tokens", t.count()).Msg("tokens not reloaded: they stay as they were")
+		return
+	}
+	t.set.Store(&set)
+	t.log.Info().Str("file", t.file).Int("tokens", len(set)).Msg("tokens reloaded")
+}
+
+// count is how many tokens there are.
+func (t *tokens) count() int {
+	if !t.required() {
+		return 0
+	}
+	return len(*t.set.Load())
+}
+
+// required reports whether POST /v1/hits needs a token.
+func (t *tokens) required() bool { return t.file != "" }
 
 func (t *tokens) read() ([]token, error) {
 	set, mode, secrets, err := readTokens(t.file)
@@ -109,33 +136,6 @@ func readTokens(path string) (set []token, mode fs.FileMode, secrets bool, err e
 		return nil, 0, false, fmt.Errorf("COLLECT_TOKENS_FILE: %s: %w", path, err)
 	}
 	return set, info.Mode(), secrets, nil
-}
-
-// follow reads the file again at each signal, until ctx ends. A bad file changes nothing.
-func (t *tokens) follow(ctx context.Context, signals <-chan os.Signal) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-signals:
-			t.reload()
-		}
-	}
-}
-
-func (t *tokens) reload() {
-	if !t.required() {
-		t.log.Info().Msg("nothing to reload: COLLECT_TOKENS_FILE is not set")
-		return
-	}
-	set, err := t.read()
-	t.reloaded(err)
-	if err != nil {
-		t.log.Error().Err(err).Int("tokens", t.count()).Msg("tokens not reloaded: they stay as they were")
-		return
-	}
-	t.set.Store(&set)
-	t.log.Info().Str("file", t.file).Int("tokens", len(set)).Msg("tokens reloaded")
 }
 
 // maxTokens bounds the file: each request is compared with every token, in a tenth of a millisecond

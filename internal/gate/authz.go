@@ -286,6 +286,15 @@ func (f *forwarded) address() (string, error) {
 	return web.AddressKey(address), nil
 }
 
+// path is that of the other request, without escapes, double slashes and dots, so that another spelling of a
+// path has no count of its own.
+func (f *forwarded) path() string {
+	if f.ownTarget {
+		return cleanPath(f.request.PathValue(originalPath))
+	}
+	return plainPathOf(f.target("Uri", f.request.URL.EscapedPath()))
+}
+
 // target is a part of the other request's target, as the proxy tells it.
 func (f *forwarded) target(name, own string) string {
 	if f.ownTarget {
@@ -297,15 +306,6 @@ func (f *forwarded) target(name, own string) string {
 		}
 	}
 	return own
-}
-
-// path is that of the other request, without escapes, double slashes and dots, so that another spelling of a
-// path has no count of its own.
-func (f *forwarded) path() string {
-	if f.ownTarget {
-		return cleanPath(f.request.PathValue(originalPath))
-	}
-	return plainPathOf(f.target("Uri", f.request.URL.EscapedPath()))
 }
 
 // plainPathOf is the path of a request's target.

@@ -51,37 +51,50 @@ func (i *takeItem) Read(g api.Given) (err error) {
 	)
 }
 
-const (
-	limitHint   = "the name of a limit"
-	takeKeyHint = "a key"
-	policyHint  = "cells, log or stream"
-	failHint    = "local, open or closed"
-	addressHint = "an address, such as 203.0.113.7 or 2001:db8::1"
-	methodHint  = "a method, such as GET"
-	hostHint    = "a host, such as shop.example"
-	pathHint    = "a path, such as /login"
-)
-
-// numbers are the fields that are given in place of limit, with what the request gives.
-func (i *takeItem) numbers() []struct{ name, text string } {
-	return []struct{ name, text string }{{"window", i.Window}, {"max", string(i.Max)}, {"policy", i.Policy}}
+// takeOf checks an item and makes a take of it. prefix comes before the names of its fields in errors.
+func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
+	lim, err := l.limitOf(item, prefix)
+	if err != nil {
+		return limit.Take{}, err
+	}
+	caller, under, err := item.fill(lim, prefix)
+	if err != nil {
+		return limit.Take{}, err
+	}
+	if err := checkTakeKey(prefix+"limit", under); err != nil {
+		return limit.Take{}, err
+	}
+	n, err := item.N.Parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
+	return limit.Take{Limit: lim, Key: caller, Under: under, N: n}, err
 }
 
-// values are the variables of key templates that are given, but for the key, with what the request calls them.
-func (i *takeItem) values() (out []struct{ name, variable, text string }) {
-	add := func(name, variable, text string) {
-		if text != "" {
-			out = append(out, struct{ name, variable, text string }{name, variable, text})
+// fill makes the key that hits are kept under, and returns the caller's key, too.
+func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, err error) {
+	name := "numbers in the request"
+	if lim.Name != "" {
+		name = web.Excerpt(lim.Name)
+	}
+	variables, given := lim.Key.Variables(), i.values()
+	if i.Key != "" && !lim.Key.Uses(limit.VarKey) {
+		return "", "", web.BadInput(prefix+"key", "the key template of %s is %s: leave it out", name, lim.Key)
+	}
+	for _, v := range given {
+		if !slices.ContainsFunc(variables, func(variable string) bool { return limit.SameVariable(v.variable, variable) }) {
+			return "", "", web.BadInput(prefix+v.name, "the key template of %s is %s: leave it out", name, lim.Key)
 		}
 	}
-	add("ip", limit.VarIP, i.IP)
-	add("method", limit.VarMethod, i.Method)
-	add("host", limit.VarHost, i.Host)
-	add("path", limit.VarPath, i.Path)
-	for _, name := range slices.Sorted(maps.Keys(i.Header)) {
-		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limit.VarOfHeader(name), i.Header[name]})
+	for _, variable := range variables {
+		if variable != limit.VarKey && !slices.ContainsFunc(given, func(v struct{ name, variable, text string }) bool { return limit.SameVariable(v.variable, variable) }) {
+			return "", "", web.BadInput(prefix+variable, "it is missing: the key template of %s is %s", name, lim.Key)
+		}
 	}
-	return out
+	value := func(variable string) (string, error) { return i.value(variable, prefix) }
+	under, err = lim.Key.Fill(value)
+	if err != nil {
+		return "", "", keyError(lim, err)
+	}
+	caller, err = callerOf(lim, under, value)
+	return caller, under, err
 }
 
 // value is what a variable of a key template stands for, as /v1/authz fills it. prefix comes before the names of fields in
@@ -118,50 +131,21 @@ func (i *takeItem) value(variable, prefix string) (string, error) {
 	return out, nil
 }
 
-// fill makes the key that hits are kept under, and returns the caller's key, too.
-func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, err error) {
-	name := "numbers in the request"
-	if lim.Name != "" {
-		name = web.Excerpt(lim.Name)
-	}
-	variables, given := lim.Key.Variables(), i.values()
-	if i.Key != "" && !lim.Key.Uses(limit.VarKey) {
-		return "", "", web.BadInput(prefix+"key", "the key template of %s is %s: leave it out", name, lim.Key)
-	}
-	for _, v := range given {
-		if !slices.ContainsFunc(variables, func(variable string) bool { return limit.SameVariable(v.variable, variable) }) {
-			return "", "", web.BadInput(prefix+v.name, "the key template of %s is %s: leave it out", name, lim.Key)
+// values are the variables of key templates that are given, but for the key, with what the request calls them.
+func (i *takeItem) values() (out []struct{ name, variable, text string }) {
+	add := func(name, variable, text string) {
+		if text != "" {
+			out = append(out, struct{ name, variable, text string }{name, variable, text})
 		}
 	}
-	for _, variable := range variables {
-		if variable != limit.VarKey && !slices.ContainsFunc(given, func(v struct{ name, variable, text string }) bool { return limit.SameVariable(v.variable, variable) }) {
-			return "", "", web.BadInput(prefix+variable, "it is missing: the key template of %s is %s", name, lim.Key)
-		}
+	add("ip", limit.VarIP, i.IP)
+	add("method", limit.VarMethod, i.Method)
+	add("host", limit.VarHost, i.Host)
+	add("path", limit.VarPath, i.Path)
+	for _, name := range slices.Sorted(maps.Keys(i.Header)) {
+		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limit.VarOfHeader(name), i.Header[name]})
 	}
-	value := func(variable string) (string, error) { return i.value(variable, prefix) }
-	under, err = lim.Key.Fill(value)
-	if err != nil {
-		return "", "", keyError(lim, err)
-	}
-	caller, err = callerOf(lim, under, value)
-	return caller, under, err
-}
-
-// takeOf checks an item and makes a take of it. prefix comes before the names of its fields in errors.
-func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
-	lim, err := l.limitOf(item, prefix)
-	if err != nil {
-		return limit.Take{}, err
-	}
-	caller, under, err := item.fill(lim, prefix)
-	if err != nil {
-		return limit.Take{}, err
-	}
-	if err := checkTakeKey(prefix+"limit", under); err != nil {
-		return limit.Take{}, err
-	}
-	n, err := item.N.Parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
-	return limit.Take{Limit: lim, Key: caller, Under: under, N: n}, err
+	return out
 }
 
 // limitOf returns the limit that an item names, or the one of its numbers if the settings allow them.
@@ -202,6 +186,22 @@ func (l *limits) limitOf(item *takeItem, prefix string) (*limit.Limit, error) {
 		return nil, web.BadInput(prefix+bad.Field, "%s", bad.Message)
 	}
 	return lim, err
+}
+
+const (
+	limitHint   = "the name of a limit"
+	takeKeyHint = "a key"
+	policyHint  = "cells, log or stream"
+	failHint    = "local, open or closed"
+	addressHint = "an address, such as 203.0.113.7 or 2001:db8::1"
+	methodHint  = "a method, such as GET"
+	hostHint    = "a host, such as shop.example"
+	pathHint    = "a path, such as /login"
+)
+
+// numbers are the fields that are given in place of limit, with what the request gives.
+func (i *takeItem) numbers() []struct{ name, text string } {
+	return []struct{ name, text string }{{"window", i.Window}, {"max", string(i.Max)}, {"policy", i.Policy}}
 }
 
 func limitWindow(prefix, text string) (time.Duration, error) {

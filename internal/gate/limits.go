@@ -41,21 +41,6 @@ func newLimits(mode TakeMode, file string, reloads buildinfo.Reloads) (*limits, 
 	return out, nil
 }
 
-func (l *limits) read() (limit.Set, error) {
-	if l.file == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(l.file)
-	if err != nil {
-		return nil, fmt.Errorf("QUERY_LIMITS_FILE: %w", err)
-	}
-	set, err := limit.Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("QUERY_LIMITS_FILE: %s: %w", l.file, err)
-	}
-	return set, nil
-}
-
 // follow reads the file again at each signal, until ctx ends. A bad file changes nothing.
 func (l *limits) follow(ctx context.Context, signals <-chan os.Signal, log zerolog.Logger) error {
 	for {
@@ -81,6 +66,21 @@ func (l *limits) reload(log zerolog.Logger) {
 	}
 	l.named.Store(&set)
 	log.Info().Str("file", l.file).Int("limits", len(set)).Msg("limits reloaded")
+}
+
+func (l *limits) read() (limit.Set, error) {
+	if l.file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(l.file)
+	if err != nil {
+		return nil, fmt.Errorf("QUERY_LIMITS_FILE: %w", err)
+	}
+	set, err := limit.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("QUERY_LIMITS_FILE: %s: %w", l.file, err)
+	}
+	return set, nil
 }
 
 // serve reports whether takes can be asked for at all, and whether some of them can be decided without Redis.

@@ -62,13 +62,6 @@ func (g *Gate) Look(ctx context.Context, part string, item *takeItem) (*TakeOutp
 	return lookOutputOf(&answer), nil
 }
 
-// lookOutputOf is the answer to a look. It is an answer even if it says no.
-func lookOutputOf(a *limit.Answer) *TakeOutput {
-	out := takeOutputOf(a, false)
-	out.Status, out.RetryAfter = http.StatusOK, ""
-	return out
-}
-
 // resetParams is what DELETE /v1/limit takes.
 type resetParams struct {
 	Limit  string `query:"limit" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
@@ -162,6 +155,13 @@ func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOut
 	complete := counted.Complete && !outrun
 	out.Body.AsOf, out.Body.Complete = answer.Time(asOf), &complete
 	return out, nil
+}
+
+// lookOutputOf is the answer to a look. It is an answer even if it says no.
+func lookOutputOf(a *limit.Answer) *TakeOutput {
+	out := takeOutputOf(a, false)
+	out.Status, out.RetryAfter = http.StatusOK, ""
+	return out
 }
 
 // judgement is a question about a counter: may it have n more hits, with at most so many in the window?

@@ -111,9 +111,6 @@ func rateFields(a *limit.Answer) (policy, rate string) {
 	return strings.Join(policies, ", "), strings.Join(rates, ", ")
 }
 
-// policyName is what the fields call a limit.
-func policyName(l *limit.Limit) string { return cmp.Or(l.Name, numbersName) }
-
 // violated returns the names of the limits that refuse, each once.
 func violated(a *limit.Answer) (names []string) {
 	for i := range a.Decisions {
@@ -124,6 +121,9 @@ func violated(a *limit.Answer) (names []string) {
 	}
 	return names
 }
+
+// policyName is what the fields call a limit.
+func policyName(l *limit.Limit) string { return cmp.Or(l.Name, numbersName) }
 
 // wholeSeconds is a time to wait as Retry-After writes it: rounded up, and never 0, which clients
 // would take for "at once".

@@ -36,77 +36,6 @@ type takeBody struct {
 	Take   []takeItem        `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n is for all that have none of their own."`
 }
 
-// items are the takes that a body asks for.
-func (b *takeBody) items() ([]takeItem, error) {
-	single := takeItem{
-		Limit: b.Limit, Key: b.Key, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy,
-		IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header,
-	}
-	if len(b.Take) == 0 {
-		return []takeItem{single}, nil
-	}
-	for _, f := range append(single.numbers(), struct{ name, text string }{"limit", b.Limit}, struct{ name, text string }{"key", b.Key}) {
-		if f.text != "" {
-			return nil, web.BadInput(f.name, "not together with take: write it into the items of take")
-		}
-	}
-	if given := single.values(); len(given) > 0 {
-		return nil, web.BadInput(given[0].name, "not together with take: write it into the items of take")
-	}
-	if len(b.Take) > MaxTakes {
-		return nil, web.BadInput("take", "%d takes in one request: at most %d are allowed", len(b.Take), MaxTakes)
-	}
-	out := append([]takeItem(nil), b.Take...)
-	for i := range out {
-		if out[i].N == "" {
-			out[i].N = b.N
-		}
-	}
-	return out, nil
-}
-
-// TakeAnswer is a decision. About several takes, it is the one that says most about all of them.
-type TakeAnswer struct {
-	Allowed    bool         `json:"allowed" doc:"Whether the hits are within the limit. Of several takes, whether all are: only then they are counted." example:"true"`
-	Certain    bool         `json:"certain" doc:"False if it depends on hits of which it is not known whether they are still in the window, or if Redis could not be asked; about a counter of the streams, also if nobody has counted lately." example:"true"`
-	Remaining  int64        `json:"remaining" doc:"How many more hits would be allowed now." example:"99"`
-	RetryAfter float64      `json:"retry_after" doc:"Seconds until it will be allowed if nothing else comes; 0 if it is allowed." example:"0"`
-	Limit      string       `json:"limit,omitempty" doc:"The name of the limit that decided; absent if the request gave numbers." example:"login"`
-	Source     string       `json:"source" doc:"redis; memory: Redis refused the same before, and said until when; local: Redis could not be asked, and the limit's fail mode decided; or fail=open did, about a counter of the streams." example:"redis"`
-	Takes      []takeResult `json:"takes,omitempty" doc:"If the request has take: the decision about each, in its order. If memory refuses, only those that it refuses."`
-	AsOf       time.Time    `json:"as_of,omitzero" doc:"Only about a counter of the streams: every hit stored before this moment is in the decision." example:"2026-11-21T10:00:00.2Z"`
-	Complete   *bool        `json:"complete,omitempty" doc:"Only about a counter of the streams: false if hits of the window are known to be missing, or may be, as in /v1/total." example:"true"`
-}
-
-// takeResult is the decision about one take of several.
-type takeResult struct {
-	Limit      string  `json:"limit,omitempty" doc:"The name of the limit." example:"per-second"`
-	Key        string  `json:"key" doc:"The key." example:"alice"`
-	Allowed    bool    `json:"allowed" doc:"Whether this take alone is within its limit." example:"true"`
-	Certain    bool    `json:"certain" doc:"As above." example:"true"`
-	Remaining  int64   `json:"remaining" doc:"As above." example:"9"`
-	RetryAfter float64 `json:"retry_after" doc:"As above." example:"0"`
-	Source     string  `json:"source" doc:"As above." example:"redis"`
-}
-
-// Refusal is the body of a 429: the decision, which is also a problem, for clients that know problems only.
-type Refusal struct {
-	Type     string   `json:"type" doc:"The problem type of a quota that is exceeded." example:"https://iana.org/assignments/http-problem-types#quota-exceeded"`
-	Title    string   `json:"title" doc:"What kind of problem it is." example:"Quota exceeded"`
-	Status   int      `json:"status" doc:"The HTTP status." example:"429"`
-	Detail   string   `json:"detail" doc:"One sentence: which limits refuse, and when to ask again." example:"over the limit login: ask again in 11.417 seconds"`
-	Policies []string `json:"violated-policies" doc:"The names of the limits that refuse, as RateLimit-Policy has them." example:"[\"login\"]"`
-	TakeAnswer
-}
-
-// refusalOf makes the body of a 429.
-func refusalOf(a TakeAnswer, violated []string) *Refusal {
-	return &Refusal{
-		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated, TakeAnswer: a,
-		Detail: fmt.Sprintf("over the limit %s: ask again in %v seconds", strings.Join(violated, ", "), a.RetryAfter),
-	}
-}
-
 // TakeOutput is a decision with its fields in the header of an answer.
 type TakeOutput struct {
 	Status          int
@@ -171,6 +100,35 @@ func (g *Gate) Take(ctx context.Context, part string, b *takeBody) (*TakeOutput,
 	return takeOutputOf(&answer, several), nil
 }
 
+// items are the takes that a body asks for.
+func (b *takeBody) items() ([]takeItem, error) {
+	single := takeItem{
+		Limit: b.Limit, Key: b.Key, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy,
+		IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header,
+	}
+	if len(b.Take) == 0 {
+		return []takeItem{single}, nil
+	}
+	for _, f := range append(single.numbers(), struct{ name, text string }{"limit", b.Limit}, struct{ name, text string }{"key", b.Key}) {
+		if f.text != "" {
+			return nil, web.BadInput(f.name, "not together with take: write it into the items of take")
+		}
+	}
+	if given := single.values(); len(given) > 0 {
+		return nil, web.BadInput(given[0].name, "not together with take: write it into the items of take")
+	}
+	if len(b.Take) > MaxTakes {
+		return nil, web.BadInput("take", "%d takes in one request: at most %d are allowed", len(b.Take), MaxTakes)
+	}
+	out := append([]takeItem(nil), b.Take...)
+	for i := range out {
+		if out[i].N == "" {
+			out[i].N = b.N
+		}
+	}
+	return out, nil
+}
+
 func itemPrefix(several bool, i int) string {
 	if several {
 		return fmt.Sprintf("take[%d].", i)
@@ -225,10 +183,6 @@ func takeExample() TakeAnswer {
 	return TakeAnswer{Allowed: true, Certain: true, Remaining: 4, Limit: "login", Source: "redis"}
 }
 
-func refusedExample() *Refusal {
-	return refusalOf(TakeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}, []string{"login"})
-}
-
 // describeTakes adds what operations that decide and count answer besides success.
 func describeTakes(a *api.API, op *huma.Operation) {
 	refused := a.ProblemResponse("The hits are refused, and none is counted: ask again after retry_after.", refusedExample(), map[string]*huma.Header{
@@ -239,6 +193,52 @@ func describeTakes(a *api.API, op *huma.Operation) {
 	refused.Content[web.ProblemType].Schema = api.SchemaOf[Refusal](a)
 	op.Responses[strconv.Itoa(http.StatusTooManyRequests)] = refused
 	describeForbidden(a, op)
+}
+
+func refusedExample() *Refusal {
+	return refusalOf(TakeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}, []string{"login"})
+}
+
+// TakeAnswer is a decision. About several takes, it is the one that says most about all of them.
+type TakeAnswer struct {
+	Allowed    bool         `json:"allowed" doc:"Whether the hits are within the limit. Of several takes, whether all are: only then they are counted." example:"true"`
+	Certain    bool         `json:"certain" doc:"False if it depends on hits of which it is not known whether they are still in the window, or if Redis could not be asked; about a counter of the streams, also if nobody has counted lately." example:"true"`
+	Remaining  int64        `json:"remaining" doc:"How many more hits would be allowed now." example:"99"`
+	RetryAfter float64      `json:"retry_after" doc:"Seconds until it will be allowed if nothing else comes; 0 if it is allowed." example:"0"`
+	Limit      string       `json:"limit,omitempty" doc:"The name of the limit that decided; absent if the request gave numbers." example:"login"`
+	Source     string       `json:"source" doc:"redis; memory: Redis refused the same before, and said until when; local: Redis could not be asked, and the limit's fail mode decided; or fail=open did, about a counter of the streams." example:"redis"`
+	Takes      []takeResult `json:"takes,omitempty" doc:"If the request has take: the decision about each, in its order. If memory refuses, only those that it refuses."`
+	AsOf       time.Time    `json:"as_of,omitzero" doc:"Only about a counter of the streams: every hit stored before this moment is in the decision." example:"2026-11-21T10:00:00.2Z"`
+	Complete   *bool        `json:"complete,omitempty" doc:"Only about a counter of the streams: false if hits of the window are known to be missing, or may be, as in /v1/total." example:"true"`
+}
+
+// takeResult is the decision about one take of several.
+type takeResult struct {
+	Limit      string  `json:"limit,omitempty" doc:"The name of the limit." example:"per-second"`
+	Key        string  `json:"key" doc:"The key." example:"alice"`
+	Allowed    bool    `json:"allowed" doc:"Whether this take alone is within its limit." example:"true"`
+	Certain    bool    `json:"certain" doc:"As above." example:"true"`
+	Remaining  int64   `json:"remaining" doc:"As above." example:"9"`
+	RetryAfter float64 `json:"retry_after" doc:"As above." example:"0"`
+	Source     string  `json:"source" doc:"As above." example:"redis"`
+}
+
+// Refusal is the body of a 429: the decision, which is also a problem, for clients that know problems only.
+type Refusal struct {
+	Type     string   `json:"type" doc:"The problem type of a quota that is exceeded." example:"https://iana.org/assignments/http-problem-types#quota-exceeded"`
+	Title    string   `json:"title" doc:"What kind of problem it is." example:"Quota exceeded"`
+	Status   int      `json:"status" doc:"The HTTP status." example:"429"`
+	Detail   string   `json:"detail" doc:"One sentence: which limits refuse, and when to ask again." example:"over the limit login: ask again in 11.417 seconds"`
+	Policies []string `json:"violated-policies" doc:"The names of the limits that refuse, as RateLimit-Policy has them." example:"[\"login\"]"`
+	TakeAnswer
+}
+
+// refusalOf makes the body of a 429.
+func refusalOf(a TakeAnswer, violated []string) *Refusal {
+	return &Refusal{
+		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated, TakeAnswer: a,
+		Detail: fmt.Sprintf("over the limit %s: ask again in %v seconds", strings.Join(violated, ", "), a.RetryAfter),
+	}
 }
 
 // describeForbidden adds what operations that count answer if the settings forbid it.

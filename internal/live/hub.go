@@ -205,9 +205,6 @@ func (h *hub) dismiss(share int, bound string, has func(*client) int) bool {
 	return true
 }
 
-// noRoom is the 503 for a client that cannot listen now.
-func noRoom(detail string) error { return web.RetryLater(detail, "5") }
-
 func (h *hub) leave(l *listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -402,19 +399,6 @@ func (l *listener) give() {
 	}
 }
 
-// take returns what is new, by the question's place.
-func (l *listener) take() []*news {
-	l.hub.mu.Lock()
-	defer l.hub.mu.Unlock()
-	return l.takeLocked()
-}
-
-func (l *listener) takeLocked() []*news {
-	found := l.waiting
-	l.waiting = make([]*news, len(l.topics))
-	return found
-}
-
 // events is what is new as the protocol writes it.
 func (l *listener) events() []byte {
 	l.hub.mu.Lock()
@@ -457,4 +441,20 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 		}
 	}
 	return first, nil
+}
+
+// noRoom is the 503 for a client that cannot listen now.
+func noRoom(detail string) error { return web.RetryLater(detail, "5") }
+
+// take returns what is new, by the question's place.
+func (l *listener) take() []*news {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	return l.takeLocked()
+}
+
+func (l *listener) takeLocked() []*news {
+	found := l.waiting
+	l.waiting = make([]*news, len(l.topics))
+	return found
 }

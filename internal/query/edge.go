@@ -67,9 +67,6 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { edge.ServeHTTP(w, gate.WithoutOriginal(r)) })
 }
 
-// answersFromRedis reports whether a path is about counters, so that it needs a token and is never kept.
-func answersFromRedis(path string) bool { return web.UnderV1(path) || path == probePath }
-
 // cors is what browsers are told about calls from the pages of these origins.
 func cors(origins web.Origins) web.CORS {
 	return web.CORS{
@@ -78,22 +75,6 @@ func cors(origins web.Origins) web.CORS {
 		Headers: "Authorization, Content-Type, If-None-Match, Last-Event-ID",
 		Expose:  "ETag, RateLimit, RateLimit-Policy, Retry-After",
 	}
-}
-
-// Any page of the web can make the browsers of its visitors send requests to addresses that only they reach: forms,
-// images and simple calls of fetch, whose answers it cannot read. So what changes something is refused if a browser sends
-// it for a page of another origin.
-
-const totalPath = "/v1/total"
-
-// changes reports whether a request may change what is counted. POST /v1/total only asks. A question of a proxy counts,
-// whatever its method.
-func changes(method, path string) bool {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return gate.IsAuthz(path)
-	}
-	return path != totalPath
 }
 
 // refuseBrowser refuses what a page of the web should not have a browser send. With tokens, no browser sends anything
@@ -112,6 +93,22 @@ func (s *service) refuseBrowser(r *http.Request) *web.Problem {
 		return checkType(r)
 	}
 	return nil
+}
+
+const totalPath = "/v1/total"
+
+// Any page of the web can make the browsers of its visitors send requests to addresses that only they reach: forms,
+// images and simple calls of fetch, whose answers it cannot read. So what changes something is refused if a browser sends
+// it for a page of another origin.
+
+// changes reports whether a request may change what is counted. POST /v1/total only asks. A question of a proxy counts,
+// whatever its method.
+func changes(method, path string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return gate.IsAuthz(path)
+	}
+	return path != totalPath
 }
 
 func foreignDetail(authz bool) string {
@@ -139,6 +136,25 @@ func checkType(r *http.Request) *web.Problem {
 		WithHeader("Accept-Post", api.JSONType)
 }
 
+// checkHost refuses a request that names a host which is not known, as those of a rebound page do (boot.Hosts). A proxy
+// may ask with its client's Host. A rebound page can send what proxies send, but no Host of another port than ours.
+func (s *service) checkHost(r *http.Request) *web.Problem {
+	if s.tokens.Required() || !answersFromRedis(r.URL.Path) && !isPage(r.URL.Path) {
+		return nil
+	}
+	why := s.hosts.Refuse(r, "QUERY_HOSTS")
+	if why == "" || gate.IsAuthz(r.URL.Path) && !direct(r) && s.fromProxy(r) {
+		return nil
+	}
+	if gate.IsAuthz(r.URL.Path) {
+		why += "; a proxy that asks with the Host of its client is known by X-Forwarded-For, and at the same port by QUERY_HOSTS alone"
+	}
+	return web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
+}
+
+// answersFromRedis reports whether a path is about counters, so that it needs a token and is never kept.
+func answersFromRedis(path string) bool { return web.UnderV1(path) || path == probePath }
+
 // proxyHeaders tell of the client's request. Every example in deploy/examples sends the first one. A page can have no
 // browser send them to another origin: the browser would ask before, and authz gives no such consent.
 var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Method", "X-Forwarded-Uri", "X-Original-Host", "X-Original-Method", "X-Original-Uri"}
@@ -165,20 +181,4 @@ func direct(r *http.Request) bool {
 		port = "80"
 	}
 	return port == strconv.Itoa(to.Port)
-}
-
-// checkHost refuses a request that names a host which is not known, as those of a rebound page do (boot.Hosts). A proxy
-// may ask with its client's Host. A rebound page can send what proxies send, but no Host of another port than ours.
-func (s *service) checkHost(r *http.Request) *web.Problem {
-	if s.tokens.Required() || !answersFromRedis(r.URL.Path) && !isPage(r.URL.Path) {
-		return nil
-	}
-	why := s.hosts.Refuse(r, "QUERY_HOSTS")
-	if why == "" || gate.IsAuthz(r.URL.Path) && !direct(r) && s.fromProxy(r) {
-		return nil
-	}
-	if gate.IsAuthz(r.URL.Path) {
-		why += "; a proxy that asks with the Host of its client is known by X-Forwarded-For, and at the same port by QUERY_HOSTS alone"
-	}
-	return web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
 }

@@ -37,63 +37,6 @@ const (
 // endpoint answers the body of a request with something to encode as JSON.
 type endpoint func(ctx context.Context, body []byte) (any, error)
 
-// endpoints are the questions that are answered over NATS, by name.
-func (s *service) endpoints() map[string]endpoint {
-	return map[string]endpoint{
-		"total": overNATS(func(ctx context.Context, _ string, b *answer.TotalBody) (any, error) {
-			out, err := s.answers.Totals(ctx, b.Input())
-			if err != nil {
-				return nil, err
-			}
-			return &out.TotalAnswer, nil
-		}),
-		"series": overNATS(func(ctx context.Context, _ string, b *answer.SeriesBody) (any, error) {
-			found, err := s.answers.Series(ctx, b.Input())
-			if err != nil {
-				return nil, err
-			}
-			return answer.SeriesJSON(b.Key, found), nil
-		}),
-		"top":      overNATS(s.answers.Top),
-		"counters": overNATS(s.answers.Counters),
-		"about": func(ctx context.Context, body []byte) (any, error) {
-			if len(body) == 0 { // it takes nothing, so nothing is as good as an empty object
-				body = []byte("{}")
-			}
-			return overNATS(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
-				return s.findAbout(ctx)
-			})(ctx, body)
-		},
-		"take":  overNATS(bodyOf(s.gate.Take)), // a refusal is an answer
-		"limit": overNATS(bodyOf(s.gate.Look)),
-	}
-}
-
-// overNATS is the endpoint of an answer to JSON in a body.
-func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) endpoint {
-	return func(ctx context.Context, body []byte) (any, error) {
-		p := new(P)
-		if bad := api.CheckBody(body); bad != nil {
-			return nil, bad
-		}
-		if err := api.DecodeBody(body, p); err != nil {
-			return nil, web.NewProblem(http.StatusBadRequest, err.Error())
-		}
-		return find(ctx, web.InBody, p)
-	}
-}
-
-// bodyOf is a find function for the body of an answer over HTTP.
-func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*gate.TakeOutput, error)) func(context.Context, string, *P) (gate.TakeAnswer, error) {
-	return func(ctx context.Context, part string, p *P) (gate.TakeAnswer, error) {
-		out, err := find(ctx, part, p)
-		if err != nil {
-			return gate.TakeAnswer{}, err
-		}
-		return out.Body, nil
-	}
-}
-
 // plainSubject reports whether a namespace can begin a subject.
 func plainSubject(ns string) bool {
 	return !strings.HasPrefix(ns, ".") && !strings.HasSuffix(ns, ".") && !strings.Contains(ns, "..")
@@ -197,6 +140,63 @@ func (r *responder) offer(ctx context.Context, namespace string) (stop func(), e
 		}
 	}
 	return stop, nil
+}
+
+// endpoints are the questions that are answered over NATS, by name.
+func (s *service) endpoints() map[string]endpoint {
+	return map[string]endpoint{
+		"total": overNATS(func(ctx context.Context, _ string, b *answer.TotalBody) (any, error) {
+			out, err := s.answers.Totals(ctx, b.Input())
+			if err != nil {
+				return nil, err
+			}
+			return &out.TotalAnswer, nil
+		}),
+		"series": overNATS(func(ctx context.Context, _ string, b *answer.SeriesBody) (any, error) {
+			found, err := s.answers.Series(ctx, b.Input())
+			if err != nil {
+				return nil, err
+			}
+			return answer.SeriesJSON(b.Key, found), nil
+		}),
+		"top":      overNATS(s.answers.Top),
+		"counters": overNATS(s.answers.Counters),
+		"about": func(ctx context.Context, body []byte) (any, error) {
+			if len(body) == 0 { // it takes nothing, so nothing is as good as an empty object
+				body = []byte("{}")
+			}
+			return overNATS(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
+				return s.findAbout(ctx)
+			})(ctx, body)
+		},
+		"take":  overNATS(bodyOf(s.gate.Take)), // a refusal is an answer
+		"limit": overNATS(bodyOf(s.gate.Look)),
+	}
+}
+
+// overNATS is the endpoint of an answer to JSON in a body.
+func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) endpoint {
+	return func(ctx context.Context, body []byte) (any, error) {
+		p := new(P)
+		if bad := api.CheckBody(body); bad != nil {
+			return nil, bad
+		}
+		if err := api.DecodeBody(body, p); err != nil {
+			return nil, web.NewProblem(http.StatusBadRequest, err.Error())
+		}
+		return find(ctx, web.InBody, p)
+	}
+}
+
+// bodyOf is a find function for the body of an answer over HTTP.
+func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*gate.TakeOutput, error)) func(context.Context, string, *P) (gate.TakeAnswer, error) {
+	return func(ctx context.Context, part string, p *P) (gate.TakeAnswer, error) {
+		out, err := find(ctx, part, p)
+		if err != nil {
+			return gate.TakeAnswer{}, err
+		}
+		return out.Body, nil
+	}
 }
 
 var semantic = regexp.MustCompile(`^v?(\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?)$`)

@@ -151,21 +151,6 @@ func (s *service) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.R
 	return out, nil
 }
 
-// formatTypes are the content types of the formats of a series.
-var formatTypes = map[string]string{
-	"json": "application/json",
-	"csv":  "text/csv; charset=utf-8",
-	"svg":  "image/svg+xml",
-}
-
-// view is how a series is to be shown.
-type view struct {
-	Format        string
-	Width, Height int // pixels of a chart
-}
-
-func (v view) chart() bool { return v.Format == "svg" }
-
 // parseView parses the format, from the parameter or else from Accept, and the size.
 func parseView(p *answer.SeriesParams) (view, error) {
 	v := view{Format: p.Format}
@@ -189,6 +174,21 @@ func parseView(p *answer.SeriesParams) (view, error) {
 	v.Height, err = parsePixels("height", p.Height, 100, 300, 1200)
 	return v, err
 }
+
+// formatTypes are the content types of the formats of a series.
+var formatTypes = map[string]string{
+	"json": "application/json",
+	"csv":  "text/csv; charset=utf-8",
+	"svg":  "image/svg+xml",
+}
+
+// view is how a series is to be shown.
+type view struct {
+	Format        string
+	Width, Height int // pixels of a chart
+}
+
+func (v view) chart() bool { return v.Format == "svg" }
 
 func parsePixels(param, text string, least, byDefault, most int) (int, error) {
 	if text == "" {

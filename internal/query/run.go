@@ -144,9 +144,6 @@ func (s *service) routes(mux *http.ServeMux) {
 	newPage().register(mux)
 }
 
-// whyNoTakes says why no take can be decided now. It is empty if one of them can.
-func (s *service) whyNoTakes() string { return s.gate.Why(s.health.Look()) }
-
 // whyNotReady says why nothing of what this service is for can be served now. It is empty if anything can: then a
 // process that is taken out of service helps nobody.
 func (s *service) whyNotReady() string {
@@ -156,3 +153,6 @@ func (s *service) whyNotReady() string {
 	}
 	return why
 }
+
+// whyNoTakes says why no take can be decided now. It is empty if one of them can.
+func (s *service) whyNoTakes() string { return s.gate.Why(s.health.Look()) }

@@ -55,9 +55,6 @@ const maxMaxKeys = 100_000
 // The bounds of QUERY_TAKE_TIMEOUT.
 const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 
-// asksNATS reports whether there is a NATS to ask.
-func (s *Settings) asksNATS() bool { return s.NATSURL.Set() && !s.NATSNone || s.NATS.Context != "" }
-
 // natsAt is where it is.
 func (s *Settings) natsAt() boot.NATS {
 	return boot.NATS{URL: s.NATSURL, URLGiven: s.NATSGiven, NATSAccess: s.NATS}
@@ -88,6 +85,9 @@ func (s *Settings) Validate() error {
 	}
 	return nil
 }
+
+// asksNATS reports whether there is a NATS to ask.
+func (s *Settings) asksNATS() bool { return s.NATSURL.Set() && !s.NATSNone || s.NATS.Context != "" }
 
 func (s *Settings) addresses() web.Addresses {
 	return web.Addresses{Program: "QUERY", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey}

@@ -31,15 +31,6 @@ func (n *Networks) UnmarshalText(text []byte) error {
 
 func (n Networks) Any() bool { return len(n.prefixes) > 0 }
 
-func (n Networks) contain(address netip.Addr) bool {
-	for _, p := range n.prefixes {
-		if p.Contains(address) {
-			return true
-		}
-	}
-	return false
-}
-
 // Client returns the address of a request's client, with these networks being those of trusted proxies. It is
 // the peer's. If that is a proxy, it is the rightmost address of X-Forwarded-For that is not one: each
 // proxy adds the address that it saw on the right, and what is left of that can be made up by the client.
@@ -64,6 +55,15 @@ func (n Networks) Client(r *http.Request) (netip.Addr, error) {
 func (n Networks) HoldPeer(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && n.contain(PlainAddress(peer.Addr()))
+}
+
+func (n Networks) contain(address netip.Addr) bool {
+	for _, p := range n.prefixes {
+		if p.Contains(address) {
+			return true
+		}
+	}
+	return false
 }
 
 // parseHop reads an entry of X-Forwarded-For. Some proxies add the port.

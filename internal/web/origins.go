@@ -42,15 +42,6 @@ func (o *Origins) Name(text string) error {
 	return nil
 }
 
-// None reports whether no origin is allowed.
-func (o Origins) None() bool { return !o.any && len(o.exact) == 0 }
-
-// Any reports whether every origin is allowed.
-func (o Origins) Any() bool { return o.any }
-
-// Allow reports whether an origin, as browsers write it, is allowed.
-func (o Origins) Allow(origin string) bool { return o.any || slices.Contains(o.exact, origin) }
-
 // CORS is what a service tells browsers about calls from other origins' pages.
 type CORS struct {
 	Origins Origins
@@ -92,6 +83,15 @@ func (c CORS) Apply(w http.ResponseWriter, r *http.Request) (answered bool) {
 	return true
 }
 
+// None reports whether no origin is allowed.
+func (o Origins) None() bool { return !o.any && len(o.exact) == 0 }
+
+// Any reports whether every origin is allowed.
+func (o Origins) Any() bool { return o.any }
+
+// Allow reports whether an origin, as browsers write it, is allowed.
+func (o Origins) Allow(origin string) bool { return o.any || slices.Contains(o.exact, origin) }
+
 // otherSites knows requests that a browser sends for a page of another origin: Sec-Fetch-Site says so, or, of older
 // browsers, an Origin that is not the Host.
 var otherSites = http.NewCrossOriginProtection()
@@ -117,6 +117,19 @@ func FromBrowser(r *http.Request) bool {
 		strings.HasPrefix(r.UserAgent(), "Mozilla/")
 }
 
+// OriginOf returns the origin of a page's address, such as a Referer; empty if it has none.
+func OriginOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" || u.Hostname() == "" {
+		return ""
+	}
+	origin, err := parseOrigin(u.Scheme + "://" + u.Host)
+	if err != nil {
+		return ""
+	}
+	return origin
+}
+
 // usualPorts are those that browsers leave out.
 var usualPorts = map[string]string{"http": ":80", "https": ":443"}
 
@@ -135,17 +148,4 @@ func parseOrigin(text string) (string, error) {
 		}
 	}
 	return strings.TrimSuffix(strings.ToLower(text), usualPorts[u.Scheme]), nil
-}
-
-// OriginOf returns the origin of a page's address, such as a Referer; empty if it has none.
-func OriginOf(address string) string {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme == "" || u.Hostname() == "" {
-		return ""
-	}
-	origin, err := parseOrigin(u.Scheme + "://" + u.Host)
-	if err != nil {
-		return ""
-	}
-	return origin
 }

@@ -20,10 +20,6 @@ type Kind struct {
 	Do     string // what a client does about it
 }
 
-// Type is the URI reference of a kind. It leads to the list on the service's own page: there is no address that all
-// installations share.
-func (k *Kind) Type() string { return "/docs#problem-" + k.Name }
-
 // Kinds that need to be told from others with the same status.
 var (
 	IdempotencyKeyReused = &Kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency key used for something else", "take a new key for new hits; nothing of this request is stored"}
@@ -83,48 +79,15 @@ type ProblemDetail struct {
 // ProblemType is the content type of a problem.
 const ProblemType = "application/problem+json"
 
-func (p *Problem) Error() string             { return p.Detail }
-func (p *Problem) GetStatus() int            { return p.Status }
-func (p *Problem) ContentType(string) string { return ProblemType }
+func (p *Problem) Error() string { return p.Detail }
 
-// WithHeader adds a header to the answer.
-func (p *Problem) WithHeader(name, value string) *Problem {
-	if p.headers == nil {
-		p.headers = make(http.Header)
-	}
-	p.headers.Set(name, value)
-	return p
-}
+func (p *Problem) GetStatus() int { return p.Status }
+
+func (p *Problem) ContentType(string) string { return ProblemType }
 
 // OfKind makes the problem one of a kind.
 func (p *Problem) OfKind(k *Kind) *Problem {
 	p.Type, p.Title = k.Type(), k.Title
-	return p
-}
-
-// blank is the type of a problem of which the status says all (RFC 9457, 4.2.1).
-const blank = "about:blank"
-
-// NewProblem makes a problem from a message, or from what was wrong with parts of the request, if there is any. Its kind
-// is that of the status.
-func NewProblem(status int, message string, details ...ProblemDetail) *Problem {
-	p := &Problem{Type: blank, Title: http.StatusText(status), Status: status, Detail: message, Errors: details}
-	for _, k := range byStatus {
-		if k.Status == status {
-			p.Type = k.Type()
-		}
-	}
-	if len(details) == 0 {
-		return p
-	}
-	sentences := make([]string, len(details))
-	for i, d := range details {
-		sentences[i] = d.Message
-		if _, name, ok := strings.Cut(d.Location, "."); ok {
-			sentences[i] = name + ": " + d.Message
-		}
-	}
-	p.Detail = strings.Join(sentences, "; ")
 	return p
 }
 
@@ -172,11 +135,6 @@ func AddHint(err error, hint string) {
 	}
 }
 
-// Problem is the error about a parameter in that part of the request, InQuery or InBody.
-func (e *InputError) Problem(part string) *Problem {
-	return NewProblem(e.Status, "", ProblemDetail{Location: part + "." + e.Param, Message: e.message})
-}
-
 // InputProblem returns the problem of an *InputError, and any other error as it is.
 func InputProblem(err error, part string) error {
 	var bad *InputError
@@ -184,6 +142,11 @@ func InputProblem(err error, part string) error {
 		return bad.Problem(part)
 	}
 	return err
+}
+
+// Problem is the error about a parameter in that part of the request, InQuery or InBody.
+func (e *InputError) Problem(part string) *Problem {
+	return NewProblem(e.Status, "", ProblemDetail{Location: part + "." + e.Param, Message: e.message})
 }
 
 // ProblemOf returns the problem that an error is or wraps, or else that of a fault of the service.
@@ -206,6 +169,45 @@ func ClientGone() *Problem { return NewProblem(statusClientGone, "the client is 
 func RetryLater(detail, seconds string) *Problem {
 	return NewProblem(http.StatusServiceUnavailable, detail).WithHeader("Retry-After", seconds)
 }
+
+// WithHeader adds a header to the answer.
+func (p *Problem) WithHeader(name, value string) *Problem {
+	if p.headers == nil {
+		p.headers = make(http.Header)
+	}
+	p.headers.Set(name, value)
+	return p
+}
+
+// blank is the type of a problem of which the status says all (RFC 9457, 4.2.1).
+const blank = "about:blank"
+
+// NewProblem makes a problem from a message, or from what was wrong with parts of the request, if there is any. Its kind
+// is that of the status.
+func NewProblem(status int, message string, details ...ProblemDetail) *Problem {
+	p := &Problem{Type: blank, Title: http.StatusText(status), Status: status, Detail: message, Errors: details}
+	for _, k := range byStatus {
+		if k.Status == status {
+			p.Type = k.Type()
+		}
+	}
+	if len(details) == 0 {
+		return p
+	}
+	sentences := make([]string, len(details))
+	for i, d := range details {
+		sentences[i] = d.Message
+		if _, name, ok := strings.Cut(d.Location, "."); ok {
+			sentences[i] = name + ": " + d.Message
+		}
+	}
+	p.Detail = strings.Join(sentences, "; ")
+	return p
+}
+
+// Type is the URI reference of a kind. It leads to the list on the service's own page: there is no address that all
+// installations share.
+func (k *Kind) Type() string { return "/docs#problem-" + k.Name }
 
 // Excerpt quotes a value of the request, cut if it is long.
 func Excerpt(s string) string {

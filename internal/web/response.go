@@ -22,6 +22,20 @@ func (w *Response) Status() int {
 	return w.status
 }
 
+func (w *Response) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.status == http.StatusNotModified {
+		return len(b), nil // the client has the body
+	}
+	n, err := w.ResponseWriter.Write(b)
+	if err != nil {
+		w.err = err
+	}
+	return n, err
+}
+
 // WriteHeader sends the first status and ignores others.
 func (w *Response) WriteHeader(status int) {
 	if w.status != 0 {
@@ -37,20 +51,6 @@ func (w *Response) WriteHeader(status int) {
 		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *Response) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.WriteHeader(http.StatusOK)
-	}
-	if w.status == http.StatusNotModified {
-		return len(b), nil // the client has the body
-	}
-	n, err := w.ResponseWriter.Write(b)
-	if err != nil {
-		w.err = err
-	}
-	return n, err
 }
 
 // Unwrap lets http.ResponseController reach the connection.

@@ -120,10 +120,6 @@ func (a Addresses) Validate() error {
 	return boot.CheckKeyPair(a.keyPair())
 }
 
-func (a Addresses) keyPair() (certificate, key boot.PEMFile) {
-	return boot.PEMFile{Key: a.Program + "_TLS_CERT", Path: a.Certificate}, boot.PEMFile{Key: a.Program + "_TLS_KEY", Path: a.Key}
-}
-
 // Listeners are open addresses. Serve closes them.
 type Listeners struct {
 	main, metrics net.Listener // metrics is nil if it has no address of its own
@@ -148,6 +144,10 @@ func (a Addresses) Listen(log zerolog.Logger, reloads buildinfo.Reloads) (*Liste
 		return nil, errors.Join(err, out.main.Close())
 	}
 	return &out, nil
+}
+
+func (a Addresses) keyPair() (certificate, key boot.PEMFile) {
+	return boot.PEMFile{Key: a.Program + "_TLS_CERT", Path: a.Certificate}, boot.PEMFile{Key: a.Program + "_TLS_KEY", Path: a.Key}
 }
 
 // URL is where the service answers.
@@ -205,6 +205,8 @@ type discard struct {
 	status int
 }
 
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) WriteHeader(status int)      { d.status = status }
+func (d *discard) Header() http.Header { return d.header }
+
+func (d *discard) WriteHeader(status int) { d.status = status }
+
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }

@@ -154,13 +154,6 @@ func (*NoOutput) Write(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// SetHeader sets a header that an answer may do without.
-func SetHeader(w http.ResponseWriter, name, value string) {
-	if value != "" {
-		w.Header().Set(name, value)
-	}
-}
-
 // OverHTTP is find for a query string, if the answer is only a body.
 func OverHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
 	return func(ctx context.Context, p *P) (*JSONOutput[A], error) {
@@ -187,6 +180,13 @@ func (o *RawOutput) Write(w http.ResponseWriter) {
 	}
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(o.Body) // the client may be gone; the edge logs it
+}
+
+// SetHeader sets a header that an answer may do without.
+func SetHeader(w http.ResponseWriter, name, value string) {
+	if value != "" {
+		w.Header().Set(name, value)
+	}
 }
 
 // writeError sends the problem that an error is or stands for.

@@ -129,11 +129,6 @@ func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-func jsonName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
-}
-
 func bodyError(err error, t reflect.Type) error {
 	var syntax *json.SyntaxError
 	var mismatch *json.UnmarshalTypeError
@@ -166,6 +161,11 @@ func fieldNames(t reflect.Type) string {
 		names = append(names, jsonName(f))
 	}
 	return strings.Join(names, ", ")
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
 
 func typeName(t reflect.Type) string {

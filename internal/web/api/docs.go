@@ -190,13 +190,6 @@ func docsFields(registry huma.Registry, s *huma.Schema, prefix string) []docsFie
 	return out
 }
 
-func dereferenced(registry huma.Registry, s *huma.Schema) *huma.Schema {
-	for s.Ref != "" {
-		s = registry.SchemaFromRef(s.Ref)
-	}
-	return s
-}
-
 func docsType(registry huma.Registry, s *huma.Schema) string {
 	s = dereferenced(registry, s)
 	switch {
@@ -214,6 +207,13 @@ func docsType(registry huma.Registry, s *huma.Schema) string {
 	return s.Type
 }
 
+func dereferenced(registry huma.Registry, s *huma.Schema) *huma.Schema {
+	for s.Ref != "" {
+		s = registry.SchemaFromRef(s.Ref)
+	}
+	return s
+}
+
 func firstExample(s *huma.Schema) string {
 	if len(s.Examples) == 0 {
 		return ""
@@ -224,6 +224,14 @@ func firstExample(s *huma.Schema) string {
 	return Compact(s.Examples[0])
 }
 
+func indented(v any) string {
+	var out bytes.Buffer
+	if err := json.Indent(&out, []byte(Compact(v)), "", "  "); err != nil {
+		panic(fmt.Errorf("indent an example: %w", err)) // json.Marshal has just written it
+	}
+	return out.String()
+}
+
 // Compact is the JSON of a value of our own.
 func Compact(v any) string {
 	out, err := json.Marshal(v)
@@ -231,12 +239,4 @@ func Compact(v any) string {
 		panic(fmt.Errorf("encode an example: %w", err)) // our own types always encode
 	}
 	return string(out)
-}
-
-func indented(v any) string {
-	var out bytes.Buffer
-	if err := json.Indent(&out, []byte(Compact(v)), "", "  "); err != nil {
-		panic(fmt.Errorf("indent an example: %w", err)) // json.Marshal has just written it
-	}
-	return out.String()
 }

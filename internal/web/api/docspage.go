@@ -16,14 +16,6 @@ import (
 // the linker keeps every exported method in a program that uses templates: 9 MB of query.
 type markup struct{ bytes.Buffer }
 
-func (m *markup) add(format string, values ...string) {
-	args := make([]any, len(values))
-	for i, v := range values {
-		args[i] = html.EscapeString(v)
-	}
-	fmt.Fprintf(m, format, args...)
-}
-
 // html writes the page.
 func (p docsPage) html() []byte {
 	m := new(markup)
@@ -128,4 +120,12 @@ func (m *markup) kinds() {
 			k.Name, k.Name, strconv.Itoa(k.Status), cmp.Or(k.Title, http.StatusText(k.Status)), k.Do)
 	}
 	m.add("</tbody></table></div>\n</section>\n")
+}
+
+func (m *markup) add(format string, values ...string) {
+	args := make([]any, len(values))
+	for i, v := range values {
+		args[i] = html.EscapeString(v)
+	}
+	fmt.Fprintf(m, format, args...)
 }

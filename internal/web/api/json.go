@@ -53,35 +53,6 @@ func (j *JSON) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// Value appends any value of our own types, which always encode.
-func (j *JSON) Value(v any) {
-	if own, ok := v.(appender); ok {
-		own.AppendJSON(j)
-		return
-	}
-	encoder := json.NewEncoder(j)
-	encoder.SetEscapeHTML(j.HTML)
-	if err := encoder.Encode(v); err != nil {
-		panic(fmt.Errorf("encode %T: %w", v, err))
-	}
-	j.Bytes = j.Bytes[:len(j.Bytes)-len("\n")]
-}
-
-// Raw appends what is JSON already: brackets, and names of fields.
-func (j *JSON) Raw(text string) { j.Bytes = append(j.Bytes, text...) }
-
-// List appends a list of n items.
-func (j *JSON) List(n int, item func(i int)) {
-	j.Raw(`[`)
-	for i := range n {
-		if i > 0 {
-			j.Raw(`,`)
-		}
-		item(i)
-	}
-	j.Raw(`]`)
-}
-
 func (j *JSON) Number(n int64) { j.Bytes = strconv.AppendInt(j.Bytes, n, 10) }
 
 func (j *JSON) Truth(b bool) { j.Bytes = strconv.AppendBool(j.Bytes, b) }
@@ -116,3 +87,32 @@ func CacheHeaders(content ...any) (cacheControl, etag string) {
 	j.List(len(content), func(i int) { j.Value(content[i]) })
 	return "no-cache", fmt.Sprintf(`W/"%016x"`, xxhash.Sum64(j.Bytes))
 }
+
+// Value appends any value of our own types, which always encode.
+func (j *JSON) Value(v any) {
+	if own, ok := v.(appender); ok {
+		own.AppendJSON(j)
+		return
+	}
+	encoder := json.NewEncoder(j)
+	encoder.SetEscapeHTML(j.HTML)
+	if err := encoder.Encode(v); err != nil {
+		panic(fmt.Errorf("encode %T: %w", v, err))
+	}
+	j.Bytes = j.Bytes[:len(j.Bytes)-len("\n")]
+}
+
+// List appends a list of n items.
+func (j *JSON) List(n int, item func(i int)) {
+	j.Raw(`[`)
+	for i := range n {
+		if i > 0 {
+			j.Raw(`,`)
+		}
+		item(i)
+	}
+	j.Raw(`]`)
+}
+
+// Raw appends what is JSON already: brackets, and names of fields.
+func (j *JSON) Raw(text string) { j.Bytes = append(j.Bytes, text...) }

@@ -57,14 +57,14 @@ func (a *API) NeedToken(op *huma.Operation) {
 // Tokens reports whether the API needs a token.
 func (a *API) Tokens() bool { return a.tokens }
 
-// SchemaOf is the schema of a type that no operation has as its parameters or its answer.
-func SchemaOf[T any](a huma.API) *huma.Schema {
-	return a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
-}
-
 // ProblemResponse describes an answer that is a problem. With some problems there are headers.
 func (a *API) ProblemResponse(about string, example any, headers map[string]*huma.Header) *huma.Response {
 	return &huma.Response{Description: about, Headers: headers, Content: map[string]*huma.MediaType{web.ProblemType: {Schema: SchemaOf[web.Problem](a), Example: example}}}
+}
+
+// SchemaOf is the schema of a type that no operation has as its parameters or its answer.
+func SchemaOf[T any](a huma.API) *huma.Schema {
+	return a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
 }
 
 // HeaderOf describes a header of an answer, for ProblemResponse.

@@ -36,18 +36,6 @@ func KnownParamsOf(op *huma.Operation) *knownParams {
 	return out
 }
 
-// HeaderParam begins the names of parameters that are the headers of a request, and AnyHeader stands for all of them.
-const HeaderParam, AnyHeader = "header.", "header.NAME"
-
-// knows reports whether the operation takes a parameter, and whether it may be given several times.
-func (k *knownParams) knows(name string) (repeats, ok bool) {
-	if strings.HasPrefix(name, HeaderParam) && len(name) > len(HeaderParam) {
-		name = AnyHeader
-	}
-	repeats, ok = k.repeats[name]
-	return repeats, ok
-}
-
 // Parse reads a query string. Its errors are for the client.
 func (k *knownParams) Parse(rawQuery string) (url.Values, error) {
 	values, err := url.ParseQuery(rawQuery)
@@ -78,13 +66,16 @@ func (k *knownParams) refuse(values url.Values) error {
 	return nil
 }
 
-// queryProblem is a 400 about a parameter, or about the query string as a whole.
-func queryProblem(param, message string) *web.Problem {
-	location := web.InQuery
-	if param != "" {
-		location += "." + param
+// HeaderParam begins the names of parameters that are the headers of a request, and AnyHeader stands for all of them.
+const HeaderParam, AnyHeader = "header.", "header.NAME"
+
+// knows reports whether the operation takes a parameter, and whether it may be given several times.
+func (k *knownParams) knows(name string) (repeats, ok bool) {
+	if strings.HasPrefix(name, HeaderParam) && len(name) > len(HeaderParam) {
+		name = AnyHeader
 	}
-	return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: location, Message: message})
+	repeats, ok = k.repeats[name]
+	return repeats, ok
 }
 
 // What parameters take, for the errors about them.
@@ -141,6 +132,15 @@ func (g Given) Headers() (map[string]string, error) {
 		out[header] = values[0]
 	}
 	return out, nil
+}
+
+// queryProblem is a 400 about a parameter, or about the query string as a whole.
+func queryProblem(param, message string) *web.Problem {
+	location := web.InQuery
+	if param != "" {
+		location += "." + param
+	}
+	return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: location, Message: message})
 }
 
 // NoParams are those of an operation that takes none.
