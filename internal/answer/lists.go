@@ -23,9 +23,9 @@ type topParams struct {
 
 func (p *topParams) Read(g api.Given) error {
 	return g.Singles(
-		api.Single{"window", api.WindowHint, &p.Window},
-		api.Single{"limit", api.NumberHint(1, maxTop), (*string)(&p.Limit)},
-		api.Single{"at", api.MomentHint, (*string)(&p.At)},
+		api.Text("window", api.WindowHint, &p.Window),
+		api.Text("limit", api.NumberHint(1, maxTop), (*string)(&p.Limit)),
+		api.Text("at", api.MomentHint, (*string)(&p.At)),
 	)
 }
 
@@ -100,9 +100,9 @@ type countersParams struct {
 
 func (p *countersParams) Read(g api.Given) error {
 	return g.Singles(
-		api.Single{"prefix", api.NameHint, &p.Prefix},
-		api.Single{"limit", api.NumberHint(1, maxCounters), (*string)(&p.Limit)},
-		api.Single{"after", api.NameHint, &p.After},
+		api.Text("prefix", api.NameHint, &p.Prefix),
+		api.Text("limit", api.NumberHint(1, maxCounters), (*string)(&p.Limit)),
+		api.Text("after", api.NameHint, &p.After),
 	)
 }
 

@@ -25,8 +25,8 @@ type ProbeParams struct {
 func (p *ProbeParams) Read(g api.Given) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
 	return g.Singles(
-		api.Single{"top", api.NumberHint(1, maxTop), (*string)(&p.Top)},
-		api.Single{"prefix", api.NameHint, &p.Prefix},
+		api.Text("top", api.NumberHint(1, maxTop), (*string)(&p.Top)),
+		api.Text("prefix", api.NameHint, &p.Prefix),
 	)
 }
 

@@ -35,13 +35,13 @@ type SeriesParams struct {
 func (p *SeriesParams) Read(g api.Given) error {
 	p.Keys, p.Accept = g.Query["key"], g.Header.Get("Accept")
 	return g.Singles(
-		api.Single{"from", api.MomentHint, (*string)(&p.From)},
-		api.Single{"to", api.MomentHint, (*string)(&p.To)},
-		api.Single{"step", api.DurationHint, &p.Step},
-		api.Single{"tz", zoneHint, &p.TZ},
-		api.Single{"format", FormatNames, &p.Format},
-		api.Single{"width", api.PixelsHint, &p.Width},
-		api.Single{"height", api.PixelsHint, &p.Height},
+		api.Text("from", api.MomentHint, (*string)(&p.From)),
+		api.Text("to", api.MomentHint, (*string)(&p.To)),
+		api.Text("step", api.DurationHint, &p.Step),
+		api.Text("tz", zoneHint, &p.TZ),
+		api.Text("format", FormatNames, &p.Format),
+		api.Text("width", api.PixelsHint, &p.Width),
+		api.Text("height", api.PixelsHint, &p.Height),
 	)
 }
 

@@ -31,13 +31,13 @@ type TotalParams struct {
 func (p *TotalParams) Read(g api.Given) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
 	return g.Singles(
-		api.Single{"at", api.MomentHint, (*string)(&p.At)},
-		api.Single{"from", api.MomentHint, (*string)(&p.From)},
-		api.Single{"to", api.MomentHint, (*string)(&p.To)},
-		api.Single{"tz", zoneHint, &p.TZ},
-		api.Single{"prefix", api.NameHint, &p.Prefix},
-		api.Single{"group", api.NumberHint(1, maxGroup), (*string)(&p.Group)},
-		api.Single{"explain", explainHint, (*string)(&p.Explain)},
+		api.Text("at", api.MomentHint, (*string)(&p.At)),
+		api.Text("from", api.MomentHint, (*string)(&p.From)),
+		api.Text("to", api.MomentHint, (*string)(&p.To)),
+		api.Text("tz", zoneHint, &p.TZ),
+		api.Text("prefix", api.NameHint, &p.Prefix),
+		api.Text("group", api.NumberHint(1, maxGroup), (*string)(&p.Group)),
+		api.Text("explain", explainHint, (*string)(&p.Explain)),
 	)
 }
 

@@ -37,17 +37,17 @@ func (i *takeItem) Read(g api.Given) (err error) {
 		return err
 	}
 	return g.Singles(
-		api.Single{"limit", limitHint, &i.Limit},
-		api.Single{"key", takeKeyHint, &i.Key},
-		api.Single{"window", api.WindowHint, &i.Window},
-		api.Single{"max", "a whole number", (*string)(&i.Max)},
-		api.Single{"n", "a whole number", (*string)(&i.N)},
-		api.Single{"policy", policyHint, &i.Policy},
-		api.Single{"fail", failHint, &i.Fail},
-		api.Single{"ip", addressHint, &i.IP},
-		api.Single{"method", methodHint, &i.Method},
-		api.Single{"host", hostHint, &i.Host},
-		api.Single{"path", pathHint, &i.Path},
+		api.Text("limit", limitHint, &i.Limit),
+		api.Text("key", takeKeyHint, &i.Key),
+		api.Text("window", api.WindowHint, &i.Window),
+		api.Text("max", "a whole number", (*string)(&i.Max)),
+		api.Text("n", "a whole number", (*string)(&i.N)),
+		api.Text("policy", policyHint, &i.Policy),
+		api.Text("fail", failHint, &i.Fail),
+		api.Text("ip", addressHint, &i.IP),
+		api.Text("method", methodHint, &i.Method),
+		api.Text("host", hostHint, &i.Host),
+		api.Text("path", pathHint, &i.Path),
 	)
 }
 

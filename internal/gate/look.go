@@ -81,14 +81,14 @@ func (p *resetParams) Read(g api.Given) (err error) {
 		return err
 	}
 	return g.Singles(
-		api.Single{"limit", limitHint, &p.Limit},
-		api.Single{"key", takeKeyHint, &p.Key},
-		api.Single{"window", api.WindowHint, &p.Window},
-		api.Single{"policy", policyHint, &p.Policy},
-		api.Single{"ip", addressHint, &p.IP},
-		api.Single{"method", methodHint, &p.Method},
-		api.Single{"host", hostHint, &p.Host},
-		api.Single{"path", pathHint, &p.Path},
+		api.Text("limit", limitHint, &p.Limit),
+		api.Text("key", takeKeyHint, &p.Key),
+		api.Text("window", api.WindowHint, &p.Window),
+		api.Text("policy", policyHint, &p.Policy),
+		api.Text("ip", addressHint, &p.IP),
+		api.Text("method", methodHint, &p.Method),
+		api.Text("host", hostHint, &p.Host),
+		api.Text("path", pathHint, &p.Path),
 	)
 }
 

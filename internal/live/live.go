@@ -37,7 +37,7 @@ type params struct {
 
 func (p *params) Read(g api.Given) error {
 	p.Keys, p.Windows, p.LastEventID = g.Query["key"], g.Query["window"], g.Header.Get("Last-Event-ID")
-	return g.Singles(api.Single{"as_of", asOfHint, &p.AsOf})
+	return g.Singles(api.Text("as_of", asOfHint, &p.AsOf))
 }
 
 const asOfHint = "true or false"

@@ -23,7 +23,7 @@ import (
 func TestLiveOfManyQuestions(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5}, asking.Sample{"b", now.Add(-30 * time.Minute), 7})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5), asking.Hits("b", now.Add(-30*time.Minute), 7))
 	s := onRedis(t, redis.URL(), now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -59,7 +59,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 	if clients, questions := s.hub.sizes(); clients != 1 || questions != 4 {
 		t.Errorf("%d clients with %d questions", clients, questions)
 	}
-	asking.Late(t, redis.Client(), now, asking.Sample{"b", now.Add(-time.Minute), 2})
+	asking.Late(t, redis.Client(), now, asking.Hits("b", now.Add(-time.Minute), 2))
 	heard := make(map[string]int64)
 	for len(heard) < 2 {
 		event, got, _ := hear()

@@ -20,7 +20,7 @@ import (
 func TestQuietLiveOverHTTP2(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5))
 	s := onRedis(t, redis.URL(), now)
 	s.hub.writeWithin = time.Second
 	ctx, stop := context.WithCancel(context.Background())
@@ -46,7 +46,7 @@ func TestQuietLiveOverHTTP2(t *testing.T) {
 		n := readsOf(t, s) - before
 		return n > 12, fmt.Sprint(n) // a quarter of a second each
 	})
-	asking.Late(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 2})
+	asking.Late(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 2))
 	one.await(7)
 }
 

@@ -271,7 +271,7 @@ func readsOf(t *testing.T, s *rig) int {
 func TestLive(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5))
 	s := onRedis(t, redis.URL(), now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -296,7 +296,7 @@ func TestLive(t *testing.T) {
 	seq := uint64(2)
 	add := func(n int64) {
 		t.Helper()
-		asking.Commit(t, window.NewStore(redis.Client(), asking.Namespace), asking.Layout(t), now, seq, []asking.Sample{{"a", now.Add(-time.Minute), n}})
+		asking.Commit(t, window.NewStore(redis.Client(), asking.Namespace), asking.Layout(t), now, seq, []asking.Sample{asking.Hits("a", now.Add(-time.Minute), n)})
 		seq++
 	}
 	id := ""

@@ -39,9 +39,9 @@ func TestAbout(t *testing.T) {
 	if total := asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, "/v1/total?key=a&window=1h", ""), http.StatusServiceUnavailable); before.Detail != total.Detail {
 		t.Errorf("without a layout: %q, and a total says %q", before.Detail, total.Detail)
 	}
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 5})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5))
 	got := aboutOf(t, s)
-	want := []answer.AboutTier{{"1m", "1h"}, {"1h", "1d"}}
+	want := []answer.AboutTier{{Cell: "1m", Window: "1h"}, {Cell: "1h", Window: "1d"}}
 	if !slices.Equal(got.Tiers, want) || got.Namespace != asking.Namespace || got.Version == "" || !got.CountingSince.Equal(now.Add(-12*time.Hour)) {
 		t.Errorf("%+v", got)
 	}

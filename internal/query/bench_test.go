@@ -20,7 +20,7 @@ func BenchmarkTotal(b *testing.B) {
 	for i := range keys {
 		keys[i] = fmt.Sprintf("counter-%d", i)
 		for minute := range 60 {
-			hits = append(hits, asking.Sample{keys[i], now.Add(-time.Duration(minute) * time.Minute), 1})
+			hits = append(hits, asking.Hits(keys[i], now.Add(-time.Duration(minute)*time.Minute), 1))
 		}
 	}
 	asking.Seed(b, redis.Client(), now, hits...)

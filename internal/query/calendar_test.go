@@ -24,7 +24,7 @@ func TestCalendarWindows(t *testing.T) {
 	if now.Hour() > 12 {
 		zone = fmt.Sprintf("Etc/GMT-%d", 24-now.Hour())
 	}
-	asking.Seed(t, redis.Client(), now, asking.Sample{"api", midnight, 5}, asking.Sample{"api", midnight.Add(-time.Millisecond), 7})
+	asking.Seed(t, redis.Client(), now, asking.Hits("api", midnight, 5), asking.Hits("api", midnight.Add(-time.Millisecond), 7))
 	h := onRedis(t, redis.URL(), now).handler()
 	for how, got := range map[string]answer.TotalAnswer{
 		"GET":  answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=api&window=today&window=1d&tz="+url.QueryEscape(zone), "")),
@@ -68,7 +68,7 @@ func TestTheLongestMonthHasAnAnswer(t *testing.T) {
 	}
 	// Midnight in Berlin is 22:00 UTC, where an hour begins.
 	asking.Commit(t, store, layout, now, 1, []asking.Sample{
-		{"api", first.Add(-time.Second), 1}, {"api", first, 60}, {"api", now.Add(-time.Second), 500},
+		asking.Hits("api", first.Add(-time.Second), 1), asking.Hits("api", first, 60), asking.Hits("api", now.Add(-time.Second), 500),
 	})
 	h := onRedis(t, redis.URL(), now).handler()
 	got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=api&window=month&tz=Europe/Berlin", "")).Totals[0]

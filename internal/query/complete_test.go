@@ -107,7 +107,7 @@ func TestNotCompleteBeforeAStreamIsRead(t *testing.T) {
 func TestEveryResourceWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 3})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
 	s := onRedis(t, redis.URL(), now)
 	watched(t, s)
 	h := s.handler()
@@ -141,7 +141,7 @@ func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
 		t.Run(c.behind.String(), func(t *testing.T) {
 			redis, now := stack.Redis(t), asking.Now().Truncate(time.Millisecond)
 			asOf := now.Add(-c.behind)
-			hits := []asking.Sample{{"shop.a", asOf.Add(-5 * time.Minute), 3}, {"shop.b", asOf.Add(-5 * time.Minute), 2}}
+			hits := []asking.Sample{asking.Hits("shop.a", asOf.Add(-5*time.Minute), 3), asking.Hits("shop.b", asOf.Add(-5*time.Minute), 2)}
 			asking.Seed(t, redis.Client(), asOf, hits...)
 			s := onRedis(t, redis.URL(), now)
 			watched(t, s)

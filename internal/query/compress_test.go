@@ -18,7 +18,7 @@ import (
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	s := onRedis(t, redis.URL(), now)
 	watched(t, s)
 	server := httptest.NewServer(s.handler())

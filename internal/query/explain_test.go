@@ -21,7 +21,7 @@ func TestExplain(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	var hits []asking.Sample
 	for i := range 200 {
-		hits = append(hits, asking.Sample{"shop.a", now.Add(-time.Duration(i) * 7 * time.Minute), int64(i + 1)}, asking.Sample{"shop.b", now.Add(-time.Duration(i) * time.Minute), 3})
+		hits = append(hits, asking.Hits("shop.a", now.Add(-time.Duration(i)*7*time.Minute), int64(i+1)), asking.Hits("shop.b", now.Add(-time.Duration(i)*time.Minute), 3))
 	}
 	asking.Seed(t, redis.Client(), now, hits...)
 	s := onRedis(t, redis.URL(), now)

@@ -49,7 +49,7 @@ func TestForeignKeys(t *testing.T) {
 			if err := client.FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			asking.Seed(t, client, now, asking.Sample{"a", now.Add(-time.Minute), 3}, asking.Sample{"b", now.Add(-time.Minute), 4})
+			asking.Seed(t, client, now, asking.Hits("a", now.Add(-time.Minute), 3), asking.Hits("b", now.Add(-time.Minute), 4))
 			keys := stack.Scan(t, client, c.pattern)
 			if len(keys) == 0 {
 				t.Fatalf("there is no %s", c.pattern)
@@ -104,7 +104,7 @@ func TestForeignKeyBesideOthers(t *testing.T) {
 	t.Parallel()
 	server, now := stack.Redis(t), asking.Now()
 	client := server.Client()
-	asking.Seed(t, client, now, asking.Sample{"a", now.Add(-time.Minute), 3}, asking.Sample{"b", now.Add(-time.Minute), 4})
+	asking.Seed(t, client, now, asking.Hits("a", now.Add(-time.Minute), 3), asking.Hits("b", now.Add(-time.Minute), 4))
 	for _, key := range stack.Scan(t, client, "test:*:h:1m:*:a") {
 		if err := client.Set(t.Context(), key, "mine", redis.KeepTTL).Err(); err != nil {
 			t.Fatal(err)
@@ -131,7 +131,7 @@ func TestForeignKeyBesideOthers(t *testing.T) {
 func TestAnswersGoByTheClockOfRedis(t *testing.T) {
 	t.Parallel()
 	server, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, server.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 3})
+	asking.Seed(t, server.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
 	s := onRedis(t, server.URL(), now)
 	local := now.Add(-4 * time.Minute)
 	s.answers.Reader.(*window.Reader).Local = func() time.Time { return local }

@@ -65,7 +65,7 @@ func TestFreshness(t *testing.T) {
 	h := s.handler()
 	eventuallyScraped(t, h, map[string]float64{"tallyroll_query_redis_up": 1, "tallyroll_as_of_age_seconds": absent})
 
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	moment = now.Add(1500 * time.Millisecond)
 	eventuallyScraped(t, h, map[string]float64{
 		"tallyroll_query_redis_up":                                1,
@@ -121,7 +121,7 @@ func TestFreshness(t *testing.T) {
 func TestFreshnessWithNATS(t *testing.T) {
 	t.Parallel()
 	broker, redis, now := stack.NATSProcess(t), stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	js := broker.JetStream()
 	makeStream(t, js, "HITS", "hits.>")
 	makeStream(t, js, hit.RejectedStream, hit.RejectedSubjects)

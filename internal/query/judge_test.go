@@ -17,7 +17,7 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	// Half of the cell of a minute, 10 minutes ago, is in the window: 4 of its 8 hits by proportion.
-	asking.Seed(t, redis.Client(), now, asking.Sample{"api", now.Add(-10*time.Minute - 10*time.Second), 8}, asking.Sample{"api", now.Add(-time.Minute), 5})
+	asking.Seed(t, redis.Client(), now, asking.Hits("api", now.Add(-10*time.Minute-10*time.Second), 8), asking.Hits("api", now.Add(-time.Minute), 5))
 	for _, mode := range []gate.TakeMode{gate.TakeNamed, gate.TakeAny, gate.TakeOff} {
 		settings := testSettings
 		settings.Take = mode

@@ -105,7 +105,7 @@ func TestNATSThatRefuses(t *testing.T) {
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"api", now.Add(-time.Minute), 5}, asking.Sample{"b", now, 1})
+	asking.Seed(t, redis.Client(), now, asking.Hits("api", now.Add(-time.Minute), 5), asking.Hits("b", now, 1))
 	s := onRedis(t, redis.URL(), now)
 	onNATS(t, s, broker.URL())
 	conn := broker.Conn()

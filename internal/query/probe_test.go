@@ -19,9 +19,9 @@ func TestProbe(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	odd := "a \"quoted\\name\",é"
 	asking.Seed(t, redis.Client(), now.Add(-2*time.Second),
-		asking.Sample{"api", now.Add(-time.Minute), 5}, asking.Sample{"api", now.Add(-20 * time.Minute), 7},
-		asking.Sample{"api", now.Add(-10*time.Minute - 10*time.Second), 4}, // in the minute that the window cuts
-		asking.Sample{"shop.a", now.Add(-time.Minute), 3}, asking.Sample{"shop.b", now.Add(-30 * time.Minute), 2}, asking.Sample{odd, now.Add(-time.Minute), 1})
+		asking.Hits("api", now.Add(-time.Minute), 5), asking.Hits("api", now.Add(-20*time.Minute), 7),
+		asking.Hits("api", now.Add(-10*time.Minute-10*time.Second), 4), // in the minute that the window cuts
+		asking.Hits("shop.a", now.Add(-time.Minute), 3), asking.Hits("shop.b", now.Add(-30*time.Minute), 2), asking.Hits(odd, now.Add(-time.Minute), 1))
 	s := onRedis(t, redis.URL(), now)
 	h := s.handler()
 	probe := func(target string) map[string]float64 {
@@ -86,7 +86,7 @@ func TestProbeRefuses(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	var hits []asking.Sample
 	for i := range 11 {
-		hits = append(hits, asking.Sample{fmt.Sprintf("shop.%02d", i), now.Add(-time.Minute), 1})
+		hits = append(hits, asking.Hits(fmt.Sprintf("shop.%02d", i), now.Add(-time.Minute), 1))
 	}
 	asking.Seed(t, redis.Client(), now, hits...)
 	s := onRedis(t, redis.URL(), now)

@@ -63,7 +63,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 
 	eventuallyReady(t, h, http.StatusServiceUnavailable)
 	refusedInTime(t, h, "start ingest")
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now.Add(-time.Minute), 3})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
 	eventuallyReady(t, h, http.StatusOK)
 	want := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
 	if want.Total != 3 {
@@ -179,7 +179,7 @@ func TestRun(t *testing.T) {
 	wait("/v1/total?key=a&window=1m", "503 Service Unavailable")
 	logged("Redis lost", 1)
 	redis.Start()
-	asking.Seed(t, redis.Client(), time.Now(), asking.Sample{"a", time.Now(), 1})
+	asking.Seed(t, redis.Client(), time.Now(), asking.Hits("a", time.Now(), 1))
 	wait("/readyz/answers", "200 OK")
 	wait("/v1/total?key=a&window=1m", "200 OK")
 	conn := broker.Conn()

@@ -187,7 +187,7 @@ func TestRejectsAmongGapsAndOthers(t *testing.T) {
 func TestDocumentedRequestsWithNATS(t *testing.T) {
 	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	_, h := withNATS(t, redis.URL(), broker, now)
 	var doc document
 	if err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc); err != nil {

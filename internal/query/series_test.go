@@ -24,11 +24,11 @@ func TestSeries(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	minute := now.Truncate(time.Minute)
 	asking.Seed(t, redis.Client(), now,
-		asking.Sample{"api", now.Add(-time.Second), 3},
-		asking.Sample{"api", minute.Add(-time.Minute), 5}, asking.Sample{"api", minute.Add(-time.Millisecond), 6},
-		asking.Sample{"api", minute.Add(-59 * time.Minute), 7},
-		asking.Sample{"api", minute.Add(-5 * time.Hour), 100},
-		asking.Sample{"a,b", minute.Add(-2 * time.Minute), 1},
+		asking.Hits("api", now.Add(-time.Second), 3),
+		asking.Hits("api", minute.Add(-time.Minute), 5), asking.Hits("api", minute.Add(-time.Millisecond), 6),
+		asking.Hits("api", minute.Add(-59*time.Minute), 7),
+		asking.Hits("api", minute.Add(-5*time.Hour), 100),
+		asking.Hits("a,b", minute.Add(-2*time.Minute), 1),
 	)
 	s := onRedis(t, redis.URL(), now)
 	h := s.handler()
@@ -185,7 +185,7 @@ func TestSeries(t *testing.T) {
 			}
 		}
 		// A hit that comes late changes the answer and so the tag.
-		asking.Late(t, redis.Client(), now, asking.Sample{"api", minute.Add(-10 * time.Minute), 1})
+		asking.Late(t, redis.Client(), now, asking.Hits("api", minute.Add(-10*time.Minute), 1))
 		for tag, what := range seen {
 			resp := asking.Ask(h, http.MethodGet, what, "", "If-None-Match", tag)
 			if resp.StatusCode != http.StatusOK || resp.Header.Get("ETag") == tag {
@@ -201,8 +201,8 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	hour := now.Truncate(time.Hour)
 	asking.Seed(t, redis.Client(), now, // counting began 12 hours ago
-		asking.Sample{"api", hour.Add(-18 * time.Hour), 5}, asking.Sample{"api", hour.Add(-16 * time.Hour), 7}, asking.Sample{"api", hour.Add(-2 * time.Hour), 1},
-		asking.Sample{"other", hour.Add(-17 * time.Hour), 2})
+		asking.Hits("api", hour.Add(-18*time.Hour), 5), asking.Hits("api", hour.Add(-16*time.Hour), 7), asking.Hits("api", hour.Add(-2*time.Hour), 1),
+		asking.Hits("other", hour.Add(-17*time.Hour), 2))
 	h := onRedis(t, redis.URL(), now).handler()
 	from := fmt.Sprint(now.Add(-20 * time.Hour).UnixMilli())
 	began := now.Add(-12 * time.Hour)
@@ -288,7 +288,7 @@ func TestCalendarSeries(t *testing.T) {
 		}
 		hits := make([]asking.Sample, 3000)
 		for i := range hits {
-			hits[i] = asking.Sample{"api", now.Add(-time.Duration(1 + random.Int64N(int64(31*24*time.Hour)))), 1 + random.Int64N(9)}
+			hits[i] = asking.Hits("api", now.Add(-time.Duration(1+random.Int64N(int64(31*24*time.Hour)))), 1+random.Int64N(9))
 		}
 		asking.Commit(t, store, layout, now, 1, hits)
 		h := onRedis(t, redis.URL(), now).handler()
@@ -368,7 +368,7 @@ func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.
 func TestCalendarSeriesBeyondReach(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"api", now.Add(-time.Minute), 3})
+	asking.Seed(t, redis.Client(), now, asking.Hits("api", now.Add(-time.Minute), 3))
 	h := onRedis(t, redis.URL(), now).handler()
 	var got answer.Series
 	from := now.Add(-23 * time.Hour)
@@ -397,7 +397,7 @@ func TestWantedFormat(t *testing.T) {
 func TestWorkIsBounded(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	s := onRedis(t, redis.URL(), now)
 	limited(t, s, 480, 61) // of counters with hashes of 120 cells, two each
 	h := s.handler()

@@ -85,7 +85,7 @@ func beat(t *testing.T, js jetstream.JetStream, id, token, value string) jetstre
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1}) // HITS is applied up to its first message
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1)) // HITS is applied up to its first message
 	store := window.NewStore(redis.Client(), asking.Namespace)
 	id, _, err := window.NewReader(store).Progress(t.Context())
 	if err != nil {
@@ -156,7 +156,7 @@ func TestStreamsWithoutNATS(t *testing.T) {
 func TestStreamsWhileServersAreAway(t *testing.T) {
 	t.Parallel()
 	broker, redis, now := stack.NATSProcess(t), stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	makeStream(t, broker.JetStream(), "HITS", "hits.>")
 	makeStream(t, broker.JetStream(), hit.RejectedStream, hit.RejectedSubjects)
 	publish(t, broker.JetStream(), hit.RejectedSubject(asking.Namespace, "HITS"), "x")

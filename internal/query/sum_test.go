@@ -29,9 +29,9 @@ func TestSumsEqualSingleTotals(t *testing.T) {
 		for range random.IntN(4) {
 			name += []string{".", "/"}[random.IntN(2)] + []string{"eu", "us", "asia"}[random.IntN(3)]
 		}
-		hits = append(hits, asking.Sample{name, now.Add(-time.Duration(random.Int64N(int64(23 * time.Hour)))), 1 + random.Int64N(9)})
+		hits = append(hits, asking.Hits(name, now.Add(-time.Duration(random.Int64N(int64(23*time.Hour)))), 1+random.Int64N(9)))
 	}
-	hits = append(hits, asking.Sample{"sho", now, 1000}, asking.Sample{"shoq", now, 1000}, asking.Sample{"shop.old", now.Add(-22 * time.Hour), 3})
+	hits = append(hits, asking.Hits("sho", now, 1000), asking.Hits("shoq", now, 1000), asking.Hits("shop.old", now.Add(-22*time.Hour), 3))
 	asking.Seed(t, redis.Client(), now, hits...)
 	h := onRedis(t, redis.URL(), now).handler()
 	var names []string
@@ -96,7 +96,7 @@ func TestSumsEqualSingleTotals(t *testing.T) {
 func TestSumOfNobody(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"a", now, 1})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	h := onRedis(t, redis.URL(), now).handler()
 	resp := asking.Ask(h, http.MethodGet, "/v1/total?prefix=nobody&window=1h&window=20h&group=1", "")
 	text := string(asking.ReadAll(t, resp))
@@ -113,7 +113,7 @@ func TestSumOfNobody(t *testing.T) {
 func TestSumIsRefused(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Sample{"s.a", now, 1}, asking.Sample{"s.b", now, 1}, asking.Sample{"s.c", now, 1}, asking.Sample{"s.d", now, 1})
+	asking.Seed(t, redis.Client(), now, asking.Hits("s.a", now, 1), asking.Hits("s.b", now, 1), asking.Hits("s.c", now, 1), asking.Hits("s.d", now, 1))
 	s := onRedis(t, redis.URL(), now)
 	s.answers.MaxSum = 3
 	h := s.handler()

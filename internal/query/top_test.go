@@ -20,9 +20,9 @@ func TestTop(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	minute := now.Truncate(time.Minute)
 	asking.Seed(t, redis.Client(), now,
-		asking.Sample{"api", minute.Add(-5 * time.Minute), 5}, asking.Sample{"api", minute.Add(-10*time.Minute + 5*time.Second), 10},
-		asking.Sample{"other", minute.Add(-2 * time.Minute), 7}, asking.Sample{"little", minute.Add(-2 * time.Minute), 1},
-		asking.Sample{"before", minute.Add(-40 * time.Minute), 90})
+		asking.Hits("api", minute.Add(-5*time.Minute), 5), asking.Hits("api", minute.Add(-10*time.Minute+5*time.Second), 10),
+		asking.Hits("other", minute.Add(-2*time.Minute), 7), asking.Hits("little", minute.Add(-2*time.Minute), 1),
+		asking.Hits("before", minute.Add(-40*time.Minute), 90))
 	h := onRedis(t, redis.URL(), now).handler()
 	for target, want := range map[string]string{
 		"/v1/top?window=10m&limit=2": `"window":"10m","complete":true,SINCE,"floor":1,"top":[{"key":"api","total":10,"lower":5,"upper":15},{"key":"other","total":7,"lower":7,"upper":7}]}`,
@@ -64,7 +64,7 @@ func TestListsAreBounded(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	var hits []asking.Sample
 	for i := range 10 {
-		hits = append(hits, asking.Sample{fmt.Sprintf("c%d", i), now.Add(-time.Minute), int64(100 - i)})
+		hits = append(hits, asking.Hits(fmt.Sprintf("c%d", i), now.Add(-time.Minute), int64(100-i)))
 	}
 	asking.Seed(t, redis.Client(), now, hits...)
 	s := onRedis(t, redis.URL(), now)

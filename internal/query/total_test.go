@@ -25,13 +25,13 @@ func TestTotal(t *testing.T) {
 	minute := now.Truncate(time.Minute)
 	odd := []string{"a,b", "/cart/1?x=y&z", "größe ☃", "100%25", "a+b c", strings.Repeat("k", hit.MaxName)}
 	hits := []asking.Sample{
-		{"api", minute.Add(-10*time.Minute + 5*time.Second), 10}, // in the cell that a window of 10m cuts in half
-		{"api", minute.Add(-5 * time.Minute), 5},
-		{"api", minute.Add(-30 * time.Minute), 100},
-		{"other", minute.Add(-2 * time.Minute), 7},
+		asking.Hits("api", minute.Add(-10*time.Minute+5*time.Second), 10), // in the cell that a window of 10m cuts in half
+		asking.Hits("api", minute.Add(-5*time.Minute), 5),
+		asking.Hits("api", minute.Add(-30*time.Minute), 100),
+		asking.Hits("other", minute.Add(-2*time.Minute), 7),
 	}
 	for i, key := range odd {
-		hits = append(hits, asking.Sample{key, minute.Add(-time.Minute), int64(i + 1)})
+		hits = append(hits, asking.Hits(key, minute.Add(-time.Minute), int64(i+1)))
 	}
 	asking.Seed(t, redis.Client(), asOf, hits...)
 	h := onRedis(t, redis.URL(), now).handler()

@@ -32,9 +32,9 @@ type rejectsParams struct {
 
 func (p *rejectsParams) Read(g api.Given) error {
 	return g.Singles(
-		api.Single{"limit", api.NumberHint(1, maxRejects), (*string)(&p.Limit)},
-		api.Single{"reason", reasonHint, &p.Reason},
-		api.Single{"stream", "the name of a stream", &p.Stream},
+		api.Text("limit", api.NumberHint(1, maxRejects), (*string)(&p.Limit)),
+		api.Text("reason", reasonHint, &p.Reason),
+		api.Text("stream", "the name of a stream", &p.Stream),
 	)
 }
 

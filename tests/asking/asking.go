@@ -46,6 +46,9 @@ type Sample struct {
 	N   int64
 }
 
+// Hits are n hits of a counter at a moment.
+func Hits(key string, at time.Time, n int64) Sample { return Sample{key, at, n} }
+
 // Seed counts hits as a worker would, and says that the stream is counted up to asOf.
 func Seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sample) {
 	t.Helper()

@@ -96,22 +96,25 @@ type Given struct {
 
 // Single is a parameter that is given at most once, and not empty.
 type Single struct {
-	Name, Allowed string
-	Into          *string
+	name, allowed string
+	into          *string
 }
+
+// Text is a parameter that is given at most once, and not empty. into gets it.
+func Text(name, allowed string, into *string) Single { return Single{name, allowed, into} }
 
 // Singles sets parameters. Its error is about the first one that is given empty, which is a slip
 // and does not mean that it is missing.
 func (g Given) Singles(params ...Single) error {
 	for _, p := range params {
-		values, ok := g.Query[p.Name]
+		values, ok := g.Query[p.name]
 		if !ok {
 			continue
 		}
 		if values[0] == "" {
-			return queryProblem(p.Name, "it is empty: allowed is "+p.Allowed)
+			return queryProblem(p.name, "it is empty: allowed is "+p.allowed)
 		}
-		*p.Into = values[0]
+		*p.into = values[0]
 	}
 	return nil
 }
