@@ -6,10 +6,10 @@
 //   - Every error of the API has the form of a Problem (problem.go), whose detail says what was wrong and what is allowed.
 //   - A handler that panics ends its request and not the process (server.go). Every request is measured by its route,
 //     its status and its time.
-//   - An answer has one status, and is 304 if the client has it already (response.go).
-//   - A client's address is the one that trusted proxies tell, and never one that the client can make up (networks.go).
+//   - An answer has one status, and is 304 if the client has it already (server.go).
+//   - A client's address is the one that trusted proxies tell, and never one that the client can make up (callers.go).
 //   - Pages of other origins can have browsers send requests, but only those of named origins are answered
-//     (origins.go).
+//     (callers.go).
 //
 // # When it acts, and what can go wrong
 //
