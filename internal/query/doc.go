@@ -48,8 +48,8 @@
 // # The rooms
 //
 // This package joins them: run.go has the wiring, edge.go what every request passes, operations.go the HTTP side of
-// internal/answer, nats.go the same over NATS, and page.go the
-// page at /, whose files are in the folder page: HTML, CSS and plain JavaScript, which ask this API and nobody else.
+// internal/answer, nats.go the same over NATS, and page.go the page at /, whose files are in the folder page: HTML, CSS
+// and plain JavaScript, which ask this API and nobody else.
 //
 //	internal/answer   a question about counters in, an answer out; internal/chart draws it
 //	internal/gate     takes, looks and proxies' questions, about which internal/limit decides

@@ -120,9 +120,9 @@ func (h *Health) Why() string {
 	last := h.last.Load()
 	switch {
 	case last == nil:
-		return RedisUnknown
+		return redisUnknown
 	case answer.IsLost(last.err):
-		return RedisLost
+		return redisLost
 	case answer.IsSpoilt(last.err):
 		return answer.SpoiltProblem(last.err).Detail
 	case last.err != nil:
@@ -132,8 +132,8 @@ func (h *Health) Why() string {
 }
 
 const (
-	RedisUnknown = "Redis has not answered yet"
-	RedisLost    = "Redis does not answer"
+	redisUnknown = "Redis has not answered yet"
+	redisLost    = "Redis does not answer"
 )
 
 // Look reports whether Redis has been looked at, and whether it did not answer.
