@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -158,18 +159,22 @@ func openAPI30(api *huma.OpenAPI) ([]byte, error) {
 	return json.Marshal(document)
 }
 
-// serveOpenAPI serves the document that encode writes.
+// serveOpenAPI serves the document that encode writes, when somebody asks for the first time: few do, and it takes longer
+// than all else at the start.
 func serveOpenAPI(encode func() ([]byte, error)) http.Handler {
-	var document bytes.Buffer
-	text, err := encode()
-	if err == nil {
-		err = json.Indent(&document, text, "", "  ")
-	}
-	if err != nil {
-		panic(fmt.Errorf("encode the OpenAPI document: %w", err)) // our own types always encode
-	}
+	document := sync.OnceValue(func() []byte {
+		var out bytes.Buffer
+		text, err := encode()
+		if err == nil {
+			err = json.Indent(&out, text, "", "  ")
+		}
+		if err != nil {
+			panic(fmt.Errorf("encode the OpenAPI document: %w", err)) // our own types always encode
+		}
+		return out.Bytes()
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(document.Bytes()) // the client may be gone
+		_, _ = w.Write(document()) // the client may be gone
 	})
 }
