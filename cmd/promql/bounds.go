@@ -76,6 +76,32 @@ func (s *service) checkText(name string, texts ...string) error {
 	return nil
 }
 
+// extent is the most that an expression can give. Its numbers are floats, because products of them can be larger than
+// any integer.
+type extent struct {
+	series float64 // over all steps
+	value  float64 // bytes of a label's value
+	labels float64 // bytes of all labels of a series
+}
+
+// cost adds up what a query costs.
+type cost struct {
+	settings *Settings
+	text     int // bytes of the query
+	weights  weights
+
+	evaluations float64
+	// fixed is at how many steps a range with @ is evaluated. Its selector's hints do not say.
+	fixed float64
+}
+
+// costOf bounds what it costs to evaluate an expression. Its error is a *apiError.
+func (s *service) costOf(text string, expr parser.Expr, over moments) (cost, error) {
+	c := cost{settings: &s.settings, text: len(text)}
+	_, err := c.of(expr, over.grid())
+	return c, err
+}
+
 // weights adds up what regular expressions need before they are compiled.
 type weights struct{ groups, instructions int }
 
@@ -124,32 +150,6 @@ func instructionsOf(re *syntax.Regexp) int {
 type grid struct{ span, step float64 }
 
 func (g grid) steps() float64 { return math.Floor(g.span/g.step) + 1 }
-
-// extent is the most that an expression can give. Its numbers are floats, because products of them can be larger than
-// any integer.
-type extent struct {
-	series float64 // over all steps
-	value  float64 // bytes of a label's value
-	labels float64 // bytes of all labels of a series
-}
-
-// cost adds up what a query costs.
-type cost struct {
-	settings *Settings
-	text     int // bytes of the query
-	weights  weights
-
-	evaluations float64
-	// fixed is at how many steps a range with @ is evaluated. Its selector's hints do not say.
-	fixed float64
-}
-
-// costOf bounds what it costs to evaluate an expression. Its error is a *apiError.
-func (s *service) costOf(text string, expr parser.Expr, over moments) (cost, error) {
-	c := cost{settings: &s.settings, text: len(text)}
-	_, err := c.of(expr, over.grid())
-	return c, err
-}
 
 // add counts evaluations: a value at a step, or a sample in the window of a function at a step.
 func (c *cost) add(n float64) error {
@@ -225,23 +225,6 @@ func (c *cost) subquery(e *parser.SubqueryExpr, g grid) (extent, error) {
 		return extent{}, refused("a subquery has %.0f steps: at most %d are allowed (PROMQL_MAX_SAMPLES): choose a shorter range or, in brackets [range:step], a longer step", steps, c.settings.MaxSamples)
 	}
 	return c.of(e.Expr, inner)
-}
-
-// subqueryGrid is that of one evaluation.
-func subqueryGrid(e *parser.SubqueryExpr) grid {
-	step := e.Step
-	if step == 0 {
-		step = subqueryStep
-	}
-	return grid{float64(e.Range.Milliseconds()), float64(step.Milliseconds())}
-}
-
-// fixed reports whether a selector or a subquery has @.
-func fixed(at *int64, startOrEnd parser.ItemType) bool { return at != nil || startOrEnd != 0 }
-
-// widest returns the most of each number.
-func widest(a, b extent) extent {
-	return extent{max(a.series, b.series), max(a.value, b.value), max(a.labels, b.labels)}
 }
 
 func (c *cost) binary(e *parser.BinaryExpr, g grid) (extent, error) {
@@ -339,6 +322,23 @@ func (c *cost) call(e *parser.Call, g grid) (extent, error) {
 		return c.label(out, len(textOf(e.Args[1])), parts*(out.value+float64(len(textOf(e.Args[2])))))
 	}
 	return out, nil
+}
+
+// subqueryGrid is that of one evaluation.
+func subqueryGrid(e *parser.SubqueryExpr) grid {
+	step := e.Step
+	if step == 0 {
+		step = subqueryStep
+	}
+	return grid{float64(e.Range.Milliseconds()), float64(step.Milliseconds())}
+}
+
+// fixed reports whether a selector or a subquery has @.
+func fixed(at *int64, startOrEnd parser.ItemType) bool { return at != nil || startOrEnd != 0 }
+
+// widest returns the most of each number.
+func widest(a, b extent) extent {
+	return extent{max(a.series, b.series), max(a.value, b.value), max(a.labels, b.labels)}
 }
 
 // label gives each series a further label.

@@ -1,13 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"time"
 
+	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
 
 	"tallyroll/internal/window"
 )
@@ -35,10 +42,6 @@ func (q *querier) selectionOf(hints *storage.SelectHints) selection {
 	}
 	return s
 }
-
-// sums reports whether the samples are only added up. Then each hit has to be in one of
-// them, and their cells may differ in length.
-func (s selection) sums() bool { return s.window > 0 && s.function == "sum_over_time" }
 
 // read returns the series of the counters that have hits in the selection.
 func (q *querier) read(ctx context.Context, counters []string, sel selection) (*seriesSet, error) {
@@ -100,6 +103,10 @@ func (q *querier) parts(ctx context.Context, counters []string, sel selection) (
 	}
 	return out, nil
 }
+
+// sums reports whether the samples are only added up. Then each hit has to be in one of
+// them, and their cells may differ in length.
+func (s selection) sums() bool { return s.window > 0 && s.function == "sum_over_time" }
 
 // windows returns how many samples of one series are in the windows of all steps together. The engine works through
 // them without a look at its time.
@@ -178,4 +185,65 @@ func pointsOf(parts []part, counter int, sel selection) (out points, hits bool) 
 // would stay for as long as the engine looks back.
 func end(last point, t window.Tier) point {
 	return point{last.t + (t.Cell + maxLag).Milliseconds(), math.Float64frombits(value.StaleNaN)}
+}
+
+// point is a sample: a moment (Unix milliseconds) and a value.
+type point struct {
+	t int64
+	f float64
+}
+
+func (p point) T() int64 { return p.t }
+
+func (p point) F() float64 { return p.f }
+
+func (p point) ST() int64 { return 0 }
+
+func (p point) H() *histogram.Histogram { return nil }
+
+func (p point) FH() *histogram.FloatHistogram { return nil }
+
+func (p point) Type() chunkenc.ValueType { return chunkenc.ValFloat }
+
+func (p point) Copy() chunks.Sample { return p }
+
+// points are samples in the order of time.
+type points []point
+
+func (p points) Get(i int) chunks.Sample { return p[i] }
+
+func (p points) Len() int { return len(p) }
+
+func (p points) iterator(chunkenc.Iterator) chunkenc.Iterator {
+	return storage.NewListSeriesIterator(p)
+}
+
+// forCounters are the functions that expect a number which only grows.
+var forCounters = []string{"rate", "irate", "increase"}
+
+// warningsOf says what a person should know about the numbers of a selection. Grafana shows it beside the panel.
+func warningsOf(sel selection, parts []part) annotations.Annotations {
+	out := annotations.New()
+	if slices.Contains(forCounters, sel.function) {
+		out.Add(fmt.Errorf("%s holds the hits of each cell, not a number that only grows, so %s() is wrong for it: use sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
+	}
+	first := parts[0].series[0]
+	if sel.window > 0 && sel.window < first.Tier.Cell {
+		cell := window.FormatDuration(first.Tier.Cell)
+		out.Add(fmt.Errorf("the range %s is shorter than the cells of %s in which this query's time is held: each window has a whole cell or none; use a range of %s or more, or a later start", window.FormatDuration(sel.window), cell, cell))
+	}
+	if s := slices.MinFunc(parts[0].series, func(a, b window.Series) int { return cmp.Compare(a.AsOf, b.AsOf) }); s.Asked.Outruns(s.AsOf) {
+		out.Add(fmt.Errorf("hits stored after %s are not counted yet, and this query reads on: nobody knows how many there are", time.UnixMilli(s.AsOf).UTC().Format(time.RFC3339)))
+	}
+	for _, s := range parts[0].series {
+		if s.Complete {
+			continue
+		}
+		if s.CountingSince > s.Range.From {
+			out.Add(fmt.Errorf("%w: counting began at %s, after the beginning of what this query reads: of earlier hits, only those that carried their own time are counted", annotations.PromQLInfo, time.UnixMilli(s.CountingSince).UTC().Format(time.RFC3339)))
+			continue
+		}
+		out.Add(fmt.Errorf("hits are known to be missing from the time that this query reads: complete is false at /v1/total of query"))
+	}
+	return *out
 }

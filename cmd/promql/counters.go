@@ -22,71 +22,6 @@ func seriesLabels(counter string) labels.Labels {
 	return labels.FromStrings(model.MetricNameLabel, metricName, keyLabel, counter)
 }
 
-// keyMatchers returns the matchers of a selector that are about the key. It reports false if the others
-// leave nothing to select: every series has the same name, and no further label.
-func keyMatchers(matchers []*labels.Matcher) (keys []*labels.Matcher, any bool) {
-	for _, m := range matchers {
-		switch m.Name {
-		case keyLabel:
-			keys = append(keys, m)
-		case model.MetricNameLabel:
-			if !m.Matches(metricName) {
-				return nil, false
-			}
-		default:
-			if !m.Matches("") {
-				return nil, false
-			}
-		}
-	}
-	return keys, true
-}
-
-func matchesAll(matchers []*labels.Matcher, counter string) bool {
-	return !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(counter) })
-}
-
-// spelledBy returns the counters that a matcher spells out: that of key="a", or those of key=~"a|b". It returns
-// none if all names must be looked through.
-func spelledBy(m *labels.Matcher) []string {
-	switch m.Type {
-	case labels.MatchEqual:
-		return []string{m.Value}
-	case labels.MatchRegexp:
-		return m.SetMatches()
-	}
-	return nil
-}
-
-// spelled returns the counters that the matchers spell out. It reports false if they spell out none.
-// What it returns after ctx has ended is not all.
-func spelled(ctx context.Context, matchers []*labels.Matcher) (counters []string, ok bool) {
-	for _, m := range matchers {
-		set := spelledBy(m)
-		if len(set) == 0 {
-			continue
-		}
-		for _, counter := range set {
-			if counter != "" && ctx.Err() == nil && matchesAll(matchers, counter) {
-				counters = append(counters, counter)
-			}
-		}
-		slices.Sort(counters)
-		return slices.Compact(counters), true
-	}
-	return nil, false
-}
-
-// prefixOf is the longest beginning that the matchers demand of a name.
-func prefixOf(matchers []*labels.Matcher) (prefix string) {
-	for _, m := range matchers {
-		if p := m.Prefix(); m.Type == labels.MatchRegexp && len(p) > len(prefix) {
-			prefix = p
-		}
-	}
-	return prefix
-}
-
 // counters returns the counters of a selector. Those that it spells out need not exist. The error is a
 // *apiError if the query has touched too many by now.
 func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]string, error) {
@@ -113,11 +48,76 @@ func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]s
 	return matching(ctx, keys, names)
 }
 
+// keyMatchers returns the matchers of a selector that are about the key. It reports false if the others
+// leave nothing to select: every series has the same name, and no further label.
+func keyMatchers(matchers []*labels.Matcher) (keys []*labels.Matcher, any bool) {
+	for _, m := range matchers {
+		switch m.Name {
+		case keyLabel:
+			keys = append(keys, m)
+		case model.MetricNameLabel:
+			if !m.Matches(metricName) {
+				return nil, false
+			}
+		default:
+			if !m.Matches("") {
+				return nil, false
+			}
+		}
+	}
+	return keys, true
+}
+
+// spelled returns the counters that the matchers spell out. It reports false if they spell out none.
+// What it returns after ctx has ended is not all.
+func spelled(ctx context.Context, matchers []*labels.Matcher) (counters []string, ok bool) {
+	for _, m := range matchers {
+		set := spelledBy(m)
+		if len(set) == 0 {
+			continue
+		}
+		for _, counter := range set {
+			if counter != "" && ctx.Err() == nil && matchesAll(matchers, counter) {
+				counters = append(counters, counter)
+			}
+		}
+		slices.Sort(counters)
+		return slices.Compact(counters), true
+	}
+	return nil, false
+}
+
+// spelledBy returns the counters that a matcher spells out: that of key="a", or those of key=~"a|b". It returns
+// none if all names must be looked through.
+func spelledBy(m *labels.Matcher) []string {
+	switch m.Type {
+	case labels.MatchEqual:
+		return []string{m.Value}
+	case labels.MatchRegexp:
+		return m.SetMatches()
+	}
+	return nil
+}
+
+// prefixOf is the longest beginning that the matchers demand of a name.
+func prefixOf(matchers []*labels.Matcher) (prefix string) {
+	for _, m := range matchers {
+		if p := m.Prefix(); m.Type == labels.MatchRegexp && len(p) > len(prefix) {
+			prefix = p
+		}
+	}
+	return prefix
+}
+
 // matching returns those of the names that match. A hostile regular expression takes up to a second per name, so it
 // watches ctx.
 func matching(ctx context.Context, matchers []*labels.Matcher, names []string) ([]string, error) {
 	out := slices.DeleteFunc(names, func(name string) bool { return ctx.Err() != nil || !matchesAll(matchers, name) })
 	return out, ctx.Err()
+}
+
+func matchesAll(matchers []*labels.Matcher, counter string) bool {
+	return !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(counter) })
 }
 
 func tooManyNames(prefix string, most int) error {

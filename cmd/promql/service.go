@@ -6,20 +6,23 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/klauspost/compress/gzhttp"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
 // service is what the handlers share.
 type service struct {
+	server   web.Server
 	settings Settings
 	reader   *window.Reader
 	engine   *promql.Engine
@@ -27,8 +30,6 @@ type service struct {
 	memory   memory
 	unread   atomic.Int64 // bytes of answers that clients have not taken yet
 	parser   parser.Parser
-	metrics  *metrics
-	leaving  boot.Leaving
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 }
 
@@ -40,29 +41,19 @@ const failureLines = 5
 func run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
-	listener, err := boot.Listen("PROMQL_ADDR", settings.Addr)
-	if err != nil {
-		return err
-	}
 	client := settings.Redis.Client()
 	defer client.Close()
 	s := newService(window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings, log)
 	defer s.engine.Close()
-	s.leaving, s.memory = leaving, limitMemory(settings)
-	cert, key := settings.keyPair()
-	certificate, err := boot.OpenCertificate(cert, key, log, s.metrics.reloads.Of)
+	s.server.Leaving, s.memory = leaving, limitMemory(settings)
+	listeners, err := settings.addresses().Listen(log, s.server.Metrics.Reloads)
 	if err != nil {
 		return err
 	}
-	scheme := "http"
-	if certificate != nil {
-		scheme = "https"
-	}
-
 	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Bool("tokens", settings.Tokens.Required()).Int64("memory_limit", int64(s.memory)).Str("url", scheme+"://"+listener.Addr().String()).Msg("started")
+		Bool("tokens", settings.Tokens.Required()).Int64("memory_limit", int64(s.memory)).Str("url", listeners.URL()).Msg("started")
 	patient := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
-	if err := boot.Serve(ctx, listener, s.handler(), certificate, boot.LogErrors(log), leaving.Release, patient); err != nil {
+	if err := s.server.Serve(ctx, listeners, s.handler(), patient); err != nil {
 		return err
 	}
 	log.Info().Msg("stopped")
@@ -73,7 +64,8 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) *s
 	reader.MaxCells, reader.MaxPoints = settings.MaxCells, int64(settings.MaxSamples)
 	p := parser.NewParser(parser.Options{})
 	return &service{
-		settings: settings, reader: reader, parser: p, gate: newGate(settings), memory: math.MaxInt64, metrics: newMetrics(),
+		settings: settings, reader: reader, parser: p, gate: newGate(settings), memory: math.MaxInt64,
+		server: web.Server{Metrics: web.NewMetrics("promql", 16), Log: log},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // what it logs are errors that it also returns
 			MaxSamples: settings.MaxSamples,
@@ -104,13 +96,98 @@ func (s *service) handler() http.Handler {
 		return found{}, &apiError{http.StatusNotFound, "not_found", fmt.Sprintf("there is nothing for %s at %.64q: allowed are query, query_range, labels, label/<name>/values, series, metadata and status/buildinfo below /api/v1", r.Method, r.URL.Path)}
 	})))
 
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	s.leaving.HandleReady(mux, "/readyz", func(ctx context.Context) string {
+	s.server.RouteStatus(mux, func(ctx context.Context) string {
 		if _, err := askRedis(ctx, s.reader.Look); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
 	return s.edge(mux)
+}
+
+// maxMessage bounds an error's message in bytes: the parser's own repeat parts of a query.
+const maxMessage = 1000
+
+// bounded cuts a message off.
+func bounded(message string) string {
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+}
+
+// edge is what every request passes through: it checks the host and the token, and compresses.
+func (s *service) edge(mux *http.ServeMux) http.Handler {
+	compressed := gzhttp.GzipHandler(mux)
+	return s.server.Edge(mux, func(w *web.Response, r *http.Request, _ string, _ http.Handler) {
+		if strings.HasPrefix(r.URL.Path, "/api/") {
+			w.Header().Set("Cache-Control", "no-store")
+			if why := s.settings.Hosts.Refuse(r, "PROMQL_HOSTS"); why != "" && !s.settings.Tokens.Required() {
+				writeError(w, &apiError{http.StatusForbidden, "forbidden", why})
+				return
+			}
+			if !s.settings.Tokens.Admit(r) {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				writeError(w, &apiError{http.StatusUnauthorized, "unauthorized", "this call needs the header Authorization: Bearer with one of the tokens of PROMQL_TOKENS"})
+				return
+			}
+			r.Body = http.MaxBytesReader(w.ResponseWriter, r.Body, s.settings.maxBody())
+		}
+		compressed.ServeHTTP(w, r)
+	})
+}
+
+// maxBody bounds the form of a POST: a query of which each byte is written as %XX, and other parameters.
+func (s *Settings) maxBody() int64 { return 3*int64(s.MaxQuery) + 64<<10 }
+
+// Settings of the program. --help prints their tags.
+type Settings struct {
+	Redis    boot.Redis
+	Log      boot.Log
+	Shutdown boot.Shutdown
+
+	Addr    string      `env:"PROMQL_ADDR" envDefault:"127.0.0.1:9091" help:"where HTTP listens, host:port"`
+	Hosts   boot.Hosts  `env:"PROMQL_HOSTS" help:"public names at which promql may be asked, comma-separated, such as promql.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with PROMQL_TOKENS or over HTTPS"`
+	TLSCert string      `env:"PROMQL_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with PROMQL_TLS_KEY; both files are read again when they change"`
+	TLSKey  string      `env:"PROMQL_TLS_KEY" help:"the private key of PROMQL_TLS_CERT (PEM)"`
+	Tokens  boot.Tokens `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated; if set, every /api call needs one"`
+
+	MaxCounters int           `env:"PROMQL_MAX_COUNTERS" envDefault:"1000" help:"most counters that the selectors of one query together may read or look through; each costs up to two hash reads per selector and tier with the default tiers"`
+	MaxCells    int64         `env:"PROMQL_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one selector can hold; a million filled cells take about half a second and 110 MB while a query is answered"`
+	MaxSamples  int           `env:"PROMQL_MAX_SAMPLES" envDefault:"1000000" help:"most samples that one query may read or hold at a time, and most steps of a subquery"`
+	Timeout     time.Duration `env:"PROMQL_TIMEOUT" envDefault:"10s" help:"longest time that a query or a list may take, its wait for others included"`
+	Concurrency int           `env:"PROMQL_CONCURRENCY" envDefault:"4" help:"most queries and lists that run at a time; others wait"`
+
+	MaxEvaluations int64  `env:"PROMQL_MAX_EVALUATIONS" envDefault:"100000000" help:"most evaluations that one query may need: its steps times the samples in its ranges; as many take up to two seconds, in which the query cannot be ended"`
+	MaxQuery       int    `env:"PROMQL_MAX_QUERY_BYTES" envDefault:"65536" help:"most bytes of a query, and of all match[] of a request together"`
+	MaxRequests    int    `env:"PROMQL_MAX_REQUESTS" envDefault:"200" help:"most requests at a time, those that wait included; more are answered 503"`
+	Memory         string `env:"GOMEMLIMIT" help:"most memory of the process, in Go's form, such as 900MiB; if not set, 256 MiB and what PROMQL_CONCURRENCY queries may need; queries that need more are ended"`
+}
+
+// maxTimeout bounds PROMQL_TIMEOUT: nobody waits longer for a panel.
+const maxTimeout = 10 * time.Minute
+
+// Validate checks what the types of the fields do not.
+func (s *Settings) Validate() error {
+	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
+		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
+	}
+	if err := s.addresses().Validate(); err != nil {
+		return err
+	}
+	err := boot.CheckMost(boot.Most{Key: "PROMQL_MAX_COUNTERS", N: int64(s.MaxCounters)}, boot.Most{Key: "PROMQL_MAX_CELLS", N: s.MaxCells},
+		boot.Most{Key: "PROMQL_MAX_SAMPLES", N: int64(s.MaxSamples)}, boot.Most{Key: "PROMQL_CONCURRENCY", N: int64(s.Concurrency)},
+		boot.Most{Key: "PROMQL_MAX_EVALUATIONS", N: s.MaxEvaluations}, boot.Most{Key: "PROMQL_MAX_QUERY_BYTES", N: int64(s.MaxQuery)},
+		boot.Most{Key: "PROMQL_MAX_REQUESTS", N: int64(s.MaxRequests)})
+	if err != nil {
+		return err
+	}
+	if s.Timeout < time.Millisecond || s.Timeout > maxTimeout {
+		return &boot.SettingError{Key: "PROMQL_TIMEOUT", Value: s.Timeout.String(), Allowed: "a duration from 1ms to " + maxTimeout.String()}
+	}
+	return nil
+}
+
+func (s *Settings) addresses() web.Addresses {
+	return web.Addresses{Program: "PROMQL", Main: s.Addr, Certificate: s.TLSCert, Key: s.TLSKey}
 }

@@ -1,31 +1,18 @@
 package collect
 
 import (
+	"fmt"
 	"net/http"
-	"strconv"
-	"time"
+	"sync/atomic"
 
 	"tallyroll/internal/web"
 )
 
-// otherRoute is the metrics' label for requests that no route takes: clients choose their
-// paths, so there can be any number of them.
-const otherRoute = "other"
-
-// edge is what every request passes through. It measures, catches panics, and bounds how many requests of
-// the API there are at a time. Requests that no route takes end here.
+// edge is what every request passes through. It bounds how many requests of the API there are at a time. Requests that no
+// route takes end here.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		start := time.Now()
-		w := web.NewResponse(rw, r)
-		handler, route := mux.Handler(r)
-		defer func() {
-			if v := recover(); v != nil {
-				web.Recovered(s.log, w, r, v)
-			}
-			s.measure(w, r, route, time.Since(start))
-		}()
-		if route == "" {
+	return s.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
+		if pattern == "" {
 			web.NoRoute(w, r, handler)
 			return
 		}
@@ -43,10 +30,75 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 
 var noStore = []string{"no-store"}
 
-func (s *service) measure(w *web.Response, r *http.Request, route string, took time.Duration) {
-	if route == "" {
-		route = otherRoute
+// caller is who sends a request.
+type caller struct {
+	name   string // of the token; empty if none is needed
+	prefix string // that every key must begin with
+}
+
+// caller says who asks, or why the request is refused. Without the first check, any page of the web could count on the
+// service of its visitor's own machine or network; without the second, a page that gives its own name our address.
+func (s *service) caller(r *http.Request) (caller, *web.Problem) {
+	if r.Method != http.MethodOptions && (web.Origins{}).Foreign(r) {
+		return caller{}, web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
 	}
-	s.metrics.requestSeconds.WithLabelValues(route, strconv.Itoa(w.Status())).Observe(took.Seconds())
-	s.log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("code", w.Status()).Dur("took", took).Msg("request")
+	if !s.tokens.required() {
+		why := s.settings.Hosts.Refuse(r, "COLLECT_HOSTS")
+		if why != "" {
+			return caller{}, web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
+		}
+		return caller{}, nil
+	}
+	found, ok := s.tokens.find(r)
+	if !ok {
+		return caller{}, web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE").
+			WithHeader("WWW-Authenticate", "Bearer")
+	}
+	return caller{name: found.name, prefix: found.prefix}, nil
+}
+
+// needsToken reports whether POST /v1/hits needs a token.
+func (s *service) needsToken() bool { return s.tokens.required() }
+
+// freeBytes of each request's memory are covered by the bound on requests, so that a few large
+// bodies do not keep small ones out.
+const freeBytes = 4 << 10
+
+// gate bounds what requests hold in memory, however many clients there are and whatever they send.
+type gate struct {
+	maxRequests, maxBytes int64
+	requests, bytes       atomic.Int64
+}
+
+// enter lets a request in, or not. One that was let in must leave.
+func (g *gate) enter() bool {
+	if g.requests.Add(1) > g.maxRequests {
+		g.requests.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (g *gate) leave() { g.requests.Add(-1) }
+
+// hold is what one request has of the gate's bytes.
+type hold struct {
+	gate *gate
+	n    int64
+}
+
+// resize makes the hold as large as a request's memory of so many bytes needs. If there is no room for
+// more, it changes nothing.
+func (h *hold) resize(bytes int) bool {
+	n := max(0, int64(bytes)-freeBytes)
+	more := n - h.n
+	if more > 0 && h.gate.bytes.Add(more) > h.gate.maxBytes {
+		h.gate.bytes.Add(-more)
+		return false
+	}
+	if more < 0 {
+		h.gate.bytes.Add(more)
+	}
+	h.n = n
+	return true
 }

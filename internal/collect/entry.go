@@ -1,14 +1,80 @@
 package collect
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rules"
 	"tallyroll/internal/web"
 )
+
+// receipt says where JetStream has stored the hits of a request.
+type receipt struct {
+	Stored    int    `json:"stored" doc:"Hits of the request." example:"3"`
+	Stream    string `json:"stream" doc:"The stream that has stored them." example:"HITS"`
+	Sequence  uint64 `json:"sequence" doc:"The message's sequence in the stream. Requests that came together share one message." example:"812"`
+	Duplicate bool   `json:"duplicate,omitempty" doc:"True if an earlier request with the same Idempotency-Key had stored them." example:"true"`
+}
+
+// accept stores hits and returns when JetStream has stored them. With an id, they are a message
+// of their own with that Nats-Msg-Id; without, they share one with those of other requests.
+// The error is a *web.Problem: 503 if the hits are surely not stored, 504 if that is unknown.
+func (s *service) accept(ctx context.Context, hits []hit.Hit, id string) (receipt, error) {
+	e := newEntry(&s.gate, hits, id)
+	if e == nil {
+		return receipt{}, noRoom("COLLECT_MAX_WAITING")
+	}
+	return s.store(ctx, e)
+}
+
+// store is accept for hits that are written down already. The entry is the store's from then on.
+func (s *service) store(ctx context.Context, e *entry) (receipt, error) {
+	defer e.free()
+	p := s.publisher.Load()
+	if p == nil {
+		return receipt{}, notStored("NATS has not answered yet: nothing of this request is stored; send it again in a second")
+	}
+	most, bound := p.most()
+	if e.size() > most {
+		return receipt{}, tooLargeFor(bound)
+	}
+	o := p.store(e)
+	if o.problem != nil {
+		return receipt{}, o.problem
+	}
+	if o.duplicate && e.id != "" {
+		if p := s.sameAsFirst(ctx, e, o); p != nil {
+			return receipt{}, p
+		}
+	}
+	return receipt{Stored: e.hits, Stream: o.stream, Sequence: o.sequence, Duplicate: o.duplicate && e.id != ""}, nil
+}
+
+// newEvents takes CloudEvents as they came. It returns nil if there is no room for them.
+func newEvents(g *gate, body []byte, events int, header nats.Header, id string) *entry {
+	e := newEntry(g, nil, id)
+	if e == nil {
+		return nil
+	}
+	e.lines, e.hits, e.alone, e.event = append(e.lines, body...), events, true, header
+	if !e.held.resize(cap(e.lines)) {
+		e.free()
+		return nil
+	}
+	return e
+}
 
 // entry is the hits or CloudEvents of one request on their way to JetStream. The publisher owns it from submit until it
 // has put the outcome into done.
@@ -51,20 +117,6 @@ func newEntry(g *gate, hits []hit.Hit, id string) *entry {
 	return e
 }
 
-// newEvents takes CloudEvents as they came. It returns nil if there is no room for them.
-func newEvents(g *gate, body []byte, events int, header nats.Header, id string) *entry {
-	e := newEntry(g, nil, id)
-	if e == nil {
-		return nil
-	}
-	e.lines, e.hits, e.alone, e.event = append(e.lines, body...), events, true, header
-	if !e.held.resize(cap(e.lines)) {
-		e.free()
-		return nil
-	}
-	return e
-}
-
 // size is how many bytes of a message the entry takes, beside its Nats-Msg-Id.
 func (e *entry) size() int {
 	n := len(e.lines)
@@ -83,4 +135,154 @@ func (e *entry) free() {
 		e.lines = nil
 	}
 	entries.Put(e)
+}
+
+// message is what JetStream stores at once: the hits of one request, or of several.
+type message struct {
+	n         uint64      // its place in pending, and the end of the subject for its answer
+	id        string      // Nats-Msg-Id
+	event     nats.Header // of CloudEvents; nil for hits
+	body      []byte
+	hits      int
+	entries   []*entry
+	firstSent time.Time // zero before it was sent
+	deadline  time.Time // of the entry that waits longest
+	due       time.Time // send it again, unless its answer comes before
+	open      int       // sends of which nothing is known: it may be stored
+}
+
+var messages = sync.Pool{New: func() any { return new(message) }}
+
+func newMessage() *message {
+	m := messages.Get().(*message)
+	*m = message{body: m.body[:0], entries: m.entries[:0]}
+	return m
+}
+
+// header is the message's, with which it is sent.
+func (m *message) header() nats.Header {
+	h := nats.Header{nats.MsgIdHdr: {m.id}}
+	for name, values := range m.event {
+		h[name] = values
+	}
+	return h
+}
+
+// add puts an entry's hits into the message.
+func (m *message) add(e *entry, timeout time.Duration) {
+	if len(m.entries) == 0 {
+		m.deadline = e.since.Add(timeout)
+		m.event = e.event // such an entry is alone
+	}
+	m.body = append(m.body, e.lines...)
+	m.hits += e.hits
+	m.entries = append(m.entries, e)
+}
+
+// settle tells every entry what became of it, and gives the message's memory back.
+func (m *message) settle(o outcome) {
+	for i, e := range m.entries {
+		m.entries[i] = nil
+		e.done <- o // it has room for one
+	}
+	m.free()
+}
+
+func (m *message) free() {
+	m.entries = m.entries[:0]
+	if cap(m.body) > 4*mostPooled {
+		m.body = nil
+	}
+	messages.Put(m)
+}
+
+// codeNoMessage is JetStream's code for a sequence that holds no message any more.
+const codeNoMessage = 10037
+
+var errGone = errors.New("the stream no longer has the message")
+
+// sameAsFirst compares a request with the message that an earlier request with its Idempotency-Key, or with a
+// CloudEvent of its source and id, has stored. If that message is gone, nothing contradicts, and what the key stands for
+// is stored.
+func (s *service) sameAsFirst(ctx context.Context, e *entry, o outcome) *web.Problem {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Timeout)
+	defer cancel()
+	header, first, err := s.message(bounded, o.stream, o.sequence)
+	switch {
+	case errors.Is(err, errGone):
+		return nil
+	case err != nil:
+		s.failures.Warn().Err(err).Str("stream", o.stream).Uint64("sequence", o.sequence).Msg("the first message of a repeated Idempotency-Key or CloudEvent cannot be read")
+		return web.NewProblem(http.StatusGatewayTimeout, fmt.Sprintf(
+			"%s: hits are stored under it (%s, sequence %d), but whether they are the hits of this request is unknown: JetStream does not show them; send the same request again",
+			e.named, o.stream, o.sequence)).OfKind(web.StoredUnknown)
+	case !bytes.Equal(first, e.lines) || !sameEvent(header, e.event):
+		return keyReused(e.named, o)
+	}
+	return nil
+}
+
+// keyReused is the answer that draft-ietf-httpapi-idempotency-key-header asks for. Its 409, for a request that is still
+// under way, is never needed: a repeat waits for the first and gets its answer.
+func keyReused(named string, first outcome) *web.Problem {
+	return web.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf(
+		"%s: used for other hits (%s, sequence %d): nothing of this request is stored; new hits need a new one", named, first.stream, first.sequence)).OfKind(web.IdempotencyKeyReused)
+}
+
+// sameEvent reports whether the headers of two messages say the same of their events. What a tracer has noted of the
+// request is not a part of it (the extension for distributed tracing): that differs if the request is sent again.
+func sameEvent(a, b nats.Header) bool {
+	attributesOf := func(h nats.Header) map[string]string {
+		out := make(map[string]string)
+		for name, values := range h {
+			if rules.EventHeader(name) && name != "ce-traceparent" && name != "ce-tracestate" {
+				out[name] = strings.TrimSpace(values[0])
+			}
+		}
+		return out
+	}
+	return maps.Equal(attributesOf(a), attributesOf(b))
+}
+
+// message reads a message of a stream from the stream's leader: a replica may not have it yet.
+func (s *service) message(ctx context.Context, stream string, sequence uint64) (nats.Header, []byte, error) {
+	js := *s.js.Load()
+	reply, err := js.Conn().RequestWithContext(ctx, apiPrefix(js.Options())+"STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"seq":%d}`, sequence))
+	if err != nil {
+		return nil, nil, err
+	}
+	var answer struct {
+		Message *struct {
+			Header []byte `json:"hdrs"`
+			Data   []byte `json:"data"`
+		} `json:"message"`
+		Error *struct {
+			ErrCode     int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case answer.Error != nil && answer.Error.ErrCode == codeNoMessage:
+		return nil, nil, errGone
+	case answer.Error != nil:
+		return nil, nil, fmt.Errorf("%s (%d)", answer.Error.Description, answer.Error.ErrCode)
+	case answer.Message == nil:
+		return nil, nil, errors.New("an answer without a message")
+	}
+	header, err := nats.DecodeHeadersMsg(answer.Message.Header)
+	return header, answer.Message.Data, err
+}
+
+// apiPrefix is where the API of this JetStream is, as the library makes it of its options.
+func apiPrefix(o jetstream.JetStreamOptions) string {
+	switch {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	}
+	return jetstream.DefaultAPIPrefix
 }

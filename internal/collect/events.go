@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -40,8 +41,8 @@ func eventMode(r *http.Request) rules.Mode {
 
 // readEvents reads and checks a request with CloudEvents. They become one message as they are, because the workers'
 // rules read them. Without an Idempotency-Key, the source and the id of a single event make the message's id.
-func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, from caller, id string) (*entry, *web.Problem) {
-	if p := mayDeliver(from); p != nil {
+func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, sender caller, id string) (*entry, *web.Problem) {
+	if p := mayDeliver(sender); p != nil {
 		return nil, p
 	}
 	header, p := eventHeader(r, mode)
@@ -70,7 +71,7 @@ func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.
 	}
 	named := keyHeader
 	if id == "" && mode != rules.Batch {
-		id, named = eventID(first, from), "source and id of the event"
+		id, named = eventID(first, sender), "source and id of the event"
 	}
 	held.resize(0) // the entry holds its own memory
 	e := newEvents(&s.gate, body, events, header, id)
@@ -93,7 +94,7 @@ func eventHeader(r *http.Request, mode rules.Mode) (nats.Header, *web.Problem) {
 	case err != nil || name != structuredType && name != batchType:
 		return nil, web.NewProblem(http.StatusUnsupportedMediaType,
 			fmt.Sprintf("Content-Type %s is not taken: allowed for CloudEvents are %s, %s, and headers such as ce-type with any type", web.Excerpt(given), structuredType, batchType)).
-			With("Accept-Post", structuredType+", "+batchType)
+			WithHeader("Accept-Post", structuredType+", "+batchType)
 	case charset != "" && charset != "utf-8" && charset != "us-ascii":
 		return nil, web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken: a body is in UTF-8", web.Excerpt(given)))
 	}
@@ -129,21 +130,16 @@ func attributes(request http.Header) (nats.Header, *web.Problem) {
 	return header, nil
 }
 
-// notEvent is the problem of one event.
-func notEvent(i int, format string, a ...any) *web.Problem {
-	return itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: item(i), Message: sentence(fmt.Sprintf(format, a...))}}, 1)
-}
-
 func checkBinary(c *rules.Checker, header nats.Header) (rules.Identity, *web.Problem) {
 	named := make(map[string]string, len(header))
 	for name, values := range header {
 		named[name] = values[0]
 	}
-	is, refused := c.Header(named)
+	identity, refused := c.Header(named)
 	if refused != nil {
-		return is, notEvent(0, "%s", refused.Detail)
+		return identity, notEvent(0, "%s", refused.Detail)
 	}
-	return is, nil
+	return identity, nil
 }
 
 func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Problem) {
@@ -154,11 +150,16 @@ func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Proble
 	case trimmed[0] == '[':
 		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: it is an array: allowed is one CloudEvent; an array has the Content-Type "+batchType)
 	}
-	is, refused := c.JSON(trimmed)
+	identity, refused := c.JSON(trimmed)
 	if refused != nil {
-		return is, notEvent(0, "%s", refused.Detail)
+		return identity, notEvent(0, "%s", refused.Detail)
 	}
-	return is, nil
+	return identity, nil
+}
+
+// notEvent is the problem of one event.
+func notEvent(i int, format string, a ...any) *web.Problem {
+	return itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: item(i), Message: sentence(fmt.Sprintf(format, a...))}}, 1)
 }
 
 // checkBatch checks an array of events. One bad event refuses all.
@@ -203,11 +204,59 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 
 // eventID is the Nats-Msg-Id of an event that is alone in its request. Source and id tell an event from all others. No
 // Idempotency-Key has a space, so none is ever the same.
-func eventID(is rules.Identity, from caller) string {
-	sum := sha256.Sum256([]byte(strconv.Quote(is.Source) + strconv.Quote(is.ID)))
+func eventID(identity rules.Identity, sender caller) string {
+	sum := sha256.Sum256([]byte(strconv.Quote(identity.Source) + strconv.Quote(identity.ID)))
 	id := "cloudevent " + base64.RawURLEncoding.EncodeToString(sum[:])
-	if from.name != "" {
-		id = strconv.Quote(from.name) + id
+	if sender.name != "" {
+		id = strconv.Quote(sender.name) + id
 	}
 	return id
+}
+
+// Senders of CloudEvents ask in this way whether they may deliver here (HTTP 1.1 Web Hooks for Event Delivery, section
+// 4), so that nobody can have them flood a service that expects no events.
+const (
+	requestOrigin = "WebHook-Request-Origin"
+	allowedOrigin = "WebHook-Allowed-Origin"
+	allowedRate   = "WebHook-Allowed-Rate"
+)
+
+// senderName is a name that can be a DNS expression: nothing else is repeated in an answer.
+var senderName = regexp.MustCompile(`^[A-Za-z0-9*_.:-]{1,253}$`)
+
+// serveHandshake is OPTIONS /v1/hits. It consents if the sender could deliver with the same token: if tokens are
+// needed, with one, and with one that has no prefix, because an event names no key. COLLECT_ORIGINS is about pages, and
+// says nothing about senders. A browser's question about CORS gets none of its headers, so that its page may not post here.
+// WebHook-Request-Callback is not called: the answer says it all, and an address from a stranger is not asked.
+func (s *service) serveHandshake(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Allow", "OPTIONS, POST")
+	names := r.Header.Values(requestOrigin)
+	if len(names) == 0 {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	if len(names) > 1 || !senderName.MatchString(names[0]) {
+		web.NewProblem(http.StatusBadRequest, fmt.Sprintf("%s: allowed is one name of a sender, such as events.example.com", requestOrigin)).Write(w)
+		return
+	}
+	sender, p := s.caller(r)
+	if p == nil {
+		p = mayDeliver(sender)
+	}
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	w.Header().Set(allowedOrigin, names[0])
+	w.Header().Set(allowedRate, "*") // what is too much at a time is answered 503 with Retry-After
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// mayDeliver refuses events of a caller who may count some keys only.
+func mayDeliver(sender caller) *web.Problem {
+	if sender.prefix == "" {
+		return nil
+	}
+	return web.NewProblem(http.StatusForbidden,
+		fmt.Sprintf("the keys of this token must begin with %q, and a CloudEvent names no key: events need a token without a prefix", sender.prefix)).OfKind(web.KeyOutsidePrefix)
 }

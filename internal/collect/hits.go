@@ -1,9 +1,13 @@
 package collect
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,14 +32,6 @@ var workspaces = sync.Pool{New: func() any {
 	return &workspace{body: make([]byte, 0, freeBytes), parser: hit.NewParser(), events: rules.NewChecker()}
 }}
 
-// free gives the memory to the next request, unless it is much.
-func (w *workspace) free() {
-	if cap(w.body) > mostPooled {
-		return // the parser has grown, too
-	}
-	workspaces.Put(w)
-}
-
 // serveHits is POST /v1/hits.
 func (s *service) serveHits(w http.ResponseWriter, r *http.Request) {
 	e, p := s.read(w, r, eventMode(r))
@@ -53,16 +49,16 @@ func (s *service) serveHits(w http.ResponseWriter, r *http.Request) {
 
 // read reads and checks a request.
 func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) (*entry, *web.Problem) {
-	from, p := s.caller(r)
+	sender, p := s.caller(r)
 	if p != nil {
 		return nil, p
 	}
-	id, p := messageID(r, from)
+	id, p := messageID(r, sender)
 	if p != nil {
 		return nil, p
 	}
 	if mode != rules.NoCloudEvent {
-		return s.readEvents(w, r, mode, from, id)
+		return s.readEvents(w, r, mode, sender, id)
 	}
 	p = checkType(r)
 	if p != nil {
@@ -80,7 +76,7 @@ func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) 
 	if p != nil {
 		return nil, p
 	}
-	p = outside(hits, from.prefix)
+	p = outside(hits, sender.prefix)
 	if p != nil {
 		return nil, p
 	}
@@ -90,6 +86,14 @@ func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) 
 		return nil, noRoom("COLLECT_MAX_WAITING")
 	}
 	return e, nil
+}
+
+// free gives the memory to the next request, unless it is much.
+func (w *workspace) free() {
+	if cap(w.body) > mostPooled {
+		return // the parser has grown, too
+	}
+	workspaces.Put(w)
 }
 
 // body reads the body and unpacks it. It is valid as long as the workspace is.
@@ -134,12 +138,12 @@ func (r *receipt) write(w http.ResponseWriter) {
 		b = append(b, `,"duplicate":true`...)
 	}
 	b = append(b, "}\n"...)
-	w.Header()["Content-Type"] = jsonType
+	w.Header()["Content-Type"] = JSONType
 	w.WriteHeader(http.StatusAccepted)
 	_, _ = w.Write(b) // the client may be gone
 }
 
-var jsonType = []string{"application/json"}
+var JSONType = []string{"application/json"}
 
 // problemOf is the problem that an error is.
 func problemOf(err error) *web.Problem {
@@ -148,4 +152,177 @@ func problemOf(err error) *web.Problem {
 		return p
 	}
 	return web.NewProblem(http.StatusInternalServerError, "a fault of this service: "+err.Error())
+}
+
+// maxErrors is how many bad items an answer names.
+const maxErrors = 100
+
+// parse reads the hits of a body by the rules of the workers, so that they count what is taken here. One bad
+// item refuses the whole body.
+func parse(p *hit.Parser, body []byte, maxHits int) ([]hit.Hit, *web.Problem) {
+	return parseUpTo(p, body, maxHits, "COLLECT_MAX_HITS")
+}
+
+// parseUpTo is parse for another bound than usual.
+func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit, *web.Problem) {
+	if hit.Blank(body) {
+		return nil, web.NewProblem(http.StatusBadRequest, "body: it is empty: allowed are a hit such as {\"key\":\"/cart\"}, an array of hits, or one hit per line")
+	}
+	hits, rejects := p.ParseBody(body, maxHits)
+	if len(rejects) == 0 && len(hits) == 0 {
+		return nil, web.NewProblem(http.StatusBadRequest, "body: the array is empty and has no hit: send nothing if nothing happened")
+	}
+	if len(rejects) == 0 {
+		return hits, nil
+	}
+	if rejects[0].Reason == hit.TooLarge {
+		return nil, web.NewProblem(http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("body: it has more than %d hits, the most allowed (%s): send them in several requests", maxHits, bound))
+	}
+	bad := make([]web.ProblemDetail, 0, min(len(rejects), maxErrors))
+	for _, r := range rejects[:min(len(rejects), maxErrors)] {
+		bad = append(bad, web.ProblemDetail{Location: item(r.Item), Message: sentence(r.Detail)})
+	}
+	return nil, itemsProblem(http.StatusBadRequest, bad, len(rejects))
+}
+
+// outside is the problem of hits whose keys do not begin with the caller's prefix.
+func outside(hits []hit.Hit, prefix string) *web.Problem {
+	if prefix == "" {
+		return nil
+	}
+	var bad []web.ProblemDetail
+	n := 0
+	for i, h := range hits {
+		if bytes.HasPrefix(h.Counter, []byte(prefix)) {
+			continue
+		}
+		n++
+		if n <= maxErrors {
+			bad = append(bad, web.ProblemDetail{Location: item(i), Message: fmt.Sprintf("key %s does not begin with %q, as all keys of this token must", web.Excerpt(string(h.Counter)), prefix)})
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return itemsProblem(http.StatusForbidden, bad, n).OfKind(web.KeyOutsidePrefix)
+}
+
+func item(i int) string { return fmt.Sprintf("body[%d]", i) }
+
+// maxDetail bounds in bytes what is said about an item: it repeats names that are as long as the client likes.
+const maxDetail = 500
+
+// sentence is a detail as an answer can have it.
+func sentence(detail string) string {
+	if len(detail) > maxDetail {
+		detail = detail[:maxDetail] + "…"
+	}
+	return strings.ToValidUTF8(detail, "\ufffd")
+}
+
+// itemsProblem names the bad items; total is how many there are.
+func itemsProblem(status int, bad []web.ProblemDetail, total int) *web.Problem {
+	p := web.NewProblem(status, fmt.Sprintf("%s: %s", bad[0].Location, bad[0].Message))
+	p.Errors = bad
+	switch {
+	case total > len(bad):
+		p.Detail += fmt.Sprintf("; and %d more items are bad, of which errors names the first %d; nothing of this request is stored", total-1, len(bad)-1)
+	case total > 1:
+		p.Detail += fmt.Sprintf("; and %d more items are bad (errors names them); nothing of this request is stored", total-1)
+	default:
+		p.Detail += "; nothing of this request is stored"
+	}
+	return p
+}
+
+// checkType refuses a body that is said to be something else than text. Whatever text it is, its first byte
+// decides how it is read: curl calls everything a form, and many clients say nothing.
+func checkType(r *http.Request) *web.Problem {
+	given := r.Header.Get("Content-Type")
+	switch given {
+	case "", "application/json", "application/x-ndjson": // the usual ones, without parsing
+		return nil
+	}
+	name, params, err := mime.ParseMediaType(given)
+	charset := strings.ToLower(params["charset"])
+	switch {
+	case err != nil:
+	case charset != "" && charset != "utf-8" && charset != "us-ascii":
+		return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken: a body is in UTF-8", web.Excerpt(given)))
+	case strings.HasPrefix(name, "text/"), strings.HasSuffix(name, "+json"), isTextual[name]:
+		return nil
+	}
+	return web.NewProblem(http.StatusUnsupportedMediaType,
+		fmt.Sprintf("Content-Type %s is not taken: allowed are application/json (an object or an array), application/x-ndjson (an object per line), text/plain, application/cloudevents+json, application/cloudevents-batch+json and none", web.Excerpt(given))).
+		WithHeader("Accept-Post", "application/json, application/x-ndjson, text/plain, application/cloudevents+json, application/cloudevents-batch+json")
+}
+
+var isTextual = map[string]bool{
+	"application/json": true, "application/x-ndjson": true, "application/ndjson": true, "application/jsonl": true, "application/x-jsonlines": true,
+	"application/jsonlines": true, "application/json-lines": true, "application/json-seq": false,
+	"application/x-www-form-urlencoded": true, // what curl -d says of any body
+}
+
+// keyHeader makes a client's retry safe (draft-ietf-httpapi-idempotency-key-header).
+const keyHeader = "Idempotency-Key"
+
+// maxKey is the longest key, in bytes.
+const maxKey = 255
+
+// messageID is the Nats-Msg-Id of a request with an Idempotency-Key, or "" without one. With named
+// tokens, the name comes first, quoted, so that the keys of two callers never meet.
+func messageID(r *http.Request, sender caller) (string, *web.Problem) {
+	values := r.Header[keyHeader]
+	if len(values) == 0 {
+		return "", nil
+	}
+	key, ok := "", len(values) == 1
+	if ok {
+		key, ok = idempotencyKey(strings.TrimSpace(values[0]))
+	}
+	if !ok {
+		return "", web.NewProblem(http.StatusBadRequest,
+			fmt.Sprintf("%s: allowed is one key of 1 to %d visible ASCII characters, in double quotes or without", keyHeader, maxKey))
+	}
+	if sender.name == "" {
+		return key, nil
+	}
+	return strconv.Quote(sender.name) + key, nil
+}
+
+// idempotencyKey reads the key as it is, or as the string of RFC 9651 that the draft asks for.
+func idempotencyKey(text string) (key string, ok bool) {
+	if strings.HasPrefix(text, `"`) {
+		text, ok = unquote(text)
+		if !ok {
+			return "", false
+		}
+	}
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return "", false
+		}
+	}
+	return text, text != "" && len(text) <= maxKey
+}
+
+// unquote reads a string of RFC 9651: only a quote and a backslash can be, and must be, escaped.
+func unquote(text string) (string, bool) {
+	var out strings.Builder
+	for i := 1; i < len(text); i++ {
+		switch c := text[i]; c {
+		case '"':
+			return out.String(), i == len(text)-1
+		case '\\':
+			i++
+			if i == len(text) || text[i] != '"' && text[i] != '\\' {
+				return "", false
+			}
+			out.WriteByte(text[i])
+		default:
+			out.WriteByte(c)
+		}
+	}
+	return "", false // no closing quote
 }

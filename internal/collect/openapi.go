@@ -5,9 +5,9 @@ import (
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 // object is a hit as the document describes it. internal/hit reads it.
@@ -29,28 +29,40 @@ type cloudEvent struct {
 
 // describe makes the OpenAPI document. The handlers do not pass through huma: reading a hit takes a
 // microsecond without it.
-func (s *service) describe() *huma.OpenAPI {
-	api := humago.New(http.NewServeMux(), web.APIConfig("Tallyroll collect",
-		"Takes hits over HTTP and stores them in NATS JetStream, where ingest counts them. "+
-			"202 means stored. Errors are RFC 9457 problems whose detail says what was wrong and what is allowed.")).OpenAPI()
+func (s *service) describe(mux *http.ServeMux) *api.API {
+	title := api.Title{Name: "Tallyroll collect", About: "Takes hits over HTTP and stores them in NATS JetStream, where ingest counts them. " +
+		"202 means stored. Errors are RFC 9457 problems whose detail says what was wrong and what is allowed."}
 	if s.needsToken() {
-		api.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-			bearerScheme: {Type: "http", Scheme: "bearer", Description: "One of the tokens of COLLECT_TOKENS_FILE."},
-		}
+		title.Tokens = "One of the tokens of COLLECT_TOKENS_FILE."
 	}
-	api.AddOperation(s.describeHits(api.Components.Schemas))
-	api.AddOperation(s.describeHandshake())
-	s.describePages(api)
-	describeStatus(api, s.settings.MetricsAddr == "")
-	return api
+	a := api.New(mux, title)
+	for _, op := range []*huma.Operation{s.describeHits(a), describeHandshake()} {
+		a.NeedToken(op)
+		a.OpenAPI().AddOperation(op)
+	}
+	describePages(a)
+	a.DescribeStatus(
+		api.StatusPage{ID: "get-health", Path: "/healthz", Summary: "Whether the process is alive", About: "It answers as long as the process runs, whatever the state of NATS.",
+			Answer: "It is alive.", Example: "ok\n"},
+		api.StatusPage{ID: "get-ready", Path: "/readyz", Summary: "Whether hits can be stored", About: "NATS answers and a stream takes the subject; otherwise, and once the process has been asked to stop, a line says why not.",
+			Answer: "They can.", Example: "ready\n", Not: "They cannot.", NotExample: "NATS does not answer\n"})
+	if !s.server.Apart {
+		a.DescribeStatus(api.MetricsPage("tallyroll_collect_hits_total 812\n"))
+	}
+	return a
 }
 
-const bearerScheme = "bearer"
+// described is an answer that is a problem.
+type described struct {
+	status  int
+	about   string
+	example *web.Problem
+}
 
-func (s *service) describeHits(registry huma.Registry) *huma.Operation {
-	one := web.SchemaOf[object](registry)
+func (s *service) describeHits(a *api.API) *huma.Operation {
+	one := api.SchemaOf[object](a)
 	one.Title = "hit"
-	event := web.SchemaOf[cloudEvent](registry)
+	event := api.SchemaOf[cloudEvent](a)
 	event.Title = "CloudEvent"
 	paid := cloudEvent{SpecVersion: "1.0", Type: "order.paid", Source: "/shop", ID: "812", Time: "2026-11-21T10:00:00Z", Data: map[string]any{"cents": 1999}}
 	op := &huma.Operation{
@@ -81,16 +93,12 @@ func (s *service) describeHits(registry huma.Registry) *huma.Operation {
 		Responses: map[string]*huma.Response{"202": {
 			Description: "JetStream has stored the hits.",
 			Content: map[string]*huma.MediaType{"application/json": {
-				Schema: web.SchemaOf[receipt](registry), Example: receipt{Stored: 2, Stream: "HITS", Sequence: 812},
+				Schema: api.SchemaOf[receipt](a), Example: receipt{Stored: 2, Stream: "HITS", Sequence: 812},
 			}},
 		}},
 	}
-	op.Metadata = web.Tryout(hitsPath)
-	problems := []struct {
-		status  int
-		about   string
-		example *web.Problem
-	}{
+	op.Metadata = api.Tryout(hitsPath)
+	problems := []described{
 		{http.StatusBadRequest, "The body or the key is wrong. errors names each bad item. Nothing is stored.",
 			itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: "body[3]", Message: "n must be an integer from 1 to 1099511627776"}}, 1)},
 		{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
@@ -101,52 +109,101 @@ func (s *service) describeHits(registry huma.Registry) *huma.Operation {
 			web.NewProblem(http.StatusUnsupportedMediaType, "Content-Encoding \"br\" is not taken: allowed are gzip, zstd and none")},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored: send it again after the seconds in Retry-After.", noRoom("COLLECT_MAX_WAITING")},
 		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown. Sending them again is safe only with the same Idempotency-Key.",
-			web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown").Of(web.StoredUnknown)},
+			web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown").OfKind(web.StoredUnknown)},
 	}
-	if s.needsToken() {
-		op.Security = []map[string][]string{{bearerScheme: {}}}
+	if a.Tokens() {
 		problems = append(problems,
-			struct {
-				status  int
-				about   string
-				example *web.Problem
-			}{http.StatusUnauthorized, "The token is missing or wrong.", web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE")},
-			struct {
-				status  int
-				about   string
-				example *web.Problem
-			}{http.StatusForbidden, "A key is outside of the token's prefix. Nothing is stored.",
-				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `key "/cart" does not begin with "shop.", as all keys of this token must`}}, 1).Of(web.KeyOutsidePrefix)})
+			described{http.StatusUnauthorized, "The token is missing or wrong.", web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE")},
+			described{http.StatusForbidden, "A key is outside of the token's prefix. Nothing is stored.",
+				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `key "/cart" does not begin with "shop.", as all keys of this token must`}}, 1).OfKind(web.KeyOutsidePrefix)})
 	}
-	schema := web.SchemaOf[web.Problem](registry)
 	for _, p := range problems {
-		r := &huma.Response{Description: p.about, Content: map[string]*huma.MediaType{web.ProblemType: {Schema: schema, Example: p.example}}}
+		var headers map[string]*huma.Header
 		if p.status == http.StatusServiceUnavailable {
-			r.Headers = map[string]*huma.Header{"Retry-After": {Description: "Seconds to wait.", Schema: &huma.Schema{Type: huma.TypeInteger, Examples: []any{1}}}}
+			headers = api.HeaderOf("Retry-After", "Seconds to wait.", 1)
 		}
-		op.Responses[strconv.Itoa(p.status)] = r
+		op.Responses[strconv.Itoa(p.status)] = a.ProblemResponse(p.about, p.example, headers)
 	}
 	return op
 }
 
-// describeStatus adds what is answered in plain text and needs no token.
-func describeStatus(api *huma.OpenAPI, withMetrics bool) {
-	text := func(about, example string) *huma.Response {
-		return &huma.Response{Description: about, Content: map[string]*huma.MediaType{
-			"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}, Example: example},
-		}}
+// describeHandshake is serveHandshake in the document.
+func describeHandshake() *huma.Operation {
+	header := func(about, example string) *huma.Header {
+		return &huma.Header{Description: about, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
 	}
-	add := func(id, path, summary, about string, responses map[string]*huma.Response) {
-		api.AddOperation(&huma.Operation{
-			OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Description: about, Responses: responses, Metadata: web.Tryout(path),
-		})
+	return &huma.Operation{
+		OperationID: "options-hits", Method: http.MethodOptions, Path: hitsPath,
+		Summary:     "Ask whether CloudEvents may be delivered",
+		Description: "The handshake of the CloudEvents specification for webhooks, which senders such as Azure Event Grid begin with.",
+		Parameters: []*huma.Param{{Name: requestOrigin, In: "header", Description: "Who wants to deliver.",
+			Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"events.example.com"}}}},
+		Responses: map[string]*huma.Response{"204": {Description: "With the header " + requestOrigin + ": the sender may deliver.", Headers: map[string]*huma.Header{
+			"Allow":       header("Methods of this path.", "OPTIONS, POST"),
+			allowedOrigin: header("The sender that asked.", "events.example.com"),
+			allowedRate:   header("Requests per minute; * for no bound.", "*"),
+		}}},
 	}
-	add("get-health", "/healthz", "Whether the process is alive", "It answers as long as the process runs, whatever the state of NATS.",
-		map[string]*huma.Response{"200": text("It is alive.", "ok\n")})
-	add("get-ready", "/readyz", "Whether hits can be stored", "NATS answers and a stream takes the subject; otherwise, and once the process has been asked to stop, a line says why not.",
-		map[string]*huma.Response{"200": text("They can.", "ready\n"), "503": text("They cannot.", "NATS does not answer\n")})
-	if withMetrics {
-		add("get-metrics", "/metrics", "Metrics", "Metrics of the service for Prometheus.",
-			map[string]*huma.Response{"200": text("The metrics in Prometheus' text format.", "tallyroll_collect_hits_total 812\n")})
+}
+
+// pageObject is a hit as pages send it.
+type pageObject struct {
+	Key string `json:"key" doc:"The counter. COLLECT_BEACON_PREFIX is put before it." example:"/cart"`
+	N   int64  `json:"n,omitempty" doc:"How many, 1 to COLLECT_BEACON_MAX_N." example:"1"`
+}
+
+// describePages adds what web pages call. Their tokens are none.
+func describePages(a *api.API) {
+	one := api.SchemaOf[pageObject](a)
+	a.OpenAPI().AddOperation(&huma.Operation{
+		OperationID: "post-beacon", Method: http.MethodPost, Path: beaconPath,
+		Summary: "Store hits of a web page",
+		Description: "For navigator.sendBeacon and fetch, in pages of COLLECT_ORIGINS. COLLECT_BEACON_PREFIX is put before each key. " +
+			"A ts is refused: the hits count when they are stored. All of them are stored, or none. No token is needed.",
+		RequestBody: &huma.RequestBody{
+			Required: true, Description: "text/plain is read alike: browsers send it without asking before.",
+			Content: map[string]*huma.MediaType{"application/json": {
+				Schema:  &huma.Schema{OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one}}},
+				Example: []pageObject{{Key: "/cart", N: 1}, {Key: "/cart/add", N: 2}},
+			}},
+		},
+		Responses: pageProblems(a, map[string]*huma.Response{"204": {Description: "JetStream has stored the hits."}},
+			described{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
+			described{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", web.NewProblem(http.StatusRequestEntityTooLarge, "body: it has more than 65536 bytes, which is what browsers allow a beacon: send several")},
+			described{http.StatusUnsupportedMediaType, "A content type that is not taken. Nothing is stored.", web.NewProblem(http.StatusUnsupportedMediaType, "Content-Type \"text/css\" is not taken: allowed are text/plain, application/json and none")},
+		),
+	})
+	param := func(name, about string, required bool, schema *huma.Schema) *huma.Param {
+		return &huma.Param{Name: name, In: "query", Description: about, Required: required, Schema: schema}
 	}
+	a.OpenAPI().AddOperation(&huma.Operation{
+		OperationID: "get-hit-gif", Method: http.MethodGet, Path: gifPath,
+		Summary:     "Store a hit by loading an image",
+		Description: "For pages of COLLECT_ORIGINS that can only load an image. There is an image only if the hit is stored. No token is needed.",
+		Parameters: []*huma.Param{
+			param("key", "The counter. COLLECT_BEACON_PREFIX is put before it.", true, &huma.Schema{Type: huma.TypeString, Examples: []any{"/cart"}}),
+			param("n", "How many, 1 to COLLECT_BEACON_MAX_N; 1 by default.", false, &huma.Schema{Type: huma.TypeInteger, Examples: []any{1}}),
+			param("r", "Ignored. It makes an address that the browser has not loaded yet.", false, &huma.Schema{Type: huma.TypeString, Examples: []any{"0.7"}}),
+		},
+		Responses: pageProblems(a, map[string]*huma.Response{"200": {
+			Description: "JetStream has stored the hit. A transparent image of one pixel.",
+			Content:     map[string]*huma.MediaType{"image/gif": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}},
+		}}),
+	})
+}
+
+// pageProblems adds the problems that both have, and further ones, to what an operation answers.
+func pageProblems(a *api.API, responses map[string]*huma.Response, more ...described) map[string]*huma.Response {
+	all := append([]described{
+		{http.StatusBadRequest, "A hit is wrong. Nothing is stored.", web.NewProblem(http.StatusBadRequest, "key: the counter's name has 0 bytes; 1 to 512 are allowed")},
+		{http.StatusForbidden, "The page's origin is not one of COLLECT_ORIGINS, or the request names none. Nothing is stored.",
+			web.NewProblem(http.StatusForbidden, `pages of the origin "https://other.example.com" may not count here: allowed are those of COLLECT_ORIGINS`)},
+		{http.StatusNotFound, "It is off.", web.NewProblem(http.StatusNotFound, pagesOff(beaconPath))},
+		{http.StatusServiceUnavailable, "Nothing of this request is stored.", noRoom("COLLECT_MAX_WAITING")},
+		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown.", web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown")},
+	}, more...)
+	for _, d := range all {
+		responses[strconv.Itoa(d.status)] = a.ProblemResponse(d.about, d.example, nil)
+	}
+	return responses
 }

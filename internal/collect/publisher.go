@@ -84,17 +84,8 @@ func (p *publisher) store(e *entry) outcome {
 	}
 }
 
-// most is how many bytes of hits a message can carry, and the name of what bounds it.
-func (p *publisher) most() (bytes int, bound string) {
-	bytes, bound = int(p.conn.MaxPayload()), "max_payload of the NATS server"
-	if size := p.target.maxMsgSize(); size > 0 && size < bytes {
-		bytes, bound = size, "max_msg_size of the stream"
-	}
-	return bytes - headerRoom, bound
-}
-
-// run publishes until ctx ends. When stopping is closed, it lets no entry wait longer than grace.
-func (p *publisher) run(ctx context.Context, stopping <-chan struct{}) error {
+// serve publishes until ctx ends. When stopping is closed, it lets no entry wait longer than grace.
+func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 	defer close(p.ended)
 	answers := make(chan puback.Answer, queue)
 	// COLLECT_MAX_REQUESTS bounds how many can wait there.
@@ -157,6 +148,15 @@ func (p *publisher) take(e *entry) {
 	p.gather(e, most)
 }
 
+// most is how many bytes of hits a message can carry, and the name of what bounds it.
+func (p *publisher) most() (bytes int, bound string) {
+	bytes, bound = int(p.conn.MaxPayload()), "max_payload of the NATS server"
+	if size := p.target.maxMsgSize(); size > 0 && size < bytes {
+		bytes, bound = size, "max_msg_size of the stream"
+	}
+	return bytes - headerRoom, bound
+}
+
 // gather puts an entry into the group, or sends it as a message of its own if it shares none.
 func (p *publisher) gather(e *entry, most int) {
 	if e.alone {
@@ -183,6 +183,88 @@ func (p *publisher) flush() {
 	}
 	p.group = nil
 	p.begin(m)
+}
+
+// sendAgain sends messages again. JetStream recognises the id of one that it has stored, but only for a
+// while: after half of that, a message only waits for an answer.
+func (p *publisher) sendAgain(due func(*message) bool) {
+	safe := p.target.duplicateWindow() / 2
+	for _, m := range p.pending {
+		if !due(m) {
+			continue
+		}
+		if time.Since(m.firstSent) > safe {
+			m.due = m.deadline
+			continue
+		}
+		p.metrics.sentAgain.Inc()
+		p.send(m)
+	}
+}
+
+// settle takes an answer in. An answer for a message that has been answered before finds it gone.
+func (p *publisher) settle(a puback.Answer) {
+	m := p.pending[a.ID]
+	switch {
+	case m == nil:
+		return
+	case a.Stored:
+		delete(p.pending, m.n)
+		p.metrics.stored(m, a.Duplicate)
+		p.target.stored()
+		m.settle(outcome{stream: a.Stream, sequence: a.Seq, duplicate: a.Duplicate})
+		return
+	case a.Code == puback.CodeInProcess: // another send with the same id is about to be stored
+		m.due = time.Now().Add(refusedWait)
+		return
+	}
+	m.open--
+	if m.open <= 0 {
+		p.refuse(m, a.Refusal)
+		return
+	}
+	m.due = time.Now().Add(refusedWait)
+}
+
+// overdue ends the messages that have waited for as long as a request may. They were sent, so nobody knows
+// whether they are stored.
+func (p *publisher) overdue(now time.Time) {
+	for _, m := range p.pending {
+		limit := m.deadline
+		if !p.latest.IsZero() && p.latest.Before(limit) {
+			limit = p.latest
+		}
+		if now.After(limit) {
+			p.unknown(m)
+		}
+	}
+}
+
+// giveUp ends everything that is left when the service has stopped.
+func (p *publisher) giveUp() {
+	for {
+		select {
+		case e := <-p.in:
+			e.done <- outcome{problem: notStored("the service is stopping: nothing of this request is stored")}
+			continue
+		default:
+		}
+		break
+	}
+	if p.group != nil {
+		p.group.settle(outcome{problem: notStored("the service is stopping: nothing of this request is stored")})
+		p.group = nil
+	}
+	for _, m := range p.pending {
+		p.unknown(m)
+	}
+}
+
+func (p *publisher) unknown(m *message) {
+	delete(p.pending, m.n)
+	m.settle(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
+		"JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown; "+
+			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)").OfKind(web.StoredUnknown)})
 }
 
 // begin sends a message for the first time.
@@ -224,68 +306,17 @@ func (p *publisher) send(m *message) {
 	}
 }
 
-// neverLeft reports whether an error of the client says that it has sent nothing of a message.
-func neverLeft(err error) bool {
-	for _, sure := range []error{nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrConnectionDraining} {
-		if errors.Is(err, sure) {
-			return true
-		}
-	}
-	return false
-}
-
-// sendAgain sends messages again. JetStream recognises the id of one that it has stored, but only for a
-// while: after half of that, a message only waits for an answer.
-func (p *publisher) sendAgain(due func(*message) bool) {
-	safe := p.target.duplicateWindow() / 2
-	for _, m := range p.pending {
-		if !due(m) {
-			continue
-		}
-		if time.Since(m.firstSent) > safe {
-			m.due = m.deadline
-			continue
-		}
-		p.metrics.sentAgain.Inc()
-		p.send(m)
-	}
-}
-
-// settle takes an answer in. An answer for a message that has been answered before finds it gone.
-func (p *publisher) settle(a puback.Answer) {
-	m := p.pending[a.ID]
-	switch {
-	case m == nil:
-		return
-	case a.Stored:
-		delete(p.pending, m.n)
-		p.metrics.stored(m, a.Duplicate)
-		p.target.stored()
-		m.end(outcome{stream: a.Stream, sequence: a.Seq, duplicate: a.Duplicate})
-		return
-	case a.Code == puback.CodeInProcess: // another send with the same id is about to be stored
-		m.due = time.Now().Add(refusedWait)
-		return
-	}
-	m.open--
-	if m.open <= 0 {
-		p.refuse(m, a.Refusal)
-		return
-	}
-	m.due = time.Now().Add(refusedWait)
-}
-
 // refuse ends a message that is surely not stored.
 func (p *publisher) refuse(m *message, why error) {
 	delete(p.pending, m.n)
 	var refusal puback.Refusal
 	if !errors.As(why, &refusal) || refusal.Code != puback.CodeTooLarge {
 		p.target.refused(why)
-		m.end(outcome{problem: p.refusal(why)})
+		m.settle(outcome{problem: p.refusal(why)})
 		return
 	}
 	if len(m.entries) == 1 {
-		m.end(outcome{problem: tooLargeFor("max_msg_size of the stream")})
+		m.settle(outcome{problem: tooLargeFor("max_msg_size of the stream")})
 		return
 	}
 	for _, e := range m.entries { // the stream takes less than it did: each request by itself may fit
@@ -308,51 +339,20 @@ func (p *publisher) refusal(why error) *web.Problem {
 	return notStored(fmt.Sprintf("JetStream refuses messages on %s now (%v): nothing of this request is stored; send it again in a second", p.subject, why))
 }
 
+// neverLeft reports whether an error of the client says that it has sent nothing of a message.
+func neverLeft(err error) bool {
+	for _, sure := range []error{nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrConnectionDraining} {
+		if errors.Is(err, sure) {
+			return true
+		}
+	}
+	return false
+}
+
 func noStream(subject string) string {
 	return fmt.Sprintf("no stream takes messages on %s (COLLECT_SUBJECT): start ingest, which makes the stream HITS, or set COLLECT_SUBJECT to a subject of a stream that it reads; nothing of this request is stored", subject)
 }
 
 func tooLargeFor(bound string) *web.Problem {
 	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: what is in it is larger than one message may be (%s): send less in one request", bound))
-}
-
-// overdue ends the messages that have waited for as long as a request may. They were sent, so nobody knows
-// whether they are stored.
-func (p *publisher) overdue(now time.Time) {
-	for _, m := range p.pending {
-		limit := m.deadline
-		if !p.latest.IsZero() && p.latest.Before(limit) {
-			limit = p.latest
-		}
-		if now.After(limit) {
-			p.unknown(m)
-		}
-	}
-}
-
-func (p *publisher) unknown(m *message) {
-	delete(p.pending, m.n)
-	m.end(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
-		"JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown; "+
-			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)").Of(web.StoredUnknown)})
-}
-
-// giveUp ends everything that is left when the service has stopped.
-func (p *publisher) giveUp() {
-	for {
-		select {
-		case e := <-p.in:
-			e.done <- outcome{problem: notStored("the service is stopping: nothing of this request is stored")}
-			continue
-		default:
-		}
-		break
-	}
-	if p.group != nil {
-		p.group.end(outcome{problem: notStored("the service is stopping: nothing of this request is stored")})
-		p.group = nil
-	}
-	for _, m := range p.pending {
-		p.unknown(m)
-	}
 }

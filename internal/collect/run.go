@@ -2,17 +2,19 @@ package collect
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
 )
 
 const (
@@ -36,47 +38,24 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	s.leaving = leaving
-	cert, key := settings.keyPair()
-	certificate, err := boot.OpenCertificate(cert, key, log, s.metrics.reloads.Of)
-	if err != nil {
-		return err
-	}
+	s.server.Leaving = leaving
 	settings.Pages.warn(log)
-	listener, err := boot.Listen("COLLECT_ADDR", settings.Addr)
+	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
 	if err != nil {
 		return err
-	}
-	var metricsListener net.Listener
-	if settings.MetricsAddr != "" {
-		metricsListener, err = boot.Listen("COLLECT_METRICS_ADDR", settings.MetricsAddr)
-		if err != nil {
-			return errors.Join(err, listener.Close())
-		}
-	}
-	scheme := "http"
-	if certificate != nil {
-		scheme = "https"
 	}
 	log.Info().Str("version", boot.Version()).Str("nats", settings.NATS.URL.String()).Str("subject", settings.Subject).
 		Int("tokens", s.tokens.count()).Bool("pages", settings.Pages.on()).
-		Str("url", scheme+"://"+listener.Addr().String()).Msg("started")
+		Str("url", listeners.URL()).Msg("started")
 
 	served, endPublisher := context.WithCancel(context.WithoutCancel(ctx)) // ends when no request is under way any more
 	defer endPublisher()
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.publish(gctx, served) })
-	group.Go(func() error { return s.tokens.run(gctx, reload) })
-	if metricsListener != nil {
-		group.Go(func() error {
-			mux := http.NewServeMux()
-			mux.Handle("GET /metrics", s.metricsHandler())
-			return boot.Serve(gctx, metricsListener, mux, nil, boot.LogErrors(log))
-		})
-	}
+	group.Go(func() error { return s.tokens.follow(gctx, reload) })
 	group.Go(func() error {
 		defer endPublisher()
-		return boot.Serve(gctx, listener, s.handler(), certificate, boot.LogErrors(log), leaving.Release, func(srv *http.Server) {
+		return s.server.Serve(gctx, listeners, s.handler(), func(srv *http.Server) {
 			srv.WriteTimeout = settings.Timeout + answerRoom
 			srv.MaxHeaderBytes = 16 << 10
 		})
@@ -111,7 +90,115 @@ func (s *service) publish(ctx, served context.Context) error {
 	s.js.Store(&js)
 	s.publisher.Store(p)
 	group, gctx := errgroup.WithContext(served)
-	group.Go(func() error { return s.target.run(gctx, js) })
-	group.Go(func() error { return p.run(gctx, ctx.Done()) })
+	group.Go(func() error { return s.target.watch(gctx, js) })
+	group.Go(func() error { return p.serve(gctx, ctx.Done()) })
 	return group.Wait()
+}
+
+// service is what the handlers share.
+type service struct {
+	server    web.Server
+	settings  Settings
+	gate      gate
+	tokens    *tokens
+	unpacker  *unpacker
+	target    *target
+	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
+	publisher atomic.Pointer[publisher]           // nil while there is no connection yet
+	metrics   *metrics
+	log       zerolog.Logger
+	failures  zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+}
+
+// failureLines is how many failed requests are logged per minute.
+const failureLines = 5
+
+func newService(settings Settings, log zerolog.Logger) (*service, error) {
+	s := &service{settings: settings, target: newTarget(settings.Subject, log), log: log,
+		failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute})}
+	s.gate.maxRequests, s.gate.maxBytes = int64(settings.MaxRequests), settings.MaxWaiting
+	s.metrics = newMetrics(&s.gate)
+	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log, Apart: settings.MetricsAddr != ""}
+	var err error
+	s.tokens, err = newTokens(settings.TokensFile, log)
+	if err != nil {
+		return nil, err
+	}
+	if s.tokens.required() {
+		s.tokens.reloaded = s.metrics.Reloads.Of("tokens")
+	}
+	s.unpacker, err = newUnpacker(settings.MaxBody)
+	return s, err
+}
+
+// handler is the whole service.
+func (s *service) handler() http.Handler {
+	mux := http.NewServeMux()
+	s.routes(mux)
+	return s.edge(mux)
+}
+
+func (s *service) routes(mux *http.ServeMux) {
+	mux.HandleFunc("POST "+hitsPath, s.serveHits)
+	mux.HandleFunc("OPTIONS "+hitsPath, s.serveHandshake)
+	s.routePages(mux)
+	s.server.RouteStatus(mux, func(context.Context) string { return s.target.whyNotReady(s.conn()) })
+	s.describe(mux).RoutePages(time.Now)
+	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
+}
+
+// conn is the connection to NATS; nil while there is none yet.
+func (s *service) conn() *nats.Conn {
+	js := s.js.Load()
+	if js == nil {
+		return nil
+	}
+	return (*js).Conn()
+}
+
+// metrics are described in docs/metrics.md.
+type metrics struct {
+	*web.Metrics
+	storeSeconds prometheus.Histogram
+	hits         prometheus.Counter
+	messages     prometheus.Counter
+	duplicates   prometheus.Counter
+	sentAgain    prometheus.Counter
+}
+
+func newMetrics(g *gate) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "collect", Name: name, Help: help})
+	}
+	gauge := func(name, help string, value func() int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "collect", Name: name, Help: help},
+			func() float64 { return float64(value()) })
+	}
+	m := &metrics{
+		Metrics: web.NewMetrics("collect", 17),
+		storeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "tallyroll", Subsystem: "collect", Name: "store_seconds",
+			Help:    "Seconds from the first send of a message until JetStream had stored it.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
+		}),
+		hits:       counter("hits_total", "Hit objects and CloudEvents that JetStream has stored; each may count more than one."),
+		messages:   counter("messages_total", "Messages that JetStream has stored."),
+		duplicates: counter("duplicates_total", "Messages that JetStream had stored before: sent again by this service, or by a client with the same Idempotency-Key."),
+		sentAgain:  counter("sent_again_total", "Sends of messages of whose earlier send nothing was known."),
+	}
+	m.Registry.MustRegister(m.storeSeconds, m.hits, m.messages, m.duplicates, m.sentAgain,
+		gauge("requests", "Requests under way.", g.requests.Load),
+		gauge("waiting_bytes", "Bytes of bodies and hits in memory, beyond the first 4096 of each request.", g.bytes.Load))
+	return m
+}
+
+// stored counts a message that is stored.
+func (m *metrics) stored(msg *message, duplicate bool) {
+	m.storeSeconds.Observe(time.Since(msg.firstSent).Seconds())
+	if duplicate {
+		m.duplicates.Inc()
+		return
+	}
+	m.messages.Inc()
+	m.hits.Add(float64(msg.hits))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
 )
 
 // Settings of the service; INTERFACE is their tags, which --help prints.
@@ -43,13 +44,8 @@ const (
 
 // Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
-	if err := boot.CheckAddress("COLLECT_ADDR", s.Addr); err != nil {
+	if err := s.addresses().Validate(); err != nil {
 		return err
-	}
-	if s.MetricsAddr != "" {
-		if err := boot.CheckAddress("COLLECT_METRICS_ADDR", s.MetricsAddr); err != nil {
-			return err
-		}
 	}
 	if !literalSubject(s.Subject) {
 		return &boot.SettingError{Key: "COLLECT_SUBJECT", Value: s.Subject, Allowed: "a subject to publish to, such as hits.collect: without wildcards (* and >), spaces and empty parts"}
@@ -60,16 +56,12 @@ func (s *Settings) Validate() error {
 	if s.Timeout < minTimeout || s.Timeout > maxTimeout {
 		return &boot.SettingError{Key: "COLLECT_TIMEOUT", Value: s.Timeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTimeout, maxTimeout)}
 	}
-	err := boot.CheckMost(boot.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody}, boot.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
+	return boot.CheckMost(boot.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody}, boot.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
 		boot.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, boot.Most{Key: "COLLECT_MAX_WAITING", N: s.MaxWaiting})
-	if err != nil {
-		return err
-	}
-	return boot.CheckKeyPair(s.keyPair())
 }
 
-func (s *Settings) keyPair() (cert, key boot.PEMFile) {
-	return boot.PEMFile{Key: "COLLECT_TLS_CERT", Path: s.TLSCert}, boot.PEMFile{Key: "COLLECT_TLS_KEY", Path: s.TLSKey}
+func (s *Settings) addresses() web.Addresses {
+	return web.Addresses{Program: "COLLECT", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey}
 }
 
 // literalSubject reports whether messages can be published to a subject.

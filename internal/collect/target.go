@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// lookEvery is the pause between looks at where the subject leads, and so how old the answer of
+	// checkEvery is the pause between looks at where the subject leads, and so how old the answer of
 	// /readyz can be.
-	lookEvery = time.Second
-	// lookWithin bounds one look at a stream's settings.
-	lookWithin = 2 * time.Second
+	checkEvery = time.Second
+	// checkWithin bounds one look at a stream's settings.
+	checkWithin = 2 * time.Second
 	// refusedFor is how long after a refusal no hit is expected to be stored, unless one is.
 	refusedFor = 5 * time.Second
 	// defaultWindow is for how long a stream knows a Nats-Msg-Id, unless it says otherwise.
@@ -33,7 +33,7 @@ type target struct {
 	subject string
 	log     zerolog.Logger
 	due     wake.Signal // look before the next look is due
-	last    atomic.Pointer[look]
+	last    atomic.Pointer[streamCheck]
 	refusal atomic.Pointer[refusal] // nil: the last message was stored, or there was none
 }
 
@@ -43,8 +43,8 @@ type refusal struct {
 	at  time.Time
 }
 
-// look is what a look has found.
-type look struct {
+// streamCheck is what a look has found.
+type streamCheck struct {
 	stream string
 	err    error         // why messages are not stored, or why that is not known
 	window time.Duration // for which the stream knows an id; 0: not known
@@ -55,13 +55,13 @@ func newTarget(subject string, log zerolog.Logger) *target {
 	return &target{subject: subject, log: log, due: wake.New()}
 }
 
-// run looks until ctx ends.
-func (t *target) run(ctx context.Context, js jetstream.JetStream) error {
-	ticker := time.NewTicker(lookEvery)
+// watch looks until ctx ends.
+func (t *target) watch(ctx context.Context, js jetstream.JetStream) error {
+	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
 	for {
 		if js.Conn().IsConnected() {
-			found := t.look(ctx, js)
+			found := t.check(ctx, js)
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -76,14 +76,14 @@ func (t *target) run(ctx context.Context, js jetstream.JetStream) error {
 	}
 }
 
-// look finds out which stream takes the subject, and that stream's settings, which this user may not be allowed to see.
-func (t *target) look(ctx context.Context, js jetstream.JetStream) look {
+// check finds out which stream takes the subject, and that stream's settings, which this user may not be allowed to see.
+func (t *target) check(ctx context.Context, js jetstream.JetStream) streamCheck {
 	stream, err := puback.Taker(ctx, js.Conn(), t.subject)
-	found := look{stream: stream, err: err}
+	found := streamCheck{stream: stream, err: err}
 	if err != nil {
 		return found
 	}
-	bounded, cancel := context.WithTimeout(ctx, lookWithin)
+	bounded, cancel := context.WithTimeout(ctx, checkWithin)
 	defer cancel()
 	handle, err := js.Stream(bounded, stream)
 	if err == nil {
@@ -96,7 +96,7 @@ func (t *target) look(ctx context.Context, js jetstream.JetStream) look {
 }
 
 // report keeps what was found and logs what it changes.
-func (t *target) report(found look) {
+func (t *target) report(found streamCheck) {
 	before := t.last.Swap(&found)
 	if before != nil && before.stream == found.stream && errorText(before.err) == errorText(found.err) {
 		return

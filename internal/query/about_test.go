@@ -8,41 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/limit"
-	"tallyroll/internal/window"
+	"tallyroll/internal/answer"
+	"tallyroll/internal/gate"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
-// What is offered is what the tiers answer well, and each length stands once.
-func TestOffered(t *testing.T) {
-	for _, c := range []struct{ tiers, windows, steps string }{
-		{window.DefaultTiers, "1m 5m 15m 1h 6h 24h 7d 30d 32d", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 1w"},
-		{"1s/1h,1m/1d,1h/92d", "1m 5m 15m 1h 6h 24h 7d 30d 90d 92d", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 1w"},
-		{"1s/1m,1m/1d", "1m 5m 15m 1h 6h 24h", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d"},
-		{"1s/30s", "30s", "1s 5s 10s 30s"},
-		// A cell of six hours is no answer to five minutes.
-		{"1s/1m,6h/32d", "1m 6h 24h 7d 30d 32d", "1s 5s 10s 30s 1m 6h 12h 1d 1w"},
-		{"7s/49s,7m/210m", "49s 15m 1h 210m", "7s 7m"},
-		{"1d/520w", "24h 7d 30d 90d 365d 3640d", "1d 1w"},
-	} {
-		tiers, err := window.ParseTiers(c.tiers)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(windowsOf(tiers), " "); got != c.windows {
-			t.Errorf("%s: windows %s, want %s", c.tiers, got, c.windows)
-		}
-		if got := strings.Join(stepsOf(tiers), " "); got != c.steps {
-			t.Errorf("%s: steps %s, want %s", c.tiers, got, c.steps)
-		}
-	}
-}
-
-func aboutOf(t *testing.T, s *service) aboutAnswer {
+func aboutOf(t *testing.T, s *service) answer.AboutAnswer {
 	t.Helper()
-	resp := ask1(s.handler(), http.MethodGet, "/v1/about", "")
-	data := readAll(t, resp)
-	var out aboutAnswer
+	resp := asking.Ask(s.handler(), http.MethodGet, "/v1/about", "")
+	data := asking.ReadAll(t, resp)
+	var out answer.AboutAnswer
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %s", resp.StatusCode, data)
 	}
@@ -54,26 +30,27 @@ func aboutOf(t *testing.T, s *service) aboutAnswer {
 
 // Every window and step that is offered is answered, with the layout that Redis has, and the steps as they are.
 func TestAbout(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
 	s := onRedis(t, redis.URL(), now)
-	s.namespace = namespace
+	s.answers.Namespace = asking.Namespace
 	// Before the first worker the problem is that of every question.
-	before := refused(t, ask1(s.handler(), http.MethodGet, "/v1/about", ""), http.StatusServiceUnavailable)
-	if total := refused(t, ask1(s.handler(), http.MethodGet, "/v1/total?key=a&window=1h", ""), http.StatusServiceUnavailable); before.Detail != total.Detail {
+	before := asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, "/v1/about", ""), http.StatusServiceUnavailable)
+	if total := asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, "/v1/total?key=a&window=1h", ""), http.StatusServiceUnavailable); before.Detail != total.Detail {
 		t.Errorf("without a layout: %q, and a total says %q", before.Detail, total.Detail)
 	}
-	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 5})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5))
 	got := aboutOf(t, s)
-	want := []aboutTier{{"1m", "1h"}, {"1h", "1d"}}
-	if !slices.Equal(got.Tiers, want) || got.Namespace != namespace || got.Version == "" || !got.CountingSince.Equal(now.Add(-12*time.Hour)) {
+	want := []answer.AboutTier{{Cell: "1m", Window: "1h"}, {Cell: "1h", Window: "1d"}}
+	if !slices.Equal(got.Tiers, want) || got.Namespace != asking.Namespace || got.Version == "" || !got.CountingSince.Equal(now.Add(-12*time.Hour)) {
 		t.Errorf("%+v", got)
 	}
 	for _, length := range got.Windows {
-		answered(t, ask1(s.handler(), http.MethodGet, "/v1/total?key=a&window="+length, ""))
+		answered(t, asking.Ask(s.handler(), http.MethodGet, "/v1/total?key=a&window="+length, ""))
 	}
 	for _, step := range got.Steps {
-		resp := ask1(s.handler(), http.MethodGet, "/v1/series?key=a&step="+step, "") // the last hour: cells of a minute
-		if text := string(readAll(t, resp)); resp.StatusCode != http.StatusOK || !strings.Contains(text, `"step":"`+step+`"`) {
+		resp := asking.Ask(s.handler(), http.MethodGet, "/v1/series?key=a&step="+step, "") // the last hour: cells of a minute
+		if text := string(asking.ReadAll(t, resp)); resp.StatusCode != http.StatusOK || !strings.Contains(text, `"step":"`+step+`"`) {
 			t.Errorf("step %s: status %d: %s", step, resp.StatusCode, text)
 		}
 	}
@@ -84,22 +61,25 @@ func TestAbout(t *testing.T) {
 
 // Features are on if a client can use them.
 func TestAboutFeatures(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
-		mode         TakeMode
+		mode         gate.TakeMode
 		named        bool // there are named limits
 		nats, limits bool
 	}{
-		{TakeNamed, false, false, false},
-		{TakeNamed, true, true, true},
-		{TakeAny, false, false, true},
-		{TakeOff, true, false, false},
+		{gate.TakeNamed, false, false, false},
+		{gate.TakeNamed, true, true, true},
+		{gate.TakeAny, false, false, true},
+		{gate.TakeOff, true, false, false},
 	} {
-		s, _ := onFake(t)
-		s.asksNATS, s.limits.mode = c.nats, c.mode
+		settings := testSettings
+		settings.Take = c.mode
+		s, f := onFakeWith(t, &fakeLimiter{}, settings)
 		if !c.named {
-			s.limits.named.Store(new(limit.Set))
+			s = newServiceFor(t, f, &fakeLimiter{}, settings)
 		}
-		if got := aboutOf(t, s).Features; got != (features{NATS: c.nats, Limits: c.limits}) {
+		s.status.AsksNATS = c.nats
+		if got := aboutOf(t, s).Features; got != (answer.Features{NATS: c.nats, Limits: c.limits}) {
 			t.Errorf("take mode %v, named limits %v: %+v", c.mode, c.named, got)
 		}
 	}

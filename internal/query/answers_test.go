@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
+	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 )
 
 // answersFile has the answers to recorded, with every header. UPDATE_ANSWERS=1 writes it anew.
@@ -127,6 +127,7 @@ var recorded = []string{
 // The answers to recorded requests are the same to the last byte: clients compare tags, keep what they may, and parse
 // what they get.
 func TestRecordedAnswers(t *testing.T) {
+	t.Parallel()
 	var got bytes.Buffer
 	h := onRecorder(t).handler()
 	for _, request := range recorded {
@@ -165,12 +166,12 @@ func writeAnswer(t *testing.T, out *bytes.Buffer, h http.Handler, request string
 	if body == "-" {
 		body = ""
 	}
-	resp := ask1(h, parts[0], parts[1], body, headers...)
+	resp := asking.Ask(h, parts[0], parts[1], body, headers...)
 	fmt.Fprintf(out, "%q\n%d\n", request, resp.StatusCode)
 	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
 		fmt.Fprintf(out, "%s: %q\n", name, resp.Header[name])
 	}
-	data := readAll(t, resp)
+	data := asking.ReadAll(t, resp)
 	if resp.Header.Get("Content-Encoding") != "" {
 		data = []byte("(compressed)")
 	}
@@ -183,19 +184,19 @@ func onRecorder(t *testing.T) *service {
 	t.Helper()
 	s, f := onFake(t)
 	watched(t, s)
-	s.reader, s.maxKeys = recordedReader{f}, 3
+	readFrom(s, recordedReader{f})
+	s.answers.MaxKeys, s.live.MaxKeys = 3, 3
 	if err := s.origins.UnmarshalText([]byte("https://a.example")); err != nil {
 		t.Fatal(err)
 	}
-	s.failures = zerolog.Nop()
 	return s
 }
 
 // recordedReader answers with numbers that differ.
-type recordedReader struct{ *fakeReader }
+type recordedReader struct{ *asking.FakeReader }
 
 func (r recordedReader) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
-	out, err := r.fakeReader.Answer(ctx, questions)
+	out, err := r.FakeReader.Answer(ctx, questions)
 	if err != nil {
 		return out, err
 	}
@@ -230,8 +231,8 @@ func (r recordedReader) Explain(ctx context.Context, questions []window.Question
 }
 
 func (r recordedReader) Names(ctx context.Context, q window.NamesQuestion) (window.Names, error) {
-	out, err := r.fakeReader.Names(ctx, q)
-	out.Now, out.Complete, out.CountingSince, out.CompleteSince = out.AsOf, true, sinceExample.UnixMilli(), sinceExample.UnixMilli()
+	out, err := r.FakeReader.Names(ctx, q)
+	out.Now, out.Complete, out.CountingSince, out.CompleteSince = out.AsOf, true, answer.SinceExample.UnixMilli(), answer.SinceExample.UnixMilli()
 	if q.Prefix != "none." {
 		out.Counters = []string{"shop.a.<b>", "shop.a.c", "shop.d"}
 	}
@@ -239,9 +240,9 @@ func (r recordedReader) Names(ctx context.Context, q window.NamesQuestion) (wind
 }
 
 func (r recordedReader) Top(ctx context.Context, asked window.Span, limit int) (window.Top, error) {
-	out, err := r.fakeReader.Top(ctx, asked, limit)
+	out, err := r.FakeReader.Top(ctx, asked, limit)
 	if err == nil {
-		out.CountingSince = sinceExample.Add(time.Millisecond).UnixMilli()
+		out.CountingSince = answer.SinceExample.Add(time.Millisecond).UnixMilli()
 		out.Counters = append(out.Counters, window.TopCounter{Counter: "<b>&\u2028"})
 	}
 	return out, err

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"tallyroll/internal/gate"
+	"tallyroll/internal/web"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
@@ -22,16 +25,15 @@ func proxied(t *testing.T, method, target string, headers ...string) *http.Reque
 }
 
 // onProxy is a service with a fake limiter that trusts proxies in 10.0.0.0/8.
-func onProxy(t *testing.T, mode TakeMode) (*service, *fakeLimiter) {
+func onProxy(t *testing.T, mode gate.TakeMode, further ...string) (*service, *fakeLimiter) {
 	t.Helper()
-	s, _ := onFake(t)
 	f := new(fakeLimiter)
 	settings := testSettings
 	settings.Take = mode
 	if err := settings.TrustedProxies.UnmarshalText([]byte("10.0.0.0/8")); err != nil {
 		t.Fatal(err)
 	}
-	s.limits = limitsFor(t, f, settings)
+	s, _ := onFakeWith(t, f, settings, further...)
 	return s, f
 }
 
@@ -42,6 +44,7 @@ func send(s *service, r *http.Request) *http.Response {
 }
 
 func TestAuthzKeys(t *testing.T) {
+	t.Parallel()
 	const route = "/v1/authz?limit=per-route&key_header=X-Api-Key"
 	for _, c := range []struct {
 		name, method, target string
@@ -68,13 +71,13 @@ func TestAuthzKeys(t *testing.T) {
 		{"Envoy, with a limit's name behind", "GET", "/v1/authz/per-address/../login", []string{"X-Forwarded-For", "1.2.3.4"}, "per-address/1m0s/3/cells 1.2.3.4>a 1.2.3.4 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, f := onProxy(t, TakeAny)
+			s, f := onProxy(t, gate.TakeAny)
 			if err := s.origins.UnmarshalText([]byte("*")); err != nil {
 				t.Fatal(err)
 			}
 			resp := send(s, proxied(t, c.method, c.target, c.headers...))
 			if resp.StatusCode != http.StatusOK || resp.Header.Get("RateLimit") == "" {
-				t.Fatalf("status %d: %v %s", resp.StatusCode, resp.Header, readAll(t, resp))
+				t.Fatalf("status %d: %v %s", resp.StatusCode, resp.Header, asking.ReadAll(t, resp))
 			}
 			if got := saidOf(f.asked); got != c.want {
 				t.Errorf("asked %s, want %s", got, c.want)
@@ -85,9 +88,8 @@ func TestAuthzKeys(t *testing.T) {
 
 // With Envoy the request is its own, so no field can tell of another one.
 func TestEnvoyTarget(t *testing.T) {
-	s, f := onProxy(t, TakeNamed)
-	set := *s.limits.named.Load()
-	set["target"] = limitWith(t, "{method} {host} {path}")
+	t.Parallel()
+	s, f := onProxy(t, gate.TakeNamed, `  - {name: target, window: 1m, max: 3, key: "{method} {host} {path}"}`)
 	resp := send(s, proxied(t, "PATCH", "/v1/authz/target//a/./b%20c?x=1", "X-Forwarded-Uri", "/other", "X-Original-Method", "GET", "X-Forwarded-Host", "b.example"))
 	if got := saidOf(f.asked); resp.StatusCode != http.StatusOK || !strings.HasSuffix(got, ">PATCH shop.example /a/b%20c 1") {
 		t.Errorf("status %d, asked %s", resp.StatusCode, got)
@@ -96,9 +98,8 @@ func TestEnvoyTarget(t *testing.T) {
 
 // Hits of one key are in one place, whoever sends them: what they are kept under decides about the hash tag.
 func TestTheTagDependsOnTheKeyAlone(t *testing.T) {
-	s, f := onProxy(t, TakeNamed)
-	set := *s.limits.named.Load()
-	set["plan"] = limitWith(t, "{header.X-Plan}")
+	t.Parallel()
+	s, f := onProxy(t, gate.TakeNamed, `  - {name: plan, window: 1m, max: 3, key: "{header.X-Plan}"}`)
 	var keys []string
 	for _, client := range []string{"1.2.3.4", "5.6.7.8"} {
 		send(s, proxied(t, "GET", "/v1/authz?limit=plan&limit=login&key_ip=1", "X-Forwarded-For", client, "X-Plan", "free"))
@@ -113,37 +114,38 @@ func TestTheTagDependsOnTheKeyAlone(t *testing.T) {
 }
 
 func TestBadAuthz(t *testing.T) {
-	many := "/v1/authz?key_ip=1" + strings.Repeat("&limit=login", maxTakes+1)
+	t.Parallel()
+	many := "/v1/authz?key_ip=1" + strings.Repeat("&limit=login", gate.MaxTakes+1)
 	for _, c := range []struct {
 		name, target string
 		headers      []string
-		mode         TakeMode
+		mode         gate.TakeMode
 		status       int
 		says         string
 	}{
-		{"nothing", "/v1/authz", nil, TakeNamed, 400, "limit: it is missing"},
-		{"no header", "/v1/authz?limit=login&key_header=X-Api-Key", nil, TakeNamed, 400, `key_header: the request has no header "X-Api-Key"`},
-		{"a header twice", "/v1/authz?limit=login&key_header=X-Api-Key", []string{"X-Api-Key", "a", "X-Api-Key", "b"}, TakeNamed, 400, "2 times"},
-		{"a long header", "/v1/authz?limit=login&key_header=X-Api-Key", []string{"X-Api-Key", strings.Repeat("a", 513)}, TakeNamed, 400, "513 bytes"},
-		{"no key", "/v1/authz?limit=login", nil, TakeNamed, 400, "key_header: it is missing"},
-		{"two keys", "/v1/authz?limit=login&key_ip=1&key_header=X", nil, TakeNamed, 400, "key_ip: not together with key_header"},
-		{"a key that nobody uses", "/v1/authz?limit=per-agent&key_ip=1", []string{"User-Agent", "a"}, TakeNamed, 400, "key_ip: no limit of this request"},
-		{"key_ip", "/v1/authz?limit=login&key_ip=yes", nil, TakeNamed, 400, "key_ip: "},
-		{"a header of the template", "/v1/authz?limit=per-agent", nil, TakeNamed, 400, `no header "User-Agent"`},
-		{"an unknown limit", "/v1/authz?limit=logon&key_ip=1", nil, TakeNamed, 400, "limit: "},
-		{"an unknown limit of Envoy's", "/v1/authz/logon/a", nil, TakeNamed, 400, "limit: "},
-		{"a key of Envoy's", "/v1/authz/login/a?key_ip=1", nil, TakeNamed, 400, "{key}"},
-		{"an unknown parameter", "/v1/authz?limit=login&key_ip=1&n=2", nil, TakeNamed, 400, "unknown parameter"},
-		{"a limit twice", "/v1/authz?limit=login&limit=login&key_ip=1", nil, TakeNamed, 400, "twice"},
-		{"too many limits", many, nil, TakeNamed, 400, "at most 16"},
-		{"numbers", "/v1/authz?window=1m&max=5&key_ip=1", nil, TakeNamed, 400, "QUERY_TAKE=any"},
-		{"name and numbers", "/v1/authz?limit=login&max=5&key_ip=1", nil, TakeAny, 400, "max: not together"},
-		{"off", "/v1/authz?limit=login&key_ip=1", nil, TakeOff, 403, "QUERY_TAKE=off"},
-		{"no name", "/v1/authz/", nil, TakeNamed, 404, "there is nothing"},
+		{"nothing", "/v1/authz", nil, gate.TakeNamed, 400, "limit: it is missing"},
+		{"no header", "/v1/authz?limit=login&key_header=X-Api-Key", nil, gate.TakeNamed, 400, `key_header: the request has no header "X-Api-Key"`},
+		{"a header twice", "/v1/authz?limit=login&key_header=X-Api-Key", []string{"X-Api-Key", "a", "X-Api-Key", "b"}, gate.TakeNamed, 400, "2 times"},
+		{"a long header", "/v1/authz?limit=login&key_header=X-Api-Key", []string{"X-Api-Key", strings.Repeat("a", 513)}, gate.TakeNamed, 400, "513 bytes"},
+		{"no key", "/v1/authz?limit=login", nil, gate.TakeNamed, 400, "key_header: it is missing"},
+		{"two keys", "/v1/authz?limit=login&key_ip=1&key_header=X", nil, gate.TakeNamed, 400, "key_ip: not together with key_header"},
+		{"a key that nobody uses", "/v1/authz?limit=per-agent&key_ip=1", []string{"User-Agent", "a"}, gate.TakeNamed, 400, "key_ip: no limit of this request"},
+		{"key_ip", "/v1/authz?limit=login&key_ip=yes", nil, gate.TakeNamed, 400, "key_ip: "},
+		{"a header of the template", "/v1/authz?limit=per-agent", nil, gate.TakeNamed, 400, `no header "User-Agent"`},
+		{"an unknown limit", "/v1/authz?limit=logon&key_ip=1", nil, gate.TakeNamed, 400, "limit: "},
+		{"an unknown limit of Envoy's", "/v1/authz/logon/a", nil, gate.TakeNamed, 400, "limit: "},
+		{"a key of Envoy's", "/v1/authz/login/a?key_ip=1", nil, gate.TakeNamed, 400, "{key}"},
+		{"an unknown parameter", "/v1/authz?limit=login&key_ip=1&n=2", nil, gate.TakeNamed, 400, "unknown parameter"},
+		{"a limit twice", "/v1/authz?limit=login&limit=login&key_ip=1", nil, gate.TakeNamed, 400, "twice"},
+		{"too many limits", many, nil, gate.TakeNamed, 400, "at most 16"},
+		{"numbers", "/v1/authz?window=1m&max=5&key_ip=1", nil, gate.TakeNamed, 400, "QUERY_TAKE=any"},
+		{"name and numbers", "/v1/authz?limit=login&max=5&key_ip=1", nil, gate.TakeAny, 400, "max: not together"},
+		{"off", "/v1/authz?limit=login&key_ip=1", nil, gate.TakeOff, 403, "QUERY_TAKE=off"},
+		{"no name", "/v1/authz/", nil, gate.TakeNamed, 404, "there is nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, f := onProxy(t, c.mode)
-			if p := refused(t, send(s, proxied(t, "GET", c.target, c.headers...)), c.status); !strings.Contains(p.Detail, c.says) {
+			if p := asking.Refused(t, send(s, proxied(t, "GET", c.target, c.headers...)), c.status); !strings.Contains(p.Detail, c.says) {
 				t.Errorf("the problem says %q, want %q", p.Detail, c.says)
 			}
 			if f.asked != nil {
@@ -152,9 +154,9 @@ func TestBadAuthz(t *testing.T) {
 		})
 	}
 	for _, target := range []string{"/v1/authz?limit=login&key_ip=1", "/v1/authz/per-address/x"} {
-		s, _ := onProxy(t, TakeNamed)
-		s.limits.proxies = Networks{}
-		if p := refused(t, send(s, proxied(t, "GET", target, "X-Forwarded-For", "1.2.3.4")), 400); !strings.Contains(p.Detail, "QUERY_TRUSTED_PROXIES") {
+		s, _ := onProxy(t, gate.TakeNamed)
+		s.gate.Proxies = web.Networks{}
+		if p := asking.Refused(t, send(s, proxied(t, "GET", target, "X-Forwarded-For", "1.2.3.4")), 400); !strings.Contains(p.Detail, "QUERY_TRUSTED_PROXIES") {
 			t.Errorf("%s: %s", target, p.Detail)
 		}
 	}
@@ -166,8 +168,9 @@ type unreadable struct{ t *testing.T }
 func (u unreadable) Read([]byte) (int, error) { u.t.Error("the body is read"); return 0, io.EOF }
 
 func TestAuthzAnswers(t *testing.T) {
+	t.Parallel()
 	redis := stack.Redis(t)
-	s := onRedis(t, redis.URL(), testNow())
+	s := onRedis(t, redis.URL(), asking.Now())
 	if err := s.tokens.UnmarshalText([]byte("secret")); err != nil {
 		t.Fatal(err)
 	}
@@ -178,21 +181,21 @@ func TestAuthzAnswers(t *testing.T) {
 	}
 	for _, method := range []string{"GET", "HEAD", "POST"} {
 		if resp := ask(method); resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: status %d: %s", method, resp.StatusCode, readAll(t, resp))
+			t.Fatalf("%s: status %d: %s", method, resp.StatusCode, asking.ReadAll(t, resp))
 		}
 	}
 	resp := ask("POST")
 	if got := decided(t, resp, 429); got.Allowed || got.Limit != "per-agent" || resp.Header.Get("Retry-After") == "" || resp.Header.Get("RateLimit-Policy") != `"per-agent";q=3;w=60` {
 		t.Errorf("%+v, %v", got, resp.Header)
 	}
-	refused(t, send(s, proxied(t, "GET", "/v1/authz/per-agent/x", "User-Agent", "b")), http.StatusUnauthorized)
-	page := string(readAll(t, ask1(s.handler(), http.MethodGet, "/metrics", "")))
+	asking.Refused(t, send(s, proxied(t, "GET", "/v1/authz/per-agent/x", "User-Agent", "b")), http.StatusUnauthorized)
+	page := string(asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/metrics", "")))
 	if !strings.Contains(page, `tallyroll_query_request_seconds_count{code="429",route="/v1/authz/{limit}"} 1`) {
 		t.Error("the metrics lack the route")
 	}
 	redis.Stop()
 	resp = send(s, proxied(t, "GET", "/v1/authz?limit=closed&key_header=User-Agent", "User-Agent", "c", "Authorization", "Bearer secret"))
-	if refused(t, resp, 503); resp.Header.Get("Retry-After") != "1" {
+	if asking.Refused(t, resp, 503); resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("%v", resp.Header)
 	}
 }

@@ -7,22 +7,23 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // BenchmarkTotal asks a real Redis about counters with a hit in each minute of an hour.
 func BenchmarkTotal(b *testing.B) {
 	const counters = 1000
-	redis, now := stack.Redis(b), testNow()
+	redis, now := stack.Redis(b), asking.Now()
 	keys := make([]string, counters)
-	var hits []sample
+	var hits []asking.Sample
 	for i := range keys {
 		keys[i] = fmt.Sprintf("counter-%d", i)
 		for minute := range 60 {
-			hits = append(hits, sample{keys[i], now.Add(-time.Duration(minute) * time.Minute), 1})
+			hits = append(hits, asking.Hits(keys[i], now.Add(-time.Duration(minute)*time.Minute), 1))
 		}
 	}
-	seed(b, redis.Client(), now, hits...)
+	asking.Seed(b, redis.Client(), now, hits...)
 	h := onRedis(b, redis.URL(), now).handler()
 	for _, n := range []int{1, 100, counters} {
 		for _, windows := range [][]string{{"59m"}, {"1m", "5m", "10m", "20m", "30m", "59m", "12h", "20h"}} {
@@ -32,7 +33,7 @@ func BenchmarkTotal(b *testing.B) {
 			}
 			b.Run(fmt.Sprintf("counters=%d/windows=%d", n, len(windows)), func(b *testing.B) {
 				for b.Loop() {
-					if resp := ask1(h, http.MethodPost, "/v1/total", string(body)); resp.StatusCode != http.StatusOK {
+					if resp := asking.Ask(h, http.MethodPost, "/v1/total", string(body)); resp.StatusCode != http.StatusOK {
 						b.Fatal(resp.Status)
 					}
 				}
@@ -64,7 +65,7 @@ func BenchmarkWithoutRedis(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if resp := ask1(h, c.method, c.target, c.body); resp.StatusCode != http.StatusOK {
+				if resp := asking.Ask(h, c.method, c.target, c.body); resp.StatusCode != http.StatusOK {
 					b.Fatal(resp.Status)
 				}
 			}

@@ -13,7 +13,12 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/live"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/tests/asking"
 )
 
 // maxAnswer bounds an answer that says what is wrong with a request, however much of it is wrong.
@@ -30,11 +35,11 @@ func strange(n int) []string {
 // small checks that an answer is short, and a problem if it is none of the good ones.
 func small(t *testing.T, what string, resp *http.Response) {
 	t.Helper()
-	text := readAll(t, resp)
+	text := asking.ReadAll(t, resp)
 	if resp.StatusCode < 400 {
 		return
 	}
-	var p problem
+	var p web.Problem
 	if len(text) > maxAnswer || !utf8.Valid(text) || json.Unmarshal(text, &p) != nil || p.Detail == "" || p.Status != resp.StatusCode {
 		t.Errorf("%.200q: status %d, %d bytes: %.300q", what, resp.StatusCode, len(text), text)
 	}
@@ -47,10 +52,9 @@ func small(t *testing.T, what string, resp *http.Response) {
 
 // Huge and strange values in every parameter, header, field and path are refused, if they are, in a few words.
 func TestRefusalsAreShort(t *testing.T) {
-	s, limiter := onProxy(t, TakeAny)
+	t.Parallel()
+	s, limiter := onProxy(t, gate.TakeAny, `  - {name: target, window: 1m, max: 3, key: "{method} {host} {path} {header.X-Strange}"}`)
 	watched(t, s)
-	set := *s.limits.named.Load()
-	set["target"] = limitWith(t, "{method} {host} {path} {header.X-Strange}")
 	limiter.err = &limit.TwiceError{}
 	h := s.handler()
 	ask := func(what string, r *http.Request) {
@@ -68,8 +72,8 @@ func TestRefusalsAreShort(t *testing.T) {
 	}
 	// What operations need, so that the checks go on to what is strange.
 	needed := map[string]url.Values{
-		totalPath: {"key": {"a"}, "window": {"1h"}}, livePath: {"key": {"a"}, "window": {"1m"}}, probePath: {"key": {"a"}, "window": {"1h"}}, "/v1/series": {"key": {"a"}}, "/v1/top": {"window": {"1h"}},
-		limitPath: {"key": {"a"}, "window": {"1m"}, "max": {"1"}, "policy": {"log"}}, authzPath: {"limit": {"login"}, "key_ip": {"1"}},
+		totalPath: {"key": {"a"}, "window": {"1h"}}, live.Path: {"key": {"a"}, "window": {"1m"}}, probePath: {"key": {"a"}, "window": {"1h"}}, "/v1/series": {"key": {"a"}}, "/v1/top": {"window": {"1h"}},
+		gate.LimitPath: {"key": {"a"}, "window": {"1m"}, "max": {"1"}, "policy": {"log"}}, gate.AuthzPath: {"limit": {"login"}, "key_ip": {"1"}},
 	}
 	asked := 0
 	for _, op := range describedOperations(t, h) {
@@ -111,7 +115,7 @@ func TestRefusalsAreShort(t *testing.T) {
 				for _, text := range []string{quoted(value), "[" + quoted(value) + "]", "{" + quoted(value) + ":1}", strings.Repeat("1", len(value)+1), "[" + strings.Repeat("1", len(value)+1) + "]", "{\"limit\":" + quoted(value) + "}", "[{\"policy\":" + quoted(value) + "}]", value} {
 					body := maps.Clone(good)
 					delete(body, field)
-					rest := strings.TrimPrefix(string(jsonOf(&body)), "{")
+					rest := strings.TrimPrefix(string(api.Encode(&body)), "{")
 					asked++
 					ask(path+" "+field+" "+text, request(http.MethodPost, path, nil, fmt.Sprintf("{%s:%s,%s", quoted(field), text, rest), nil))
 				}
@@ -124,7 +128,7 @@ func TestRefusalsAreShort(t *testing.T) {
 			asked += 3
 			header := http.Header{name: {value}}
 			ask(name, request(http.MethodGet, "/v1/authz/target/"+value, nil, "", header))
-			ask(name, request(http.MethodGet, authzPath, url.Values{"limit": {"login"}, "key_header": {name}}, "", header))
+			ask(name, request(http.MethodGet, gate.AuthzPath, url.Values{"limit": {"login"}, "key_header": {name}}, "", header))
 			ask(name, request(http.MethodPost, "/v1/take", nil, `{"limit":"login","key":"a"}`, header))
 		}
 		for _, path := range []string{"/", "/v1/", "/v1/authz/", "/v1/authz/x/", "/page/", "/page/x/", "/docs/"} {
@@ -187,7 +191,7 @@ func describedOperations(t *testing.T, h http.Handler) (out []described) {
 	var doc struct {
 		Paths map[string]map[string]described
 	}
-	err := json.Unmarshal(readAll(t, ask1(h, http.MethodGet, "/openapi.json", "")), &doc)
+	err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +201,7 @@ func describedOperations(t *testing.T, h http.Handler) (out []described) {
 				continue // plain text about the process
 			}
 			op.method, op.path = strings.ToUpper(method), strings.ReplaceAll(path, "{limit}", "login")
-			if path == livePath {
+			if path == live.Path {
 				op.method = http.MethodHead // GET would go on for ever if it is answered
 			}
 			op.at = op.method + " " + op.path

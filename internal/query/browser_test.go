@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
+	"tallyroll/tests/asking"
 )
 
 // What browsers send for an image, for a form and for fetch without asking, in 2026 and, the last one, before 2020. Images
@@ -28,6 +30,7 @@ var (
 // A page of another origin takes nothing and resets nothing, whatever kind of request it makes its visitor's browser
 // send. Whoever is no such page does as before.
 func TestForeignPagesChangeNothing(t *testing.T) {
+	t.Parallel()
 	const body = `{"limit":"login","key":"alice"}`
 	post, remove := []string{"POST", "/v1/take", body}, []string{"DELETE", "/v1/limit?limit=login&key=alice", ""}
 	image0, agent := []string{"GET", "/v1/authz?limit=login&key_ip=1", ""}, []string{"GET", "/v1/authz/per-agent/x", ""}
@@ -72,7 +75,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 		{"nginx asks about an image", agent, append([]string{"X-Original-URI", "/cart"}, mozilla...), "", "", 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, limiter := onProxy(t, TakeNamed)
+			s, limiter := onProxy(t, gate.TakeNamed)
 			if c.origins != "" {
 				if err := s.origins.UnmarshalText([]byte(c.origins)); err != nil {
 					t.Fatal(err)
@@ -91,11 +94,11 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 			resp := send(s, r)
 			changed := limiter.asked != nil || limiter.reset != nil
 			if resp.StatusCode != c.status || changed != (c.status < 300) {
-				t.Fatalf("status %d, want %d; asked %v, reset %v: %s", resp.StatusCode, c.status, limiter.asked, limiter.reset, readAll(t, resp))
+				t.Fatalf("status %d, want %d; asked %v, reset %v: %s", resp.StatusCode, c.status, limiter.asked, limiter.reset, asking.ReadAll(t, resp))
 			}
 			if c.status == http.StatusForbidden && c.request[0] != http.MethodHead {
-				p := refused(t, resp, c.status)
-				if says := map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[isAuthz(r.URL.Path)]; p.Type != web.ForeignOrigin.Type() || !strings.Contains(p.Detail, says) {
+				p := asking.Refused(t, resp, c.status)
+				if says := map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[gate.IsAuthz(r.URL.Path)]; p.Type != web.ForeignOrigin.Type() || !strings.Contains(p.Detail, says) {
 					t.Errorf("%+v", p)
 				}
 			}
@@ -104,8 +107,8 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	// Questions stay open to all: no page can read the answers unless QUERY_CORS_ORIGINS lets it.
 	s, _ := onFake(t)
 	for _, headers := range [][]string{image, form, oldForm, mozilla} {
-		answered(t, ask1(s.handler(), http.MethodGet, goodTarget, "", headers...))
-		answered(t, ask1(s.handler(), http.MethodPost, totalPath, `{"keys":["a"],"windows":["1h"]}`, headers...))
+		answered(t, asking.Ask(s.handler(), http.MethodGet, goodTarget, "", headers...))
+		answered(t, asking.Ask(s.handler(), http.MethodPost, totalPath, `{"keys":["a"],"windows":["1h"]}`, headers...))
 	}
 }
 
@@ -152,21 +155,22 @@ func (h *hosted) ask(method, host, target, body string, headers ...string) *http
 // A page that has given its own name the address of the service (DNS rebinding) is of the same origin, may send any header
 // and reads every answer. It gets none.
 func TestReboundPagesGetNothing(t *testing.T) {
+	t.Parallel()
 	all := [][]string{
 		{"GET", goodTarget, ""}, {"POST", totalPath, `{"keys":["a"],"windows":["1h"]}`}, {"GET", "/v1/live?key=a&window=1m", ""}, {"GET", "/v1/counters", ""}, {"GET", "/v1/limit?limit=login&key=a", ""},
 		{"POST", "/v1/take", `{"limit":"login","key":"alice"}`}, {"DELETE", "/v1/limit?limit=login&key=alice", ""}, {"GET", "/v1/authz?limit=login&key_header=X-Forwarded-For", ""},
 		{"GET", "/v1/authz/per-agent/x", ""}, {"OPTIONS", "/v1/authz/per-agent/x", ""}, {"GET", "/probe?key=a&window=1h", ""}, {"GET", "/", ""}, {"GET", "/page/x/main.js", ""}, {"GET", "/v1/nothing", ""},
 	}
 	pretends := []string{"Content-Type", "application/json", "X-Forwarded-For", "192.0.2.1", "X-Original-Uri", "/", "User-Agent", "Mozilla/5.0"}
-	s, f := onProxy(t, TakeNamed)
-	if err := s.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil { // a browser runs beside the proxy
+	s, f := onProxy(t, gate.TakeNamed)
+	if err := s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil { // a browser runs beside the proxy
 		t.Fatal(err)
 	}
 	watched(t, s)
 	h := onPort(t, s)
 	for _, request := range all {
 		for _, headers := range [][]string{nil, pretends, append([]string{"Origin", "http://evil.example:" + h.port, "Sec-Fetch-Site", "same-origin"}, pretends...)} {
-			p := refused(t, h.ask(request[0], "evil.example", request[1], request[2], headers...), http.StatusForbidden)
+			p := asking.Refused(t, h.ask(request[0], "evil.example", request[1], request[2], headers...), http.StatusForbidden)
 			if p.Type != web.UnknownHost.Type() || !strings.Contains(p.Detail, "QUERY_HOSTS") || !strings.Contains(p.Detail, `"evil.example:`) {
 				t.Errorf("%s: %+v", request, p)
 			}
@@ -177,13 +181,13 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	}
 	for _, target := range []string{"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"} {
 		if resp := h.ask("GET", "evil.example", target, ""); resp.StatusCode == http.StatusForbidden {
-			t.Errorf("%s: %s", target, readAll(t, resp))
+			t.Errorf("%s: %s", target, asking.ReadAll(t, resp))
 		}
 	}
 	fine := func(what string, resp *http.Response) {
 		t.Helper()
 		if resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: status %d: %s", what, resp.StatusCode, readAll(t, resp))
+			t.Errorf("%s: status %d: %s", what, resp.StatusCode, asking.ReadAll(t, resp))
 		}
 	}
 	for _, host := range []string{"localhost", "127.0.0.1", "query", "query.shop.svc.cluster.local", "query:80", "[::1]:1"} {
@@ -196,9 +200,9 @@ func TestReboundPagesGetNothing(t *testing.T) {
 		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k"))
 		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k", "Origin", "https://a.example", "Sec-Fetch-Site", "cross-site"))
 	}
-	s.limits.proxies = Networks{}
+	s.gate.Proxies = web.Networks{}
 	fine("a proxy", h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k", "X-Forwarded-For", "192.0.2.1"))
-	refused(t, h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k"), http.StatusForbidden)
+	asking.Refused(t, h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k"), http.StatusForbidden)
 
 	named, _ := onFake(t)
 	if err := named.hosts.UnmarshalText([]byte("stats.example.com")); err != nil {
@@ -207,7 +211,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	h = onPort(t, named)
 	fine("a named host", h.ask("GET", "Stats.example.com", goodTarget, ""))
 	fine("the page of a named host", h.ask("GET", "stats.example.com:443", "/", ""))
-	refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusForbidden)
+	asking.Refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusForbidden)
 
 	// A rebound page has no token, and no certificate of its name.
 	tokens, _ := onFake(t)
@@ -216,7 +220,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	}
 	h = onPort(t, tokens)
 	fine("a token", h.ask("GET", "stats.example.com", goodTarget, "", "Authorization", "Bearer secret"))
-	refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusUnauthorized)
+	asking.Refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusUnauthorized)
 	open, _ := onFake(t)
 	server := httptest.NewTLSServer(open.handler())
 	defer server.Close()
@@ -235,13 +239,14 @@ func TestReboundPagesGetNothing(t *testing.T) {
 
 // A browser on the proxy's machine is in a trusted network, and asks for itself.
 func TestBrowserBesideTheProxy(t *testing.T) {
-	s, f := onProxy(t, TakeNamed)
-	if err := s.limits.proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
+	t.Parallel()
+	s, f := onProxy(t, gate.TakeNamed)
+	if err := s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
 		t.Fatal(err)
 	}
 	h := onPort(t, s)
 	for _, headers := range [][]string{image, mozilla} {
-		refused(t, h.ask("GET", "localhost", "/v1/authz?limit=login&key_ip=1", "", headers...), http.StatusForbidden)
+		asking.Refused(t, h.ask("GET", "localhost", "/v1/authz?limit=login&key_ip=1", "", headers...), http.StatusForbidden)
 	}
 	if f.asked != nil {
 		t.Errorf("asked %v", f.asked)

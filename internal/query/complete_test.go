@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // cursorOf says, on every shard, how far a stream has been counted.
 func cursorOf(t *testing.T, store *window.Store, stream string, c window.Cursor) {
 	t.Helper()
-	layout := testLayout(t)
+	layout := asking.Layout(t)
 	if err := store.EnsureLayout(t.Context(), layout); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,8 @@ func cursorOf(t *testing.T, store *window.Store, stream string, c window.Cursor)
 // An answer is complete from the very moment on from which nothing is known to be
 // missing, and not a millisecond before; as_of is that of the slowest stream.
 func TestCompleteExactly(t *testing.T) {
-	now := testNow().Truncate(time.Millisecond)
+	t.Parallel()
+	now := asking.Now().Truncate(time.Millisecond)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	const old = 100 * 24 * time.Hour
 	cursor := func(created time.Time, incompleteBefore time.Time, asOf time.Time) window.Cursor {
@@ -64,7 +66,7 @@ func TestCompleteExactly(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			redis := stack.Redis(t)
-			store := window.NewStore(redis.Client(), namespace)
+			store := window.NewStore(redis.Client(), asking.Namespace)
 			for i, cursor := range c.streams {
 				cursorOf(t, store, fmt.Sprintf("HITS_%d", i), cursor)
 			}
@@ -76,7 +78,7 @@ func TestCompleteExactly(t *testing.T) {
 				if from.Before(ago(24 * time.Hour)) {
 					continue // no tier reaches back so far
 				}
-				got := answered(t, ask1(h, http.MethodGet, fmt.Sprintf("/v1/total?key=a&from=%d", from.UnixMilli()), ""))
+				got := answered(t, asking.Ask(h, http.MethodGet, fmt.Sprintf("/v1/total?key=a&from=%d", from.UnixMilli()), ""))
 				if got.Totals[0].Complete != want || !got.AsOf.Equal(c.asOf) {
 					t.Errorf("from %v: complete %t as of %v, want %t as of %v", from, got.Totals[0].Complete, got.AsOf, want, c.asOf)
 				}
@@ -87,14 +89,15 @@ func TestCompleteExactly(t *testing.T) {
 
 // A stream that is listed and has no cursor yet may hold hits of any time.
 func TestNotCompleteBeforeAStreamIsRead(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	store := window.NewStore(redis.Client(), namespace)
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
+	store := window.NewStore(redis.Client(), asking.Namespace)
 	cursorOf(t, store, "HITS_0", window.Cursor{Created: now.Add(-time.Hour).UnixNano(), Seq: 1, Stored: 1, AsOf: now.UnixMilli()})
 	if err := store.AddStream(t.Context(), "HITS_1"); err != nil {
 		t.Fatal(err)
 	}
 	h := onRedis(t, redis.URL(), now).handler()
-	got := answered(t, ask1(h, http.MethodGet, "/v1/total?key=a&window=1m", ""))
+	got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=1m", ""))
 	if got.Totals[0].Complete || got.AsOf.UnixMilli() != 0 {
 		t.Errorf("complete %t as of %v", got.Totals[0].Complete, got.AsOf)
 	}
@@ -102,16 +105,17 @@ func TestNotCompleteBeforeAStreamIsRead(t *testing.T) {
 
 // Every resource says 503 in time where Redis is away, and answers by itself when it is back.
 func TestEveryResourceWithoutRedis(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 3})
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
 	s := onRedis(t, redis.URL(), now)
 	watched(t, s)
 	h := s.handler()
 	redis.Pause()
 	for _, target := range []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/series?key=a&format=svg", "/v1/live?key=a&window=10m"} {
 		start := time.Now()
-		resp := ask1(h, http.MethodGet, target, "")
-		refused(t, resp, http.StatusServiceUnavailable)
+		resp := asking.Ask(h, http.MethodGet, target, "")
+		asking.Refused(t, resp, http.StatusServiceUnavailable)
 		if took := time.Since(start); took > patience || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: refused after %v, Retry-After %q", target, took, resp.Header.Get("Retry-After"))
 		}
@@ -120,7 +124,7 @@ func TestEveryResourceWithoutRedis(t *testing.T) {
 	eventuallyReady(t, h, http.StatusOK)
 	for _, target := range []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/series?key=a&format=svg"} {
 		stack.Eventually(t, time.Minute, target+" to be answered", func() (bool, string) {
-			resp := ask1(h, http.MethodGet, target, "")
+			resp := asking.Ask(h, http.MethodGet, target, "")
 			return resp.StatusCode == http.StatusOK, resp.Status
 		})
 	}
@@ -129,15 +133,16 @@ func TestEveryResourceWithoutRedis(t *testing.T) {
 // What was stored after as_of is not known. So a window that reaches more than five seconds beyond it has no upper bound
 // and is not complete, whoever asks in whatever way, and not a millisecond earlier.
 func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		behind time.Duration
 		known  bool
 	}{{5 * time.Second, true}, {5*time.Second + time.Millisecond, false}, {time.Hour, false}} {
 		t.Run(c.behind.String(), func(t *testing.T) {
-			redis, now := stack.Redis(t), testNow().Truncate(time.Millisecond)
+			redis, now := stack.Redis(t), asking.Now().Truncate(time.Millisecond)
 			asOf := now.Add(-c.behind)
-			hits := []sample{{"shop.a", asOf.Add(-5 * time.Minute), 3}, {"shop.b", asOf.Add(-5 * time.Minute), 2}}
-			seed(t, redis.Client(), asOf, hits...)
+			hits := []asking.Sample{asking.Hits("shop.a", asOf.Add(-5*time.Minute), 3), asking.Hits("shop.b", asOf.Add(-5*time.Minute), 2)}
+			asking.Seed(t, redis.Client(), asOf, hits...)
 			s := onRedis(t, redis.URL(), now)
 			watched(t, s)
 			broker := stack.NATS(t)
@@ -161,8 +166,8 @@ func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
 				if body != "" {
 					method = http.MethodPost
 				}
-				resp := ask1(h, method, target, body)
-				text := string(readAll(t, resp))
+				resp := asking.Ask(h, method, target, body)
+				text := string(asking.ReadAll(t, resp))
 				if resp.StatusCode != http.StatusOK {
 					t.Errorf("%s: %s: %s", target, resp.Status, text)
 				}
@@ -202,12 +207,12 @@ func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
 			if text := string(request(t, broker.Conn(), "limit", `{"key":"shop.a","window":"5h","max":9}`).Data); !strings.Contains(text, fmt.Sprintf(`"certain":%t`, c.known)) {
 				t.Errorf("over NATS: %s", text)
 			}
-			if closed := ask1(h, http.MethodGet, "/v1/limit?key=shop.a&window=5h&max=9&fail=closed", ""); c.known {
+			if closed := asking.Ask(h, http.MethodGet, "/v1/limit?key=shop.a&window=5h&max=9&fail=closed", ""); c.known {
 				decided(t, closed, 200)
-			} else if p := refused(t, closed, 503); closed.Header.Get("Retry-After") != "1" || !strings.Contains(p.Detail, "fail is closed") {
+			} else if p := asking.Refused(t, closed, 503); closed.Header.Get("Retry-After") != "1" || !strings.Contains(p.Detail, "fail is closed") {
 				t.Errorf("%v %s", closed.Header, p.Detail)
 			}
-			probed := scraped(t, ask1(h, http.MethodGet, "/probe?key=never&window=5h", ""))
+			probed := scraped(t, asking.Ask(h, http.MethodGet, "/probe?key=never&window=5h", ""))
 			wantUpper, wantComplete := math.Inf(1), 0.0
 			if c.known {
 				wantUpper, wantComplete = 0, 1
@@ -215,12 +220,7 @@ func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
 			if u, whole := probed[`tallyroll_window_hits_upper{key="never",window="5h"}`], probed[`tallyroll_window_hits_complete{key="never",window="5h"}`]; u != wantUpper || whole != wantComplete {
 				t.Errorf("/probe: upper %v, complete %v", u, whole)
 			}
-			l, err := s.hub.join("me", []liveQuestion{{"shop.a", "5h"}}, []time.Duration{5 * time.Hour}, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.hub.leave(l)
-			if event := string(l.next().text); !strings.Contains(event, upper(3)) || !strings.Contains(event, complete) {
+			if event := firstEvent(t, h, "key=shop.a&window=5h"); !strings.Contains(event, upper(3)) || !strings.Contains(event, complete) {
 				t.Errorf("live: %s", event)
 			}
 		})
@@ -229,13 +229,14 @@ func TestNothingIsExactWhileNobodyCounts(t *testing.T) {
 
 // The fail mode of a look at a counter decides while Redis is away, too.
 func TestJudgeFailsWithoutRedis(t *testing.T) {
+	t.Parallel()
 	s, f := onFake(t)
-	f.err = context.DeadlineExceeded
+	f.Err = context.DeadlineExceeded
 	h := s.handler()
 	for fail, status := range map[string]int{"": 503, "&fail=local": 503, "&fail=closed": 503, "&fail=open": 200} {
-		resp := ask1(h, http.MethodGet, "/v1/limit?key=a&window=1h&max=5"+fail, "")
+		resp := asking.Ask(h, http.MethodGet, "/v1/limit?key=a&window=1h&max=5"+fail, "")
 		if status != 200 {
-			refused(t, resp, status)
+			asking.Refused(t, resp, status)
 			continue
 		}
 		if got := decided(t, resp, status); !got.Allowed || got.Certain || got.Source != "local" || got.Remaining != 5 || got.Complete != nil {
@@ -245,7 +246,7 @@ func TestJudgeFailsWithoutRedis(t *testing.T) {
 	for query, says := range map[string]string{
 		"key=a&window=1h&max=5&fail=maybe": "fail: ", "limit=login&key=a&fail=open": "fail: only of a look at a counter", "key=a&window=1h&max=5&policy=log&fail=open": "fail: only",
 	} {
-		if p := refused(t, ask1(h, http.MethodGet, "/v1/limit?"+query, ""), 400); !strings.Contains(p.Detail, says) {
+		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/limit?"+query, ""), 400); !strings.Contains(p.Detail, says) {
 			t.Errorf("%s: %s", query, p.Detail)
 		}
 	}

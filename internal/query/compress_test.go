@@ -9,14 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // Large answers are compressed where the client can read that, streams
 // never, and a tag holds whether an answer was compressed or not.
 func TestCompression(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now, 1})
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	s := onRedis(t, redis.URL(), now)
 	watched(t, s)
 	server := httptest.NewServer(s.handler())

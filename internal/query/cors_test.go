@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"tallyroll/internal/web"
+	"tallyroll/tests/asking"
 )
 
 func TestCORS(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, setting, origin, allowed string
 	}{
@@ -31,7 +33,7 @@ func TestCORS(t *testing.T) {
 				t.Fatal(err)
 			}
 			h := s.handler()
-			resp := ask1(h, http.MethodGet, goodTarget, "", "Origin", c.origin, "Authorization", "Bearer secret")
+			resp := asking.Ask(h, http.MethodGet, goodTarget, "", "Origin", c.origin, "Authorization", "Bearer secret")
 			if got := resp.Header.Get("Access-Control-Allow-Origin"); resp.StatusCode != http.StatusOK || got != c.allowed {
 				t.Errorf("status %d, allowed %q, want %q", resp.StatusCode, got, c.allowed)
 			}
@@ -43,11 +45,11 @@ func TestCORS(t *testing.T) {
 				t.Errorf("Vary %q", resp.Header.Values("Vary"))
 			}
 			// A page must be able to read that its token is wrong.
-			resp = ask1(h, http.MethodGet, goodTarget, "", "Origin", c.origin)
+			resp = asking.Ask(h, http.MethodGet, goodTarget, "", "Origin", c.origin)
 			if got := resp.Header.Get("Access-Control-Allow-Origin"); resp.StatusCode != http.StatusUnauthorized || got != c.allowed {
 				t.Errorf("without a token: status %d, allowed %q, want %q", resp.StatusCode, got, c.allowed)
 			}
-			resp = ask1(h, http.MethodOptions, goodTarget, "", "Origin", c.origin, "Access-Control-Request-Method", "POST")
+			resp = asking.Ask(h, http.MethodOptions, goodTarget, "", "Origin", c.origin, "Access-Control-Request-Method", "POST")
 			if c.allowed == "" {
 				if resp.StatusCode == http.StatusNoContent {
 					t.Errorf("the preflight is answered: %v", resp.Header)

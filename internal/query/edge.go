@@ -1,37 +1,30 @@
 package query
 
 import (
+	"fmt"
+	"mime"
+	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
-	"time"
+	"strings"
 
 	"github.com/klauspost/compress/gzhttp"
 
+	"tallyroll/internal/gate"
+	"tallyroll/internal/live"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
-// otherRoute is the metrics' label for requests that no route takes: clients choose their
-// paths, so there can be any number of them.
-const otherRoute = "other"
-
-// edge is what every request passes through. It measures, catches panics, checks the host, answers
+// edge is what every request passes through. It checks the host, answers
 // browsers' questions about origins, checks the token, refuses what other sites have browsers send, and
 // compresses. Requests that no route takes end here.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		start := time.Now()
-		w := web.NewResponse(rw, r)
-		r = withoutOriginal(r)
-		authz := isAuthz(r.URL.Path)
-		handler, route := mux.Handler(r)
-		defer func() {
-			if v := recover(); v != nil {
-				web.Recovered(s.log, w, r, v)
-			}
-			s.measure(w, r, route, time.Since(start))
-		}()
-
+	edge := s.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
+		authz := gate.IsAuthz(r.URL.Path)
 		if p := s.checkHost(r); p != nil {
 			p.Write(w)
 			return
@@ -43,11 +36,11 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 			}
 			if !s.tokens.Admit(r) {
 				w.Header().Set("WWW-Authenticate", "Bearer")
-				newProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS").Write(w)
+				web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS").Write(w)
 				return
 			}
 		}
-		if route == "" {
+		if pattern == "" {
 			web.NoRoute(w, r, handler)
 			return
 		}
@@ -60,27 +53,132 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 			return
 		}
 		if r.Method == http.MethodPost {
-			if p := bufferBody(rw, r); p != nil {
+			if p := api.BufferBody(w.ResponseWriter, r); p != nil {
 				p.Write(w)
 				return
 			}
 		}
-		if r.URL.Path == livePath {
+		if r.URL.Path == live.Path {
 			mux.ServeHTTP(w, r) // each event is sent at once
 			return
 		}
 		compressed.ServeHTTP(w, r)
 	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { edge.ServeHTTP(w, gate.WithoutOriginal(r)) })
+}
+
+// cors is what browsers are told about calls from the pages of these origins.
+func cors(origins web.Origins) web.CORS {
+	return web.CORS{
+		Origins: origins,
+		Methods: "GET, HEAD, POST, DELETE",
+		Headers: "Authorization, Content-Type, If-None-Match, Last-Event-ID",
+		Expose:  "ETag, RateLimit, RateLimit-Policy, Retry-After",
+	}
+}
+
+// refuseBrowser refuses what a page of the web should not have a browser send. With tokens, no browser sends anything
+// that is answered, unless a page gives it a token.
+func (s *service) refuseBrowser(r *http.Request) *web.Problem {
+	if s.tokens.Required() || !changes(r.Method, r.URL.Path) {
+		return nil
+	}
+	authz := gate.IsAuthz(r.URL.Path)
+	switch {
+	case authz && s.fromProxy(r):
+		return nil // these fields are those of the client's request, and the page is one of the service behind the proxy
+	case s.origins.Foreign(r), authz && nameless(r):
+		return web.NewProblem(http.StatusForbidden, foreignDetail(authz)).OfKind(web.ForeignOrigin)
+	case r.Method == http.MethodPost && !authz && web.FromBrowser(r):
+		return checkType(r)
+	}
+	return nil
+}
+
+const totalPath = "/v1/total"
+
+// Any page of the web can make the browsers of its visitors send requests to addresses that only they reach: forms,
+// images and simple calls of fetch, whose answers it cannot read. So what changes something is refused if a browser sends
+// it for a page of another origin.
+
+// changes reports whether a request may change what is counted. POST /v1/total only asks. A question of a proxy counts,
+// whatever its method.
+func changes(method, path string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return gate.IsAuthz(path)
+	}
+	return path != totalPath
+}
+
+func foreignDetail(authz bool) string {
+	if authz {
+		return "proxies ask here, and no browser: a question about a browser's request needs one of the headers " + strings.Join(proxyHeaders, ", ") + " with it, which the proxy adds"
+	}
+	return "a browser sends this for a page of another origin, which changes nothing here: name the page's origin in QUERY_CORS_ORIGINS (* names none), or send it from a server"
+}
+
+// nameless reports whether a browser sends a request and does not say for which page. It need not say that of a GET, such
+// as for an image, unless the address is on this machine or HTTPS (Fetch Metadata, section 2).
+func nameless(r *http.Request) bool {
+	return web.FromBrowser(r) && r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == ""
+}
+
+// checkType refuses a body of a type that a form could have, or that has none. Browsers of before 2020 send a form of
+// another origin without Origin. What curl -d sends has such a type, too, but nothing else that browsers send.
+func checkType(r *http.Request) *web.Problem {
+	given := r.Header.Get("Content-Type")
+	kind, _, err := mime.ParseMediaType(given)
+	if err == nil && (kind == api.JSONType || strings.HasSuffix(kind, "+json")) {
+		return nil
+	}
+	return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken from a browser: allowed is application/json", web.Excerpt(given))).
+		WithHeader("Accept-Post", api.JSONType)
+}
+
+// checkHost refuses a request that names a host which is not known, as those of a rebound page do (boot.Hosts). A proxy
+// may ask with its client's Host. A rebound page can send what proxies send, but no Host of another port than ours.
+func (s *service) checkHost(r *http.Request) *web.Problem {
+	if s.tokens.Required() || !answersFromRedis(r.URL.Path) && !isPage(r.URL.Path) {
+		return nil
+	}
+	why := s.hosts.Refuse(r, "QUERY_HOSTS")
+	if why == "" || gate.IsAuthz(r.URL.Path) && !direct(r) && s.fromProxy(r) {
+		return nil
+	}
+	if gate.IsAuthz(r.URL.Path) {
+		why += "; a proxy that asks with the Host of its client is known by X-Forwarded-For, and at the same port by QUERY_HOSTS alone"
+	}
+	return web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
 }
 
 // answersFromRedis reports whether a path is about counters, so that it needs a token and is never kept.
 func answersFromRedis(path string) bool { return web.UnderV1(path) || path == probePath }
 
-func (s *service) measure(w *web.Response, r *http.Request, route string, took time.Duration) {
-	if route == "" {
-		route = otherRoute
+// proxyHeaders tell of the client's request. Every example in deploy/examples sends the first one. A page can have no
+// browser send them to another origin: the browser would ask before, and authz gives no such consent.
+var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Method", "X-Forwarded-Uri", "X-Original-Host", "X-Original-Method", "X-Original-Uri"}
+
+// fromProxy reports whether a proxy asks about a request of its own client, and no browser for itself. There may be
+// browsers in the networks of trusted proxies, too.
+func (s *service) fromProxy(r *http.Request) bool {
+	return slices.ContainsFunc(proxyHeaders, func(name string) bool { return r.Header.Get(name) != "" }) ||
+		!direct(r) && s.gate.Proxies.HoldPeer(r)
+}
+
+// direct reports whether the Host of a request has the port that it has come to: a browser writes where it connects
+// to. Some proxies pass on what their own client has written.
+func direct(r *http.Request) bool {
+	to, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok {
+		return false
 	}
-	code := w.Status()
-	s.metrics.requestSeconds.WithLabelValues(route, strconv.Itoa(code)).Observe(took.Seconds())
-	s.log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).AnErr("undelivered", w.Err()).Msg("request")
+	port := (&url.URL{Host: r.Host}).Port()
+	switch {
+	case port == "" && r.TLS != nil:
+		port = "443"
+	case port == "":
+		port = "80"
+	}
+	return port == strconv.Itoa(to.Port)
 }

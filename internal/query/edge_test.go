@@ -13,30 +13,32 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 )
 
 const goodTarget = "/v1/total?key=a&window=1h"
 
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	if err := s.tokens.UnmarshalText([]byte("first, second")); err != nil {
 		t.Fatal(err)
 	}
 	h := s.handler()
 	for _, header := range []string{"Bearer first", "bearer second", "BEARER  second"} {
-		answered(t, ask1(h, http.MethodGet, goodTarget, "", "Authorization", header))
+		answered(t, asking.Ask(h, http.MethodGet, goodTarget, "", "Authorization", header))
 	}
 	for _, target := range []string{goodTarget, "/v1/total", "/v1/nothing", "/v1/", "/v1"} {
 		for _, header := range []string{"", "first", "Bearer", "Bearer ", "Bearer firs", "Bearer first,second", "Basic first", "Bearer third"} {
-			resp := ask1(h, http.MethodGet, target, "", "Authorization", header)
-			refused(t, resp, http.StatusUnauthorized)
+			resp := asking.Ask(h, http.MethodGet, target, "", "Authorization", header)
+			asking.Refused(t, resp, http.StatusUnauthorized)
 			if got := resp.Header.Get("WWW-Authenticate"); got != "Bearer" {
 				t.Errorf("WWW-Authenticate %q", got)
 			}
 		}
 	}
 	for _, target := range []string{"/healthz", "/metrics", "/openapi.json", "/docs"} {
-		if resp := ask1(h, http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
+		if resp := asking.Ask(h, http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: status %d", target, resp.StatusCode)
 		}
 	}
@@ -60,22 +62,24 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-type panicReader struct{ reader }
+type panicReader struct{ allReader }
 
 func (panicReader) Answer(context.Context, []window.Question) (window.Answers, error) {
 	panic("broken")
 }
 
 func TestPanic(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	s, _ := onFake(t)
-	s.reader, s.log = panicReader{}, zerolog.New(&log)
+	readFrom(s, panicReader{})
+	s.server.Log = zerolog.New(&log)
 	h := s.handler()
-	refused(t, ask1(h, http.MethodGet, goodTarget, ""), http.StatusInternalServerError)
+	asking.Refused(t, asking.Ask(h, http.MethodGet, goodTarget, ""), http.StatusInternalServerError)
 	if text := log.String(); !strings.Contains(text, `"panic":"broken"`) || !strings.Contains(text, "panicReader") {
 		t.Errorf("log %s", text)
 	}
-	if resp := ask1(h, http.MethodGet, "/healthz", ""); resp.StatusCode != http.StatusOK {
+	if resp := asking.Ask(h, http.MethodGet, "/healthz", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: status %d", resp.StatusCode)
 	}
 }
@@ -86,6 +90,7 @@ type deafWriter struct{ *httptest.ResponseRecorder }
 func (deafWriter) Write([]byte) (int, error) { return 0, errors.New("gone") }
 
 func TestClientGone(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	s, _ := onFake(t)
 	s.log = zerolog.New(&log).Level(zerolog.InfoLevel)
@@ -96,6 +101,7 @@ func TestClientGone(t *testing.T) {
 }
 
 func TestErrorsOfReading(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		err    error
 		detail string
@@ -105,9 +111,9 @@ func TestErrorsOfReading(t *testing.T) {
 		{errors.New("dial tcp 10.1.2.3:6379: refused"), "Redis cannot answer now"},
 	} {
 		s, f := onFake(t)
-		f.err = c.err
-		resp := ask1(s.handler(), http.MethodGet, goodTarget, "")
-		p := refused(t, resp, http.StatusServiceUnavailable)
+		f.Err = c.err
+		resp := asking.Ask(s.handler(), http.MethodGet, goodTarget, "")
+		p := asking.Refused(t, resp, http.StatusServiceUnavailable)
 		if resp.Header.Get("Retry-After") != "1" || !strings.Contains(p.Detail, c.detail) || strings.Contains(p.Detail, "10.1.2.3") {
 			t.Errorf("%v: Retry-After %q, detail %q", c.err, resp.Header.Get("Retry-After"), p.Detail)
 		}
@@ -115,12 +121,13 @@ func TestErrorsOfReading(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	h := s.handler()
 	for _, target := range []string{goodTarget, goodTarget, "/v1/total", "/secret-1", "/secret-2"} {
-		ask1(h, http.MethodGet, target, "")
+		asking.Ask(h, http.MethodGet, target, "")
 	}
-	text := string(readAll(t, ask1(h, http.MethodGet, "/metrics", "")))
+	text := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/metrics", "")))
 	for _, want := range []string{
 		`tallyroll_query_request_seconds_count{code="200",route="GET /v1/total"} 2`,
 		`tallyroll_query_request_seconds_count{code="400",route="GET /v1/total"} 1`,
@@ -137,6 +144,7 @@ func TestMetrics(t *testing.T) {
 }
 
 func TestHead(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	server := httptest.NewServer(s.handler())
 	defer server.Close()

@@ -1,8 +1,6 @@
 package query
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,18 +8,20 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 
+	"tallyroll/internal/live"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // A key that something else has written is named to whoever runs into it, with a
 // status that does not tell to wait, and to nobody else. Its type may be another one, or its value.
 func TestForeignKeys(t *testing.T) {
-	server, now := stack.Redis(t), testNow()
+	t.Parallel()
+	server, now := stack.Redis(t), asking.Now()
 	client := server.Client()
-	shard := testLayout(t).ShardOf(window.HashCounter([]byte("a")))
+	shard := asking.Layout(t).ShardOf(window.HashCounter([]byte("a")))
 	stringInstead := func(key string) error { return client.Set(t.Context(), key, "mine", 0).Err() }
 	hashInstead := func(key string) error { return client.HSet(t.Context(), key, "created", "mine").Err() }
 	all := []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/live?key=a&window=10m", "/v1/top?window=10m", "/v1/counters"}
@@ -49,7 +49,7 @@ func TestForeignKeys(t *testing.T) {
 			if err := client.FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			seed(t, client, now, sample{"a", now.Add(-time.Minute), 3}, sample{"b", now.Add(-time.Minute), 4})
+			asking.Seed(t, client, now, asking.Hits("a", now.Add(-time.Minute), 3), asking.Hits("b", now.Add(-time.Minute), 4))
 			keys := stack.Scan(t, client, c.pattern)
 			if len(keys) == 0 {
 				t.Fatalf("there is no %s", c.pattern)
@@ -66,8 +66,8 @@ func TestForeignKeys(t *testing.T) {
 			watched(t, s)
 			h := s.handler()
 			for _, target := range c.asked {
-				resp := ask1(h, http.MethodGet, target, "")
-				p := refused(t, resp, http.StatusInternalServerError)
+				resp := asking.Ask(h, http.MethodGet, target, "")
+				p := asking.Refused(t, resp, http.StatusInternalServerError)
 				named := false
 				for _, key := range keys {
 					named = named || strings.Contains(p.Detail, key)
@@ -78,11 +78,11 @@ func TestForeignKeys(t *testing.T) {
 			}
 			for _, target := range c.fine {
 				method := http.MethodGet
-				if strings.HasPrefix(target, livePath) {
+				if strings.HasPrefix(target, live.Path) {
 					method = http.MethodHead // it would not end otherwise
 				}
-				if resp := ask1(h, method, target, ""); resp.StatusCode != http.StatusOK {
-					t.Errorf("%s: %d %s", target, resp.StatusCode, readAll(t, resp))
+				if resp := asking.Ask(h, method, target, ""); resp.StatusCode != http.StatusOK {
+					t.Errorf("%s: %d %s", target, resp.StatusCode, asking.ReadAll(t, resp))
 				}
 			}
 			if !c.notReady {
@@ -91,7 +91,7 @@ func TestForeignKeys(t *testing.T) {
 			}
 			eventuallyReady(t, h, http.StatusServiceUnavailable)
 			stack.Eventually(t, patiently, "/readyz to name the key", func() (bool, string) {
-				text := string(readAll(t, ask1(h, http.MethodGet, "/readyz/answers", "")))
+				text := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/readyz/answers", "")))
 				return strings.Contains(text, keys[0]), text
 			})
 		})
@@ -101,9 +101,10 @@ func TestForeignKeys(t *testing.T) {
 // In a batch one key fails the request, which names it; a listener at /v1/live
 // beside it goes on.
 func TestForeignKeyBesideOthers(t *testing.T) {
-	server, now := stack.Redis(t), testNow()
+	t.Parallel()
+	server, now := stack.Redis(t), asking.Now()
 	client := server.Client()
-	seed(t, client, now, sample{"a", now.Add(-time.Minute), 3}, sample{"b", now.Add(-time.Minute), 4})
+	asking.Seed(t, client, now, asking.Hits("a", now.Add(-time.Minute), 3), asking.Hits("b", now.Add(-time.Minute), 4))
 	for _, key := range stack.Scan(t, client, "test:*:h:1m:*:a") {
 		if err := client.Set(t.Context(), key, "mine", redis.KeepTTL).Err(); err != nil {
 			t.Fatal(err)
@@ -111,72 +112,36 @@ func TestForeignKeyBesideOthers(t *testing.T) {
 	}
 	s := onRedis(t, server.URL(), now)
 	h := s.handler()
-	p := refused(t, ask1(h, http.MethodPost, "/v1/total", `{"keys":["b","a"],"windows":["10m","1h"]}`), http.StatusInternalServerError)
+	p := asking.Refused(t, asking.Ask(h, http.MethodPost, "/v1/total", `{"keys":["b","a"],"windows":["10m","1h"]}`), http.StatusInternalServerError)
 	if !strings.Contains(p.Detail, ":h:1m:") || !strings.HasSuffix(strings.SplitN(p.Detail, " is not Tallyroll's", 2)[0], ":a") {
 		t.Errorf("detail %q", p.Detail)
 	}
-	bad, err := s.hub.join("me", []liveQuestion{{"a", "10m"}}, []time.Duration{10 * time.Minute}, false)
-	if err != nil {
-		t.Fatal(err)
+	watched(t, s)
+	beside := make(chan string)
+	go func() { beside <- firstEvent(t, h, "key=b&window=10m") }()
+	if p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/live?key=a&window=10m", ""), http.StatusInternalServerError); !strings.Contains(p.Detail, ":a") {
+		t.Errorf("a is told %q", p.Detail)
 	}
-	good, err := s.hub.join("me", []liveQuestion{{"b", "10m"}}, []time.Duration{10 * time.Minute}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.hub.tellAll(t.Context())
-	if n := bad.next(); n.err == nil || problemOf(n.err).Status != http.StatusInternalServerError {
-		t.Errorf("a is told %+v", n)
-	}
-	if n := good.next(); n.err != nil || n.total.Total != 4 {
-		t.Errorf("b is told %+v", n)
+	if event := <-beside; !strings.Contains(event, `"total":4`) {
+		t.Errorf("b is told %s", event)
 	}
 }
 
-// The clock of this machine is four minutes behind: answers are right, the log
-// says it once, and once when it is over, and a metric says by how much.
-func TestClockDifferenceIsTold(t *testing.T) {
-	server, now := stack.Redis(t), testNow()
-	seed(t, server.Client(), now, sample{"a", now.Add(-time.Minute), 3})
+// The clock of this machine is four minutes behind: answers are right, and a metric says by how much.
+func TestAnswersGoByTheClockOfRedis(t *testing.T) {
+	t.Parallel()
+	server, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, server.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
 	s := onRedis(t, server.URL(), now)
 	local := now.Add(-4 * time.Minute)
-	s.reader.(*window.Reader).Local = func() time.Time { return local }
-	s.now = func() time.Time { return local }
-	var log bytes.Buffer
-	s.health.log = zerolog.New(&log)
+	s.answers.Reader.(*window.Reader).Local = func() time.Time { return local }
+	holdClock(s, local)
 	h := s.handler()
-	ask := func() {
-		t.Helper()
-		got := answered(t, ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
-		if got.Total != 3 || got.Lower != 3 || !got.To.Equal(now) {
-			t.Errorf("%+v", got)
-		}
-		s.health.reportClock()
+	got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
+	if got.Total != 3 || got.Lower != 3 || !got.To.Equal(now) {
+		t.Errorf("%+v", got)
 	}
-	said := func() (out []string) {
-		for line := range strings.Lines(log.String()) {
-			var entry struct{ Level, Message string }
-			if err := json.Unmarshal([]byte(line), &entry); err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, entry.Level+" "+strings.SplitN(entry.Message, ":", 2)[0])
-		}
-		return out
-	}
-	for range 3 {
-		ask()
-	}
-	const warning = "warn the clocks of Redis and of this machine differ"
-	if got := fmt.Sprint(said()); got != "["+warning+"]" {
-		t.Errorf("the log has %s", got)
-	}
-	if text := string(readAll(t, ask1(h, http.MethodGet, "/metrics", ""))); !strings.Contains(text, "\ntallyroll_query_clock_difference_seconds{clock=\"redis\"} 240\n") {
+	if text := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/metrics", ""))); !strings.Contains(text, "\ntallyroll_query_clock_difference_seconds{clock=\"redis\"} 240\n") {
 		t.Errorf("no clock is 240 s ahead in\n%s", text)
-	}
-	local = now.Add(-time.Second)
-	for range 3 {
-		ask()
-	}
-	if got := fmt.Sprint(said()); got != "["+warning+" info the clocks of Redis and of this machine agree again]" {
-		t.Errorf("the log has %s", got)
 	}
 }

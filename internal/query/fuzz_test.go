@@ -3,6 +3,8 @@ package query
 import (
 	"net/http"
 	"testing"
+
+	"tallyroll/tests/asking"
 )
 
 // Whatever the query string, the answer is one or a refusal that names the fault.
@@ -17,12 +19,12 @@ func FuzzTotalQuery(f *testing.F) {
 	s, _ := onFake(f)
 	h := s.handler()
 	f.Fuzz(func(t *testing.T, query string) {
-		resp := ask1(h, http.MethodGet, "/v1/total?"+query, "")
+		resp := asking.Ask(h, http.MethodGet, "/v1/total?"+query, "")
 		if resp.StatusCode == http.StatusOK {
 			answered(t, resp)
 			return
 		}
-		if p := refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge {
+		if p := asking.Refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge {
 			t.Errorf("status %d: %s", p.Status, p.Detail)
 		}
 	})
@@ -39,12 +41,12 @@ func FuzzTotalBody(f *testing.F) {
 	s, _ := onFake(f)
 	h := s.handler()
 	f.Fuzz(func(t *testing.T, body string) {
-		resp := ask1(h, http.MethodPost, "/v1/total", body)
+		resp := asking.Ask(h, http.MethodPost, "/v1/total", body)
 		if resp.StatusCode == http.StatusOK {
 			answered(t, resp)
 			return
 		}
-		if p := refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge {
+		if p := asking.Refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge {
 			t.Errorf("status %d: %s", p.Status, p.Detail)
 		}
 	})
@@ -61,14 +63,14 @@ func FuzzSeriesQuery(f *testing.F) {
 	s, _ := onFake(f)
 	h := s.handler()
 	f.Fuzz(func(t *testing.T, query string) {
-		resp := ask1(h, http.MethodGet, "/v1/series?"+query, "")
+		resp := asking.Ask(h, http.MethodGet, "/v1/series?"+query, "")
 		if resp.StatusCode == http.StatusOK {
-			if len(readAll(t, resp)) == 0 {
+			if len(asking.ReadAll(t, resp)) == 0 {
 				t.Error("an empty answer")
 			}
 			return
 		}
-		if p := refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge {
+		if p := asking.Refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge {
 			t.Errorf("status %d: %s", p.Status, p.Detail)
 		}
 	})
@@ -85,9 +87,9 @@ func FuzzListQuery(f *testing.F) {
 	h := s.handler()
 	f.Fuzz(func(t *testing.T, query string) {
 		for _, path := range []string{"/v1/top?", "/v1/counters?"} {
-			resp := ask1(h, http.MethodGet, path+query, "")
+			resp := asking.Ask(h, http.MethodGet, path+query, "")
 			if resp.StatusCode != http.StatusOK {
-				if p := refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest {
+				if p := asking.Refused(t, resp, resp.StatusCode); p.Status != http.StatusBadRequest {
 					t.Errorf("status %d: %s", p.Status, p.Detail)
 				}
 			}

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,16 +9,19 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/web/api"
+	"tallyroll/tests/asking"
 )
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	s, f := onFake(t)
-	s.maxKeys = 3
+	s.answers.MaxKeys = 3
+	s.live.MaxKeys = 3
 	watched(t, s)
 	h := s.handler()
 	const get, post = http.MethodGet, http.MethodPost
-	tomorrow := url.QueryEscape(fakeNow.Add(24 * time.Hour).Format(time.RFC3339))
+	tomorrow := url.QueryEscape(asking.FakeNow.Add(24 * time.Hour).Format(time.RFC3339))
 	for _, c := range []struct {
 		name, method, target, body string
 		status                     int
@@ -109,7 +111,7 @@ func TestBadInput(t *testing.T) {
 		{"fraction as a time", post, "/v1/total", `{"keys":["a"],"windows":["1h"],"at":1.5}`, 400, `at: "1.5"`},
 		{"object as a time", post, "/v1/total", `{"keys":["a"],"windows":["1h"],"at":{}}`, 400, `at: "{}"`},
 		{"empty time", post, "/v1/total", `{"keys":["a"],"windows":["1h"],"at":""}`, 400, "at: "},
-		{"large body", post, "/v1/total", `{"keys":["` + strings.Repeat("a", maxBody) + `"]}`, 413, "body: it is larger than 1048576 bytes"},
+		{"large body", post, "/v1/total", `{"keys":["` + strings.Repeat("a", api.MaxBody) + `"]}`, 413, "body: it is larger than 1048576 bytes"},
 
 		{"series of nothing", get, "/v1/series", "", 400, "key: "},
 		{"series with an empty key", get, "/v1/series?key=", "", 400, "key: "},
@@ -149,8 +151,8 @@ func TestBadInput(t *testing.T) {
 		{"method of another route", post, "/healthz", "", 405, "GET, HEAD"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f.forget()
-			p := refused(t, ask1(h, c.method, c.target, c.body, "Content-Type", "application/json"), c.status)
+			f.Forget()
+			p := asking.Refused(t, asking.Ask(h, c.method, c.target, c.body, "Content-Type", "application/json"), c.status)
 			if !strings.Contains(p.Detail, c.detail) {
 				t.Errorf("detail %q, want %q in it", p.Detail, c.detail)
 			}
@@ -159,7 +161,7 @@ func TestBadInput(t *testing.T) {
 			}
 			// What depends on now, only the reader can refuse.
 			byReader := strings.Contains(p.Detail, "reaches back") || strings.Contains(p.Detail, "later than now") || strings.Contains(c.name, "after now")
-			if asked := f.questions(); asked != nil && !byReader {
+			if asked := f.Questions(); asked != nil && !byReader {
 				t.Errorf("it asked %v", asked)
 			}
 		})
@@ -168,10 +170,11 @@ func TestBadInput(t *testing.T) {
 
 // A body of the greatest size is read; one that breaks off is the client's fault.
 func TestBodyEdges(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	body := `{"keys":["a"],"windows":["1h"]}`
-	body += strings.Repeat(" ", maxBody-len(body))
-	answered(t, ask1(s.handler(), http.MethodPost, "/v1/total", body))
+	body += strings.Repeat(" ", api.MaxBody-len(body))
+	answered(t, asking.Ask(s.handler(), http.MethodPost, "/v1/total", body))
 
 	for _, c := range []struct {
 		err    error
@@ -180,7 +183,7 @@ func TestBodyEdges(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "http://query.test/v1/total", io.MultiReader(strings.NewReader("{"), broken{c.err}))
 		w := httptest.NewRecorder()
 		s.handler().ServeHTTP(w, r)
-		refused(t, w.Result(), c.status)
+		asking.Refused(t, w.Result(), c.status)
 	}
 }
 
@@ -190,26 +193,8 @@ func (b broken) Read([]byte) (int, error) { return 0, b.err }
 
 type timeout struct{}
 
-func (timeout) Error() string   { return "timeout" }
-func (timeout) Timeout() bool   { return true }
-func (timeout) Temporary() bool { return true }
+func (timeout) Error() string { return "timeout" }
 
-func TestMoment(t *testing.T) {
-	for text, want := range map[moment]int64{
-		"0": 0, "1795255200000": 1795255200000,
-		"2026-11-21T10:00:00Z": 1795255200000, "2026-11-21T10:00:00.25Z": 1795255200250,
-		"2026-11-21T11:00:00+01:00": 1795255200000, "2026-11-21T11:00:00 01:00": 1795255200000,
-		"9999-12-31T23:59:59.999Z": hit.MaxTime,
-	} {
-		if got, err := text.milli("at"); got != want || err != nil {
-			t.Errorf("%s: %d %v, want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []moment{"", " ", "1e12", "+ 1", "1969-12-31T23:59:59Z", "2026-13-01T00:00:00Z", "253402300800000", "01:00", " 01:00"} {
-		_, err := text.milli("from")
-		var input *inputError
-		if !errors.As(err, &input) || input.param != "from" || input.status != http.StatusBadRequest {
-			t.Errorf("%q: %v, want a bad request about from", text, err)
-		}
-	}
-}
+func (timeout) Timeout() bool { return true }
+
+func (timeout) Temporary() bool { return true }

@@ -7,17 +7,21 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/gate"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // A counter of the streams is judged by its rolling total.
 func TestJudge(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
 	// Half of the cell of a minute, 10 minutes ago, is in the window: 4 of its 8 hits by proportion.
-	seed(t, redis.Client(), now, sample{"api", now.Add(-10*time.Minute - 10*time.Second), 8}, sample{"api", now.Add(-time.Minute), 5})
-	for _, mode := range []TakeMode{TakeNamed, TakeAny, TakeOff} {
-		s := onRedis(t, redis.URL(), now)
-		s.limits.mode = mode
+	asking.Seed(t, redis.Client(), now, asking.Hits("api", now.Add(-10*time.Minute-10*time.Second), 8), asking.Hits("api", now.Add(-time.Minute), 5))
+	for _, mode := range []gate.TakeMode{gate.TakeNamed, gate.TakeAny, gate.TakeOff} {
+		settings := testSettings
+		settings.Take = mode
+		s := onRedisWith(t, redis.URL(), now, settings)
 		h := s.handler()
 		for _, c := range []struct {
 			query              string
@@ -35,7 +39,7 @@ func TestJudge(t *testing.T) {
 			{"max=20&n=12", false, false, 11, 1, 31},
 			{"max=9&n=0", true, false, 0, 0, 0},
 		} {
-			resp := ask1(h, http.MethodGet, "/v1/limit?key=api&window=10m&"+c.query, "")
+			resp := asking.Ask(h, http.MethodGet, "/v1/limit?key=api&window=10m&"+c.query, "")
 			got := decided(t, resp, 200)
 			if got.Allowed != c.allowed || got.Certain != c.certain || got.Remaining != c.remaining || got.RetryAfter < c.waits || got.RetryAfter > c.waitsAtMost {
 				t.Errorf("%s: %+v, want %+v", c.query, got, c)
@@ -52,7 +56,7 @@ func TestJudge(t *testing.T) {
 			"key=a&window=9w&max=5": "window: 9w: ", "key=a&window=1m&max=5&n=6": "n: ", "key=a&window=1m&max=5&n=-1": "n: ",
 			"key=a&window=1m&max=x": "max: ", "key=a&window=&max=5": "window: it is empty", "key=a&window=1m&max=5&limi=x": "unknown parameter",
 		} {
-			if p := refused(t, ask1(h, http.MethodGet, "/v1/limit?"+query, ""), 400); !strings.Contains(p.Detail, says) {
+			if p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/limit?"+query, ""), 400); !strings.Contains(p.Detail, says) {
 				t.Errorf("%s: %s", query, p.Detail)
 			}
 		}

@@ -6,17 +6,21 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"tallyroll/internal/gate"
+	"tallyroll/tests/asking"
 )
 
 func TestLooksAndResets(t *testing.T) {
-	h, f := onLimiter(t, TakeOff)
-	decided(t, ask1(h, http.MethodGet, "/v1/limit?limit=login&key=a&n=2", ""), 200) // counts nothing
+	t.Parallel()
+	h, f := onLimiter(t, gate.TakeOff)
+	decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?limit=login&key=a&n=2", ""), 200) // counts nothing
 	if got := saidOf(f.asked); got != "login/1m0s/5/log a>a 2" || !f.looked {
 		t.Errorf("asked %s", got)
 	}
-	refused(t, ask1(h, http.MethodDelete, "/v1/limit?limit=login&key=a", ""), http.StatusForbidden)
+	asking.Refused(t, asking.Ask(h, http.MethodDelete, "/v1/limit?limit=login&key=a", ""), http.StatusForbidden)
 
-	h, f = onLimiter(t, TakeNamed)
+	h, f = onLimiter(t, gate.TakeNamed)
 	for target, says := range map[string]string{
 		"GET /v1/limit?key=a&window=1m&max=5&policy=log":                           "QUERY_TAKE=any",
 		"GET /v1/limit?key=a":                                                      "limit: it is missing",
@@ -36,7 +40,7 @@ func TestLooksAndResets(t *testing.T) {
 		"DELETE /v1/limit?limit=login&key=a&n=1":                                   "unknown parameter",
 	} {
 		method, path, _ := strings.Cut(target, " ")
-		if p := refused(t, ask1(h, method, path, ""), 400); !strings.Contains(p.Detail, says) {
+		if p := asking.Refused(t, asking.Ask(h, method, path, ""), 400); !strings.Contains(p.Detail, says) {
 			t.Errorf("%s: %s", target, p.Detail)
 		}
 	}
@@ -47,6 +51,7 @@ func TestLooksAndResets(t *testing.T) {
 
 // A look and a reset can name what a proxy's request had: they are about the same key then.
 func TestLooksAndResetsOfWhatProxiesAsk(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, authz string
 		headers     []string
@@ -63,7 +68,7 @@ func TestLooksAndResetsOfWhatProxiesAsk(t *testing.T) {
 		{"as Envoy asks", "/v1/authz/per-address/cart", []string{"X-Forwarded-For", "1.2.3.4"}, "limit=per-address&ip=1.2.3.4"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, f := onProxy(t, TakeNamed)
+			s, f := onProxy(t, gate.TakeNamed)
 			decided(t, send(s, proxied(t, http.MethodGet, c.authz, c.headers...)), 200)
 			asked := f.asked
 			operator := func(method string) *http.Response {

@@ -7,11 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 func TestTakeErrors(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name       string
 		err        func(takes []limit.Take) error
@@ -28,15 +31,15 @@ func TestTakeErrors(t *testing.T) {
 		}, 503, "60", "command evalsha", "bob"},
 		{"foreign", func([]limit.Take) error { return &limit.ForeignError{Err: errors.New("WRONGTYPE")} }, 500, "", "was not written by Tallyroll", ""},
 	} {
-		h, f := onLimiter(t, TakeNamed)
+		h, f := onLimiter(t, gate.TakeNamed)
 		f.err = c.err(nil)
 		for method, target := range map[string]string{http.MethodPost: "/v1/take", http.MethodGet: "/v1/limit?limit=login&key=a", http.MethodDelete: "/v1/limit?limit=login&key=a"} {
 			body := ""
 			if method == http.MethodPost {
 				body = `{"limit":"login","key":"a"}`
 			}
-			resp := ask1(h, method, target, body)
-			p := refused(t, resp, c.status)
+			resp := asking.Ask(h, method, target, body)
+			p := asking.Refused(t, resp, c.status)
 			if resp.Header.Get("Retry-After") != c.retry || !strings.Contains(p.Detail, c.says) || c.hide != "" && strings.Contains(p.Detail, c.hide) {
 				t.Errorf("%s, %s: %v %+v", c.name, method, resp.Header, p)
 			}
@@ -46,10 +49,11 @@ func TestTakeErrors(t *testing.T) {
 
 // Every fail mode says what it does while Redis is away, and stops doing it by itself.
 func TestTakesWithoutRedis(t *testing.T) {
+	t.Parallel()
 	redis := stack.Redis(t)
-	h := onRedis(t, redis.URL(), testNow()).handler()
+	h := onRedis(t, redis.URL(), asking.Now()).handler()
 	take := func(name string) *http.Response {
-		return ask1(h, http.MethodPost, "/v1/take", `{"limit":"`+name+`","key":"a"}`)
+		return asking.Ask(h, http.MethodPost, "/v1/take", `{"limit":"`+name+`","key":"a"}`)
 	}
 	redis.Stop()
 	for range 3 {
@@ -67,13 +71,13 @@ func TestTakesWithoutRedis(t *testing.T) {
 		}
 	}
 	resp := take("closed")
-	if p := refused(t, resp, 503); resp.Header.Get("Retry-After") != "1" || !strings.Contains(p.Detail, "closed") {
+	if p := asking.Refused(t, resp, 503); resp.Header.Get("Retry-After") != "1" || !strings.Contains(p.Detail, "closed") {
 		t.Errorf("closed: %v %+v", resp.Header, p)
 	}
-	if resp := ask1(h, http.MethodDelete, "/v1/limit?limit=login&key=a", ""); resp.StatusCode != 503 {
+	if resp := asking.Ask(h, http.MethodDelete, "/v1/limit?limit=login&key=a", ""); resp.StatusCode != 503 {
 		t.Errorf("reset: %d", resp.StatusCode)
 	}
-	if page := string(readAll(t, ask1(h, http.MethodGet, "/metrics", ""))); !strings.Contains(page, `tallyroll_limit_decisions_total{limit="closed",result="error",source=""} 1`+"\n") {
+	if page := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/metrics", ""))); !strings.Contains(page, `tallyroll_limit_decisions_total{limit="closed",result="error",source=""} 1`+"\n") {
 		t.Error("the error is not counted")
 	}
 	redis.Start()

@@ -5,11 +5,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"tallyroll/tests/asking"
 )
 
 // Requests that are wrong in every part in turn are refused with a problem
 // that the asker can mend: never an answer, never a fault of the service.
 func TestMalformedRequests(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	watched(t, s)
 	h := s.handler()
@@ -61,12 +64,12 @@ func TestMalformedRequests(t *testing.T) {
 		t.Errorf("only %d requests", len(all))
 	}
 	for _, r := range all {
-		resp := ask1(h, r.method, r.target, r.body)
+		resp := asking.Ask(h, r.method, r.target, r.body)
 		if resp.StatusCode < 400 || resp.StatusCode > 499 {
 			t.Errorf("%s %.100s %.100q: status %d", r.method, r.target, r.body, resp.StatusCode)
 			continue
 		}
-		if p := refused(t, resp, resp.StatusCode); len(p.Detail) > 1000 {
+		if p := asking.Refused(t, resp, resp.StatusCode); len(p.Detail) > 1000 {
 			t.Errorf("%s %.100s: a detail of %d bytes", r.method, r.target, len(p.Detail))
 		}
 	}

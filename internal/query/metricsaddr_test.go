@@ -15,13 +15,12 @@ import (
 
 // With QUERY_METRICS_ADDR the metrics are there, and nowhere else; the document does not promise them.
 func TestMetricsApart(t *testing.T) {
+	t.Parallel()
 	redis := stack.Redis(t)
-	t.Setenv("REDIS_URL", redis.URL())
-	t.Setenv("QUERY_ADDR", fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t)))
-	t.Setenv("QUERY_METRICS_ADDR", fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t)))
-	t.Setenv("QUERY_TOKENS", "secret")
 	var settings Settings
-	if err := boot.Parse(&settings); err != nil {
+	err := boot.Parse(&settings, "REDIS_URL="+redis.URL(), fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", stack.FreePort(t)),
+		fmt.Sprintf("QUERY_METRICS_ADDR=127.0.0.1:%d", stack.FreePort(t)), "QUERY_TOKENS=secret")
+	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())

@@ -7,14 +7,21 @@ import (
 	"maps"
 	"net/http"
 	"regexp"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
+	"tallyroll/internal/gate"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 const (
@@ -29,61 +36,6 @@ const (
 
 // endpoint answers the body of a request with something to encode as JSON.
 type endpoint func(ctx context.Context, body []byte) (any, error)
-
-// endpoints are the questions that are answered over NATS, by name.
-func (s *service) endpoints() map[string]endpoint {
-	return map[string]endpoint{
-		"total": overNATS(func(ctx context.Context, _ string, b *totalBody) (any, error) {
-			out, err := s.findTotals(ctx, b.input())
-			if err != nil {
-				return nil, err
-			}
-			return &out.Body, nil
-		}),
-		"series": overNATS(func(ctx context.Context, _ string, b *seriesBody) (any, error) {
-			found, err := s.findSeries(ctx, b.input())
-			if err != nil {
-				return nil, err
-			}
-			return seriesJSON(b.Key, found), nil
-		}),
-		"top":      overNATS(s.findTop),
-		"counters": overNATS(s.findCounters),
-		"about": func(ctx context.Context, body []byte) (any, error) {
-			if len(body) == 0 { // it takes nothing, so nothing is as good as an empty object
-				body = []byte("{}")
-			}
-			return overNATS(s.findAbout)(ctx, body)
-		},
-		"take":  overNATS(bodyOf(s.findTake)), // a refusal is an answer
-		"limit": overNATS(bodyOf(s.findLimit)),
-	}
-}
-
-// overNATS is the endpoint of an answer to JSON in a body.
-func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) endpoint {
-	return func(ctx context.Context, body []byte) (any, error) {
-		p := new(P)
-		if bad := checkBody(body); bad != nil {
-			return nil, bad
-		}
-		if err := decodeBody(body, p); err != nil {
-			return nil, newProblem(http.StatusBadRequest, err.Error())
-		}
-		return find(ctx, inBody, p)
-	}
-}
-
-// bodyOf is a find function for the body of an answer over HTTP.
-func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*takeOutput, error)) func(context.Context, string, *P) (takeAnswer, error) {
-	return func(ctx context.Context, part string, p *P) (takeAnswer, error) {
-		out, err := find(ctx, part, p)
-		if err != nil {
-			return takeAnswer{}, err
-		}
-		return out.Body, nil
-	}
-}
 
 // plainSubject reports whether a namespace can begin a subject.
 func plainSubject(ns string) bool {
@@ -112,14 +64,14 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 		conn.Close()
 		return err
 	}
-	s.js.Store(&js)
+	s.status.Connected(js)
 	r := newResponder(s, conn)
 	stop, err := r.offer(ctx, namespace)
 	if err != nil {
 		conn.Close()
 		return fmt.Errorf("offer the service %s on NATS: %w", serviceName, err)
 	}
-	_ = conn.FlushTimeout(answerTimeout) // so that the server knows the endpoints; if the connection is lost, it comes back with them
+	_ = conn.FlushTimeout(answer.Timeout) // so that the server knows the endpoints; if the connection is lost, it comes back with them
 	s.log.Info().Str("server", boot.NATSServer(conn)).Str("subjects", namespace+".*").Msg("answering on NATS")
 	<-ctx.Done()
 	stop()
@@ -129,7 +81,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 	}
 	select {
 	case <-closed:
-	case <-time.After(answerTimeout):
+	case <-time.After(answer.Timeout):
 		conn.Close()
 	}
 	return nil
@@ -150,15 +102,15 @@ func (r *responder) offer(ctx context.Context, namespace string) (stop func(), e
 			stop()
 		}
 	}()
-	is := micro.ServiceIdentity{Name: serviceName, ID: rand.Text(), Version: semanticVersion(boot.Version()), Metadata: map[string]string{"namespace": namespace}}
-	info := micro.Info{ServiceIdentity: is, Type: micro.InfoResponseType, Description: "Rolling totals of counters", Endpoints: []micro.EndpointInfo{}}
+	identity := micro.ServiceIdentity{Name: serviceName, ID: rand.Text(), Version: semanticVersion(boot.Version()), Metadata: map[string]string{"namespace": namespace}}
+	info := micro.Info{ServiceIdentity: identity, Type: micro.InfoResponseType, Description: "Rolling totals of counters", Endpoints: []micro.EndpointInfo{}}
 	endpoints := r.service.endpoints()
 	for _, name := range slices.Sorted(maps.Keys(endpoints)) {
 		find, subject := endpoints[name], namespace+"."+name
 		r.stats = append(r.stats, &micro.EndpointStats{Name: name, Subject: subject, QueueGroup: serviceName})
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{Name: name, Subject: subject, QueueGroup: serviceName, Metadata: map[string]string{}})
-		of := r.stats[len(r.stats)-1]
-		s, err := r.conn.QueueSubscribe(subject, serviceName, func(m *nats.Msg) { r.dispatch(ctx, of, find, m) })
+		stats := r.stats[len(r.stats)-1]
+		s, err := r.conn.QueueSubscribe(subject, serviceName, func(m *nats.Msg) { r.dispatch(ctx, stats, find, m) })
 		if err != nil {
 			return stop, err
 		}
@@ -169,18 +121,18 @@ func (r *responder) offer(ctx context.Context, namespace string) (stop func(), e
 	}
 	started := time.Now().UTC()
 	for verb, answer := range map[micro.Verb]func() any{
-		micro.PingVerb: func() any { return micro.Ping{ServiceIdentity: is, Type: micro.PingResponseType} },
+		micro.PingVerb: func() any { return micro.Ping{ServiceIdentity: identity, Type: micro.PingResponseType} },
 		micro.InfoVerb: func() any { return info },
 		micro.StatsVerb: func() any {
-			return micro.Stats{ServiceIdentity: is, Type: micro.StatsResponseType, Started: started, Endpoints: r.statistics()}
+			return micro.Stats{ServiceIdentity: identity, Type: micro.StatsResponseType, Started: started, Endpoints: r.statistics()}
 		},
 	} {
-		for _, of := range [][2]string{{"", ""}, {is.Name, ""}, {is.Name, is.ID}} {
-			subject, err := micro.ControlSubject(verb, of[0], of[1])
+		for _, target := range [][2]string{{"", ""}, {identity.Name, ""}, {identity.Name, identity.ID}} {
+			subject, err := micro.ControlSubject(verb, target[0], target[1])
 			if err != nil {
 				return stop, err
 			}
-			s, err := r.conn.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(jsonOf(answer())) }) // who asks no more gets no answer
+			s, err := r.conn.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(api.Encode(answer())) }) // who asks no more gets no answer
 			if err != nil {
 				return stop, err
 			}
@@ -188,6 +140,63 @@ func (r *responder) offer(ctx context.Context, namespace string) (stop func(), e
 		}
 	}
 	return stop, nil
+}
+
+// endpoints are the questions that are answered over NATS, by name.
+func (s *service) endpoints() map[string]endpoint {
+	return map[string]endpoint{
+		"total": overNATS(func(ctx context.Context, _ string, b *answer.TotalBody) (any, error) {
+			out, err := s.answers.Totals(ctx, b.Input())
+			if err != nil {
+				return nil, err
+			}
+			return &out.TotalAnswer, nil
+		}),
+		"series": overNATS(func(ctx context.Context, _ string, b *answer.SeriesBody) (any, error) {
+			found, err := s.answers.Series(ctx, b.Input())
+			if err != nil {
+				return nil, err
+			}
+			return answer.SeriesJSON(b.Key, found), nil
+		}),
+		"top":      overNATS(s.answers.Top),
+		"counters": overNATS(s.answers.Counters),
+		"about": func(ctx context.Context, body []byte) (any, error) {
+			if len(body) == 0 { // it takes nothing, so nothing is as good as an empty object
+				body = []byte("{}")
+			}
+			return overNATS(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
+				return s.findAbout(ctx)
+			})(ctx, body)
+		},
+		"take":  overNATS(bodyOf(s.gate.Take)), // a refusal is an answer
+		"limit": overNATS(bodyOf(s.gate.Look)),
+	}
+}
+
+// overNATS is the endpoint of an answer to JSON in a body.
+func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) endpoint {
+	return func(ctx context.Context, body []byte) (any, error) {
+		p := new(P)
+		if bad := api.CheckBody(body); bad != nil {
+			return nil, bad
+		}
+		if err := api.DecodeBody(body, p); err != nil {
+			return nil, web.NewProblem(http.StatusBadRequest, err.Error())
+		}
+		return find(ctx, web.InBody, p)
+	}
+}
+
+// bodyOf is a find function for the body of an answer over HTTP.
+func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*gate.TakeOutput, error)) func(context.Context, string, *P) (gate.TakeAnswer, error) {
+	return func(ctx context.Context, part string, p *P) (gate.TakeAnswer, error) {
+		out, err := find(ctx, part, p)
+		if err != nil {
+			return gate.TakeAnswer{}, err
+		}
+		return out.Body, nil
+	}
 }
 
 var semantic = regexp.MustCompile(`^v?(\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?)$`)
@@ -198,4 +207,104 @@ func semanticVersion(version string) string {
 		return m[1]
 	}
 	return "0.0.0-r" + regexp.MustCompile(`[^0-9A-Za-z-]`).ReplaceAllString(version, "-")
+}
+
+// responder answers requests over NATS. NATS calls the handler of a subscription for one message after
+// the other, so the responder gives each request a goroutine of its own.
+type responder struct {
+	service *service
+	conn    *nats.Conn
+	slots   chan struct{} // has a token for each request that is being answered
+
+	mu    sync.Mutex
+	stats []*micro.EndpointStats // what they point to; the list is complete before the first request
+}
+
+func newResponder(s *service, conn *nats.Conn) *responder {
+	return &responder{service: s, conn: conn, slots: make(chan struct{}, maxConcurrent)}
+}
+
+// dispatch waits for a slot and then answers the request concurrently with others.
+func (r *responder) dispatch(ctx context.Context, stats *micro.EndpointStats, find endpoint, req *nats.Msg) {
+	start := time.Now()
+	select {
+	case <-ctx.Done():
+		r.record(stats, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))
+		return
+	case r.slots <- struct{}{}:
+	}
+	go func() {
+		defer func() { <-r.slots }()
+		start := time.Now()
+		err := r.answer(ctx, find, req)
+		r.record(stats, err, time.Since(start))
+	}()
+}
+
+// wait returns when all requests under way are answered. Timeout bounds that. No request
+// may be dispatched after it has been called.
+func (r *responder) wait() {
+	for range cap(r.slots) {
+		r.slots <- struct{}{}
+	}
+}
+
+// answer sends the answer or the error, which it returns too. Requests under
+// way when the service stops are answered.
+func (r *responder) answer(ctx context.Context, find endpoint, req *nats.Msg) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.service.log.Error().Str("subject", req.Subject).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
+			err = r.refuse(req, web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log"))
+		}
+	}()
+	out, err := find(context.WithoutCancel(ctx), req.Data)
+	if err != nil {
+		return r.refuse(req, web.ProblemOf(err))
+	}
+	data := api.Encode(out)
+	if most := r.conn.MaxPayload(); int64(len(data)) > most {
+		return r.refuse(req, web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the answer has %d bytes and the NATS server takes messages of at most %d: ask in parts", len(data), most)))
+	}
+	return r.conn.PublishMsg(&nats.Msg{Subject: req.Reply, Data: data})
+}
+
+// refuse sends a problem the way micro's clients expect errors, and returns it.
+func (r *responder) refuse(req *nats.Msg, p *web.Problem) error {
+	m := nats.NewMsg(req.Reply)
+	m.Header.Set(micro.ErrorHeader, p.Detail)
+	m.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(p.Status))
+	m.Data = api.Encode(p)
+	_ = r.conn.PublishMsg(m) // a request without a reply subject gets no answer
+	return p
+}
+
+// record keeps the statistics of an endpoint as micro does. A take that is refused is no error.
+func (r *responder) record(stats *micro.EndpointStats, err error, took time.Duration) {
+	code := http.StatusOK
+	if err != nil {
+		code = web.ProblemOf(err).Status
+	}
+	r.service.server.Metrics.Observe("NATS "+stats.Name, code, took)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stats.NumRequests++
+	stats.ProcessingTime += took
+	stats.AverageProcessingTime = stats.ProcessingTime / time.Duration(stats.NumRequests)
+	if err != nil {
+		stats.NumErrors++
+		stats.LastError = fmt.Sprintf("%d:%v", code, err)
+	}
+}
+
+// statistics returns a copy.
+func (r *responder) statistics() []*micro.EndpointStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*micro.EndpointStats, len(r.stats))
+	for i, stats := range r.stats {
+		now := *stats
+		out[i] = &now
+	}
+	return out
 }

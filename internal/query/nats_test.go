@@ -17,7 +17,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/gate"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
@@ -33,7 +36,7 @@ func onNATS(t *testing.T, s *service, url string) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.serveNATS(ctx, settings, namespace) }()
+	go func() { ended <- s.serveNATS(ctx, settings, asking.Namespace) }()
 	var once sync.Once
 	stop = func() {
 		cancel()
@@ -71,7 +74,7 @@ func services(t *testing.T, conn *nats.Conn, want int) {
 
 func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 	t.Helper()
-	msg, err := conn.Request(namespace+"."+name, []byte(body), patiently)
+	msg, err := conn.Request(asking.Namespace+"."+name, []byte(body), patiently)
 	if err != nil {
 		t.Fatalf("%s %s: %v", name, body, err)
 	}
@@ -80,27 +83,29 @@ func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 
 // A NATS that refuses query ends it only if somebody has chosen that one. The one at the default address may be anybody's.
 func TestNATSThatRefuses(t *testing.T) {
+	t.Parallel()
 	broker := stack.NATS(t, func(o *server.Options) { o.Username, o.Password = "somebody", "else" })
 	s, _ := onFake(t)
-	var log logLines
+	var log asking.Log
 	s.log = zerolog.New(&log)
 	settings := boot.NATS{}
 	if err := settings.URL.UnmarshalText([]byte(broker.URL())); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.serveNATS(t.Context(), settings, namespace); err != nil || log.count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none") != 1 {
-		t.Errorf("%v, log %s", err, log.buf.String())
+	if err := s.serveNATS(t.Context(), settings, asking.Namespace); err != nil || log.Count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none") != 1 {
+		t.Errorf("%v, log %s", err, log.String())
 	}
 	settings.URLGiven = true
 	var usage boot.UsageError
-	if err := s.serveNATS(t.Context(), settings, namespace); !errors.As(err, &usage) {
+	if err := s.serveNATS(t.Context(), settings, asking.Namespace); !errors.As(err, &usage) {
 		t.Errorf("the chosen one: %v", err)
 	}
 }
 
 func TestRequests(t *testing.T) {
-	broker, redis, now := stack.NATS(t), stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"api", now.Add(-time.Minute), 5}, sample{"b", now, 1})
+	t.Parallel()
+	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("api", now.Add(-time.Minute), 5), asking.Hits("b", now, 1))
 	s := onRedis(t, redis.URL(), now)
 	onNATS(t, s, broker.URL())
 	conn := broker.Conn()
@@ -123,7 +128,7 @@ func TestRequests(t *testing.T) {
 			{"limit", `{"key":"api","window":"10m","max":7,"n":2}`, "/v1/limit?key=api&window=10m&max=7&n=2"},
 		} {
 			over := request(t, conn, c.name, c.body)
-			if got, want := string(over.Data), strings.TrimSpace(string(readAll(t, ask1(h, http.MethodGet, c.target, "")))); got != want || len(over.Header) > 0 {
+			if got, want := string(over.Data), strings.TrimSpace(string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, c.target, "")))); got != want || len(over.Header) > 0 {
 				t.Errorf("%s %s: %v\n%s\nwant\n%s", c.name, c.body, over.Header, got, want)
 			}
 		}
@@ -131,7 +136,7 @@ func TestRequests(t *testing.T) {
 	t.Run("takes", func(t *testing.T) {
 		for i := range 6 { // the last is refused, which is an answer and no error
 			msg := request(t, conn, "take", `{"limit":"login","key":"b"}`)
-			var got takeAnswer
+			var got gate.TakeAnswer
 			if err := json.Unmarshal(msg.Data, &got); err != nil || len(msg.Header) > 0 || got.Allowed != (i < 5) || got.Limit != "login" {
 				t.Errorf("take %d: %v %s: %v", i, msg.Header, msg.Data, err)
 			}
@@ -177,7 +182,7 @@ func TestRequests(t *testing.T) {
 			{"counters", `{"window":"1h"}`, "400", "unknown field"},
 		} {
 			msg := request(t, conn, c.name, c.body)
-			var p problem
+			var p web.Problem
 			if err := json.Unmarshal(msg.Data, &p); err != nil {
 				t.Fatalf("%s: %v", msg.Data, err)
 			}
@@ -198,7 +203,7 @@ func TestRequests(t *testing.T) {
 				return false, fmt.Sprintf("%s: %v", msg.Data, err)
 			}
 			for _, e := range stats.Endpoints {
-				if e.NumErrors < 4 || e.NumRequests <= e.NumErrors || !strings.HasPrefix(e.LastError, "400:") || e.Subject != namespace+"."+e.Name || e.QueueGroup != serviceName ||
+				if e.NumErrors < 4 || e.NumRequests <= e.NumErrors || !strings.HasPrefix(e.LastError, "400:") || e.Subject != asking.Namespace+"."+e.Name || e.QueueGroup != serviceName ||
 					e.ProcessingTime <= 0 || e.AverageProcessingTime != e.ProcessingTime/time.Duration(e.NumRequests) {
 					return false, fmt.Sprintf("%+v", e)
 				}
@@ -221,7 +226,7 @@ func TestRequests(t *testing.T) {
 		ask("$SRV.PING", &ping)
 		var info micro.Info
 		ask("$SRV.INFO."+serviceName+"."+ping.ID, &info)
-		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 7 {
+		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != asking.Namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 7 {
 			t.Errorf("%+v\n%+v", ping, info)
 		}
 	})
@@ -240,24 +245,25 @@ func TestRequests(t *testing.T) {
 
 // meeting is a reader that answers only when so many ask at once.
 type meeting struct {
-	reader
+	allReader
 	wait *sync.WaitGroup
 }
 
 func (m meeting) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	m.wait.Done()
 	m.wait.Wait()
-	return m.reader.Answer(ctx, questions)
+	return m.allReader.Answer(ctx, questions)
 }
 
 // Requests are answered beside each other, one service's requests are answered
 // once where two run, and those under way are answered when it stops.
 func TestRequestsAtOnce(t *testing.T) {
+	t.Parallel()
 	broker := stack.NATS(t)
 	conn := broker.Conn()
 	var wait sync.WaitGroup
 	s, f := onFake(t)
-	s.reader = meeting{f, &wait}
+	readFrom(s, meeting{f, &wait})
 	stop := onNATS(t, s, broker.URL())
 	services(t, conn, 1)
 
@@ -268,7 +274,7 @@ func TestRequestsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range n {
-		if err := conn.PublishRequest(namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
+		if err := conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -286,7 +292,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	}
 	services(t, conn, 2)
 	for range 20 {
-		if err := conn.PublishRequest(namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
+		if err := conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -301,6 +307,7 @@ func TestRequestsAtOnce(t *testing.T) {
 }
 
 func TestSemanticVersion(t *testing.T) {
+	t.Parallel()
 	for version, want := range map[string]string{
 		"v1.2.3": "1.2.3", "1.2.3-rc.1": "1.2.3-rc.1", "unknown": "0.0.0-runknown", "0012345": "0.0.0-r0012345", "v1.2-3-gabc-dirty": "0.0.0-rv1-2-3-gabc-dirty",
 	} {

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"tallyroll/internal/web"
-
 	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/live"
+	"tallyroll/internal/web/api"
+	"tallyroll/tests/asking"
 )
 
 // document is the part of an OpenAPI document that the test looks at.
@@ -51,6 +53,7 @@ type schema struct {
 }
 
 func TestOpenAPI(t *testing.T) {
+	t.Parallel()
 	for _, tokens := range []string{"", "secret"} {
 		s, _ := onFake(t)
 		if tokens != "" {
@@ -59,7 +62,7 @@ func TestOpenAPI(t *testing.T) {
 			}
 		}
 		var doc document
-		data := readAll(t, ask1(s.handler(), http.MethodGet, "/openapi.json", ""))
+		data := asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/openapi.json", ""))
 		if err := json.Unmarshal(data, &doc); err != nil {
 			t.Fatal(err)
 		}
@@ -147,44 +150,44 @@ func TestOpenAPI(t *testing.T) {
 
 // What the documentation shows can be sent, and is answered.
 func TestDocumentedRequests(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	watched(t, s)
 	h := s.handler()
 	eventuallyReady(t, h, http.StatusOK)
-	api := newAPI(http.NewServeMux(), false)
-	s.registerTotal(api)
-	s.registerSeries(api)
-	s.registerLive(api)
-	s.registerTop(api)
-	s.registerCounters(api)
-	s.registerAbout(api)
-	s.registerTake(api)
-	s.registerLimit(api)
-	s.describeAuthz(api)
-	s.registerProbe(api)
-	describeStatus(api.OpenAPI())
+	mux := http.NewServeMux()
+	doc := newAPI(mux, false)
+	s.registerTotal(doc)
+	s.registerSeries(doc)
+	s.live.Register(doc)
+	s.registerTop(doc)
+	s.registerCounters(doc)
+	s.registerAbout(doc)
+	s.gate.Register(doc, mux)
+	s.registerProbe(doc)
+	doc.DescribeStatus(statusPages(true)...)
 	tried := 0
-	for path, item := range api.OpenAPI().Paths {
+	for path, item := range doc.OpenAPI().Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
 			if op == nil {
 				continue
 			}
-			try, ok := op.Metadata[web.TryoutKey].(web.Tryouts)
+			try, ok := op.Metadata["tryout"].(api.Tryouts)
 			if !ok {
 				t.Errorf("%s %s has nothing to try", op.Method, path)
 				continue
 			}
-			for _, target := range try(fakeNow) {
+			for _, target := range try(asking.FakeNow) {
 				body := ""
 				if op.RequestBody != nil {
-					body = web.Compact(op.RequestBody.Content["application/json"].Example)
+					body = api.Compact(op.RequestBody.Content["application/json"].Example)
 				}
 				method := op.Method
-				if path == livePath {
+				if path == live.Path {
 					method = http.MethodHead // it would not end otherwise
 				}
-				if resp := ask1(h, method, target, body, "User-Agent", "curl"); resp.StatusCode/100 != 2 {
-					t.Errorf("%s %s: status %d: %s", op.Method, target, resp.StatusCode, readAll(t, resp))
+				if resp := asking.Ask(h, method, target, body, "User-Agent", "curl"); resp.StatusCode/100 != 2 {
+					t.Errorf("%s %s: status %d: %s", op.Method, target, resp.StatusCode, asking.ReadAll(t, resp))
 				}
 				tried++
 			}
@@ -198,10 +201,11 @@ func TestDocumentedRequests(t *testing.T) {
 var fromElsewhere = regexp.MustCompile(`(?i)<script|<link|<img|<iframe|src=|@import|url\(|href="(https?:)?//`)
 
 func TestDocs(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	h := s.handler()
-	resp := ask1(h, http.MethodGet, "/docs", "")
-	page := string(readAll(t, resp))
+	resp := asking.Ask(h, http.MethodGet, "/docs", "")
+	page := string(asking.ReadAll(t, resp))
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Fatalf("status %d, type %s", resp.StatusCode, resp.Header.Get("Content-Type"))
 	}
@@ -225,18 +229,17 @@ func TestDocs(t *testing.T) {
 
 // Every documented JSON example, and the body that is sent for it, is what its schema says.
 func TestExamplesFollowTheirSchemas(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
-	api := newAPI(http.NewServeMux(), true)
-	s.registerTotal(api)
-	s.registerSeries(api)
-	s.registerLive(api)
-	s.registerAbout(api)
-	s.registerTake(api)
-	s.registerLimit(api)
-	s.describeAuthz(api)
-	s.registerStreams(api)
-	s.registerRejects(api)
-	registry := api.OpenAPI().Components.Schemas
+	mux := http.NewServeMux()
+	doc := newAPI(mux, true)
+	s.registerTotal(doc)
+	s.registerSeries(doc)
+	s.live.Register(doc)
+	s.registerAbout(doc)
+	s.gate.Register(doc, mux)
+	s.status.Register(doc)
+	registry := doc.OpenAPI().Components.Schemas
 	checked := 0
 	check := func(at string, content *huma.MediaType, mode huma.ValidateMode) {
 		t.Helper()
@@ -244,7 +247,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 			return
 		}
 		var example any
-		if err := json.Unmarshal([]byte(web.Compact(content.Example)), &example); err != nil {
+		if err := json.Unmarshal([]byte(api.Compact(content.Example)), &example); err != nil {
 			t.Fatal(err)
 		}
 		result := &huma.ValidateResult{}
@@ -254,7 +257,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 		}
 		checked++
 	}
-	for path, item := range api.OpenAPI().Paths {
+	for path, item := range doc.OpenAPI().Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
 			if op == nil {
 				continue

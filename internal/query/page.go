@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
+	"tallyroll/internal/web"
 )
 
 //go:embed page
@@ -70,7 +72,7 @@ func (p *page) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /page/{version}/{file}", func(w http.ResponseWriter, r *http.Request) {
 		name, keep := r.PathValue("file"), "public, max-age=31536000, immutable"
 		if p.files[name] == nil || name == pageIndex {
-			newProblem(http.StatusNotFound, fmt.Sprintf("the page has no file %s", excerpt(name))).Write(w)
+			web.NewProblem(http.StatusNotFound, fmt.Sprintf("the page has no file %s", web.Excerpt(name))).Write(w)
 			return
 		}
 		if r.PathValue("version") != p.version {

@@ -10,21 +10,23 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 func TestProbe(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
 	odd := "a \"quoted\\name\",é"
-	seed(t, redis.Client(), now.Add(-2*time.Second),
-		sample{"api", now.Add(-time.Minute), 5}, sample{"api", now.Add(-20 * time.Minute), 7},
-		sample{"api", now.Add(-10*time.Minute - 10*time.Second), 4}, // in the minute that the window cuts
-		sample{"shop.a", now.Add(-time.Minute), 3}, sample{"shop.b", now.Add(-30 * time.Minute), 2}, sample{odd, now.Add(-time.Minute), 1})
+	asking.Seed(t, redis.Client(), now.Add(-2*time.Second),
+		asking.Hits("api", now.Add(-time.Minute), 5), asking.Hits("api", now.Add(-20*time.Minute), 7),
+		asking.Hits("api", now.Add(-10*time.Minute-10*time.Second), 4), // in the minute that the window cuts
+		asking.Hits("shop.a", now.Add(-time.Minute), 3), asking.Hits("shop.b", now.Add(-30*time.Minute), 2), asking.Hits(odd, now.Add(-time.Minute), 1))
 	s := onRedis(t, redis.URL(), now)
 	h := s.handler()
 	probe := func(target string) map[string]float64 {
 		t.Helper()
-		return scraped(t, ask1(h, http.MethodGet, target, ""))
+		return scraped(t, asking.Ask(h, http.MethodGet, target, ""))
 	}
 	totals := func(target string) map[string]float64 {
 		t.Helper()
@@ -38,7 +40,7 @@ func TestProbe(t *testing.T) {
 	want := map[string]float64{"tallyroll_probe_as_of_age_seconds": 2}
 	for _, key := range []string{"api", "never"} {
 		for _, w := range []string{"10m", "1h"} {
-			answer := answered(t, ask1(h, http.MethodGet, "/v1/total?"+url.Values{"key": {key}, "window": {w}}.Encode(), "")).Totals[0]
+			answer := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?"+url.Values{"key": {key}, "window": {w}}.Encode(), "")).Totals[0]
 			want["tallyroll_window_hits"+label(key, w)] = float64(answer.Total)
 			want["tallyroll_window_hits_lower"+label(key, w)] = float64(answer.Lower)
 			want["tallyroll_window_hits_upper"+label(key, w)] = float64(answer.Upper)
@@ -80,14 +82,15 @@ func TestProbe(t *testing.T) {
 }
 
 func TestProbeRefuses(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	var hits []sample
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
+	var hits []asking.Sample
 	for i := range 11 {
-		hits = append(hits, sample{fmt.Sprintf("shop.%02d", i), now.Add(-time.Minute), 1})
+		hits = append(hits, asking.Hits(fmt.Sprintf("shop.%02d", i), now.Add(-time.Minute), 1))
 	}
-	seed(t, redis.Client(), now, hits...)
+	asking.Seed(t, redis.Client(), now, hits...)
 	s := onRedis(t, redis.URL(), now)
-	s.maxProbe = 10
+	s.answers.MaxProbe = 10
 	h := s.handler()
 	for _, c := range []struct {
 		params string
@@ -117,20 +120,20 @@ func TestProbeRefuses(t *testing.T) {
 		{"prefix=shop.&window=1h", 413, `more than 10 counters begin with "shop.": at most 10 totals are allowed in one answer (QUERY_MAX_PROBE)`},
 		{"prefix=shop.0&window=1h&window=2h", 413, "more than 5 counters"},
 	} {
-		if p := refused(t, ask1(h, http.MethodGet, probePath+"?"+c.params, ""), c.status); !strings.Contains(p.Detail, c.detail) {
+		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, probePath+"?"+c.params, ""), c.status); !strings.Contains(p.Detail, c.detail) {
 			t.Errorf("%s: %s, want %s", c.params, p.Detail, c.detail)
 		}
 	}
 	for _, allowed := range []string{"prefix=shop.0&window=1h", "top=10&window=1h", "prefix=shop.10&window=1h&window=2h", strings.Repeat("key=a&", 11) + "window=1h"} {
-		if resp := ask1(h, http.MethodGet, probePath+"?"+allowed, ""); resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s", allowed, readAll(t, resp))
+		if resp := asking.Ask(h, http.MethodGet, probePath+"?"+allowed, ""); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", allowed, asking.ReadAll(t, resp))
 		}
 	}
-	refused(t, ask1(h, http.MethodPost, probePath, "{}"), http.StatusMethodNotAllowed)
+	asking.Refused(t, asking.Ask(h, http.MethodPost, probePath, "{}"), http.StatusMethodNotAllowed)
 	redis.Stop()
 	for _, which := range []string{"key=a", "top=3", "prefix=shop."} {
-		resp := ask1(h, http.MethodGet, probePath+"?window=1h&"+which, "")
-		if refused(t, resp, http.StatusServiceUnavailable); resp.Header.Get("Retry-After") != "1" {
+		resp := asking.Ask(h, http.MethodGet, probePath+"?window=1h&"+which, "")
+		if asking.Refused(t, resp, http.StatusServiceUnavailable); resp.Header.Get("Retry-After") != "1" {
 			t.Errorf("%s: Retry-After %q", which, resp.Header.Get("Retry-After"))
 		}
 	}
@@ -138,18 +141,19 @@ func TestProbeRefuses(t *testing.T) {
 
 // A probe tells about counters, so it needs a token where they do.
 func TestProbeNeedsAToken(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	if err := s.tokens.UnmarshalText([]byte("secret")); err != nil {
 		t.Fatal(err)
 	}
 	h := s.handler()
 	const target = "/probe?key=a&window=1h"
-	refused(t, ask1(h, http.MethodGet, target, ""), http.StatusUnauthorized)
-	resp := ask1(h, http.MethodGet, target, "", "Authorization", "Bearer secret")
+	asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusUnauthorized)
+	resp := asking.Ask(h, http.MethodGet, target, "", "Authorization", "Bearer secret")
 	if scraped(t, resp); resp.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("Cache-Control %q", resp.Header.Get("Cache-Control"))
 	}
-	if resp := ask1(h, http.MethodGet, "/metrics", ""); resp.StatusCode != http.StatusOK {
+	if resp := asking.Ask(h, http.MethodGet, "/metrics", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("/metrics: %s", resp.Status)
 	}
 }

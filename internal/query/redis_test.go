@@ -1,7 +1,6 @@
 package query
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,13 +12,15 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
-// patience is what an asker may have to wait for a refusal: answerTimeout, and
+// patience is what an asker may have to wait for a refusal: Timeout, and
 // what a machine with too much to do adds to it.
-const patience = answerTimeout + 5*time.Second
+const patience = answer.Timeout + 5*time.Second
 
 // resources are questions of every kind.
 var resources = []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/top?window=10m", "/v1/counters"}
@@ -30,8 +31,8 @@ func refusedInTime(t *testing.T, h http.Handler, why string) {
 	t.Helper()
 	for _, target := range resources {
 		start := time.Now()
-		resp := ask1(h, http.MethodGet, target, "")
-		p := refused(t, resp, http.StatusServiceUnavailable)
+		resp := asking.Ask(h, http.MethodGet, target, "")
+		p := asking.Refused(t, resp, http.StatusServiceUnavailable)
 		if took := time.Since(start); took > patience {
 			t.Errorf("%s: refused after %v, want within %v", target, took, patience)
 		}
@@ -48,22 +49,23 @@ func refusedInTime(t *testing.T, h http.Handler, why string) {
 func eventuallyReady(t *testing.T, h http.Handler, status int) {
 	t.Helper()
 	stack.Eventually(t, patiently, fmt.Sprintf("/readyz/answers to say %d", status), func() (bool, string) {
-		resp := ask1(h, http.MethodGet, "/readyz/answers", "")
-		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, readAll(t, resp))
+		resp := asking.Ask(h, http.MethodGet, "/readyz/answers", "")
+		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, asking.ReadAll(t, resp))
 	})
 }
 
 func TestRedisGoesAndComes(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
 	s := onRedis(t, redis.URL(), now)
 	watched(t, s)
 	h := s.handler()
 
 	eventuallyReady(t, h, http.StatusServiceUnavailable)
 	refusedInTime(t, h, "start ingest")
-	seed(t, redis.Client(), now, sample{"a", now.Add(-time.Minute), 3})
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
 	eventuallyReady(t, h, http.StatusOK)
-	want := answered(t, ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
+	want := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
 	if want.Total != 3 {
 		t.Fatalf("total %+v", want)
 	}
@@ -72,7 +74,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 		eventuallyReady(t, h, http.StatusOK)
 		var resp *http.Response
 		stack.Eventually(t, patiently, "an answer", func() (bool, string) {
-			resp = ask1(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
+			resp = asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
 			return resp.StatusCode == http.StatusOK, resp.Status
 		})
 		if got := answered(t, resp).Totals[0]; got != want {
@@ -93,7 +95,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 		redis.Resume()
 		back(t)
 	})
-	if resp := ask1(h, http.MethodGet, "/healthz", ""); resp.StatusCode != http.StatusOK {
+	if resp := asking.Ask(h, http.MethodGet, "/healthz", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("/healthz: %d", resp.StatusCode)
 	}
 }
@@ -101,15 +103,16 @@ func TestRedisGoesAndComes(t *testing.T) {
 // With a Redis that hangs from the start, many who ask at once are all refused
 // in time: none waits for another.
 func TestManyAskersOfAHangingRedis(t *testing.T) {
+	t.Parallel()
 	redis := stack.Redis(t)
-	h := onRedis(t, redis.URL(), testNow()).handler()
+	h := onRedis(t, redis.URL(), asking.Now()).handler()
 	redis.Pause()
 	defer redis.Resume()
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			start := time.Now()
-			resp := ask1(h, http.MethodGet, goodTarget, "")
+			resp := asking.Ask(h, http.MethodGet, goodTarget, "")
 			if took := time.Since(start); resp.StatusCode != http.StatusServiceUnavailable || took > patience {
 				t.Errorf("status %d after %v", resp.StatusCode, took)
 			}
@@ -119,45 +122,26 @@ func TestManyAskersOfAHangingRedis(t *testing.T) {
 }
 
 func TestNoRedis(t *testing.T) {
-	s := onRedis(t, fmt.Sprintf("redis://127.0.0.1:%d/0", stack.FreePort(t)), testNow())
+	t.Parallel()
+	s := onRedis(t, fmt.Sprintf("redis://127.0.0.1:%d/0", stack.FreePort(t)), asking.Now())
 	watched(t, s)
 	h := s.handler()
 	refusedInTime(t, h, "ask again in a second")
 	eventuallyReady(t, h, http.StatusServiceUnavailable)
 }
 
-// logLines is a log that may be read while it is written.
-type logLines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logLines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *logLines) count(message string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), `"message":"`+message+`"`)
-}
-
 func TestRun(t *testing.T) {
+	t.Parallel()
 	redis, broker := stack.Redis(t), stack.NATS(t)
 	redis.Stop()
 	port := stack.FreePort(t)
-	t.Setenv("REDIS_URL", redis.URL())
-	t.Setenv("NATS_URL", broker.URL())
-	t.Setenv("TALLYROLL_NAMESPACE", namespace)
-	t.Setenv("QUERY_ADDR", fmt.Sprintf("127.0.0.1:%d", port))
-	t.Setenv("QUERY_TOKENS", "secret")
 	var settings Settings
-	if err := boot.Parse(&settings); err != nil {
+	err := boot.Parse(&settings, "REDIS_URL="+redis.URL(), "NATS_URL="+broker.URL(), "TALLYROLL_NAMESPACE="+asking.Namespace,
+		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", port), "QUERY_TOKENS=secret")
+	if err != nil {
 		t.Fatal(err)
 	}
-	var log logLines
+	var log asking.Log
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, settings, zerolog.New(&log), nil) }()
@@ -187,7 +171,7 @@ func TestRun(t *testing.T) {
 	logged := func(message string, n int) {
 		t.Helper()
 		stack.Eventually(t, patiently, fmt.Sprintf("%q to be logged %d times", message, n), func() (bool, string) {
-			got := log.count(message)
+			got := log.Count(message)
 			return got == n, fmt.Sprint(got)
 		})
 	}
@@ -195,7 +179,7 @@ func TestRun(t *testing.T) {
 	wait("/v1/total?key=a&window=1m", "503 Service Unavailable")
 	logged("Redis lost", 1)
 	redis.Start()
-	seed(t, redis.Client(), time.Now(), sample{"a", time.Now(), 1})
+	asking.Seed(t, redis.Client(), time.Now(), asking.Hits("a", time.Now(), 1))
 	wait("/readyz/answers", "200 OK")
 	wait("/v1/total?key=a&window=1m", "200 OK")
 	conn := broker.Conn()
@@ -214,8 +198,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 	for message, want := range map[string]int{"started": 1, "Redis lost": 2, "Redis back": 2, "stopped": 1} {
-		if got := log.count(message); got != want {
-			t.Errorf("%q is in the log %d times, want %d:\n%s", message, got, want, log.buf.String())
+		if got := log.Count(message); got != want {
+			t.Errorf("%q is in the log %d times, want %d:\n%s", message, got, want, log.String())
 		}
 	}
 }

@@ -14,13 +14,15 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/status"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // reject publishes a reject as a worker does.
 func reject(t *testing.T, js jetstream.JetStream, stream string, reason hit.Reason, seq int, body string) {
 	t.Helper()
-	rejectIn(t, js, namespace, stream, reason, seq, body)
+	rejectIn(t, js, asking.Namespace, stream, reason, seq, body)
 }
 
 func rejectIn(t *testing.T, js jetstream.JetStream, namespace, stream string, reason hit.Reason, seq int, body string) {
@@ -30,30 +32,31 @@ func rejectIn(t *testing.T, js jetstream.JetStream, namespace, stream string, re
 }
 
 func TestRejects(t *testing.T) {
-	broker, redis, now := stack.NATS(t), stack.Redis(t), testNow()
+	t.Parallel()
+	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
 	_, h := withNATS(t, redis.URL(), broker, now)
 	js := broker.JetStream()
-	none := decoded(t, h, "/v1/rejects", func(rejectsAnswer) bool { return true })
+	none := decoded(t, h, "/v1/rejects", func(status.RejectsAnswer) bool { return true })
 	if none.Stored != 0 || none.Searched != 0 || none.Rejects == nil || none.Reasons == nil {
 		t.Errorf("before there are any: %+v", none)
 	}
 	makeStream(t, js, rejects.Stream, rejects.Subjects)
-	decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Stored == 0 })
-	long := strings.Repeat("x", maxRejectBody-1) + "é" // the last character would be cut in two
+	decoded(t, h, "/v1/rejects", func(a status.RejectsAnswer) bool { return a.Stored == 0 })
+	long := strings.Repeat("x", 512-1) + "é" // the last character would be cut in two
 	reject(t, js, "HITS", hit.BadJSON, 1, "a=1")
 	reject(t, js, "HITS", hit.TooLate, 2, long)
 	reject(t, js, "HITS_2", hit.BadJSON, 3, "\xff\xfe")
-	publish(t, js, rejects.Subject(namespace, "HITS"), "nobody's") // without headers
+	publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "nobody's") // without headers
 	rejectIn(t, js, "another", "HITS", hit.BadKey, 1, "another fleet's")
 	rejectIn(t, js, hit.DefaultNamespace, "HITS", hit.BadKey, 1, "another fleet's")
 
-	all := decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Searched == 3 })
+	all := decoded(t, h, "/v1/rejects", func(a status.RejectsAnswer) bool { return a.Searched == 3 })
 	if all.Stored != 3 || len(all.Rejects) != 3 || len(all.Reasons) != 2 || all.Reasons[0].Reason != "bad_json" || all.Reasons[0].Count != 2 {
 		t.Fatalf("%+v", all)
 	}
-	for i, want := range []rejected{
+	for i, want := range []status.Rejected{
 		{Reason: "bad_json", Detail: "detail of bad_json", Stream: "HITS_2", Sequence: 3, Item: 1, Body: "\ufffd", Bytes: 2, Position: 3},
-		{Reason: "too_late", Detail: "detail of too_late", Stream: "HITS", Sequence: 2, Item: 1, Body: long[:maxRejectBody-1], Bytes: maxRejectBody + 1, Position: 2},
+		{Reason: "too_late", Detail: "detail of too_late", Stream: "HITS", Sequence: 2, Item: 1, Body: long[:512-1], Bytes: 512 + 1, Position: 2},
 		{Reason: "bad_json", Detail: "detail of bad_json", Stream: "HITS", Sequence: 1, Item: 1, Body: "a=1", Bytes: 3, Position: 1},
 	} {
 		got := all.Rejects[i]
@@ -75,7 +78,7 @@ func TestRejects(t *testing.T) {
 		"/v1/rejects?stream=no%20stream&reason=future": {},
 	} {
 		positions := []uint64{}
-		for _, r := range decoded(t, h, target, func(rejectsAnswer) bool { return true }).Rejects {
+		for _, r := range decoded(t, h, target, func(status.RejectsAnswer) bool { return true }).Rejects {
 			positions = append(positions, r.Position)
 		}
 		if !slices.Equal(positions, want) {
@@ -91,7 +94,7 @@ func TestRejects(t *testing.T) {
 		"/v1/rejects?window=1h":       "unknown parameter",
 		"/v1/rejects?limit=1&limit=2": "2 times",
 	} {
-		if p := refused(t, ask1(h, http.MethodGet, target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, detail) {
+		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, detail) {
 			t.Errorf("%s: %s, want %s", target, p.Detail, detail)
 		}
 	}
@@ -108,7 +111,7 @@ func TestRejects(t *testing.T) {
 	if err := stream.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	gone := decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Stored == 0 })
+	gone := decoded(t, h, "/v1/rejects", func(a status.RejectsAnswer) bool { return a.Stored == 0 })
 	if len(gone.Rejects) != 0 {
 		t.Errorf("after a purge: %+v", gone)
 	}
@@ -116,14 +119,15 @@ func TestRejects(t *testing.T) {
 
 // Only the newest of many are looked at, and the answer says so.
 func TestManyRejects(t *testing.T) {
+	t.Parallel()
 	broker, redis := stack.NATS(t), stack.Redis(t)
-	_, h := withNATS(t, redis.URL(), broker, testNow())
+	_, h := withNATS(t, redis.URL(), broker, asking.Now())
 	js := broker.JetStream()
 	makeStream(t, js, rejects.Stream, rejects.Subjects)
 	reject(t, js, "HITS", hit.Future, 1, "the oldest")
-	rejectMany(t, js, namespace, maxSearched)
-	got := decoded(t, h, "/v1/rejects?reason=future", func(a rejectsAnswer) bool { return a.Stored == maxSearched+1 })
-	if got.Searched != maxSearched || len(got.Rejects) != 0 {
+	rejectMany(t, js, asking.Namespace, 1000)
+	got := decoded(t, h, "/v1/rejects?reason=future", func(a status.RejectsAnswer) bool { return a.Stored == 1000+1 })
+	if got.Searched != 1000 || len(got.Rejects) != 0 {
 		t.Errorf("searched %d, found %d", got.Searched, len(got.Rejects))
 	}
 }
@@ -149,8 +153,9 @@ func rejectMany(t *testing.T, js jetstream.JetStream, namespace string, n int) {
 // The newest rejects are found wherever they are: between them are gaps, of rejects that were sent again, and another
 // fleet's rejects.
 func TestRejectsAmongGapsAndOthers(t *testing.T) {
+	t.Parallel()
 	broker, redis := stack.NATS(t), stack.Redis(t)
-	_, h := withNATS(t, redis.URL(), broker, testNow())
+	_, h := withNATS(t, redis.URL(), broker, asking.Now())
 	js := broker.JetStream()
 	makeStream(t, js, rejects.Stream, rejects.Subjects)
 	stream, err := js.Stream(t.Context(), rejects.Stream)
@@ -159,33 +164,34 @@ func TestRejectsAmongGapsAndOthers(t *testing.T) {
 	}
 	reject(t, js, "HITS", hit.Future, 1, "a")
 	reject(t, js, "HITS", hit.TooLate, 2, "b")
-	rejectMany(t, js, namespace, maxSearched+10)
-	for seq := uint64(3); seq <= maxSearched+12; seq++ { // as publish --from-rejects removes what it has sent
+	rejectMany(t, js, asking.Namespace, 1000+10)
+	for seq := uint64(3); seq <= 1000+12; seq++ { // as publish --from-rejects removes what it has sent
 		if err := stream.DeleteMsg(t.Context(), seq); err != nil {
 			t.Fatal(err)
 		}
 	}
-	decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Stored == 2 && a.Searched == 2 && len(a.Rejects) == 2 })
-	rejectMany(t, js, "another", 3*maxSearched)
-	got := decoded(t, h, "/v1/rejects?limit=1", func(rejectsAnswer) bool { return true })
+	decoded(t, h, "/v1/rejects", func(a status.RejectsAnswer) bool { return a.Stored == 2 && a.Searched == 2 && len(a.Rejects) == 2 })
+	rejectMany(t, js, "another", 3*1000)
+	got := decoded(t, h, "/v1/rejects?limit=1", func(status.RejectsAnswer) bool { return true })
 	if got.Stored != 2 || got.Searched != 2 || len(got.Rejects) != 1 || got.Rejects[0].Position != 2 {
 		t.Errorf("behind another fleet's: %+v", got)
 	}
-	rejectMany(t, js, namespace, 5*maxSearched/2)
-	rejectMany(t, js, "another", maxSearched)
-	got = decoded(t, h, "/v1/rejects", func(a rejectsAnswer) bool { return a.Stored == 2+5*maxSearched/2 })
-	if last := uint64(maxSearched + 12 + 3*maxSearched + 5*maxSearched/2); got.Searched != maxSearched || got.Rejects[0].Position != last {
+	rejectMany(t, js, asking.Namespace, 5*1000/2)
+	rejectMany(t, js, "another", 1000)
+	got = decoded(t, h, "/v1/rejects", func(a status.RejectsAnswer) bool { return a.Stored == 2+5*1000/2 })
+	if last := uint64(1000 + 12 + 3*1000 + 5*1000/2); got.Searched != 1000 || got.Rejects[0].Position != last {
 		t.Errorf("searched %d, and the newest is at %d, not %d", got.Searched, got.Rejects[0].Position, last)
 	}
 }
 
 // The examples of the documentation are answered, and are what their schemas say.
 func TestDocumentedRequestsWithNATS(t *testing.T) {
-	broker, redis, now := stack.NATS(t), stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now, 1})
+	t.Parallel()
+	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	_, h := withNATS(t, redis.URL(), broker, now)
 	var doc document
-	if err := json.Unmarshal(readAll(t, ask1(h, http.MethodGet, "/openapi.json", "")), &doc); err != nil {
+	if err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/v1/streams", "/v1/rejects"} {

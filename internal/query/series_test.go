@@ -13,26 +13,29 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 func TestSeries(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
 	minute := now.Truncate(time.Minute)
-	seed(t, redis.Client(), now,
-		sample{"api", now.Add(-time.Second), 3},
-		sample{"api", minute.Add(-time.Minute), 5}, sample{"api", minute.Add(-time.Millisecond), 6},
-		sample{"api", minute.Add(-59 * time.Minute), 7},
-		sample{"api", minute.Add(-5 * time.Hour), 100},
-		sample{"a,b", minute.Add(-2 * time.Minute), 1},
+	asking.Seed(t, redis.Client(), now,
+		asking.Hits("api", now.Add(-time.Second), 3),
+		asking.Hits("api", minute.Add(-time.Minute), 5), asking.Hits("api", minute.Add(-time.Millisecond), 6),
+		asking.Hits("api", minute.Add(-59*time.Minute), 7),
+		asking.Hits("api", minute.Add(-5*time.Hour), 100),
+		asking.Hits("a,b", minute.Add(-2*time.Minute), 1),
 	)
 	s := onRedis(t, redis.URL(), now)
 	h := s.handler()
 	get := func(t *testing.T, into any, params url.Values) *http.Response {
 		t.Helper()
-		resp := ask1(h, http.MethodGet, "/v1/series?"+params.Encode(), "")
-		data := readAll(t, resp)
+		resp := asking.Ask(h, http.MethodGet, "/v1/series?"+params.Encode(), "")
+		data := asking.ReadAll(t, resp)
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("status %d: %s", resp.StatusCode, data)
 		}
@@ -42,7 +45,7 @@ func TestSeries(t *testing.T) {
 		return resp
 	}
 	// counts are the points that are not 0, by their distance from the running minute.
-	counts := func(s series) string {
+	counts := func(s answer.Series) string {
 		var out []string
 		for i, p := range s.Points {
 			if i > 0 && len(s.Points) > 2 && i < len(s.Points)-1 && p[0]-s.Points[i-1][0] != s.Points[1][0]-s.Points[0][0] {
@@ -56,7 +59,7 @@ func TestSeries(t *testing.T) {
 	}
 
 	t.Run("the last hour", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		resp := get(t, &got, url.Values{"key": {"api"}})
 		if s := counts(got); s != "-59m0s:7 -1m0s:11 0s:3" || got.Step != "1m" || got.Key != "api" || !got.AsOf.Equal(now.Truncate(time.Millisecond)) {
 			t.Errorf("%s: %+v", s, got)
@@ -72,14 +75,14 @@ func TestSeries(t *testing.T) {
 		}
 	})
 	t.Run("steps are whole cells", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		get(t, &got, url.Values{"key": {"api"}, "step": {"90s"}, "from": {fmt.Sprint(minute.Add(-3 * time.Minute).UnixMilli())}})
 		if s := counts(got); s != "-1m0s:14" || got.Step != "2m" || len(got.Points) != 2 {
 			t.Errorf("%s: %+v", s, got)
 		}
 	})
 	t.Run("a coarser tier", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		get(t, &got, url.Values{"key": {"api"}, "step": {"1m"}, "from": {fmt.Sprint(now.Add(-6 * time.Hour).UnixMilli())}})
 		var sum int64
 		for _, p := range got.Points {
@@ -90,34 +93,34 @@ func TestSeries(t *testing.T) {
 		}
 	})
 	t.Run("an hour that ended a moment ago", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(now.Add(-61 * time.Minute).UnixMilli())}, "to": {fmt.Sprint(now.Add(-time.Minute).UnixMilli())}})
 		if s := counts(got); s != "-59m0s:7 -1m0s:11" || got.Step != "1m" {
 			t.Errorf("%s: step %s", s, got.Step)
 		}
 	})
 	t.Run("from before counting began", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(now.Add(-20 * time.Hour).UnixMilli())}})
 		first := now.Add(-12 * time.Hour).Truncate(time.Hour)
 		if got.Points[0][0] != first.UnixMilli() || got.Complete || got.CompleteFrom != first.Add(time.Hour).UnixMilli() {
 			t.Errorf("%+v; want points from %d on, and it complete an hour later", got, first.UnixMilli())
 		}
-		got = series{}
+		got = answer.Series{}
 		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(now.Add(-20 * time.Hour).UnixMilli())}, "to": {fmt.Sprint(now.Add(-14 * time.Hour).UnixMilli())}})
 		if got.Points == nil || len(got.Points) != 0 || got.UnfinishedFrom != 0 || got.CompleteFrom != now.Add(-13*time.Hour).Truncate(time.Hour).UnixMilli() {
 			t.Errorf("%+v; want an empty list of points", got)
 		}
 	})
 	t.Run("what is finished", func(t *testing.T) {
-		var got series
+		var got answer.Series
 		get(t, &got, url.Values{"key": {"api"}, "from": {fmt.Sprint(minute.Add(-3 * time.Minute).UnixMilli())}, "to": {fmt.Sprint(minute.UnixMilli())}})
 		if got.UnfinishedFrom != 0 || len(got.Points) != 3 {
 			t.Errorf("%+v", got)
 		}
 	})
 	t.Run("several counters", func(t *testing.T) {
-		var got seriesList
+		var got answer.SeriesList
 		get(t, &got, url.Values{"key": {"api", "a,b", "never"}})
 		want := []string{"-59m0s:7 -1m0s:11 0s:3", "-2m0s:1", ""}
 		for i, key := range []string{"api", "a,b", "never"} {
@@ -132,7 +135,7 @@ func TestSeries(t *testing.T) {
 			if accept == "" {
 				target += "&format=csv"
 			}
-			resp := ask1(h, http.MethodGet, target, "", "Accept", accept)
+			resp := asking.Ask(h, http.MethodGet, target, "", "Accept", accept)
 			rows, err := csv.NewReader(resp.Body).ReadAll()
 			if err != nil || len(rows) != 61 || !slices.Equal(rows[0], []string{"time", "api", "a,b", "complete"}) {
 				t.Fatalf("%d rows, first %v: %v", len(rows), rows, err)
@@ -148,19 +151,19 @@ func TestSeries(t *testing.T) {
 	})
 	t.Run("no formulas in a table", func(t *testing.T) {
 		keys := []string{"=1+1", "+a", "-a", "@a", "\uff1da", "a=1", "'a", "ä"}
-		resp := ask1(h, http.MethodGet, "/v1/series?"+url.Values{"key": keys, "format": {"csv"}}.Encode(), "")
+		resp := asking.Ask(h, http.MethodGet, "/v1/series?"+url.Values{"key": keys, "format": {"csv"}}.Encode(), "")
 		rows, err := csv.NewReader(resp.Body).ReadAll()
 		if want := []string{"time", "'=1+1", "'+a", "'-a", "'@a", "'\uff1da", "a=1", "'a", "ä", "complete"}; err != nil || !slices.Equal(rows[0], want) {
 			t.Errorf("%v: %q, want %q", err, rows, want)
 		}
 	})
 	t.Run("charts", func(t *testing.T) {
-		resp := ask1(h, http.MethodGet, "/v1/series?key=api&width=640&height=200", "", "Accept", "image/svg+xml")
-		if data := readAll(t, resp); !bytes.Contains(data, []byte(`width="640" height="200"`)) || resp.Header.Get("Content-Type") != "image/svg+xml" {
+		resp := asking.Ask(h, http.MethodGet, "/v1/series?key=api&width=640&height=200", "", "Accept", "image/svg+xml")
+		if data := asking.ReadAll(t, resp); !bytes.Contains(data, []byte(`width="640" height="200"`)) || resp.Header.Get("Content-Type") != "image/svg+xml" {
 			t.Errorf("%v: %.200s", resp.Header, data)
 		}
-		resp = ask1(h, http.MethodGet, "/v1/series?key=api&key=a,b", "", "Accept", "image/avif,image/svg+xml,image/*,*/*;q=0.8")
-		if data := readAll(t, resp); !bytes.Contains(data, []byte("<svg")) || resp.Header.Get("Content-Type") != "image/svg+xml" {
+		resp = asking.Ask(h, http.MethodGet, "/v1/series?key=api&key=a,b", "", "Accept", "image/avif,image/svg+xml,image/*,*/*;q=0.8")
+		if data := asking.ReadAll(t, resp); !bytes.Contains(data, []byte("<svg")) || resp.Header.Get("Content-Type") != "image/svg+xml" {
 			t.Errorf("%v: %.200s", resp.Header, data)
 		}
 	})
@@ -168,7 +171,7 @@ func TestSeries(t *testing.T) {
 		target := fmt.Sprintf("?key=api&from=%d&to=%d", minute.Add(-30*time.Minute).UnixMilli(), minute.UnixMilli())
 		seen := map[string]string{}
 		for _, what := range []string{"/v1/series" + target, "/v1/series" + target + "&format=csv", "/v1/total" + target} {
-			resp := ask1(h, http.MethodGet, what, "")
+			resp := asking.Ask(h, http.MethodGet, what, "")
 			tag := resp.Header.Get("ETag")
 			if tag == "" || resp.Header.Get("Cache-Control") != "no-cache" || seen[tag] != "" {
 				t.Errorf("%s: tag %q (also of %s), Cache-Control %q", what, tag, seen[tag], resp.Header.Get("Cache-Control"))
@@ -176,15 +179,15 @@ func TestSeries(t *testing.T) {
 			seen[tag] = what
 		}
 		for tag, what := range seen {
-			resp := ask1(h, http.MethodGet, what, "", "If-None-Match", `"other", `+tag)
-			if resp.StatusCode != http.StatusNotModified || len(readAll(t, resp)) > 0 || resp.Header.Get("ETag") != tag {
+			resp := asking.Ask(h, http.MethodGet, what, "", "If-None-Match", `"other", `+tag)
+			if resp.StatusCode != http.StatusNotModified || len(asking.ReadAll(t, resp)) > 0 || resp.Header.Get("ETag") != tag {
 				t.Errorf("%s: status %d, %v", what, resp.StatusCode, resp.Header)
 			}
 		}
 		// A hit that comes late changes the answer and so the tag.
-		late(t, redis.Client(), now, sample{"api", minute.Add(-10 * time.Minute), 1})
+		asking.Late(t, redis.Client(), now, asking.Hits("api", minute.Add(-10*time.Minute), 1))
 		for tag, what := range seen {
-			resp := ask1(h, http.MethodGet, what, "", "If-None-Match", tag)
+			resp := asking.Ask(h, http.MethodGet, what, "", "If-None-Match", tag)
 			if resp.StatusCode != http.StatusOK || resp.Header.Get("ETag") == tag {
 				t.Errorf("%s after a late hit: status %d, tag %s", what, resp.StatusCode, resp.Header.Get("ETag"))
 			}
@@ -194,18 +197,19 @@ func TestSeries(t *testing.T) {
 
 // Hits from before counting began are shown where there are some, and marked.
 func TestSeriesOfBackfilledHits(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
 	hour := now.Truncate(time.Hour)
-	seed(t, redis.Client(), now, // counting began 12 hours ago
-		sample{"api", hour.Add(-18 * time.Hour), 5}, sample{"api", hour.Add(-16 * time.Hour), 7}, sample{"api", hour.Add(-2 * time.Hour), 1},
-		sample{"other", hour.Add(-17 * time.Hour), 2})
+	asking.Seed(t, redis.Client(), now, // counting began 12 hours ago
+		asking.Hits("api", hour.Add(-18*time.Hour), 5), asking.Hits("api", hour.Add(-16*time.Hour), 7), asking.Hits("api", hour.Add(-2*time.Hour), 1),
+		asking.Hits("other", hour.Add(-17*time.Hour), 2))
 	h := onRedis(t, redis.URL(), now).handler()
 	from := fmt.Sprint(now.Add(-20 * time.Hour).UnixMilli())
 	began := now.Add(-12 * time.Hour)
 	whole := began.Truncate(time.Hour).Add(time.Hour) // the first hour of which all is counted
 
-	var got series
-	data := readAll(t, ask1(h, http.MethodGet, "/v1/series?key=api&from="+from, ""))
+	var got answer.Series
+	data := asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/v1/series?key=api&from="+from, ""))
 	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatalf("%s: %v", data, err)
 	}
@@ -220,8 +224,8 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 		t.Errorf("%s; want 13 hits in 19 points, complete from %d", data, whole.UnixMilli())
 	}
 	t.Run("several", func(t *testing.T) {
-		var got seriesList
-		if err := json.Unmarshal(readAll(t, ask1(h, http.MethodGet, "/v1/series?key=other&key=api&from="+from, "")), &got); err != nil {
+		var got answer.SeriesList
+		if err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/v1/series?key=other&key=api&from="+from, "")), &got); err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range got.Series {
@@ -231,7 +235,7 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 		}
 	})
 	t.Run("a table", func(t *testing.T) {
-		rows, err := csv.NewReader(ask1(h, http.MethodGet, "/v1/series?key=api&format=csv&from="+from, "").Body).ReadAll()
+		rows, err := csv.NewReader(asking.Ask(h, http.MethodGet, "/v1/series?key=api&format=csv&from="+from, "").Body).ReadAll()
 		if err != nil || len(rows) != 19 || rows[1][1] != "5" {
 			t.Fatalf("%v: %v", rows, err)
 		}
@@ -243,13 +247,13 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 		}
 	})
 	t.Run("a chart", func(t *testing.T) {
-		drawing := string(readAll(t, ask1(h, http.MethodGet, "/v1/series?key=api&format=svg&from="+from, "")))
+		drawing := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/v1/series?key=api&format=svg&from="+from, "")))
 		for _, want := range []string{`<rect class="doubt"`, ">hits may be missing<", " Before " + whole.Format(time.DateTime) + " hits may be missing."} {
 			if !strings.Contains(drawing, want) {
 				t.Errorf("%q is not in %.400s", want, drawing)
 			}
 		}
-		drawing = string(readAll(t, ask1(h, http.MethodGet, "/v1/series?key=api&format=svg", "")))
+		drawing = string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/v1/series?key=api&format=svg", "")))
 		if strings.Contains(drawing, "missing") {
 			t.Errorf("hits of a complete hour are called missing: %.400s", drawing)
 		}
@@ -258,6 +262,7 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 
 // Days, weeks and months of zones are those of their clocks, with bounds if a midnight lies inside a cell.
 func TestCalendarSeries(t *testing.T) {
+	t.Parallel()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {
 		t.Fatal(err)
@@ -274,18 +279,18 @@ func TestCalendarSeries(t *testing.T) {
 		if err := client.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		store := window.NewStore(client, namespace)
+		store := window.NewStore(client, asking.Namespace)
 		if err := store.EnsureLayout(t.Context(), layout); err != nil {
 			t.Fatal(err)
 		}
 		if err := store.AddStream(t.Context(), "HITS"); err != nil {
 			t.Fatal(err)
 		}
-		hits := make([]sample, 3000)
+		hits := make([]asking.Sample, 3000)
 		for i := range hits {
-			hits[i] = sample{"api", now.Add(-time.Duration(1 + random.Int64N(int64(31*day)))), 1 + random.Int64N(9)}
+			hits[i] = asking.Hits("api", now.Add(-time.Duration(1+random.Int64N(int64(31*24*time.Hour)))), 1+random.Int64N(9))
 		}
-		commit(t, store, layout, now, 1, hits)
+		asking.Commit(t, store, layout, now, 1, hits)
 		h := onRedis(t, redis.URL(), now).handler()
 		for _, name := range zones {
 			zone, err := time.LoadLocation(name)
@@ -297,16 +302,16 @@ func TestCalendarSeries(t *testing.T) {
 				"1w":  func(at time.Time) string { year, week := at.ISOWeek(); return fmt.Sprintf("%d-W%02d", year, week) },
 				"1mo": func(at time.Time) string { return at.Format("2006-01") },
 			} {
-				back := map[string]time.Duration{"1d": 24 * day, "1w": 24 * day, "1mo": 10 * day}[step]
+				back := map[string]time.Duration{"1d": 24 * 24 * time.Hour, "1w": 24 * 24 * time.Hour, "1mo": 10 * 24 * time.Hour}[step]
 				target := "/v1/series?key=api&step=" + step + "&tz=" + name + "&from=" + fmt.Sprint(now.Add(-back).UnixMilli())
-				data := readAll(t, ask1(h, http.MethodGet, target, ""))
-				var got series
+				data := asking.ReadAll(t, asking.Ask(h, http.MethodGet, target, ""))
+				var got answer.Series
 				if err := json.Unmarshal(data, &got); err != nil || got.Step != step || got.TZ != name {
 					t.Fatalf("%s: %s: %v", target, data, err)
 				}
 				want := map[string]int64{}
 				for _, hit := range hits {
-					want[label(hit.at.In(zone))] += hit.n
+					want[label(hit.At.In(zone))] += hit.N
 				}
 				for i, p := range got.Points {
 					at := time.UnixMilli(p[0]).In(zone)
@@ -324,7 +329,7 @@ func TestCalendarSeries(t *testing.T) {
 				}
 				// Only zones of half hours have midnights that no hour begins with.
 				_, offset := now.In(zone).Zone()
-				_, before := now.Add(-back - day).In(zone).Zone()
+				_, before := now.Add(-back - 24*time.Hour).In(zone).Zone()
 				if halves := offset%3600 != 0 || before%3600 != 0; halves != (got.Bounds != nil) && step == "1d" || got.Bounds != nil && !halves {
 					t.Errorf("%s: bounds %v", target, got.Bounds)
 				}
@@ -338,9 +343,9 @@ func TestCalendarSeries(t *testing.T) {
 }
 
 // checkCalendarTable compares the table and the chart of a series with its numbers.
-func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.Location, want series) {
+func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.Location, want answer.Series) {
 	t.Helper()
-	rows, err := csv.NewReader(ask1(h, http.MethodGet, target+"&format=csv", "").Body).ReadAll()
+	rows, err := csv.NewReader(asking.Ask(h, http.MethodGet, target+"&format=csv", "").Body).ReadAll()
 	if err != nil || len(rows) != len(want.Points) { // a head, and no row for the last step, which goes on
 		t.Fatalf("%s: %v %v", target, rows, err)
 	}
@@ -353,7 +358,7 @@ func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.
 			t.Errorf("%s: %v, want %v", target, row, fields)
 		}
 	}
-	drawing := string(readAll(t, ask1(h, http.MethodGet, target+"&format=svg", "")))
+	drawing := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, target+"&format=svg", "")))
 	if band := strings.Contains(drawing, `class="band`); band != (want.Bounds != nil && len(want.Points) > 1) || !strings.Contains(drawing, zone.String()+", as of") {
 		t.Errorf("%s: a band %t: %.300s", target, band, drawing)
 	}
@@ -361,12 +366,13 @@ func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.
 
 // A first step that no tier holds any more begins where the range does.
 func TestCalendarSeriesBeyondReach(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"api", now.Add(-time.Minute), 3})
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("api", now.Add(-time.Minute), 3))
 	h := onRedis(t, redis.URL(), now).handler()
-	var got series
+	var got answer.Series
 	from := now.Add(-23 * time.Hour)
-	data := readAll(t, ask1(h, http.MethodGet, "/v1/series?key=api&step=1mo&tz=Etc/GMT-14&from="+fmt.Sprint(from.UnixMilli()), ""))
+	data := asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/v1/series?key=api&step=1mo&tz=Etc/GMT-14&from="+fmt.Sprint(from.UnixMilli()), ""))
 	if err := json.Unmarshal(data, &got); err != nil || got.CompleteFrom == 0 {
 		t.Fatalf("%s: %v", data, err)
 	}
@@ -376,6 +382,7 @@ func TestCalendarSeriesBeyondReach(t *testing.T) {
 }
 
 func TestWantedFormat(t *testing.T) {
+	t.Parallel()
 	for header, want := range map[string]string{
 		"": "json", "*/*": "json", "text/html": "json", "text/csv": "csv", "image/png": "json", "image/*": "svg",
 		"text/csv;q=0.5, image/svg+xml": "svg", "image/svg+xml;q=0, text/csv;q=0.1": "csv", "image/png, image/*;q=0.5": "svg", "text/csv;q=x": "json", ";;,": "json",
@@ -388,8 +395,9 @@ func TestWantedFormat(t *testing.T) {
 }
 
 func TestWorkIsBounded(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now, 1})
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	s := onRedis(t, redis.URL(), now)
 	limited(t, s, 480, 61) // of counters with hashes of 120 cells, two each
 	h := s.handler()
@@ -401,14 +409,14 @@ func TestWorkIsBounded(t *testing.T) {
 		"/v1/series?key=a&key=b":                             "QUERY_MAX_POINTS",
 		"/v1/series?key=a&key=b&step=30m":                    "",
 	} {
-		resp := ask1(h, http.MethodGet, target, "")
+		resp := asking.Ask(h, http.MethodGet, target, "")
 		if want == "" {
 			if resp.StatusCode != http.StatusOK {
-				t.Errorf("%s: status %d: %s", target, resp.StatusCode, readAll(t, resp))
+				t.Errorf("%s: status %d: %s", target, resp.StatusCode, asking.ReadAll(t, resp))
 			}
 			continue
 		}
-		if p := refused(t, resp, http.StatusRequestEntityTooLarge); !strings.Contains(p.Detail, want) {
+		if p := asking.Refused(t, resp, http.StatusRequestEntityTooLarge); !strings.Contains(p.Detail, want) {
 			t.Errorf("%s: detail %q, want %s in it", target, p.Detail, want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -42,9 +43,9 @@ type Settings struct {
 	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each costs up to two hash reads with the default tiers, four times per second; if they run out, each address keeps an equal share"`
 
 	LimitsFile     string        `env:"QUERY_LIMITS_FILE" help:"a YAML file of named limits, for /v1/take, /v1/limit and /v1/authz; SIGHUP reads it again"`
-	Take           TakeMode      `env:"QUERY_TAKE" envDefault:"named" help:"which takes are counted: named (limits of QUERY_LIMITS_FILE), any (numbers in the request, too: whoever may ask can make any number of keys in Redis) or off"`
+	Take           gate.TakeMode `env:"QUERY_TAKE" envDefault:"named" help:"which takes are counted: named (limits of QUERY_LIMITS_FILE), any (numbers in the request, too: whoever may ask can make any number of keys in Redis) or off"`
 	TakeTimeout    time.Duration `env:"QUERY_TAKE_TIMEOUT" envDefault:"500ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides; on a machine with too much to do, Redis answers after 400ms, too"`
-	TrustedProxies Networks      `env:"QUERY_TRUSTED_PROXIES" help:"networks of proxies whose X-Forwarded-For is believed, comma-separated, such as 10.0.0.0/8; without it no limit can go by the client's address"`
+	TrustedProxies web.Networks  `env:"QUERY_TRUSTED_PROXIES" help:"networks of proxies whose X-Forwarded-For is believed, comma-separated, such as 10.0.0.0/8; without it no limit can go by the client's address"`
 }
 
 // maxMaxKeys bounds QUERY_MAX_KEYS: Redis executes the reads of a request one
@@ -53,9 +54,6 @@ const maxMaxKeys = 100_000
 
 // The bounds of QUERY_TAKE_TIMEOUT.
 const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
-
-// asksNATS reports whether there is a NATS to ask.
-func (s *Settings) asksNATS() bool { return s.NATSURL.Set() && !s.NATSNone || s.NATS.Context != "" }
 
 // natsAt is where it is.
 func (s *Settings) natsAt() boot.NATS {
@@ -67,13 +65,8 @@ func (s *Settings) Validate() error {
 	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
 	}
-	if err := boot.CheckAddress("QUERY_ADDR", s.Addr); err != nil {
+	if err := s.addresses().Validate(); err != nil {
 		return err
-	}
-	if s.MetricsAddr != "" {
-		if err := boot.CheckAddress("QUERY_METRICS_ADDR", s.MetricsAddr); err != nil {
-			return err
-		}
 	}
 	if s.MaxKeys < 1 || s.MaxKeys > maxMaxKeys {
 		return &boot.SettingError{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
@@ -90,9 +83,12 @@ func (s *Settings) Validate() error {
 	if s.asksNATS() && !plainSubject(s.Redis.Namespace) {
 		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: "with NATS, a namespace without a dot at its ends or two in a row, because it is the first part of the subjects; or set NATS_URL to nothing"}
 	}
-	return boot.CheckKeyPair(s.keyPair())
+	return nil
 }
 
-func (s *Settings) keyPair() (cert, key boot.PEMFile) {
-	return boot.PEMFile{Key: "QUERY_TLS_CERT", Path: s.TLSCert}, boot.PEMFile{Key: "QUERY_TLS_KEY", Path: s.TLSKey}
+// asksNATS reports whether there is a NATS to ask.
+func (s *Settings) asksNATS() bool { return s.NATSURL.Set() && !s.NATSNone || s.NATS.Context != "" }
+
+func (s *Settings) addresses() web.Addresses {
+	return web.Addresses{Program: "QUERY", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey}
 }

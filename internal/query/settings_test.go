@@ -11,6 +11,7 @@ import (
 
 // NATS is where it is for all programs, unless NATS_URL is there and empty.
 func TestSettingsOfNATS(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		url          string
 		set          bool
@@ -21,11 +22,12 @@ func TestSettingsOfNATS(t *testing.T) {
 		{"", true, false, false, ""},
 		{"nats.example:4333", true, true, true, "nats.example:4333"},
 	} {
+		var env []string
 		if c.set {
-			t.Setenv("NATS_URL", c.url)
+			env = []string{"NATS_URL=" + c.url}
 		}
 		var s Settings
-		if err := boot.Parse(&s); err != nil {
+		if err := boot.Parse(&s, env...); err != nil {
 			t.Fatal(err)
 		}
 		if at := s.natsAt(); s.asksNATS() != c.asks || c.asks && (at.Chosen() != c.chosen || at.URL.String() != c.at) {
@@ -35,6 +37,7 @@ func TestSettingsOfNATS(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
+	t.Parallel()
 	nothing := filepath.Join(t.TempDir(), "none.pem")
 	if err := os.WriteFile(nothing, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
@@ -69,11 +72,12 @@ func TestSettings(t *testing.T) {
 		{"no certificate", map[string]string{"QUERY_TLS_CERT": nothing, "QUERY_TLS_KEY": nothing}, "QUERY_TLS_CERT"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			var env []string
 			for key, value := range c.env {
-				t.Setenv(key, value)
+				env = append(env, key+"="+value)
 			}
 			var s Settings
-			err := boot.Parse(&s)
+			err := boot.Parse(&s, env...)
 			var setting *boot.SettingError
 			switch {
 			case c.key == "" && err != nil:

@@ -12,8 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/status"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
@@ -21,19 +24,23 @@ import (
 func withNATS(t *testing.T, redisURL string, broker stack.Endpoint, now time.Time) (*service, http.Handler) {
 	t.Helper()
 	s := onRedis(t, redisURL, now)
-	s.now = func() time.Time { return now }
-	s.asksNATS, s.namespace = true, namespace
+	holdClock(s, now)
+	s.status.AsksNATS, s.status.Namespace = true, asking.Namespace
 	onNATS(t, s, broker.URL())
-	stack.Eventually(t, patiently, "a connection to NATS", func() (bool, string) { return s.js.Load() != nil, "" })
-	return s, s.handler()
+	h := s.handler()
+	stack.Eventually(t, patiently, "a connection to NATS", func() (bool, string) {
+		resp := asking.Ask(h, http.MethodGet, "/v1/rejects", "")
+		return resp.StatusCode == http.StatusOK, resp.Status
+	})
+	return s, h
 }
 
 // decoded is the JSON of an answer with status 200, which comes within a while.
 func decoded[A any](t *testing.T, h http.Handler, target string, fine func(A) bool) (out A) {
 	t.Helper()
 	stack.Eventually(t, patiently, target, func() (bool, string) {
-		resp := ask1(h, http.MethodGet, target, "")
-		data := readAll(t, resp)
+		resp := asking.Ask(h, http.MethodGet, target, "")
+		data := asking.ReadAll(t, resp)
 		out = *new(A)
 		err := json.Unmarshal(data, &out)
 		return resp.StatusCode == http.StatusOK && err == nil && fine(out), fmt.Sprintf("%d %s %v", resp.StatusCode, data, err)
@@ -65,7 +72,7 @@ func publish(t *testing.T, js jetstream.JetStream, subject, body string, headers
 // beat writes a worker's key into the fleet's bucket, as a worker does.
 func beat(t *testing.T, js jetstream.JetStream, id, token, value string) jetstream.KeyValue {
 	t.Helper()
-	kv, err := js.CreateOrUpdateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "tallyroll_" + namespace, Storage: jetstream.MemoryStorage})
+	kv, err := js.CreateOrUpdateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "tallyroll_" + asking.Namespace, Storage: jetstream.MemoryStorage})
 	if err == nil {
 		_, err = kv.PutString(t.Context(), id+".worker."+token, value)
 	}
@@ -76,9 +83,10 @@ func beat(t *testing.T, js jetstream.JetStream, id, token, value string) jetstre
 }
 
 func TestStreams(t *testing.T) {
-	broker, redis, now := stack.NATS(t), stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now, 1}) // HITS is applied up to its first message
-	store := window.NewStore(redis.Client(), namespace)
+	t.Parallel()
+	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1)) // HITS is applied up to its first message
+	store := window.NewStore(redis.Client(), asking.Namespace)
 	id, _, err := window.NewReader(store).Progress(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -93,18 +101,18 @@ func TestStreams(t *testing.T) {
 	for range 3 {
 		publish(t, js, "hits.a", "")
 	}
-	publish(t, js, rejects.Subject(namespace, "HITS"), "x")
-	publish(t, js, rejects.Subject(namespace, "HITS"), "y")
+	publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "x")
+	publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "y")
 	beat(t, js, id, "T1", `{"name":"pod-0","started":"2026-11-21T10:00:00Z","status":"10.0.0.7:9090","holds":["HITS"]}`)
 	beat(t, js, "another", "T2", `{"name":"of another namespace","holds":["HITS_NEW"]}`)
 	beat(t, js, id, "T3", "not JSON")
 	s, h := withNATS(t, redis.URL(), broker, now)
-	s.now = func() time.Time { return now.Add(2 * time.Second) } // HITS was applied 2 s ago
+	holdClock(s, now.Add(2*time.Second)) // HITS was applied 2 s ago
 
-	got := decoded(t, h, "/v1/streams", func(a streamsAnswer) bool { return len(a.Streams) > 0 })
-	want := []streamState{
+	got := decoded(t, h, "/v1/streams", func(a status.StreamsAnswer) bool { return len(a.Streams) > 0 })
+	want := []status.StreamState{
 		{Stream: "HITS", Worker: "pod-0", Exists: true, Last: 3, Applied: 1, LagMessages: 2, LagSeconds: 2, AsOf: now, Rejects: 2},
-		{Stream: "HITS_NEW", AsOf: timeOf(created)},
+		{Stream: "HITS_NEW", AsOf: answer.Time(created)},
 	}
 	if !slices.Equal(got.Streams, want) {
 		t.Errorf("streams\n%+v\nwant\n%+v", got.Streams, want)
@@ -121,23 +129,24 @@ func TestStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decoded(t, h, "/v1/streams", func(a streamsAnswer) bool { return len(a.Streams) == 1 })
+	decoded(t, h, "/v1/streams", func(a status.StreamsAnswer) bool { return len(a.Streams) == 1 })
 
-	refused(t, ask1(h, http.MethodGet, "/v1/streams?key=a", ""), http.StatusBadRequest)
+	asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/streams?key=a", ""), http.StatusBadRequest)
 }
 
 func TestStreamsWithoutNATS(t *testing.T) {
+	t.Parallel()
 	s, _ := onFake(t)
 	h := s.handler()
 	for _, target := range []string{"/v1/streams", "/v1/rejects"} {
-		if p := refused(t, ask1(h, http.MethodGet, target, ""), http.StatusNotImplemented); !strings.Contains(p.Detail, "NATS_URL") {
+		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusNotImplemented); !strings.Contains(p.Detail, "NATS_URL") {
 			t.Errorf("%s: %s", target, p.Detail)
 		}
 	}
-	s.asksNATS = true // it has not connected yet
+	s.status.AsksNATS = true // it has not connected yet
 	for _, target := range []string{"/v1/streams", "/v1/rejects"} {
-		resp := ask1(h, http.MethodGet, target, "")
-		if p := refused(t, resp, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "NATS does not answer") || resp.Header.Get("Retry-After") != "1" {
+		resp := asking.Ask(h, http.MethodGet, target, "")
+		if p := asking.Refused(t, resp, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "NATS does not answer") || resp.Header.Get("Retry-After") != "1" {
 			t.Errorf("%s: %s, Retry-After %q", target, p.Detail, resp.Header.Get("Retry-After"))
 		}
 	}
@@ -145,11 +154,12 @@ func TestStreamsWithoutNATS(t *testing.T) {
 
 // While NATS or Redis is away, the answer is a 503 in time, and answers come again afterwards.
 func TestStreamsWhileServersAreAway(t *testing.T) {
-	broker, redis, now := stack.NATSProcess(t), stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now, 1})
+	t.Parallel()
+	broker, redis, now := stack.NATSProcess(t), stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	makeStream(t, broker.JetStream(), "HITS", "hits.>")
 	makeStream(t, broker.JetStream(), rejects.Stream, rejects.Subjects)
-	publish(t, broker.JetStream(), rejects.Subject(namespace, "HITS"), "x")
+	publish(t, broker.JetStream(), rejects.Subject(asking.Namespace, "HITS"), "x")
 	_, h := withNATS(t, redis.URL(), broker, now)
 	both := []string{"/v1/streams", "/v1/rejects"}
 	for _, c := range []struct {
@@ -170,11 +180,11 @@ func TestStreamsWhileServersAreAway(t *testing.T) {
 			for _, target := range c.targets {
 				stack.Eventually(t, patiently, target+" to be refused", func() (bool, string) {
 					began := time.Now()
-					resp := ask1(h, http.MethodGet, target, "")
-					if took := time.Since(began); took > patience+answerTimeout {
+					resp := asking.Ask(h, http.MethodGet, target, "")
+					if took := time.Since(began); took > patience+answer.Timeout {
 						t.Errorf("%s took %v", target, took)
 					}
-					data := string(readAll(t, resp))
+					data := string(asking.ReadAll(t, resp))
 					if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
 						t.Errorf("%s: %d %s", target, resp.StatusCode, data)
 					}

@@ -3,42 +3,45 @@ package query
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // The sum over a prefix, and over each group, is that of the single totals.
 func TestSumsEqualSingleTotals(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
 	random := rand.New(rand.NewPCG(5, 6))
-	var hits []sample
+	var hits []asking.Sample
 	for range 400 {
 		name := "shop"
 		for range random.IntN(4) {
 			name += []string{".", "/"}[random.IntN(2)] + []string{"eu", "us", "asia"}[random.IntN(3)]
 		}
-		hits = append(hits, sample{name, now.Add(-time.Duration(random.Int64N(int64(23 * time.Hour)))), 1 + random.Int64N(9)})
+		hits = append(hits, asking.Hits(name, now.Add(-time.Duration(random.Int64N(int64(23*time.Hour)))), 1+random.Int64N(9)))
 	}
-	hits = append(hits, sample{"sho", now, 1000}, sample{"shoq", now, 1000}, sample{"shop.old", now.Add(-22 * time.Hour), 3})
-	seed(t, redis.Client(), now, hits...)
+	hits = append(hits, asking.Hits("sho", now, 1000), asking.Hits("shoq", now, 1000), asking.Hits("shop.old", now.Add(-22*time.Hour), 3))
+	asking.Seed(t, redis.Client(), now, hits...)
 	h := onRedis(t, redis.URL(), now).handler()
 	var names []string
 	for _, hit := range hits {
-		if strings.HasPrefix(hit.key, "shop") && !slices.Contains(names, hit.key) {
-			names = append(names, hit.key)
+		if strings.HasPrefix(hit.Key, "shop") && !slices.Contains(names, hit.Key) {
+			names = append(names, hit.Key)
 		}
 	}
 	windows := []string{"10m", "1h", "5h", "1d"}
-	single := answered(t, ask1(h, http.MethodGet, "/v1/total?"+url.Values{"key": names, "window": windows}.Encode(), ""))
+	single := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?"+url.Values{"key": names, "window": windows}.Encode(), ""))
 	for depth := range 4 {
 		params := url.Values{"prefix": {"shop"}, "window": windows}
 		body := map[string]any{"prefix": "shop", "windows": windows}
@@ -50,23 +53,23 @@ func TestSumsEqualSingleTotals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := answered(t, ask1(h, http.MethodGet, "/v1/total?"+params.Encode(), ""))
-		posted := answered(t, ask1(h, http.MethodPost, "/v1/total", string(text)))
+		got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?"+params.Encode(), ""))
+		posted := answered(t, asking.Ask(h, http.MethodPost, "/v1/total", string(text)))
 		if fmt.Sprint(posted.Totals[0].Total, posted.Totals[0].Groups) != fmt.Sprint(got.Totals[0].Total, got.Totals[0].Groups) {
 			t.Errorf("POST %+v, GET %+v", posted, got)
 		}
 		for i, sum := range got.Totals {
-			all, groups := sumGroup{}, map[string]sumGroup{}
+			all, groups := answer.SumGroup{}, map[string]answer.SumGroup{}
 			for k := range names {
 				one := single.Totals[k*len(windows)+i]
 				if one.Upper == 0 {
 					continue
 				}
 				estimate := window.Estimate{Total: one.Total, Lower: one.Lower, Upper: int64(one.Upper)}
-				all.add(estimate)
-				g := groups[groupOf(one.Key, depth)]
-				g.add(estimate)
-				groups[groupOf(one.Key, depth)] = g
+				all.Add(estimate)
+				g := groups[firstParts(one.Key, depth)]
+				g.Add(estimate)
+				groups[firstParts(one.Key, depth)] = g
 			}
 			if sum.Key != "shop" || sum.Window != windows[i] || sum.SumOver == nil || sum.Counters != all.Counters ||
 				sum.Total != all.Total || sum.Lower != all.Lower || sum.Upper != all.Upper {
@@ -85,18 +88,19 @@ func TestSumsEqualSingleTotals(t *testing.T) {
 			}
 		}
 	}
-	if !single.AsOf.Equal(answered(t, ask1(h, http.MethodGet, "/v1/total?prefix=shop&window=1h", "")).AsOf) {
+	if !single.AsOf.Equal(answered(t, asking.Ask(h, http.MethodGet, "/v1/total?prefix=shop&window=1h", "")).AsOf) {
 		t.Error("the sum has another as_of")
 	}
 }
 
 func TestSumOfNobody(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"a", now, 1})
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	h := onRedis(t, redis.URL(), now).handler()
-	resp := ask1(h, http.MethodGet, "/v1/total?prefix=nobody&window=1h&window=20h&group=1", "")
-	text := string(readAll(t, resp))
-	var got totalAnswer
+	resp := asking.Ask(h, http.MethodGet, "/v1/total?prefix=nobody&window=1h&window=20h&group=1", "")
+	text := string(asking.ReadAll(t, resp))
+	var got answer.TotalAnswer
 	err := json.Unmarshal([]byte(text), &got)
 	if err != nil || !strings.Contains(text, `"counters":0`) || got.Totals[0].Total != 0 || !got.Totals[0].Complete || got.Totals[1].Complete {
 		t.Errorf("%v: %s", err, text) // counting began twelve hours ago
@@ -107,10 +111,11 @@ func TestSumOfNobody(t *testing.T) {
 }
 
 func TestSumIsRefused(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	seed(t, redis.Client(), now, sample{"s.a", now, 1}, sample{"s.b", now, 1}, sample{"s.c", now, 1}, sample{"s.d", now, 1})
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("s.a", now, 1), asking.Hits("s.b", now, 1), asking.Hits("s.c", now, 1), asking.Hits("s.d", now, 1))
 	s := onRedis(t, redis.URL(), now)
-	s.maxSum = 3
+	s.answers.MaxSum = 3
 	h := s.handler()
 	for target, want := range map[string]string{
 		"/v1/total?prefix=s.&window=1h":            `prefix: at least 4 counters begin with "s.": at most 3 are added up (QUERY_MAX_SUM): use a longer prefix, or a rule`,
@@ -125,35 +130,20 @@ func TestSumIsRefused(t *testing.T) {
 		"/v1/total?prefix=s.a&window=2d":           "window: 2d: the question reaches back",
 		"/v1/total?prefix=s.a&from=0":              "from: the question reaches back",
 	} {
-		if p := refused(t, ask1(h, http.MethodGet, target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, want) {
+		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, want) {
 			t.Errorf("%s: %s, want %s", target, p.Detail, want)
 		}
 	}
-	if got := answered(t, ask1(h, http.MethodGet, "/v1/total?prefix=s.a&window=1h", "")); got.Totals[0].Total != 1 {
+	if got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?prefix=s.a&window=1h", "")); got.Totals[0].Total != 1 {
 		t.Errorf("%+v", got)
 	}
-	s.maxSum = 4
-	if got := answered(t, ask1(h, http.MethodGet, "/v1/total?prefix=s.&window=1h", "")); got.Totals[0].Total != 4 || got.Totals[0].Counters != 4 {
+	s.answers.MaxSum = 4
+	if got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?prefix=s.&window=1h", "")); got.Totals[0].Total != 4 || got.Totals[0].Counters != 4 {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestGroupOf(t *testing.T) {
-	for _, c := range []struct {
-		name, want string
-		parts      int
-	}{
-		{"shop.eu.cart", "shop", 1}, {"shop.eu.cart", "shop.eu", 2}, {"shop.eu.cart", "shop.eu.cart", 3}, {"shop.eu", "shop.eu", 9},
-		{"/cart/items", "/cart", 1}, {"/cart/items", "/cart/items", 2}, {"/", "/", 1}, {"a..b", "a.", 2}, {"shop.eu/x", "shop.eu", 2}, {"größe.☃", "größe", 1},
-	} {
-		if got := groupOf(c.name, c.parts); got != c.want {
-			t.Errorf("the first %d parts of %s are %q, want %q", c.parts, c.name, got, c.want)
-		}
-	}
-	g := sumGroup{}
-	g.add(window.Estimate{Total: math.MaxInt64, Upper: math.MaxInt64})
-	g.add(window.Estimate{Total: 1, Upper: math.MaxInt64})
-	if g.Total != math.MaxInt64 || g.Upper != math.MaxInt64 {
-		t.Errorf("%+v", g)
-	}
+// firstParts are so many parts of a name, which . and / part; one at the beginning parts nothing.
+func firstParts(name string, n int) string {
+	return regexp.MustCompile(fmt.Sprintf(`^.?[^./]*([./][^./]*){0,%d}`, n-1)).FindString(name)
 }

@@ -8,27 +8,29 @@ import (
 	"strings"
 	"testing"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 // onLimiter is a service whose limiter is a fake, with a mode.
-func onLimiter(t *testing.T, mode TakeMode) (http.Handler, *fakeLimiter) {
+func onLimiter(t *testing.T, mode gate.TakeMode) (http.Handler, *fakeLimiter) {
 	t.Helper()
-	s, _ := onFake(t)
 	f := new(fakeLimiter)
 	settings := testSettings
 	settings.Take = mode
-	s.limits = limitsFor(t, f, settings)
+	s, _ := onFakeWith(t, f, settings)
 	return s.handler(), f
 }
 
 // decided decodes an answer that must have the given status.
-func decided(t *testing.T, resp *http.Response, status int) takeAnswer {
+func decided(t *testing.T, resp *http.Response, status int) gate.TakeAnswer {
 	t.Helper()
-	data := readAll(t, resp)
-	var out takeAnswer
+	data := asking.ReadAll(t, resp)
+	var out gate.TakeAnswer
 	if err := json.Unmarshal(data, &out); err != nil || resp.StatusCode != status {
 		t.Fatalf("status %d, want %d: %s: %v", resp.StatusCode, status, data, err)
 	}
@@ -46,6 +48,7 @@ func saidOf(takes []limit.Take) string {
 }
 
 func TestTakeRequests(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, body, want string }{
 		{"a name", `{"limit":"login","key":"alice"}`, "login/1m0s/5/log alice>alice 1"},
 		{"several hits", `{"limit":"login","key":"a b/{c}","n":3}`, "login/1m0s/5/log a b/{c}>a b/{c} 3"},
@@ -62,8 +65,8 @@ func TestTakeRequests(t *testing.T) {
 		{"an n of its own", `{"take":[{"limit":"per-second","key":"a"},{"window":"1d","max":50,"key":"b","n":30}]}`, "per-second/1s/10/cells a>a 1; /24h0m0s/50/cells b>b 30"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h, f := onLimiter(t, TakeAny)
-			decided(t, ask1(h, http.MethodPost, "/v1/take", c.body), http.StatusOK)
+			h, f := onLimiter(t, gate.TakeAny)
+			decided(t, asking.Ask(h, http.MethodPost, "/v1/take", c.body), http.StatusOK)
 			if got := saidOf(f.asked); got != c.want || f.looked {
 				t.Errorf("asked %s, want %s", got, c.want)
 			}
@@ -72,60 +75,61 @@ func TestTakeRequests(t *testing.T) {
 }
 
 func TestBadTakes(t *testing.T) {
-	many := strings.Repeat(`{"limit":"login","key":"a"},`, maxTakes) + `{"limit":"login","key":"a"}`
+	t.Parallel()
+	many := strings.Repeat(`{"limit":"login","key":"a"},`, gate.MaxTakes) + `{"limit":"login","key":"a"}`
 	for _, c := range []struct {
 		name, body string
-		mode       TakeMode
+		mode       gate.TakeMode
 		status     int
 		says       []string
 	}{
-		{"nothing", `{}`, TakeAny, 400, []string{"limit: ", "window"}},
-		{"no key", `{"limit":"login"}`, TakeNamed, 400, []string{"key: ", "1 to 512"}},
-		{"an empty key", `{"limit":"login","key":""}`, TakeNamed, 400, []string{"key: "}},
-		{"a long key", `{"limit":"login","key":"` + strings.Repeat("k", 513) + `"}`, TakeNamed, 400, []string{"key: ", "513 bytes"}},
-		{"a control character", `{"limit":"login","key":"a\u0007"}`, TakeNamed, 400, []string{"key: ", "control"}},
-		{"an unknown limit", `{"limit":"logon","key":"a"}`, TakeNamed, 400, []string{`limit: "logon" is unknown`, "login", "per-hour"}},
-		{"another template", `{"limit":"per-route","key":"a"}`, TakeNamed, 400, []string{`method: it is missing: the key template of "per-route" is {method} {host} {path} {key}`}},
-		{"a value that the template lacks", `{"limit":"login","key":"a","ip":"192.0.2.1"}`, TakeNamed, 400, []string{`ip: the key template of "login" is {key}: leave it out`}},
-		{"a value beside numbers", `{"key":"a","window":"1m","max":5,"host":"h"}`, TakeAny, 400, []string{"host: the key template of numbers in the request is {key}"}},
-		{"a value beside take", `{"path":"/","take":[{"limit":"login","key":"a"}]}`, TakeNamed, 400, []string{"path: not together with take"}},
-		{"a key that the template lacks", `{"limit":"per-address","key":"a","ip":"192.0.2.1"}`, TakeNamed, 400, []string{"key: the key template"}},
-		{"no address", `{"limit":"per-address","ip":"192.0.2.256"}`, TakeNamed, 400, []string{`ip: "192.0.2.256": allowed is an address`}},
-		{"another header", `{"limit":"per-agent","header":{"Agent":"curl"}}`, TakeNamed, 400, []string{"header.Agent: the key template", "{header.User-Agent}"}},
-		{"an empty header", `{"limit":"per-agent","header":{"User-Agent":" "}}`, TakeNamed, 400, []string{"header.User-Agent: it is empty"}},
-		{"a header twice", `{"limit":"per-agent","header":{"User-Agent":"a","user-agent":"b"}}`, TakeNamed, 400, []string{"header.user-agent: it is there twice"}},
-		{"a header as text", `{"limit":"per-agent","header":"curl"}`, TakeNamed, 400, []string{"header: it has a value of the type string: allowed is an object"}},
-		{"a control character in a header", `{"limit":"per-agent","header":{"User-Agent":"a\u0007"}}`, TakeNamed, 400, []string{"limit: ", "control"}},
-		{"a value that is too long", `{"limit":"per-agent","header":{"User-Agent":"` + strings.Repeat("k", 513) + `"}}`, TakeNamed, 400, []string{"limit: ", "513 bytes"}},
-		{"half of a surrogate pair", `{"limit":"login","key":"\ud800"}`, TakeNamed, 400, []string{"body: it has half of a surrogate pair"}},
-		{"the other half, in a header", `{"limit":"per-agent","header":{"User-Agent":"\udc00\ud800"}}`, TakeNamed, 400, []string{"body: it has half of a surrogate pair"}},
-		{"capitals", `{"LIMIT":"login","key":"a"}`, TakeNamed, 400, []string{`unknown field "LIMIT": allowed are limit, key`}},
-		{"a capital in an item", `{"take":[{"limit":"login","Key":"a"}]}`, TakeNamed, 400, []string{`unknown field "Key"`}},
-		{"the same field twice", `{"limit":"login","key":"a","key":"b"}`, TakeNamed, 400, []string{`"key": it is given twice`}},
-		{"twice in another spelling", `{"limit":"login","key":"a","\u006bey":"b"}`, TakeNamed, 400, []string{`"key": it is given twice`}},
-		{"the same header twice", `{"limit":"per-agent","header":{"User-Agent":"a","User-Agent":"b"}}`, TakeNamed, 400, []string{`"User-Agent": it is given twice`}},
-		{"no whole number", `{"limit":"login","key":"a","n":1.5}`, TakeNamed, 400, []string{"n: ", "whole number"}},
-		{"a number as text", `{"limit":"login","key":"a","n":"1"}`, TakeNamed, 400, []string{"n: "}},
-		{"a huge number", `{"limit":"login","key":"a","n":-9223372036854775808}`, TakeNamed, 400, []string{"n: "}},
-		{"name and numbers", `{"limit":"login","key":"a","max":7}`, TakeAny, 400, []string{"max: not together with limit"}},
-		{"name and policy", `{"limit":"login","key":"a","policy":"log"}`, TakeAny, 400, []string{"policy: not together"}},
-		{"numbers that are not allowed", `{"key":"a","window":"1m","max":7}`, TakeNamed, 400, []string{"window: ", "QUERY_TAKE=any"}},
-		{"no max", `{"key":"a","window":"1m"}`, TakeAny, 400, []string{"max: it is missing"}},
-		{"no window", `{"key":"a","max":5}`, TakeAny, 400, []string{"window: it is missing"}},
-		{"a window without a unit", `{"key":"a","window":"60","max":5}`, TakeAny, 400, []string{"window: ", "60"}},
-		{"a long window", `{"key":"a","window":"500d","max":5}`, TakeAny, 400, []string{"window: ", "366d"}},
-		{"a max of 0", `{"key":"a","window":"1m","max":0}`, TakeAny, 400, []string{"max: "}},
-		{"a max too large to keep", `{"key":"a","window":"1m","max":100001,"policy":"log"}`, TakeAny, 400, []string{"max: ", "100000"}},
-		{"another policy", `{"key":"a","window":"1m","max":5,"policy":"gcra"}`, TakeAny, 400, []string{"policy: ", "cells, log, stream"}},
-		{"an unknown field", `{"limit":"login","key":"a","cost":1}`, TakeNamed, 400, []string{"cost", "limit, key, window"}},
-		{"take beside limit", `{"limit":"login","take":[{"limit":"login","key":"a"}]}`, TakeNamed, 400, []string{"limit: not together with take"}},
-		{"too many takes", `{"take":[` + many + `]}`, TakeNamed, 400, []string{"take: 17", "at most 16"}},
-		{"a bad take of several", `{"take":[{"limit":"login","key":"a"},{"limit":"login","key":""}]}`, TakeNamed, 400, []string{"take[1].key: "}},
-		{"off", `{"limit":"login","key":"a"}`, TakeOff, 403, []string{"QUERY_TAKE=off"}},
+		{"nothing", `{}`, gate.TakeAny, 400, []string{"limit: ", "window"}},
+		{"no key", `{"limit":"login"}`, gate.TakeNamed, 400, []string{"key: ", "1 to 512"}},
+		{"an empty key", `{"limit":"login","key":""}`, gate.TakeNamed, 400, []string{"key: "}},
+		{"a long key", `{"limit":"login","key":"` + strings.Repeat("k", 513) + `"}`, gate.TakeNamed, 400, []string{"key: ", "513 bytes"}},
+		{"a control character", `{"limit":"login","key":"a\u0007"}`, gate.TakeNamed, 400, []string{"key: ", "control"}},
+		{"an unknown limit", `{"limit":"logon","key":"a"}`, gate.TakeNamed, 400, []string{`limit: "logon" is unknown`, "login", "per-hour"}},
+		{"another template", `{"limit":"per-route","key":"a"}`, gate.TakeNamed, 400, []string{`method: it is missing: the key template of "per-route" is {method} {host} {path} {key}`}},
+		{"a value that the template lacks", `{"limit":"login","key":"a","ip":"192.0.2.1"}`, gate.TakeNamed, 400, []string{`ip: the key template of "login" is {key}: leave it out`}},
+		{"a value beside numbers", `{"key":"a","window":"1m","max":5,"host":"h"}`, gate.TakeAny, 400, []string{"host: the key template of numbers in the request is {key}"}},
+		{"a value beside take", `{"path":"/","take":[{"limit":"login","key":"a"}]}`, gate.TakeNamed, 400, []string{"path: not together with take"}},
+		{"a key that the template lacks", `{"limit":"per-address","key":"a","ip":"192.0.2.1"}`, gate.TakeNamed, 400, []string{"key: the key template"}},
+		{"no address", `{"limit":"per-address","ip":"192.0.2.256"}`, gate.TakeNamed, 400, []string{`ip: "192.0.2.256": allowed is an address`}},
+		{"another header", `{"limit":"per-agent","header":{"Agent":"curl"}}`, gate.TakeNamed, 400, []string{"header.Agent: the key template", "{header.User-Agent}"}},
+		{"an empty header", `{"limit":"per-agent","header":{"User-Agent":" "}}`, gate.TakeNamed, 400, []string{"header.User-Agent: it is empty"}},
+		{"a header twice", `{"limit":"per-agent","header":{"User-Agent":"a","user-agent":"b"}}`, gate.TakeNamed, 400, []string{"header.user-agent: it is there twice"}},
+		{"a header as text", `{"limit":"per-agent","header":"curl"}`, gate.TakeNamed, 400, []string{"header: it has a value of the type string: allowed is an object"}},
+		{"a control character in a header", `{"limit":"per-agent","header":{"User-Agent":"a\u0007"}}`, gate.TakeNamed, 400, []string{"limit: ", "control"}},
+		{"a value that is too long", `{"limit":"per-agent","header":{"User-Agent":"` + strings.Repeat("k", 513) + `"}}`, gate.TakeNamed, 400, []string{"limit: ", "513 bytes"}},
+		{"half of a surrogate pair", `{"limit":"login","key":"\ud800"}`, gate.TakeNamed, 400, []string{"body: it has half of a surrogate pair"}},
+		{"the other half, in a header", `{"limit":"per-agent","header":{"User-Agent":"\udc00\ud800"}}`, gate.TakeNamed, 400, []string{"body: it has half of a surrogate pair"}},
+		{"capitals", `{"LIMIT":"login","key":"a"}`, gate.TakeNamed, 400, []string{`unknown field "LIMIT": allowed are limit, key`}},
+		{"a capital in an item", `{"take":[{"limit":"login","Key":"a"}]}`, gate.TakeNamed, 400, []string{`unknown field "Key"`}},
+		{"the same field twice", `{"limit":"login","key":"a","key":"b"}`, gate.TakeNamed, 400, []string{`"key": it is given twice`}},
+		{"twice in another spelling", `{"limit":"login","key":"a","\u006bey":"b"}`, gate.TakeNamed, 400, []string{`"key": it is given twice`}},
+		{"the same header twice", `{"limit":"per-agent","header":{"User-Agent":"a","User-Agent":"b"}}`, gate.TakeNamed, 400, []string{`"User-Agent": it is given twice`}},
+		{"no whole number", `{"limit":"login","key":"a","n":1.5}`, gate.TakeNamed, 400, []string{"n: ", "whole number"}},
+		{"a number as text", `{"limit":"login","key":"a","n":"1"}`, gate.TakeNamed, 400, []string{"n: "}},
+		{"a huge number", `{"limit":"login","key":"a","n":-9223372036854775808}`, gate.TakeNamed, 400, []string{"n: "}},
+		{"name and numbers", `{"limit":"login","key":"a","max":7}`, gate.TakeAny, 400, []string{"max: not together with limit"}},
+		{"name and policy", `{"limit":"login","key":"a","policy":"log"}`, gate.TakeAny, 400, []string{"policy: not together"}},
+		{"numbers that are not allowed", `{"key":"a","window":"1m","max":7}`, gate.TakeNamed, 400, []string{"window: ", "QUERY_TAKE=any"}},
+		{"no max", `{"key":"a","window":"1m"}`, gate.TakeAny, 400, []string{"max: it is missing"}},
+		{"no window", `{"key":"a","max":5}`, gate.TakeAny, 400, []string{"window: it is missing"}},
+		{"a window without a unit", `{"key":"a","window":"60","max":5}`, gate.TakeAny, 400, []string{"window: ", "60"}},
+		{"a long window", `{"key":"a","window":"500d","max":5}`, gate.TakeAny, 400, []string{"window: ", "366d"}},
+		{"a max of 0", `{"key":"a","window":"1m","max":0}`, gate.TakeAny, 400, []string{"max: "}},
+		{"a max too large to keep", `{"key":"a","window":"1m","max":100001,"policy":"log"}`, gate.TakeAny, 400, []string{"max: ", "100000"}},
+		{"another policy", `{"key":"a","window":"1m","max":5,"policy":"gcra"}`, gate.TakeAny, 400, []string{"policy: ", "cells, log, stream"}},
+		{"an unknown field", `{"limit":"login","key":"a","cost":1}`, gate.TakeNamed, 400, []string{"cost", "limit, key, window"}},
+		{"take beside limit", `{"limit":"login","take":[{"limit":"login","key":"a"}]}`, gate.TakeNamed, 400, []string{"limit: not together with take"}},
+		{"too many takes", `{"take":[` + many + `]}`, gate.TakeNamed, 400, []string{"take: 17", "at most 16"}},
+		{"a bad take of several", `{"take":[{"limit":"login","key":"a"},{"limit":"login","key":""}]}`, gate.TakeNamed, 400, []string{"take[1].key: "}},
+		{"off", `{"limit":"login","key":"a"}`, gate.TakeOff, 403, []string{"QUERY_TAKE=off"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h, f := onLimiter(t, c.mode)
-			p := refused(t, ask1(h, http.MethodPost, "/v1/take", c.body), c.status)
+			p := asking.Refused(t, asking.Ask(h, http.MethodPost, "/v1/take", c.body), c.status)
 			for _, says := range c.says {
 				if !strings.Contains(p.Detail, says) {
 					t.Errorf("the problem says %q, want %q", p.Detail, says)
@@ -140,16 +144,17 @@ func TestBadTakes(t *testing.T) {
 
 // A decision and all of its forms, from a real Redis.
 func TestTakes(t *testing.T) {
+	t.Parallel()
 	redis := stack.Redis(t)
-	s := onRedis(t, redis.URL(), testNow())
+	s := onRedis(t, redis.URL(), asking.Now())
 	h := s.handler()
-	take := func(body string) *http.Response { return ask1(h, http.MethodPost, "/v1/take", body) }
-	same := func(got takeAnswer, want string) {
+	take := func(body string) *http.Response { return asking.Ask(h, http.MethodPost, "/v1/take", body) }
+	same := func(got gate.TakeAnswer, want string) {
 		t.Helper()
 		if got.RetryAfter > 0 {
 			got.RetryAfter = -1
 		}
-		if text := web.Compact(got); text != want {
+		if text := api.Compact(got); text != want {
 			t.Errorf("got\n%s\nwant\n%s", text, want)
 		}
 	}
@@ -173,9 +178,9 @@ func TestTakes(t *testing.T) {
 
 	t.Run("a refusal is a problem, too", func(t *testing.T) {
 		resp := take(`{"take":[{"limit":"per-hour","key":"alice"},{"limit":"login","key":"alice"}]}`)
-		data := readAll(t, resp)
-		var got refusal
-		if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != 429 || resp.Header.Get("Content-Type") != problemType {
+		data := asking.ReadAll(t, resp)
+		var got gate.Refusal
+		if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != 429 || resp.Header.Get("Content-Type") != web.ProblemType {
 			t.Fatalf("%d %v %s: %v", resp.StatusCode, resp.Header, data, err)
 		}
 		if got.Type != web.QuotaExceeded || got.Status != 429 || got.Title == "" || !strings.HasPrefix(got.Detail, "over the limit login: ask again in ") ||
@@ -184,7 +189,7 @@ func TestTakes(t *testing.T) {
 		}
 	})
 	t.Run("look", func(t *testing.T) {
-		resp := ask1(h, http.MethodGet, "/v1/limit?limit=login&key=alice", "")
+		resp := asking.Ask(h, http.MethodGet, "/v1/limit?limit=login&key=alice", "")
 		same(decided(t, resp, 200), `{"allowed":false,"certain":true,"remaining":0,"retry_after":-1,"limit":"login","source":"redis"}`)
 		if resp.Header.Get("RateLimit") == "" || resp.Header.Get("Retry-After") != "" {
 			t.Errorf("fields %v", resp.Header)
@@ -196,11 +201,11 @@ func TestTakes(t *testing.T) {
 		decided(t, take(login), 429)
 	})
 	t.Run("reset", func(t *testing.T) {
-		resp := ask1(h, http.MethodDelete, "/v1/limit?limit=login&key=alice", "")
-		if resp.StatusCode != http.StatusNoContent || len(readAll(t, resp)) > 0 {
+		resp := asking.Ask(h, http.MethodDelete, "/v1/limit?limit=login&key=alice", "")
+		if resp.StatusCode != http.StatusNoContent || len(asking.ReadAll(t, resp)) > 0 {
 			t.Errorf("status %d", resp.StatusCode)
 		}
-		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?limit=login&key=alice", ""), 200); got.Remaining != 5 {
+		if got := decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?limit=login&key=alice", ""), 200); got.Remaining != 5 {
 			t.Errorf("after a reset: %+v", got)
 		}
 	})
@@ -217,20 +222,20 @@ func TestTakes(t *testing.T) {
 		if got.Limit != "login" || len(got.Takes) != 2 || !got.Takes[0].Allowed || got.Takes[1].Allowed {
 			t.Errorf("got %+v", got)
 		}
-		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?limit=per-hour&key=b", ""), 200); got.Remaining != 995 {
+		if got := decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?limit=per-hour&key=b", ""), 200); got.Remaining != 995 {
 			t.Errorf("a refused take was counted: %+v", got)
 		}
 	})
 	t.Run("numbers", func(t *testing.T) {
 		same(decided(t, take(`{"key":"c","window":"1h","max":2,"policy":"stream","n":2}`), 200), `{"allowed":true,"certain":true,"remaining":0,"retry_after":0,"source":"redis"}`)
-		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?key=c&window=1h&max=2&policy=stream&n=1", ""), 200); got.Allowed {
+		if got := decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?key=c&window=1h&max=2&policy=stream&n=1", ""), 200); got.Allowed {
 			t.Errorf("a look says %+v", got)
 		}
 		// Another policy, and another window, keep hits of their own.
-		if got := decided(t, ask1(h, http.MethodGet, "/v1/limit?key=c&window=1h&max=2&policy=log", ""), 200); !got.Allowed {
+		if got := decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?key=c&window=1h&max=2&policy=log", ""), 200); !got.Allowed {
 			t.Errorf("a look at another policy says %+v", got)
 		}
-		if resp := ask1(h, http.MethodDelete, "/v1/limit?key=c&window=1h&policy=stream", ""); resp.StatusCode != http.StatusNoContent {
+		if resp := asking.Ask(h, http.MethodDelete, "/v1/limit?key=c&window=1h&policy=stream", ""); resp.StatusCode != http.StatusNoContent {
 			t.Errorf("status %d", resp.StatusCode)
 		}
 		decided(t, take(`{"key":"c","window":"1h","max":2,"policy":"stream","n":2}`), 200)
@@ -243,13 +248,13 @@ func TestTakes(t *testing.T) {
 			`{"take":[{"limit":"per-hour","key":"a"},{"limit":"login","key":"a","n":6}]}`:                       "take[1].n: 6 hits at once",
 			`{"take":[{"limit":"login","key":"a"},{"limit":"per-hour","key":"a"},{"limit":"login","key":"a"}]}`: "take[2].key: the same limit and key twice",
 		} {
-			if p := refused(t, take(body), 400); !strings.Contains(p.Detail, says) {
+			if p := asking.Refused(t, take(body), 400); !strings.Contains(p.Detail, says) {
 				t.Errorf("%s: %s", body, p.Detail)
 			}
 		}
 	})
 	t.Run("metrics", func(t *testing.T) {
-		page := string(readAll(t, ask1(h, http.MethodGet, "/metrics", "")))
+		page := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/metrics", "")))
 		for _, line := range []string{
 			`tallyroll_limit_decisions_total{limit="login",result="refused",source="memory"} 2`,
 			`tallyroll_limit_decisions_total{limit="",result="allowed",source="redis"} 2`,

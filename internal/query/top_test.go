@@ -9,17 +9,20 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/web"
+	"tallyroll/internal/answer"
+	"tallyroll/internal/web/api"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
 func TestTop(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
 	minute := now.Truncate(time.Minute)
-	seed(t, redis.Client(), now,
-		sample{"api", minute.Add(-5 * time.Minute), 5}, sample{"api", minute.Add(-10*time.Minute + 5*time.Second), 10},
-		sample{"other", minute.Add(-2 * time.Minute), 7}, sample{"little", minute.Add(-2 * time.Minute), 1},
-		sample{"before", minute.Add(-40 * time.Minute), 90})
+	asking.Seed(t, redis.Client(), now,
+		asking.Hits("api", minute.Add(-5*time.Minute), 5), asking.Hits("api", minute.Add(-10*time.Minute+5*time.Second), 10),
+		asking.Hits("other", minute.Add(-2*time.Minute), 7), asking.Hits("little", minute.Add(-2*time.Minute), 1),
+		asking.Hits("before", minute.Add(-40*time.Minute), 90))
 	h := onRedis(t, redis.URL(), now).handler()
 	for target, want := range map[string]string{
 		"/v1/top?window=10m&limit=2": `"window":"10m","complete":true,SINCE,"floor":1,"top":[{"key":"api","total":10,"lower":5,"upper":15},{"key":"other","total":7,"lower":7,"upper":7}]}`,
@@ -31,24 +34,25 @@ func TestTop(t *testing.T) {
 		"/v1/counters?prefix=l":        `"complete":false,SINCE,"counters":["little"]}`,
 		"/v1/counters?prefix=nothing.": `"complete":false,SINCE,"counters":[]}`,
 	} {
-		asOf, since := web.Compact(timeOf(now.UnixMilli())), web.Compact(timeOf(now.Add(-12*time.Hour).UnixMilli()))
+		asOf, since := api.Compact(answer.Time(now.UnixMilli())), api.Compact(answer.Time(now.Add(-12*time.Hour).UnixMilli()))
 		want = strings.Replace(want, "SINCE", `"counting_since":`+since, 1)
-		resp := ask1(h, http.MethodGet, target, "")
-		if got, want := string(readAll(t, resp)), fmt.Sprintf(`{"as_of":%s,%s`+"\n", asOf, want); resp.StatusCode != http.StatusOK || got != want {
+		resp := asking.Ask(h, http.MethodGet, target, "")
+		if got, want := string(asking.ReadAll(t, resp)), fmt.Sprintf(`{"as_of":%s,%s`+"\n", asOf, want); resp.StatusCode != http.StatusOK || got != want {
 			t.Errorf("%s: status %d\n%s want\n%s", target, resp.StatusCode, got, want)
 		}
 	}
 }
 
 func TestListsWithoutRedis(t *testing.T) {
+	t.Parallel()
 	s, f := onFake(t)
-	f.err = errors.New("no Redis")
+	f.Err = errors.New("no Redis")
 	for _, target := range []string{"/v1/top?window=1h", "/v1/counters"} {
-		resp := ask1(s.handler(), http.MethodGet, target, "")
+		resp := asking.Ask(s.handler(), http.MethodGet, target, "")
 		if after := resp.Header.Get("Retry-After"); after != "1" {
 			t.Errorf("%s: Retry-After %q", target, after)
 		}
-		refused(t, resp, http.StatusServiceUnavailable)
+		asking.Refused(t, resp, http.StatusServiceUnavailable)
 	}
 }
 
@@ -56,12 +60,13 @@ func TestListsWithoutRedis(t *testing.T) {
 // hashes of 120 cells, or of two of 48 for names. Less than that shortens a list
 // honestly, and it is refused where not even what was asked for can be read.
 func TestListsAreBounded(t *testing.T) {
-	redis, now := stack.Redis(t), testNow()
-	var hits []sample
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
+	var hits []asking.Sample
 	for i := range 10 {
-		hits = append(hits, sample{fmt.Sprintf("c%d", i), now.Add(-time.Minute), int64(100 - i)})
+		hits = append(hits, asking.Hits(fmt.Sprintf("c%d", i), now.Add(-time.Minute), int64(100-i)))
 	}
-	seed(t, redis.Client(), now, hits...)
+	asking.Seed(t, redis.Client(), now, hits...)
 	s := onRedis(t, redis.URL(), now)
 	h := s.handler()
 	for _, c := range []struct {
@@ -77,14 +82,14 @@ func TestListsAreBounded(t *testing.T) {
 		{47, "/v1/counters", http.StatusRequestEntityTooLarge},
 	} {
 		limited(t, s, c.cells, 0)
-		resp := ask1(h, http.MethodGet, c.target, "")
+		resp := asking.Ask(h, http.MethodGet, c.target, "")
 		if c.status == http.StatusOK {
-			if data := readAll(t, resp); resp.StatusCode != http.StatusOK {
+			if data := asking.ReadAll(t, resp); resp.StatusCode != http.StatusOK {
 				t.Errorf("%s with %d cells: %d %s", c.target, c.cells, resp.StatusCode, data)
 			}
 			continue
 		}
-		if p := refused(t, resp, c.status); !strings.Contains(p.Detail, "QUERY_MAX_CELLS") {
+		if p := asking.Refused(t, resp, c.status); !strings.Contains(p.Detail, "QUERY_MAX_CELLS") {
 			t.Errorf("%s with %d cells: %s", c.target, c.cells, p.Detail)
 		}
 	}
@@ -99,8 +104,8 @@ func TestListsAreBounded(t *testing.T) {
 		if after != "" {
 			target += "?after=" + after
 		}
-		var page countersAnswer
-		if err := json.Unmarshal(readAll(t, ask1(h, http.MethodGet, target, "")), &page); err != nil {
+		var page answer.CountersAnswer
+		if err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, target, "")), &page); err != nil {
 			t.Fatal(err)
 		}
 		if len(page.Counters) > 2 {

@@ -3,13 +3,12 @@ package web
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/danielgtaylor/huma/v2"
 )
 
 // Kind is a kind of problem, by which clients tell apart what needs different handling. Its type is stable: the
@@ -20,10 +19,6 @@ type Kind struct {
 	Title  string
 	Do     string // what a client does about it
 }
-
-// Type is the URI reference of a kind. It leads to the list on the service's own page: there is no address that all
-// installations share.
-func (k *Kind) Type() string { return "/docs#problem-" + k.Name }
 
 // Kinds that need to be told from others with the same status.
 var (
@@ -84,62 +79,15 @@ type ProblemDetail struct {
 // ProblemType is the content type of a problem.
 const ProblemType = "application/problem+json"
 
-func (p *Problem) Error() string             { return p.Detail }
-func (p *Problem) GetStatus() int            { return p.Status }
+func (p *Problem) Error() string { return p.Detail }
+
+func (p *Problem) GetStatus() int { return p.Status }
+
 func (p *Problem) ContentType(string) string { return ProblemType }
 
-// With adds a header to the answer.
-func (p *Problem) With(name, value string) *Problem {
-	if p.headers == nil {
-		p.headers = make(http.Header)
-	}
-	p.headers.Set(name, value)
-	return p
-}
-
-// huma describes errors by what this variable of the package makes. It is set here
-// once for every service of the process.
-func init() {
-	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return NewProblem(status, msg, errs...) }
-}
-
-// Of makes the problem one of a kind.
-func (p *Problem) Of(k *Kind) *Problem {
+// OfKind makes the problem one of a kind.
+func (p *Problem) OfKind(k *Kind) *Problem {
 	p.Type, p.Title = k.Type(), k.Title
-	return p
-}
-
-// blank is the type of a problem of which the status says all (RFC 9457, 4.2.1).
-const blank = "about:blank"
-
-// NewProblem makes a problem from a message, or from errors if there are any. Its kind is that of the status.
-func NewProblem(status int, msg string, errs ...error) *Problem {
-	p := &Problem{Type: blank, Title: http.StatusText(status), Status: status, Detail: msg}
-	for _, k := range byStatus {
-		if k.Status == status {
-			p.Type = k.Type()
-		}
-	}
-	var said []string
-	for _, err := range errs {
-		if err == nil {
-			continue
-		}
-		d := ProblemDetail{Message: err.Error()}
-		if e, ok := err.(huma.ErrorDetailer); ok {
-			// The value is left out: it can be as large as the body.
-			d = ProblemDetail{Location: e.ErrorDetail().Location, Message: e.ErrorDetail().Message}
-		}
-		p.Errors = append(p.Errors, d)
-		if _, name, ok := strings.Cut(d.Location, "."); ok {
-			said = append(said, name+": "+d.Message)
-		} else {
-			said = append(said, d.Message)
-		}
-	}
-	if len(said) > 0 {
-		p.Detail = strings.Join(said, "; ")
-	}
 	return p
 }
 
@@ -153,6 +101,113 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // the client may be gone; there is nobody else to tell
 }
+
+// The parts of a request that can hold parameters, as problems name them.
+const (
+	InQuery = "query"
+	InBody  = "body"
+)
+
+// InputError says that the client must correct its request.
+type InputError struct {
+	Status  int
+	Param   string // as it is called in the request
+	message string // what was wrong and what is allowed
+}
+
+func (e *InputError) Error() string { return e.Param + ": " + e.message }
+
+// BadInput is a 400 about a parameter.
+func BadInput(param, format string, args ...any) *InputError {
+	return &InputError{http.StatusBadRequest, param, fmt.Sprintf(format, args...)}
+}
+
+// TooMuchInput is a 413 about a parameter.
+func TooMuchInput(param, format string, args ...any) *InputError {
+	return &InputError{http.StatusRequestEntityTooLarge, param, fmt.Sprintf(format, args...)}
+}
+
+// AddHint adds what else is allowed, if the error is about a parameter.
+func AddHint(err error, hint string) {
+	var bad *InputError
+	if errors.As(err, &bad) {
+		bad.message += "; or " + hint
+	}
+}
+
+// InputProblem returns the problem of an *InputError, and any other error as it is.
+func InputProblem(err error, part string) error {
+	var bad *InputError
+	if errors.As(err, &bad) {
+		return bad.Problem(part)
+	}
+	return err
+}
+
+// Problem is the error about a parameter in that part of the request, InQuery or InBody.
+func (e *InputError) Problem(part string) *Problem {
+	return NewProblem(e.Status, "", ProblemDetail{Location: part + "." + e.Param, Message: e.message})
+}
+
+// ProblemOf returns the problem that an error is or wraps, or else that of a fault of the service.
+func ProblemOf(err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	return NewProblem(http.StatusInternalServerError, "a fault of this service: "+err.Error())
+}
+
+// statusClientGone is nginx's status for a client that did not wait. Nobody reads
+// it; in the metrics it keeps impatience apart from trouble with Redis.
+const statusClientGone = 499
+
+// ClientGone answers a client that did not wait.
+func ClientGone() *Problem { return NewProblem(statusClientGone, "the client is gone") }
+
+// RetryLater is a 503 that says after how many seconds to ask again.
+func RetryLater(detail, seconds string) *Problem {
+	return NewProblem(http.StatusServiceUnavailable, detail).WithHeader("Retry-After", seconds)
+}
+
+// WithHeader adds a header to the answer.
+func (p *Problem) WithHeader(name, value string) *Problem {
+	if p.headers == nil {
+		p.headers = make(http.Header)
+	}
+	p.headers.Set(name, value)
+	return p
+}
+
+// blank is the type of a problem of which the status says all (RFC 9457, 4.2.1).
+const blank = "about:blank"
+
+// NewProblem makes a problem from a message, or from what was wrong with parts of the request, if there is any. Its kind
+// is that of the status.
+func NewProblem(status int, message string, details ...ProblemDetail) *Problem {
+	p := &Problem{Type: blank, Title: http.StatusText(status), Status: status, Detail: message, Errors: details}
+	for _, k := range byStatus {
+		if k.Status == status {
+			p.Type = k.Type()
+		}
+	}
+	if len(details) == 0 {
+		return p
+	}
+	sentences := make([]string, len(details))
+	for i, d := range details {
+		sentences[i] = d.Message
+		if _, name, ok := strings.Cut(d.Location, "."); ok {
+			sentences[i] = name + ": " + d.Message
+		}
+	}
+	p.Detail = strings.Join(sentences, "; ")
+	return p
+}
+
+// Type is the URI reference of a kind. It leads to the list on the service's own page: there is no address that all
+// installations share.
+func (k *Kind) Type() string { return "/docs#problem-" + k.Name }
 
 // Excerpt quotes a value of the request, cut if it is long.
 func Excerpt(s string) string {

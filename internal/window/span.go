@@ -65,14 +65,14 @@ func (s Span) At(now int64) (Range, error) {
 type AheadError struct{ To, Now int64 } // Unix milliseconds
 
 func (e *AheadError) Error() string {
-	return fmt.Sprintf("%s is later than now, %s: allowed is a moment up to now", moment(e.To), moment(e.Now))
+	return fmt.Sprintf("%s is later than now, %s: allowed is a moment up to now", Moment(e.To), Moment(e.Now))
 }
 
 // EmptyError means that a question ends at its beginning, or before it.
 type EmptyError struct{ Range }
 
 func (e *EmptyError) Error() string {
-	return fmt.Sprintf("%s is not before to, %s: allowed is an earlier moment", moment(e.From), moment(e.To))
+	return fmt.Sprintf("%s is not before to, %s: allowed is an earlier moment", Moment(e.From), Moment(e.To))
 }
 
 // isMoment reports whether Unix milliseconds can be written as a time, in 1970 to 9999. Answers that tell a moment
@@ -82,5 +82,5 @@ func isMoment(milli int64) bool {
 	return 0 <= milli && milli <= last
 }
 
-// moment formats a time for people.
-func moment(milli int64) string { return time.UnixMilli(milli).UTC().Format(time.RFC3339Nano) }
+// Moment formats a time for people.
+func Moment(milli int64) string { return time.UnixMilli(milli).UTC().Format(time.RFC3339Nano) }

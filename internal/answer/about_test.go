@@ -1,0 +1,34 @@
+package answer
+
+import (
+	"strings"
+	"testing"
+
+	"tallyroll/internal/window"
+)
+
+// What is offered is what the tiers answer well, and each length stands once.
+func TestOffered(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ tiers, windows, steps string }{
+		{window.DefaultTiers, "1m 5m 15m 1h 6h 24h 7d 30d 32d", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 1w"},
+		{"1s/1h,1m/1d,1h/92d", "1m 5m 15m 1h 6h 24h 7d 30d 90d 92d", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 1w"},
+		{"1s/1m,1m/1d", "1m 5m 15m 1h 6h 24h", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d"},
+		{"1s/30s", "30s", "1s 5s 10s 30s"},
+		// A cell of six hours is no answer to five minutes.
+		{"1s/1m,6h/32d", "1m 6h 24h 7d 30d 32d", "1s 5s 10s 30s 1m 6h 12h 1d 1w"},
+		{"7s/49s,7m/210m", "49s 15m 1h 210m", "7s 7m"},
+		{"1d/520w", "24h 7d 30d 90d 365d 3640d", "1d 1w"},
+	} {
+		tiers, err := window.ParseTiers(c.tiers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(windowsOf(tiers), " "); got != c.windows {
+			t.Errorf("%s: windows %s, want %s", c.tiers, got, c.windows)
+		}
+		if got := strings.Join(stepsOf(tiers), " "); got != c.steps {
+			t.Errorf("%s: steps %s, want %s", c.tiers, got, c.steps)
+		}
+	}
+}

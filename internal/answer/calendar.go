@@ -1,0 +1,153 @@
+package answer
+
+import (
+	"regexp"
+	"sort"
+	"strings"
+	"time"
+	_ "time/tzdata" // the zones, if the machine has none
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
+)
+
+// The windows that the calendar of a time zone bounds, as requests name them.
+const (
+	today     = "today"
+	yesterday = "yesterday"
+	thisWeek  = "week"
+	thisMonth = "month"
+
+	calendarHint = "today, yesterday, week or month"
+	stepHint     = "1d, 1w or 1mo"
+	zoneHint     = "a name of the IANA time zones, such as Europe/Berlin or UTC"
+)
+
+// calendar is such a window in a zone.
+type calendar struct {
+	name string
+	zone *time.Location
+}
+
+// Range returns the window for a moment (Unix milliseconds). It is never empty: at midnight itself nothing of
+// the new day has passed, and today is then the whole day that has just ended. So are week and month.
+func (c calendar) Range(now int64) window.Range {
+	if c.name == yesterday {
+		end := firstMoment(dateIn(c.zone, now), c.zone)
+		return window.Range{From: firstMoment(dateIn(c.zone, end-1), c.zone), To: end}
+	}
+	date := dateIn(c.zone, now-1) // the last that the window includes
+	switch c.name {
+	case thisWeek:
+		date = mondayOf(date)
+	case thisMonth:
+		date = firstOf(date)
+	}
+	return window.Range{From: firstMoment(date, c.zone), To: now}
+}
+
+// calendarSteps are the days, weeks or months of a zone, as series name them: 1d, 1w, 1mo. A week begins on Monday.
+type calendarSteps struct {
+	name string
+	zone *time.Location
+}
+
+// parseSteps returns the steps that a request names, and false if they are none of a calendar.
+func parseSteps(text string, zone *time.Location) (calendarSteps, bool) {
+	switch text {
+	case "1d", "1w", "1mo":
+		return calendarSteps{text, zone}, true
+	}
+	return calendarSteps{}, false
+}
+
+func (s calendarSteps) String() string { return s.name }
+
+// isCalendar reports whether a window is one that a calendar bounds.
+func isCalendar(text string) bool {
+	switch text {
+	case today, yesterday, thisWeek, thisMonth:
+		return true
+	}
+	return false
+}
+
+// zoneName is what the names of zones look like. It leaves out what else lies in a machine's folder of zones, such
+// as copies whose clocks count leap seconds (right/…).
+var zoneName = regexp.MustCompile(`^[A-Z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9_+-]{1,32}){0,3}$`)
+
+// parseZone returns the zone that a request names, by default UTC.
+func parseZone(text string) (*time.Location, error) {
+	if text == "" {
+		return time.UTC, nil
+	}
+	name := strings.ReplaceAll(text, " ", "+") // a query string turns the + of Etc/GMT+5 into a space
+	if !zoneName.MatchString(name) || name == "Local" {
+		return nil, web.BadInput("tz", "%s is not a time zone: allowed is %s", web.Excerpt(text), zoneHint)
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, web.BadInput("tz", "no time zone is named %s: allowed is %s", web.Excerpt(text), zoneHint)
+	}
+	return zone, nil
+}
+
+// At returns the step that holds a moment (Unix milliseconds).
+func (s calendarSteps) At(milli int64) window.Range {
+	switch s.name {
+	case "1w":
+		monday := mondayOf(dateIn(s.zone, milli))
+		return s.between(milli, monday, monday.AddDate(0, 0, 7))
+	case "1mo":
+		first := firstOf(dateIn(s.zone, milli))
+		return s.between(milli, first, first.AddDate(0, 1, 0))
+	}
+	date := dateIn(s.zone, milli)
+	return s.between(milli, date, date.AddDate(0, 0, 1))
+}
+
+// between returns the time from the first moment of a date to that of another one. Where a change of the clocks
+// repeats some of the date before, that belongs to the later date, which had begun.
+func (s calendarSteps) between(milli int64, first, next time.Time) window.Range {
+	end := firstMoment(next, s.zone)
+	if end > milli {
+		return window.Range{From: firstMoment(first, s.zone), To: end}
+	}
+	return s.At(end)
+}
+
+// dateIn is the date that a zone's clocks show at a moment, as its midnight in UTC.
+func dateIn(zone *time.Location, milli int64) time.Time {
+	year, month, day := time.UnixMilli(milli).In(zone).Date()
+	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+}
+
+// mondayOf is the Monday of a date's week (ISO 8601).
+func mondayOf(date time.Time) time.Time { return date.AddDate(0, 0, -(int(date.Weekday())+6)%7) }
+
+func firstOf(date time.Time) time.Time { return date.AddDate(0, 0, 1-date.Day()) }
+
+// firstMoment returns the first moment, in Unix milliseconds, at which the clocks of a zone show the date or
+// a later one. Where midnight does not exist, or comes twice, time.Date does not say which moment it returns.
+func firstMoment(date time.Time, zone *time.Location) int64 {
+	const hour = 60 * 60
+	midnight := date.Unix()
+	offset := func(at int64) int64 {
+		_, seconds := time.Unix(at, 0).In(zone).Zone()
+		return int64(seconds)
+	}
+	// It goes hour by hour, because Time.ZoneBounds may return an end that is not after the time itself.
+	for at := midnight - 26*hour; ; at += hour {
+		before, after := offset(at), offset(at+hour)
+		change := at + hour
+		if before != after {
+			change = at + int64(sort.Search(hour, func(s int) bool { return offset(at+int64(s)) == after }))
+		}
+		if first := max(at, midnight-before); first < change {
+			return first * 1000
+		}
+		if first := max(change, midnight-after); first < at+hour {
+			return first * 1000
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package answer
+
+import (
+	"errors"
+	"time"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+const (
+	// maxWindows is how many windows one request may ask about. With
+	// QUERY_MAX_KEYS it bounds the questions of a request.
+	maxWindows = 8
+	// defaultSeries is how far back a series goes if the request names no beginning.
+	defaultSeries = time.Hour
+)
+
+// Input is what a request says about counters and time, before it is checked.
+// Each resource uses some of the fields.
+type Input struct {
+	Part                   string // InQuery or InBody
+	KeyParam, WindowsParam string // what the request calls keys and windows
+	Keys, Windows          []string
+	at, from, to           api.Moment
+	step                   string
+	tz, prefix             string
+	explain                explainText
+	group                  api.Number
+	calendars              bool // the resource knows the windows of a calendar, and tz
+}
+
+// period is a time to ask about.
+type period struct {
+	Window string // as it is written in the request; empty for a range
+	Span   window.Span
+}
+
+// totalPeriods checks an input about totals and turns it into the periods for each of
+// its counters.
+func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
+	if in.prefix != "" {
+		if err := in.checkSum(); err != nil {
+			return nil, err
+		}
+	} else if err := in.CheckKeys(maxKeys); err != nil {
+		return nil, err
+	}
+	_, err := in.explain.parse()
+	switch {
+	case err != nil:
+		return nil, err
+	case in.group != "" && in.prefix == "":
+		return nil, web.BadInput("group", "it is missing a prefix: only sums over names have groups")
+	case len(in.Windows) > 0:
+		return in.Periods()
+	case in.tz != "":
+		return nil, web.BadInput("tz", "it is only for the windows %s", calendarHint)
+	case in.from != "":
+		return in.rangePeriod()
+	case in.to != "":
+		return nil, web.BadInput("from", "it is missing although to is given: a range is from=…&to=…, and to is now by default")
+	}
+	return nil, web.BadInput(in.WindowsParam, "it is missing: ask about one or more windows, such as 24h, or about a range with from and to")
+}
+
+// seriesQuestions checks an input about series.
+func (in *Input) seriesQuestions(maxKeys int) ([]window.SeriesQuestion, error) {
+	if err := in.CheckKeys(maxKeys); err != nil {
+		return nil, err
+	}
+	span, err := in.rangeSpan(defaultSeries)
+	if err != nil {
+		return nil, err
+	}
+	question := window.SeriesQuestion{Span: span, Reach: window.WhileHeldIfFitting} // of steps of a cell
+	if err := in.readStep(&question); err != nil {
+		return nil, err
+	}
+	out := make([]window.SeriesQuestion, len(in.Keys))
+	for i, key := range in.Keys {
+		out[i] = question
+		out[i].Counter = key
+	}
+	return out, nil
+}
+
+// readStep sets the steps of a series.
+func (in *Input) readStep(q *window.SeriesQuestion) error {
+	zone, err := parseZone(in.tz)
+	if err != nil {
+		return err
+	}
+	if steps, ok := parseSteps(in.step, zone); ok {
+		q.Steps = steps
+		return nil
+	}
+	if in.tz != "" {
+		return web.BadInput("tz", "it is only for the steps %s: all other steps are the same in every zone", stepHint)
+	}
+	if in.step == "" {
+		return nil
+	}
+	q.Step, err = api.ParseDuration("step", in.step)
+	web.AddHint(err, stepHint+", the days, weeks or months of tz")
+	return err
+}
+
+func (in *Input) CheckKeys(most int) error {
+	if len(in.Keys) == 0 {
+		return web.BadInput(in.KeyParam, "it is missing: name at least one counter")
+	}
+	if len(in.Keys) > most {
+		return web.TooMuchInput(in.KeyParam, "%d counters in one request: at most %d are allowed (QUERY_MAX_KEYS)", len(in.Keys), most)
+	}
+	for _, key := range in.Keys {
+		if err := api.CheckKey(in.KeyParam, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (in *Input) Periods() ([]period, error) {
+	if in.from != "" {
+		return nil, web.BadInput("from", "not together with %s: ask about windows or about a range", in.WindowsParam)
+	}
+	if in.to != "" {
+		return nil, web.BadInput("to", "not together with %s: the end of a window is at", in.WindowsParam)
+	}
+	if len(in.Windows) > maxWindows {
+		return nil, web.BadInput(in.WindowsParam, "%d windows in one request: at most %d are allowed", len(in.Windows), maxWindows)
+	}
+	to, err := parseEnd("at", in.at)
+	if err != nil {
+		return nil, err
+	}
+	zone, err := parseZone(in.tz)
+	if err != nil {
+		return nil, err
+	}
+	periods, anyCalendar := make([]period, len(in.Windows)), false
+	for i, text := range in.Windows {
+		if in.calendars && isCalendar(text) {
+			periods[i], anyCalendar = period{text, window.Span{To: to, Calendar: calendar{text, zone}}}, true
+			continue
+		}
+		length, err := api.ParseDuration(in.WindowsParam, text)
+		if err != nil {
+			if in.calendars {
+				web.AddHint(err, calendarHint)
+			}
+			return nil, err
+		}
+		periods[i] = period{text, window.Span{Length: length, To: to}}
+	}
+	if in.tz != "" && !anyCalendar {
+		return nil, web.BadInput("tz", "it is only for the windows %s: all windows of this request are durations", calendarHint)
+	}
+	return periods, nil
+}
+
+func (in *Input) rangePeriod() ([]period, error) {
+	if in.at != "" {
+		return nil, web.BadInput("at", "not together with from: the end of a range is to")
+	}
+	span, err := in.rangeSpan(0)
+	return []period{{Span: span}}, err
+}
+
+// rangeSpan returns the span from–to. Without from, it begins the default length before
+// to. Without to, it ends now.
+func (in *Input) rangeSpan(byDefault time.Duration) (window.Span, error) {
+	to, err := parseEnd("to", in.to)
+	if err != nil || in.from == "" {
+		return window.Span{Length: byDefault, To: to}, err
+	}
+	from, err := in.from.Milli("from")
+	if err != nil {
+		return window.Span{}, err
+	}
+	if from >= to { // if it ends now, only the answer can tell
+		return window.Span{}, web.BadInput("from", "%v", &window.EmptyError{Range: window.Range{From: from, To: to}})
+	}
+	return window.Between(from, to), nil
+}
+
+// unanswerable is the problem of a question that the reader has refused: it names the
+// parameter that asked it.
+func (in *Input) unanswerable(p period, err *window.QuestionError) *web.Problem {
+	var ahead *window.AheadError
+	switch {
+	case errors.As(err, &ahead) && p.Window == "":
+		return web.BadInput("to", "%v", err).Problem(in.Part)
+	case errors.As(err, &ahead):
+		return web.BadInput("at", "%v", err).Problem(in.Part)
+	case p.Window == "":
+		return web.BadInput("from", "%v", err).Problem(in.Part)
+	}
+	return web.BadInput(in.WindowsParam, "%s: %v", p.Window, err).Problem(in.Part)
+}
+
+// parseEnd is the moment that a question ends at: now if the request names none.
+func parseEnd(param string, m api.Moment) (int64, error) {
+	if m == "" {
+		return window.Now, nil
+	}
+	return m.Milli(param)
+}

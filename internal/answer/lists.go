@@ -1,0 +1,252 @@
+package answer
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+const defaultTop, maxTop = 20, 1000
+
+// topParams is what GET /v1/top takes, and as JSON the endpoint top over NATS.
+type topParams struct {
+	Window string     `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w)." example:"1h"`
+	Limit  api.Number `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
+	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+}
+
+func (p *topParams) Read(g api.Given) error {
+	return g.Singles(
+		api.Text("window", api.WindowHint, &p.Window),
+		api.Text("limit", api.NumberHint(1, maxTop), (*string)(&p.Limit)),
+		api.Text("at", api.MomentHint, (*string)(&p.At)),
+	)
+}
+
+// topAnswer lists the counters with most hits in a window.
+type topAnswer struct {
+	AsOf          time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
+	Window        string     `json:"window" doc:"The window as it was asked for." example:"1h"`
+	Complete      bool       `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or floor is null." example:"true"`
+	CountingSince time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
+	Floor         Bound      `json:"floor" doc:"No counter with more hits in the window is missing from the list. Null if nobody knows, because nobody has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
+	Top           []topTotal `json:"top" doc:"The counters by total, the largest first; those with the same total by name."`
+}
+
+// topTotal is a counter of the list.
+type topTotal struct {
+	Key   string `json:"key" doc:"The counter." example:"api-1"`
+	Total int64  `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"1234"`
+	Lower int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
+	Upper Bound  `json:"upper" doc:"There were at most this many hits; null if floor is." example:"1241"`
+}
+
+// Top checks parameters and answers them. Its errors are for the client.
+func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, error) {
+	limit, err := p.Limit.Parse("limit", defaultTop, 1, maxTop)
+	if err != nil {
+		return topAnswer{}, web.InputProblem(err, part)
+	}
+	if p.Window == "" {
+		return topAnswer{}, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint).Problem(part)
+	}
+	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At}
+	periods, err := in.Periods()
+	if err != nil {
+		return topAnswer{}, web.InputProblem(err, part)
+	}
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Top, error) {
+		return d.Reader.Top(ctx, periods[0].Span, int(limit))
+	})
+	if err != nil {
+		if bad := Mendable(err); bad != nil {
+			return topAnswer{}, in.unanswerable(periods[0], bad)
+		}
+		return topAnswer{}, err
+	}
+	out := topAnswer{
+		AsOf: Time(found.AsOf), Window: p.Window, CountingSince: Since(found.CountingSince),
+		Complete: found.Complete && !found.Range.Outruns(found.AsOf),
+		Floor:    atMost(found.Floor, found.Range, found.AsOf), Top: make([]topTotal, len(found.Counters)),
+	}
+	for i, c := range found.Counters {
+		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total, Lower: c.Lower, Upper: atMost(c.Upper, found.Range, found.AsOf)}
+	}
+	return out, nil
+}
+
+func TopExample() topAnswer {
+	return topAnswer{
+		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Window: "1h", Complete: true, CountingSince: SinceExample, Floor: 37,
+		Top: []topTotal{{Key: "api-1", Total: 1234, Lower: 1229, Upper: 1241}, {Key: "/cart", Total: 311, Lower: 309, Upper: 312}},
+	}
+}
+
+const defaultCounters, maxCounters = 100, 1000
+
+// countersParams is what GET /v1/counters takes, and as JSON the endpoint
+// counters over NATS.
+type countersParams struct {
+	Prefix string     `query:"prefix" json:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
+	Limit  api.Number `query:"limit" json:"limit" doc:"The most names in a page: 1 to 1000. Default: 100." example:"100"`
+	After  string     `query:"after" json:"after" doc:"The page begins after this name: next of the page before." example:"shop.checkout.eu"`
+}
+
+func (p *countersParams) Read(g api.Given) error {
+	return g.Singles(
+		api.Text("prefix", api.NameHint, &p.Prefix),
+		api.Text("limit", api.NumberHint(1, maxCounters), (*string)(&p.Limit)),
+		api.Text("after", api.NameHint, &p.After),
+	)
+}
+
+// CountersAnswer is a page of names.
+type CountersAnswer struct {
+	AsOf          time.Time `json:"as_of" doc:"Every counter with a hit stored before this moment is listed. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
+	Complete      bool      `json:"complete" doc:"False if hits of the longest window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or as_of is more than 5 seconds ago, because nobody has counted lately." example:"true"`
+	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
+	Counters      []string  `json:"counters" doc:"The names, in the order of their bytes. A page can be shorter than limit, even empty, and have a next one." example:"[\"shop.cart\",\"shop.checkout.eu\"]"`
+	Next          string    `json:"next,omitempty" doc:"The value of after for the next page; absent at the end." example:"shop.checkout.eu"`
+}
+
+// Counters checks parameters and answers them. Its errors are for the client.
+func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (CountersAnswer, error) {
+	limit, err := p.Limit.Parse("limit", defaultCounters, 1, maxCounters)
+	if err != nil {
+		return CountersAnswer{}, web.InputProblem(err, part)
+	}
+	for _, name := range []struct{ param, text string }{{"prefix", p.Prefix}, {"after", p.After}} {
+		if name.text == "" {
+			continue
+		}
+		if err := api.CheckKey(name.param, name.text); err != nil {
+			return CountersAnswer{}, web.InputProblem(err, part)
+		}
+	}
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) {
+		return d.Reader.Names(ctx, window.NamesQuestion{Prefix: p.Prefix, After: p.After, Limit: int(limit)})
+	})
+	if err != nil {
+		return CountersAnswer{}, err
+	}
+	if found.Counters == nil {
+		found.Counters = []string{} // not null
+	}
+	return CountersAnswer{
+		AsOf: Time(found.AsOf), Complete: found.Complete && !window.Range{To: found.Now}.Outruns(found.AsOf), CountingSince: Since(found.CountingSince), Counters: found.Counters, Next: found.Next,
+	}, nil
+}
+
+// About answers what can be asked. What the settings turn on, the caller knows.
+func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
+	out := AboutAnswer{Version: boot.Version(), Namespace: d.Namespace, Features: on}
+	layout, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
+		layout, since, err := d.Reader.About(ctx)
+		out.CountingSince = Since(since)
+		return layout, err
+	})
+	if err != nil {
+		return AboutAnswer{}, err
+	}
+	out.offer(layout.Tiers)
+	return out, nil
+}
+
+func AboutExample() AboutAnswer {
+	tiers, err := window.ParseTiers(window.DefaultTiers)
+	if err != nil {
+		panic(err) // they are our own
+	}
+	out := AboutAnswer{
+		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true},
+	}
+	out.offer(tiers)
+	return out
+}
+
+// offer adds what tiers can answer.
+func (a *AboutAnswer) offer(tiers window.Tiers) {
+	for _, t := range tiers {
+		a.Tiers = append(a.Tiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
+	}
+	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
+}
+
+// AboutAnswer says what can be asked of a namespace.
+type AboutAnswer struct {
+	Version       string      `json:"version" doc:"The release of this service." example:"1.4.0"`
+	Namespace     string      `json:"namespace" doc:"TALLYROLL_NAMESPACE: what this service answers about." example:"tallyroll"`
+	CountingSince time.Time   `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
+	Tiers         []AboutTier `json:"tiers" doc:"The tiers of the namespace, the finest first."`
+	Windows       []string    `json:"windows" doc:"Windows to offer, the shortest first: the usual ones that the tiers answer with at least one whole cell, and the longest of each tier. Any other window up to the longest is answered, too." example:"[\"1m\",\"5m\",\"15m\",\"1h\",\"6h\",\"24h\",\"7d\",\"30d\",\"32d\"]"`
+	Steps         []string    `json:"steps" doc:"Steps of /v1/series to offer, the shortest first: the usual ones that are whole cells of a tier and fit into its window, and the cell of each tier. Any other step is rounded up to whole cells." example:"[\"1s\",\"5s\",\"10s\",\"30s\",\"1m\",\"5m\",\"15m\",\"30m\",\"1h\",\"3h\",\"6h\",\"12h\",\"1d\",\"1w\"]"`
+	Features      Features    `json:"features" doc:"What this service can do beyond totals."`
+}
+
+// AboutTier is a tier as TIERS has it.
+type AboutTier struct {
+	Cell   string `json:"cell" doc:"The length of its cells." example:"1s"`
+	Window string `json:"window" doc:"The longest window that it answers." example:"1m"`
+}
+
+// Features are on or off by the settings of this process, or missing in its release.
+type Features struct {
+	NATS    bool `json:"nats" doc:"This service is set to ask NATS: /v1/streams and /v1/rejects answer, and so do requests over NATS." example:"true"`
+	Limits  bool `json:"limits" doc:"/v1/take counts: QUERY_TAKE is any, or it is named and QUERY_LIMITS_FILE names a limit." example:"true"`
+	Uniques bool `json:"uniques" doc:"This release can estimate how many distinct values hits had." example:"false"`
+	Watch   bool `json:"watch" doc:"This release can tell the states of rules that watch totals." example:"false"`
+}
+
+// usualWindows and usualSteps are what people ask for. Each is written as it is most often said.
+var (
+	usualWindows = []string{"1m", "5m", "15m", "1h", "6h", "24h", "7d", "30d", "90d", "365d"}
+	usualSteps   = []string{"1s", "5s", "10s", "30s", "1m", "5m", "15m", "30m", "1h", "3h", "6h", "12h", "1d", "1w"}
+)
+
+// windowsOf are the windows that tiers are good for. A window shorter than a cell of the tier that answers it would
+// be all doubt.
+func windowsOf(tiers window.Tiers) []string {
+	return offered(usualWindows, func(length time.Duration) bool {
+		for _, t := range tiers {
+			if length <= t.Window {
+				return length >= t.Cell
+			}
+		}
+		return false
+	}, tiers, func(t window.Tier) time.Duration { return t.Window })
+}
+
+// stepsOf are the steps that some tier can answer as they are.
+func stepsOf(tiers window.Tiers) []string {
+	return offered(usualSteps, func(length time.Duration) bool {
+		return slices.ContainsFunc(tiers, func(t window.Tier) bool { return length%t.Cell == 0 && length <= t.Window })
+	}, tiers, func(t window.Tier) time.Duration { return t.Cell })
+}
+
+// offered are those of the usual durations that are good, and one of each tier, by length. Each length stands once.
+func offered(usual []string, good func(time.Duration) bool, tiers window.Tiers, own func(window.Tier) time.Duration) []string {
+	texts := make(map[time.Duration]string)
+	for _, t := range tiers {
+		texts[own(t)] = window.FormatDuration(own(t))
+	}
+	for _, text := range usual {
+		length, err := window.ParseDuration(text)
+		if err != nil {
+			panic(err) // they are our own
+		}
+		if _, has := texts[length]; has || good(length) {
+			texts[length] = text
+		}
+	}
+	out := make([]string, 0, len(texts))
+	for _, length := range slices.Sorted(maps.Keys(texts)) {
+		out = append(out, texts[length])
+	}
+	return out
+}

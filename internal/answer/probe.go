@@ -1,0 +1,210 @@
+package answer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+// ProbeParams is what GET /probe takes: one of key, top and prefix.
+type ProbeParams struct {
+	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Windows []string   `query:"window,explode" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w). May repeat, at most 8 times." example:"[\"1h\"]"`
+	Top     api.Number `query:"top" doc:"In place of key: so many counters with most hits, for each window its own. At most 1000." example:"20"`
+	Prefix  string     `query:"prefix" doc:"In place of key: all counters whose names begin like this." example:"shop."`
+}
+
+func (p *ProbeParams) Read(g api.Given) error {
+	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
+	return g.Singles(
+		api.Text("top", api.NumberHint(1, maxTop), (*string)(&p.Top)),
+		api.Text("prefix", api.NameHint, &p.Prefix),
+	)
+}
+
+// probed is a counter and a window of a probe.
+type probed struct {
+	key    string
+	period period
+}
+
+// Probe checks parameters and answers them in Prometheus' text format. Its errors are for the client.
+func (d *Desk) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
+	in := &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: distinct(p.Keys), Windows: distinct(p.Windows)}
+	asked, err := d.probedBy(ctx, in, p)
+	if err != nil {
+		return nil, web.InputProblem(err, web.InQuery)
+	}
+	if len(asked) > d.MaxProbe {
+		return nil, tooManyProbed(len(asked), d.MaxProbe)
+	}
+	questions := make([]window.Question, len(asked))
+	for i, a := range asked {
+		questions[i] = window.Question{Counter: a.key, Span: a.period.Span}
+	}
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
+	if err != nil {
+		if bad := Mendable(err); bad != nil {
+			return nil, in.unanswerable(asked[bad.Index].period, bad)
+		}
+		return nil, err
+	}
+	return exposition(asked, found)
+}
+
+// probedBy returns the counters and windows that the parameters ask about.
+func (d *Desk) probedBy(ctx context.Context, in *Input, p *ProbeParams) ([]probed, error) {
+	ways := 0
+	for _, given := range []bool{len(in.Keys) > 0, p.Top != "", p.Prefix != ""} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways == 0:
+		return nil, web.BadInput("key", "it is missing: name counters with key, or ask for top=20 or for a prefix")
+	case ways > 1:
+		return nil, web.BadInput("key", "only one of key, top and prefix is allowed")
+	case len(in.Windows) == 0:
+		return nil, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint)
+	}
+	periods, err := in.Periods()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case p.Top != "":
+		return d.probedTop(ctx, in, periods, p.Top)
+	case p.Prefix != "":
+		in.Keys, err = d.probedNames(ctx, p.Prefix, d.MaxProbe/len(periods))
+		if err != nil {
+			return nil, err
+		}
+	default:
+		if err := in.CheckKeys(d.MaxKeys); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]probed, 0, len(in.Keys)*len(periods))
+	for _, key := range in.Keys {
+		for _, period := range periods {
+			out = append(out, probed{key, period})
+		}
+	}
+	return out, nil
+}
+
+// probedTop returns the largest counters of each window.
+func (d *Desk) probedTop(ctx context.Context, in *Input, periods []period, text api.Number) ([]probed, error) {
+	most, err := text.Parse("top", 0, 1, maxTop)
+	if err != nil {
+		return nil, err
+	}
+	limit := int(most)
+	if limit*len(periods) > d.MaxProbe {
+		return nil, tooManyProbed(limit*len(periods), d.MaxProbe)
+	}
+	var out []probed
+	for _, p := range periods {
+		found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
+		if bad := Mendable(err); bad != nil {
+			return nil, in.unanswerable(p, bad)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range found.Counters {
+			out = append(out, probed{c.Counter, p})
+		}
+	}
+	return out, nil
+}
+
+// probedNames returns the counters with a prefix, if there are at most so many.
+func (d *Desk) probedNames(ctx context.Context, prefix string, most int) ([]string, error) {
+	if err := api.CheckKey("prefix", prefix); err != nil {
+		return nil, err
+	}
+	var out []string
+	for after := ""; ; {
+		found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) {
+			return d.Reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out)})
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found.Counters...)
+		if len(out) > most {
+			return nil, web.TooMuchInput("prefix",
+				"more than %d counters begin with %s: at most %d totals are allowed in one answer (QUERY_MAX_PROBE): use a longer prefix, top, or fewer windows",
+				most, web.Excerpt(prefix), d.MaxProbe)
+		}
+		if found.Next == "" {
+			return out, nil
+		}
+		after = found.Next
+	}
+}
+
+func tooManyProbed(asked, most int) error {
+	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf(
+		"%d totals in one answer: at most %d are allowed (QUERY_MAX_PROBE): ask for fewer counters or windows", asked, most))
+}
+
+// exposition writes the answers in Prometheus' text format.
+func exposition(asked []probed, found window.Answers) ([]byte, error) {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tallyroll_window_hits" + name, Help: help}, []string{"key", "window"})
+	}
+	total := gauge("", "Hits in the rolling window that ends now.")
+	lower, upper := gauge("_lower", "There were at least this many hits."), gauge("_upper", "There were at most this many hits. +Inf if nobody has counted lately.")
+	complete := gauge("_complete", "1 if no hit of the window is known to be missing, and hits are being counted, else 0.")
+	age := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tallyroll_probe_as_of_age_seconds", Help: "Seconds from as_of to now, by the clock of Redis: how old these totals are.",
+	})
+	age.Set(SecondsSince(found.AsOf, found.Now))
+	for i, a := range asked {
+		labels := prometheus.Labels{"key": a.key, "window": a.period.Window}
+		t := TotalOf(a.key, a.period.Window, found.Answers[i], found.AsOf)
+		total.With(labels).Set(float64(t.Total))
+		lower.With(labels).Set(float64(t.Lower))
+		upper.With(labels).Set(t.Upper.float())
+		complete.With(labels).Set(0)
+		if t.Complete {
+			complete.With(labels).Set(1)
+		}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(total, lower, upper, complete, age)
+	families, err := registry.Gather()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for _, f := range families {
+		_, err := expfmt.MetricFamilyToText(&out, f)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// distinct returns the values without repetitions, in their order. Prometheus takes a series once.
+func distinct(values []string) []string {
+	out, seen := make([]string, 0, len(values)), make(map[string]bool)
+	for _, v := range values {
+		if !seen[v] {
+			out, seen[v] = append(out, v), true
+		}
+	}
+	return out
+}

@@ -1,0 +1,161 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
+)
+
+// Timeout is how long a request waits for Redis, which answers in
+// milliseconds when it is well. A client that would wait longer does better to ask again.
+const Timeout = 2 * time.Second
+
+// Reader is the part of window.Reader that answers questions.
+type Reader interface {
+	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
+	Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error)
+	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
+	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
+	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
+	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
+}
+
+// Desk answers questions about counters.
+type Desk struct {
+	Reader    Reader
+	Redis     *Source
+	Namespace string
+	// How much one answer may be about, by the settings with these names.
+	MaxKeys, MaxSum, MaxExplain, MaxProbe int
+}
+
+// Source is what answers are read from. It bounds and measures each read, and makes of its errors what a client is told.
+type Source struct {
+	health   Health
+	seconds  prometheus.Observer
+	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+}
+
+func NewSource(health Health, failures zerolog.Logger, registry prometheus.Registerer) *Source {
+	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "tallyroll", Subsystem: "query", Name: "redis_seconds",
+		Help:    "Seconds that Redis took for the reads of one answer.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+	})
+	registry.MustRegister(seconds)
+	return &Source{health: health, seconds: seconds, failures: failures}
+}
+
+// Health is what is known about Redis.
+type Health interface {
+	Why() string // empty if questions can be answered
+	Doubt()      // something has just failed
+}
+
+// Ask reads from Redis for at most Timeout. If the client must correct its question, it
+// returns the *window.QuestionError unchanged (see mendable). Every other error is, or wraps, one
+// to return to the client.
+func Ask[T any](ctx context.Context, r *Source, read func(context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	began := time.Now()
+	out, err := read(bounded)
+	r.seconds.Observe(time.Since(began).Seconds())
+	var bad *window.QuestionError
+	var much *window.TooMuchError
+	switch {
+	case IsSpoilt(err):
+		// Asking again does not help: whoever runs the service has to look at the key.
+		r.health.Doubt()
+		r.failures.Error().Err(err).Msg("question not answered")
+		if errors.As(err, &bad) {
+			return out, &window.QuestionError{Index: bad.Index, Err: SpoiltProblem(err)}
+		}
+		return out, SpoiltProblem(err)
+	case err == nil, errors.As(err, &bad):
+		return out, err
+	case errors.As(err, &much):
+		return out, tooMuchProblem(much)
+	}
+	return out, r.unavailable(ctx, err)
+}
+
+// Mendable returns the question that the client must correct, if the error is about one. It
+// returns nil if the fault lies with the service or with Redis.
+func Mendable(err error) *window.QuestionError {
+	var p *web.Problem
+	var bad *window.QuestionError
+	if errors.As(err, &p) || !errors.As(err, &bad) {
+		return nil
+	}
+	return bad
+}
+
+// SpoiltProblem is the 500 for a key that another program has written to. It names the key.
+func SpoiltProblem(err error) *web.Problem {
+	var foreign *window.ForeignError
+	if errors.As(err, &foreign) {
+		err = foreign // without what was being done
+	}
+	return web.NewProblem(http.StatusInternalServerError, err.Error()).OfKind(web.ForeignKey)
+}
+
+// tooMuchProblem is the 413 for a question that would cost more than the settings allow.
+func tooMuchProblem(e *window.TooMuchError) *web.Problem {
+	if e.What == window.ExplainedCells {
+		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the explanation names at least %d cells: at most %d are allowed (QUERY_MAX_EXPLAIN): ask about fewer counters or shorter windows at once", e.Count, e.Max))
+	}
+	if e.What == "points" {
+		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("%d points in one answer: at most %d are allowed (QUERY_MAX_POINTS): ask about fewer counters, a longer step or a shorter range", e.Count, e.Max))
+	}
+	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the hashes that this question reads hold up to %d cells: at most %d are allowed (QUERY_MAX_CELLS): ask about fewer counters or windows at once", e.Count, e.Max))
+}
+
+// unavailable is the 503 for an error of reading. The error itself may tell
+// about the network inside, so it goes to the log and not to the client.
+func (r *Source) unavailable(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return web.ClientGone()
+	}
+	detail := "Redis cannot answer now: ask again in a second"
+	switch {
+	case errors.Is(err, window.ErrNoLayout):
+		detail = err.Error()
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
+		detail = "Redis did not answer within " + Timeout.String() + ": ask again in a second"
+	}
+	r.LogFailure(err, "question not answered")
+	p := web.RetryLater(detail, "1")
+	if errors.Is(err, window.ErrNoLayout) {
+		p.OfKind(web.NothingCounted)
+	}
+	return p
+}
+
+// LogFailure logs a failed read, unless the log has said why all of them fail.
+func (r *Source) LogFailure(err error, message string) {
+	r.health.Doubt()
+	if r.health.Why() == "" {
+		r.failures.Warn().Err(err).Msg(message)
+	}
+}
+
+// IsLost distinguishes an error of Redis from the answer that there is no layout yet, and
+// from a layout that cannot be used.
+func IsLost(err error) bool {
+	return err != nil && !errors.Is(err, window.ErrNoLayout) && !IsSpoilt(err)
+}
+
+// IsSpoilt reports whether an error is about a key that another program has written to.
+func IsSpoilt(err error) bool {
+	return window.IsForeign(err) || errors.Is(err, window.ErrBadLayout)
+}

@@ -1,0 +1,189 @@
+package answer
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+// maxGroup is how many parts of their names groups can have in common.
+const maxGroup = 16
+
+// SumOver is what a total over a prefix has beside its numbers. It is exported for encoding/json, and embedded as a
+// pointer so that totals can be compared.
+type SumOver struct {
+	Counters int        `json:"counters" required:"false" doc:"Of a sum: how many counters have hits in the window, or may have some because only a part of a cell lies in it." example:"12"`
+	Groups   []SumGroup `json:"groups,omitempty" doc:"Of a sum with group: the sums of the groups, the largest first; those with the same total by name."`
+}
+
+// SumGroup is the sum over the counters whose names begin alike.
+type SumGroup struct {
+	Group    string `json:"group" doc:"The parts that the names have in common." example:"shop.eu"`
+	Counters int    `json:"counters" doc:"How many counters have hits in the window, or may have some." example:"12"`
+	Total    int64  `json:"total" doc:"The sum of their totals." example:"1234"`
+	Lower    int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
+	Upper    Bound  `json:"upper" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
+}
+
+// checkSum checks what an input says about a sum.
+func (in *Input) checkSum() error {
+	if len(in.Keys) > 0 {
+		return web.BadInput("prefix", "not together with %s: ask about counters or about a sum", in.KeyParam)
+	}
+	if err := api.CheckKey("prefix", in.prefix); err != nil {
+		return err
+	}
+	_, err := in.group.Parse("group", 0, 1, maxGroup)
+	return err
+}
+
+// named is the counters of a sum, and what is known about all counters.
+type named struct {
+	counters      []string
+	asOf          int64 // every counter with a hit stored before is among them, and in the end the hit in the sum
+	completeSince int64
+	countingSince int64
+}
+
+// findSums answers a checked input about a sum. Its errors are for the client.
+func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*totals, error) {
+	depth, err := in.group.Parse("group", 0, 1, maxGroup)
+	if err != nil {
+		return nil, web.InputProblem(err, in.Part)
+	}
+	var names named
+	var asked []string
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found explained, err error) {
+		names, err = d.namesOf(ctx, in.prefix, d.MaxSum)
+		if err != nil {
+			return found, err
+		}
+		asked = names.counters
+		if len(asked) == 0 || len(asked) > d.MaxSum {
+			asked = []string{in.prefix} // for the ranges, and for what may be wrong with the periods
+		}
+		return d.answer(ctx, in, questionsOf(asked, periods))
+	})
+	if err != nil {
+		if bad := Mendable(err); bad != nil {
+			return nil, in.unanswerable(periods[bad.Index%len(periods)], bad)
+		}
+		return nil, err
+	}
+	if len(names.counters) > d.MaxSum {
+		return nil, web.BadInput("prefix", "at least %d counters begin with %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
+			len(names.counters), web.Excerpt(in.prefix), d.MaxSum).Problem(in.Part)
+	}
+	names.asOf = min(names.asOf, found.AsOf)
+	out := &totals{
+		TotalAnswer: TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))},
+		Past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+	}
+	for i, p := range periods {
+		answers := make([]window.Answer, len(asked))
+		var parts []window.Question
+		var why []window.Explanation
+		for k, counter := range asked {
+			at := k*len(periods) + i
+			answers[k] = found.Answers.Answers[at]
+			if answers[k].Upper > 0 {
+				parts, why = append(parts, window.Question{Counter: counter}), append(why, found.at(at)...)
+			}
+		}
+		out.Totals[i] = sumOf(in.prefix, p.Window, names, answers, int(depth))
+		out.Totals[i].explain(parts, why)
+	}
+	return out, nil
+}
+
+// namesOf lists the counters with a prefix, and more than the given number only if there are more.
+func (d *Desk) namesOf(ctx context.Context, prefix string, most int) (named, error) {
+	out := named{asOf: math.MaxInt64}
+	for after := ""; ; {
+		page, err := d.Reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out.counters)})
+		if err != nil {
+			return named{}, err
+		}
+		out.counters = append(out.counters, page.Counters...)
+		// What the clock of NATS has dated after Now is not listed yet.
+		out.asOf = min(out.asOf, page.AsOf, page.Now)
+		out.completeSince = max(out.completeSince, page.CompleteSince)
+		out.countingSince = page.CountingSince
+		if page.Next == "" || len(out.counters) > most {
+			return out, nil
+		}
+		after = page.Next
+	}
+}
+
+// questionsOf asks about each counter in all periods, one counter after the other.
+func questionsOf(counters []string, periods []period) []window.Question {
+	out := make([]window.Question, 0, len(counters)*len(periods))
+	for _, counter := range counters {
+		for _, p := range periods {
+			out = append(out, window.Question{Counter: counter, Span: p.Span})
+		}
+	}
+	return out
+}
+
+// sumOf adds up the answers about a period. There is at least one, although there may be no counter.
+func sumOf(prefix, windowText string, names named, answers []window.Answer, depth int) Total {
+	out := TotalOf(prefix, windowText, answers[0], names.asOf)
+	out.CountingSince = Since(names.countingSince)
+	r := answers[0].Range
+	out.Complete = r.From >= names.completeSince && !r.Outruns(names.asOf)
+	all, groups := SumGroup{}, make(map[string]*SumGroup)
+	for i, counter := range names.counters {
+		a := answers[i]
+		out.Complete = out.Complete && a.Complete
+		if a.Upper == 0 {
+			continue
+		}
+		all.Add(a.Estimate)
+		if depth > 0 {
+			name := groupOf(counter, depth)
+			if groups[name] == nil {
+				groups[name] = &SumGroup{Group: name}
+			}
+			groups[name].Add(a.Estimate)
+		}
+	}
+	out.Total, out.Lower, out.Upper = all.Total, all.Lower, atMost(int64(all.Upper), r, names.asOf)
+	out.SumOver = &SumOver{Counters: all.Counters}
+	for _, g := range groups {
+		g.Upper = atMost(int64(g.Upper), r, names.asOf) // a counter that is not listed yet may be of any group
+		out.Groups = append(out.Groups, *g)
+	}
+	slices.SortFunc(out.Groups, func(a, b SumGroup) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), strings.Compare(a.Group, b.Group))
+	})
+	return out
+}
+
+// Add stops at the largest number and never wraps round.
+func (g *SumGroup) Add(e window.Estimate) {
+	g.Counters++
+	g.Total += min(e.Total, math.MaxInt64-g.Total)
+	g.Lower += min(e.Lower, math.MaxInt64-g.Lower)
+	g.Upper += min(Bound(e.Upper), unknown-g.Upper)
+}
+
+// groupOf returns the first parts of a name, which . and / part. One at the beginning, as in a path, parts nothing.
+func groupOf(name string, parts int) string {
+	for i := 1; i < len(name); i++ {
+		if name[i] == '.' || name[i] == '/' {
+			parts--
+		}
+		if parts == 0 {
+			return name[:i]
+		}
+	}
+	return name
+}

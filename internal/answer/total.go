@@ -1,0 +1,288 @@
+package answer
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+// TotalParams is what GET /v1/total takes.
+type TotalParams struct {
+	Keys    []string    `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Windows []string    `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w); or today, yesterday, week (since Monday) or month, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
+	At      api.Moment  `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	From    api.Moment  `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
+	To      api.Moment  `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
+	Prefix  string      `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
+	Group   api.Number  `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+	Explain explainText `query:"explain" doc:"1: each total says which cells it was made of, and where they are in Redis." example:"1"`
+	TZ      string      `query:"tz" doc:"Beside today, yesterday, week and month: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+}
+
+func (p *TotalParams) Read(g api.Given) error {
+	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
+	return g.Singles(
+		api.Text("at", api.MomentHint, (*string)(&p.At)),
+		api.Text("from", api.MomentHint, (*string)(&p.From)),
+		api.Text("to", api.MomentHint, (*string)(&p.To)),
+		api.Text("tz", zoneHint, &p.TZ),
+		api.Text("prefix", api.NameHint, &p.Prefix),
+		api.Text("group", api.NumberHint(1, maxGroup), (*string)(&p.Group)),
+		api.Text("explain", explainHint, (*string)(&p.Explain)),
+	)
+}
+
+func (p *TotalParams) Input() *Input {
+	return &Input{
+		Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows, at: p.At, from: p.From, to: p.To,
+		calendars: true, tz: p.TZ, prefix: p.Prefix, group: p.Group, explain: p.Explain,
+	}
+}
+
+// TotalBody is what POST /v1/total takes.
+type TotalBody struct {
+	Keys    []string    `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"api-1\",\"/cart\"]"`
+	Windows []string    `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w); or today, yesterday, week (since Monday) or month, in the zone tz." example:"[\"1h\",\"24h\"]"`
+	At      api.Moment  `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	From    api.Moment  `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
+	To      api.Moment  `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
+	Prefix  string      `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
+	Group   api.Number  `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+	Explain explainText `json:"explain,omitempty" doc:"\"1\" or true: each total says which cells it was made of, and where they are in Redis." example:"1"`
+	TZ      string      `json:"tz,omitempty" doc:"Beside today, yesterday, week and month: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+}
+
+func (b *TotalBody) Input() *Input {
+	return &Input{
+		Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To,
+		calendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group, explain: b.Explain,
+	}
+}
+
+// float is the number as Prometheus takes it.
+func (b Bound) float() float64 {
+	if b == unknown {
+		return math.Inf(1)
+	}
+	return float64(b)
+}
+
+// MarshalJSON writes the number, or null.
+func (b Bound) MarshalJSON() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (b *Bound) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		*b = unknown
+		return nil
+	}
+	return json.Unmarshal(data, (*int64)(b))
+}
+
+// Schema describes the number, or null.
+func (Bound) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Nullable: true}
+}
+
+// totals are an answer about counters or about a sum.
+type totals struct {
+	TotalAnswer
+	Past bool // all windows ended before now, and nothing is explained: only late hits can change the numbers
+}
+
+// Totals checks an input and answers it. Its errors are for the client.
+func (d *Desk) Totals(ctx context.Context, in *Input) (*totals, error) {
+	periods, err := in.totalPeriods(d.MaxKeys)
+	if err != nil {
+		return nil, web.InputProblem(err, in.Part)
+	}
+	if in.prefix != "" {
+		return d.findSums(ctx, in, periods)
+	}
+	questions := questionsOf(in.Keys, periods)
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (explained, error) { return d.answer(ctx, in, questions) })
+	if err != nil {
+		if bad := Mendable(err); bad != nil {
+			return nil, in.unanswerable(periods[bad.Index%len(periods)], bad)
+		}
+		return nil, err
+	}
+	out := &totals{
+		TotalAnswer: TotalAnswer{AsOf: Time(found.AsOf), Totals: make([]Total, len(questions))},
+		Past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+	}
+	for i, q := range questions {
+		out.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers.Answers[i], found.AsOf)
+		out.Totals[i].explain(questions[i:i+1], found.at(i))
+	}
+	return out, nil
+}
+
+// endedBefore reports whether all ranges ended before a moment.
+func endedBefore(answers []window.Answer, now int64) bool {
+	return !slices.ContainsFunc(answers, func(a window.Answer) bool { return a.Range.To >= now })
+}
+
+// TotalOf turns an answer that is whole up to asOf into its public form. windowText is the window as it was
+// asked for, empty for a range.
+func TotalOf(key, windowText string, a window.Answer, asOf int64) Total {
+	return Total{
+		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
+		Total: a.Total, Lower: a.Lower, Upper: atMost(a.Upper, a.Range, asOf),
+		Cell: window.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince),
+	}
+}
+
+// TotalAnswer has a total for each counter and window, all of one moment.
+type TotalAnswer struct {
+	AsOf   time.Time `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
+	Totals []Total   `json:"totals" doc:"A total for every counter and window: the first counter with each of the windows, then the next one."`
+}
+
+// Total is the hits of one counter in one range, and how exact that is.
+type Total struct {
+	Key           string    `json:"key" doc:"The counter, or the prefix of a sum." example:"api-1"`
+	Window        string    `json:"window,omitempty" doc:"The window as it was asked for, such as 24h or today; absent for a range." example:"24h"`
+	From          time.Time `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
+	To            time.Time `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
+	Total         int64     `json:"total" doc:"The hits in the window. If its start cuts a cell, that cell counts in proportion to the time inside, rounded." example:"1234"`
+	Lower         int64     `json:"lower" doc:"There were at least this many hits: without the cell that is cut. The truth is between lower and upper." example:"1229"`
+	Upper         Bound     `json:"upper" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if nobody knows: the window ends more than 5 seconds after as_of, so nobody has counted lately." example:"1241"`
+	Cell          string    `json:"cell" doc:"The length of the cells that were added up." example:"15m"`
+	Complete      bool      `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
+	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
+	*SumOver
+	*Explained
+}
+
+// Bound is the most hits that there can have been, or unknown, which is null in JSON.
+type Bound int64
+
+// unknown is where sums stop, too: they never wrap round.
+const unknown Bound = math.MaxInt64
+
+// atMost is the bound on the hits of a range, if there were at most n among those that were applied at asOf. Whatever
+// shows a bound has it from here.
+func atMost(n int64, r window.Range, asOf int64) Bound {
+	if r.Outruns(asOf) {
+		return unknown
+	}
+	return Bound(n)
+}
+
+func TotalExample() TotalAnswer {
+	return TotalAnswer{
+		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC),
+		Totals: []Total{{
+			Key: "api-1", Window: "24h", From: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), To: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
+			Total: 1234, Lower: 1229, Upper: 1241, Cell: "15m", Complete: true, CountingSince: SinceExample,
+		}},
+	}
+}
+
+// Since is when counting began; the zero time, which answers leave out, if that is not known.
+func Since(milli int64) time.Time {
+	if milli == 0 {
+		return time.Time{}
+	}
+	return Time(milli)
+}
+
+var SinceExample = time.Date(2026, 10, 1, 8, 0, 0, 0, time.UTC)
+
+// Time is a moment as answers tell it.
+func Time(milli int64) time.Time { return time.UnixMilli(milli).UTC() }
+
+// AppendJSON appends the answer.
+func (a *TotalAnswer) AppendJSON(j *api.JSON) {
+	j.Raw(`{"as_of":`)
+	j.Time(a.AsOf)
+	j.Raw(`,"totals":`)
+	TotalList(a.Totals).AppendJSON(j)
+	j.Raw(`}`)
+}
+
+// TotalList is the totals of an answer.
+type TotalList []Total
+
+func (t TotalList) AppendJSON(j *api.JSON) {
+	j.List(len(t), func(i int) { t[i].AppendJSON(j) })
+}
+
+func (t *Total) AppendJSON(j *api.JSON) {
+	j.Raw(`{"key":`)
+	j.Text(t.Key)
+	if t.Window != "" {
+		j.Raw(`,"window":`)
+		j.Text(t.Window)
+	}
+	j.Raw(`,"from":`)
+	j.Time(t.From)
+	j.Raw(`,"to":`)
+	j.Time(t.To)
+	appendBounds(j, t.Total, t.Lower, t.Upper)
+	j.Raw(`,"cell":`)
+	j.Text(t.Cell)
+	j.Raw(`,"complete":`)
+	j.Truth(t.Complete)
+	if !t.CountingSince.IsZero() {
+		j.Raw(`,"counting_since":`)
+		j.Time(t.CountingSince)
+	}
+	if t.SumOver != nil {
+		t.SumOver.appendFields(j)
+	}
+	if t.Explained != nil {
+		j.Raw(`,"explain":`)
+		j.Value(t.Explain) // long, and rarely asked for
+	}
+	j.Raw(`}`)
+}
+
+// appendFields appends the fields that a sum adds to a total.
+func (s *SumOver) appendFields(j *api.JSON) {
+	j.Raw(`,"counters":`)
+	j.Number(int64(s.Counters))
+	if len(s.Groups) == 0 {
+		return
+	}
+	j.Raw(`,"groups":`)
+	j.List(len(s.Groups), func(i int) {
+		g := &s.Groups[i]
+		j.Raw(`{"group":`)
+		j.Text(g.Group)
+		j.Raw(`,"counters":`)
+		j.Number(int64(g.Counters))
+		appendBounds(j, g.Total, g.Lower, g.Upper)
+		j.Raw(`}`)
+	})
+}
+
+// appendBounds appends the fields of an estimate.
+func appendBounds(j *api.JSON, total, lower int64, upper Bound) {
+	j.Raw(`,"total":`)
+	j.Number(total)
+	j.Raw(`,"lower":`)
+	j.Number(lower)
+	j.Raw(`,"upper":`)
+	j.Raw(upper.String())
+}
+
+func (b Bound) String() string {
+	if b == unknown {
+		return "null"
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+// SecondsSince is never negative: clocks are estimates.
+func SecondsSince(then, now int64) float64 { return float64(max(0, now-then)) / 1000 }

@@ -1,0 +1,154 @@
+package chart
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Each line stands out from the background by 3 to 1 (WCAG 2.2, 1.4.11), in dark mode,
+// where thin lines look dull, by 4.5 to 1, as texts do everywhere (1.4.3). Lines differ
+// from each other for all who see two or three colours by more than Okabe and Ito's
+// own do (0.076), in both modes.
+func TestColors(t *testing.T) {
+	t.Parallel()
+	light, dark, ok := strings.Cut(chartStyle, "@media")
+	if !ok {
+		t.Fatal("chart.css has no dark mode")
+	}
+	for mode, css := range map[string]string{"light": light, "dark": dark} {
+		back := colorOf(t, css, `\.back`, "fill")
+		for _, of := range []string{`\.tallyroll text`, `\.name`} {
+			if got := contrast(colorOf(t, css, of, "fill"), back); got < 4.5 {
+				t.Errorf("%s: %s has a contrast of %.2f", mode, of, got)
+			}
+		}
+		var lines [MaxLines]rgb
+		for i := range lines {
+			lines[i] = colorOf(t, css, fmt.Sprintf(`\.line%d`, i), "stroke")
+			if got := contrast(lines[i], back); got < map[string]float64{"light": 3, "dark": 4.5}[mode] {
+				t.Errorf("%s: line %d has a contrast of %.2f", mode, i, got)
+			}
+		}
+		for sight, m := range sights {
+			for i := range lines {
+				for j := range i {
+					if d := difference(m.seen(lines[i]), m.seen(lines[j])); d < 0.08 {
+						t.Errorf("%s: lines %d and %d differ by %.3f for %s", mode, i, j, d, sight)
+					}
+				}
+			}
+		}
+	}
+}
+
+// rgb are linear parts from 0 to 1.
+type rgb [3]float64
+
+func colorOf(t *testing.T, css, selector, property string) rgb {
+	t.Helper()
+	m := regexp.MustCompile(selector + ` \{ [^}]*` + property + `: #([0-9a-f]{6})`).FindStringSubmatch(css)
+	if m == nil {
+		t.Fatalf("no %s of %s in %s", property, selector, css)
+	}
+	n, err := strconv.ParseUint(m[1], 16, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out rgb
+	for i := range out {
+		if c := float64(n>>(16-8*i)&0xff) / 255; c <= 0.04045 {
+			out[i] = c / 12.92
+		} else {
+			out[i] = math.Pow((c+0.055)/1.055, 2.4)
+		}
+	}
+	return out
+}
+
+func contrast(a, b rgb) float64 {
+	light := func(c rgb) float64 { return 0.2126*c[0] + 0.7152*c[1] + 0.0722*c[2] + 0.05 }
+	return max(light(a), light(b)) / min(light(a), light(b))
+}
+
+type matrix [3]rgb
+
+func (m matrix) of(c rgb) (out rgb) {
+	for i, row := range m {
+		out[i] = row[0]*c[0] + row[1]*c[1] + row[2]*c[2]
+	}
+	return out
+}
+
+// seen is what somebody sees of a colour that a screen can show.
+func (m matrix) seen(c rgb) rgb {
+	out := m.of(c)
+	for i := range out {
+		out[i] = min(max(out[i], 0), 1)
+	}
+	return out
+}
+
+// Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color
+// Vision Deficiency" (2009), of the highest severity.
+var sights = map[string]matrix{
+	"most people": {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
+	"protanopes":  {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},
+	"deuteranopes": {
+		{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881},
+	},
+}
+
+// difference is the distance in Oklab (B. Ottosson, 2020).
+func difference(a, b rgb) float64 {
+	cones := matrix{{0.4122214708, 0.5363325363, 0.0514459929}, {0.2119034982, 0.6806995451, 0.1073969566}, {0.0883024619, 0.2817188376, 0.6299787005}}
+	lab := matrix{{0.2104542553, 0.7936177850, -0.0040720468}, {1.9779984951, -2.4285922050, 0.4505937099}, {0.0259040371, 0.7827717662, -0.8086757660}}
+	place := func(c rgb) rgb {
+		c = cones.of(c)
+		return lab.of(rgb{math.Cbrt(c[0]), math.Cbrt(c[1]), math.Cbrt(c[2])})
+	}
+	p, q := place(a), place(b)
+	return math.Hypot(math.Hypot(p[0]-q[0], p[1]-q[1]), p[2]-q[2])
+}
+
+// Texts stand out from all that can be behind them by 4.5 to 1 (WCAG 2.2, 1.4.3), the edges of
+// controls by 3 to 1 (1.4.11), in both modes. The lines are those of the charts of /v1/series.
+func TestPageColors(t *testing.T) {
+	t.Parallel()
+	file, err := os.ReadFile("../query/page/style.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	css := string(file)
+	light, dark, ok := strings.Cut(css, "@media (prefers-color-scheme: dark)")
+	if !ok {
+		t.Fatal("style.css has no dark mode")
+	}
+	chartLight, chartDark, _ := strings.Cut(chartStyle, "@media")
+	for mode, of := range map[string]struct{ css, chart string }{"light": {light, chartLight}, "dark": {dark, chartDark}} {
+		color := func(name string) rgb { return colorOf(t, strings.ReplaceAll(of.css, "{\n", "{ "), `:root`, `--`+name) }
+		for _, pair := range []struct {
+			ink, back string
+			least     float64
+		}{
+			{"text", "back", 4.5}, {"text", "card", 4.5}, {"text", "raised", 4.5}, {"text", "wash", 4.5}, {"text", "checked", 4.5},
+			{"muted", "back", 4.5}, {"muted", "card", 4.5}, {"muted", "raised", 4.5},
+			{"accent", "back", 4.5}, {"accent", "card", 4.5}, {"on-accent", "accent", 4.5},
+			{"green", "card", 4.5}, {"amber", "card", 4.5}, {"red", "card", 4.5}, {"amber", "amber-wash", 4.5}, {"red", "red-wash", 4.5},
+			{"strong", "card", 3}, {"strong", "back", 3},
+		} {
+			if got := contrast(color(pair.ink), color(pair.back)); got < pair.least {
+				t.Errorf("%s: %s on %s has a contrast of %.2f, at least %.1f is wanted", mode, pair.ink, pair.back, got, pair.least)
+			}
+		}
+		for i := range MaxLines {
+			if got, want := color(fmt.Sprintf("line%d", i)), colorOf(t, of.chart, fmt.Sprintf(`\.line%d`, i), "stroke"); got != want {
+				t.Errorf("%s: line %d is not the charts' colour", mode, i)
+			}
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+)
+
+// A proxy asks here about each request before it lets the request through: nginx, Caddy and Traefik at
+// AuthzPath with parameters, Envoy below AuthzPath and a limit's name, with the request's path behind it.
+const AuthzPath = "/v1/authz"
+
+// IsAuthz reports whether a request is about another one. Its body, its origin and its path are those of the
+// other one then.
+func IsAuthz(path string) bool {
+	return path == AuthzPath || strings.HasPrefix(path, AuthzPath+"/")
+}
+
+// originalPath is where a request of Envoy's keeps the path behind the limit's name.
+const originalPath = "original"
+
+// WithoutOriginal cuts the original path off a request of Envoy's and keeps it as a path value. The mux would
+// redirect a path such as //a/../b, and the client would get that redirect.
+func WithoutOriginal(r *http.Request) *http.Request {
+	name, original, found := strings.Cut(strings.TrimPrefix(r.URL.Path, AuthzPath+"/"), "/")
+	if !strings.HasPrefix(r.URL.Path, AuthzPath+"/") || !found {
+		return r
+	}
+	u := *r.URL
+	u.Path, u.RawPath = AuthzPath+"/"+name, ""
+	out := r.WithContext(r.Context())
+	out.URL = &u
+	out.SetPathValue(originalPath, "/"+original)
+	return out
+}
+
+// getAuthz takes one hit for the request that a proxy asks about. No body is read.
+func (g *Gate) getAuthz(w http.ResponseWriter, r *http.Request) error {
+	takes, err := g.authzTakes(r)
+	if err != nil {
+		return web.InputProblem(err, web.InQuery)
+	}
+	answer, err := g.decide(r.Context(), takes, false)
+	if err != nil {
+		return web.InputProblem(err, web.InQuery)
+	}
+	takeOutputOf(&answer, len(takes) > 1).Write(w)
+	return nil
+}
+
+// authzTakes reads which limits the request is about, and makes their keys.
+func (g *Gate) authzTakes(r *http.Request) ([]limit.Take, error) {
+	err := g.limits.mayCount()
+	if err != nil {
+		return nil, err
+	}
+	if name := r.PathValue("limit"); name != "" {
+		lim, err := g.limits.find(name, "limit")
+		if err != nil {
+			return nil, err
+		}
+		return g.limits.takesFor(&forwarded{request: r, proxies: g.Proxies, ownTarget: true}, []*limit.Limit{lim})
+	}
+	params, err := authzParams.Parse(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := g.limits.authzLimits(params)
+	if err != nil {
+		return nil, err
+	}
+	f := &forwarded{request: r, proxies: g.Proxies}
+	err = f.chooseKey(params)
+	if err != nil {
+		return nil, err
+	}
+	return g.limits.takesFor(f, asked)
+}
+
+// authzLimits returns the limits that the parameters name, or the one of their numbers.
+func (l *limits) authzLimits(params url.Values) ([]*limit.Limit, error) {
+	names := params["limit"]
+	if len(names) == 0 {
+		lim, err := l.limitOf(&takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		return []*limit.Limit{lim}, err
+	}
+	if len(names) > MaxTakes {
+		return nil, web.BadInput("limit", "%d limits in one request: at most %d are allowed", len(names), MaxTakes)
+	}
+	out := make([]*limit.Limit, len(names))
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return nil, web.BadInput("limit", "%s is there twice", web.Excerpt(name))
+		}
+		var err error
+		out[i], err = l.limitOf(&takeItem{Limit: name, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// takesFor makes a take of one hit for each limit.
+func (l *limits) takesFor(f *forwarded, asked []*limit.Limit) ([]limit.Take, error) {
+	out := make([]limit.Take, len(asked))
+	keyUsed := false
+	for i, lim := range asked {
+		under, err := lim.Key.Fill(f.value)
+		if err != nil {
+			return nil, keyError(lim, err)
+		}
+		err = checkTakeKey("limit", under)
+		if err != nil {
+			return nil, err
+		}
+		caller, err := callerOf(lim, under, f.value)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = limit.Take{Limit: lim, Key: caller, Under: under, N: 1}
+		keyUsed = keyUsed || lim.Key.Uses(limit.VarKey)
+	}
+	if f.keyParam != "" && !keyUsed {
+		return nil, web.BadInput(f.keyParam, "no limit of this request has {key} in its key template: leave it out")
+	}
+	return out, nil
+}
+
+// keyError is the error about a key template that cannot be filled.
+func keyError(lim *limit.Limit, err error) error {
+	var bad *web.InputError
+	if errors.As(err, &bad) {
+		return bad
+	}
+	return web.BadInput("limit", "the key of %s is %s, which cannot be filled: %v", web.Excerpt(lim.Name), lim.Key, err)
+}
+
+// authzQuestion is the operation at AuthzPath. It is described by hand, because the handler
+// is a plain one: a proxy asks before every request, and all methods are answered.
+var authzQuestion = huma.Operation{
+	OperationID: "get-authz", Method: http.MethodGet, Path: AuthzPath,
+	Summary: "Allow or refuse a request that a proxy asks about",
+	Description: "Takes one hit for a request, for nginx auth_request, Caddy forward_auth and Traefik forwardAuth. Every method is answered, and no body is read. " +
+		"The method, host and path of the request are read from X-Forwarded-Method, X-Forwarded-Host and X-Forwarded-Uri, or else from X-Original-Method, X-Original-Host and X-Original-URI.",
+	Parameters: []*huma.Param{
+		{Name: "limit", In: web.InQuery, Description: "The name of a limit of QUERY_LIMITS_FILE. May repeat: the hit is counted for all of them or none.",
+			Schema: &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, Examples: []any{[]string{"login"}}}},
+		textParam("window", "In place of limit, with QUERY_TAKE=any: how far the limit looks back, 1s to 366d.", "1m"),
+		{Name: "max", In: web.InQuery, Description: "Beside window: how many hits are allowed in it.", Schema: &huma.Schema{Type: huma.TypeInteger, Examples: []any{100}}},
+		textParam("key_header", "The header of the request whose value is the key.", "X-Api-Key"),
+		textParam("key_ip", "1: the key is the client's address, of IPv6 its /64. It needs QUERY_TRUSTED_PROXIES.", "1"),
+	},
+}
+
+var authzParams = api.KnownParamsOf(&authzQuestion)
+
+func textParam(name, about, example string) *huma.Param {
+	return &huma.Param{Name: name, In: web.InQuery, Description: about, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
+}
+
+// describeAuthz adds the questions of proxies to the document.
+func (g *Gate) describeAuthz(a *api.API) {
+	ask := authzQuestion
+	ask.Metadata = api.Tryout(AuthzPath + "?limit=login&key_header=User-Agent")
+	envoy := huma.Operation{
+		OperationID: "get-authz-path", Method: http.MethodGet, Path: AuthzPath + "/{limit}",
+		Summary: "The same, for Envoy",
+		Description: "Takes one hit for a request, for Envoy's ext_authz with the path_prefix /v1/authz/NAME: the method, host and path behind the name are those of the request. " +
+			"The query string is the request's, too, and is ignored. The limit's key template says what the key is. Every method is answered, and no body is read.",
+		Parameters: []*huma.Param{{Name: "limit", In: "path", Required: true, Description: "The name of a limit of QUERY_LIMITS_FILE.",
+			Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"per-agent"}}}},
+		Metadata: api.Tryout(AuthzPath + "/per-agent/cart?a=1"),
+	}
+	for _, op := range []*huma.Operation{&ask, &envoy} {
+		op.Responses = api.SuccessOnly("The request is allowed and counted.", takeExample())
+		op.Responses["200"].Content["application/json"].Schema = api.SchemaOf[TakeAnswer](a)
+		*op = a.Operation(*op)
+		describeTakes(a, op)
+		a.OpenAPI().AddOperation(op)
+	}
+}
+
+// forwarded is a request that a proxy asks about. It gives the variables of key templates their values.
+type forwarded struct {
+	request *http.Request // the proxy's
+	proxies web.Networks
+	// ownTarget is true if the proxy's request has the method, host and path of the other one as its own. If not, fields
+	// tell them.
+	ownTarget bool
+
+	keyParam, key string // the parameter that chose {key}, and its value; empty if none did
+}
+
+// chooseKey gives {key} the value that the parameters key_header or key_ip choose.
+func (f *forwarded) chooseKey(params url.Values) (err error) {
+	switch header, byIP := params["key_header"], params["key_ip"]; {
+	case header != nil && byIP != nil:
+		return web.BadInput("key_ip", "not together with key_header: the key is one of them")
+	case header != nil:
+		f.keyParam = "key_header"
+		f.key, err = f.header(header[0])
+	case byIP != nil && byIP[0] != "1":
+		return web.BadInput("key_ip", "%s: allowed is 1", web.Excerpt(byIP[0]))
+	case byIP != nil:
+		f.keyParam = "key_ip"
+		f.key, err = f.address()
+	}
+	if err != nil {
+		return web.BadInput(f.keyParam, "%v", err)
+	}
+	if f.keyParam != "" {
+		return checkTakeKey(f.keyParam, f.key)
+	}
+	return nil
+}
+
+// value is what a variable of a key template stands for.
+func (f *forwarded) value(variable string) (string, error) {
+	switch variable {
+	case limit.VarKey:
+		if f.keyParam == "" && f.ownTarget {
+			return "", errors.New("a request of this form has no key: use {ip} or {header.NAME}")
+		}
+		if f.keyParam == "" {
+			return "", web.BadInput("key_header", "it is missing: name the header that has the key, or give key_ip=1")
+		}
+		return f.key, nil
+	case limit.VarIP:
+		return f.address()
+	case limit.VarMethod:
+		return f.target("Method", f.request.Method), nil
+	case limit.VarHost:
+		return plainHostOf(f.target("Host", f.request.Host)), nil
+	case limit.VarPath:
+		return f.path(), nil
+	}
+	name, _ := limit.HeaderOf(variable)
+	return f.header(name)
+}
+
+// callerOf returns the key that decides about the hash tag; value gives the variables of the limit's template their
+// values. It depends on nothing but what hits are kept under: hits of one key would be in several places otherwise.
+// Limits of one caller get the same tag where possible.
+func callerOf(lim *limit.Limit, under string, value func(variable string) (string, error)) (string, error) {
+	for _, variable := range []string{limit.VarKey, limit.VarIP} {
+		if lim.Key.Uses(variable) {
+			return value(variable)
+		}
+	}
+	return under, nil
+}
+
+// header returns a field of the request. If there were two, the service behind the proxy might read the
+// other one.
+func (f *forwarded) header(name string) (string, error) {
+	values := f.request.Header.Values(name)
+	switch {
+	case len(values) == 0 || values[0] == "":
+		return "", fmt.Errorf("the request has no header %s", web.Excerpt(name))
+	case len(values) > 1:
+		return "", fmt.Errorf("the request has the header %s %d times: once is allowed", web.Excerpt(name), len(values))
+	}
+	return values[0], nil
+}
+
+func (f *forwarded) address() (string, error) {
+	if !f.proxies.Any() {
+		return "", errors.New("the client's address is not known: set QUERY_TRUSTED_PROXIES to the networks of the proxies")
+	}
+	address, err := f.proxies.Client(f.request)
+	if err != nil {
+		return "", err
+	}
+	return web.AddressKey(address), nil
+}
+
+// path is that of the other request, without escapes, double slashes and dots, so that another spelling of a
+// path has no count of its own.
+func (f *forwarded) path() string {
+	if f.ownTarget {
+		return cleanPath(f.request.PathValue(originalPath))
+	}
+	return plainPathOf(f.target("Uri", f.request.URL.EscapedPath()))
+}
+
+// target is a part of the other request's target, as the proxy tells it.
+func (f *forwarded) target(name, own string) string {
+	if f.ownTarget {
+		return own
+	}
+	for _, field := range []string{"X-Forwarded-" + name, "X-Original-" + name} {
+		if told := f.request.Header.Get(field); told != "" {
+			return told
+		}
+	}
+	return own
+}
+
+// plainPathOf is the path of a request's target.
+func plainPathOf(target string) string {
+	told, _, _ := strings.Cut(target, "?")
+	plain, err := url.PathUnescape(told)
+	if err != nil {
+		plain = told
+	}
+	return cleanPath(plain)
+}
+
+func cleanPath(p string) string { return path.Clean("/" + p) }
+
+// plainHostOf is a host without its port, in small letters.
+func plainHostOf(host string) string {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	return strings.ToLower(name)
+}

@@ -1,0 +1,121 @@
+package gate
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+// Counters is the part of window.Reader that judges counters of the streams.
+type Counters interface {
+	Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error)
+}
+
+// Limiter is the part of limit.Limiter that the service uses.
+type Limiter interface {
+	Take(ctx context.Context, takes []limit.Take) (limit.Answer, error)
+	Look(ctx context.Context, takes []limit.Take) (limit.Answer, error)
+	Reset(ctx context.Context, take limit.Take) error
+}
+
+// Gate decides about takes, and looks at limits and at counters of the streams.
+type Gate struct {
+	Proxies web.Networks // whose word about their clients is believed
+
+	limits    *limits
+	limiter   Limiter
+	Counters  Counters
+	redis     *answer.Source
+	failures  zerolog.Logger         // limited to a few lines per minute, because clients decide how often something fails
+	decisions *prometheus.CounterVec // by limit, result and source
+}
+
+// Settings of a gate.
+type Settings struct {
+	Take    TakeMode
+	File    string // of named limits; empty: there are none
+	Proxies web.Networks
+}
+
+// New makes a gate and reads the file of limits. The error names the setting, the file and the line.
+func New(settings Settings, l Limiter, counters Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Gate, error) {
+	limits, err := newLimits(settings.Take, settings.File, metrics.Reloads)
+	if err != nil {
+		return nil, err
+	}
+	g := &Gate{
+		Proxies: settings.Proxies, limits: limits, limiter: l, Counters: counters, redis: redis, failures: failures,
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
+			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
+		}, []string{"limit", "result", "source"}),
+	}
+	metrics.Registry.MustRegister(g.decisions)
+	return g, nil
+}
+
+// Run reads the file of limits again at each signal, until ctx ends. A bad file changes nothing.
+func (g *Gate) Run(ctx context.Context, signals <-chan os.Signal, log zerolog.Logger) error {
+	return g.limits.follow(ctx, signals, log)
+}
+
+// Named is how many limits have names.
+func (g *Gate) Named() int { return len(*g.limits.named.Load()) }
+
+// Counts reports whether any take can be counted.
+func (g *Gate) Counts() bool { return g.limits.counts() }
+
+// Why says why no take can be decided now. It is empty if one of them can: without Redis, those of limits that
+// are not closed then. known says that Redis has been looked at, and lost that it does not answer. Takes need no layout.
+func (g *Gate) Why(known, lost bool) string {
+	takes, withoutRedis := g.limits.serve()
+	switch {
+	case g.limits.mode == TakeOff:
+		return "this service counts no takes (QUERY_TAKE=off)"
+	case !takes:
+		return "there is no limit to take under: QUERY_LIMITS_FILE names none"
+	case !known:
+		return "Redis has not answered yet" // a process that starts is not ready before it has looked once
+	case lost && !withoutRedis:
+		return "Redis does not answer, and every limit is closed then"
+	}
+	return ""
+}
+
+// Register adds the operations.
+func (g *Gate) Register(a *api.API, mux *http.ServeMux) {
+	g.registerTake(a)
+	g.registerLimit(a)
+	g.describeAuthz(a)
+	mux.Handle(AuthzPath, api.Handler(g.getAuthz))
+	mux.Handle(AuthzPath+"/{limit}", api.Handler(g.getAuthz))
+}
+
+// decided counts the decisions of an answer.
+func (g *Gate) decided(a *limit.Answer) {
+	for i := range a.Decisions {
+		d := &a.Decisions[i]
+		result := "refused"
+		if d.Allowed {
+			result = "allowed"
+		}
+		g.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
+	}
+}
+
+// notDecided counts takes about which nothing could be decided.
+func (g *Gate) notDecided(takes []limit.Take) {
+	for i := range takes {
+		g.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
+	}
+}

@@ -1,0 +1,217 @@
+package gate
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"net/textproto"
+	"slices"
+	"time"
+
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+)
+
+// takeItem is hits of a key under a limit: one that has a name, or one that is given by its numbers. It
+// is what GET /v1/limit takes, and as JSON the endpoint limit over NATS.
+type takeItem struct {
+	Limit  string     `query:"limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
+	Key    string     `query:"key" json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
+	Window string     `query:"window" json:"window,omitempty" doc:"In place of limit: how far the limit looks back, 1s to 366d (a whole number and a unit: s, m, h, d, w)." example:"1m"`
+	Max    api.Number `query:"max" json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
+	N      api.Number `query:"n" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
+	Policy string     `query:"policy" json:"policy,omitempty" doc:"Beside window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`
+	IP     string     `query:"ip" json:"ip,omitempty" doc:"Beside limit, if its key template has {ip}: the client's address. Of an IPv6 address its /64 counts, as in /v1/authz." example:"203.0.113.7"`
+	Method string     `query:"method" json:"method,omitempty" doc:"Beside limit, if its key template has {method}." example:"POST"`
+	Host   string     `query:"host" json:"host,omitempty" doc:"Beside limit, if its key template has {host}: with or without a port." example:"shop.example"`
+	Path   string     `query:"path" json:"path,omitempty" doc:"Beside limit, if its key template has {path}: as the request has it, such as /a%20b?c=1." example:"/login"`
+	// A query string has each header by its name: header.X-Plan=gold.
+	Header map[string]string `json:"header,omitempty" doc:"Beside limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
+	Fail   string            `query:"fail" json:"fail,omitempty" doc:"About a counter of the streams: what to do if nobody knows its hits, because they are not being counted or Redis does not answer: local (go by the hits known; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
+}
+
+func (i *takeItem) Read(g api.Given) (err error) {
+	i.Header, err = g.Headers()
+	if err != nil {
+		return err
+	}
+	return g.Singles(
+		api.Text("limit", limitHint, &i.Limit),
+		api.Text("key", takeKeyHint, &i.Key),
+		api.Text("window", api.WindowHint, &i.Window),
+		api.Text("max", "a whole number", (*string)(&i.Max)),
+		api.Text("n", "a whole number", (*string)(&i.N)),
+		api.Text("policy", policyHint, &i.Policy),
+		api.Text("fail", failHint, &i.Fail),
+		api.Text("ip", addressHint, &i.IP),
+		api.Text("method", methodHint, &i.Method),
+		api.Text("host", hostHint, &i.Host),
+		api.Text("path", pathHint, &i.Path),
+	)
+}
+
+// takeOf checks an item and makes a take of it. prefix comes before the names of its fields in errors.
+func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
+	lim, err := l.limitOf(item, prefix)
+	if err != nil {
+		return limit.Take{}, err
+	}
+	caller, under, err := item.fill(lim, prefix)
+	if err != nil {
+		return limit.Take{}, err
+	}
+	if err := checkTakeKey(prefix+"limit", under); err != nil {
+		return limit.Take{}, err
+	}
+	n, err := item.N.Parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
+	return limit.Take{Limit: lim, Key: caller, Under: under, N: n}, err
+}
+
+// fill makes the key that hits are kept under, and returns the caller's key, too.
+func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, err error) {
+	name := "numbers in the request"
+	if lim.Name != "" {
+		name = web.Excerpt(lim.Name)
+	}
+	variables, given := lim.Key.Variables(), i.values()
+	if i.Key != "" && !lim.Key.Uses(limit.VarKey) {
+		return "", "", web.BadInput(prefix+"key", "the key template of %s is %s: leave it out", name, lim.Key)
+	}
+	for _, v := range given {
+		if !slices.ContainsFunc(variables, func(variable string) bool { return limit.SameVariable(v.variable, variable) }) {
+			return "", "", web.BadInput(prefix+v.name, "the key template of %s is %s: leave it out", name, lim.Key)
+		}
+	}
+	for _, variable := range variables {
+		if variable != limit.VarKey && !slices.ContainsFunc(given, func(v struct{ name, variable, text string }) bool { return limit.SameVariable(v.variable, variable) }) {
+			return "", "", web.BadInput(prefix+variable, "it is missing: the key template of %s is %s", name, lim.Key)
+		}
+	}
+	value := func(variable string) (string, error) { return i.value(variable, prefix) }
+	under, err = lim.Key.Fill(value)
+	if err != nil {
+		return "", "", keyError(lim, err)
+	}
+	caller, err = callerOf(lim, under, value)
+	return caller, under, err
+}
+
+// value is what a variable of a key template stands for, as /v1/authz fills it. prefix comes before the names of fields in
+// errors.
+func (i *takeItem) value(variable, prefix string) (string, error) {
+	switch variable {
+	case limit.VarKey:
+		return i.Key, checkTakeKey(prefix+"key", i.Key)
+	case limit.VarIP:
+		address, err := netip.ParseAddr(i.IP)
+		if err != nil {
+			return "", web.BadInput(prefix+"ip", "%s: allowed is %s", web.Excerpt(i.IP), addressHint)
+		}
+		return web.AddressKey(web.PlainAddress(address)), nil
+	case limit.VarMethod:
+		return i.Method, nil
+	case limit.VarHost:
+		return plainHostOf(i.Host), nil
+	case limit.VarPath:
+		return plainPathOf(i.Path), nil
+	}
+	out := ""
+	for _, given := range i.values() {
+		if limit.SameVariable(given.variable, variable) {
+			if out != "" {
+				return "", web.BadInput(prefix+given.name, "it is there twice: once is allowed")
+			}
+			out = textproto.TrimString(given.text)
+			if out == "" {
+				return "", web.BadInput(prefix+given.name, "it is empty: allowed is the value of a header")
+			}
+		}
+	}
+	return out, nil
+}
+
+// values are the variables of key templates that are given, but for the key, with what the request calls them.
+func (i *takeItem) values() (out []struct{ name, variable, text string }) {
+	add := func(name, variable, text string) {
+		if text != "" {
+			out = append(out, struct{ name, variable, text string }{name, variable, text})
+		}
+	}
+	add("ip", limit.VarIP, i.IP)
+	add("method", limit.VarMethod, i.Method)
+	add("host", limit.VarHost, i.Host)
+	add("path", limit.VarPath, i.Path)
+	for _, name := range slices.Sorted(maps.Keys(i.Header)) {
+		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limit.VarOfHeader(name), i.Header[name]})
+	}
+	return out
+}
+
+// limitOf returns the limit that an item names, or the one of its numbers if the settings allow them.
+func (l *limits) limitOf(item *takeItem, prefix string) (*limit.Limit, error) {
+	given := ""
+	for _, number := range item.numbers() {
+		if number.text != "" {
+			given = number.name
+			break
+		}
+	}
+	switch {
+	case item.Fail != "":
+		return nil, web.BadInput(prefix+"fail", "only of a look at a counter of the streams: a limit of QUERY_LIMITS_FILE has its own")
+	case item.Limit != "" && given != "":
+		return nil, web.BadInput(prefix+given, "not together with limit, which has its own")
+	case item.Limit != "":
+		return l.find(item.Limit, prefix+"limit")
+	case given == "":
+		return nil, web.BadInput(prefix+"limit", "it is missing: name a limit, or give window and max")
+	case l.mode != TakeAny:
+		return nil, web.BadInput(prefix+given, "not allowed: this service takes numbers only with QUERY_TAKE=any: name a limit of QUERY_LIMITS_FILE")
+	}
+	length, err := limitWindow(prefix, item.Window)
+	if err != nil {
+		return nil, err
+	}
+	if item.Max == "" {
+		return nil, web.BadInput(prefix+"max", "it is missing: say how many hits are allowed in the window")
+	}
+	most, err := item.Max.Parse(prefix+"max", 0, 1, limit.MaxHits)
+	if err != nil {
+		return nil, err
+	}
+	lim, err := limit.Adhoc(length, most, limit.Policy(item.Policy))
+	var bad *limit.FieldError
+	if errors.As(err, &bad) {
+		return nil, web.BadInput(prefix+bad.Field, "%s", bad.Message)
+	}
+	return lim, err
+}
+
+const (
+	limitHint   = "the name of a limit"
+	takeKeyHint = "a key"
+	policyHint  = "cells, log or stream"
+	failHint    = "local, open or closed"
+	addressHint = "an address, such as 203.0.113.7 or 2001:db8::1"
+	methodHint  = "a method, such as GET"
+	hostHint    = "a host, such as shop.example"
+	pathHint    = "a path, such as /login"
+)
+
+// numbers are the fields that are given in place of limit, with what the request gives.
+func (i *takeItem) numbers() []struct{ name, text string } {
+	return []struct{ name, text string }{{"window", i.Window}, {"max", string(i.Max)}, {"policy", i.Policy}}
+}
+
+func limitWindow(prefix, text string) (time.Duration, error) {
+	if text == "" {
+		return 0, web.BadInput(prefix+"window", "it is missing: allowed is %s", api.WindowHint)
+	}
+	return api.ParseDuration(prefix+"window", text)
+}
+
+// checkTakeKey refuses a key that would be no name of a counter.
+func checkTakeKey(param, key string) error {
+	return api.CheckName(param, key, "it is missing or empty", "a key")
+}

@@ -1,0 +1,157 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+)
+
+// limits are the limits that requests can name, and which takes are counted.
+type limits struct {
+	mode  TakeMode
+	file  string // empty: there are no named limits
+	named atomic.Pointer[limit.Set]
+	// reloaded is told of each time that the file was read again.
+	reloaded func(error)
+}
+
+// newLimits reads the file of named limits. Its error names the setting, the file and the line.
+func newLimits(mode TakeMode, file string, reloads buildinfo.Reloads) (*limits, error) {
+	out := &limits{mode: mode, file: file}
+	set, err := out.read()
+	if err != nil {
+		return nil, boot.UsageError{Err: err}
+	}
+	out.named.Store(&set)
+	if file != "" {
+		out.reloaded = reloads.Of("limits")
+	}
+	return out, nil
+}
+
+// follow reads the file again at each signal, until ctx ends. A bad file changes nothing.
+func (l *limits) follow(ctx context.Context, signals <-chan os.Signal, log zerolog.Logger) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-signals:
+			l.reload(log)
+		}
+	}
+}
+
+func (l *limits) reload(log zerolog.Logger) {
+	if l.file == "" {
+		log.Info().Msg("nothing to reload: QUERY_LIMITS_FILE is not set")
+		return
+	}
+	set, err := l.read()
+	l.reloaded(err)
+	if err != nil {
+		log.Error().Err(err).Int("limits", len(*l.named.Load())).Msg("limits not reloaded: they stay as they were")
+		return
+	}
+	l.named.Store(&set)
+	log.Info().Str("file", l.file).Int("limits", len(set)).Msg("limits reloaded")
+}
+
+func (l *limits) read() (limit.Set, error) {
+	if l.file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(l.file)
+	if err != nil {
+		return nil, fmt.Errorf("QUERY_LIMITS_FILE: %w", err)
+	}
+	set, err := limit.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("QUERY_LIMITS_FILE: %s: %w", l.file, err)
+	}
+	return set, nil
+}
+
+// serve reports whether takes can be asked for at all, and whether some of them can be decided without Redis.
+func (l *limits) serve() (takes, withoutRedis bool) {
+	named := *l.named.Load()
+	takes = l.mode == TakeAny || l.mode == TakeNamed && len(named) > 0
+	withoutRedis = l.mode == TakeAny // whose limits are local then
+	for _, lim := range named {
+		withoutRedis = withoutRedis || lim.Fail != limit.FailClosed
+	}
+	return takes, takes && withoutRedis
+}
+
+// maxNamesTold is how many limits the error about an unknown one lists.
+const maxNamesTold = 20
+
+// find returns a named limit. param is what the request calls it.
+func (l *limits) find(name, param string) (*limit.Limit, error) {
+	set := *l.named.Load()
+	if found := set[name]; found != nil {
+		return found, nil
+	}
+	if len(set) == 0 {
+		return nil, web.BadInput(param, "%s is unknown: QUERY_LIMITS_FILE names no limit", web.Excerpt(name))
+	}
+	names := slices.Sorted(maps.Keys(set))
+	more := ""
+	if len(names) > maxNamesTold {
+		more = fmt.Sprintf(" and %d more", len(names)-maxNamesTold)
+		names = names[:maxNamesTold]
+	}
+	return nil, web.BadInput(param, "%s is unknown: allowed are %s%s", web.Excerpt(name), strings.Join(names, ", "), more)
+}
+
+// counts reports whether any take can be counted.
+func (l *limits) counts() bool {
+	return l.mode == TakeAny || l.mode == TakeNamed && len(*l.named.Load()) > 0
+}
+
+// mayCount refuses a request that would change what is counted if the settings do not allow that.
+func (l *limits) mayCount() error {
+	if l.mode == TakeOff {
+		return web.NewProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit").OfKind(web.TakesOff)
+	}
+	return nil
+}
+
+// TakeMode says which takes the service counts; the zero value is TakeNamed.
+type TakeMode int
+
+const (
+	// TakeNamed counts takes of limits that QUERY_LIMITS_FILE names.
+	TakeNamed TakeMode = iota
+	// TakeAny counts takes with their own numbers, too. Whoever may ask can then make any number of keys
+	// in Redis.
+	TakeAny
+	// TakeOff counts none.
+	TakeOff
+)
+
+// UnmarshalText reads named, any or off.
+func (m *TakeMode) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "named":
+		*m = TakeNamed
+	case "any":
+		*m = TakeAny
+	case "off":
+		*m = TakeOff
+	default:
+		return fmt.Errorf("named, any or off")
+	}
+	return nil
+}

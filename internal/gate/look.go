@@ -1,0 +1,223 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+const LimitPath = "/v1/limit"
+
+func (g *Gate) registerLimit(a *api.API) {
+	header := &huma.Param{
+		Name: api.AnyHeader, In: web.InQuery, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"gold"}},
+		Description: "Beside limit, if its key template has {header.NAME}: the request's header of that name, as in header.X-Plan=gold.",
+	}
+	look := a.Operation(huma.Operation{
+		OperationID: "get-limit", Method: http.MethodGet, Path: LimitPath,
+		Summary: "Whether hits would be allowed",
+		Description: "Decides like POST /v1/take, and counts nothing. With window and max and without policy, it is about a counter of the streams: " +
+			"the answer has as_of and complete, too. The status is 200 even if the hits would be refused.",
+		Parameters: []*huma.Param{header},
+		Responses:  api.SuccessOnly("The decision.", takeExample()),
+		Metadata:   api.Tryout("/v1/limit?limit=login&key=alice", "/v1/limit?key=api-1&window=1m&max=100"),
+	})
+	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*TakeOutput, error) { return g.Look(ctx, web.InQuery, p) })
+	reset := a.Operation(huma.Operation{
+		OperationID: "delete-limit", Method: http.MethodDelete, Path: LimitPath, DefaultStatus: http.StatusNoContent,
+		Summary: "Forget the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
+		Parameters: []*huma.Param{header},
+		Responses:  map[string]*huma.Response{"204": {Description: "The key has no hits now."}},
+		Metadata:   api.Tryout("/v1/limit?limit=login&key=alice"),
+	})
+	describeForbidden(a, &reset)
+	api.AnswerQuery(a, reset, func(ctx context.Context, p *resetParams) (*api.NoOutput, error) { return nil, g.reset(ctx, p) })
+}
+
+// Look checks an item and decides about it. Its errors are for the client.
+func (g *Gate) Look(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
+	if item.Limit == "" && item.Policy == "" && (item.Window != "" || item.Max != "") {
+		return g.judge(ctx, part, item)
+	}
+	take, err := g.limits.takeOf(item, "")
+	if err != nil {
+		return nil, web.InputProblem(err, part)
+	}
+	takes := []limit.Take{take}
+	answer, err := g.limiter.Look(ctx, takes)
+	if err != nil {
+		return nil, web.InputProblem(g.limitError(ctx, err, takes, false), part)
+	}
+	return lookOutputOf(&answer), nil
+}
+
+// resetParams is what DELETE /v1/limit takes.
+type resetParams struct {
+	Limit  string `query:"limit" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
+	Key    string `query:"key" doc:"Whose hits are forgotten." example:"alice"`
+	Window string `query:"window" doc:"In place of limit, with QUERY_TAKE=any: the window of the takes." example:"1m"`
+	Policy string `query:"policy" doc:"Beside window: the policy of the takes." example:"cells"`
+	IP     string `query:"ip" doc:"Beside limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
+	Method string `query:"method" doc:"Beside limit, if its key template has {method}." example:"POST"`
+	Host   string `query:"host" doc:"Beside limit, if its key template has {host}." example:"shop.example"`
+	Path   string `query:"path" doc:"Beside limit, if its key template has {path}." example:"/login"`
+	header map[string]string
+}
+
+func (p *resetParams) Read(g api.Given) (err error) {
+	p.header, err = g.Headers()
+	if err != nil {
+		return err
+	}
+	return g.Singles(
+		api.Text("limit", limitHint, &p.Limit),
+		api.Text("key", takeKeyHint, &p.Key),
+		api.Text("window", api.WindowHint, &p.Window),
+		api.Text("policy", policyHint, &p.Policy),
+		api.Text("ip", addressHint, &p.IP),
+		api.Text("method", methodHint, &p.Method),
+		api.Text("host", hostHint, &p.Host),
+		api.Text("path", pathHint, &p.Path),
+	)
+}
+
+func (g *Gate) reset(ctx context.Context, p *resetParams) error {
+	err := g.limits.mayCount()
+	if err != nil {
+		return err
+	}
+	item := &takeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy, IP: p.IP, Method: p.Method, Host: p.Host, Path: p.Path, Header: p.header}
+	if p.Limit == "" && p.Window != "" {
+		if p.Policy == "" {
+			return web.BadInput("policy", "it is missing: allowed is %s", policyHint).Problem(web.InQuery)
+		}
+		item.Max = "1" // any: it is no part of what hits are kept under
+	}
+	take, err := g.limits.takeOf(item, "")
+	if err != nil {
+		return web.InputProblem(err, web.InQuery)
+	}
+	err = g.limiter.Reset(ctx, take)
+	if err != nil {
+		return g.limitError(ctx, err, []limit.Take{take}, false)
+	}
+	return nil
+}
+
+// maxJudged is the largest max of a judgement: whole numbers up to it are exact in every JSON reader.
+const maxJudged = 1 << 53
+
+// judge decides about a counter of the streams, from its rolling total. Nothing is counted: the
+// streams do that.
+func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
+	j, err := judgementOf(item)
+	if err != nil {
+		return nil, web.InputProblem(err, part)
+	}
+	found, err := answer.Ask(ctx, g.redis, func(ctx context.Context) (f fallen, err error) {
+		f.answers, f.wait, err = g.Counters.Fall(ctx, item.Key, j.length, j.most-j.n)
+		return f, err
+	})
+	if err != nil {
+		if bad := answer.Mendable(err); bad != nil {
+			return nil, web.BadInput("window", "%s: %v", item.Window, bad).Problem(part)
+		}
+		var p *web.Problem
+		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable {
+			decision := j.unknown(0)
+			return lookOutputOf(&decision), nil
+		}
+		return nil, err
+	}
+	counted, asOf := found.answers.Answers[0], found.answers.AsOf
+	outrun := counted.Range.Outruns(asOf)
+	decision := j.decide(counted.Estimate, found.wait)
+	switch {
+	case outrun && j.fail == limit.FailClosed:
+		return nil, web.RetryLater(fmt.Sprintf("hits stored after %s are not counted yet, and fail is closed: ask again when a worker counts", answer.Time(asOf).Format(time.RFC3339)), "1")
+	case outrun && j.fail == limit.FailOpen:
+		decision = j.unknown(counted.Total)
+	case outrun:
+		decision.Decisions[0].Certain = false
+	}
+	out := lookOutputOf(&decision)
+	complete := counted.Complete && !outrun
+	out.Body.AsOf, out.Body.Complete = answer.Time(asOf), &complete
+	return out, nil
+}
+
+// lookOutputOf is the answer to a look. It is an answer even if it says no.
+func lookOutputOf(a *limit.Answer) *TakeOutput {
+	out := takeOutputOf(a, false)
+	out.Status, out.RetryAfter = http.StatusOK, ""
+	return out
+}
+
+// judgement is a question about a counter: may it have n more hits, with at most so many in the window?
+type judgement struct {
+	length  time.Duration
+	most, n int64
+	fail    limit.Fail
+}
+
+// fallen is what the reader finds out about a judgement.
+type fallen struct {
+	answers window.Answers
+	wait    time.Duration
+}
+
+func judgementOf(item *takeItem) (j judgement, err error) {
+	if given := item.values(); len(given) > 0 {
+		return j, web.BadInput(given[0].name, "only with limit, if its key template has it")
+	}
+	if err := api.CheckKey("key", item.Key); err != nil {
+		return j, err
+	}
+	j.length, err = limitWindow("", item.Window)
+	if err != nil {
+		return j, err
+	}
+	if item.Max == "" {
+		return j, web.BadInput("max", "it is missing: say how many hits are allowed in the window")
+	}
+	j.most, err = item.Max.Parse("max", 0, 1, maxJudged)
+	if err != nil {
+		return j, err
+	}
+	j.fail = limit.Fail(item.Fail)
+	if j.fail != "" && !slices.Contains(limit.Fails, j.fail) {
+		return j, web.BadInput("fail", "%s: allowed is %s", web.Excerpt(item.Fail), failHint)
+	}
+	j.n, err = item.N.Parse("n", 1, 0, j.most)
+	return j, err
+}
+
+// unknown allows, as fail=open wants if nobody knows the hits. known are those that have been counted.
+func (j judgement) unknown(known int64) limit.Answer {
+	out := j.decide(window.Estimate{Total: known}, 0)
+	d := &out.Decisions[0]
+	out.Allowed, d.Allowed, d.Certain, d.Source = true, true, false, limit.FromLocal
+	return out
+}
+
+func (j judgement) decide(e window.Estimate, wait time.Duration) limit.Answer {
+	d := limit.Decision{
+		Take:    limit.Take{Limit: &limit.Limit{Window: j.length, Max: j.most}, N: j.n},
+		Allowed: e.Total+j.n <= j.most,
+		// It is certain if the smallest and the largest possible total lead to the same decision.
+		Certain:   (e.Lower+j.n <= j.most) == (e.Upper+j.n <= j.most),
+		Remaining: max(0, j.most-e.Total), RetryAfter: wait, Source: limit.FromRedis, Lower: e.Lower, Upper: e.Upper,
+	}
+	return limit.Answer{Allowed: d.Allowed, Decisions: []limit.Decision{d}}
+}

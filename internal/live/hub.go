@@ -1,0 +1,460 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/wake"
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
+)
+
+// readEvery is the pause between two reads for the listeners, who hear of at most four
+// changes per second.
+const readEvery = 250 * time.Millisecond
+
+// hub reads for all clients that listen at /v1/live: one pipelined read every readEvery
+// answers every distinct question, however many clients listen. One goroutine, run,
+// reads and tells the listeners. It sleeps while nobody listens.
+//
+// Connections and questions are bounded. Until a bound is reached, a client may have as many as there are. Then
+// everybody has an equal share: who would have more is refused, and who has more makes room for who has less.
+type hub struct {
+	read                     readTotals
+	maxClients, maxQuestions int
+	writeWithin              time.Duration // how long a client may leave unread what is sent
+	reads                    prometheus.Counter
+
+	heard wake.Signal // somebody listens
+
+	mu        sync.Mutex
+	topics    map[question]*topic
+	listeners map[*listener]struct{}
+	clients   map[string]*client // those that listen
+	stopped   bool
+}
+
+// client is one of those who share the hub. Hub.mu guards it.
+type client struct {
+	listeners []*listener    // the newest last
+	asks      map[*topic]int // how many of them have the question
+}
+
+// readTotals answers questions at one moment. Its errors are for the clients.
+type readTotals func(ctx context.Context, questions []window.Question) (window.Answers, error)
+
+// question is a counter and a window that ends now.
+type question struct{ key, window string }
+
+// topic is a question and the listeners who want its answer.
+type topic struct {
+	question question
+	length   time.Duration
+	last     *news // what the listeners were told; nil before the first answer. Only run sets it, under hub.mu
+	// listeners have the question at these places in their lists.
+	listeners map[*listener]int
+}
+
+// news is an answer, or the reason why there is none now.
+type news struct {
+	id    string // the same for the same counts
+	total answer.Total
+	err   error
+	text  []byte // the event, made once for all who hear it
+}
+
+// newHub makes a hub. The caller must run it.
+func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.Registerer) *hub {
+	h := &hub{
+		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: writeTimeout, reads: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "tallyroll", Subsystem: "query", Name: "live_reads_total",
+			Help: "Reads of Redis for all who listen at /v1/live together.",
+		}),
+		heard: wake.New(), topics: make(map[question]*topic), listeners: make(map[*listener]struct{}), clients: make(map[string]*client),
+	}
+	registry.MustRegister(h.reads,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "tallyroll", Subsystem: "query", Name: "live_clients", Help: "Clients that listen at /v1/live.",
+		}, func() float64 { clients, _ := h.sizes(); return float64(clients) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "tallyroll", Subsystem: "query", Name: "live_questions", Help: "Distinct questions of the clients that listen at /v1/live.",
+		}, func() float64 { _, questions := h.sizes(); return float64(questions) }),
+	)
+	return h
+}
+
+// serve reads and tells until ctx ends, and then lets all listeners go.
+func (h *hub) serve(ctx context.Context) error {
+	defer h.stop()
+	ticker := time.NewTicker(readEvery)
+	defer ticker.Stop()
+	for {
+		if clients, _ := h.sizes(); clients == 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-h.heard:
+				ticker.Reset(readEvery)
+			}
+		}
+		h.tellAll(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// join adds a listener of a client, which must leave. Its errors are for the client. Nobody asks a
+// question twice.
+func (h *hub) join(who string, asked []question, lengths []time.Duration, asOf bool) (*listener, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped {
+		return nil, noRoom("the service is stopping")
+	}
+	err := h.makeRoom(who, asked)
+	if err != nil {
+		return nil, err
+	}
+	sharer := h.clients[who]
+	if sharer == nil {
+		sharer = &client{asks: make(map[*topic]int)}
+		h.clients[who] = sharer
+	}
+	l := newListener(h, len(asked), asOf)
+	l.who = who
+	for i, q := range asked {
+		t := h.topics[q]
+		if t == nil {
+			t = &topic{question: q, length: lengths[i], listeners: make(map[*listener]int)}
+			h.topics[q] = t
+		}
+		t.listeners[l], l.topics[i] = i, t
+		sharer.asks[t]++
+		if t.last != nil {
+			l.put(i, t.last)
+		}
+	}
+	sharer.listeners = append(sharer.listeners, l)
+	h.listeners[l] = struct{}{}
+	h.heard.Give()
+	return l, nil
+}
+
+// makeRoom ends connections of clients that have more than an equal share of what has run out, or refuses a client that
+// would have more itself. If nobody has more than a share, there is room: all shares together are the bound.
+// The caller holds h.mu.
+func (h *hub) makeRoom(who string, asked []question) error {
+	sharer, sharers := h.clients[who], len(h.clients)
+	if sharer == nil {
+		sharer, sharers = new(client), sharers+1
+	}
+	share := h.maxClients / sharers
+	for len(h.listeners) >= h.maxClients {
+		if len(sharer.listeners) >= share || !h.dismiss(share, "QUERY_LIVE_CLIENTS", func(c *client) int { return len(c.listeners) }) {
+			return noRoom(fmt.Sprintf("%d clients are listening already, which is the most allowed (QUERY_LIVE_CLIENTS), and %d of them at this address, whose share is %d", len(h.listeners), len(sharer.listeners), share))
+		}
+	}
+	share = h.maxQuestions / sharers
+	for {
+		added, own := 0, len(sharer.asks)
+		for _, q := range asked {
+			t := h.topics[q]
+			if t == nil {
+				added++
+			}
+			if sharer.asks[t] == 0 {
+				own++
+			}
+		}
+		if len(h.topics)+added <= h.maxQuestions {
+			return nil
+		}
+		if own > share || !h.dismiss(share, "QUERY_LIVE_QUESTIONS", func(c *client) int { return len(c.asks) }) {
+			return noRoom(fmt.Sprintf("clients are listening to %d different questions already, and this would add %d: the most allowed are %d (QUERY_LIVE_QUESTIONS), of which the share of this address is %d, and it would have %d: ask about fewer counters or windows",
+				len(h.topics), added, h.maxQuestions, share, own))
+		}
+	}
+}
+
+// dismiss ends the newest connection of the client that has most, if that is more than a share. It reports whether it has.
+func (h *hub) dismiss(share int, bound string, has func(*client) int) bool {
+	var largest *client
+	for _, c := range h.clients {
+		if has(c) > share && (largest == nil || has(c) > has(largest)) {
+			largest = c
+		}
+	}
+	if largest == nil {
+		return false
+	}
+	l := largest.listeners[len(largest.listeners)-1]
+	h.remove(l)
+	l.farewell = fmt.Appendf(nil, ": others need the room, and this address had more than its share (%s)\n\n", bound)
+	close(l.ready)
+	return true
+}
+
+func (h *hub) leave(l *listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.remove(l)
+}
+
+// remove takes a listener out, if it is in. The caller holds h.mu.
+func (h *hub) remove(l *listener) {
+	if _, in := h.listeners[l]; !in {
+		return // it has been dismissed
+	}
+	delete(h.listeners, l)
+	sharer := h.clients[l.who]
+	i := slices.Index(sharer.listeners, l)
+	sharer.listeners = slices.Delete(sharer.listeners, i, i+1)
+	if len(sharer.listeners) == 0 {
+		delete(h.clients, l.who)
+	}
+	for _, t := range l.topics {
+		sharer.asks[t]--
+		if sharer.asks[t] == 0 {
+			delete(sharer.asks, t)
+		}
+		delete(t.listeners, l)
+		if len(t.listeners) == 0 {
+			delete(h.topics, t.question)
+		}
+	}
+}
+
+// sizes are the numbers of clients and of distinct questions.
+func (h *hub) sizes() (clients, questions int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.listeners), len(h.topics)
+}
+
+// tellAll answers all questions at one moment and tells the listeners what is new.
+func (h *hub) tellAll(ctx context.Context) {
+	topics := h.current()
+	changes := make(map[*topic]*news)
+	var reach []byte
+	for len(topics) > 0 {
+		questions := make([]window.Question, len(topics))
+		for i, t := range topics {
+			questions[i] = window.Question{Counter: t.question.key, Span: window.Last(t.length)}
+		}
+		h.reads.Inc()
+		found, err := h.read(ctx, questions)
+		if ctx.Err() != nil {
+			return
+		}
+		var bad *window.QuestionError
+		if errors.As(err, &bad) { // the others can be answered without it
+			topics[bad.Index].hear(&news{err: err}, changes)
+			topics = slices.Delete(topics, bad.Index, bad.Index+1)
+			continue
+		}
+		for i, t := range topics {
+			if err != nil {
+				t.hear(&news{err: err}, changes)
+				continue
+			}
+			t.hear(newsOf(answer.TotalOf(t.question.key, t.question.window, found.Answers[i], found.AsOf)), changes)
+		}
+		if err == nil {
+			reach = reachEvent(found.AsOf, found.Now)
+		}
+		break
+	}
+	h.tell(changes, reach)
+}
+
+// hear adds to the changes what is new to the listeners of the topic. run reads last
+// without the lock, because nobody else sets it.
+func (t *topic) hear(n *news, changes map[*topic]*news) {
+	if t.last != nil && t.last.like(n) {
+		return
+	}
+	n.text = n.event()
+	changes[t] = n
+}
+
+// like reports whether both say the same to a listener. Problems do if they have the same status: one that the
+// listener must mend may follow one that passes by itself.
+func (n *news) like(other *news) bool {
+	if n.err == nil || other.err == nil {
+		return n.id == other.id && n.err == nil && other.err == nil
+	}
+	return n.problem().Status == other.problem().Status
+}
+
+// problem is why there is no answer now. A question that the client must mend has a problem only if it could be answered
+// before: firstNews names what was wrong with it.
+func (n *news) problem() *web.Problem {
+	if bad := answer.Mendable(n.err); bad != nil {
+		return web.NewProblem(http.StatusBadRequest, bad.Error())
+	}
+	return web.ProblemOf(n.err)
+}
+
+func newsOf(t answer.Total) *news {
+	return &news{id: fmt.Sprintf("%d-%d-%s-%t", t.Total, t.Lower, t.Upper, t.Complete), total: t}
+}
+
+func (h *hub) current() []*topic {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	topics := make([]*topic, 0, len(h.topics))
+	for _, t := range h.topics {
+		topics = append(topics, t)
+	}
+	return topics
+}
+
+// tell gives the changes to the listeners. reach is the event as_of, nil if Redis has not answered.
+func (h *hub) tell(changes map[*topic]*news, reach []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped {
+		return
+	}
+	for t, n := range changes {
+		t.last = n
+		for l, i := range t.listeners {
+			l.put(i, n)
+		}
+	}
+	if reach == nil {
+		return
+	}
+	for l := range h.listeners {
+		l.putReach(reach)
+	}
+}
+
+func (h *hub) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopped = true
+	for l := range h.listeners {
+		close(l.ready)
+	}
+}
+
+// reachTicks is how many reads pass from one event as_of to the next: one second.
+const reachTicks = 4
+
+// listener is one client with its questions. What it has not taken yet waits here, of
+// each question only the latest news, so nobody has to wait for a slow client.
+type listener struct {
+	hub    *hub
+	who    string // whose it is
+	topics []*topic
+	asOf   bool // it wants events as_of, too
+	// ready has something to receive while anything waits. The hub closes it when the service stops, or when the
+	// listener has to make room.
+	ready    chan struct{}
+	farewell []byte // what is sent then; set before ready closes
+
+	// Under hub.mu:
+	waiting []*news // by the question's place in topics; nil if there is nothing new
+	reach   []byte  // the event as_of that waits
+	ticks   int     // reads since it joined
+}
+
+func newListener(h *hub, questions int, asOf bool) *listener {
+	return &listener{
+		hub: h, asOf: asOf, topics: make([]*topic, questions), waiting: make([]*news, questions), ready: make(chan struct{}, 1),
+	}
+}
+
+// put replaces what waits about a question. The caller holds hub.mu.
+func (l *listener) put(i int, n *news) {
+	l.waiting[i] = n
+	l.give()
+}
+
+// putReach is told of every read, and lets every fourth one through if the client wants any. The caller holds hub.mu.
+func (l *listener) putReach(event []byte) {
+	if l.asOf && l.ticks%reachTicks == 0 {
+		l.reach = event
+		l.give()
+	}
+	l.ticks++
+}
+
+func (l *listener) give() {
+	select {
+	case l.ready <- struct{}{}:
+	default: // it has been told and has not come yet
+	}
+}
+
+// events is what is new as the protocol writes it.
+func (l *listener) events() []byte {
+	l.hub.mu.Lock()
+	found, reach := l.takeLocked(), l.reach
+	l.reach = nil
+	l.hub.mu.Unlock()
+	var out []byte
+	for _, n := range found {
+		if n != nil {
+			out = append(out, n.text...)
+		}
+	}
+	return append(out, reach...)
+}
+
+// firstNews waits for the first answer to every question, so that a question without an
+// answer is refused with a status like any other.
+func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
+	first := make([]*news, len(l.topics))
+	for slices.Contains(first, nil) {
+		select {
+		case <-ctx.Done():
+			return nil, web.ClientGone()
+		case _, ok := <-l.ready:
+			if !ok {
+				return nil, noRoom("the service is stopping, or others need the room")
+			}
+		}
+		for i, n := range l.take() {
+			if n == nil {
+				continue
+			}
+			if bad := answer.Mendable(n.err); bad != nil {
+				return nil, web.BadInput("window", "%s: %v", l.topics[i].question.window, bad).Problem(web.InQuery)
+			}
+			if n.err != nil {
+				return nil, n.err
+			}
+			first[i] = n
+		}
+	}
+	return first, nil
+}
+
+// noRoom is the 503 for a client that cannot listen now.
+func noRoom(detail string) error { return web.RetryLater(detail, "5") }
+
+// take returns what is new, by the question's place.
+func (l *listener) take() []*news {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	return l.takeLocked()
+}
+
+func (l *listener) takeLocked() []*news {
+	found := l.waiting
+	l.waiting = make([]*news, len(l.topics))
+	return found
+}

@@ -1,0 +1,219 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+)
+
+const Path = "/v1/live"
+
+const (
+	// heartbeatEvery is the pause between heartbeats. They show both ends that the connection
+	// lives, and keep proxies from cutting off a silent one.
+	heartbeatEvery = 15 * time.Second
+	// writeTimeout is how long a client may leave unread what is sent before the service drops it.
+	writeTimeout = 10 * time.Second
+	// reconnectAfter is the pause in milliseconds that browsers should make before they reconnect.
+	reconnectAfter = 2000
+)
+
+// params is what GET /v1/live takes.
+type params struct {
+	Keys        []string `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Windows     []string `query:"window,explode" required:"true" doc:"How far to look back from now: a whole number and a unit (s, m, h, d, w). May repeat, at most 8 times." example:"[\"1m\"]"`
+	AsOf        string   `query:"as_of" doc:"true: once per second an event as_of says how far the totals reach. Default: false." example:"true"`
+	LastEventID string   `header:"Last-Event-ID" doc:"The id of the last event received; browsers send it when they connect again. With one counter and one window, the first event is left out if nothing has changed since." example:"1234-1229-1241-true"`
+}
+
+func (p *params) Read(g api.Given) error {
+	p.Keys, p.Windows, p.LastEventID = g.Query["key"], g.Query["window"], g.Header.Get("Last-Event-ID")
+	return g.Singles(api.Text("as_of", asOfHint, &p.AsOf))
+}
+
+const asOfHint = "true or false"
+
+// Live answers GET /v1/live.
+type Live struct {
+	hub     *hub
+	MaxKeys int
+	proxies web.Networks // whose word about their clients is believed
+}
+
+// Settings are those of /v1/live.
+type Settings struct {
+	MaxClients, MaxQuestions int // together
+	MaxKeys                  int // of one client
+	Proxies                  web.Networks
+}
+
+// New makes what answers /v1/live from reads. The caller must run it.
+func New(settings Settings, read readTotals, registry prometheus.Registerer) *Live {
+	return &Live{hub: newHub(read, settings.MaxClients, settings.MaxQuestions, registry), MaxKeys: settings.MaxKeys, proxies: settings.Proxies}
+}
+
+// Run reads for the listeners until ctx ends.
+func (l *Live) Run(ctx context.Context) error { return l.hub.serve(ctx) }
+
+func (l *Live) Register(a *api.API) {
+	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + api.Compact(answer.TotalExample().Totals[0]) + "\n\n"
+	api.HandleQuery[params, huma.StreamResponse](a, a.Operation(huma.Operation{
+		OperationID: "get-live", Method: http.MethodGet, Path: Path,
+		Summary: "Totals at each change",
+		Description: "Server-sent events on one connection, about every counter in every window. Each event total has one total as data, " +
+			"at the beginning and at each change, at most four per second. A slow client gets only the latest of each. " +
+			"With as_of=true, an event as_of has {\"as_of\":…,\"now\":…} once per second, changes or not; now is the time by Redis's clock. If Redis cannot answer, an event problem has the problem as data; totals resume by themselves. " +
+			"A comment every 15 seconds shows that the connection is alive.",
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The events, until the client goes or the service stops.",
+			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}, Example: example}},
+		}},
+		Metadata: api.Tryout("/v1/live?key=api-1&window=1m", "/v1/live?key=api-1&key=/cart&window=1m&window=24h&as_of=true"),
+	}), l.getLive)
+}
+
+func (l *Live) getLive(w http.ResponseWriter, r *http.Request, p *params) error {
+	asked, lengths, err := p.questions(l.MaxKeys)
+	if err != nil {
+		return web.InputProblem(err, web.InQuery)
+	}
+	listening, err := l.hub.join(l.clientOf(r), asked, lengths, p.AsOf == "true")
+	if err != nil {
+		return err
+	}
+	defer l.hub.leave(listening)
+	first, err := listening.firstNews(r.Context())
+	if err != nil {
+		return err
+	}
+	streamNews(r, w, listening, openingOf(first, p.LastEventID))
+	return nil
+}
+
+// clientOf is who listens, as far as the service can tell: an address, behind trusted proxies that of their client.
+// Everybody at one address is one client.
+func (l *Live) clientOf(r *http.Request) string {
+	address, err := l.proxies.Client(r)
+	if err != nil {
+		return ""
+	}
+	return web.AddressKey(address)
+}
+
+// questions checks the parameters and is what they ask, with the lengths of the windows.
+func (p *params) questions(maxKeys int) (asked []question, lengths []time.Duration, err error) {
+	in := &answer.Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows}
+	if err := in.CheckKeys(maxKeys); err != nil {
+		return nil, nil, err
+	}
+	if len(p.Windows) == 0 {
+		return nil, nil, web.BadInput("window", "it is missing: ask about a window, such as 1m")
+	}
+	if p.AsOf != "" && p.AsOf != "true" && p.AsOf != "false" {
+		return nil, nil, web.BadInput("as_of", "%s: allowed is %s", web.Excerpt(p.AsOf), asOfHint)
+	}
+	periods, err := in.Periods()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, key := range p.Keys {
+		for _, period := range periods {
+			q := question{key, period.Window}
+			if slices.Contains(asked, q) {
+				continue // the answer would be the same
+			}
+			asked, lengths = append(asked, q), append(lengths, period.Span.Length)
+		}
+	}
+	return asked, lengths, nil
+}
+
+// openingOf is what a client is sent first: all totals, unless it asks one question and has the answer.
+func openingOf(first []*news, lastID string) []byte {
+	out := fmt.Appendf(nil, "retry: %d\n\n", reconnectAfter)
+	if len(first) == 1 && first[0].id == lastID {
+		return out
+	}
+	for _, n := range first {
+		out = append(out, n.text...)
+	}
+	return out
+}
+
+// streamNews writes events until the client goes, leaves one unread for the hub's writeWithin, has to make room for
+// others, or the service stops.
+func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []byte) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
+	if r.Method == http.MethodHead {
+		return
+	}
+	control := http.NewResponseController(w)
+	// The request has been read. If its read deadline stayed, the server would later take
+	// that for the client's end.
+	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
+	send := func(text []byte) bool {
+		_ = control.SetWriteDeadline(time.Now().Add(l.hub.writeWithin))
+		_, err := w.Write(text)
+		if err != nil || control.Flush() != nil {
+			return false
+		}
+		// HTTP/2 resets the stream when the deadline is over, whether anything is being written or not.
+		_ = control.SetWriteDeadline(time.Time{})
+		return true
+	}
+	if !send(opening) {
+		return
+	}
+	heartbeat := time.NewTicker(heartbeatEvery)
+	defer heartbeat.Stop()
+	for {
+		text := []byte(": still here\n\n")
+		select {
+		case <-r.Context().Done():
+			return
+		case <-heartbeat.C:
+		case _, ok := <-l.ready:
+			if !ok {
+				send(l.farewell)
+				return
+			}
+			text = l.events()
+		}
+		if !send(text) {
+			return
+		}
+	}
+}
+
+// event is the news as the protocol writes it.
+func (n *news) event() []byte {
+	if n.err != nil {
+		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", api.Compact(n.problem()))
+	}
+	j := &api.JSON{HTML: true}
+	j.Raw("id: " + n.id + "\nevent: total\ndata: ")
+	n.total.AppendJSON(j)
+	j.Raw("\n\n")
+	return j.Bytes
+}
+
+// reach is the data of an event as_of.
+type reach struct {
+	AsOf time.Time `json:"as_of"`
+	Now  time.Time `json:"now"`
+}
+
+// reachEvent is the event that says how far answers reach, of two moments in Unix milliseconds.
+func reachEvent(asOf, now int64) []byte {
+	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Compact(reach{answer.Time(asOf), answer.Time(now)}))
+}

@@ -1,0 +1,80 @@
+package live
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
+	"tallyroll/tests/stack"
+)
+
+// rig is /v1/live behind the edge of a server.
+type rig struct {
+	*Live
+	server web.Server
+}
+
+func newRig(read readTotals) *rig {
+	metrics := web.NewMetrics("query", 1)
+	settings := Settings{MaxClients: 100, MaxQuestions: 500, MaxKeys: 1000}
+	return &rig{New(settings, read, metrics.Registry), web.Server{Metrics: metrics, Log: zerolog.Nop()}}
+}
+
+// onFake asks nobody.
+func onFake(t testing.TB) *rig {
+	t.Helper()
+	f := &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}
+	return newRig(f.Answer)
+}
+
+// onRedis asks a Redis whose clock stands at now.
+func onRedis(t testing.TB, url string, now time.Time) *rig {
+	t.Helper()
+	var u boot.RedisURL
+	if err := u.UnmarshalText([]byte(url)); err != nil {
+		t.Fatal(err)
+	}
+	client := boot.Redis{URL: u, Namespace: asking.Namespace}.Client()
+	t.Cleanup(func() { _ = client.Close() })
+	stack.WatchClock(client).Hold(&now)
+	reader := window.NewReader(window.NewStore(client, asking.Namespace))
+	reader.Local = func() time.Time { return now }
+	redis := answer.NewSource(well{}, zerolog.Nop(), prometheus.NewRegistry())
+	return newRig(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
+		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return reader.Answer(ctx, questions) })
+	})
+}
+
+// well is a Redis of which nothing bad is known.
+type well struct{}
+
+func (well) Why() string { return "" }
+func (well) Doubt()      {}
+
+// watched runs the reads until the test ends.
+func watched(t testing.TB, s *rig) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+func (r *rig) handler() http.Handler {
+	mux := http.NewServeMux()
+	r.Register(api.New(mux, api.Title{Every: func(*api.API, *huma.Operation) {}}))
+	r.server.RouteStatus(mux, func(context.Context) string { return "" })
+	return r.server.Edge(mux, func(w *web.Response, req *http.Request, _ string, h http.Handler) { h.ServeHTTP(w, req) })
+}

@@ -1,0 +1,377 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/common/expfmt"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/boot"
+	"tallyroll/internal/chart"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+// registerAnswers adds the operations about counters.
+func (s *service) registerAnswers(a *api.API) {
+	s.registerTotal(a)
+	s.registerSeries(a)
+	s.registerTop(a)
+	s.registerCounters(a)
+	s.registerAbout(a)
+	s.registerProbe(a)
+}
+
+// totalOutput is the answer over HTTP.
+type totalOutput struct {
+	CacheControl string `header:"Cache-Control"`
+	ETag         string `header:"ETag"`
+	Body         answer.TotalAnswer
+}
+
+func (o *totalOutput) Write(w http.ResponseWriter) {
+	api.SetHeader(w, "Cache-Control", o.CacheControl)
+	api.SetHeader(w, "ETag", o.ETag)
+	api.WriteJSON(w, http.StatusOK, api.JSONType, &o.Body)
+}
+
+const totalAbout = "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
+	"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
+	"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false."
+
+func (s *service) registerTotal(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-total", Method: http.MethodGet, Path: totalPath,
+		Summary: "Totals of a few counters", Description: totalAbout,
+		Responses: api.SuccessOnly("The totals, as of now.", answer.TotalExample()),
+		Metadata: api.TryoutAt(func(now time.Time) []string {
+			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
+			return []string{
+				"/v1/total?key=api-1&window=24h",
+				"/v1/total?key=api-1&key=/cart&window=1m&window=1h",
+				"/v1/total?key=api-1&window=today&tz=Europe/Berlin",
+				"/v1/total?prefix=shop.&group=2&window=1h",
+				"/v1/total?key=api-1&window=15m&at=" + ago(5*time.Minute),
+				"/v1/total?key=api-1&from=" + ago(time.Hour) + "&to=" + ago(30*time.Minute),
+			}
+		}),
+	}), func(ctx context.Context, p *answer.TotalParams) (*totalOutput, error) {
+		return s.getTotals(ctx, p.Input())
+	})
+
+	api.AnswerBody(a, a.Operation(huma.Operation{
+		OperationID: "post-total", Method: http.MethodPost, Path: totalPath,
+		Summary: "Totals of many counters", Description: totalAbout + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
+		RequestBody: &huma.RequestBody{
+			Description: "Counters, and windows or a range.",
+			Content: map[string]*huma.MediaType{"application/json": {Example: answer.TotalBody{
+				Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"},
+			}}},
+		},
+		Responses: api.SuccessOnly("The totals, as of now.", answer.TotalExample()),
+		Metadata:  api.Tryout("/v1/total"),
+	}), func(ctx context.Context, b *answer.TotalBody) (*totalOutput, error) {
+		return s.getTotals(ctx, b.Input())
+	})
+}
+
+func (s *service) getTotals(ctx context.Context, in *answer.Input) (*totalOutput, error) {
+	found, err := s.answers.Totals(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	out := &totalOutput{Body: found.TotalAnswer}
+	if found.Past {
+		out.CacheControl, out.ETag = api.CacheHeaders(answer.TotalList(found.Totals))
+	}
+	return out, nil
+}
+
+const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
+	"still has all of it, so every number is exact. With the steps 1d, 1w and 1mo, from and to are widened to whole days, weeks or months of the zone tz instead; " +
+	"a number whose step begins or ends inside a cell has bounds. One counter gives the object below; if key repeats, the answer is {\"series\":[…]} with such an object " +
+	"per counter. As CSV it is a table with a row per step and a column per counter; as SVG it is a chart with a line per counter."
+
+func (s *service) registerSeries(a *api.API) {
+	one, many := api.SchemaOf[answer.Series](a), api.SchemaOf[answer.SeriesList](a)
+	text := &huma.Schema{Type: huma.TypeString}
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
+		Summary: "Hits step by step: numbers, a table or a chart", Description: seriesAbout,
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The points, as of now.",
+			Content: map[string]*huma.MediaType{
+				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: answer.SeriesExample()},
+				formatTypes["csv"]:  {Schema: text, Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
+				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
+			},
+		}},
+		Metadata: api.TryoutAt(func(now time.Time) []string {
+			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
+			return []string{
+				"/v1/series?key=api-1",
+				"/v1/series?key=api-1&key=/cart&step=5m&format=csv",
+				"/v1/series?key=api-1&key=/cart&format=svg&width=800&height=300",
+				"/v1/series?key=api-1&step=1d&tz=Europe/Berlin&from=" + ago(20*time.Hour),
+				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
+			}
+		}),
+	}), s.getSeries)
+}
+
+func (s *service) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.RawOutput, error) {
+	view, err := parseView(p)
+	if err != nil {
+		return nil, web.InputProblem(err, web.InQuery)
+	}
+	found, err := s.answers.Series(ctx, p.Input())
+	if err != nil {
+		return nil, err
+	}
+	if view.chart() && len(p.Keys) > chart.MaxLines {
+		return nil, web.BadInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), chart.MaxLines).Problem(web.InQuery)
+	}
+	out := &api.RawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
+	switch view.Format {
+	case "csv":
+		out.Body = answer.SeriesCSV(p.Keys, found)
+	case "svg":
+		out.Body = chart.Draw(p.Keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: answer.ZoneOf(found[0]), Step: answer.StepText(found[0])})
+	default:
+		out.Body = append(api.Encode(answer.SeriesJSON(p.Keys, found)), '\n')
+	}
+	if found[0].Asked.To < found[0].Now {
+		out.CacheControl, out.ETag = api.CacheHeaders(view, p.Keys, p.Step, p.TZ, answer.WithoutReadTime(found))
+	}
+	return out, nil
+}
+
+// parseView parses the format, from the parameter or else from Accept, and the size.
+func parseView(p *answer.SeriesParams) (view, error) {
+	v := view{Format: p.Format}
+	if v.Format == "" {
+		v.Format = wantedFormat(p.Accept)
+	}
+	if v.Format == "png" {
+		return view{}, web.BadInput("format", "charts are not drawn as PNG any more: ask for svg, which browsers show and programs convert")
+	}
+	if _, ok := formatTypes[v.Format]; !ok {
+		return view{}, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(v.Format), answer.FormatNames)
+	}
+	if !v.chart() && p.Width+p.Height != "" {
+		return view{}, web.BadInput("width", "only a chart has a width and a height: allowed with the format svg")
+	}
+	var err error
+	v.Width, err = parsePixels("width", p.Width, 200, 800, 2000)
+	if err != nil {
+		return view{}, err
+	}
+	v.Height, err = parsePixels("height", p.Height, 100, 300, 1200)
+	return v, err
+}
+
+// formatTypes are the content types of the formats of a series.
+var formatTypes = map[string]string{
+	"json": "application/json",
+	"csv":  "text/csv; charset=utf-8",
+	"svg":  "image/svg+xml",
+}
+
+// view is how a series is to be shown.
+type view struct {
+	Format        string
+	Width, Height int // pixels of a chart
+}
+
+func (v view) chart() bool { return v.Format == "svg" }
+
+func parsePixels(param, text string, least, byDefault, most int) (int, error) {
+	if text == "" {
+		return byDefault, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, web.BadInput(param, "%s is not a size: allowed are %d to %d pixels", web.Excerpt(text), least, most)
+	}
+	return n, nil
+}
+
+// wantedFormat is the format that an Accept header wants most, the first of equals;
+// JSON if it wants none of ours.
+func wantedFormat(header string) string {
+	best, bestQ := "json", 0.0
+	for part := range strings.SplitSeq(header, ",") {
+		wanted, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		q := 1.0
+		if text, ok := params["q"]; ok {
+			q, err = strconv.ParseFloat(text, 64)
+			if err != nil {
+				continue
+			}
+		}
+		format := ""
+		switch wanted {
+		case "application/json", "application/*", "*/*":
+			format = "json"
+		case "text/csv":
+			format = "csv"
+		case "image/svg+xml", "image/*":
+			format = "svg"
+		}
+		if format != "" && q > bestQ {
+			best, bestQ = format, q
+		}
+	}
+	return best
+}
+
+func (s *service) registerTop(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-top", Method: http.MethodGet, Path: "/v1/top",
+		Summary: "The counters with most hits",
+		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor is the most hits that a counter outside the list can have. " +
+			"Even a list with fewer counters than limit can lack counters with at most floor hits.",
+		Responses: api.SuccessOnly("The list, as of now.", answer.TopExample()),
+		Metadata:  api.Tryout("/v1/top?window=1h&limit=20"),
+	}), api.OverHTTP(s.answers.Top))
+}
+
+func (s *service) registerCounters(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-counters", Method: http.MethodGet, Path: "/v1/counters",
+		Summary:     "The names of counters",
+		Description: "The counters with hits in the longest window, in the order of their names, in pages.",
+		Responses: api.SuccessOnly("A page of names.", answer.CountersAnswer{
+			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: answer.SinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
+		}),
+		Metadata: api.Tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu"),
+	}), api.OverHTTP(s.answers.Counters))
+}
+
+func (s *service) registerAbout(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-about", Method: http.MethodGet, Path: "/v1/about",
+		Summary: "What can be asked here: tiers, windows, steps and features",
+		Description: "The tiers of the namespace, the windows and steps to offer to people, and which features are on. " +
+			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
+		Responses: api.SuccessOnly("What can be asked, as of now.", answer.AboutExample()),
+		Metadata:  api.Tryout("/v1/about"),
+	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
+		return s.findAbout(ctx)
+	}))
+}
+
+// probePath answers a scrape about counters that its parameters name, as a multi-target exporter does.
+const probePath = "/probe"
+
+func (s *service) findAbout(ctx context.Context) (answer.AboutAnswer, error) {
+	return s.answers.About(ctx, answer.Features{NATS: s.status.AsksNATS, Limits: s.gate.Counts()})
+}
+
+func (s *service) registerProbe(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-probe", Method: http.MethodGet, Path: probePath,
+		Summary: "Totals for Prometheus to scrape",
+		Description: "The rolling totals of counters as gauges in Prometheus' text format: those that key names, the largest (top), or those with " +
+			"a prefix. QUERY_MAX_PROBE bounds their number. Any error has a status of its own, so that the scrape fails.",
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The totals, as of now.",
+			Content: map[string]*huma.MediaType{"text/plain": {
+				Schema:  &huma.Schema{Type: huma.TypeString},
+				Example: "# TYPE tallyroll_window_hits gauge\ntallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
+			}},
+		}},
+		Metadata: api.Tryout("/probe?key=api-1&key=/cart&window=1m&window=1h", "/probe?top=20&window=1h", "/probe?prefix=shop.&window=24h"),
+	}), s.getProbe)
+}
+
+func (s *service) getProbe(ctx context.Context, p *answer.ProbeParams) (*api.RawOutput, error) {
+	text, err := s.answers.Probe(ctx, p)
+	return &api.RawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, err
+}
+
+// newAPI describes the API. Tokens are needed or not.
+func newAPI(mux *http.ServeMux, tokens bool) *api.API {
+	title := api.Title{Name: "Tallyroll", About: "Rolling totals of counters: how many hits in the last minute, hour, day or month, with bounds. " +
+		"Windows are durations (90s, 15m, 24h, 7d, 1w); times are RFC 3339 or Unix milliseconds. " +
+		"Errors are RFC 9457 problems whose detail says what was wrong and what is allowed.", Every: describeProblems}
+	if tokens {
+		title.Tokens = "One of the tokens of QUERY_TOKENS."
+	}
+	return api.New(mux, title)
+}
+
+// problemExamples are the problems that every operation can answer with.
+var problemExamples = []struct {
+	status  int
+	about   string
+	example *web.Problem
+}{
+	{http.StatusBadRequest, "The request is wrong; detail says what is allowed.",
+		web.BadInput("window", `"24" is not a duration: write a whole number and a unit (s, m, h, d, w), such as 90s, 15m or 7d`).Problem(web.InQuery)},
+	{http.StatusUnauthorized, "The token is missing or wrong.",
+		web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS")},
+	{http.StatusForbidden, "The request names a host that is none of the service's.", unknownHostExample()},
+	{http.StatusRequestEntityTooLarge, "Too many counters, or too large a body.",
+		web.TooMuchInput("keys", "1200 counters in one request: at most 1000 are allowed (QUERY_MAX_KEYS)").Problem(web.InBody)},
+	{http.StatusInternalServerError, "Another program has written to a key of the namespace, which detail names; or this service has a fault.",
+		answer.SpoiltProblem(&window.ForeignError{Key: "tallyroll:{3}:h:1m:247:api-1", Err: errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})},
+	{http.StatusServiceUnavailable, "Redis cannot answer now: ask again after the seconds in Retry-After.",
+		web.NewProblem(http.StatusServiceUnavailable, "Redis cannot answer now: ask again in a second")},
+}
+
+func unknownHostExample() *web.Problem {
+	r := &http.Request{Host: "pages.example:8080"}
+	return web.NewProblem(http.StatusForbidden, boot.Hosts{}.Refuse(r, "QUERY_HOSTS")).OfKind(web.UnknownHost)
+}
+
+// describeProblems adds the problems, and the token if one is needed.
+func describeProblems(a *api.API, op *huma.Operation) {
+	for _, p := range problemExamples {
+		if p.status == http.StatusUnauthorized && !a.Tokens() || p.status == http.StatusForbidden && a.Tokens() {
+			continue
+		}
+		var headers map[string]*huma.Header
+		switch p.status {
+		case http.StatusServiceUnavailable:
+			headers = api.HeaderOf("Retry-After", "Seconds to wait.", 1)
+		case http.StatusUnauthorized:
+			headers = api.HeaderOf("WWW-Authenticate", "The required scheme.", "Bearer")
+		}
+		op.Responses[strconv.Itoa(p.status)] = a.ProblemResponse(p.about, p.example, headers)
+	}
+	if op.Method == http.MethodPost && changes(op.Method, op.Path) && !a.Tokens() {
+		r := &http.Request{Header: http.Header{"Content-Type": {"text/plain"}}}
+		op.Responses[strconv.Itoa(http.StatusUnsupportedMediaType)] = a.ProblemResponse("A browser sends a body of a type that a form can have.", checkType(r), nil)
+	}
+	a.NeedToken(op)
+}
+
+// statusPages are answered in plain text.
+func statusPages(withMetrics bool) []api.StatusPage {
+	out := []api.StatusPage{
+		{ID: "get-health", Path: "/healthz", Summary: "Whether the process is alive", About: "It answers as long as the process runs, whatever the state of Redis.",
+			Answer: "It is alive.", Example: "ok\n"},
+		{ID: "get-ready", Path: "/readyz", Summary: "Whether anything can be served", About: "Questions can be answered, or takes can be decided; otherwise, and once the process has been asked to stop, a line says why not.",
+			Answer: "It can.", Example: "ready\n", Not: "It cannot.", NotExample: "Redis does not answer\n"},
+		{ID: "get-ready-answers", Path: "/readyz/answers", Summary: "Whether questions can be answered", About: "Redis answers and the layout is known; otherwise a line says why not.",
+			Answer: "They can.", Example: "ready\n", Not: "They cannot.", NotExample: "Redis does not answer\n"},
+		{ID: "get-ready-takes", Path: "/readyz/takes", Summary: "Whether takes can be decided", About: "Redis answers, or the fail mode of a limit is open or local; otherwise a line says why not.",
+			Answer: "They can.", Example: "ready\n", Not: "They cannot.", NotExample: "Redis does not answer, and every limit is closed then\n"},
+	}
+	if withMetrics {
+		out = append(out, api.MetricsPage("tallyroll_query_request_seconds_count{code=\"200\",route=\"GET /v1/total\"} 3\n"))
+	}
+	return out
+}

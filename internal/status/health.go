@@ -1,0 +1,143 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/wake"
+	"tallyroll/internal/window"
+)
+
+// checkEvery is the pause between looks at Redis, and so how old the answer of /readyz can be.
+const checkEvery = 500 * time.Millisecond
+
+// maxClockDifference is how far the clock of this machine may be from Redis's
+// before it is worth a warning. No answer depends on it, but it reveals machines whose
+// clocks nobody synchronises.
+const maxClockDifference = 2 * time.Second
+
+// Health knows whether Redis answers and has a layout. One goroutine, run,
+// looks and logs what changes; everyone else reads what it has found.
+type Health struct {
+	reader      Looker
+	clockWarned bool // run's own
+	log         zerolog.Logger
+	due         wake.Signal // look before the next look is due
+	last        atomic.Pointer[healthCheck]
+}
+
+// Looker is the part of window.Reader that finds out about Redis.
+type Looker interface {
+	Look(context.Context) (window.Layout, error)
+	ClockDifference() (ahead time.Duration, known bool)
+}
+
+// healthCheck is the outcome of a look at Redis.
+type healthCheck struct{ err error }
+
+func NewHealth(r Looker, log zerolog.Logger, registry prometheus.Registerer) *Health {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "tallyroll", Subsystem: "query", Name: "clock_difference_seconds", ConstLabels: prometheus.Labels{"clock": "redis"},
+		Help: "Seconds that a clock is ahead of this machine's (negative: behind). Answers go by the clock of Redis.",
+	}, func() float64 {
+		ahead, _ := r.ClockDifference()
+		return ahead.Seconds()
+	}))
+	return &Health{reader: r, log: log, due: wake.New()}
+}
+
+// Run looks until ctx ends.
+func (h *Health) Run(ctx context.Context) error {
+	ticker := time.NewTicker(checkEvery)
+	defer ticker.Stop()
+	for {
+		bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
+		layout, err := h.reader.Look(bounded)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		h.report(layout, err)
+		h.reportClock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-h.due:
+		}
+	}
+}
+
+// report keeps what was found and logs what it changes.
+func (h *Health) report(layout window.Layout, err error) {
+	before := h.last.Swap(&healthCheck{err})
+	first := before == nil
+	wasLost := !first && answer.IsLost(before.err)
+	hadLayout := !first && before.err == nil
+	switch {
+	case answer.IsLost(err) && !wasLost:
+		h.log.Warn().Err(err).Msg("Redis lost")
+	case !answer.IsLost(err) && wasLost:
+		h.log.Info().Msg("Redis back")
+	}
+	switch {
+	case err == nil && !hadLayout:
+		h.log.Debug().Stringer("tiers", layout.Tiers).Int("shards", layout.Shards).Msg("layout known")
+	case answer.IsSpoilt(err) && (first || !answer.IsSpoilt(before.err)):
+		h.log.Error().Err(err).Msg("no question can be answered")
+	case errors.Is(err, window.ErrNoLayout) && (first || !errors.Is(before.err, window.ErrNoLayout)):
+		h.log.Warn().Err(err).Msg("nothing to answer from")
+	}
+}
+
+// reportClock warns once when the clocks part, and says when they agree again.
+func (h *Health) reportClock() {
+	ahead, known := h.reader.ClockDifference()
+	apart := known && ahead.Abs() > maxClockDifference
+	if apart == h.clockWarned {
+		return
+	}
+	h.clockWarned = apart
+	if apart {
+		h.log.Warn().Float64("redis_ahead_seconds", ahead.Seconds()).
+			Msg("the clocks of Redis and of this machine differ: answers go by that of Redis; check the time synchronisation of both")
+		return
+	}
+	h.log.Info().Msg("the clocks of Redis and of this machine agree again")
+}
+
+// Doubt has Redis looked at at once.
+func (h *Health) Doubt() { h.due.Give() }
+
+// Why says why no question about counters can be answered now. It is empty if they can.
+func (h *Health) Why() string {
+	last := h.last.Load()
+	switch {
+	case last == nil:
+		return redisUnknown
+	case answer.IsLost(last.err):
+		return redisLost
+	case answer.IsSpoilt(last.err):
+		return answer.SpoiltProblem(last.err).Detail
+	case last.err != nil:
+		return last.err.Error()
+	}
+	return ""
+}
+
+const (
+	redisUnknown = "Redis has not answered yet"
+	redisLost    = "Redis does not answer"
+)
+
+// Look reports whether Redis has been looked at, and whether it did not answer.
+func (h *Health) Look() (known, lost bool) {
+	last := h.last.Load()
+	return last != nil, last != nil && answer.IsLost(last.err)
+}

@@ -1,0 +1,102 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tallyroll/internal/answer"
+)
+
+// Many who ask together cause one look per second, also if it fails, and nobody waits for longer than that look.
+func TestRecent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recent[int]
+		var looks atomic.Int32
+		find := func(ctx context.Context) (int, error) {
+			n := int(looks.Add(1))
+			if n == 2 { // it hangs
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+			time.Sleep(100 * time.Millisecond)
+			return n, nil
+		}
+		askers := func(want int, within time.Duration) (failed int) {
+			t.Helper()
+			var wg sync.WaitGroup
+			var failures atomic.Int32
+			began := time.Now()
+			for range 50 {
+				wg.Go(func() {
+					got, err := r.get(t.Context(), find)
+					if err != nil {
+						failures.Add(1)
+					} else if got != want {
+						t.Errorf("got %d, want %d", got, want)
+					}
+				})
+			}
+			wg.Wait()
+			if took := time.Since(began); took > within {
+				t.Errorf("they waited for %v, want at most %v", took, within)
+			}
+			return int(failures.Load())
+		}
+		if failed := askers(1, 100*time.Millisecond); failed > 0 {
+			t.Errorf("%d failed", failed)
+		}
+		time.Sleep(recentFor / 2)
+		askers(1, 0)
+		time.Sleep(recentFor)
+		if failed := askers(0, answer.Timeout); failed != 50 {
+			t.Errorf("%d of 50 failed while it hung", failed)
+		}
+		if failed := askers(0, 0); failed != 50 {
+			t.Errorf("%d of 50 failed just afterwards", failed)
+		}
+		time.Sleep(recentFor)
+		if failed := askers(3, 100*time.Millisecond); failed > 0 || looks.Load() != 3 {
+			t.Errorf("%d failed at the end, after %d looks", failed, looks.Load())
+		}
+	})
+}
+
+// One who leaves does not wait, and does not spoil the look for the others.
+func TestRecentWithoutItsAsker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var r recent[int]
+		find := func(ctx context.Context) (int, error) {
+			select {
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			case <-time.After(time.Second):
+				return 7, nil
+			}
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = r.get(leaving, find) })
+		synctest.Wait()
+		second, leaveToo := context.WithCancel(t.Context())
+		wg.Go(func() {
+			if _, err := r.get(second, find); !errors.Is(err, context.Canceled) {
+				t.Errorf("the second one got %v", err)
+			}
+		})
+		wg.Go(func() {
+			if got, err := r.get(t.Context(), find); got != 7 || err != nil {
+				t.Errorf("the third one got %d, %v", got, err)
+			}
+		})
+		synctest.Wait()
+		leave()
+		leaveToo()
+		wg.Wait()
+	})
+}

@@ -1,0 +1,296 @@
+package status
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+)
+
+const defaultRejects, maxRejects = 20, 100
+
+// rejectsParams is what GET /v1/rejects takes.
+type rejectsParams struct {
+	Limit  api.Number `query:"limit" doc:"The most rejects to list: 1 to 100. Default: 20." example:"20"`
+	Reason string     `query:"reason" doc:"Only rejects with this reason." example:"too_late"`
+	Stream string     `query:"stream" doc:"Only rejects from this stream." example:"HITS"`
+}
+
+func (p *rejectsParams) Read(g api.Given) error {
+	return g.Singles(
+		api.Text("limit", api.NumberHint(1, maxRejects), (*string)(&p.Limit)),
+		api.Text("reason", reasonHint, &p.Reason),
+		api.Text("stream", "the name of a stream", &p.Stream),
+	)
+}
+
+// reasonHint lists the reasons.
+var reasonHint = func() string {
+	names := make([]string, len(hit.Reasons))
+	for i, r := range hit.Reasons {
+		names[i] = string(r)
+	}
+	return strings.Join(names, ", ")
+}()
+
+// RejectsAnswer counts the newest rejects by their reasons, and lists some of them.
+type RejectsAnswer struct {
+	Stored   uint64        `json:"stored" doc:"How many messages of this namespace HITS_REJECTED holds." example:"17"`
+	Searched int           `json:"searched" doc:"How many of the newest were looked at, at most 1000." example:"17"`
+	Reasons  []reasonCount `json:"reasons" doc:"How many of those there are for each reason, most first."`
+	Rejects  []Rejected    `json:"rejects" doc:"The newest of those that were asked for, newest first."`
+}
+
+type reasonCount struct {
+	Reason string    `json:"reason" doc:"Why a hit was refused." example:"too_late"`
+	Count  int       `json:"count" doc:"How many of the messages that were looked at." example:"12"`
+	Newest time.Time `json:"newest" doc:"When the newest of them was stored." example:"2026-11-21T10:00:00.2Z"`
+}
+
+// Rejected is a hit that could not be counted.
+type Rejected struct {
+	Reason   string    `json:"reason" doc:"Why, in one word." example:"bad_json"`
+	Detail   string    `json:"detail" doc:"Why, in one sentence." example:"not a JSON object"`
+	Stream   string    `json:"stream" doc:"The stream of the message." example:"HITS"`
+	Sequence uint64    `json:"sequence" doc:"The message's sequence there." example:"48001"`
+	Item     int       `json:"item" doc:"The hit's index in the message." example:"0"`
+	Time     time.Time `json:"time" doc:"When the message was stored." example:"2026-11-21T10:00:00.2Z"`
+	Body     string    `json:"body" doc:"The hit, or its first 512 bytes; what is not UTF-8 is replaced." example:"{\"kay\":\"a\"}"`
+	Bytes    int       `json:"bytes" doc:"How many bytes the hit has." example:"11"`
+	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED." example:"17"`
+}
+
+func (s *Status) registerRejects(a *api.API) {
+	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
+		Summary: "Hits that could not be counted, and why",
+		Description: "The newest messages of the stream HITS_REJECTED that workers of this namespace have refused. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
+			"The list is at most a second old.",
+		Responses: needsNATS(a, api.SuccessOnly("The newest rejects.", RejectsAnswer{
+			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}},
+			Rejects: []Rejected{{"bad_json", "not a JSON object", "HITS", 48001, 0, at, "kay=a", 5, 17}},
+		})),
+		Metadata: api.Tryout("/v1/rejects?limit=20", "/v1/rejects?reason=too_late"),
+	}), api.OverHTTP(s.findRejects))
+}
+
+// findRejects checks parameters and answers them. Its errors are for the client.
+func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams) (RejectsAnswer, error) {
+	limit, err := p.Limit.Parse("limit", defaultRejects, 1, maxRejects)
+	if err != nil {
+		return RejectsAnswer{}, web.InputProblem(err, part)
+	}
+	if p.Reason != "" && !slices.Contains(hit.Reasons, hit.Reason(p.Reason)) {
+		return RejectsAnswer{}, web.BadInput("reason", "%s: allowed are %s", web.Excerpt(p.Reason), reasonHint).Problem(part)
+	}
+	js, err := s.jetStream()
+	if err != nil {
+		return RejectsAnswer{}, err
+	}
+	newest, err := s.rejects.get(ctx, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.Namespace) })
+	if err != nil {
+		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
+	}
+	out := RejectsAnswer{Stored: newest.stored, Searched: len(newest.found), Reasons: countReasons(newest.found)}
+	bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
+	defer cancel()
+	out.Rejects, err = withBodies(bounded, js, newest.pick(int(limit), p.Reason, p.Stream))
+	if err != nil {
+		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
+	}
+	return out, nil
+}
+
+const (
+	// maxSearched is how many of the newest rejects one request looks at.
+	maxSearched = 1000
+	// maxRejectBody is how much of a reject's body is shown.
+	maxRejectBody = 512
+)
+
+// newestRejects are the newest messages of HITS_REJECTED that one namespace has refused, oldest first, without their
+// bodies, which can be large.
+type newestRejects struct {
+	stored uint64 // how many messages of the namespace the stream has
+	found  []Rejected
+}
+
+// pick returns the newest that are asked for, newest first.
+func (n newestRejects) pick(limit int, reason, from string) []Rejected {
+	var out []Rejected
+	for _, r := range slices.Backward(n.found) {
+		if len(out) < limit && (reason == "" || r.Reason == reason) && (from == "" || r.Stream == from) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (newestRejects, error) {
+	stream, err := js.Stream(ctx, rejects.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return newestRejects{}, nil // nothing has ever been refused
+	}
+	if err != nil {
+		return newestRejects{}, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(rejects.Subject(namespace, "*")))
+	if err != nil {
+		return newestRejects{}, fmt.Errorf("count the messages of stream %s: %w", rejects.Stream, err)
+	}
+	var out newestRejects
+	for _, n := range info.State.Subjects {
+		out.stored += n
+	}
+	if out.stored == 0 {
+		return out, nil
+	}
+	var strange int
+	out.found, strange, err = readHeaders(ctx, stream, namespace, info.State, out.stored)
+	if err != nil {
+		return newestRejects{}, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
+	}
+	out.stored -= min(out.stored, uint64(strange))
+	return out, nil
+}
+
+// readHeaders reads at most maxSearched of the newest rejects, oldest first. strange is how many messages among them
+// no worker of the namespace has written.
+func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (out []Rejected, strange int, err error) {
+	consumer, err := openNewest(ctx, stream, namespace, state, stored)
+	if err != nil {
+		return nil, 0, err
+	}
+	// If that fails, the server removes it after InactiveThreshold.
+	defer func() { _ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) }()
+	waiting := int(consumer.CachedInfo().NumPending)
+	if waiting == 0 {
+		return nil, 0, nil // all of them have just expired
+	}
+	batch, err := consumer.FetchNoWait(waiting)
+	if err != nil {
+		return nil, 0, err
+	}
+	for m := range batch.Messages() {
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, 0, err
+		}
+		part, _ := rejects.Parse(m.Headers()) // somebody else may write to the stream, too: what cannot be read is shown as zero
+		if part.Namespace != namespace {
+			strange++
+			continue
+		}
+		shown := Rejected{
+			Reason: string(part.Reason), Detail: part.Detail, Stream: part.Stream, Sequence: part.Seq, Item: part.Item,
+			Time: meta.Timestamp.UTC(), Position: meta.Sequence.Stream,
+		}
+		if part.Stored != 0 {
+			shown.Time = time.Unix(0, part.Stored).UTC()
+		}
+		out = append(out, shown)
+	}
+	if len(out)+strange == 0 && batch.Error() == nil {
+		return nil, 0, fmt.Errorf("none of %d messages came", waiting) // the library gives up in silence
+	}
+	return out[max(0, len(out)-maxSearched):], strange, batch.Error()
+}
+
+// openNewest makes a consumer of the newest rejects of a namespace: of at least maxSearched and of fewer than twice as
+// many, or of all if there are fewer. Their number does not tell at which sequence that is. Between the newest there are
+// gaps, of rejects that were sent again, and rejects of other namespaces. So it tries, and halves what is left.
+func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (jetstream.Consumer, error) {
+	wanted := min(stored, maxSearched)
+	low, high := state.FirstSeq, state.LastSeq+1 // from low on there are enough, and from high on too few
+	from := max(low, high-min(high, wanted))
+	for {
+		// The library's ordered consumer would try again without end if the stream went away meanwhile.
+		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy,
+			FilterSubject: rejects.Subject(namespace, "*"),
+			HeadersOnly:   true, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
+		})
+		if err != nil {
+			return nil, err
+		}
+		switch n := consumer.CachedInfo().NumPending; {
+		case n < wanted && from > low:
+			high = from
+		case n >= 2*maxSearched && high-from > 1:
+			low = from
+		default:
+			return consumer, nil
+		}
+		_ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) // or the server removes it after InactiveThreshold
+		from = low + (high-low)/2
+	}
+}
+
+// withBodies reads the bodies of rejects.
+func withBodies(ctx context.Context, js jetstream.JetStream, picked []Rejected) ([]Rejected, error) {
+	out := []Rejected{}
+	if len(picked) == 0 {
+		return out, nil
+	}
+	stream, err := js.Stream(ctx, rejects.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return out, nil // it has just been deleted
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
+	}
+	for _, r := range picked {
+		message, err := stream.GetMsg(ctx, r.Position)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // it has just expired
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read message %d of stream %s: %w", r.Position, rejects.Stream, err)
+		}
+		r.Body, r.Bytes = clipBody(message.Data), len(message.Data)
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func countReasons(found []Rejected) []reasonCount {
+	out := []reasonCount{}
+	for _, r := range found {
+		i := slices.IndexFunc(out, func(c reasonCount) bool { return c.Reason == r.Reason })
+		if i < 0 {
+			i, out = len(out), append(out, reasonCount{Reason: r.Reason})
+		}
+		out[i].Count++
+		out[i].Newest = r.Time
+	}
+	slices.SortStableFunc(out, func(a, b reasonCount) int { return cmp.Compare(b.Count, a.Count) })
+	return out
+}
+
+// clipBody returns the beginning of a body as valid text. It does not cut a character in two.
+func clipBody(body []byte) string {
+	clipped := body
+	if len(body) > maxRejectBody {
+		end := maxRejectBody
+		for end > maxRejectBody-utf8.UTFMax && !utf8.RuneStart(body[end]) {
+			end--
+		}
+		clipped = body[:end]
+	}
+	return strings.ToValidUTF8(string(clipped), string(utf8.RuneError))
+}

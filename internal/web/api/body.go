@@ -1,0 +1,181 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-faster/jx"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/web"
+)
+
+// MaxBody is the largest body of a request: 1000 counters with names of the
+// greatest length take half of it.
+const MaxBody = 1 << 20
+
+// wholeBody is a body that has been read.
+type wholeBody struct{ bytes.Buffer }
+
+// Close has nothing to close: the server closes the body that was read.
+func (*wholeBody) Close() error { return nil }
+
+// BufferBody reads the whole body and puts it in the request as a *wholeBody, or says why it cannot be read.
+// The type of the body is not asked for: all of them are JSON, and `curl -d`
+// calls everything a form.
+func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
+	body := &wholeBody{}
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBody))
+	var large *http.MaxBytesError
+	var network net.Error
+	switch {
+	case errors.As(err, &large):
+		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it is larger than %d bytes, the most allowed: ask in parts", MaxBody))
+	case errors.As(err, &network) && network.Timeout():
+		return web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive in time")
+	case err != nil:
+		return web.NewProblem(http.StatusBadRequest, "body: it broke off before its end")
+	}
+	if p := CheckBody(body.Bytes()); p != nil {
+		return p
+	}
+	// While the answer is sought, the server would take the read deadline for the client's end.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
+	r.Body = body
+	return nil
+}
+
+// CheckBody refuses a body that cannot be a JSON object, or that would be read as another object.
+func CheckBody(data []byte) *web.Problem {
+	switch {
+	case len(data) == 0:
+		return web.NewProblem(http.StatusBadRequest, "body: it is empty: allowed is a JSON object")
+	case !utf8.Valid(data):
+		// The decoder would put U+FFFD in place of bad bytes and so ask about another counter.
+		return web.NewProblem(http.StatusBadRequest, "body: it is not valid UTF-8: allowed is a JSON object in UTF-8")
+	case bytes.IndexByte(data, '\\') >= 0 && hit.HalfSurrogate(data):
+		// So it would in place of half a pair.
+		return web.NewProblem(http.StatusBadRequest, `body: it has half of a surrogate pair, such as \ud83d alone: allowed are both halves, or the character itself`)
+	}
+	return nil
+}
+
+// DecodeBody reads one JSON object without unknown fields. Each is there once at most, and its name is as documented:
+// the decoder would take KEY for key, and the last of two. Its errors are sentences for the client.
+func DecodeBody(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return bodyError(err, reflect.TypeOf(into).Elem())
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("body: something follows the JSON object: allowed is one object")
+	}
+	return checkNames(jx.DecodeBytes(data), reflect.TypeOf(into).Elem())
+}
+
+// checkNames refuses names in JSON, which the decoder has taken for a value of type t, that are not exactly those of its
+// fields, and such as are there twice.
+func checkNames(j *jx.Decoder, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	next := j.Next()
+	switch kind := t.Kind(); {
+	case reflect.PointerTo(t).Implements(unmarshaler):
+	case next == jx.Object && (kind == reflect.Struct || kind == reflect.Map):
+		var seen []string
+		return j.ObjBytes(func(j *jx.Decoder, key []byte) error {
+			name := string(key)
+			inner, known := fieldType(t, name)
+			switch {
+			case !known:
+				return fmt.Errorf("unknown field %s: allowed are %s", web.Excerpt(name), fieldNames(t))
+			case slices.Contains(seen, name):
+				return fmt.Errorf("%s: it is given twice: once is allowed", web.Excerpt(name))
+			}
+			seen = append(seen, name)
+			return checkNames(j, inner)
+		})
+	case next == jx.Array && kind == reflect.Slice:
+		return j.Arr(func(j *jx.Decoder) error { return checkNames(j, t.Elem()) })
+	}
+	return j.Skip()
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// fieldType returns the type of what has that name in JSON.
+func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
+	if t.Kind() == reflect.Map {
+		return t.Elem(), true
+	}
+	for f := range t.Fields() {
+		if jsonName(f) == name {
+			return f.Type, true
+		}
+	}
+	return nil, false
+}
+
+func bodyError(err error, t reflect.Type) error {
+	var syntax *json.SyntaxError
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("body: it is not JSON at byte %d (%w): allowed is an object with the fields %s", syntax.Offset, err, fieldNames(t))
+	case errors.As(err, &mismatch) && mismatch.Field == "":
+		return fmt.Errorf("body: its JSON is of the type %s: allowed is an object with the fields %s", mismatch.Value, fieldNames(t))
+	case errors.As(err, &mismatch):
+		return fmt.Errorf("%s: it has a value of the type %s: allowed is %s", mismatch.Field, mismatch.Value, typeName(mismatch.Type))
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return fmt.Errorf("body: its JSON ends early: allowed is an object with the fields %s", fieldNames(t))
+	}
+	// encoding/json has no type for this error.
+	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		if name, errQuote := strconv.Unquote(quoted); errQuote == nil {
+			return fmt.Errorf("unknown field %s: allowed are %s", web.Excerpt(name), fieldNames(t))
+		}
+	}
+	return fmt.Errorf("body: %w: allowed is an object with the fields %s", err, fieldNames(t))
+}
+
+// fieldNames lists the JSON names of a struct's fields.
+func fieldNames(t reflect.Type) string {
+	if t.NumField() == 0 {
+		return "none"
+	}
+	var names []string
+	for f := range t.Fields() {
+		names = append(names, jsonName(f))
+	}
+	return strings.Join(names, ", ")
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+func typeName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice:
+		return "an array"
+	case reflect.String:
+		return "a string"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	}
+	return "a number"
+}

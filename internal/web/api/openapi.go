@@ -1,0 +1,180 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
+)
+
+// Answers have empty lists and never null, so no schema says that a list may be null: clients
+// generated from such schemas would have to check for it. huma keeps this choice in a
+// variable of the package.
+func init() { huma.DefaultArrayNullable = false }
+
+// huma describes errors by what this variable of the package makes. It is set here once for every service of the process.
+func init() {
+	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		var details []web.ProblemDetail
+		for _, err := range errs {
+			details = append(details, web.ProblemDetail{Message: err.Error()})
+		}
+		return web.NewProblem(status, message, details...)
+	}
+}
+
+const bearerScheme = "bearer"
+
+// configOf is huma's configuration without its own pages: they load scripts
+// from elsewhere, and its schema links would add a field to every answer.
+func configOf(title Title) huma.Config {
+	config := huma.DefaultConfig(title.Name, boot.Version())
+	config.Info.Description = title.About
+	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
+	config.CreateHooks = nil
+	if title.Tokens != "" {
+		config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+			bearerScheme: {Type: "http", Scheme: "bearer", Description: title.Tokens},
+		}
+	}
+	return config
+}
+
+// NeedToken describes that an operation needs a token, if the API needs any.
+func (a *API) NeedToken(op *huma.Operation) {
+	if a.tokens {
+		op.Security = []map[string][]string{{bearerScheme: {}}}
+	}
+}
+
+// Tokens reports whether the API needs a token.
+func (a *API) Tokens() bool { return a.tokens }
+
+// ProblemResponse describes an answer that is a problem. With some problems there are headers.
+func (a *API) ProblemResponse(about string, example any, headers map[string]*huma.Header) *huma.Response {
+	return &huma.Response{Description: about, Headers: headers, Content: map[string]*huma.MediaType{web.ProblemType: {Schema: SchemaOf[web.Problem](a), Example: example}}}
+}
+
+// SchemaOf is the schema of a type that no operation has as its parameters or its answer.
+func SchemaOf[T any](a huma.API) *huma.Schema {
+	return a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
+}
+
+// HeaderOf describes a header of an answer, for ProblemResponse.
+func HeaderOf(name, about string, example any) map[string]*huma.Header {
+	schema := &huma.Schema{Type: huma.TypeString, Examples: []any{example}}
+	if _, ok := example.(int); ok {
+		schema.Type = huma.TypeInteger
+	}
+	return map[string]*huma.Header{name: {Description: about, Schema: schema}}
+}
+
+// StatusPage is something about the process that is answered in plain text and needs no token.
+type StatusPage struct {
+	ID, Path, Summary, About string
+	Answer, Example          string // with 200
+	Not, NotExample          string // with 503; empty if there is none
+}
+
+// DescribeStatus adds such pages.
+func (a *API) DescribeStatus(pages ...StatusPage) {
+	text := func(about, example string) *huma.Response {
+		return &huma.Response{Description: about, Content: map[string]*huma.MediaType{
+			"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}, Example: example},
+		}}
+	}
+	for _, p := range pages {
+		responses := map[string]*huma.Response{"200": text(p.Answer, p.Example)}
+		if p.Not != "" {
+			responses["503"] = text(p.Not, p.NotExample)
+		}
+		a.OpenAPI().AddOperation(&huma.Operation{
+			OperationID: p.ID, Method: http.MethodGet, Path: p.Path, Summary: p.Summary, Description: p.About, Responses: responses,
+			Metadata: Tryout(p.Path),
+		})
+	}
+}
+
+// MetricsPage describes /metrics. The example is one of its lines.
+func MetricsPage(example string) StatusPage {
+	return StatusPage{"get-metrics", "/metrics", "Metrics", "Metrics of the service for Prometheus.", "The metrics in Prometheus' text format.", example, "", ""}
+}
+
+// SuccessOnly describes the answer of an operation that succeeds.
+func SuccessOnly(about string, example any) map[string]*huma.Response {
+	return map[string]*huma.Response{"200": {
+		Description: about,
+		Content:     map[string]*huma.MediaType{"application/json": {Example: example}},
+	}}
+}
+
+// tryoutKey is where an operation keeps its tryouts, for the docs page.
+const tryoutKey = "tryout"
+
+// Tryouts are requests that are answered when they are sent at about now.
+type Tryouts func(now time.Time) []string
+
+// Tryout is an operation's metadata for requests that can be sent at any time.
+func Tryout(paths ...string) map[string]any {
+	return TryoutAt(func(time.Time) []string { return paths })
+}
+
+// TryoutAt is an operation's metadata for requests that depend on the time.
+func TryoutAt(t Tryouts) map[string]any { return map[string]any{tryoutKey: t} }
+
+// openAPI30 is the document for tools that do not read 3.1. huma leaves in what
+// 3.0 does not have: format says there that a text is binary.
+func openAPI30(api *huma.OpenAPI) ([]byte, error) {
+	text, err := api.Downgrade()
+	if err != nil {
+		return nil, err
+	}
+	var document any
+	if err := json.Unmarshal(text, &document); err != nil {
+		return nil, err
+	}
+	var clean func(any)
+	clean = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			delete(v, "contentMediaType")
+			for _, inner := range v {
+				clean(inner)
+			}
+		case []any:
+			for _, inner := range v {
+				clean(inner)
+			}
+		}
+	}
+	clean(document)
+	return json.Marshal(document)
+}
+
+// serveOpenAPI serves the document that encode writes, when somebody asks for the first time: few do, and it takes longer
+// than all else at the start.
+func serveOpenAPI(encode func() ([]byte, error)) http.Handler {
+	document := sync.OnceValue(func() []byte {
+		var out bytes.Buffer
+		text, err := encode()
+		if err == nil {
+			err = json.Indent(&out, text, "", "  ")
+		}
+		if err != nil {
+			panic(fmt.Errorf("encode the OpenAPI document: %w", err)) // our own types always encode
+		}
+		return out.Bytes()
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(document()) // the client may be gone
+	})
+}

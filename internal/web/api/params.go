@@ -1,0 +1,274 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
+)
+
+// knownParams are the parameters that an operation takes in the query string. What it does not know, it refuses:
+// a mistyped question must not be answered as if it were another one.
+type knownParams struct {
+	operation string          // as errors name it
+	repeats   map[string]bool // by name: whether it may be given several times
+}
+
+func KnownParamsOf(op *huma.Operation) *knownParams {
+	out := &knownParams{operation: op.Method + " " + op.Path, repeats: make(map[string]bool)}
+	for _, p := range op.Parameters {
+		if p.In == web.InQuery {
+			out.repeats[p.Name] = p.Schema.Type == huma.TypeArray
+		}
+	}
+	return out
+}
+
+// Parse reads a query string. Its errors are for the client.
+func (k *knownParams) Parse(rawQuery string) (url.Values, error) {
+	values, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return nil, queryProblem("", fmt.Sprintf("the query string cannot be read: %v: write name=value pairs joined by &, other bytes as %%XX", err))
+	}
+	for name, given := range values {
+		if repeats, ok := k.knows(name); !ok || !repeats && len(given) > 1 {
+			return nil, k.refuse(values)
+		}
+	}
+	return values, nil
+}
+
+// refuse is the problem of values of which at least one is wrong: the first one by name.
+func (k *knownParams) refuse(values url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		repeats, ok := k.knows(name)
+		switch {
+		case !ok && len(k.repeats) == 0:
+			return queryProblem("", fmt.Sprintf("unknown parameter %s: %s takes none", web.Excerpt(name), k.operation))
+		case !ok:
+			return queryProblem("", fmt.Sprintf("unknown parameter %s: allowed are %s", web.Excerpt(name), strings.Join(slices.Sorted(maps.Keys(k.repeats)), ", ")))
+		case !repeats && len(values[name]) > 1:
+			return queryProblem(name, fmt.Sprintf("it is given %d times: once is allowed", len(values[name])))
+		}
+	}
+	return nil
+}
+
+// HeaderParam begins the names of parameters that are the headers of a request, and AnyHeader stands for all of them.
+const HeaderParam, AnyHeader = "header.", "header.NAME"
+
+// knows reports whether the operation takes a parameter, and whether it may be given several times.
+func (k *knownParams) knows(name string) (repeats, ok bool) {
+	if strings.HasPrefix(name, HeaderParam) && len(name) > len(HeaderParam) {
+		name = AnyHeader
+	}
+	repeats, ok = k.repeats[name]
+	return repeats, ok
+}
+
+// What parameters take, for the errors about them.
+const (
+	DurationHint = "a duration, such as 1m"
+	MomentHint   = "an RFC 3339 time or Unix milliseconds"
+	NameHint     = "the name of a counter, or the beginning of one"
+	PixelsHint   = "a number of pixels"
+	WindowHint   = "a duration such as 90s, 15m, 24h, 7d or 1w"
+)
+
+// Given is what a request gives as parameters. The read methods take it apart and check nothing else:
+// the find functions check what values say, whether they come from a query string or from a body.
+type Given struct {
+	Query  url.Values
+	Header http.Header
+}
+
+// Single is a parameter that is given at most once, and not empty.
+type Single struct {
+	name, allowed string
+	into          *string
+}
+
+// Text is a parameter that is given at most once, and not empty. into gets it.
+func Text(name, allowed string, into *string) Single { return Single{name, allowed, into} }
+
+// Singles sets parameters. Its error is about the first one that is given empty, which is a slip
+// and does not mean that it is missing.
+func (g Given) Singles(params ...Single) error {
+	for _, p := range params {
+		values, ok := g.Query[p.name]
+		if !ok {
+			continue
+		}
+		if values[0] == "" {
+			return queryProblem(p.name, "it is empty: allowed is "+p.allowed)
+		}
+		*p.into = values[0]
+	}
+	return nil
+}
+
+// Headers are the headers that are given as parameters, by their names.
+func (g Given) Headers() (map[string]string, error) {
+	var out map[string]string
+	for name, values := range g.Query {
+		header, is := strings.CutPrefix(name, HeaderParam)
+		switch {
+		case !is:
+			continue
+		case values[0] == "":
+			return nil, queryProblem(name, "it is empty: allowed is the value of a header")
+		case out == nil:
+			out = make(map[string]string)
+		}
+		out[header] = values[0]
+	}
+	return out, nil
+}
+
+// queryProblem is a 400 about a parameter, or about the query string as a whole.
+func queryProblem(param, message string) *web.Problem {
+	location := web.InQuery
+	if param != "" {
+		location += "." + param
+	}
+	return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: location, Message: message})
+}
+
+// NoParams are those of an operation that takes none.
+type NoParams struct{}
+
+func (*NoParams) Read(Given) error { return nil }
+
+// CheckKey refuses a name that no hit can have for its counter.
+func CheckKey(param, key string) error {
+	return CheckName(param, key, "a counter without a name", "a counter's name")
+}
+
+// CheckName refuses what hit.CheckName refuses. empty is what is wrong with an empty name, and what is
+// how a name is called.
+func CheckName(param, name, empty, what string) error {
+	var wrong string
+	switch err := hit.CheckName([]byte(name)); {
+	case err == nil:
+		return nil
+	case name == "":
+		wrong = empty
+	case errors.Is(err, hit.ErrNameLength):
+		wrong = fmt.Sprintf("%s of %d bytes", what, len(name))
+	case errors.Is(err, hit.ErrNameUTF8):
+		wrong = web.Excerpt(name) + " is not UTF-8"
+	default:
+		wrong = web.Excerpt(name) + " has a control character"
+	}
+	return web.BadInput(param, "%s: allowed are 1 to %d bytes of UTF-8 without control characters", wrong, hit.MaxName)
+}
+
+// maxDurationText is longer than the text of any duration up to ten years.
+const maxDurationText = 16
+
+// ParseDuration reads a window or a step.
+func ParseDuration(param, text string) (time.Duration, error) {
+	if len(text) > maxDurationText {
+		text = text[:maxDurationText] + "…" // no duration: the error is to say so, in a line
+	}
+	d, err := window.ParseDuration(text)
+	if err != nil {
+		return 0, web.BadInput(param, "%v", err)
+	}
+	return d, nil
+}
+
+// Number is a whole number as a request gives it, not yet parsed. It is empty if the
+// request gives none.
+type Number string
+
+// UnmarshalJSON keeps the value as it is written, so that only one place refuses what is not a
+// number, with the field's name.
+func (t *Number) UnmarshalJSON(data []byte) error {
+	*t = Number(data)
+	if string(data) == "null" {
+		*t = ""
+	}
+	return nil
+}
+
+// Schema describes the number that the text must be.
+func (Number) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeInteger} }
+
+// Parse is the number, or the default one. param is what the request calls it.
+func (t Number) Parse(param string, byDefault, least, most int64) (int64, error) {
+	if t == "" {
+		return byDefault, nil
+	}
+	n, err := strconv.ParseInt(string(t), 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, web.BadInput(param, "%s: allowed is %s", web.Excerpt(string(t)), NumberHint(least, most))
+	}
+	return n, nil
+}
+
+func NumberHint(least, most int64) string {
+	return fmt.Sprintf("a whole number from %d to %d", least, most)
+}
+
+// Moment is a time as a request gives it, not yet read: RFC 3339 text or Unix
+// milliseconds. It is empty if the request gives none.
+type Moment string
+
+// UnmarshalJSON keeps a string's text and anything else as it is written, so
+// that what cannot be read is refused in one place, with the field's name.
+func (m *Moment) UnmarshalJSON(data []byte) error {
+	var text string
+	switch {
+	case string(data) == "null":
+		*m = ""
+	case json.Unmarshal(data, &text) == nil && text != "":
+		*m = Moment(text)
+	default:
+		*m = Moment(data)
+	}
+	return nil
+}
+
+// Schema describes both forms.
+func (Moment) Schema(huma.Registry) *huma.Schema {
+	s := &huma.Schema{OneOf: []*huma.Schema{
+		{Type: huma.TypeString, Description: "An RFC 3339 time, or Unix milliseconds in digits.", Examples: []any{"2026-11-21T10:00:00Z"}},
+		{Type: huma.TypeInteger, Format: "int64", Description: "Unix milliseconds.", Examples: []any{1795255200000}},
+	}}
+	s.PrecomputeMessages()
+	return s
+}
+
+// Milli is the moment in Unix milliseconds; param is what the request calls it.
+func (m Moment) Milli(param string) (int64, error) {
+	n, err := strconv.ParseInt(string(m), 10, 64)
+	if err != nil {
+		n, err = hit.ParseTime(unspaced(string(m)))
+	}
+	if err != nil || n < 0 || n > hit.MaxTime {
+		return 0, web.BadInput(param, "%s is not a time: allowed is RFC 3339, such as 2026-11-21T10:00:00Z, or Unix milliseconds, such as 1795255200000, from 1970 to 9999", web.Excerpt(string(m)))
+	}
+	return n, nil
+}
+
+// unspaced puts back the + of an offset such as +01:00, which a query string
+// turns into a space if it was not written as %2B.
+func unspaced(s string) string {
+	if i := len(s) - len("+01:00"); i > 0 && s[i] == ' ' {
+		return s[:i] + "+" + s[i+1:]
+	}
+	return s
+}

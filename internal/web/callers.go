@@ -1,0 +1,236 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Origins are the origins whose pages may call from a browser; the zero
+// value allows none.
+type Origins struct {
+	any   bool
+	exact []string
+}
+
+// UnmarshalText reads * or comma-separated origins.
+func (o *Origins) UnmarshalText(text []byte) error {
+	if string(text) == "*" {
+		*o = Origins{any: true}
+		return nil
+	}
+	err := o.Name(string(text))
+	if err != nil {
+		return fmt.Errorf("* or %w", err)
+	}
+	return nil
+}
+
+// Name allows comma-separated origins, and no others.
+func (o *Origins) Name(text string) error {
+	*o = Origins{}
+	for text := range strings.SplitSeq(text, ",") {
+		origin, err := parseOrigin(strings.TrimSpace(text))
+		if err != nil {
+			return fmt.Errorf("comma-separated origins such as https://shop.example.com, %w", err)
+		}
+		o.exact = append(o.exact, origin)
+	}
+	return nil
+}
+
+// CORS is what a service tells browsers about calls from other origins' pages.
+type CORS struct {
+	Origins Origins
+	Methods string // that pages may use, comma-separated
+	Headers string // that pages may send
+	Expose  string // headers of answers that pages may read
+	// Credentials lets browsers send requests that may carry cookies, as sendBeacon's do. It needs named origins.
+	Credentials bool
+}
+
+// Apply adds the headers of CORS if the request comes from an allowed
+// origin. It answers a preflight, which carries no token. It reports whether
+// it has answered the request.
+func (c CORS) Apply(w http.ResponseWriter, r *http.Request) (answered bool) {
+	if c.Origins.None() {
+		return false
+	}
+	h, origin := w.Header(), r.Header.Get("Origin")
+	if c.Origins.Any() {
+		origin = "*"
+	} else {
+		h.Add("Vary", "Origin")
+		if !c.Origins.Allow(origin) {
+			return false
+		}
+		if c.Credentials {
+			h.Set("Access-Control-Allow-Credentials", "true")
+		}
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", c.Expose)
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", c.Methods)
+	h.Set("Access-Control-Allow-Headers", c.Headers)
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// None reports whether no origin is allowed.
+func (o Origins) None() bool { return !o.any && len(o.exact) == 0 }
+
+// Any reports whether every origin is allowed.
+func (o Origins) Any() bool { return o.any }
+
+// Allow reports whether an origin, as browsers write it, is allowed.
+func (o Origins) Allow(origin string) bool { return o.any || slices.Contains(o.exact, origin) }
+
+// otherSites knows requests that a browser sends for a page of another origin: Sec-Fetch-Site says so, or, of older
+// browsers, an Origin that is not the Host.
+var otherSites = http.NewCrossOriginProtection()
+
+// Foreign reports whether a browser sends a request for a page of another origin that is not named here. If any origin
+// is allowed, none is named.
+func (o Origins) Foreign(r *http.Request) bool {
+	if slices.Contains(o.exact, r.Header.Get("Origin")) {
+		return false
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions: // which the library takes for harmless
+		r = r.WithContext(r.Context())
+		r.Method = http.MethodPost
+	}
+	return otherSites.Check(r) != nil
+}
+
+// FromBrowser reports whether a request has what browsers send and other programs rarely do. The name of every browser
+// begins with Mozilla.
+func FromBrowser(r *http.Request) bool {
+	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Referer") != "" ||
+		strings.HasPrefix(r.UserAgent(), "Mozilla/")
+}
+
+// OriginOf returns the origin of a page's address, such as a Referer; empty if it has none.
+func OriginOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" || u.Hostname() == "" {
+		return ""
+	}
+	origin, err := parseOrigin(u.Scheme + "://" + u.Host)
+	if err != nil {
+		return ""
+	}
+	return origin
+}
+
+// usualPorts are those that browsers leave out.
+var usualPorts = map[string]string{"http": ":80", "https": ":443"}
+
+// parseOrigin returns an origin as browsers write it.
+func parseOrigin(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Hostname() == "" || text != u.Scheme+"://"+u.Host {
+		return "", errors.New("without a path")
+	}
+	if strings.Contains(u.Host, "*") {
+		return "", errors.New("each named: * within an origin is not known")
+	}
+	for i := range len(u.Host) {
+		if u.Host[i] > '~' {
+			return "", errors.New("in ASCII, as browsers write them: xn--…")
+		}
+	}
+	return strings.TrimSuffix(strings.ToLower(text), usualPorts[u.Scheme]), nil
+}
+
+// Networks are networks of addresses; the zero value has none.
+type Networks struct{ prefixes []netip.Prefix }
+
+// UnmarshalText reads comma-separated networks and addresses.
+func (n *Networks) UnmarshalText(text []byte) error {
+	n.prefixes = nil
+	for part := range strings.SplitSeq(string(text), ",") {
+		part = strings.TrimSpace(part)
+		prefix, err := netip.ParsePrefix(part)
+		if err != nil {
+			address, errAddress := netip.ParseAddr(part)
+			if errAddress != nil || address.Zone() != "" {
+				return fmt.Errorf("comma-separated networks and addresses, such as 10.0.0.0/8, 192.0.2.7 or fd00::/8")
+			}
+			address = address.Unmap()
+			prefix = netip.PrefixFrom(address, address.BitLen())
+		}
+		n.prefixes = append(n.prefixes, prefix.Masked())
+	}
+	return nil
+}
+
+func (n Networks) Any() bool { return len(n.prefixes) > 0 }
+
+// Client returns the address of a request's client, with these networks being those of trusted proxies. It is
+// the peer's. If that is a proxy, it is the rightmost address of X-Forwarded-For that is not one: each
+// proxy adds the address that it saw on the right, and what is left of that can be made up by the client.
+func (n Networks) Client(r *http.Request) (netip.Addr, error) {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("the address of the connection, %s, cannot be read", Excerpt(r.RemoteAddr))
+	}
+	client := PlainAddress(peer.Addr())
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i := len(hops) - 1; i >= 0 && n.contain(client); i-- {
+		hop, ok := parseHop(hops[i])
+		if !ok {
+			break // the proxy did not know the address either, so its own has to do
+		}
+		client = hop
+	}
+	return client, nil
+}
+
+// HoldPeer reports whether a request comes from one of the networks.
+func (n Networks) HoldPeer(r *http.Request) bool {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && n.contain(PlainAddress(peer.Addr()))
+}
+
+func (n Networks) contain(address netip.Addr) bool {
+	for _, p := range n.prefixes {
+		if p.Contains(address) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseHop reads an entry of X-Forwarded-For. Some proxies add the port.
+func parseHop(text string) (netip.Addr, bool) {
+	text = strings.TrimSpace(text)
+	if withPort, err := netip.ParseAddrPort(text); err == nil {
+		return PlainAddress(withPort.Addr()), true
+	}
+	address, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
+	return PlainAddress(address), err == nil
+}
+
+// PlainAddress returns an address in the form that networks are compared with.
+func PlainAddress(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
+
+// clientPrefix is how much of an IPv6 address names a client: everybody has at least a /64, and could
+// have as many keys as addresses otherwise.
+const clientPrefix = 64
+
+// AddressKey returns the key of a client's address.
+func AddressKey(address netip.Addr) string {
+	if address.Is4() {
+		return address.String()
+	}
+	return netip.PrefixFrom(address, clientPrefix).Masked().String()
+}

@@ -1,0 +1,277 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
+)
+
+// Server is what query, collect and promql have in common.
+type Server struct {
+	Metrics *Metrics
+	Log     zerolog.Logger
+	Leaving boot.Leaving // the zero value never leaves
+	Apart   bool         // /metrics has an address of its own
+}
+
+// Serve answers on the listeners until ctx ends. Requests under way then have up to five seconds. Once the service has
+// been asked to stop, clients are asked to close their connections.
+func (s *Server) Serve(ctx context.Context, at *Listeners, handler http.Handler, options ...func(*http.Server)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if at.metrics != nil {
+		mux := http.NewServeMux()
+		s.routeMetrics(mux)
+		group.Go(func() error { return boot.Serve(ctx, at.metrics, mux, nil, boot.LogErrors(s.Log)) })
+	}
+	options = append([]func(*http.Server){boot.LogErrors(s.Log), s.Leaving.Release}, options...)
+	group.Go(func() error { return boot.Serve(ctx, at.main, handler, at.certificate, options...) })
+	return group.Wait()
+}
+
+// RouteStatus adds what is answered in plain text: /healthz, /metrics unless it has an address of its own, and /readyz.
+// why says why the service is not ready, and nothing if it is.
+func (s *Server) RouteStatus(mux *http.ServeMux, why func(context.Context) string) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	s.Leaving.HandleReady(mux, "/readyz", why)
+	if !s.Apart {
+		s.routeMetrics(mux)
+	}
+}
+
+func (s *Server) routeMetrics(mux *http.ServeMux) {
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics.Registry, promhttp.HandlerOpts{}))
+}
+
+// Edge is what every request passes first. It is measured, and a handler that panics ends its request and not the
+// process. next gets the handler that the mux has for the request, and the handler's pattern; if there is none, the
+// pattern is empty, and the handler is the mux's own answer.
+func (s *Server) Edge(mux *http.ServeMux, next func(w *Response, r *http.Request, pattern string, handler http.Handler)) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		w := &Response{ResponseWriter: rw, request: r}
+		handler, pattern := mux.Handler(r)
+		defer func() {
+			if v := recover(); v != nil {
+				s.end(w, r, v)
+			}
+			s.measure(w, r, pattern, time.Since(start))
+		}()
+		next(w, r, pattern, handler)
+	})
+}
+
+// end answers a request whose handler panicked.
+func (s *Server) end(w *Response, r *http.Request, v any) {
+	if v == http.ErrAbortHandler {
+		panic(v) // a handler breaks off the connection in this way; the server knows it
+	}
+	s.Log.Error().Str("method", r.Method).Str("path", r.URL.Path).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
+	if w.status == 0 {
+		NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log").Write(w)
+	}
+}
+
+// otherRoute is the metrics' label for requests that no route takes: clients choose their paths, so there can be any
+// number of them.
+const otherRoute = "other"
+
+func (s *Server) measure(w *Response, r *http.Request, pattern string, took time.Duration) {
+	if pattern == "" {
+		pattern = otherRoute
+	}
+	code := w.Status()
+	s.Metrics.Observe(pattern, code, took)
+	s.Log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).AnErr("undelivered", w.err).Msg("request")
+}
+
+// Addresses say where a service listens.
+type Addresses struct {
+	Program     string // what the names of its settings begin with, such as QUERY
+	Main        string
+	Metrics     string // empty: /metrics is at Main
+	Certificate string // a file; empty: plain HTTP
+	Key         string
+}
+
+// Validate names the setting that is wrong.
+func (a Addresses) Validate() error {
+	if err := boot.CheckAddress(a.Program+"_ADDR", a.Main); err != nil {
+		return err
+	}
+	if a.Metrics != "" {
+		if err := boot.CheckAddress(a.Program+"_METRICS_ADDR", a.Metrics); err != nil {
+			return err
+		}
+	}
+	return boot.CheckKeyPair(a.keyPair())
+}
+
+// Listeners are open addresses. Serve closes them.
+type Listeners struct {
+	main, metrics net.Listener // metrics is nil if it has no address of its own
+	certificate   *boot.Certificate
+}
+
+// Listen opens the addresses. The certificate is read again when its files change, which reloads is told.
+func (a Addresses) Listen(log zerolog.Logger, reloads buildinfo.Reloads) (*Listeners, error) {
+	certificate, key := a.keyPair()
+	var out Listeners
+	var err error
+	out.certificate, err = boot.OpenCertificate(certificate, key, log, reloads.Of)
+	if err != nil {
+		return nil, err
+	}
+	out.main, err = boot.Listen(a.Program+"_ADDR", a.Main)
+	if err != nil || a.Metrics == "" {
+		return &out, err
+	}
+	out.metrics, err = boot.Listen(a.Program+"_METRICS_ADDR", a.Metrics)
+	if err != nil {
+		return nil, errors.Join(err, out.main.Close())
+	}
+	return &out, nil
+}
+
+func (a Addresses) keyPair() (certificate, key boot.PEMFile) {
+	return boot.PEMFile{Key: a.Program + "_TLS_CERT", Path: a.Certificate}, boot.PEMFile{Key: a.Program + "_TLS_KEY", Path: a.Key}
+}
+
+// URL is where the service answers.
+func (l *Listeners) URL() string {
+	if l.certificate != nil {
+		return "https://" + l.main.Addr().String()
+	}
+	return "http://" + l.main.Addr().String()
+}
+
+// Metrics are those that every service has, described in docs/metrics.md.
+type Metrics struct {
+	Registry       *prometheus.Registry
+	Reloads        buildinfo.Reloads
+	requestSeconds *prometheus.HistogramVec // by route and code
+}
+
+// NewMetrics makes the metrics of a program. Requests are measured in so many buckets, from half a millisecond on, each
+// twice as long as the one before.
+func NewMetrics(program string, buckets int) *Metrics {
+	m := &Metrics{Registry: buildinfo.NewRegistry(), requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "tallyroll", Subsystem: program, Name: "request_seconds",
+		Help:    "Seconds from a request's header to the end of its answer, by route and status.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 2, buckets),
+	}, []string{"route", "code"})}
+	m.Registry.MustRegister(m.requestSeconds)
+	m.Reloads = buildinfo.NewReloads(m.Registry)
+	return m
+}
+
+// Observe measures a request.
+func (m *Metrics) Observe(route string, code int, took time.Duration) {
+	m.requestSeconds.WithLabelValues(route, strconv.Itoa(code)).Observe(took.Seconds())
+}
+
+// UnderV1 reports whether a path is part of the API, and not about the process.
+func UnderV1(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
+
+// NoRoute answers 405 if the mux has the path for other methods, else 404. plain is the mux's own answer in plain text,
+// of which the status and headers are used.
+func NoRoute(w http.ResponseWriter, r *http.Request, plain http.Handler) {
+	answer := &discard{header: make(http.Header)}
+	plain.ServeHTTP(answer, r)
+	if allow := answer.header.Get("Allow"); answer.status == http.StatusMethodNotAllowed && allow != "" {
+		w.Header().Set("Allow", allow)
+		NewProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s is not allowed for %s: allowed is %s", Excerpt(r.Method), Excerpt(r.URL.Path), allow)).Write(w)
+		return
+	}
+	NewProblem(http.StatusNotFound, fmt.Sprintf("there is nothing at %s: /docs lists what there is", Excerpt(r.URL.Path))).Write(w)
+}
+
+// discard keeps the status and the headers of an answer.
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (d *discard) Header() http.Header { return d.header }
+
+func (d *discard) WriteHeader(status int) { d.status = status }
+
+func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// Response remembers what has been sent, and sends 304 in place of an
+// answer that the client already has.
+type Response struct {
+	http.ResponseWriter
+	request *http.Request
+	status  int
+	err     error // of the last write that failed: mostly the client is gone
+}
+
+// Status is what has been sent, or what will be if nobody sets another.
+func (w *Response) Status() int {
+	if w.status == 0 {
+		return http.StatusOK
+	}
+	return w.status
+}
+
+func (w *Response) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.status == http.StatusNotModified {
+		return len(b), nil // the client has the body
+	}
+	n, err := w.ResponseWriter.Write(b)
+	if err != nil {
+		w.err = err
+	}
+	return n, err
+}
+
+// WriteHeader sends the first status and ignores others.
+func (w *Response) WriteHeader(status int) {
+	if w.status != 0 {
+		return
+	}
+	if status == http.StatusOK && unchanged(w.request, w.Header().Get("ETag")) {
+		status = http.StatusNotModified
+		for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding"} {
+			w.Header().Del(name)
+		}
+	}
+	if status >= http.StatusOK {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// unchanged reports whether the client has the answer already (RFC 9110, 13.1.2).
+func unchanged(r *http.Request, etag string) bool {
+	if etag == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	for given := range strings.SplitSeq(strings.Join(r.Header.Values("If-None-Match"), ","), ",") {
+		given = strings.TrimSpace(given)
+		if given == "*" || strings.TrimPrefix(given, "W/") == strings.TrimPrefix(etag, "W/") {
+			return true
+		}
+	}
+	return false
+}

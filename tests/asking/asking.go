@@ -1,0 +1,282 @@
+// Package asking has what tests of rooms that answer questions share: a Redis with hits in it, a reader that needs none,
+// and requests with their answers and problems.
+package asking
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
+)
+
+const Namespace = "test"
+
+// Now is half way through the running minute, so that a window of whole
+// minutes cuts a cell of a minute in two. It is near the real time because Redis
+// expires cells by its own clock.
+func Now() time.Time { return time.Now().UTC().Truncate(time.Minute).Add(30 * time.Second) }
+
+func Layout(t testing.TB) window.Layout {
+	t.Helper()
+	tiers, err := window.ParseTiers("1m/1h,1h/1d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return window.Layout{Tiers: tiers, Shards: 4}
+}
+
+// Sample is n hits of a counter at a moment.
+type Sample struct {
+	Key string
+	At  time.Time
+	N   int64
+}
+
+// Hits are n hits of a counter at a moment.
+func Hits(key string, at time.Time, n int64) Sample { return Sample{key, at, n} }
+
+// Seed counts hits as a worker would, and says that the stream is counted up to asOf.
+func Seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sample) {
+	t.Helper()
+	ctx, layout, store := t.Context(), Layout(t), window.NewStore(client, Namespace)
+	if err := store.EnsureLayout(ctx, layout); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.AddStream(ctx, "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	Commit(t, store, layout, asOf, 1, hits)
+}
+
+// Late counts hits that come after those of seed.
+func Late(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sample) {
+	t.Helper()
+	Commit(t, window.NewStore(client, Namespace), Layout(t), asOf, 2, hits)
+}
+
+func Commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.Time, seq uint64, hits []Sample) {
+	t.Helper()
+	ctx, batch := t.Context(), window.NewBatch(layout)
+	for _, h := range hits {
+		batch.Add([]byte(h.Key), window.HashCounter([]byte(h.Key)), h.At.UnixMilli(), asOf.UnixMilli(), h.N)
+	}
+	cursor := window.Cursor{
+		Created: asOf.Add(-12 * time.Hour).UnixNano(), Seq: seq, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli(),
+	}
+	for shard := range layout.Shards {
+		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// FakeReader answers without Redis, and checks questions as the real one does.
+type FakeReader struct {
+	Layout window.Layout
+	Now    time.Time
+	Err    error
+
+	estimate window.Estimate // what Fall finds
+	falls    time.Duration
+
+	mu    sync.Mutex // the hub asks beside the requests
+	asked []window.Question
+}
+
+func (f *FakeReader) Questions() []window.Question {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
+func (f *FakeReader) Forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = nil
+}
+
+func (f *FakeReader) Look(context.Context) (window.Layout, error) { return f.Layout, nil }
+
+func (f *FakeReader) ClockDifference() (time.Duration, bool) { return 0, false }
+
+func (f *FakeReader) Progress(context.Context) (string, []window.Progress, error) {
+	at := f.Now.UnixMilli()
+	return "id", []window.Progress{{Stream: "HITS", Counted: true, Applied: 1, Stored: at * 1e6, AsOf: at}}, f.Err
+}
+
+// plan refuses what the real reader would.
+func (f *FakeReader) plan(span window.Span) (window.Plan, error) {
+	now := f.Now.UnixMilli()
+	asked, err := span.At(now)
+	if err != nil {
+		return window.Plan{}, err
+	}
+	return f.Layout.Plan("a", asked, now)
+}
+
+func (f *FakeReader) Answer(_ context.Context, questions []window.Question) (window.Answers, error) {
+	f.mu.Lock()
+	f.asked = questions
+	f.mu.Unlock()
+	if f.Err != nil {
+		return window.Answers{}, f.Err
+	}
+	out := window.Answers{Now: f.Now.UnixMilli(), AsOf: f.Now.UnixMilli(), Answers: make([]window.Answer, len(questions))}
+	for i, q := range questions {
+		plan, err := f.plan(q.Span)
+		if err != nil {
+			return window.Answers{}, &window.QuestionError{Index: i, Err: err}
+		}
+		out.Answers[i] = window.Answer{Range: plan.Range, Tier: plan.Tier, Complete: true, CountingSince: answer.SinceExample.UnixMilli()}
+	}
+	return out, nil
+}
+
+func (f *FakeReader) Explain(ctx context.Context, questions []window.Question, _ int) (window.Answers, []window.Explanation, error) {
+	out, err := f.Answer(ctx, questions)
+	return out, make([]window.Explanation, len(out.Answers)), err
+}
+
+func (f *FakeReader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
+	out, err := f.Answer(ctx, []window.Question{{Counter: counter, Span: window.Last(length)}})
+	if err != nil {
+		return out, 0, err
+	}
+	out.Answers[0].Estimate = f.estimate
+	if f.estimate.Total <= most {
+		return out, 0, nil
+	}
+	return out, f.falls, nil
+}
+
+func (f *FakeReader) Series(_ context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
+	if f.Err != nil {
+		return nil, f.Err
+	}
+	out := make([]window.Series, len(questions))
+	for i, q := range questions {
+		f.mu.Lock()
+		f.asked = append(f.asked, window.Question{Counter: q.Counter, Span: q.Span})
+		f.mu.Unlock()
+		plan, err := f.plan(q.Span)
+		if err != nil {
+			return nil, &window.QuestionError{Index: i, Err: err}
+		}
+		step := max(q.Step, plan.Tier.Cell)
+		out[i] = window.Series{
+			Range: plan.Range, Asked: plan.Range, Step: step, Counts: []int64{1, 2}, Tier: plan.Tier,
+			Now: f.Now.UnixMilli(), AsOf: f.Now.UnixMilli(), Complete: true,
+		}
+	}
+	return out, nil
+}
+
+func (f *FakeReader) Top(_ context.Context, asked window.Span, _ int) (window.Top, error) {
+	if f.Err != nil {
+		return window.Top{}, f.Err
+	}
+	if _, err := f.plan(asked); err != nil {
+		return window.Top{}, &window.QuestionError{Err: err}
+	}
+	return window.Top{AsOf: f.Now.UnixMilli(), Floor: 3, Counters: []window.TopCounter{{Counter: "a", Answer: window.Answer{Estimate: window.Estimate{Total: 5, Lower: 4, Upper: 6}}}}}, nil
+}
+
+func (f *FakeReader) Names(_ context.Context, _ window.NamesQuestion) (window.Names, error) {
+	return window.Names{AsOf: f.Now.UnixMilli()}, f.Err
+}
+
+func (f *FakeReader) About(context.Context) (window.Layout, int64, error) {
+	return f.Layout, answer.SinceExample.UnixMilli(), f.Err
+}
+
+// FakeNow is when the documented examples were asked.
+var FakeNow = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+func Ask(h http.Handler, method, target, body string, headers ...string) *http.Response {
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, "http://tallyroll.test/", reader)
+	// Requests arrive with any bytes in their query; NewRequest would panic at some.
+	path, query, _ := strings.Cut(target, "?")
+	r.URL.Path, r.URL.RawQuery, r.RequestURI = path, query, target
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+// Refused decodes a problem with the given status.
+func Refused(t testing.TB, resp *http.Response, status int) web.Problem {
+	t.Helper()
+	data := ReadAll(t, resp)
+	if resp.StatusCode != status || resp.Header.Get("Content-Type") != web.ProblemType {
+		t.Fatalf("status %d %s, want %d %s: %s", resp.StatusCode, resp.Header.Get("Content-Type"), status, web.ProblemType, data)
+	}
+	var out web.Problem
+	if err := json.Unmarshal(data, &out); err != nil {
+		t.Fatalf("problem %s: %v", data, err)
+	}
+	if out.Status != status || out.Detail == "" || !listed(out) {
+		t.Errorf("problem %+v, want status, detail, and type and title of a kind of %d", out, status)
+	}
+	return out
+}
+
+func ReadAll(t testing.TB, resp *http.Response) []byte {
+	t.Helper()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// listed reports whether a problem is of a kind that the page lists.
+func listed(p web.Problem) bool {
+	return slices.ContainsFunc(web.Kinds(), func(k *web.Kind) bool {
+		return k.Type() == p.Type && k.Status == p.Status && cmp.Or(k.Title, http.StatusText(k.Status)) == p.Title
+	})
+}
+
+// Log is a log that may be read while it is written.
+type Log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *Log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// Count is how many lines have the message.
+func (l *Log) Count(message string) int { return strings.Count(l.String(), `"message":"`+message+`"`) }
