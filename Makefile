@@ -18,7 +18,7 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 	@exec bin/dev $(ARGS)
 
 # The programs under test are built once for all packages, with the race detector (alone, `go test` builds its own).
-# The tests of internal and cmd have it too. Those of tests only start programs: they do without, and -count=1 runs
+# The tests of internal and cmd have it too. Those of tests start programs: they do without, and -count=1 runs
 # them though nothing of theirs has changed, as the cache does not know the programs. All wait more than they
 # compute, so several run at once, the slowest packages first. Chromium's tests run after the others: it drops all
 # its connections if a network comes or goes on the machine, and the image tests make networks.
@@ -28,12 +28,12 @@ INSIDE := $(TEST) -race -parallel $$((2 * $(JOBS)))
 OUTSIDE := TALLYROLL_BIN=$(CURDIR)/bin/test $(TEST) -count=1 -parallel $(JOBS)
 
 test: redis ## all tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
-	@echo "make test takes TIME on two cores, and MORE before it if nothing is built yet"
+	@echo "make test takes some 10 minutes on two cores, and 5 more if nothing is built yet"
 	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/dev
 	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2
 	$(INSIDE) ./internal/consume $$($(GO) list ./... | grep -v /tests/)
-	cd $(PROMQL) && TALLYROLL_BIN=$(CURDIR)/bin/test $(INSIDE) ./...
+	cd $(PROMQL) && TALLYROLL_BIN=$(CURDIR)/bin/test $(INSIDE) -count=1 ./...
 	$(OUTSIDE) ./tests/faults ./tests/e2e ./tests/deploy ./tests/clients ./tests/docs ./tests/stack
 	$(OUTSIDE) ./tests/page
 	@test -n "$$TEST_OGEN" || echo "SKIPPED: the test that asks with a client generated from the OpenAPI document (tests/clients): TEST_OGEN=true make test runs it, and fetches the generator"
@@ -42,6 +42,7 @@ test: redis ## all tests, with the race detector, on real NATS and Redis servers
 	@for program in nginx caddy chromium prometheus postgres; do sh tests/install.sh -n $$program; done
 
 quick: ## what one runs all day: the tests without servers and programs, from the cache if nothing has changed
+	@echo "SKIPPED: what needs servers or programs, and promql: make test"
 	$(GO) test -vet=off -short ./internal/... ./cmd/...
 
 bench-smoke: redis ## the benchmark's harness: each candidate counts and answers right

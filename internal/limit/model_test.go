@@ -114,8 +114,10 @@ func (m *model) give(clock, n int64) (given int64) {
 	case at.anew:
 		m.hits, m.last = nil, 0
 		return 0
+	case !m.cells && n >= at.truth: // the key goes, and with it what had left the window
+		m.hits, m.last = nil, 0
+		return at.truth
 	case !m.cells:
-		m.trim(at.now)
 		m.expires = at.now + m.window
 	}
 	for i := len(m.hits) - 1; i >= 0 && n > 0; i-- {
@@ -127,9 +129,6 @@ func (m *model) give(clock, n int64) (given int64) {
 		n, given = n-less, given+less
 	}
 	m.hits = slices.DeleteFunc(m.hits, func(h hits) bool { return h.n == 0 })
-	if !m.cells && len(m.hits) == 0 {
-		m.last = 0 // nothing is left of the key
-	}
 	return given
 }
 
