@@ -22,8 +22,8 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/collect"
-	"tallyroll/internal/consume"
 	"tallyroll/internal/query"
+	"tallyroll/internal/worker"
 )
 
 func main() {
@@ -90,7 +90,7 @@ func (o options) run(ctx context.Context) (err error) {
 	if os.Getenv("QUERY_TAKE") == "" {
 		settings = append(settings, "QUERY_TAKE=any")
 	}
-	var ingest consume.Settings
+	var ingest worker.Settings
 	var answers query.Settings
 	var hits collect.Settings
 	if err := errors.Join(boot.Parse(&ingest, settings...), boot.Parse(&answers, settings...), boot.Parse(&hits, settings...)); err != nil {
@@ -100,7 +100,7 @@ func (o options) run(ctx context.Context) (err error) {
 	log := ingest.Log.New(screen)
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return consume.Run(ctx, ingest, log, screen.Progress, nil) })
+	group.Go(func() error { return worker.Run(ctx, ingest, log, screen.Progress, nil) })
 	group.Go(func() error {
 		// The worker makes the stream that collect publishes to, and writes the layout that query reads.
 		if err := waitReady(ctx, ingest.Addr); err != nil {

@@ -11,12 +11,12 @@ import (
 	"syscall"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/consume"
+	"tallyroll/internal/worker"
 )
 
 func main() {
-	var settings consume.Settings
-	if !boot.Flags("ingest", "counts the hits of NATS JetStream streams into rolling windows in Redis.", &settings, tryMode(&settings)) {
+	var settings worker.Settings
+	if !boot.Flags("ingest", "counts the hits of NATS JetStream streams into rolling windows in Redis.", &settings, tryMode(&settings), retierMode(&settings)) {
 		return
 	}
 	boot.Main("ingest", func(ctx context.Context) error {
@@ -25,11 +25,11 @@ func main() {
 			return err
 		}
 		var reload chan os.Signal
-		if settings.Rules != "" { // otherwise the signal does what it does to any program
+		if settings.Rules != "" || boot.Managed() { // otherwise the signal does what it does to any program
 			reload = make(chan os.Signal, 1)
 			signal.Notify(reload, syscall.SIGHUP)
 		}
 		screen := boot.NewScreen(os.Stderr, boot.Words{Items: "messages", End: "caught up"})
-		return consume.Run(ctx, settings, settings.Log.New(screen), screen.Progress, reload)
+		return worker.Run(ctx, settings, settings.Log.New(screen), screen.Progress, reload)
 	})
 }

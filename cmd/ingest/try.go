@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/consume"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rules"
+	"tallyroll/internal/worker"
 )
 
 // tryMode is --try, which shows what rules make of messages. It needs no servers.
-func tryMode(settings *consume.Settings) boot.Mode {
+func tryMode(settings *worker.Settings) boot.Mode {
 	return boot.Mode{
 		Name: "try",
 		Help: "FILE [--stream NAME] [--subject NAME] reads messages from standard input, one per line, and prints what the rules in FILE would count: exit code 0 if everything, 1 if some of it is rejected.",

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/consume"
+	"tallyroll/internal/worker"
 )
 
 var stored = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -36,7 +36,7 @@ func tried(t *testing.T, rules, in string, args ...string) (out string, code int
 	if err != nil {
 		t.Fatal(err)
 	}
-	var settings consume.Settings
+	var settings worker.Settings
 	err = boot.Parse(&settings)
 	if err != nil {
 		t.Fatal(err)

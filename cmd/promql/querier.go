@@ -252,7 +252,7 @@ func (s *service) metadata(*http.Request) (found, error) {
 // engineVersion is the release of Prometheus that clients adapt to: that of the engine in go.mod.
 const engineVersion = "3.15.0"
 
-// buildInfo tells clients what the API can do, by the release that it is compatible with.
+// buildInfo answers with the release that the API is compatible with.
 func (s *service) buildInfo(*http.Request) (found, error) {
 	return found{data: map[string]string{
 		"version": engineVersion, "revision": boot.Version(), "branch": "tallyroll",

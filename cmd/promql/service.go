@@ -33,9 +33,6 @@ type service struct {
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 }
 
-// failureLines is how many failed requests are logged per minute.
-const failureLines = 5
-
 // run listens at once, whether Redis answers or not, and answers until ctx ends and SHUTDOWN_DELAY is over, in which it
 // is not ready any more. It finishes the requests under way before it closes the connections to Redis.
 func run(ctx context.Context, settings Settings, log zerolog.Logger) error {
@@ -73,7 +70,7 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) *s
 			NoStepSubqueryIntervalFn: func(int64) int64 { return subqueryStep.Milliseconds() },
 			Parser:                   p,
 		}),
-		failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute}),
+		failures: boot.Sampled(log),
 	}
 }
 
@@ -169,8 +166,8 @@ const maxTimeout = 10 * time.Minute
 
 // Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
-	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
-		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
+	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+		return err
 	}
 	if err := s.addresses().Validate(); err != nil {
 		return err

@@ -13,14 +13,6 @@
 // it. Memory stays bounded meanwhile: reading stops when the window of
 // unacknowledged messages is full. Only --rebase holds its whole input.
 //
-// With --from-rejects it publishes again what workers have refused. It promises that a
-// refused hit counts once, however often it runs, whoever is killed, paused or started twice.
-// The state lies in the streams alone. A refused hit has a name, which becomes a subject of its own,
-// and the stream takes a message there only if it is the first. A reject is removed once its messages
-// are certainly stored: acknowledged, or seen in the stream after it refused another. So a run that
-// finds the reject of a killed one sends it, is refused, and removes it. That holds for as long as the
-// stream holds the first message; docs/delivery.md lists the cases, and what is not promised.
-//
 // With --follow it reads a log that grows and is rotated. It promises that each line counts once, whoever is
 // killed or paused for whatever time. The messages of a log follow each other on one subject, and each says
 // how far the log is stored; docs/delivery.md lists the cases, and what is not promised.
@@ -34,9 +26,7 @@
 //	synthetic.go  or made-up hits, in place of all of the above
 //	batch.go      hits become message bodies
 //	link.go       the connection that the first of them waits for
-//	publisher.go  messages are sent until they are acknowledged (internal/puback)
-//	rejected.go   what workers have rejected of it, and which messages were ours
-//	main.go       the last line
+//	main.go       what is stored (internal/outbox sends), and the last line (internal/rejects)
 //
 // With --follow, in place of the first and of batch.go:
 //
@@ -44,12 +34,5 @@
 //	follow.go     lines become messages, one after the other
 //	state.go      how far the log is stored, in a file
 //
-// And with --from-rejects:
-//
-//	walk.go       HITS_REJECTED is read, and parts become rejects (internal/rejects)
-//	redrive.go    which of them go, and whether they can
-//	remake.go     what is published: time and key of a hit, pieces of a large message
-//	target.go     under which subject
-//	publisher.go  messages are sent until their fate is known
-//	finish.go     rejects whose messages are stored are removed
+// With --from-rejects it is the program redrive (internal/redrive).
 package main

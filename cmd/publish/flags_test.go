@@ -37,7 +37,6 @@ func TestParseFlags(t *testing.T) {
 		{args: "--follow a --state b --count 5", err: "--follow is about"},
 		{args: "--max-names 0", err: "1 to 1000000000"},
 		{args: "--counters 5 --max-names 3", err: "--max-names is about standard input"},
-		{args: "--from-rejects --max-names 3", err: "--max-names has no effect"},
 		{args: "--speed 0", err: "above 0"},
 		{args: "--speed NaN", err: "above 0"},
 		{args: "--zipf 0.5", err: "above 1"},
@@ -47,17 +46,12 @@ func TestParseFlags(t *testing.T) {
 		{args: "--counters 5 --rebase now", err: "--rebase is about standard input"},
 		{args: "--seed 5", err: "belongs to a synthetic load"},
 		{args: "--format lines --speed 3", err: "needs hits with times"},
-		{args: "--from-rejects --reason too_late,future --reason bad_key --stream HITS --ts now --dry-run --subject a.b --rate 5"},
-		{args: "--from-rejects --reason late", err: "bad_json, bad_key"},
-		{args: "--from-rejects --ts then", err: "keep, now or stored"},
-		{args: "--from-rejects --stream HITS.>", err: "the name of a stream"},
-		{args: "--from-rejects --batch 5", err: "--batch has no effect"},
-		{args: "--ts now", err: "--ts belongs to --from-rejects"},
+		{args: "--ts now", err: "-ts: see publish --help"},
 		{args: "--format lines --key host", err: "belongs to --format combined"},
 	}
 	for _, c := range cases {
 		t.Run(c.args, func(t *testing.T) {
-			_, err := parseFlags(strings.Fields(c.args))
+			_, _, err := parseFlags(strings.Fields(c.args))
 			if c.err == "" {
 				if err != nil {
 					t.Fatal(err)
@@ -82,6 +76,18 @@ func TestHelpNamesFlagsAndVariables(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("help does not say %q", want)
 		}
+	}
+}
+
+// With --from-rejects it is the program redrive, and takes that one's flags.
+func TestFromRejectsIsRedrive(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"--ts", "now", "--from-rejects", "--help"}, nil, &out, &out); err != nil || !strings.Contains(out.String(), "--reason") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	if err := run(t.Context(), []string{"--from-rejects", "--batch", "5"}, nil, &out, &out); err == nil || !strings.Contains(err.Error(), "-batch: see publish --from-rejects --help") {
+		t.Error(err)
 	}
 }
 

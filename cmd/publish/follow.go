@@ -18,13 +18,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
-	"tallyroll/internal/puback"
+	"tallyroll/internal/outbox"
+	"tallyroll/internal/rejects"
 )
 
 const (
 	// pollEvery is how often the log is looked at. Lines that come meanwhile share a message.
 	pollEvery = 100 * time.Millisecond
+	// lookEvery is the pause between looks for the stream, and sayEvery how often a standstill is logged.
+	lookEvery = 250 * time.Millisecond
+	sayEvery  = 5 * time.Second
 	// rotateWait is how long a file must be quiet once its name is another file's: servers write to it until
 	// they are told to open the log again.
 	rotateWait = 5 * time.Second
@@ -46,9 +51,9 @@ type follower struct {
 	log       zerolog.Logger
 	conn      *nats.Conn
 	js        jetstream.JetStream
-	pub       *publisher
-	fates     chan fate
-	out       *progress
+	pub       *outbox.Sender
+	fates     chan outbox.Fate
+	out       *boot.Bar
 	namespace string // whose rejects are counted
 
 	file  *stateFile
@@ -94,9 +99,9 @@ func runFollow(ctx context.Context, env *settings, opts options, stdout, stderr 
 		return err
 	}
 	defer file.close()
-	out := newProgress(stderr)
-	log := env.Log.New(out.screen)
-	conn, err := env.NATS.Connect(ctx, "tallyroll publish", log, connOptions()...)
+	out := boot.NewBar(stderr, "hits")
+	log := env.Log.New(out.Screen)
+	conn, err := env.NATS.Connect(ctx, "tallyroll publish", log, outbox.ConnOptions()...)
 	if err != nil {
 		return err
 	}
@@ -111,35 +116,30 @@ func runFollow(ctx context.Context, env *settings, opts options, stdout, stderr 
 	}
 	f.names.limit, f.names.ask = opts.names, asker(ctx, stderr)
 	rep, err := f.follow(ctx)
-	out.end()
-	if _, printErr := fmt.Fprintln(stdout, rep); err == nil && printErr != nil {
-		err = fmt.Errorf("print the last line: %w", printErr)
-	}
-	return err
+	out.End()
+	return boot.PrintLast(stdout, rep, err)
 }
 
 // follow publishes until ctx ends, and then waits up to grace for what is under way.
 func (f *follower) follow(ctx context.Context) (report, error) {
-	acks, giveUp := outliving(ctx, grace)
+	acks, giveUp := boot.Outlive(ctx, grace)
 	defer giveUp()
 	start := time.Now()
 	f.room = int(f.conn.MaxPayload()) - followRoom
-	f.fates = make(chan fate, 1) // one message is under way at a time
-	f.pub = newPublisher(f.conn, f.log, f.state.Subject, func(int) {})
-	f.pub.settled = func(what fate) { f.fates <- what }
-	go f.pub.publish(acks) //nolint:errcheck // it keeps its error in cause
+	f.fates = make(chan outbox.Fate, 1)      // one message is under way at a time
+	stored := published{shown: func(int) {}} // passed shows them
+	f.pub = outbox.Start(acks, f.conn, f.log, f.state.Subject, stored.add)
 	err := ended(ctx, f.read(ctx, acks))
 	if f.now != nil {
 		f.now.Close()
 	}
 	err = errors.Join(err, f.save())
-	f.pub.close()
-	<-f.pub.ended
+	cause := f.pub.Close()
 	rep := report{tally: f.tally, took: time.Since(start), bad: f.bad, names: int64(len(f.names.seen))}
 	if f.tally.messages > 0 {
-		rep.rejects = rejectsOf(ctx, f.js, f.namespace, &f.pub.places)
+		rep.rejects = rejects.Ask(ctx, f.js, f.namespace, &stored.places)
 	}
-	if cause := f.pub.cause; cause != nil && !errors.Is(cause, context.Canceled) {
+	if cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
 	if err == nil && f.state.Sent != nil {
@@ -370,29 +370,31 @@ func (f *follower) store(ctx context.Context, next lines) error {
 		if err := f.save(); err != nil {
 			return err
 		}
-		m := newMessage()
-		m.body, m.hits = append(m.body, next.body...), next.hits
-		m.once = &once{subject: f.state.Subject, id: f.state.id(to), after: f.state.Sequence}
-		if err := f.pub.submit(m); err != nil {
+		m := outbox.NewMessage()
+		m.Body, m.Hits = append(m.Body, next.body...), next.hits
+		m.Once = &outbox.Once{
+			Subject: f.state.Subject, ID: f.state.id(to), After: f.state.Sequence, Settled: func(what outbox.Fate) { f.fates <- what },
+		}
+		if err := f.pub.Submit(m); err != nil {
 			return err
 		}
-		var got fate
+		var got outbox.Fate
 		select {
 		case got = <-f.fates:
-		case <-f.pub.ended:
-			return f.pub.cause
+		case <-f.pub.Done():
+			return f.pub.Err()
 		}
 		switch {
-		case got.answer.Stored:
-			f.state.Stream, f.state.Sequence, f.state.Since = got.answer.Stream, got.answer.Seq, got.answer.Seq
+		case got.Stored:
+			f.state.Stream, f.state.Sequence, f.state.Since = got.Stream, got.Seq, got.Seq
 			f.asked = time.Now()
 			f.passed(next, to, next.hits)
 			return nil
-		case got.answer.Code == puback.CodeTooLarge:
+		case got.Code == outbox.CodeTooLarge:
 			f.state.Sent = nil
-			return fmt.Errorf("publish %d hits in %d bytes on %s: %w: lower --batch", next.hits, len(next.body), f.state.Subject, got.answer.Refusal)
+			return fmt.Errorf("publish %d hits in %d bytes on %s: %w: lower --batch", next.hits, len(next.body), f.state.Subject, got.Refusal)
 		}
-		certain = certain && got.refused
+		certain = certain && got.Refused
 		moved, err := f.settled(ctx, certain)
 		if err != nil {
 			return err
@@ -413,7 +415,7 @@ func (f *follower) passed(next lines, to position, hits int) {
 	if hits > 0 {
 		f.tally.hits += int64(hits)
 		f.tally.messages++
-		f.out.stored(hits)
+		f.out.Add(hits)
 	}
 }
 
@@ -484,21 +486,21 @@ func (f *follower) look(ctx context.Context) (info *jetstream.StreamInfo, last u
 			return info, last, id, nil
 		case ctx.Err() != nil:
 			return nil, 0, "", ctx.Err()
-		case errors.Is(err, puback.ErrMayNot), errors.Is(err, puback.ErrProbeKept):
+		case errors.Is(err, outbox.ErrMayNot), errors.Is(err, outbox.ErrProbeKept):
 			return nil, 0, "", fmt.Errorf("ask for the stream of %s: %w", f.state.Subject, err)
 		}
 		if time.Since(f.said) >= sayEvery {
 			f.said = time.Now()
 			f.log.Warn().Msgf("no stream tells of %s (%v): is ingest running? It waits.", f.state.Subject, err)
 		}
-		f.pause(ctx, refusedWait)
+		f.pause(ctx, lookEvery)
 	}
 }
 
 var errOtherStream = errors.New("another stream takes it from now on")
 
 func (f *follower) ask(ctx context.Context) (info *jetstream.StreamInfo, last uint64, id string, err error) {
-	name, _, err := puback.Last(ctx, f.conn, f.state.Subject)
+	name, _, err := outbox.Last(ctx, f.conn, f.state.Subject)
 	if err != nil {
 		return nil, 0, "", err
 	}
@@ -507,7 +509,7 @@ func (f *follower) ask(ctx context.Context) (info *jetstream.StreamInfo, last ui
 		return nil, 0, "", err
 	}
 	info = stream.CachedInfo()
-	again, last, err := puback.Last(ctx, f.conn, f.state.Subject)
+	again, last, err := outbox.Last(ctx, f.conn, f.state.Subject)
 	if err != nil || again != name {
 		return nil, 0, "", cmp.Or(err, errOtherStream)
 	}

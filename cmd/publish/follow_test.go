@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/outbox"
 )
 
 // following is a log of names in a directory of its own, and a stream that forgets ids at once.
@@ -154,14 +155,14 @@ func (f *following) begin(state string, args ...string) *followRun {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	conn := f.broker.connect(connOptions()...)
+	conn := f.broker.connect(outbox.ConnOptions()...)
 	js, err := jetstream.New(conn)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	r := &followRun{following: f, log: newLogLines(), done: make(chan outcome, 1)}
 	one := &follower{
-		log: zerolog.New(r.log), conn: conn, js: js, out: newProgress(r.log), file: file, state: read,
+		log: zerolog.New(r.log), conn: conn, js: js, out: boot.NewBar(r.log, "hits"), file: file, state: read,
 		files: newRotations(f.log), waits: f.wait, parse: opts.parser(), most: int(opts.batch),
 	}
 	one.names.limit = opts.names

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/outbox"
 )
 
 // However the input is chunked, the lines are those that strings.Split gives.
@@ -51,7 +52,7 @@ func TestLineCutterAnyChunks(t *testing.T) {
 // feedLines runs input through a feeder and returns the names it takes.
 func feedLines(t *testing.T, in io.Reader, parse func([]byte) (hit.Hit, error)) (keys []string, bad badLines, err error) {
 	t.Helper()
-	batch := &batcher{maxHits: 3, maxBytes: 1 << 20, submit: func(m *message) error { return nil }}
+	batch := &batcher{maxHits: 3, maxBytes: 1 << 20, submit: func(m *outbox.Message) error { return nil }}
 	f := newFeeder(t.Context(), batch, 0)
 	err = f.lines(in, parse, func(h hit.Hit) error {
 		keys = append(keys, string(h.Counter))
@@ -136,7 +137,7 @@ func TestFeedEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	in, out := io.Pipe()
 	defer out.Close()
-	batch := &batcher{maxHits: 10, maxBytes: 1 << 20, submit: func(*message) error {
+	batch := &batcher{maxHits: 10, maxBytes: 1 << 20, submit: func(*outbox.Message) error {
 		cancel() // the batch of a pausing input has been submitted
 		return nil
 	}}
@@ -158,7 +159,7 @@ func TestTooManyNames(t *testing.T) {
 	in := "a\nb\na\nb\nc\na\nd\ne\nf\n"
 	run := func(opts options) outcome {
 		t.Helper()
-		return await(t, begin(t.Context(), b.connect(connOptions()...), io.Discard, opts, strings.NewReader(in)))
+		return await(t, begin(t.Context(), b.connect(outbox.ConnOptions()...), io.Discard, opts, strings.NewReader(in)))
 	}
 	o := run(mustParse(t, "--format", "lines", "--max-names", "2"))
 	if want := `stopped before line 5: "c" would be distinct name 3, and each is a counter in Redis: ` +

@@ -173,7 +173,7 @@ type rotations struct {
 	name *regexp.Regexp
 }
 
-// newRotations knows the names that logrotate gives: a number (access.log.1) or a date (access.log-20261121,
+// newRotations matches the names that logrotate gives: a number (access.log.1) or a date (access.log-20261121,
 // access-20261121.log), and those of a compressed file. A number before the ending (access-1.log) may be that
 // of another log.
 func newRotations(path string) rotations {

@@ -7,32 +7,31 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/outbox"
+	"tallyroll/internal/redrive"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
 
 // settings come from the environment; what to publish comes from flags.
 type settings struct {
 	NATS      boot.NATS
-	Namespace string `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"the fleet whose rejects are counted in the last line and, with --from-rejects, published again: the TALLYROLL_NAMESPACE of its workers"`
+	Namespace string `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"the fleet whose rejects are counted in the last line: the TALLYROLL_NAMESPACE of its workers"`
 	Log       boot.Log
 }
 
 // Validate checks what the types of the fields do not.
 func (s *settings) Validate() error {
-	if err := window.CheckNamespace(s.Namespace); err != nil {
-		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Namespace, Allowed: err.Error()}
-	}
-	return nil
+	return boot.CheckSetting("TALLYROLL_NAMESPACE", s.Namespace, window.CheckNamespace(s.Namespace))
 }
 
 func main() {
@@ -52,71 +51,41 @@ func main() {
 // When ctx ends it stops reading, submits the last batch, and waits up to
 // grace for the acknowledgements.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	if i := slices.IndexFunc(args, isRedriving); i >= 0 {
+		return redrive.Run(ctx, "publish --"+redriving, slices.Concat(args[:i], args[i+1:]), stdout, stderr)
+	}
 	var env settings
-	opts, err := parseFlags(args)
+	opts, version, err := parseFlags(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		printHelp(stdout, &env)
+		newFlags(&options{}).Help(stdout, about, &env)
 		return nil
 	case err != nil:
 		return err
-	case opts.version:
+	case version:
 		fmt.Fprintln(stdout, "publish", boot.Version())
 		return nil
 	}
 	if err := boot.Parse(&env); err != nil {
 		return err
 	}
-	opts.namespace, opts.rejects.namespace = env.Namespace, env.Namespace
-	switch {
-	case opts.follow != "":
+	opts.namespace = env.Namespace
+	if opts.follow != "" {
 		return runFollow(ctx, &env, opts, stdout, stderr)
-	case opts.rejects.on:
-		return runRejects(ctx, &env, opts.rejects, stdout, stderr)
 	}
-	out := newProgress(stderr)
-	log := env.Log.New(out.screen)
+	out := boot.NewBar(stderr, "hits")
+	log := env.Log.New(out.Screen)
 	if f, ok := stdin.(*os.File); ok && !opts.synthetic && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintln(stderr, "publish: reading hits from the terminal; Ctrl-D ends them, --help says more")
 	}
 	connect := func(ctx context.Context) (*nats.Conn, error) {
-		return env.NATS.Connect(ctx, "tallyroll publish", log, connOptions()...)
+		return env.NATS.Connect(ctx, "tallyroll publish", log, outbox.ConnOptions()...)
 	}
 	opts.access = env.NATS.NATSAccess
 	opts.ask = asker(ctx, stderr)
 	rep, err := publish(ctx, connect, log, opts, stdin, out)
-	out.end()
-	if _, printErr := fmt.Fprintln(stdout, rep); err == nil && printErr != nil {
-		err = fmt.Errorf("print the last line: %w", printErr)
-	}
-	return err
-}
-
-// runRejects is the program with --from-rejects.
-func runRejects(ctx context.Context, env *settings, opts fromRejects, stdout, stderr io.Writer) error {
-	out := newProgressOf(stderr, "rejects")
-	log := env.Log.New(out.screen)
-	conn, err := env.NATS.Connect(ctx, "tallyroll publish", log, connOptions()...)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	js, err := env.NATS.JetStream(conn)
-	if err != nil {
-		return fmt.Errorf("JetStream: %w", err)
-	}
-	count, err := redrive(ctx, conn, js, log, opts, stdout, out)
-	out.end()
-	if _, printErr := fmt.Fprintln(stdout, count); err == nil && printErr != nil {
-		err = fmt.Errorf("print the last line: %w", printErr)
-	}
-	return err
-}
-
-// connOptions let nothing pile up in the client while the connection is lost:
-// the publisher keeps what is not acknowledged and sends it again by itself.
-func connOptions() []nats.Option {
-	return []nats.Option{nats.ReconnectBufSize(-1)}
+	out.End()
+	return boot.PrintLast(stdout, rep, err)
 }
 
 // grace is how long the last acknowledgements may take after an interrupt.
@@ -133,8 +102,8 @@ const surelyOld = 366 * 24 * time.Hour
 const leastPayload = 4 << 10
 
 // publish publishes everything that in, or the synthetic load, gives.
-func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, error), log zerolog.Logger, opts options, in io.Reader, out *progress) (report, error) {
-	acks, giveUp := outliving(ctx, grace)
+func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, error), log zerolog.Logger, opts options, in io.Reader, out *boot.Bar) (report, error) {
+	acks, giveUp := boot.Outlive(ctx, grace)
 	defer giveUp()
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
@@ -142,15 +111,15 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	defer server.close()
 
 	start := time.Now()
-	var pub *publisher // nil until there is a hit and a connection
-	batch := &batcher{maxHits: int(opts.batch), open: func() (func(*message) error, int, error) {
+	var pub *outbox.Sender // nil until there is a hit and a connection
+	stored := published{shown: out.Add}
+	batch := &batcher{maxHits: int(opts.batch), open: func() (func(*outbox.Message) error, int, error) {
 		conn, err := server.wait(acks) // also after an interrupt, for as long as the attempt takes
 		if err != nil {
 			return nil, 0, err
 		}
-		pub = newPublisher(conn, log, opts.subject, out.stored)
-		go pub.publish(acks) //nolint:errcheck // it keeps its error in cause
-		return pub.submit, int(conn.MaxPayload()) - headerRoom, nil
+		pub = outbox.Start(acks, conn, log, opts.subject, stored.add)
+		return pub.Submit, int(conn.MaxPayload()) - headerRoom, nil
 	}}
 	feed := newFeeder(reading, batch, opts.speed)
 	feed.names.limit, feed.names.ask = opts.names, opts.ask
@@ -164,10 +133,9 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	rep := report{bad: feed.bad, names: int64(len(feed.names.seen))}
 	var cause error
 	if pub != nil {
-		_ = batch.flush() // if it fails, pub.cause says why
-		pub.close()
-		<-pub.ended
-		rep.tally, cause = pub.tally, pub.cause
+		_ = batch.flush() // if it fails, cause says why
+		cause = pub.Close()
+		rep.tally = stored.tally
 	}
 	rep.took = time.Since(start)
 	rep.open = max(held, batch.hits) - rep.tally.hits
@@ -176,7 +144,7 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 		if err != nil {
 			return rep, fmt.Errorf("JetStream: %w", err)
 		}
-		rep.rejects = rejectsOf(ctx, js, opts.namespace, &pub.places)
+		rep.rejects = rejects.Ask(ctx, js, opts.namespace, &stored.places)
 	}
 	if failed := server.failure(); failed != nil && ctx.Err() == nil {
 		return rep, failed
@@ -197,36 +165,11 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	return rep, nil
 }
 
-// outliving returns a context that ends so long after ctx does. It must be ended.
-func outliving(ctx context.Context, by time.Duration) (after context.Context, end func()) {
-	after, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(by):
-			cancel()
-		case <-after.Done():
-		}
-	})
-	return after, func() {
-		stop()
-		cancel()
-	}
-}
-
-// rejectsOf asks for rejects when all is stored; an interrupt, before or meanwhile, makes it short.
-func rejectsOf(ctx context.Context, js jetstream.JetStream, namespace string, stored *places) *refusals {
-	after, giveUp := outliving(ctx, rejectsInterrupted)
-	defer giveUp()
-	asking, stop := context.WithTimeout(after, rejectsWithin)
-	defer stop()
-	return askRejects(asking, js, namespace, stored)
-}
-
 // all feeds every hit there is. held is how many hits of a rebased log are in
 // memory, published or not.
-func (f *feeder) all(opts options, in io.Reader, out *progress) (held int64, err error) {
+func (f *feeder) all(opts options, in io.Reader, out *boot.Bar) (held int64, err error) {
 	if opts.synthetic {
-		out.expect(opts.load.total())
+		out.Expect(opts.load.total())
 		return 0, opts.load.run(f.take, f.wait)
 	}
 	parse := opts.parser()
@@ -247,9 +190,36 @@ func (f *feeder) all(opts options, in io.Reader, out *progress) (held int64, err
 	dropped := int64(log.rebase(at))
 	f.bad.add(dropped, 0, errRebased)
 	held -= dropped
-	out.expect(held)
+	out.Expect(held)
 	return held, log.replay(f.take)
 }
+
+// tally is what JetStream has acknowledged.
+type tally struct{ hits, messages int64 }
+
+// published is what a Sender has stored. The Sender's goroutine owns it until it has ended.
+type published struct {
+	tally
+	places rejects.Places
+	shown  func(hits int)
+}
+
+func (p *published) add(hits int, a outbox.Answer) {
+	p.hits += int64(hits)
+	p.messages++
+	p.places.Add(a.Stream, a.Seq)
+	p.shown(hits)
+}
+
+// ended makes nothing of the error that an interrupt brings.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func count(n int64) string { return boot.Thousands(float64(n)) }
 
 // report is what a run has done.
 type report struct {
@@ -259,7 +229,7 @@ type report struct {
 	names int64 // distinct; 0 if nobody counted them
 	open  int64 // hits that were read and are not acknowledged
 
-	rejects *refusals // nil if nobody was asked
+	rejects *rejects.Asked // nil if nobody was asked
 }
 
 // String is the program's last line.
@@ -283,31 +253,3 @@ func (r report) String() string {
 	}
 	return s + r.rejects.String()
 }
-
-// progress shows on a terminal how many hits are stored.
-type progress struct {
-	screen *boot.Screen
-	start  time.Time
-	total  atomic.Int64 // 0 while nobody knows
-	done   atomic.Int64
-}
-
-func newProgress(out io.Writer) *progress { return newProgressOf(out, "hits") }
-
-func newProgressOf(out io.Writer, items string) *progress {
-	return &progress{screen: boot.NewScreen(out, boot.Words{Items: items, End: "done"}), start: time.Now()}
-}
-
-// expect sets how many hits there will be.
-func (p *progress) expect(hits int64) { p.total.Store(hits) }
-
-func (p *progress) stored(hits int) {
-	done, total := p.done.Add(int64(hits)), p.total.Load()
-	rate := float64(done) / time.Since(p.start).Seconds()
-	p.screen.Progress("", boot.Progress{
-		Done: uint64(done), Left: uint64(max(0, total-done)), Open: total == 0, PerSecond: rate, Gained: rate,
-	})
-}
-
-// end takes the bar away, so that the last line stands alone.
-func (p *progress) end() { p.screen.Progress("", boot.Progress{}) }

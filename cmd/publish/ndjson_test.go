@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/outbox"
 )
 
 // part is the value of a field as a line has it.
@@ -201,11 +202,11 @@ func ingested(body []byte) (hits []string, rejects []hit.Reject) {
 // what ingest counts of these.
 func publishing(t rapid.TB, parse func([]byte) (hit.Hit, error), lines ...string) (hits []string, bad badLines) {
 	batch := &batcher{maxHits: 3, maxBytes: 1 << 20}
-	batch.open = func() (func(*message) error, int, error) {
-		return func(m *message) error {
-			counts, rejects := ingested(m.body)
+	batch.open = func() (func(*outbox.Message) error, int, error) {
+		return func(m *outbox.Message) error {
+			counts, rejects := ingested(m.Body)
 			if len(rejects) != 0 {
-				t.Fatalf("%q: ingest rejects what publish sends: %q: %+v", lines, m.body, rejects)
+				t.Fatalf("%q: ingest rejects what publish sends: %q: %+v", lines, m.Body, rejects)
 			}
 			hits = append(hits, counts...)
 			return nil

@@ -18,7 +18,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/outbox"
 )
 
 // broker is a NATS server that can be stopped and started again where it was.
@@ -150,7 +152,7 @@ func (l *logLines) waitFor(t *testing.T, part string) {
 
 func mustParse(t *testing.T, args ...string) options {
 	t.Helper()
-	o, err := parseFlags(args)
+	o, _, err := parseFlags(args)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func connected(conn *nats.Conn) func(context.Context) (*nats.Conn, error) {
 func begin(ctx context.Context, conn *nats.Conn, log io.Writer, opts options, in io.Reader) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
-		rep, err := publish(ctx, connected(conn), zerolog.New(log), opts, in, newProgress(io.Discard))
+		rep, err := publish(ctx, connected(conn), zerolog.New(log), opts, in, boot.NewBar(io.Discard, "hits"))
 		done <- outcome{rep, err}
 	}()
 	return done
@@ -213,7 +215,7 @@ func TestPublishStoresEachHit(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t)
 	s := b.stream()
-	o := await(t, begin(t.Context(), b.connect(connOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(10_050))))
+	o := await(t, begin(t.Context(), b.connect(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(10_050))))
 	if o.err != nil {
 		t.Fatal(o.err)
 	}
@@ -227,7 +229,7 @@ func TestPublishStoresEachHit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(info.State.Subjects) != 51 {
-		t.Errorf("messages are spread over %d subjects, want 51 of the %d", len(info.State.Subjects), fanOut)
+		t.Errorf("messages are spread over %d subjects, want 51", len(info.State.Subjects))
 	}
 }
 
@@ -236,8 +238,8 @@ func TestPublishWaitsForTheStream(t *testing.T) {
 	b := startBroker(t)
 	log := newLogLines()
 	// More messages than the window, so that reading has to stop as well.
-	const hits = 2 * maxUnacked * 10
-	done := begin(t.Context(), b.connect(connOptions()...), log, mustParse(t, "--format", "lines", "--batch", "10"), strings.NewReader(numbered(hits)))
+	const hits = 2 * 256 * 10
+	done := begin(t.Context(), b.connect(outbox.ConnOptions()...), log, mustParse(t, "--format", "lines", "--batch", "10"), strings.NewReader(numbered(hits)))
 	log.waitFor(t, "no stream takes hits.publish.*: is ingest running?")
 	s := b.stream()
 	if o := await(t, done); o.err != nil || o.tally.hits != hits {
@@ -268,7 +270,7 @@ func TestPublishSurvivesARestartOfTheServer(t *testing.T) {
 			}
 		}
 	}()
-	done := begin(t.Context(), b.connect(connOptions()...), io.Discard, mustParse(t, "--format", "lines", "--batch", "7"), in)
+	done := begin(t.Context(), b.connect(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines", "--batch", "7"), in)
 	<-half
 	b.stop()
 	close(stopped)
@@ -284,45 +286,6 @@ func TestPublishSurvivesARestartOfTheServer(t *testing.T) {
 	wantEachOnce(t, byKey, hits)
 }
 
-// Acknowledgements that get lost are the case that ids are for: the first
-// answers are thrown away, so that every message is sent at least twice.
-func TestPublishAgainAfterLostAcknowledgements(t *testing.T) {
-	t.Parallel()
-	b := startBroker(t)
-	s := b.stream()
-	conn := b.connect(connOptions()...)
-	pub := newPublisher(conn, zerolog.Nop(), "hits.publish", func(int) {})
-	m := func(i int) *message {
-		m := newMessage()
-		m.hits, m.body = 1, hit.Hit{Counter: fmt.Appendf(nil, "c-%d", i), N: 1, At: hit.NoTime}.AppendJSON(nil)
-		return m
-	}
-	const hits = 20
-	pub.inbox = conn.NewInbox() // nobody listens there
-	for i := range hits {
-		msg := m(i)
-		pub.adopt(msg)
-		if err := pub.send(msg); err != nil {
-			t.Fatal(err)
-		}
-		msg.due = time.Now() // as if the wait were over
-	}
-	if err := conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	go pub.publish(t.Context()) //nolint:errcheck // it keeps its error in cause
-	pub.close()
-	<-pub.ended
-	if pub.cause != nil || pub.tally.hits != hits {
-		t.Fatalf("%d hits, %v", pub.tally.hits, pub.cause)
-	}
-	messages, _, byKey := counts(t, s)
-	if messages != hits {
-		t.Errorf("%d messages are stored, want %d", messages, hits)
-	}
-	wantEachOnce(t, byKey, hits)
-}
-
 func TestInterruptKeepsWhatWasRead(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t)
@@ -330,7 +293,7 @@ func TestInterruptKeepsWhatWasRead(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	in, out := io.Pipe()
 	defer out.Close()
-	done := begin(ctx, b.connect(connOptions()...), io.Discard, mustParse(t, "--format", "lines", "--batch", "10"), in)
+	done := begin(ctx, b.connect(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines", "--batch", "10"), in)
 	if _, err := io.WriteString(out, numbered(25)); err != nil {
 		t.Fatal(err)
 	}
@@ -349,27 +312,6 @@ func TestInterruptKeepsWhatWasRead(t *testing.T) {
 	}
 }
 
-func TestInterruptWithoutAStreamSaysHowManyAreOpen(t *testing.T) {
-	t.Parallel()
-	b := startBroker(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	pub := newPublisher(b.connect(connOptions()...), zerolog.Nop(), "hits.publish", func(int) {})
-	go pub.publish(ctx) //nolint:errcheck // it keeps its error in cause
-	m := newMessage()
-	m.hits, m.body = 3, []byte(`{"key":"a"}`)
-	if err := pub.submit(m); err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	<-pub.ended
-	if pub.tally.hits != 0 || pub.cause == nil {
-		t.Fatalf("%+v, %v", pub.tally, pub.cause)
-	}
-	if err := pub.submit(newMessage()); err == nil {
-		t.Fatal("a publisher that has ended takes messages")
-	}
-}
-
 func TestPublishSplitsByTheServersLargestMessage(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t)
@@ -381,7 +323,7 @@ func TestPublishSplitsByTheServersLargestMessage(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&in, "%03d%s\n", i, strings.Repeat(`"`, hit.MaxName-3)) // escaped, nearly twice as long
 	}
-	o := await(t, begin(t.Context(), b.connect(connOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(in.String())))
+	o := await(t, begin(t.Context(), b.connect(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(in.String())))
 	if o.err != nil || o.tally.hits != 100 {
 		t.Fatalf("%v, %v", o.report, o.err)
 	}
@@ -400,7 +342,7 @@ func TestPublishGivesUpOnAStreamOfSmallMessages(t *testing.T) {
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxMsgSize: 500}); err != nil {
 		t.Fatal(err)
 	}
-	o := await(t, begin(t.Context(), b.connect(connOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(1000))))
+	o := await(t, begin(t.Context(), b.connect(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(1000))))
 	if o.err == nil || !strings.Contains(o.err.Error(), "lower --batch") {
 		t.Fatalf("%v, %v", o.report, o.err)
 	}
@@ -454,7 +396,7 @@ func TestInterruptWithoutAServerSaysWhatIsOpen(t *testing.T) {
 			_, _ = io.WriteString(out, line) // it is read when the one before is taken
 			interrupt()
 		}()
-		rep, err := publish(ctx, never, zerolog.Nop(), mustParse(t, args...), in, newProgress(io.Discard))
+		rep, err := publish(ctx, never, zerolog.Nop(), mustParse(t, args...), in, boot.NewBar(io.Discard, "hits"))
 		if err == nil || !strings.Contains(err.Error(), "none was sent") || rep.open == 0 {
 			t.Errorf("%v: %v, %d open", args, err, rep.open)
 		}
@@ -468,7 +410,7 @@ func TestPublishSaysAtOnceThatItCannotConnect(t *testing.T) {
 	defer out.Close()
 	refused := errors.New("refused")
 	_, err := publish(t.Context(), func(context.Context) (*nats.Conn, error) { return nil, refused },
-		zerolog.Nop(), mustParse(t), in, newProgress(io.Discard))
+		zerolog.Nop(), mustParse(t), in, boot.NewBar(io.Discard, "hits"))
 	if !errors.Is(err, refused) {
 		t.Fatal(err)
 	}
@@ -509,7 +451,7 @@ func BenchmarkPublish(b *testing.B) {
 	if !s.ReadyForConnections(10 * time.Second) {
 		b.Fatal("the NATS server does not start")
 	}
-	conn, err := nats.Connect(s.ClientURL(), connOptions()...)
+	conn, err := nats.Connect(s.ClientURL(), outbox.ConnOptions()...)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -521,13 +463,36 @@ func BenchmarkPublish(b *testing.B) {
 	if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, Storage: jetstream.MemoryStorage}); err != nil {
 		b.Fatal(err)
 	}
-	opts, err := parseFlags([]string{"--count", fmt.Sprint(b.N), "--counters", "1000"})
+	opts, _, err := parseFlags([]string{"--count", fmt.Sprint(b.N), "--counters", "1000"})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
-	if _, err := publish(b.Context(), connected(conn), zerolog.Nop(), opts, nil, newProgress(io.Discard)); err != nil {
+	if _, err := publish(b.Context(), connected(conn), zerolog.Nop(), opts, nil, boot.NewBar(io.Discard, "hits")); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "hits/s")
+}
+
+func TestPublishWarnsOfALogThatIsSurelyTooOld(t *testing.T) {
+	t.Parallel()
+	b := startBroker(t)
+	b.stream()
+	for _, c := range []struct {
+		args []string
+		warn bool
+	}{{nil, true}, {[]string{"--rebase", "now"}, false}} {
+		var log bytes.Buffer
+		o := await(t, begin(t.Context(), b.connect(outbox.ConnOptions()...), &log, mustParse(t, c.args...), strings.NewReader(goodLine+"\n"+goodLine)))
+		if o.err != nil {
+			t.Fatal(o.err)
+		}
+		want := 0
+		if c.warn {
+			want = 1
+		}
+		if got := strings.Count(log.String(), "the first hit is dated 2015-05-17T10:05:03Z"); got != want {
+			t.Errorf("%v: %d warnings, want %d: %s", c.args, got, want, log.String())
+		}
+	}
 }

@@ -8,7 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/outbox"
 )
 
 func TestRebaseKeepsDifferences(t *testing.T) {
@@ -62,9 +64,9 @@ func TestFeedRebaseOutOfRange(t *testing.T) {
 	t.Parallel()
 	log := `{"key":"a","ts":"0001-01-01T00:00:00Z"}` + "\n" + `{"key":"b","ts":"2026-11-21T10:00:00Z"}` + "\n" + `{"key":"c"}`
 	var published []byte
-	batch := &batcher{maxHits: 10, maxBytes: 1 << 20, submit: func(m *message) error { published = m.body; return nil }}
+	batch := &batcher{maxHits: 10, maxBytes: 1 << 20, submit: func(m *outbox.Message) error { published = m.Body; return nil }}
 	feed := newFeeder(t.Context(), batch, 0)
-	held, err := feed.all(mustParse(t, "--format", "ndjson", "--rebase", "2026-11-21T09:59:59.5Z"), strings.NewReader(log), newProgress(io.Discard))
+	held, err := feed.all(mustParse(t, "--format", "ndjson", "--rebase", "2026-11-21T09:59:59.5Z"), strings.NewReader(log), boot.NewBar(io.Discard, "hits"))
 	if err != nil || batch.flush() != nil {
 		t.Fatal(err)
 	}

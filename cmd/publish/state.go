@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"tallyroll/internal/boot"
 )
 
 // followState is what the state file of --follow holds. The stream knows better how far the log has been read:
@@ -68,9 +70,9 @@ func openState(path, log, subject string) (f *stateFile, state *followState, err
 	case err != nil || state.Version != stateVersion || state.Source == "" || state.Subject == "":
 		return nil, nil, fmt.Errorf("--state %s is no state of publish --follow (%v): name another file; if you remove it, the whole log is counted again", path, err)
 	case state.Log != log:
-		return nil, nil, usage("--state %s is that of %s: give each log a state of its own", path, state.Log)
+		return nil, nil, boot.BadUsage("--state %s is that of %s: give each log a state of its own", path, state.Log)
 	case state.Subject != subject+".follow-"+state.Source:
-		return nil, nil, usage("--state %s belongs to messages on %s: give the same --subject, or another state", path, state.Subject)
+		return nil, nil, boot.BadUsage("--state %s belongs to messages on %s: give the same --subject, or another state", path, state.Subject)
 	}
 	return f, state, nil
 }

@@ -23,6 +23,7 @@ func main() {
 	signal.Notify(reload, syscall.SIGHUP)
 	boot.Main("query", func(ctx context.Context) error {
 		boot.QuietRedis()
+		boot.TakeBallast()
 		if err := boot.Parse(&settings); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-// Tallyroll is the entry point of the container image, which has no shell: it
+// Tallyroll is the entry point of the container image, which has no shell, and the command of the Debian package: it
 // becomes the program that its first argument names, or prints which programs there are.
 package main
 
@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"tallyroll/internal/boot"
@@ -19,8 +21,11 @@ const usage = `tallyroll: exact rolling-window counters, from NATS JetStream int
   collect   takes hits over HTTP and publishes them to NATS JetStream
   promql    answers PromQL about counters, for Grafana's built-in Prometheus data source
   publish   reads hits from logs or standard input, or makes a load, and publishes them
+  redrive   publishes again what workers have rejected
+  audit     counts the streams again, and compares that with every cell in Redis
 
-  docker run --rm IMAGE ingest --help      its settings, which are environment variables
+  tallyroll ingest --help                  its settings, which are environment variables
+  docker run --rm IMAGE ingest --help      the same, of the image
 
 deploy/compose.yml of the sources starts all of it, with NATS and Redis.
 `
@@ -36,8 +41,17 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 		return boot.ExitUsage
 	}
 	switch name := filepath.Base(args[1]); name {
-	case "ingest", "query", "collect", "promql", "publish":
+	case "ingest", "query", "collect", "promql", "publish", "redrive", "audit":
 		if err := become(name, args[1:]); err != nil {
+			fmt.Fprintf(stderr, "tallyroll: %v\n", err)
+			return boot.ExitFailure
+		}
+	case "--healthcheck": // of the image, which does not know what it was started as
+		name := firstProgram(processes)
+		if !serves(name) {
+			return boot.ExitOK
+		}
+		if err := become(name, []string{name, "--healthcheck"}); err != nil {
 			fmt.Fprintf(stderr, "tallyroll: %v\n", err)
 			return boot.ExitFailure
 		}
@@ -46,10 +60,28 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 	case "--version", "-version", "version":
 		fmt.Fprintln(stdout, "tallyroll", boot.Version())
 	default:
-		fmt.Fprintf(stderr, "tallyroll: no program %q: allowed is ingest, query, collect, promql or publish\n", args[1])
+		fmt.Fprintf(stderr, "tallyroll: no program %q: allowed is ingest, query, collect, promql, publish, redrive or audit\n", args[1])
 		return boot.ExitUsage
 	}
 	return boot.ExitOK
+}
+
+// serves reports whether a program has --healthcheck.
+func serves(name string) bool {
+	return slices.Contains([]string{"ingest", "query", "collect", "promql"}, name)
+}
+
+// processes is where the container's processes can be seen.
+const processes = "/proc"
+
+// firstProgram returns the name of the container's first process.
+func firstProgram(processes string) string {
+	line, err := os.ReadFile(filepath.Join(processes, "1/cmdline"))
+	if err != nil {
+		return "" // it ends
+	}
+	first, _, _ := strings.Cut(string(line), "\x00")
+	return filepath.Base(first)
 }
 
 // become replaces this process with the program beside it. The first of the arguments is
@@ -58,6 +90,9 @@ func become(name string, args []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find %s: %w", name, err)
+	}
+	if resolved, err := filepath.EvalSymlinks(self); err == nil { // a package has a link on the PATH
+		self = resolved
 	}
 	path := filepath.Join(filepath.Dir(self), name)
 	if err := syscall.Exec(path, args, os.Environ()); err != nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +23,7 @@ func TestRun(t *testing.T) {
 		{[]string{"ingest"}, []string{"ingest", "ingest"}, 0, ""},
 		{[]string{"collect"}, []string{"collect", "collect"}, 0, ""},
 		{[]string{"promql"}, []string{"promql", "promql"}, 0, ""},
+		{[]string{"audit"}, []string{"audit", "audit"}, 0, ""},
 		{[]string{"/query", "--help"}, []string{"query", "/query", "--help"}, 0, ""},
 		{[]string{"sh"}, nil, 2, `no program "sh"`},
 		{[]string{""}, nil, 2, "no program"},
@@ -38,5 +41,24 @@ func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	if code := run([]string{"tallyroll", "query"}, &out, &out, func(string, []string) error { return errors.New("not there") }); code != 1 || !strings.Contains(out.String(), "not there") {
 		t.Errorf("code %d, %q", code, out.String())
+	}
+}
+
+// The image's check asks the first process of the container, however it was started.
+func TestFirstProgram(t *testing.T) {
+	for line, want := range map[string]string{"query\x00": "query", "/ingest\x00--x\x00": "ingest", "publish\x00-": "publish"} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "1"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "1/cmdline"), []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := firstProgram(dir); got != want || serves(got) != (want != "publish") {
+			t.Errorf("%q: %q, which serves: %v", line, got, serves(got))
+		}
+	}
+	if got := firstProgram(t.TempDir()); got != "" || serves(got) {
+		t.Errorf("without a process: %q", got)
 	}
 }

@@ -17,9 +17,10 @@ const (
 	yesterday = "yesterday"
 	thisWeek  = "week"
 	thisMonth = "month"
+	thisYear  = "year"
 
-	calendarHint = "today, yesterday, week or month"
-	stepHint     = "1d, 1w or 1mo"
+	calendarHint = "today, yesterday, week, month or year"
+	stepHint     = "1d, 1w, 1mo or 1y"
 	zoneHint     = "a name of the IANA time zones, such as Europe/Berlin or UTC"
 )
 
@@ -30,7 +31,7 @@ type calendar struct {
 }
 
 // Range returns the window for a moment (Unix milliseconds). It is never empty: at midnight itself nothing of
-// the new day has passed, and today is then the whole day that has just ended. So are week and month.
+// the new day has passed, and today is then the whole day that has just ended. So are week, month and year.
 func (c calendar) Range(now int64) window.Range {
 	if c.name == yesterday {
 		end := firstMoment(dateIn(c.zone, now), c.zone)
@@ -42,11 +43,14 @@ func (c calendar) Range(now int64) window.Range {
 		date = mondayOf(date)
 	case thisMonth:
 		date = firstOf(date)
+	case thisYear:
+		date = newYearOf(date)
 	}
 	return window.Range{From: firstMoment(date, c.zone), To: now}
 }
 
-// calendarSteps are the days, weeks or months of a zone, as series name them: 1d, 1w, 1mo. A week begins on Monday.
+// calendarSteps are the days, weeks, months or years of a zone, as series name them: 1d, 1w, 1mo, 1y. A week begins on
+// Monday.
 type calendarSteps struct {
 	name string
 	zone *time.Location
@@ -55,7 +59,7 @@ type calendarSteps struct {
 // parseSteps returns the steps that a request names, and false if they are none of a calendar.
 func parseSteps(text string, zone *time.Location) (calendarSteps, bool) {
 	switch text {
-	case "1d", "1w", "1mo":
+	case "1d", "1w", "1mo", "1y":
 		return calendarSteps{text, zone}, true
 	}
 	return calendarSteps{}, false
@@ -66,7 +70,7 @@ func (s calendarSteps) String() string { return s.name }
 // isCalendar reports whether a window is one that a calendar bounds.
 func isCalendar(text string) bool {
 	switch text {
-	case today, yesterday, thisWeek, thisMonth:
+	case today, yesterday, thisWeek, thisMonth, thisYear:
 		return true
 	}
 	return false
@@ -101,6 +105,9 @@ func (s calendarSteps) At(milli int64) window.Range {
 	case "1mo":
 		first := firstOf(dateIn(s.zone, milli))
 		return s.between(milli, first, first.AddDate(0, 1, 0))
+	case "1y":
+		first := newYearOf(dateIn(s.zone, milli))
+		return s.between(milli, first, first.AddDate(1, 0, 0))
 	}
 	date := dateIn(s.zone, milli)
 	return s.between(milli, date, date.AddDate(0, 0, 1))
@@ -126,6 +133,8 @@ func dateIn(zone *time.Location, milli int64) time.Time {
 func mondayOf(date time.Time) time.Time { return date.AddDate(0, 0, -(int(date.Weekday())+6)%7) }
 
 func firstOf(date time.Time) time.Time { return date.AddDate(0, 0, 1-date.Day()) }
+
+func newYearOf(date time.Time) time.Time { return date.AddDate(0, 0, 1-date.YearDay()) }
 
 // firstMoment returns the first moment, in Unix milliseconds, at which the clocks of a zone show the date or
 // a later one. Where midnight does not exist, or comes twice, time.Date does not say which moment it returns.

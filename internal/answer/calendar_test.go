@@ -38,6 +38,7 @@ func TestCalendarRanges(t *testing.T) {
 		at := in(now - 1)
 		for window, date := range map[string]time.Time{
 			today: at, thisWeek: at.AddDate(0, 0, -(int(at.Weekday())+6)%7), thisMonth: time.Date(at.Year(), at.Month(), 1, 12, 0, 0, 0, zone),
+			thisYear: time.Date(at.Year(), time.January, 1, 12, 0, 0, 0, zone),
 		} {
 			r := calendar{window, zone}.Range(now)
 			if r.To != now || r.From >= now {
@@ -110,7 +111,7 @@ func TestCalendarSteps(t *testing.T) {
 			at = change.UnixMilli() + []int64{-1, 0, 1, random.Int64N(2*86_400_000) - 86_400_000}[random.IntN(4)]
 		}
 		in := func(milli int64) time.Time { return time.UnixMilli(milli).In(zone) }
-		for _, step := range []string{"1d", "1w", "1mo"} {
+		for _, step := range []string{"1d", "1w", "1mo", "1y"} {
 			s, ok := parseSteps(step, zone)
 			if !ok {
 				t.Fatalf("no steps of %s", step)
@@ -128,11 +129,13 @@ func TestCalendarSteps(t *testing.T) {
 				date = date.AddDate(0, 0, -(int(date.Weekday())+6)%7)
 			case step == "1mo":
 				date = time.Date(date.Year(), date.Month(), 1, 12, 0, 0, 0, zone)
+			case step == "1y":
+				date = time.Date(date.Year(), time.January, 1, 12, 0, 0, 0, zone)
 			}
 			checkFirst(t, step+" in "+name, in(r.From), date)
 		}
 	}
-	for _, text := range []string{"", "24h", "7d", "2d", "1M", "1month", "month", "1w2d"} {
+	for _, text := range []string{"", "24h", "7d", "2d", "1M", "2y", "1month", "month", "1w2d"} {
 		if s, ok := parseSteps(text, time.UTC); ok {
 			t.Errorf("%q is %v", text, s)
 		}
@@ -155,6 +158,10 @@ func TestOddDays(t *testing.T) {
 		{"UTC", today, "2026-11-21T00:00:00Z", "2026-11-20T00:00:00Z", ""},                                  // nothing of the 21st has passed
 		{"UTC", yesterday, "2026-11-21T00:00:00Z", "2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z"},
 		{"UTC", thisMonth, "2026-12-01T00:00:00Z", "2026-11-01T00:00:00Z", ""},
+		{"UTC", thisYear, "2026-11-21T10:00:00Z", "2026-01-01T00:00:00Z", ""},
+		{"UTC", thisYear, "2027-01-01T00:00:00Z", "2026-01-01T00:00:00Z", ""}, // nothing of 2027 has passed
+		{"Pacific/Kiritimati", thisYear, "2026-12-31T10:00:01Z", "2026-12-31T10:00:00Z", ""},
+		{"Europe/Berlin", thisYear, "2026-07-01T10:00:00Z", "2025-12-31T23:00:00Z", ""},
 	} {
 		zone, err := parseZone(c.zone)
 		if err != nil {

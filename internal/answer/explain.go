@@ -4,25 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
-	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
-
-const explainHint = "1 or 0, true or false"
-
-// explainText says whether totals are to be explained, as a request gives it.
-type explainText string
-
-// UnmarshalJSON keeps the value as it is written, so that only parse refuses one.
-func (e *explainText) UnmarshalJSON(data []byte) error {
-	*e = explainText(data)
-	return nil
-}
-
-// Schema describes what the text must be. A query string may also say 1 and 0.
-func (explainText) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 
 // Explained is what an explained total has beside its numbers. It is exported for encoding/json.
 type Explained struct {
@@ -72,7 +55,7 @@ type explained struct {
 
 // answer answers questions, and explains the answers if the input asks for it.
 func (d *Desk) answer(ctx context.Context, in *Input, questions []window.Question) (out explained, err error) {
-	wanted, err := in.explain.parse()
+	wanted, err := in.explain.parse("explain")
 	switch {
 	case err != nil:
 	case wanted:
@@ -81,16 +64,6 @@ func (d *Desk) answer(ctx context.Context, in *Input, questions []window.Questio
 		out.Answers, err = d.Reader.Answer(ctx, questions)
 	}
 	return out, err
-}
-
-func (e explainText) parse() (bool, error) {
-	switch e {
-	case "1", "true", `"1"`, `"true"`:
-		return true, nil
-	case "", "0", "false", "null", `"0"`, `"false"`:
-		return false, nil
-	}
-	return false, web.BadInput("explain", "%s: allowed is %s", web.Excerpt(string(e)), explainHint)
 }
 
 // at is the explanation of an answer, or none.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -17,6 +19,37 @@ const (
 	defaultSeries = time.Hour
 )
 
+// choice is whether something is wanted, as a request gives it.
+type choice string
+
+const choiceHint = "1 or 0, true or false"
+
+// Every request names these hints, and hardly one needs them: they are made once.
+var (
+	groupHint    = api.NumberHint(1, maxGroup)
+	topHint      = api.NumberHint(1, maxTop)
+	countersHint = api.NumberHint(1, maxCounters)
+)
+
+// UnmarshalJSON keeps the value as it is written, so that only parse refuses one.
+func (c *choice) UnmarshalJSON(data []byte) error {
+	*c = choice(data)
+	return nil
+}
+
+// Schema describes what the text must be. A query string may also say 1 and 0.
+func (choice) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
+
+func (c choice) parse(param string) (bool, error) {
+	switch c {
+	case "1", "true", `"1"`, `"true"`:
+		return true, nil
+	case "", "0", "false", "null", `"0"`, `"false"`:
+		return false, nil
+	}
+	return false, web.BadInput(param, "%s: allowed is %s", web.Excerpt(string(c)), choiceHint)
+}
+
 // Input is what a request says about counters and time, before it is checked.
 // Each resource uses some of the fields.
 type Input struct {
@@ -26,8 +59,9 @@ type Input struct {
 	at, from, to           api.Moment
 	step                   string
 	tz, prefix             string
-	explain                explainText
-	group                  api.Number
+	explain                choice
+	group, limit           api.Number
+	MaxLines               int  // the most groups that a series may list; 0 for maxTop
 	calendars              bool // the resource knows the windows of a calendar, and tz
 }
 
@@ -47,7 +81,7 @@ func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
 	} else if err := in.CheckKeys(maxKeys); err != nil {
 		return nil, err
 	}
-	_, err := in.explain.parse()
+	_, err := in.explain.parse("explain")
 	switch {
 	case err != nil:
 		return nil, err
@@ -65,25 +99,25 @@ func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
 	return nil, web.BadInput(in.WindowsParam, "it is missing: ask about one or more windows, such as 24h, or about a range with from and to")
 }
 
-// seriesQuestions checks an input about series.
-func (in *Input) seriesQuestions(maxKeys int) ([]window.SeriesQuestion, error) {
-	if err := in.CheckKeys(maxKeys); err != nil {
-		return nil, err
+// seriesQuestion checks an input about series, and returns the question about one of the counters.
+func (in *Input) seriesQuestion(maxKeys int) (out window.SeriesQuestion, err error) {
+	switch {
+	case in.limit != "" && in.group == "":
+		err = web.BadInput("limit", "it is only beside group: it bounds how many groups are listed")
+	case in.sums():
+		err = in.checkSum()
+	default:
+		err = in.CheckKeys(maxKeys)
+	}
+	if err != nil {
+		return out, err
 	}
 	span, err := in.rangeSpan(defaultSeries)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	question := window.SeriesQuestion{Span: span, Reach: window.WhileHeldIfFitting} // of steps of a cell
-	if err := in.readStep(&question); err != nil {
-		return nil, err
-	}
-	out := make([]window.SeriesQuestion, len(in.Keys))
-	for i, key := range in.Keys {
-		out[i] = question
-		out[i].Counter = key
-	}
-	return out, nil
+	out = window.SeriesQuestion{Span: span, Reach: window.WhileHeldIfFitting} // of steps of a cell
+	return out, in.readStep(&out)
 }
 
 // readStep sets the steps of a series.
@@ -103,7 +137,7 @@ func (in *Input) readStep(q *window.SeriesQuestion) error {
 		return nil
 	}
 	q.Step, err = api.ParseDuration("step", in.step)
-	web.AddHint(err, stepHint+", the days, weeks or months of tz")
+	web.AddHint(err, stepHint+", the days, weeks, months or years of tz")
 	return err
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
@@ -16,15 +18,18 @@ const defaultTop, maxTop = 20, 1000
 
 // topParams is what GET /v1/top takes, and as JSON the endpoint top over NATS.
 type topParams struct {
-	Window string     `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w)." example:"1h"`
+	Window string     `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y)." example:"1h"`
 	Limit  api.Number `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
 	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	Prefix string     `query:"prefix" json:"prefix" doc:"Only counters whose names begin like this. It may be empty beside group." example:"shop."`
+	Group  api.Number `query:"group" json:"group" doc:"List groups of counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
 }
 
 func (p *topParams) Read(g api.Given) error {
-	return g.Singles(
+	return readSum(g, &p.Prefix,
+		api.Text("group", groupHint, (*string)(&p.Group)),
 		api.Text("window", api.WindowHint, &p.Window),
-		api.Text("limit", api.NumberHint(1, maxTop), (*string)(&p.Limit)),
+		api.Text("limit", topHint, (*string)(&p.Limit)),
 		api.Text("at", api.MomentHint, (*string)(&p.At)),
 	)
 }
@@ -35,16 +40,17 @@ type topAnswer struct {
 	Window        string     `json:"window" doc:"The window as it was asked for." example:"1h"`
 	Complete      bool       `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or floor is null." example:"true"`
 	CountingSince time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
-	Floor         Bound      `json:"floor" doc:"No counter with more hits in the window is missing from the list. Null if nobody knows, because nobody has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
-	Top           []topTotal `json:"top" doc:"The counters by total, the largest first; those with the same total by name."`
+	Floor         Bound      `json:"floor" doc:"No counter, or group, with more hits in the window is missing from the list. Null if nobody knows, because nobody has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
+	Top           []topTotal `json:"top" doc:"The counters or groups by total, the largest first; those with the same total by name."`
 }
 
 // topTotal is a counter of the list.
 type topTotal struct {
-	Key   string `json:"key" doc:"The counter." example:"api-1"`
-	Total int64  `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"1234"`
-	Lower int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper Bound  `json:"upper" doc:"There were at most this many hits; null if floor is." example:"1241"`
+	Key      string `json:"key" doc:"The counter or the group." example:"api-1"`
+	Counters int    `json:"counters,omitempty" doc:"Of a group: how many counters have hits in the window, or may have some." example:"12"`
+	Total    int64  `json:"total" doc:"The hits in the window, as /v1/total gives them; of a group, the sum of its counters' totals." example:"1234"`
+	Lower    int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
+	Upper    Bound  `json:"upper" doc:"There were at most this many hits; null if floor is." example:"1241"`
 }
 
 // Top checks parameters and answers them. Its errors are for the client.
@@ -56,10 +62,16 @@ func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, e
 	if p.Window == "" {
 		return topAnswer{}, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint).Problem(part)
 	}
-	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At}
+	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At, prefix: p.Prefix, group: p.Group}
 	periods, err := in.Periods()
+	if err == nil && in.sums() {
+		err = in.checkSum()
+	}
 	if err != nil {
 		return topAnswer{}, web.InputProblem(err, part)
+	}
+	if in.sums() {
+		return d.topGroups(ctx, in, periods[0], int(limit))
 	}
 	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Top, error) {
 		return d.Reader.Top(ctx, periods[0].Span, int(limit))
@@ -90,19 +102,28 @@ func TopExample() topAnswer {
 
 const defaultCounters, maxCounters = 100, 1000
 
+// countersWindow is the window of the totals beside names.
+const countersWindow = "24h"
+
+var countersSpan = window.Last(24 * time.Hour)
+
 // countersParams is what GET /v1/counters takes, and as JSON the endpoint
 // counters over NATS.
 type countersParams struct {
 	Prefix string     `query:"prefix" json:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
 	Limit  api.Number `query:"limit" json:"limit" doc:"The most names in a page: 1 to 1000. Default: 100." example:"100"`
 	After  string     `query:"after" json:"after" doc:"The page begins after this name: next of the page before." example:"shop.checkout.eu"`
+	Match  string     `query:"match" json:"match" doc:"What the names contain anywhere, upper or lower case (Unicode simple case folding). Default: all names." example:"Cart"`
+	Totals choice     `query:"totals" json:"totals" doc:"1: the page also has the total of each counter in the last 24 hours." example:"1"`
 }
 
 func (p *countersParams) Read(g api.Given) error {
 	return g.Singles(
 		api.Text("prefix", api.NameHint, &p.Prefix),
-		api.Text("limit", api.NumberHint(1, maxCounters), (*string)(&p.Limit)),
+		api.Text("limit", countersHint, (*string)(&p.Limit)),
 		api.Text("after", api.NameHint, &p.After),
+		api.Text("match", "a part of the name of a counter", &p.Match),
+		api.Text("totals", choiceHint, (*string)(&p.Totals)),
 	)
 }
 
@@ -112,6 +133,7 @@ type CountersAnswer struct {
 	Complete      bool      `json:"complete" doc:"False if hits of the longest window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or as_of is more than 5 seconds ago, because nobody has counted lately." example:"true"`
 	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
 	Counters      []string  `json:"counters" doc:"The names, in the order of their bytes. A page can be shorter than limit, even empty, and have a next one." example:"[\"shop.cart\",\"shop.checkout.eu\"]"`
+	Totals        []Total   `json:"totals,omitzero" doc:"If they were asked for: the total of each counter in the last 24 hours, as /v1/total gives it, in the same order."`
 	Next          string    `json:"next,omitempty" doc:"The value of after for the next page; absent at the end." example:"shop.checkout.eu"`
 }
 
@@ -121,7 +143,7 @@ func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (Co
 	if err != nil {
 		return CountersAnswer{}, web.InputProblem(err, part)
 	}
-	for _, name := range []struct{ param, text string }{{"prefix", p.Prefix}, {"after", p.After}} {
+	for _, name := range []struct{ param, text string }{{"prefix", p.Prefix}, {"after", p.After}, {"match", p.Match}} {
 		if name.text == "" {
 			continue
 		}
@@ -129,18 +151,55 @@ func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (Co
 			return CountersAnswer{}, web.InputProblem(err, part)
 		}
 	}
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) {
-		return d.Reader.Names(ctx, window.NamesQuestion{Prefix: p.Prefix, After: p.After, Limit: int(limit)})
-	})
+	question := window.NamesQuestion{Prefix: p.Prefix, After: p.After, Limit: int(limit)}
+	if p.Match != "" {
+		question.Match = containing(p.Match)
+	}
+	totals, err := p.Totals.parse("totals")
+	if err != nil {
+		return CountersAnswer{}, web.InputProblem(err, part)
+	}
+	if totals {
+		question.Totals = &countersSpan
+	}
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) { return d.Reader.Names(ctx, question) })
+	if bad := Mendable(err); bad != nil {
+		return CountersAnswer{}, web.BadInput("totals", "%s: %v", countersWindow, bad).Problem(part)
+	}
 	if err != nil {
 		return CountersAnswer{}, err
 	}
 	if found.Counters == nil {
 		found.Counters = []string{} // not null
 	}
-	return CountersAnswer{
+	out := CountersAnswer{
 		AsOf: Time(found.AsOf), Complete: found.Complete && !window.Range{To: found.Now}.Outruns(found.AsOf), CountingSince: Since(found.CountingSince), Counters: found.Counters, Next: found.Next,
-	}, nil
+	}
+	if totals {
+		out.Totals = make([]Total, len(found.Answers))
+		for i, a := range found.Answers {
+			out.Totals[i] = TotalOf(found.Counters[i], countersWindow, a, found.AsOf)
+		}
+	}
+	return out, nil
+}
+
+// containing returns a function that reports whether a name contains a text, in upper or lower case. Letters are the
+// same that Unicode's simple case folding makes the same; so is the Kelvin sign and k, but not ß and ss.
+func containing(text string) func(name string) bool {
+	text = folded(text)
+	return func(name string) bool { return strings.Contains(folded(name), text) }
+}
+
+// folded has for each letter the first of those that are the same.
+func folded(text string) string {
+	return strings.Map(func(r rune) rune {
+		first := r
+		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+			first = min(first, next)
+		}
+		return first
+	}, text)
 }
 
 // About answers what can be asked. What the settings turn on, the caller knows.
@@ -178,7 +237,7 @@ func (a *AboutAnswer) offer(tiers window.Tiers) {
 	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
 }
 
-// AboutAnswer says what can be asked of a namespace.
+// AboutAnswer lists what can be asked of a namespace.
 type AboutAnswer struct {
 	Version       string      `json:"version" doc:"The release of this service." example:"1.4.0"`
 	Namespace     string      `json:"namespace" doc:"TALLYROLL_NAMESPACE: what this service answers about." example:"tallyroll"`

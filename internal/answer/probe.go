@@ -17,7 +17,7 @@ import (
 // ProbeParams is what GET /probe takes: one of key, top and prefix.
 type ProbeParams struct {
 	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
-	Windows []string   `query:"window,explode" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w). May repeat, at most 8 times." example:"[\"1h\"]"`
+	Windows []string   `query:"window,explode" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y). May repeat, at most 8 times." example:"[\"1h\"]"`
 	Top     api.Number `query:"top" doc:"In place of key: so many counters with most hits, for each window its own. At most 1000." example:"20"`
 	Prefix  string     `query:"prefix" doc:"In place of key: all counters whose names begin like this." example:"shop."`
 }
@@ -25,7 +25,7 @@ type ProbeParams struct {
 func (p *ProbeParams) Read(g api.Given) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
 	return g.Singles(
-		api.Text("top", api.NumberHint(1, maxTop), (*string)(&p.Top)),
+		api.Text("top", topHint, (*string)(&p.Top)),
 		api.Text("prefix", api.NameHint, &p.Prefix),
 	)
 }

@@ -20,11 +20,14 @@ const FormatNames = "json, csv or svg"
 
 // SeriesParams is what GET /v1/series takes.
 type SeriesParams struct {
-	Keys   []string   `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Keys   []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	From   api.Moment `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
 	To     api.Moment `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
-	Step   string     `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w), rounded up to whole cells; or 1d, 1w or 1mo, the days, weeks (from Monday) or months of tz. Default: a cell." example:"1m"`
-	TZ     string     `query:"tz" doc:"The time zone of the steps 1d, 1w and 1mo: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
+	Step   string     `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w, y), rounded up to whole cells; or 1d, 1w, 1mo or 1y, the days, weeks (from Monday), months or years of tz. Default: a cell." example:"1m"`
+	TZ     string     `query:"tz" doc:"The time zone of the steps 1d, 1w, 1mo and 1y: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
+	Prefix string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this. It may be empty beside group." example:"shop."`
+	Group  api.Number `query:"group" doc:"Beside prefix: a line for each group of counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+	Limit  api.Number `query:"limit" doc:"Beside group: the most groups to list, the largest by hits in the range; the others are added up. 1 to 1000. Default: 20. In a chart at most 6, the default." example:"20"`
 	Format string     `query:"format" doc:"json, csv or svg; it takes precedence over the header Accept. Default: json." example:"svg"`
 	Width  string     `query:"width" doc:"Of a chart, in pixels: 200 to 2000. Default: 800." example:"800"`
 	Height string     `query:"height" doc:"Of a chart, in pixels: 100 to 1200. Default: 300." example:"300"`
@@ -34,7 +37,9 @@ type SeriesParams struct {
 
 func (p *SeriesParams) Read(g api.Given) error {
 	p.Keys, p.Accept = g.Query["key"], g.Header.Get("Accept")
-	return g.Singles(
+	return readSum(g, &p.Prefix,
+		api.Text("group", groupHint, (*string)(&p.Group)),
+		api.Text("limit", topHint, (*string)(&p.Limit)),
 		api.Text("from", api.MomentHint, (*string)(&p.From)),
 		api.Text("to", api.MomentHint, (*string)(&p.To)),
 		api.Text("step", api.DurationHint, &p.Step),
@@ -46,20 +51,27 @@ func (p *SeriesParams) Read(g api.Given) error {
 }
 
 func (p *SeriesParams) Input() *Input {
-	return &Input{Part: web.InQuery, KeyParam: "key", Keys: p.Keys, from: p.From, to: p.To, step: p.Step, tz: p.TZ}
+	return &Input{
+		Part: web.InQuery, KeyParam: "key", Keys: p.Keys, from: p.From, to: p.To, step: p.Step, tz: p.TZ, prefix: p.Prefix, group: p.Group, limit: p.Limit,
+	}
 }
 
 // SeriesBody is what the endpoint series takes over NATS: the same names.
 type SeriesBody struct {
-	Key  oneOrMany  `json:"key"`
-	From api.Moment `json:"from"`
-	To   api.Moment `json:"to"`
-	Step string     `json:"step"`
-	TZ   string     `json:"tz"`
+	Key    oneOrMany  `json:"key"`
+	Prefix string     `json:"prefix"`
+	Group  api.Number `json:"group"`
+	Limit  api.Number `json:"limit"`
+	From   api.Moment `json:"from"`
+	To     api.Moment `json:"to"`
+	Step   string     `json:"step"`
+	TZ     string     `json:"tz"`
 }
 
 func (b *SeriesBody) Input() *Input {
-	return &Input{Part: web.InBody, KeyParam: "key", Keys: b.Key, from: b.From, to: b.To, step: b.Step, tz: b.TZ}
+	return &Input{
+		Part: web.InBody, KeyParam: "key", Keys: b.Key, from: b.From, to: b.To, step: b.Step, tz: b.TZ, prefix: b.Prefix, group: b.Group, limit: b.Limit,
+	}
 }
 
 // oneOrMany is a string or a list of them.
@@ -75,65 +87,106 @@ func (o *oneOrMany) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(o))
 }
 
-// Series is the hits of one counter step by step.
+// Series is the hits of one counter, or of a sum, step by step.
 type Series struct {
-	Key            string     `json:"key" doc:"The counter." example:"api-1"`
-	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells, or 1d, 1w or 1mo." example:"1m"`
-	TZ             string     `json:"tz,omitempty" doc:"The time zone of the steps 1d, 1w and 1mo; absent with other steps." example:"Europe/Berlin"`
+	Key            string     `json:"key" doc:"The counter, or the prefix or the group of a sum." example:"api-1"`
+	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells, or 1d, 1w, 1mo or 1y." example:"1m"`
+	TZ             string     `json:"tz,omitempty" doc:"The time zone of the steps 1d, 1w, 1mo and 1y; absent with other steps." example:"Europe/Berlin"`
 	AsOf           time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the points. Later hits are still being counted, and so is the last point while its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
 	Complete       bool       `json:"complete" doc:"False if hits of the range are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or it ends more than 5 seconds after as_of, because nobody has counted lately." example:"true"`
 	CountingSince  time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. Hits from before it are counted only if they carried their own time." example:"2026-10-01T08:00:00Z"`
 	CompleteFrom   int64      `json:"complete_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step from which on no hit is known to be missing, or the end of the last step if there is none. Points before it may lack hits. Absent if complete is true." example:"1795255080000"`
 	UnfinishedFrom int64      `json:"unfinished_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step that as_of has not passed: from there on points are still being counted. Absent if all steps are finished." example:"1795255200000"`
 	Points         [][2]int64 `json:"points" doc:"For every step, the moment at which it begins, in Unix milliseconds, and its hits; zeros included. The first is the step in which counting began, or an earlier one that holds hits. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
-	Bounds         [][2]int64 `json:"bounds,omitempty" doc:"For each point, the least and the most hits that its step can have had by as_of. Present only if a step begins or ends inside a cell, which steps of 1d, 1w and 1mo can do; without it every point is exact." example:"[[112,121],[121,121]]"`
+	Bounds         [][2]int64 `json:"bounds,omitempty" doc:"For each point, the least and the most hits that its step can have had by as_of. Present only if a step begins or ends inside a cell, which steps of 1d, 1w, 1mo and 1y can do; without it every point is exact." example:"[[112,121],[121,121]]"`
 }
 
-// SeriesList has the hits of several counters, with the same moments.
+// SeriesList has the hits of several counters or groups, with the same moments.
 type SeriesList struct {
-	Series []Series `json:"series" doc:"One for each counter, in the order asked for, with the same moments."`
+	Step   string       `json:"step" doc:"The step of all of them." example:"1m"`
+	AsOf   time.Time    `json:"as_of" doc:"Every hit stored before this moment is in the points." example:"2026-11-21T10:00:00.2Z"`
+	Series []Series     `json:"series" doc:"One for each counter, in the order asked for; or for each group that has hits, the one with most hits in the range first. All have the same moments."`
+	Others *OtherGroups `json:"others,omitempty" doc:"The sum of the groups that are not listed; absent if all are."`
+}
+
+// OtherGroups is the sum of the groups that are not listed.
+type OtherGroups struct {
+	Groups int        `json:"groups" doc:"How many groups these are." example:"4"`
+	Points [][2]int64 `json:"points" doc:"As those of the series." example:"[[1795255080000,12],[1795255140000,9]]"`
+	Bounds [][2]int64 `json:"bounds,omitempty" doc:"As those of the series." example:"[[11,13],[9,9]]"`
+}
+
+// SeriesLines are an answer about series: a line for each counter, for a sum, or for each group.
+type SeriesLines struct {
+	Keys  []string        // what the lines are called
+	Found []window.Series // the lines: at least one; all have the same steps
+
+	groups bool // they are groups, also if there is one; without any, Found is a line of zeros
+	listed int  // so many lines are counters or groups; the last line may be the others
+	others int  // how many groups that line adds up
 }
 
 // Series checks an input and answers it. Its errors are for the client.
-func (d *Desk) Series(ctx context.Context, in *Input) ([]window.Series, error) {
-	questions, err := in.seriesQuestions(d.MaxKeys)
+func (d *Desk) Series(ctx context.Context, in *Input) (out SeriesLines, err error) {
+	question, err := in.seriesQuestion(d.MaxKeys)
 	if err != nil {
-		return nil, web.InputProblem(err, in.Part)
+		return out, web.InputProblem(err, in.Part)
+	}
+	if in.sums() {
+		return d.sumSeries(ctx, in, question)
+	}
+	questions := make([]window.SeriesQuestion, len(in.Keys))
+	for i, key := range in.Keys {
+		questions[i] = question
+		questions[i].Counter = key
 	}
 	found, err := Ask(ctx, d.Redis, func(ctx context.Context) ([]window.Series, error) { return d.Reader.Series(ctx, questions) })
 	if bad := Mendable(err); bad != nil {
-		return nil, in.unanswerable(period{}, bad)
+		return out, in.unanswerable(period{}, bad)
 	}
-	return found, err
+	return SeriesLines{Keys: in.Keys, Found: found, listed: len(in.Keys)}, err
 }
 
-// SeriesJSON is one series, or a list if several were asked for.
-func SeriesJSON(keys []string, found []window.Series) any {
-	out, begun := SeriesList{Series: make([]Series, len(keys))}, begunOf(found)
-	for i, f := range found {
-		one := Series{
-			Key: keys[i], Step: StepText(f), AsOf: Time(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),
-			CountingSince: Since(f.CountingSince), Points: make([][2]int64, 0, len(f.Counts)-begun),
-		}
-		if steps, ok := f.Steps.(calendarSteps); ok {
-			one.TZ = steps.zone.String()
-		}
-		for j, n := range f.Counts[begun:] {
-			one.Points = append(one.Points, [2]int64{f.Start(begun + j), n})
-		}
-		if f.Bounds != nil {
-			one.Bounds = f.Bounds[begun:]
-		}
-		if n := f.CompleteFrom(); !f.Complete {
-			one.CompleteFrom = min(f.Start(max(n, begun)), f.Range.To)
-		}
-		if n := f.Finished(); n < len(f.Counts) {
-			one.UnfinishedFrom = f.Start(max(n, begun))
-		}
-		out.Series[i] = one
+// JSON is one series, or a list if several counters or groups were asked for.
+func (l *SeriesLines) JSON() any {
+	begun := begunOf(l.Found)
+	if !l.groups && l.listed == 1 {
+		return seriesOf(l.Keys[0], l.Found[0], begun)
 	}
-	if len(keys) == 1 {
-		return out.Series[0]
+	out := SeriesList{Step: StepText(l.Found[0]), AsOf: Time(l.Found[0].AsOf), Series: make([]Series, l.listed)}
+	for i := range out.Series {
+		out.Series[i] = seriesOf(l.Keys[i], l.Found[i], begun)
+		if out.Series[i].AsOf.Before(out.AsOf) {
+			out.AsOf = out.Series[i].AsOf
+		}
+	}
+	if l.others > 0 {
+		rest := seriesOf("", l.Found[l.listed], begun)
+		out.Others = &OtherGroups{Groups: l.others, Points: rest.Points, Bounds: rest.Bounds}
+	}
+	return out
+}
+
+// seriesOf is the public form of a series from one of its steps on.
+func seriesOf(key string, f window.Series, begun int) Series {
+	out := Series{
+		Key: key, Step: StepText(f), AsOf: Time(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),
+		CountingSince: Since(f.CountingSince), Points: make([][2]int64, 0, len(f.Counts)-begun),
+	}
+	if steps, ok := f.Steps.(calendarSteps); ok {
+		out.TZ = steps.zone.String()
+	}
+	for j, n := range f.Counts[begun:] {
+		out.Points = append(out.Points, [2]int64{f.Start(begun + j), n})
+	}
+	if f.Bounds != nil {
+		out.Bounds = f.Bounds[begun:]
+	}
+	if n := f.CompleteFrom(); !f.Complete {
+		out.CompleteFrom = min(f.Start(max(n, begun)), f.Range.To)
+	}
+	if n := f.Finished(); n < len(f.Counts) {
+		out.UnfinishedFrom = f.Start(max(n, begun))
 	}
 	return out
 }
@@ -146,10 +199,10 @@ func StepText(f window.Series) string {
 	return window.FormatDuration(f.Step)
 }
 
-// WithoutReadTime returns the contents of an answer without the moment at which it was read. Of
+// WithoutReadTime returns the contents of the answer without the moment at which it was read. Of
 // as_of, only the number of steps that it has passed remains.
-func WithoutReadTime(found []window.Series) []window.Series {
-	out := slices.Clone(found)
+func (l *SeriesLines) WithoutReadTime() []window.Series {
+	out := slices.Clone(l.Found)
 	for i := range out {
 		out[i].Now, out[i].AsOf, out[i].Steps = 0, int64(out[i].Finished()), nil
 	}
@@ -163,11 +216,12 @@ func SeriesExample() Series {
 	}
 }
 
-// SeriesCSV returns a table with a row per step and a column per counter, then two columns per counter for the
+// CSV returns a table with a row per step and a column per line, then two columns per line for the
 // bounds if the series have some, and last whether no hit of the step is known to be missing. All series have the
 // same steps. A field is empty if the step says nothing yet or still goes on, so the sum of a
 // column has only finished steps. Rows with only empty fields are left out.
-func SeriesCSV(keys []string, series []window.Series) []byte {
+func (l *SeriesLines) CSV() []byte {
+	keys, series := l.Keys, l.Found
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
 	bounded := series[0].Bounds != nil
@@ -207,7 +261,7 @@ func SeriesCSV(keys []string, series []window.Series) []byte {
 	return out.Bytes()
 }
 
-// begunOf returns the first step that says something of any of the counters. All series have the same steps.
+// begunOf returns the first step that says something of any of the lines. All series have the same steps.
 func begunOf(found []window.Series) int {
 	begun := len(found[0].Counts)
 	for _, f := range found {

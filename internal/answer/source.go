@@ -24,8 +24,13 @@ type Reader interface {
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
 	Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error)
 	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
+	SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error)
 	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
 	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
+	BeginExport(ctx context.Context, q window.ExportQuestion) (window.Export, error)
+	ExportPage(ctx context.Context, e window.Export, at window.ExportPlace) (window.ExportPage, error)
+	Erase(ctx context.Context, counters []string) (window.Erased, error)
+	EraseListed(ctx context.Context, prefix, after string) (window.Erased, error)
 	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
 }
 
@@ -65,7 +70,12 @@ type Health interface {
 // returns the *window.QuestionError unchanged (see mendable). Every other error is, or wraps, one
 // to return to the client.
 func Ask[T any](ctx context.Context, r *Source, read func(context.Context) (T, error)) (T, error) {
-	bounded, cancel := context.WithTimeout(ctx, Timeout)
+	return askWithin(ctx, r, Timeout, read)
+}
+
+// askWithin is Ask with another Timeout.
+func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, read func(context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
 	out, err := read(bounded)

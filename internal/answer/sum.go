@@ -36,8 +36,10 @@ func (in *Input) checkSum() error {
 	if len(in.Keys) > 0 {
 		return web.BadInput("prefix", "not together with %s: ask about counters or about a sum", in.KeyParam)
 	}
-	if err := api.CheckKey("prefix", in.prefix); err != nil {
-		return err
+	if in.prefix != "" {
+		if err := api.CheckKey("prefix", in.prefix); err != nil {
+			return err
+		}
 	}
 	_, err := in.group.Parse("group", 0, 1, maxGroup)
 	return err
@@ -60,7 +62,7 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*tota
 	var names named
 	var asked []string
 	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found explained, err error) {
-		names, err = d.namesOf(ctx, in.prefix, d.MaxSum)
+		names, err = d.namesOf(ctx, window.NamesQuestion{Prefix: in.prefix}, d.MaxSum)
 		if err != nil {
 			return found, err
 		}
@@ -77,8 +79,7 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*tota
 		return nil, err
 	}
 	if len(names.counters) > d.MaxSum {
-		return nil, web.BadInput("prefix", "at least %d counters begin with %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
-			len(names.counters), web.Excerpt(in.prefix), d.MaxSum).Problem(in.Part)
+		return nil, d.tooManyNames(in, names)
 	}
 	names.asOf = min(names.asOf, found.AsOf)
 	out := &totals{
@@ -102,11 +103,22 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*tota
 	return out, nil
 }
 
-// namesOf lists the counters with a prefix, and more than the given number only if there are more.
-func (d *Desk) namesOf(ctx context.Context, prefix string, most int) (named, error) {
+// tooManyNames is the problem of a sum over more counters than are added up.
+func (d *Desk) tooManyNames(in *Input, names named) *web.Problem {
+	begin := "begin with " + web.Excerpt(in.prefix)
+	if in.prefix == "" {
+		begin = "are known"
+	}
+	return web.BadInput("prefix", "at least %d counters %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
+		len(names.counters), begin, d.MaxSum).Problem(in.Part)
+}
+
+// namesOf lists the counters that a question asks for, and more than the given number only if there are more.
+func (d *Desk) namesOf(ctx context.Context, q window.NamesQuestion, most int) (named, error) {
 	out := named{asOf: math.MaxInt64}
-	for after := ""; ; {
-		page, err := d.Reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out.counters)})
+	for {
+		q.Limit = most + 1 - len(out.counters)
+		page, err := d.Reader.Names(ctx, q)
 		if err != nil {
 			return named{}, err
 		}
@@ -118,7 +130,7 @@ func (d *Desk) namesOf(ctx context.Context, prefix string, most int) (named, err
 		if page.Next == "" || len(out.counters) > most {
 			return out, nil
 		}
-		after = page.Next
+		q.After = page.Next
 	}
 }
 
@@ -138,33 +150,49 @@ func sumOf(prefix, windowText string, names named, answers []window.Answer, dept
 	out := TotalOf(prefix, windowText, answers[0], names.asOf)
 	out.CountingSince = Since(names.countingSince)
 	r := answers[0].Range
-	out.Complete = r.From >= names.completeSince && !r.Outruns(names.asOf)
-	all, groups := SumGroup{}, make(map[string]*SumGroup)
-	for i, counter := range names.counters {
+	out.Complete = r.From >= names.completeSince && answers[0].Complete && !r.Outruns(names.asOf) // also without a counter
+	var group func(string) string
+	if depth > 0 {
+		group = func(counter string) string { return groupOf(counter, depth) }
+	}
+	all, groups, complete := addUp(names.counters, answers, group)
+	out.Complete = out.Complete && complete
+	out.Total, out.Lower, out.Upper = all.Total, all.Lower, atMost(int64(all.Upper), r, names.asOf)
+	out.SumOver = &SumOver{Counters: all.Counters, Groups: groups}
+	for i := range groups { // a counter that is not listed yet may be of any group
+		groups[i].Upper = atMost(int64(groups[i].Upper), r, names.asOf)
+	}
+	return out
+}
+
+// addUp adds the answers about counters up, all of them and by group: the largest groups first, those with the same total
+// by name. It counts the counters that have or may have hits. group may be nil: then there are no groups.
+func addUp(counters []string, answers []window.Answer, group func(counter string) string) (all SumGroup, groups []SumGroup, complete bool) {
+	complete = true
+	index := make(map[string]int)
+	for i, counter := range counters {
 		a := answers[i]
-		out.Complete = out.Complete && a.Complete
+		complete = complete && a.Complete
 		if a.Upper == 0 {
 			continue
 		}
 		all.Add(a.Estimate)
-		if depth > 0 {
-			name := groupOf(counter, depth)
-			if groups[name] == nil {
-				groups[name] = &SumGroup{Group: name}
-			}
-			groups[name].Add(a.Estimate)
+		if group == nil {
+			continue
 		}
+		name := group(counter)
+		at, ok := index[name]
+		if !ok {
+			at = len(groups)
+			index[name] = at
+			groups = append(groups, SumGroup{Group: name})
+		}
+		groups[at].Add(a.Estimate)
 	}
-	out.Total, out.Lower, out.Upper = all.Total, all.Lower, atMost(int64(all.Upper), r, names.asOf)
-	out.SumOver = &SumOver{Counters: all.Counters}
-	for _, g := range groups {
-		g.Upper = atMost(int64(g.Upper), r, names.asOf) // a counter that is not listed yet may be of any group
-		out.Groups = append(out.Groups, *g)
-	}
-	slices.SortFunc(out.Groups, func(a, b SumGroup) int {
+	slices.SortFunc(groups, func(a, b SumGroup) int {
 		return cmp.Or(cmp.Compare(b.Total, a.Total), strings.Compare(a.Group, b.Group))
 	})
-	return out
+	return all, groups, complete
 }
 
 // Add stops at the largest number and never wraps round.

@@ -17,15 +17,15 @@ import (
 
 // TotalParams is what GET /v1/total takes.
 type TotalParams struct {
-	Keys    []string    `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
-	Windows []string    `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w); or today, yesterday, week (since Monday) or month, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
-	At      api.Moment  `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
-	From    api.Moment  `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
-	To      api.Moment  `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
-	Prefix  string      `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
-	Group   api.Number  `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
-	Explain explainText `query:"explain" doc:"1: each total says which cells it was made of, and where they are in Redis." example:"1"`
-	TZ      string      `query:"tz" doc:"Beside today, yesterday, week and month: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Windows []string   `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
+	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
+	To      api.Moment `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
+	Prefix  string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
+	Group   api.Number `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+	Explain choice     `query:"explain" doc:"1: each total says which cells it was made of, and where they are in Redis." example:"1"`
+	TZ      string     `query:"tz" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
 func (p *TotalParams) Read(g api.Given) error {
@@ -36,8 +36,8 @@ func (p *TotalParams) Read(g api.Given) error {
 		api.Text("to", api.MomentHint, (*string)(&p.To)),
 		api.Text("tz", zoneHint, &p.TZ),
 		api.Text("prefix", api.NameHint, &p.Prefix),
-		api.Text("group", api.NumberHint(1, maxGroup), (*string)(&p.Group)),
-		api.Text("explain", explainHint, (*string)(&p.Explain)),
+		api.Text("group", groupHint, (*string)(&p.Group)),
+		api.Text("explain", choiceHint, (*string)(&p.Explain)),
 	)
 }
 
@@ -50,15 +50,15 @@ func (p *TotalParams) Input() *Input {
 
 // TotalBody is what POST /v1/total takes.
 type TotalBody struct {
-	Keys    []string    `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"api-1\",\"/cart\"]"`
-	Windows []string    `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w); or today, yesterday, week (since Monday) or month, in the zone tz." example:"[\"1h\",\"24h\"]"`
-	At      api.Moment  `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
-	From    api.Moment  `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
-	To      api.Moment  `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
-	Prefix  string      `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
-	Group   api.Number  `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
-	Explain explainText `json:"explain,omitempty" doc:"\"1\" or true: each total says which cells it was made of, and where they are in Redis." example:"1"`
-	TZ      string      `json:"tz,omitempty" doc:"Beside today, yesterday, week and month: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	Keys    []string   `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"api-1\",\"/cart\"]"`
+	Windows []string   `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz." example:"[\"1h\",\"24h\"]"`
+	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	From    api.Moment `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
+	To      api.Moment `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
+	Prefix  string     `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
+	Group   api.Number `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+	Explain choice     `json:"explain,omitempty" doc:"\"1\" or true: each total says which cells it was made of, and where they are in Redis." example:"1"`
+	TZ      string     `json:"tz,omitempty" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
 func (b *TotalBody) Input() *Input {

@@ -132,11 +132,16 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Cer
 	return err
 }
 
-// LogErrors sends the server's own messages (failed TLS handshakes, for example) to the log. It
-// limits them to a few lines per minute, because clients can cause any number of them.
+// Sampled limits a log to five lines per minute: enough to see why something fails that clients can cause any
+// number of times.
+func Sampled(log zerolog.Logger) zerolog.Logger {
+	return log.Sample(&zerolog.BurstSampler{Burst: 5, Period: time.Minute})
+}
+
+// LogErrors sends the server's own messages (failed TLS handshakes, for example) to the log, [Sampled].
 func LogErrors(to zerolog.Logger) func(*http.Server) {
-	sampled := to.Sample(&zerolog.BurstSampler{Burst: 5, Period: time.Minute})
-	return func(srv *http.Server) { srv.ErrorLog = log.New(errorLines{sampled}, "", 0) }
+	lines := errorLines{Sampled(to)}
+	return func(srv *http.Server) { srv.ErrorLog = log.New(lines, "", 0) }
 }
 
 type errorLines struct{ log zerolog.Logger }

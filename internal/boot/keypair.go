@@ -50,7 +50,7 @@ type Certificate struct {
 	failure    string     // of the last attempt, so that it is logged once
 }
 
-// filesState tells two files from what is at their paths later.
+// filesState identifies two files, so that a change of either is seen.
 type filesState [2]os.FileInfo
 
 func (a filesState) same(b filesState) bool {

@@ -20,7 +20,7 @@ import (
 // are read here and not by a library: those that there are connect by themselves, ignore fields that they do not
 // know, or bring a table printer and an expression language along.
 
-// natsContext is what a context says. The zero value says nothing.
+// natsContext is what a context sets. The zero value sets nothing.
 type natsContext struct {
 	servers NATSServers // not set if the context names none
 
@@ -141,7 +141,7 @@ func parseContext(text []byte) (natsContext, error) {
 	return c, c.complete()
 }
 
-// isBlank reports whether a value says nothing. The nats command writes every field, used or not.
+// isBlank reports whether a value sets nothing. The nats command writes every field, used or not.
 func isBlank(value json.RawMessage) bool {
 	return slices.Contains([]string{`""`, "false", "null", "0", "[]", "{}"}, string(value))
 }

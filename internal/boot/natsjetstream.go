@@ -9,7 +9,7 @@ import (
 )
 
 // The API of JetStream is at other subjects than usual if it belongs to another domain (a leaf node with
-// a JetStream of its own), or to another account, which exports it. No other package knows these subjects.
+// a JetStream of its own), or to another account, which exports it.
 
 const (
 	domainStart = "$JS."

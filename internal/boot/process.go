@@ -39,7 +39,10 @@ func Main(program string, run func(ctx context.Context) error) {
 	signals := make(chan os.Signal, 1) // a signal for which there is no room comes within sameRequest of one that had room
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		obey(signals, cancel)
+		obey(signals, func() {
+			Notify("STOPPING=1")
+			cancel()
+		})
 		fmt.Fprintf(os.Stderr, "%s: a second signal: ended at once\n", program)
 		os.Exit(ExitAtOnce)
 	}()
@@ -60,6 +63,22 @@ func obey(signals <-chan os.Signal, stop func()) {
 		if time.Since(first) > sameRequest {
 			return
 		}
+	}
+}
+
+// Outlive returns a context that ends so long after ctx does. Call end when it is no longer needed.
+func Outlive(ctx context.Context, by time.Duration) (after context.Context, end func()) {
+	after, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(by):
+			cancel()
+		case <-after.Done():
+		}
+	})
+	return after, func() {
+		stop()
+		cancel()
 	}
 }
 

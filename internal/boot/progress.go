@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/term"
@@ -172,3 +173,31 @@ func (s *Screen) bar() string {
 	// The last column stays empty: some terminals wrap there.
 	return lineStart + sum.line(s.width()-1, s.words) + clearRest
 }
+
+// Bar shows on a Screen how many items of one job are done. Its methods may be called from any goroutine.
+type Bar struct {
+	Screen *Screen // where log lines go
+	start  time.Time
+	total  atomic.Int64 // 0 while nobody knows
+	done   atomic.Int64
+}
+
+// NewBar returns the bar of a job that begins now, on a file such as standard error.
+func NewBar(out io.Writer, items string) *Bar {
+	return &Bar{Screen: NewScreen(out, Words{Items: items, End: "done"}), start: time.Now()}
+}
+
+// Expect sets how many items there will be.
+func (b *Bar) Expect(items int64) { b.total.Store(items) }
+
+// Add notes that more items are done.
+func (b *Bar) Add(items int) {
+	done, total := b.done.Add(int64(items)), b.total.Load()
+	rate := float64(done) / time.Since(b.start).Seconds()
+	b.Screen.Progress("", Progress{
+		Done: uint64(done), Left: uint64(max(0, total-done)), Open: total == 0, PerSecond: rate, Gained: rate,
+	})
+}
+
+// End takes the bar away, so that what comes next stands alone.
+func (b *Bar) End() { b.Screen.Progress("", Progress{}) }

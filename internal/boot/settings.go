@@ -27,6 +27,14 @@ type SettingError struct {
 	Allowed string // a phrase: "a duration from 1ms to 1m, such as 250ms"
 }
 
+// CheckSetting is the *SettingError of a setting whose value a check has refused with err, and nil without one.
+func CheckSetting(key, value string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &SettingError{Key: key, Value: value, Allowed: err.Error()}
+}
+
 func (e *SettingError) Error() string {
 	if e.Value == "" || isContent(e.Value) {
 		return fmt.Sprintf("%s: allowed is %s", e.Key, Conceal(e.Value, e.Allowed))

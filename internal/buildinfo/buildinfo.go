@@ -20,7 +20,7 @@ func NewRegistry() *prometheus.Registry {
 	return out
 }
 
-// collector returns the gauge tallyroll_build_info, which is 1 and says in its labels what runs.
+// collector returns the gauge tallyroll_build_info, which is 1, with labels of what runs.
 func collector() prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tallyroll_build_info", Help: "1. The labels say which release runs, from which commit, and which release of Go built it.",

@@ -84,7 +84,7 @@ func Draw(keys []string, series []window.Series, form Form) []byte {
 	return c.Bytes()
 }
 
-// describe says in words what the chart shows, for people who cannot see it.
+// describe puts into words what the chart shows, for people who cannot see it.
 func (c *drawing) describe() {
 	f, names := c.series[0], make([]string, len(c.keys))
 	for i, key := range c.keys {
@@ -121,7 +121,7 @@ func (c *drawing) dateTime(milli int64) string {
 	return time.UnixMilli(milli).In(c.zone).Format(time.DateTime)
 }
 
-// heading says what is counted, and how fresh it is: beside it if there is room,
+// heading writes what is counted, and how fresh it is: beside it if there is room,
 // otherwise below.
 func (c *drawing) heading() {
 	title, before := c.unit(), ""

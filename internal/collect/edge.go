@@ -36,7 +36,7 @@ type caller struct {
 	prefix string // that every key must begin with
 }
 
-// caller says who asks, or why the request is refused. Without the first check, any page of the web could count on the
+// caller returns who asks, or why the request is refused. Without the first check, any page of the web could count on the
 // service of its visitor's own machine or network; without the second, a page that gives its own name our address.
 func (s *service) caller(r *http.Request) (caller, *web.Problem) {
 	if r.Method != http.MethodOptions && (web.Origins{}).Foreign(r) {

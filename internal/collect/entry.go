@@ -16,11 +16,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/outbox"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/web"
 )
 
-// receipt says where JetStream has stored the hits of a request.
+// receipt is where JetStream has stored the hits of a request.
 type receipt struct {
 	Stored    int    `json:"stored" doc:"Hits of the request." example:"3"`
 	Stream    string `json:"stream" doc:"The stream that has stored them." example:"HITS"`
@@ -139,42 +140,27 @@ func (e *entry) free() {
 
 // message is what JetStream stores at once: the hits of one request, or of several.
 type message struct {
-	n         uint64      // its place in pending, and the end of the subject for its answer
-	id        string      // Nats-Msg-Id
-	event     nats.Header // of CloudEvents; nil for hits
-	body      []byte
-	hits      int
-	entries   []*entry
-	firstSent time.Time // zero before it was sent
-	deadline  time.Time // of the entry that waits longest
-	due       time.Time // send it again, unless its answer comes before
-	open      int       // sends of which nothing is known: it may be stored
+	outbox.Letter
+	hits     int
+	entries  []*entry
+	deadline time.Time // of the entry that waits longest
 }
 
 var messages = sync.Pool{New: func() any { return new(message) }}
 
-func newMessage() *message {
+func newMessage(subject string) *message {
 	m := messages.Get().(*message)
-	*m = message{body: m.body[:0], entries: m.entries[:0]}
+	*m = message{Letter: outbox.Letter{Subject: subject, Body: m.Body[:0]}, entries: m.entries[:0]}
 	return m
-}
-
-// header is the message's, with which it is sent.
-func (m *message) header() nats.Header {
-	h := nats.Header{nats.MsgIdHdr: {m.id}}
-	for name, values := range m.event {
-		h[name] = values
-	}
-	return h
 }
 
 // add puts an entry's hits into the message.
 func (m *message) add(e *entry, timeout time.Duration) {
 	if len(m.entries) == 0 {
 		m.deadline = e.since.Add(timeout)
-		m.event = e.event // such an entry is alone
+		m.More = e.event // such an entry is alone
 	}
-	m.body = append(m.body, e.lines...)
+	m.Body = append(m.Body, e.lines...)
 	m.hits += e.hits
 	m.entries = append(m.entries, e)
 }
@@ -190,8 +176,8 @@ func (m *message) settle(o outcome) {
 
 func (m *message) free() {
 	m.entries = m.entries[:0]
-	if cap(m.body) > 4*mostPooled {
-		m.body = nil
+	if cap(m.Body) > 4*mostPooled {
+		m.Body = nil
 	}
 	messages.Put(m)
 }

@@ -24,7 +24,7 @@ const (
 	batchType      = "application/cloudevents-batch+json"
 )
 
-// eventMode tells how a request carries CloudEvents. A header of an attribute is enough for the binary mode, so that
+// eventMode returns how a request carries CloudEvents. A header of an attribute is enough for the binary mode, so that
 // an event without its specversion is not taken for a hit.
 func eventMode(r *http.Request) rules.Mode {
 	mode := rules.CloudEvent(r.Header.Get("Content-Type"), r.Header.Get)

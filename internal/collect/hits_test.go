@@ -257,7 +257,7 @@ func TestLargerThanAMessage(t *testing.T) {
 	}
 	// The stream takes less than it did when the service looked.
 	config := r.stream.CachedInfo().Config
-	config.MaxMsgSize = 200
+	config.MaxMsgSize = headerRoom + 76 // room for a small request, even if the service looks again
 	if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}

@@ -290,7 +290,7 @@ func (s *PageSettings) Validate() error {
 	return boot.CheckMost(boot.Most{Key: "COLLECT_BEACON_MAX_HITS", N: int64(s.MaxHits)})
 }
 
-// warn tells of a setting that has no effect without the other one.
+// warn logs a setting that has no effect without the other one.
 func (s PageSettings) warn(log zerolog.Logger) {
 	switch {
 	case !s.Origins.None() && s.Prefix == "":

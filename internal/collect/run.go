@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/outbox"
 	"tallyroll/internal/web"
 )
 
@@ -69,9 +70,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 
 // publish connects to NATS and publishes what the requests bring, until served ends. When ctx ends, the service stops.
 func (s *service) publish(ctx, served context.Context) error {
-	// Nothing piles up in the client while the connection is lost: the publisher keeps what may be
-	// stored and sends it again by itself.
-	conn, err := s.settings.NATS.Connect(ctx, "tallyroll collect", s.log, nats.ReconnectBufSize(-1), nats.FlusherTimeout(flushWithin))
+	conn, err := s.settings.NATS.Connect(ctx, "tallyroll collect", s.log, append(outbox.ConnOptions(), nats.FlusherTimeout(flushWithin))...)
 	if ctx.Err() != nil {
 		if conn != nil {
 			conn.Close()
@@ -110,12 +109,9 @@ type service struct {
 	failures  zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 }
 
-// failureLines is how many failed requests are logged per minute.
-const failureLines = 5
-
 func newService(settings Settings, log zerolog.Logger) (*service, error) {
 	s := &service{settings: settings, target: newTarget(settings.Subject, log), log: log,
-		failures: log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute})}
+		failures: boot.Sampled(log)}
 	s.gate.maxRequests, s.gate.maxBytes = int64(settings.MaxRequests), settings.MaxWaiting
 	s.metrics = newMetrics(&s.gate)
 	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log, Apart: settings.MetricsAddr != ""}
@@ -156,7 +152,7 @@ func (s *service) conn() *nats.Conn {
 	return (*js).Conn()
 }
 
-// metrics are described in docs/metrics.md.
+// metrics are described in docs/operations.md.
 type metrics struct {
 	*web.Metrics
 	storeSeconds prometheus.Histogram
@@ -192,13 +188,13 @@ func newMetrics(g *gate) *metrics {
 	return m
 }
 
-// stored counts a message that is stored.
-func (m *metrics) stored(msg *message, duplicate bool) {
-	m.storeSeconds.Observe(time.Since(msg.firstSent).Seconds())
+// stored counts a message that is stored, and was first sent then.
+func (m *metrics) stored(hits int, sent time.Time, duplicate bool) {
+	m.storeSeconds.Observe(time.Since(sent).Seconds())
 	if duplicate {
 		m.duplicates.Inc()
 		return
 	}
 	m.messages.Inc()
-	m.hits.Add(float64(msg.hits))
+	m.hits.Add(float64(hits))
 }

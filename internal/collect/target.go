@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/puback"
+	"tallyroll/internal/outbox"
 	"tallyroll/internal/wake"
 )
 
@@ -27,7 +27,7 @@ const (
 	defaultWindow = 2 * time.Minute
 )
 
-// target knows where the subject leads. One goroutine, run, looks and logs what changes; another one, the publisher's,
+// target finds where the subject leads. One goroutine, run, looks and logs what changes; another one, the publisher's,
 // tells it what the stream says to messages; everyone else reads what they have found.
 type target struct {
 	subject string
@@ -78,7 +78,7 @@ func (t *target) watch(ctx context.Context, js jetstream.JetStream) error {
 
 // check finds out which stream takes the subject, and that stream's settings, which this user may not be allowed to see.
 func (t *target) check(ctx context.Context, js jetstream.JetStream) streamCheck {
-	stream, err := puback.Taker(ctx, js.Conn(), t.subject)
+	stream, err := outbox.Taker(ctx, js.Conn(), t.subject)
 	found := streamCheck{stream: stream, err: err}
 	if err != nil {
 		return found
@@ -104,7 +104,7 @@ func (t *target) report(found streamCheck) {
 	switch {
 	case found.err == nil:
 		t.log.Info().Str("subject", t.subject).Str("stream", found.stream).Stringer("duplicate_window", found.window).Msg("hits go to the stream")
-	case errors.Is(found.err, puback.ErrNoStream):
+	case errors.Is(found.err, outbox.ErrNoStream):
 		t.log.Error().Msgf("NO HIT CAN BE TAKEN: %s", noStream(t.subject))
 	default:
 		t.log.Warn().Err(found.err).Str("subject", t.subject).Msg("which stream takes hits is not known")
@@ -120,10 +120,10 @@ func errorText(err error) string {
 
 // refused is told why a message is not stored.
 func (t *target) refused(why error) {
-	if errors.Is(why, puback.ErrNoStream) {
+	if errors.Is(why, outbox.ErrNoStream) {
 		t.due.Give()
 	}
-	if !errors.As(why, new(puback.Refusal)) {
+	if !errors.As(why, new(outbox.Refusal)) {
 		return
 	}
 	before := t.refusal.Swap(&refusal{why, time.Now()})
@@ -155,7 +155,7 @@ func (t *target) maxMsgSize() int {
 	return 0
 }
 
-// whyNotReady says why no hit can be stored now. It is empty if hits can be, or if that is not known.
+// whyNotReady returns why no hit can be stored now. It is empty if hits can be, or if that is not known.
 func (t *target) whyNotReady(conn *nats.Conn) string {
 	if conn == nil {
 		return "NATS has not answered yet"
@@ -167,7 +167,7 @@ func (t *target) whyNotReady(conn *nats.Conn) string {
 	switch {
 	case found == nil:
 		return "JetStream has not answered yet"
-	case errors.Is(found.err, puback.ErrNoStream):
+	case errors.Is(found.err, outbox.ErrNoStream):
 		return noStream(t.subject)
 	case found.err != nil:
 		return "which stream takes " + t.subject + " (COLLECT_SUBJECT) is not known: " + found.err.Error()

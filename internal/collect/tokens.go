@@ -71,7 +71,7 @@ func (t *tokens) follow(ctx context.Context, signals <-chan os.Signal) error {
 		case <-ctx.Done():
 			return nil
 		case <-signals:
-			t.reload()
+			boot.Reload(t.reload)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/source"
 )
 
 func TestBacklogTellsTheTimeLeft(t *testing.T) {
@@ -68,7 +69,7 @@ func TestGather(t *testing.T) {
 		{time.Hour, 50, maxGather},
 	} {
 		var end tail
-		end.set(streamState{first: 1, last: 100, lastStored: 1, at: 1}, c.lag)
+		end.set(source.State{First: 1, Last: 100, LastStored: 1, At: 1}, c.lag)
 		if got := end.gather(c.place); got != c.want {
 			t.Errorf("at %d of 100, %v late: %v, want %v", c.place, c.lag, got, c.want)
 		}

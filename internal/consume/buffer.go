@@ -16,7 +16,6 @@ import (
 type load struct {
 	batch    *window.Batch
 	messages int
-	commands int    // of all shards
 	sum      int64  // of the hits' n
 	seq      uint64 // of the last message
 	stored   int64  // when the stream stored it, Unix nanoseconds
@@ -49,15 +48,14 @@ const (
 const maxSum = 1 << 62
 
 // buffer is the two halves of a session's memory: one fills while the other is
-// committed. maxCommands per shard and maxTotal per half bound its size.
+// committed. maxBytes per half bounds its size.
 type buffer struct {
 	layout      window.Layout
 	maxCommands int             // of one transaction
-	splits      int             // transactions that a shard's part of a half may take, once the replay is over
-	maxTotal    int             // commands of all shards together; one message more may pass it
+	maxBytes    int             // of the hits of a half; one message more may pass it
 	resumed     []window.Cursor // per shard: what had been applied when the session began
 	replayed    uint64          // when the session began, no hit after this message was counted or rejected
-	limit       int             // commands per shard of the filling half
+	whole       bool            // the filling half has to fit into one transaction per shard
 
 	mu      sync.Mutex
 	room    sync.Cond // the filling half was taken, or the buffer was closed
@@ -70,10 +68,9 @@ type buffer struct {
 	full wake.Signal // a flush is due before the next tick
 }
 
-func newBuffer(layout window.Layout, limits limits, resumed []window.Cursor) *buffer {
+func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *buffer {
 	b := &buffer{
-		layout: layout, maxCommands: limits.maxCommands, splits: limits.splits,
-		maxTotal: max(limits.maxBuffered, limits.maxCommands), resumed: resumed,
+		layout: layout, maxCommands: limits.MaxCommands, maxBytes: limits.MaxLoad, resumed: resumed,
 		filling: &load{batch: window.NewBatch(layout)},
 		spare:   &load{batch: window.NewBatch(layout)},
 		perHit:  make([]int, layout.Shards),
@@ -82,7 +79,7 @@ func newBuffer(layout window.Layout, limits limits, resumed []window.Cursor) *bu
 	for _, c := range resumed {
 		b.replayed = max(b.replayed, c.Furthest())
 	}
-	b.setLimit()
+	b.setWhole()
 	b.room.L = &b.mu
 	return b
 }
@@ -123,10 +120,7 @@ func (b *buffer) add(stream string, m message) error {
 	storedMilli := m.stored / 1e6
 	for _, h := range m.hits {
 		if shard := b.layout.ShardOf(h.Hash); m.seq > b.replayed || m.seq > b.resumed[shard].Applied(h.Hash) {
-			cells := l.batch.Shard(shard)
-			before := cells.Commands()
 			l.batch.Add(h.Counter, h.Hash, h.At, storedMilli, h.N)
-			l.commands += cells.Commands() - before
 			l.sum += h.N
 		}
 	}
@@ -199,34 +193,31 @@ func (b *buffer) admit(before int64) bool {
 	return true
 }
 
-// setLimit sets the limit of the filling half. A load that begins in a replay has to fit into one
-// transaction per shard, because a cursor can hold only one place that some counters have reached.
-func (b *buffer) setLimit() {
-	b.limit = b.maxCommands
-	if b.filling.seq >= b.replayed {
-		b.limit *= b.splits
-	}
-}
+// setWhole decides whether the filling half has to fit into one transaction per shard. A load that begins in a replay
+// has to, because a cursor can hold only one place that some counters have reached.
+func (b *buffer) setWhole() { b.whole = b.filling.seq < b.replayed }
 
-// fits reports whether a message can join the filling half without taking a
-// shard over the limit. A message is never divided, so it always fits into an empty half.
+// fits reports whether a message can join the filling half. A message is never divided, so it always fits into an
+// empty half.
 func (b *buffer) fits(m message) bool {
 	l := b.filling
-	if l.messages == 0 {
+	switch {
+	case l.messages == 0:
 		return true
-	}
-	if l.rejectBytes > maxRejectBytes || l.commands >= b.maxTotal || l.sum >= maxSum {
+	case l.rejectBytes > maxRejectBytes, l.sum >= maxSum, l.batch.Bytes() >= b.maxBytes:
 		return false
+	case !b.whole:
+		return true
 	}
 	perHit := b.layout.CommandsPerHit()
 	if len(m.hits) == 1 {
-		return l.batch.Shard(b.layout.ShardOf(m.hits[0].Hash)).Commands()+perHit <= b.limit
+		return l.batch.Shard(b.layout.ShardOf(m.hits[0].Hash)).Commands()+perHit <= b.maxCommands
 	}
 	clear(b.perHit)
 	for _, h := range m.hits {
 		shard := b.layout.ShardOf(h.Hash)
 		b.perHit[shard]++
-		if l.batch.Shard(shard).Commands()+b.perHit[shard]*perHit > b.limit {
+		if l.batch.Shard(shard).Commands()+b.perHit[shard]*perHit > b.maxCommands {
 			return false
 		}
 	}
@@ -240,7 +231,7 @@ func (b *buffer) take() *load {
 	taken := b.filling
 	b.filling, b.spare = b.spare, nil
 	b.filling.seq, b.filling.stored, b.filling.latest = taken.seq, taken.stored, taken.latest
-	b.setLimit()
+	b.setWhole()
 	b.room.Signal()
 	return taken
 }

@@ -27,12 +27,22 @@ func testMessage(seq uint64, counters ...int) message {
 	return message{seq: seq, stored: testStored * 1e6, hits: testHits(counters...)}
 }
 
-// A reader and a committer share a buffer: what goes in comes out once.
+// A reader and a committer share a buffer: what goes in comes out once, in loads that keep their bound. It is one of
+// memory, and in a replay one of commands of each shard.
 func TestBufferGivesEveryHitOnce(t *testing.T) {
 	t.Parallel()
-	const messages, maxCommands = 3000, 64
+	t.Run("replay", func(t *testing.T) { testBufferGivesEveryHitOnce(t, true) })
+	t.Run("afterwards", func(t *testing.T) { testBufferGivesEveryHitOnce(t, false) })
+}
+
+func testBufferGivesEveryHitOnce(t *testing.T, replay bool) {
+	const messages, maxCommands, maxLoad = 3000, 64, 4000
 	perHit := testLayout.CommandsPerHit()
-	b := newBuffer(testLayout, testLimits(maxCommands), make([]window.Cursor, testLayout.Shards))
+	b := newBuffer(testLayout, Limits{MaxCommands: maxCommands, MaxLoad: maxLoad}, make([]window.Cursor, testLayout.Shards))
+	if replay {
+		b.replayed, b.maxBytes = 2*messages, 1<<20
+		b.setWhole()
+	}
 	sent := make([]int64, testLayout.Shards)
 	rejects := 0
 	history := make([][]hit.Hit, 2*messages+1) // by sequence
@@ -57,7 +67,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 				sent[testLayout.ShardOf(m.hits[i].Hash)] += m.hits[i].N
 			}
 			history[seq] = m.hits
-			if random.IntN(10) == 0 {
+			if random.IntN(10) == 0 && !replay { // rejects of a replay are stored already
 				m.rejects = []hit.Reject{{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")}}
 				rejects++
 			}
@@ -73,6 +83,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 		messages, rejects  int
 		seq, discarded     uint64
 		largest, unlimited int
+		fullest            int // bytes
 	}
 	take := func() {
 		l := b.take()
@@ -81,6 +92,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 		}
 		before := got.seq
 		got.seq = l.seq
+		got.fullest = max(got.fullest, l.batch.Bytes())
 		got.messages += l.messages
 		got.rejects += len(l.rejects)
 		got.discarded += l.discarded
@@ -90,7 +102,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 		for shard := range got.hits {
 			cells := l.batch.Shard(shard)
 			got.hits[shard] += cells.Hits()
-			if cells.Commands() <= maxCommands {
+			if !replay || cells.Commands() <= maxCommands {
 				got.largest = max(got.largest, cells.Commands())
 				continue
 			}
@@ -126,6 +138,13 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 	if !slices.Equal(got.hits[:], sent) {
 		t.Errorf("hits by shard %v, want %v", got.hits, sent)
 	}
+	// One message more may pass the bound of memory.
+	if most := 33 * 200; !replay && (got.fullest < maxLoad || got.fullest > maxLoad+most) {
+		t.Errorf("the largest load takes %d bytes; %d are allowed and should be used", got.fullest, maxLoad)
+	}
+	if !replay {
+		return
+	}
 	if got.largest < maxCommands-2*perHit {
 		t.Errorf("the largest transaction within the limit has %d commands; %d are allowed and should be used", got.largest, maxCommands)
 	}
@@ -137,8 +156,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		perHit := testLayout.CommandsPerHit()
-		b := newBuffer(testLayout, testLimits(perHit), make([]window.Cursor, testLayout.Shards)) // one new counter a shard and half
+		b := newBuffer(testLayout, Limits{MaxCommands: 1000, MaxLoad: 1}, make([]window.Cursor, testLayout.Shards)) // a message a half
 		added := make(chan error, 1)
 		add := func(seq uint64) {
 			added <- b.add("HITS", testMessage(seq, int(seq)*4, int(seq)*4+1, int(seq)*4+2, int(seq)*4+3))
@@ -272,9 +290,8 @@ func cursorsAt(applied []uint64) (cursors []window.Cursor) {
 	return cursors
 }
 
-// testLimits are those of a buffer, of one transaction a shard.
-func testLimits(maxCommands int) limits {
-	return limits{maxCommands: maxCommands, splits: 1, maxBuffered: maxBuffered}
+func testLimits(maxCommands int) Limits {
+	return Limits{MaxCommands: maxCommands, MaxLoad: 48 << 20}
 }
 
 // A place moves over a deleted tail only if nothing has come meanwhile, and never back.

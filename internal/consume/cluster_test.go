@@ -9,11 +9,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/source"
 	"tallyroll/tests/stack"
 )
 
 // askedStream is a stream with 40 messages, some of them deleted, and what asks it.
-func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*jetStreamSource, []time.Time) {
+func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*source.JetStream, []time.Time) {
 	t.Helper()
 	handle, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "HITS", Subjects: []string{"hits.>"}, Replicas: replicas, AllowDirect: true,
@@ -26,27 +27,29 @@ func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*jetStream
 		if _, err := js.Publish(t.Context(), "hits.c", nil); err != nil {
 			t.Fatal(err)
 		}
-		m, err := handle.GetMsg(t.Context(), seq)
-		for err != nil { // from a replica that does not have it yet
-			m, err = handle.GetMsg(t.Context(), seq)
-		}
-		stored[seq] = m.Time
+		stack.Eventually(t, time.Minute, "the replica that is asked to have the message", func() (bool, string) {
+			m, err := handle.GetMsg(t.Context(), seq)
+			if err == nil {
+				stored[seq] = m.Time
+			}
+			return err == nil, fmt.Sprint(err)
+		})
 	}
 	for _, seq := range []uint64{1, 2, 10, 11, 12, 20, 30, 31, 40} {
 		if err := handle.DeleteMsg(t.Context(), seq); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return newJetStreamSource(js, "tallyroll", "HITS", 1<<20), stored
+	return source.New(js, "tallyroll", "HITS", 1<<20), stored
 }
 
 // testHistory compares what the stream's leader answers with what was stored.
-func testHistory(t *testing.T, s *jetStreamSource, stored []time.Time) {
+func testHistory(t *testing.T, s *source.JetStream, stored []time.Time) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	state, err := confirmed(ctx, s)
-	if err != nil || state.first != 3 || state.last != 40 {
+	state, err := source.Confirmed(ctx, s)
+	if err != nil || state.First != 3 || state.Last != 40 {
 		t.Fatalf("%+v %v, want 3 to 40", state, err)
 	}
 	h := newHistory(s, state)
@@ -72,7 +75,7 @@ func testHistory(t *testing.T, s *jetStreamSource, stored []time.Time) {
 				break
 			}
 		}
-		if got, err := h.lastUpTo(ctx, moment.UnixNano(), state.last); err != nil || got != want {
+		if got, err := h.lastUpTo(ctx, moment.UnixNano(), state.Last); err != nil || got != want {
 			t.Errorf("the last up to %s: %d (%v), want %d", moment, got, err, want)
 		}
 	}
@@ -81,9 +84,9 @@ func testHistory(t *testing.T, s *jetStreamSource, stored []time.Time) {
 func TestHistoryOfAStreamWithGaps(t *testing.T) {
 	t.Parallel()
 	s, stored := askedStream(t, stack.NATS(t).JetStream(), 1)
-	l, err := s.look(t.Context())
-	if err != nil || l.reign != (reign{}) {
-		t.Errorf("a server without a cluster: %+v %v", l.reign, err)
+	l, err := s.Look(t.Context())
+	if err != nil || l.Reign != (source.Reign{}) {
+		t.Errorf("a server without a cluster: %+v %v", l.Reign, err)
 	}
 	testHistory(t, s, stored)
 }
@@ -95,12 +98,12 @@ func TestHistoryOnACluster(t *testing.T) {
 	s, stored := askedStream(t, js, 3)
 	testHistory(t, s, stored)
 
-	l, err := s.look(t.Context())
-	if err != nil || !l.reign.clustered || !l.reign.majority || l.reign.since.IsZero() || l.reign.leader != c.Name(c.Leader(js, "HITS")) {
-		t.Fatalf("%+v %v", l.reign, err)
+	l, err := s.Look(t.Context())
+	if err != nil || !l.Reign.Clustered || !l.Reign.Majority || l.Reign.Since.IsZero() || l.Reign.Leader != c.Name(c.Leader(js, "HITS")) {
+		t.Fatalf("%+v %v", l.Reign, err)
 	}
 	began := time.Now()
-	if _, err := confirmed(t.Context(), s); err != nil {
+	if _, err := source.Confirmed(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("a state of an idle stream was confirmed in %s", time.Since(began).Round(time.Millisecond))
@@ -112,10 +115,10 @@ func TestHistoryOnACluster(t *testing.T) {
 			server.Pause()
 		}
 	}
-	alone := newJetStreamSource(c.Servers[leader].JetStream(), "tallyroll", "HITS", 1<<20)
+	alone := source.New(c.Servers[leader].JetStream(), "tallyroll", "HITS", 1<<20)
 	stack.Eventually(t, soon, "the leader to be alone", func() (bool, string) {
-		state, err := confirmed(t.Context(), alone)
-		return errors.Is(err, errUnconfirmed), fmt.Sprintf("%+v %v", state, err)
+		state, err := source.Confirmed(t.Context(), alone)
+		return errors.Is(err, source.ErrUnconfirmed), fmt.Sprintf("%+v %v", state, err)
 	})
 	for i, server := range c.Servers {
 		if i != leader {
@@ -123,7 +126,7 @@ func TestHistoryOnACluster(t *testing.T) {
 		}
 	}
 	stack.Eventually(t, soon, "a leader with followers", func() (bool, string) {
-		state, err := confirmed(t.Context(), s)
-		return err == nil && state.last == 40, fmt.Sprintf("%+v %v", state, err)
+		state, err := source.Confirmed(t.Context(), s)
+		return err == nil && state.Last == 40, fmt.Sprintf("%+v %v", state, err)
 	})
 }

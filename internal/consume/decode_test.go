@@ -16,6 +16,9 @@ import (
 
 func TestMain(m *testing.M) { stack.Main(m) }
 
+// soon bounds every wait for a server.
+const soon = 2 * time.Minute
+
 var testLayout = func() window.Layout {
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {
@@ -30,7 +33,9 @@ const (
 	day        = int64(24 * time.Hour / time.Millisecond)
 )
 
-func testDecoder() *hit.Decoder { return hit.NewDecoder(hitLimits(testLayout, 10*time.Second, 5)) }
+func testDecoder() *hit.Decoder {
+	return hit.NewDecoder(Limits{MaxAhead: 10 * time.Second, MaxHits: 5}.HitLimits(testLayout))
+}
 
 // The last moment that the coarsest tier's hash has not passed is held, and the next is too late.
 func TestDecodeTooLateBorder(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -32,6 +33,12 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
+// benchLimits and benchLayout are the defaults of a worker's settings.
+var (
+	benchLimits = Limits{FlushInterval: 250 * time.Millisecond, MaxCommands: 2000, MaxLoad: 48 << 20, MaxAhead: 10 * time.Second, MaxHits: 10_000}
+	benchLayout = window.Layout{Tiers: testLayout.Tiers, Shards: 16}
+)
+
 // Hits of one drain: long beside the flush interval of 250 ms at some hundred
 // thousand a second.
 const drainHits = 500_000
@@ -40,10 +47,7 @@ func benchmarkDrain(b *testing.B, size int) {
 	// A rewrite of the append-only file in the middle would be in the figures.
 	redis := stack.Redis(b, stack.RedisArgs("--auto-aof-rewrite-percentage", "0"))
 	d := &drain{b: b, js: stack.NATSProcess(b).JetStream(), size: size}
-	d.settings = parse(b, "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE=bench")
-	client := d.settings.Redis.Client()
-	b.Cleanup(func() { client.Close() })
-	d.store = window.NewStore(client, "bench")
+	d.store = window.NewStore(stack.ProgramClient(b, redis.URL()), "bench")
 
 	var before, after runtime.MemStats
 	var bytes, allocs uint64
@@ -75,12 +79,11 @@ func benchmarkDrain(b *testing.B, size int) {
 }
 
 type drain struct {
-	b        *testing.B
-	js       jetstream.JetStream
-	settings Settings
-	store    *window.Store
-	size     int // hits of one message
-	filled   time.Time
+	b      *testing.B
+	js     jetstream.JetStream
+	store  *window.Store
+	size   int // hits of one message
+	filled time.Time
 }
 
 // fill stores the hits, drawn by Zipf's law from 100,000 counters, and again
@@ -120,13 +123,13 @@ func (d *drain) fill() {
 // run reads the stream in a session until every hit is committed, and returns
 // what ends the session.
 func (d *drain) run() (stop func()) {
-	metrics := newMetrics(prometheus.NewRegistry())
+	metrics := NewMetrics(prometheus.NewRegistry())
 	counted := prometheus.NewRegistry() // of hits alone: asking it costs little
 	counted.MustRegister(metrics.hits)
 	s := &session{setup: setup{
-		stream: "HITS", source: newJetStreamSource(d.js, "tallyroll", "HITS", maxPullBytes), store: d.store, layout: d.settings.layout,
-		limits: (&keeper{settings: d.settings}).limits(), metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
-		waits: newWaits(), clocks: newClocks(metrics, zerolog.Nop()), rejects: newRejectLog(zerolog.Nop()),
+		stream: "HITS", source: source.New(d.js, "tallyroll", "HITS", maxPullBytes), store: d.store, layout: benchLayout,
+		limits: benchLimits, metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
+		waits: NewWaits(), clocks: newClocks(metrics, zerolog.Nop()), rejects: newRejectLog(zerolog.Nop()),
 		maxIdle: stalledAfter, enter: func(phase) {},
 	}}
 	ctx, cancel := context.WithCancel(d.b.Context())

@@ -25,29 +25,29 @@ type absence struct {
 	server int64     // by the clock that as_of is taken from, Unix milliseconds
 }
 
-// endings lets go of streams that were deleted. The worker's goroutine uses it; admitLoss may be called from any.
-type endings struct {
-	js     jetstream.JetStream
-	store  *window.Store
-	layout window.Layout
-	fleet  *fleet.Fleet
-	reads  func() fleet.Globs // the streams that the worker may read
-	log    zerolog.Logger
-	// makeRejects makes the stream of rejects if it is missing.
-	makeRejects func(context.Context) error
+// Endings lets go of streams that were deleted. One goroutine may call Unlisted, any may call AdmitLoss.
+type Endings struct {
+	JS     jetstream.JetStream
+	Store  *window.Store
+	Layout window.Layout
+	Fleet  *fleet.Fleet
+	Reads  func() fleet.Globs // the streams that the worker may read
+	Log    zerolog.Logger
+	// MakeRejects makes the stream of rejects if it is missing.
+	MakeRejects func(context.Context) error
 
 	missing map[string]absence // streams that are no longer listed, with the first look that missed them
 }
 
-// unlisted looks for streams that the list all does not name: those that the previous list (known) named,
+// Unlisted looks for streams that the list all does not name: those that the previous list (known) named,
 // and those that Redis takes to be live (listed; nil if Redis does not answer). It
 // returns those that must not be taken for deleted yet, and ends the others. A list may be
 // incomplete, so a stream counts as deleted only after the server has said twice that it does not exist.
-func (e *endings) unlisted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
-	reads := e.reads()
-	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.fleet.Matters(name) })
+func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
+	reads := e.Reads()
+	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.Matters(name) })
 	for name, l := range listed {
-		if l.Ended == 0 && reads.Match(name) && e.fleet.First(name) {
+		if l.Ended == 0 && reads.Match(name) && e.Fleet.First(name) {
 			candidates = append(candidates, name)
 		}
 	}
@@ -77,13 +77,13 @@ func (e *endings) unlisted(ctx context.Context, known, all []string, listed map[
 			if slices.Contains(known, name) {
 				still = append(still, name)
 			}
-		case e.fleet.First(name):
+		case e.Fleet.First(name):
 			l, isListed := listed[name]
 			if !isListed || l.Ended > 0 {
 				continue
 			}
 			if err := e.end(ctx, name, l.Created, first.server); err != nil {
-				e.log.Warn().Err(err).Str("stream", name).Msg("a deleted stream still holds as_of back")
+				e.Log.Warn().Err(err).Str("stream", name).Msg("a deleted stream still holds as_of back")
 			}
 		}
 	}
@@ -91,9 +91,9 @@ func (e *endings) unlisted(ctx context.Context, known, all []string, listed map[
 	return still
 }
 
-// isGone reports whether the server says that a stream does not exist.
-func (e *endings) isGone(ctx context.Context, name string) (bool, error) {
-	_, err := e.js.Stream(ctx, name)
+// isGone reports whether an error is the server's for a stream that does not exist.
+func (e *Endings) isGone(ctx context.Context, name string) (bool, error) {
+	_, err := e.JS.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return true, nil
 	}
@@ -102,11 +102,11 @@ func (e *endings) isGone(ctx context.Context, name string) (bool, error) {
 
 // serverTime reads the clock by which streams store messages, in Unix milliseconds. It asks for
 // the stream of rejects, which always exists: the worker makes it at start, and again if it was deleted.
-func (e *endings) serverTime(ctx context.Context) (int64, error) {
-	s, err := e.js.Stream(ctx, rejects.Stream)
+func (e *Endings) serverTime(ctx context.Context) (int64, error) {
+	s, err := e.JS.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if err = e.makeRejects(ctx); err == nil {
-			s, err = e.js.Stream(ctx, rejects.Stream)
+		if err = e.MakeRejects(ctx); err == nil {
+			s, err = e.JS.Stream(ctx, rejects.Stream)
 		}
 	}
 	if err != nil {
@@ -118,8 +118,8 @@ func (e *endings) serverTime(ctx context.Context) (int64, error) {
 // end lets go of a stream that is gone. The stream no longer holds as_of back, and
 // its cursors expire when no window reaches back to it. If nobody was reading it when it
 // went, or Redis has lost commits since, hits stored before its end may be missing. created is its incarnation as listed.
-func (e *endings) end(ctx context.Context, name string, created, at int64) error {
-	cursors, err := readCursors(ctx, e.store, e.layout, name)
+func (e *Endings) end(ctx context.Context, name string, created, at int64) error {
+	cursors, err := readCursors(ctx, e.Store, e.Layout, name)
 	if err != nil {
 		return err
 	}
@@ -130,45 +130,45 @@ func (e *endings) end(ctx context.Context, name string, created, at int64) error
 		if err := e.admit(ctx, name, created, at); err != nil {
 			return err
 		}
-		if cursors, err = readCursors(ctx, e.store, e.layout, name); err != nil {
+		if cursors, err = readCursors(ctx, e.Store, e.Layout, name); err != nil {
 			return err
 		}
 	}
 	oldest := slices.MinFunc(cursors, func(a, b window.Cursor) int { return cmp.Compare(a.Created, b.Created) }).Created / 1e6
-	ended, err := e.store.EndStream(ctx, name, at, oldest, func() (bool, error) { return e.isGone(ctx, name) })
+	ended, err := e.Store.EndStream(ctx, name, at, oldest, func() (bool, error) { return e.isGone(ctx, name) })
 	if err != nil || !ended {
 		return err
 	}
-	e.log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).Msg("the stream was deleted: it no longer holds as_of back")
-	return e.expireCursors(ctx, name, cursors, e.layout.Keep())
+	e.Log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).Msg("the stream was deleted: it no longer holds as_of back")
+	return e.expireCursors(ctx, name, cursors, e.Layout.Keep())
 }
 
-func (e *endings) expireCursors(ctx context.Context, name string, cursors []window.Cursor, after time.Duration) error {
-	return eachShard(ctx, e.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		return e.store.ExpireCursor(ctx, name, shard, cursors[shard].Created, after)
+func (e *Endings) expireCursors(ctx context.Context, name string, cursors []window.Cursor, after time.Duration) error {
+	return eachShard(ctx, e.Layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
+		return e.Store.ExpireCursor(ctx, name, shard, cursors[shard].Created, after)
 	})
 }
 
 // removeOld takes streams off the list if no window reaches back to their end any more. It also
 // removes the cursors that a late commit has made permanent.
-func (e *endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
-	keep, reads := e.layout.Keep().Milliseconds(), e.reads()
+func (e *Endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
+	keep, reads := e.Layout.Keep().Milliseconds(), e.Reads()
 	for name, l := range listed {
 		// This worker's clock serves only to save requests.
-		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !e.fleet.First(name) {
+		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !e.Fleet.First(name) {
 			continue
 		}
 		if err := e.remove(ctx, name, l.Ended+keep); err != nil {
-			e.log.Warn().Err(err).Str("stream", name).Msg("a stream that ended long ago is still listed")
+			e.Log.Warn().Err(err).Str("stream", name).Msg("a stream that ended long ago is still listed")
 		}
 	}
 }
 
-func (e *endings) remove(ctx context.Context, name string, after int64) error {
+func (e *Endings) remove(ctx context.Context, name string, after int64) error {
 	if now, err := e.serverTime(ctx); err != nil || now <= after {
 		return err
 	}
-	cursors, err := readCursors(ctx, e.store, e.layout, name)
+	cursors, err := readCursors(ctx, e.Store, e.Layout, name)
 	if err != nil {
 		return err
 	}
@@ -181,23 +181,23 @@ func (e *endings) remove(ctx context.Context, name string, after int64) error {
 	if err := e.expireCursors(ctx, name, cursors, 0); err != nil {
 		return err
 	}
-	if err := e.store.RemoveClaim(ctx, name); err != nil {
+	if err := e.Store.RemoveClaim(ctx, name); err != nil {
 		return err
 	}
-	_, err = e.store.RemoveStream(ctx, name, func() (bool, error) { return e.isGone(ctx, name) })
+	_, err = e.Store.RemoveStream(ctx, name, func() (bool, error) { return e.isGone(ctx, name) })
 	return err
 }
 
 // admit writes to all cursors of a stream that hits from before a moment may be missing. It makes
 // the cursors that do not exist: nobody has read the stream, or Redis has lost what was
 // read. It changes nothing else, and it is fenced like any commit.
-func (e *endings) admit(ctx context.Context, name string, created, before int64) error {
+func (e *Endings) admit(ctx context.Context, name string, created, before int64) error {
 	if created == 0 {
 		created = before
 	}
-	empty := window.NewBatch(e.layout)
-	return eachShard(ctx, e.layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := e.store.OpenWriter(ctx, e.layout, name, shard)
+	empty := window.NewBatch(e.Layout)
+	return eachShard(ctx, e.Layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
+		writer, err := e.Store.OpenWriter(ctx, e.Layout, name, shard)
 		if err != nil {
 			return err
 		}
@@ -214,9 +214,9 @@ func (e *endings) admit(ctx context.Context, name string, created, before int64)
 	})
 }
 
-// admitLoss admits that a stream was deleted before all of it was read. It tries
+// AdmitLoss admits that a stream was deleted before all of it was read. It tries
 // for as long as ctx lives.
-func (e *endings) admitLoss(ctx context.Context, name string) {
+func (e *Endings) AdmitLoss(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		at, err := e.serverTime(ctx)
 		if err == nil {
@@ -225,7 +225,7 @@ func (e *endings) admitLoss(ctx context.Context, name string) {
 		if err == nil {
 			return
 		}
-		e.log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers do not say so yet")
+		e.Log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers do not say so yet")
 		select {
 		case <-ctx.Done():
 		case <-time.After(maxReopen):

@@ -19,18 +19,17 @@ import (
 //
 //	go test ./internal/consume -run '^$' -bench CommitFarRedis -benchtime 100x
 func BenchmarkCommitFarRedis(b *testing.B) {
-	settings := parse(b)
 	far := delayed(b, stack.Redis(b).Addr(), 2*time.Millisecond)
 	store := window.NewStore(stack.ProgramClient(b, "redis://"+far+"/0"), "bench")
-	shards := settings.layout.Shards
+	shards := benchLayout.Shards
 	writers := make([]*window.Writer, shards)
 	for i := range writers {
 		var err error
-		if writers[i], err = store.OpenWriter(b.Context(), settings.layout, "HITS", i); err != nil {
+		if writers[i], err = store.OpenWriter(b.Context(), benchLayout, "HITS", i); err != nil {
 			b.Fatal(err)
 		}
 	}
-	batch := window.NewBatch(settings.layout)
+	batch := window.NewBatch(benchLayout)
 	var mu sync.Mutex
 	var took []time.Duration // of the commits
 	for seq := uint64(1); b.Loop(); seq++ {

@@ -25,7 +25,7 @@ const (
 	renewEvery = 30 * time.Second
 )
 
-// claims are what a worker claims about its streams at rest.
+// claims are what a worker claims about the places that its streams have reached.
 type claims struct {
 	mu      sync.Mutex
 	next    map[string]window.Claim // to be written
@@ -68,7 +68,7 @@ func (c *claims) forget(stream string) {
 }
 
 // keepWriting writes the claims once per second until ctx ends. Like any as_of, a claim is written only after upToDate has
-// looked at all streams.
+// looked at all streams; nil: at once.
 func (c *claims) keepWriting(ctx context.Context, store *window.Store, upToDate func(context.Context) bool, log zerolog.Logger) {
 	ticker := time.NewTicker(claimEvery)
 	defer ticker.Stop()
@@ -79,7 +79,7 @@ func (c *claims) keepWriting(ctx context.Context, store *window.Store, upToDate 
 		case <-ticker.C:
 		}
 		next, before := c.take()
-		if len(next) == 0 || !upToDate(ctx) {
+		if len(next) == 0 || upToDate != nil && !upToDate(ctx) {
 			continue
 		}
 		writing, cancel := context.WithTimeout(ctx, claimWithin)

@@ -9,54 +9,88 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
-// keeper keeps streams flowing: for each it runs one session after another. The sessions share what it holds.
-type keeper struct {
-	settings Settings
-	store    *window.Store
-	layout   window.Layout
-	metrics  *metrics
-	outage   *outage
-	waits    *waits
-	clocks   *clocks
-	rules    *rulebook // nil: INGEST_RULES is not set
-	log      zerolog.Logger
-	progress Progress                   // may be nil
-	listed   func(context.Context) bool // see setup
-	claims   claims
-	share    atomic.Int64 // streams of the worker; 0 before that is known
+// Progress is called once a second for every stream that is far behind, and with an empty
+// boot.Progress when that ends. Streams call it at the same time. It must not block.
+type Progress func(stream string, p boot.Progress)
+
+// Config is what a Keeper is made from.
+type Config struct {
+	Store    *window.Store
+	Layout   window.Layout // of the namespace in Store
+	Limits   Limits
+	Metrics  *Metrics
+	Waits    *Waits
+	Rules    *Rulebook // nil: messages carry hits
+	Log      zerolog.Logger
+	Progress Progress // may be nil
+	// Listed reports whether every stream made before the call is listed in Redis; nil means always. If it
+	// reports false, no as_of moves.
+	Listed func(context.Context) bool
 }
 
-// keep runs one session after another, each with a new source, until ctx ends or the stream is
-// gone. It reports whether the stream is gone, and whether hits are known to be lost with it. It
-// shows the phase of the running session.
-func (k *keeper) keep(ctx context.Context, name string, show func(phase), newSource func() source) (isGone, lost bool) {
-	log := k.log.With().Str("stream", name).Logger()
-	k.metrics.start(name)
-	defer k.metrics.end(name)
-	defer k.waits.end(name)
+// Limits are the bounds that sessions keep.
+type Limits struct {
+	FlushInterval time.Duration // the longest time that a hit waits in memory before its commit begins
+	MaxCommands   int           // Redis commands of one transaction
+	MaxLoad       int           // bytes of the hits in half a buffer; in a Config, of all streams together
+	MaxAhead      time.Duration // how far a hit's own time may be ahead of the time it was stored
+	MaxHits       int           // hits of one message
+}
+
+// HitLimits are the bounds of hits that are counted in this layout.
+func (l Limits) HitLimits(layout window.Layout) hit.Limits {
+	return hit.Limits{MaxAhead: l.MaxAhead, MaxHits: l.MaxHits, Place: placeIn(layout)}
+}
+
+// Keeper keeps streams flowing: for each it runs one session after another. The sessions share what it holds.
+// Any goroutine may use it, but only one at a time may keep a stream.
+type Keeper struct {
+	config Config
+	outage *outage
+	clocks *clocks
+	claims claims
+	share  atomic.Int64 // streams among which memory is divided; 0 before the first Divide
+}
+
+// NewKeeper makes a Keeper, which keeps nothing yet.
+func NewKeeper(config Config) *Keeper {
+	return &Keeper{config: config, outage: &outage{log: config.Log}, clocks: newClocks(config.Metrics, config.Log)}
+}
+
+// Keep runs one session after another, each with a new source, until ctx ends or the stream is gone. It
+// reports whether the stream is gone, and whether hits are known to be lost with it. It shows whether a session
+// reads the stream. newSource gets the number of bytes of messages that the source may hold.
+func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool), newSource func(bytes int) source.Stream) (isGone, lost bool) {
+	log := k.config.Log.With().Str("stream", name).Logger()
+	k.config.Metrics.start(name)
+	defer k.config.Metrics.end(name)
+	defer k.config.Waits.end(name)
 	defer k.claims.forget(name)
 	rejects := newRejectLog(log)
 	defer func() { rejects.report(time.Now(), true) }()
 	enter := func(p phase) {
 		if p == counting {
-			k.waits.end(name)
+			k.config.Waits.end(name)
 		}
-		show(p)
+		show(p >= counting)
 	}
 	next, unread := firstTry(), false
 	for ctx.Err() == nil {
 		began := time.Now()
-		k.metrics.sessions.WithLabelValues(name).Inc()
+		k.config.Metrics.sessions.WithLabelValues(name).Inc()
 		s := &session{setup: setup{
-			stream: name, source: newSource(), store: k.store, layout: k.layout, limits: k.limits(),
-			metrics: k.metrics, outage: k.outage, waits: k.waits, clocks: k.clocks, rejects: rejects, rules: k.rules, log: log,
-			progress: k.progress, maxIdle: next.maxIdle, enter: enter, listed: k.listed, claims: &k.claims,
+			stream: name, source: newSource(maxPullBytes / k.parts()), store: k.config.Store, layout: k.config.Layout, limits: k.limits(),
+			metrics: k.config.Metrics, outage: k.outage, waits: k.config.Waits, clocks: k.clocks, rejects: rejects, rules: k.config.Rules, log: log,
+			progress: k.config.Progress, maxIdle: next.maxIdle, enter: enter, listed: k.config.Listed, claims: &k.claims,
 		}}
 		o := s.attempt(ctx)
-		show(resuming) // the next session
+		show(false) // until the next session counts
 		// A session that did not get to compare the cursors with the stream does not know.
 		unread = o.unread || unread && o.phase == resuming
 		next = next.after(o, time.Since(began))
@@ -71,7 +105,7 @@ func (k *keeper) keep(ctx context.Context, name string, show func(phase), newSou
 			log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
 			return true, unread
 		}
-		k.waits.blame(name, o.why)
+		k.config.Waits.blame(name, o.why)
 		log.Warn().Err(o.why).Msg("taking the stream again")
 		select {
 		case <-ctx.Done():
@@ -81,22 +115,31 @@ func (k *keeper) keep(ctx context.Context, name string, show func(phase), newSou
 	return false, false
 }
 
-// What all streams of a worker may keep in memory together. When the worker takes a stream, it
-// gives it a part that depends on how many streams the worker has then.
-const (
-	maxPullBytes = 64 << 20 // messages that the client holds
-	maxBuffered  = 1 << 21  // commands in the filling halves of the buffers
-)
+// maxPullBytes is how much the messages that the client holds may take in memory, those of all streams together.
+// A session gets a part of this, and of Limits.MaxLoad, that depends on how many streams there are when it begins.
+const maxPullBytes = 64 << 20
 
-func (k *keeper) pullBytes() int { return maxPullBytes / k.parts() }
-
-func (k *keeper) limits() limits {
-	l := k.settings.limits()
-	l.maxBuffered = maxBuffered / k.parts()
+func (k *Keeper) limits() Limits {
+	l := k.config.Limits
+	l.MaxLoad /= k.parts()
 	return l
 }
 
-func (k *keeper) parts() int { return max(1, int(k.share.Load())) }
+func (k *Keeper) parts() int { return max(1, int(k.share.Load())) }
+
+// Divide divides the memory among this many streams: each session that begins from now on gets one part.
+func (k *Keeper) Divide(streams int) { k.share.Store(int64(streams)) }
+
+// KeepClaiming writes what is claimed about streams at rest, once per second until ctx ends.
+func (k *Keeper) KeepClaiming(ctx context.Context) {
+	k.claims.keepWriting(ctx, k.config.Store, k.config.Listed, k.config.Log)
+}
+
+// KeepSweeping removes the texts of rules that no cursor names any more, once per hour until ctx ends.
+func (k *Keeper) KeepSweeping(ctx context.Context) {
+	s := sweeper{store: k.config.Store, layout: k.config.Layout, log: k.config.Log}
+	s.keepSweeping(ctx)
+}
 
 const (
 	// maxReopen bounds the pause before the worker takes a stream again whose sessions keep failing.
@@ -125,7 +168,7 @@ func (r retry) after(o outcome, lasted time.Duration) retry {
 		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
 	}
 	switch {
-	case window.IsForeign(o.why), errors.Is(o.why, errRulesLost), errors.Is(o.why, errUnidentified), errors.Is(o.why, errRetention):
+	case window.IsForeign(o.why), errors.Is(o.why, errRulesLost), errors.Is(o.why, errUnidentified), errors.Is(o.why, ErrRetention):
 		next.pause = foreignRetry
 	case o.phase == resuming || o.verdict == fenced: // it never got going, or someone else has the stream
 		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)

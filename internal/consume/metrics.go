@@ -5,10 +5,11 @@ import (
 
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/source"
 )
 
-// metrics are described in docs/metrics.md.
-type metrics struct {
+// Metrics are those of the sessions; docs/operations.md describes them.
+type Metrics struct {
 	messages, hits, discarded, conflicts, sessions, lost *prometheus.CounterVec // by stream
 	rejects                                              *prometheus.CounterVec // by stream and reason
 	commands                                             prometheus.Counter
@@ -18,8 +19,7 @@ type metrics struct {
 	skipped                                              *prometheus.CounterVec // by stream and reason
 	lagMessages, lagSeconds, uncommitted, catchUp        *prometheus.GaugeVec   // by stream
 	clockDifference                                      *prometheus.GaugeVec   // by clock
-	fleetWorkers, held                                   prometheus.Gauge
-	rules                                                *prometheus.GaugeVec // by fingerprint
+	rules                                                *prometheus.GaugeVec   // by fingerprint
 	reloads                                              buildinfo.Reloads
 	unmet                                                *prometheus.CounterVec // by stream
 	admissions                                           *prometheus.CounterVec // by stream and reason
@@ -27,7 +27,8 @@ type metrics struct {
 	byStream []interface{ DeletePartialMatch(prometheus.Labels) int } // all that have a label stream
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(r prometheus.Registerer) *Metrics {
 	var byStream []interface{ DeletePartialMatch(prometheus.Labels) int }
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
@@ -39,15 +40,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		byStream = append(byStream, g)
 		return g
 	}
-	whole := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help})
-	}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help, Buckets: buckets})
 	}
 	commands := counter("commands_total", "Redis commands in applied transactions.")
 	retries := counter("commit_retries_total", "Commits whose fate was unknown, so that the worker checked them again.")
-	m := &metrics{
+	m := &Metrics{
 		messages:        counter("messages_total", "Messages read from the stream and committed.", "stream"),
 		hits:            counter("hits_total", "Hits added to cells (the sum of their n).", "stream"),
 		rejects:         counter("rejects_total", "Hits stored in HITS_REJECTED, by reason.", "stream", "reason"),
@@ -66,8 +64,6 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		uncommitted:     gauge("uncommitted_messages", "Messages read and not committed yet.", "stream"),
 		catchUp:         gauge("catch_up_seconds", "Estimate of the seconds until the end of the stream is reached; 0 unless far behind, +Inf if the end moves away.", "stream"),
 		clockDifference: gauge("clock_difference_seconds", "How much a server's clock is ahead of this worker's (negative: behind), less what the round trip may explain.", "clock"),
-		fleetWorkers:    whole("fleet_workers", "Workers that share the streams, this one included; 0 if no fleet can be joined."),
-		held:            whole("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
 	m.unmet = counter("unmet_total", "Events that met no rule's when, and so were left uncounted.", "stream")
 	m.admissions = counter("admissions_total", "Times that the cursors admitted that hits may be missing, or counted twice, by reason.", "stream", "reason")
@@ -76,36 +72,36 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m.byStream = byStream
 	r.MustRegister(m.messages, m.hits, m.rejects, m.discarded, m.conflicts, m.sessions, m.lost, commands, retries,
 		m.commitSeconds, m.commitCommands, m.commitHits, m.skipped, m.lagMessages, m.lagSeconds, m.uncommitted, m.catchUp,
-		m.clockDifference, m.fleetWorkers, m.held, m.unmet, m.admissions, m.rules)
+		m.clockDifference, m.unmet, m.admissions, m.rules)
 	return m
 }
 
 // start creates a stream's series at zero, so that a rate sees the first step.
-func (m *metrics) start(stream string) {
+func (m *Metrics) start(stream string) {
 	for _, c := range []*prometheus.CounterVec{m.messages, m.hits, m.discarded, m.conflicts, m.lost, m.unmet} {
 		c.WithLabelValues(stream)
 	}
 	m.catchUp.WithLabelValues(stream) // set only when far behind
-	m.skipped.WithLabelValues(stream, skippedMarker)
+	m.skipped.WithLabelValues(stream, source.SkippedMarker)
 	for reason := range reasons {
 		m.admissions.WithLabelValues(stream, string(reason))
 	}
-	m.skipped.WithLabelValues(stream, skippedNamespace)
+	m.skipped.WithLabelValues(stream, source.SkippedNamespace)
 	for _, reason := range hit.Reasons {
 		m.rejects.WithLabelValues(stream, string(reason))
 	}
 }
 
 // end removes a stream's gauges: a worker has no lag in a stream that it does not read.
-func (m *metrics) end(stream string) {
+func (m *Metrics) end(stream string) {
 	m.lagMessages.DeleteLabelValues(stream)
 	m.lagSeconds.DeleteLabelValues(stream)
 	m.uncommitted.DeleteLabelValues(stream)
 	m.catchUp.DeleteLabelValues(stream)
 }
 
-// forget removes all series of a stream that is gone.
-func (m *metrics) forget(stream string) {
+// Forget removes all series of a stream that is gone.
+func (m *Metrics) Forget(stream string) {
 	for _, vector := range m.byStream {
 		vector.DeletePartialMatch(prometheus.Labels{"stream": stream})
 	}

@@ -93,12 +93,7 @@ func (n namings) unknown(seq uint64) uint64 {
 // subjects and the rules are now those of now, and whether the last of them is still unused. The cursor that has
 // judged most lists all versions up to its place. A version that begins after that place was never used.
 func namingsAfter(cursors []window.Cursor, now naming) (names namings, unused bool, err error) {
-	var furthest window.Cursor
-	for _, c := range cursors {
-		if c.Judged() > furthest.Judged() || c.Judged() == furthest.Judged() && furthest.Naming == "" {
-			furthest = c
-		}
-	}
+	furthest := furthestOf(cursors)
 	listed, err := parseNamings(furthest.Naming)
 	if err != nil {
 		return nil, false, err
@@ -118,6 +113,23 @@ func namingsAfter(cursors []window.Cursor, now naming) (names namings, unused bo
 		out = append(out, now)
 	}
 	return out[max(0, len(out)-maxNamings):], out[len(out)-1].From > used, nil
+}
+
+// furthestOf returns the cursor that has judged most, which lists all versions up to its place.
+func furthestOf(cursors []window.Cursor) (furthest window.Cursor) {
+	for _, c := range cursors {
+		if c.Judged() > furthest.Judged() || c.Judged() == furthest.Judged() && furthest.Naming == "" {
+			furthest = c
+		}
+	}
+	return furthest
+}
+
+// listedNamings returns the versions by which the messages were read that these cursors have passed.
+func listedNamings(cursors []window.Cursor) (namings, error) {
+	furthest := furthestOf(cursors)
+	listed, err := parseNamings(furthest.Naming)
+	return slices.DeleteFunc(listed, func(n naming) bool { return n.From > furthest.Judged() }), err
 }
 
 // namer names the counters of messages, which must come in order.
@@ -148,11 +160,11 @@ func (n *namer) counter(seq uint64, subject string) string {
 // name decides by which versions messages from these places on are read, and gets the rules of those that
 // will be used.
 func (s *setup) name(ctx context.Context, begin *standing) error {
-	begin.rules = s.rules.current()
+	begin.rules = s.rules.Current()
 	if !s.rules.reads(begin.rules, s.stream) {
 		return fmt.Errorf("stream %s: the rules in force no longer name it, and INGEST_STREAMS does not match it", s.stream)
 	}
-	now := naming{Subjects: begin.state.subjects, Rules: fingerprintOf(begin.rules)}
+	now := naming{Subjects: begin.state.Subjects, Rules: fingerprintOf(begin.rules)}
 	names, unused, err := namingsAfter(begin.positions(), now)
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", s.stream, err)

@@ -3,10 +3,8 @@ package consume
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"tallyroll/internal/window"
-	"tallyroll/tests/stack"
 )
 
 func TestNamingsAfter(t *testing.T) {
@@ -115,94 +113,6 @@ func TestNamer(t *testing.T) {
 	}{{1, "a.b"}, {10, "a.b"}, {11, "b"}, {15, "hits.a.b"}, {30, "hits.a.b"}} {
 		if got := n.counter(test.seq, "hits.a.b"); got != test.want {
 			t.Errorf("message %d counts %s, want %s", test.seq, got, test.want)
-		}
-	}
-}
-
-// A stream's subjects are edited while half of the shards are behind: what they read
-// again keeps its name, also after a crash, and what is new has the new one.
-func TestSubjectsEditedWhileShardsAreBehind(t *testing.T) {
-	t.Parallel()
-	const messages = 200
-	r := newRig(t)
-	handle := r.createStream(0)
-	for i := range messages {
-		if _, err := r.js.Publish(t.Context(), fmt.Sprintf("hits.shop.%d", i), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w := r.start()
-	called := time.Now().UnixMilli()
-	r.passed(called)
-	w.stop()
-
-	// Two shards lose what they had, as by a fail-over of their node in a cluster.
-	for shard := range testLayout.Shards / 2 {
-		for _, key := range stack.Scan(t, r.redis.Client(), fmt.Sprintf("test:{%d}:*", shard)) {
-			if err := r.redis.Client().Del(t.Context(), key).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	edit := func(subjects ...string) {
-		config := handle.CachedInfo().Config
-		config.Subjects = subjects
-		if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
-	}
-	edit("hits.shop.>")
-	r.start()
-	r.passed(time.Now().UnixMilli())
-	if _, err := r.js.Publish(t.Context(), "hits.shop.new", nil); err != nil {
-		t.Fatal(err)
-	}
-	r.passed(time.Now().UnixMilli())
-	want := map[string]int64{"new": 1, "shop.new": 0}
-	for i := range messages {
-		want[fmt.Sprintf("shop.%d", i)] = 1
-		want[fmt.Sprint(i)] = 0
-	}
-	r.compare(want)
-
-	// A running worker notices an edit by itself.
-	edit("hits.shop.>", "clicks.>")
-	r.logs.await(t, "named by them from here on", "clicks.>")
-	if _, err := r.js.Publish(t.Context(), "clicks.a", nil); err != nil {
-		t.Fatal(err)
-	}
-	want["a"], want["clicks.a"] = 1, 0
-	r.passed(time.Now().UnixMilli())
-	r.compare(want)
-}
-
-// passed waits until as_of of all shards has passed a moment (Unix milliseconds).
-func (r *rig) passed(moment int64) {
-	r.t.Helper()
-	var questions []window.Question
-	for i := range 16 * testLayout.Shards { // enough names for every shard to have one
-		questions = append(questions, window.Question{Counter: fmt.Sprint(i), Span: window.Last(time.Hour)})
-	}
-	stack.Eventually(r.t, soon, "as_of to pass what was published", func() (bool, string) {
-		got, err := r.reader.Answer(r.t.Context(), questions)
-		return err == nil && got.AsOf > moment, fmt.Sprintf("%d, %v, called at %d", got.AsOf, err, moment)
-	})
-}
-
-// compare compares the totals of counters with what they must be.
-func (r *rig) compare(want map[string]int64) {
-	r.t.Helper()
-	var questions []window.Question
-	for counter := range want {
-		questions = append(questions, window.Question{Counter: counter, Span: window.Last(time.Hour)})
-	}
-	found, err := r.reader.Answer(r.t.Context(), questions)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for i, a := range found.Answers {
-		if counter := questions[i].Counter; a.Upper != want[counter] {
-			r.t.Errorf("%s has %d hits, want %d", counter, a.Upper, want[counter])
 		}
 	}
 }

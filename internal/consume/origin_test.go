@@ -8,6 +8,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
@@ -28,10 +29,10 @@ func TestRejectTellsWhereAnEventCameFrom(t *testing.T) {
 		{"large", hit.OfMessage, long, nats.Header{rejects.HeaderKind: {"message"}}},
 	} {
 		b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
-		d := delivery{subject: "hits.e", header: nats.Header{
+		d := source.Delivery{Subject: "hits.e", Header: nats.Header{
 			"ce-more": {c.more}, "Content-Type": {"text/plain"}, "Ce-Id": {"1", "2"}, "Nats-Rollup": {"all"}, "Nats-Msg-Id": {"7"}, "Tallyroll-Reason": {"none"}, "ce-": {"x"},
 		}}
-		m := message{seq: 1, stored: 1, counter: "e", origin: rejects.NewOrigin(d.subject, d.header), rejects: []hit.Reject{{Reason: hit.BadKey, Body: []byte("{}"), Kind: c.kind}}}
+		m := message{seq: 1, stored: 1, counter: "e", origin: rejects.NewOrigin(d.Subject, d.Header), rejects: []hit.Reject{{Reason: hit.BadKey, Body: []byte("{}"), Kind: c.kind}}}
 		if err := b.add("HITS", m); err != nil {
 			t.Fatal(err)
 		}

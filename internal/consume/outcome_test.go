@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
@@ -21,8 +22,8 @@ func TestOutcome(t *testing.T) {
 	}{
 		{"told to stop", context.Canceled, true, drained},
 		{"told to stop while it fails", other, true, drained},
-		{"told to stop because the stream is gone", fmt.Errorf("look: %w", errNoStream), true, gone},
-		{"the stream is gone", fmt.Errorf("look: %w", errNoStream), false, gone},
+		{"told to stop because the stream is gone", fmt.Errorf("look: %w", source.ErrNoStream), true, gone},
+		{"the stream is gone", fmt.Errorf("look: %w", source.ErrNoStream), false, gone},
 		{"another worker", fmt.Errorf("commit: %w", window.ErrFenced), false, fenced},
 		{"Redis has lost commits", window.ErrRewound, false, failed},
 		{"anything else", other, false, failed},

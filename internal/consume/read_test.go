@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
@@ -15,12 +16,12 @@ func TestNothingBehindALossIsRead(t *testing.T) {
 	layout := testLayout
 	life, end := context.WithCancelCause(t.Context())
 	limits := testLimits(100)
-	limits.maxHits = 10
+	limits.MaxHits = 10
 	begin := &standing{names: namings{{From: 1, Subjects: []string{"hits.>"}}}}
 	buffer := newBuffer(layout, limits, make([]window.Cursor, layout.Shards))
 	r := newReader(&setup{stream: "HITS", layout: layout, limits: limits}, begin, buffer, end)
-	for _, d := range []delivery{{seq: 1, nth: 1}, {seq: 2, nth: 2}, {seq: 3, nth: 1}, {seq: 4, nth: 2}, {seq: 5, nth: 3}} {
-		d.subject, d.stored = "hits.c", testStored*1e6
+	for _, d := range []source.Delivery{{Seq: 1, Nth: 1}, {Seq: 2, Nth: 2}, {Seq: 3, Nth: 1}, {Seq: 4, Nth: 2}, {Seq: 5, Nth: 3}} {
+		d.Subject, d.Stored = "hits.c", testStored*1e6
 		r.deliver(d)
 	}
 	if err := context.Cause(life); !errors.Is(err, errGap) {
@@ -36,7 +37,7 @@ func TestNothingBehindALossIsRead(t *testing.T) {
 func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
 	t.Parallel()
 	layout := testLayout
-	state := streamState{first: 1, last: 5, lastStored: 1000 * 1e6, at: 8000, seen: 9000}
+	state := source.State{First: 1, Last: 5, LastStored: 1000 * 1e6, At: 8000, Seen: 9000}
 	buffer := newBuffer(layout, testLimits(100), make([]window.Cursor, layout.Shards))
 	buffer.pass(0, 3, 0, 0)
 	buffer.give(buffer.take())
@@ -51,10 +52,12 @@ func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
 
 // emptied holds no message after any.
 type emptied struct {
-	source
-	state streamState
+	source.Stream
+	state source.State
 }
 
-func (e emptied) look(context.Context) (streamCheck, error) { return streamCheck{state: e.state}, nil }
+func (e emptied) Look(context.Context) (source.Check, error) {
+	return source.Check{State: e.state}, nil
+}
 
-func (emptied) next(context.Context, uint64) (seq uint64, stored int64, err error) { return 0, 0, nil }
+func (emptied) Next(context.Context, uint64) (seq uint64, stored int64, err error) { return 0, 0, nil }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -12,15 +11,14 @@ import (
 	"tallyroll/internal/human"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/rules"
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
 // reader decodes what the stream delivers, in order, into the buffer. Only the feed's goroutine uses it.
 type reader struct {
 	*setup
-	decode   *hit.Decoder // of messages whose version has no rules
-	ruled    ruledDecoder
-	names    namer
+	decoder
 	buffer   *buffer
 	begun    uint64      // reading began after this message: the versions of later ones are at hand
 	expected uint64      // number of the next delivery
@@ -29,31 +27,30 @@ type reader struct {
 }
 
 func newReader(setup *setup, standing *standing, buffer *buffer, fail func(error)) *reader {
-	limits := hitLimits(setup.layout, setup.limits.maxAhead, setup.limits.maxHits)
 	return &reader{
-		setup: setup, decode: hit.NewDecoder(limits), ruled: newRuledDecoder(setup.stream, limits, standing.sets),
-		names: newNamer(standing.names), buffer: buffer, begun: standing.from, expected: 1, fail: fail,
+		setup: setup, decoder: newDecoder(setup.stream, setup.limits.HitLimits(setup.layout), standing.names, standing.sets),
+		buffer: buffer, begun: standing.from, expected: 1, fail: fail,
 	}
 }
 
 // deliver handles one message. While it blocks, the feed stops, and the stream holds the rest.
-func (r *reader) deliver(d delivery) {
+func (r *reader) deliver(d source.Delivery) {
 	switch {
 	case r.lost: // a flush may still be under way: no message after the loss may join it, whatever its number
 		return
-	case d.nth != r.expected:
+	case d.Nth != r.expected:
 		r.lost = true
-		r.fail(fmt.Errorf("%w: delivery %d of %s came instead of %d", errGap, d.nth, r.stream, r.expected))
+		r.fail(fmt.Errorf("%w: delivery %d of %s came instead of %d", errGap, d.Nth, r.stream, r.expected))
 		return
-	case d.seq <= r.begun:
+	case d.Seq <= r.begun:
 		r.lost = true
-		r.fail(fmt.Errorf("%w: message %d of %s came, and reading began after %d", errGap, d.seq, r.stream, r.begun))
+		r.fail(fmt.Errorf("%w: message %d of %s came, and reading began after %d", errGap, d.Seq, r.stream, r.begun))
 		return
 	}
 	r.expected++
-	m := message{seq: d.seq, stored: d.stored}
-	if d.skip != "" {
-		r.metrics.skipped.WithLabelValues(r.stream, d.skip).Inc()
+	m := message{seq: d.Seq, stored: d.Stored}
+	if d.Skip != "" {
+		r.metrics.skipped.WithLabelValues(r.stream, d.Skip).Inc()
 	} else {
 		r.read(d, &m)
 	}
@@ -63,20 +60,31 @@ func (r *reader) deliver(d delivery) {
 	}
 }
 
-// read decodes a message by the version that it belongs to.
-func (r *reader) read(d delivery, m *message) {
-	r.names.reach(d.seq)
+// decoder decodes messages, which must come in order, each by the version that it belongs to.
+type decoder struct {
+	decode *hit.Decoder // of messages whose version has no rules
+	ruled  ruledDecoder
+	names  namer
+}
+
+func newDecoder(stream string, limits hit.Limits, names namings, sets map[string]*rules.Set) decoder {
+	return decoder{decode: hit.NewDecoder(limits), ruled: newRuledDecoder(stream, limits, sets), names: newNamer(names)}
+}
+
+// read decodes a message.
+func (r *decoder) read(d source.Delivery, m *message) {
+	r.names.reach(d.Seq)
 	if r.names.rules != "" {
-		d.subject = rejects.OriginalSubject(d.subject, d.header)
+		d.Subject = rejects.OriginalSubject(d.Subject, d.Header)
 	}
-	m.counter = r.names.counter(d.seq, d.subject)
+	m.counter = r.names.counter(d.Seq, d.Subject)
 	if r.names.rules == "" {
-		m.hits, m.rejects = r.decode.Decode(m.counter, d.stored/1e6, d.data)
+		m.hits, m.rejects = r.decode.Decode(m.counter, d.Stored/1e6, d.Data)
 		return
 	}
 	m.hits, m.rejects, m.unmet = r.ruled.decode(r.names.rules, d, m.counter)
 	if len(m.rejects) > 0 {
-		m.origin = rejects.NewOrigin(d.subject, d.header)
+		m.origin = rejects.NewOrigin(d.Subject, d.Header)
 	}
 }
 
@@ -96,15 +104,15 @@ func newRuledDecoder(stream string, limits hit.Limits, sets map[string]*rules.Se
 	return ruledDecoder{stream: stream, limits: limits, sets: sets}
 }
 
-func (r *ruledDecoder) decode(fingerprint string, d delivery, counter string) ([]hit.Hit, []hit.Reject, int) {
+func (r *ruledDecoder) decode(fingerprint string, d source.Delivery, counter string) ([]hit.Hit, []hit.Reject, int) {
 	if r.inForce != fingerprint {
 		// The session has found the rules of all versions that it reads by.
 		r.inForce, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].For(r.stream), r.limits)
 		r.header = func(name string) string { return r.headers.Get(name) }
 	}
-	m := rules.Message{Subject: d.subject, Counter: counter, Stored: d.stored / 1e6, Body: d.data}
-	if len(d.header) > 0 {
-		r.headers, m.Header = d.header, r.header
+	m := rules.Message{Subject: d.Subject, Counter: counter, Stored: d.Stored / 1e6, Body: d.Data}
+	if len(d.Header) > 0 {
+		r.headers, m.Header = d.Header, r.header
 	}
 	return r.decoder.Decode(m)
 }
@@ -160,16 +168,6 @@ func join(a, b string) string {
 		return b
 	}
 	return a + "." + b
-}
-
-// HitLimits are the bounds that a worker with these settings, which are validated, sets for hits.
-func (s *Settings) HitLimits() hit.Limits {
-	return hit.Limits{MaxAhead: s.MaxAhead, MaxHits: s.MaxHits, Place: placeIn(s.layout)}
-}
-
-// hitLimits are the bounds of hits that are counted in this layout.
-func hitLimits(layout window.Layout, maxAhead time.Duration, maxHits int) hit.Limits {
-	return hit.Limits{MaxAhead: maxAhead, MaxHits: maxHits, Place: placeIn(layout)}
 }
 
 // placeIn returns a function that hashes a counter, and returns a text if a time was so early that no tier

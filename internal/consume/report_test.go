@@ -61,7 +61,7 @@ func TestClocks(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	registry := prometheus.NewRegistry()
-	c := newClocks(newMetrics(registry), zerolog.New(&out))
+	c := newClocks(NewMetrics(registry), zerolog.New(&out))
 	for i, step := range []struct {
 		clock string
 		ahead time.Duration
@@ -112,10 +112,10 @@ func TestClockAhead(t *testing.T) {
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWaits()
+		w := NewWaits()
 		is := func(parts ...string) {
 			t.Helper()
-			got := w.lasting()
+			got := w.Lasting()
 			for _, part := range parts {
 				if !strings.Contains(got, part) {
 					t.Errorf("%q, want %q in it", got, part)

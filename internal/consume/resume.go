@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
 	"tallyroll/internal/rules"
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
@@ -18,7 +20,7 @@ const readConcurrency = 8
 
 // standing is what a session finds out before it reads, above all where each shard goes on.
 type standing struct {
-	state      streamState // of the stream, when the cursors were compared with it
+	state      source.State // of the stream, when the cursors were compared with it
 	writers    []*shardWriter
 	atOnce     int                   // shards that may be committed at the same time
 	names      namings               // versions by which messages are read
@@ -80,12 +82,12 @@ func (s *setup) judge(ctx context.Context) (*standing, error) {
 	}
 	// Ask for the state after reading the cursors. A state from before could be that of an earlier
 	// incarnation than the cursor's, and would set the cursor back.
-	state, err := confirmed(ctx, s.source)
+	state, err := source.Confirmed(ctx, s.source)
 	if err != nil {
 		return nil, err
 	}
-	if state.retention != jetstream.LimitsPolicy {
-		return nil, fmt.Errorf("stream %s: %w", s.stream, errRetention)
+	if state.Retention != jetstream.LimitsPolicy {
+		return nil, fmt.Errorf("stream %s: %w", s.stream, ErrRetention)
 	}
 	begin := &standing{state: state, writers: writers}
 	if _, err := s.register(ctx, begin); err != nil {
@@ -131,14 +133,19 @@ func (s *setup) redisLost(err error) {
 	s.waits.blame(s.stream, err)
 }
 
+// admit counts that the cursors admit a hole, or a double count, and begins the line about it.
+func (s *setup) admit(why reason) *zerolog.Event {
+	s.metrics.admissions.WithLabelValues(s.stream, string(why)).Inc()
+	return s.log.Warn()
+}
+
 // admitted logs and counts what a commit has found out by itself.
-func (s *setup) admitted(why error) {
-	reason := tornFile
-	if errors.Is(why, window.ErrClockFell) {
-		reason = redisClockFell
+func (s *setup) admitted(err error) {
+	why := tornFile
+	if errors.Is(err, window.ErrClockFell) {
+		why = redisClockFell
 	}
-	s.metrics.admissions.WithLabelValues(s.stream, string(reason)).Inc()
-	s.log.Error().Err(why).Msg("answers about this time say complete: false")
+	s.admit(why).Err(err).Msg("answers about this time say complete: false")
 }
 
 // register writes the entries by which readers find the cursors, and the rules that the cursors name. It
@@ -146,7 +153,7 @@ func (s *setup) admitted(why error) {
 func (s *setup) register(ctx context.Context, standing *standing) (time.Time, error) {
 	err := s.store.EnsureLayout(ctx, s.layout)
 	if err == nil {
-		err = s.store.AddStreamSince(ctx, s.stream, standing.state.since())
+		err = s.store.AddStreamSince(ctx, s.stream, standing.state.Since())
 	}
 	if err == nil {
 		err = s.keepRules(ctx, standing)
@@ -174,22 +181,29 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 		discarded = max(discarded, r.discarded) // the furthest shard may have counted its part of some of them
 		if r.reason != "" && !said {
 			said = true
-			s.metrics.admissions.WithLabelValues(s.stream, string(r.reason)).Inc()
-			s.log.Warn().Uint64("cursor", c.Seq).Uint64("first", begin.state.first).Uint64("last", begin.state.last).
+			s.admit(r.reason).Uint64("cursor", c.Seq).Uint64("first", begin.state.First).Uint64("last", begin.state.Last).
 				Uint64("from", r.cursor.Seq+1).Uint64("discarded", r.discarded).Msg(reasons[r.reason])
 		}
 	}
-	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(discarded))
-	if !history.moved {
-		return nil
+	if history.moved {
+		// A cursor that goes back names a message that the stream was asked for. If the stream was made anew since its
+		// state was, that message says that the new one goes on where the old one was.
+		if _, err := s.confirmSame(ctx, begin); err != nil {
+			return err
+		}
 	}
-	// A cursor that goes back names a message that the stream was asked for. If the stream was made anew since its state
-	// was, that message says that the new one goes on where the old one was.
-	now, err := confirmed(ctx, s.source)
-	if err == nil && now.created != begin.state.created {
+	s.metrics.discarded.WithLabelValues(s.stream).Add(float64(discarded))
+	return nil
+}
+
+// confirmSame returns the state that the stream has now. The error is errIncarnated if it was made anew since it was
+// judged.
+func (s *setup) confirmSame(ctx context.Context, judged *standing) (source.State, error) {
+	state, err := source.Confirmed(ctx, s.source)
+	if err == nil && state.Created != judged.state.Created {
 		err = errIncarnated
 	}
-	return err
+	return state, err
 }
 
 // take writes all cursors, also those that stay as they are, so that other workers and the readers of Redis see
@@ -211,12 +225,9 @@ func (s *session) take(ctx context.Context, begin *standing) error {
 // was judged. The watcher sees any later change and ends the session. But nobody else would see
 // a change between the judgement and the reading, and cursors would point to another stream's messages.
 func (s *session) verify(ctx context.Context) error {
-	state, err := confirmed(ctx, s.source)
+	state, err := s.confirmSame(ctx, s.standing)
 	if err != nil {
 		return err
-	}
-	if state.created != s.standing.state.created {
-		return errIncarnated
 	}
 	history := newHistory(s.source, state)
 	for _, w := range s.standing.writers {
@@ -233,8 +244,7 @@ func (s *session) verify(ctx context.Context) error {
 			return err
 		}
 		if until := before/1e6 + 1; !proven && until > w.position.IncompleteBefore && s.buffer.admit(until) {
-			s.metrics.admissions.WithLabelValues(s.stream, string(unproven)).Inc()
-			s.log.Warn().Uint64("cursor", w.position.Seq).Uint64("first", state.first).Uint64("last", state.last).Msg(reasons[unproven])
+			s.admit(unproven).Uint64("cursor", w.position.Seq).Uint64("first", state.First).Uint64("last", state.Last).Msg(reasons[unproven])
 		}
 	}
 	return nil
@@ -294,37 +304,37 @@ type mark struct {
 // looks again: a mirror may only be on its way to the cursor's message.
 var errUnidentified = errors.New("it is not known whether its messages were counted")
 
-// errRetention means that a stream deletes messages that a worker has been given and has not committed.
-var errRetention = errors.New("its retention is not limits: the server deletes messages when they are delivered, before they are counted: set it to limits, or let INGEST_STREAMS not match it")
+// ErrRetention means that a stream deletes messages that a worker has been given and has not committed.
+var ErrRetention = errors.New("its retention is not limits: the server deletes messages when they are delivered, before they are counted: set it to limits, or let INGEST_STREAMS not match it")
 
 // history compares cursors with the messages that the stream holds. The shards' cursors
 // are mostly the same, so it asks about each sequence only once.
 type history struct {
-	source  source
-	state   streamState
+	source  source.Stream
+	state   source.State
 	cursors []window.Cursor  // of all shards
-	proven  *bool            // the stream holds a message that one of them names; nil: not asked yet
+	proven  map[int64]bool   // by creation: the stream holds a message that one of its cursors names
 	stored  map[uint64]int64 // by sequence; 0 if the stream no longer holds the message
 	before  map[uint64]mark  // by sequence: the last message that is held before it
 	after   map[mark]uint64  // by limit and stored time
 	moved   bool             // a cursor goes back to a message that the stream holds
 }
 
-func newHistory(source source, state streamState) *history {
-	return &history{source: source, state: state, stored: map[uint64]int64{}, before: map[uint64]mark{}, after: map[mark]uint64{}}
+func newHistory(source source.Stream, state source.State) *history {
+	return &history{source: source, state: state, proven: map[int64]bool{}, stored: map[uint64]int64{}, before: map[uint64]mark{}, after: map[mark]uint64{}}
 }
 
 // resume decides where a shard goes on.
 func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (resumption, error) {
 	s := h.state
-	start := window.Cursor{Created: s.created, Seq: s.first - 1, AsOf: s.since()}
-	if s.first > 1 {
-		start.Stored = s.firstStored - 1 // the message before the first was stored earlier than it
+	start := window.Cursor{Created: s.Created, Seq: s.First - 1, AsOf: s.Since()}
+	if s.First > 1 {
+		start.Stored = s.FirstStored - 1 // the message before the first was stored earlier than it
 	}
-	if s.clock > 0 { // the clock of NATS may have been set back since
-		start.AsOf, c.AsOf = min(start.AsOf, s.clock), min(c.AsOf, s.clock)
+	if s.Clock > 0 { // the clock of NATS may have been set back since
+		start.AsOf, c.AsOf = min(start.AsOf, s.Clock), min(c.AsOf, s.Clock)
 	}
-	same := exists && c.Created == s.created
+	same := exists && c.Created == s.Created
 	if exists && !same {
 		var err error
 		if same, err = h.continues(ctx, c); err != nil {
@@ -336,12 +346,12 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		r.cursor.IncompleteBefore, r.reason = max(r.cursor.IncompleteBefore, before), cmp.Or(r.reason, why)
 	}
 	// No hit counts later than it was stored, so the discarded hits are from before this moment.
-	unread := s.firstStored/1e6 + 1
+	unread := s.FirstStored/1e6 + 1
 	if !same {
-		r.discarded = s.first - 1
+		r.discarded = s.First - 1
 		if exists {
 			r.cursor.IncompleteBefore = c.IncompleteBefore
-			admit(s.created/1e6+1, recreated) // what the earlier stream still held
+			admit(s.Created/1e6+1, recreated) // what the earlier stream still held
 		}
 		if r.discarded > 0 {
 			admit(unread, discardedBefore)
@@ -350,10 +360,10 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	}
 
 	r.cursor = c
-	if c.Created != s.created {
-		r.cursor.Created = s.created
-		if !s.mirror { // a mirror's origin still has what the mirror lacks
-			admit(s.created/1e6+1, replaced)
+	if c.Created != s.Created {
+		r.cursor.Created = s.Created
+		if !s.Mirror { // a mirror's origin still has what the mirror lacks
+			admit(s.Created/1e6+1, replaced)
 		}
 	}
 	r.cursor.Latest, r.cursor.Ended = max(c.Latest, c.Stored), false
@@ -368,7 +378,7 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	if back || aheadBack {
 		// New messages may lie among those that are taken for applied, if the clock of NATS was set back, and
 		// nobody knows what else the stream has lost unread.
-		admit(max(s.seen, s.clock, r.cursor.Latest/1e6, s.lastStored/1e6)+1, rolledBack)
+		admit(max(s.Seen, s.Clock, r.cursor.Latest/1e6, s.LastStored/1e6)+1, rolledBack)
 	}
 	h.moved = h.moved || back || aheadBack
 	if back {
@@ -391,14 +401,14 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		if !proven && before/1e6+1 > r.cursor.IncompleteBefore {
 			admit(before/1e6+1, unproven)
 		}
-		if !proven && c.Seq == s.last {
-			r.cursor.Stored = s.lastStored // what the next session can compare
+		if !proven && c.Seq == s.Last {
+			r.cursor.Stored = s.LastStored // what the next session can compare
 		}
 	}
 	if r.cursor.Ahead.Seq <= r.cursor.Seq {
 		r.cursor.Ahead = window.Ahead{}
 	}
-	r.cursor.Refused = min(r.cursor.Refused, s.last) // what comes after that was rolled away
+	r.cursor.Refused = min(r.cursor.Refused, s.Last) // what comes after that was rolled away
 	return r, nil
 }
 
@@ -406,17 +416,20 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 // was its last one. If it does not, all messages of up to this sequence were stored no later than before (Unix
 // nanoseconds).
 func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool, err error) {
-	if at.seq == 0 || at.seq == h.state.last && at.stored == h.state.lastStored {
+	if at.seq == 0 || at.seq == h.state.Last && at.stored == h.state.LastStored {
 		return 0, true, nil
 	}
-	if at.seq >= h.state.first {
+	if at.seq >= h.state.First {
 		if stored, err := h.storedAt(ctx, at.seq); err != nil || stored == at.stored {
 			return 0, true, err
 		}
 	}
-	found, stored, err := h.source.next(ctx, at.seq+1)
+	found, stored, err := h.source.Next(ctx, at.seq+1)
 	if found == 0 {
-		stored = h.state.lastStored
+		// A stream that is emptied has the time of that. One whose time is older was rolled back to before it was emptied.
+		if stored = h.state.LastStored; stored <= at.stored {
+			stored = max(h.state.Seen, h.state.Clock) * 1e6
+		}
 	}
 	return stored, false, err
 }
@@ -424,38 +437,43 @@ func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool,
 // continues reports whether a stream that was created at another moment than a cursor's stream goes on where that one
 // was. If it is a new one, it does not. If nobody can tell, the error is errUnidentified.
 func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) {
-	if h.proven == nil {
-		proven, err := h.prove(ctx)
-		if err != nil {
+	proven, asked := h.proven[c.Created]
+	if !asked {
+		var err error
+		if proven, err = h.prove(ctx, c.Created); err != nil {
 			return false, err
 		}
-		h.proven = &proven
+		h.proven[c.Created] = proven
 	}
 	s := h.state
 	// Only a copy holds messages that are older than itself. If the clock was set back before the stream was created,
 	// their times do not show it.
-	old := s.first <= s.last && (s.firstStored < s.created || s.created <= max(c.Latest, c.Stored))
+	old := s.First <= s.Last && (s.FirstStored < s.Created || s.Created <= max(c.Latest, c.Stored))
 	switch {
-	case *h.proven:
+	case proven:
 		return true, nil
-	case !s.mirror && !old, c.Furthest() < s.first: // nothing that it holds was applied
+	case !s.Mirror && !old, c.Furthest() < s.First: // nothing that it holds was applied
 		return false, nil
-	case s.mirror:
+	case s.Mirror:
 		return false, fmt.Errorf("the mirror was created at %s, and does not hold the message that was applied last (%d, stored at %s): %w: it may still be on its way; if this is a mirror of another stream, give it another name",
-			moment(s.created), c.Seq, moment(c.Stored), errUnidentified)
+			moment(s.Created), c.Seq, moment(c.Stored), errUnidentified)
 	}
 	return false, fmt.Errorf("it was created at %s, holds messages %d to %d, of which the first was stored at %s, and not the one that was applied last (%d, stored at %s), so it may be an older backup or a copy of another stream: %w: restore a backup that holds that message; or purge the messages that were counted before (nats stream purge NAME --seq=N, where N is the first one that was not); or, if none of them was, delete the stream's cursors in Redis",
-		moment(s.created), s.first, s.last, moment(s.firstStored), c.Seq, moment(c.Stored), errUnidentified)
+		moment(s.Created), s.First, s.Last, moment(s.FirstStored), c.Seq, moment(c.Stored), errUnidentified)
 }
 
 func moment(nano int64) string { return time.Unix(0, nano).UTC().Format(time.RFC3339Nano) }
 
-// prove reports whether the stream holds the very message that one of the cursors names. One is enough: all are
-// about the same stream.
-func (h *history) prove(ctx context.Context) (bool, error) {
+// prove reports whether the stream holds the very message that one of the cursors of a creation names. One is enough:
+// they are all about the same stream. Those of another creation are not: if Redis was rolled back while a new stream was
+// taken, only some cursors are about that one.
+func (h *history) prove(ctx context.Context, created int64) (bool, error) {
 	for _, c := range h.cursors {
+		if c.Created != created {
+			continue
+		}
 		for _, at := range [...]mark{{c.Seq, c.Stored}, {c.Ahead.Seq, c.Ahead.Stored}} {
-			if at.seq < max(h.state.first, 1) || at.seq > h.state.last {
+			if at.seq < max(h.state.First, 1) || at.seq > h.state.Last {
 				continue
 			}
 			if stored, err := h.storedAt(ctx, at.seq); err != nil || stored == at.stored {
@@ -474,11 +492,11 @@ func (h *history) prove(ctx context.Context) (bool, error) {
 // No place is before the true one, or hits would count twice. It can be after the true one only after a roll-back,
 // which the caller admits, or if the clock of NATS was set back as well.
 func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, back bool, err error) {
-	if at.seq < h.state.first || at.stored == 0 {
+	if at.seq < h.state.First || at.stored == 0 {
 		return at, false, nil // nothing to compare
 	}
-	limit := h.state.last // the last message that can be the place
-	if at.seq <= h.state.last {
+	limit := h.state.Last // the last message that can be the place
+	if at.seq <= h.state.Last {
 		stored, err := h.storedAt(ctx, at.seq)
 		if err != nil || stored == at.stored {
 			return at, false, err
@@ -496,7 +514,7 @@ func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, 
 	if err != nil || after == at.seq {
 		return at, false, err
 	}
-	if after < h.state.first { // nothing of what was applied is left, so nobody knows how far it went
+	if after < h.state.First { // nothing of what was applied is left, so nobody knows how far it went
 		return mark{}, true, nil
 	}
 	place, err = h.lastBefore(ctx, after+1)
@@ -514,7 +532,7 @@ func (h *history) storedAt(ctx context.Context, seq uint64) (int64, error) {
 	if stored, asked := h.stored[seq]; asked {
 		return stored, nil
 	}
-	found, stored, err := h.source.next(ctx, seq)
+	found, stored, err := h.source.Next(ctx, seq)
 	if err != nil {
 		return 0, err
 	}
@@ -530,9 +548,9 @@ func (h *history) lastBefore(ctx context.Context, seq uint64) (out mark, err err
 	if out, asked := h.before[seq]; asked {
 		return out, nil
 	}
-	for low, high := h.state.first, seq; low < high; {
+	for low, high := h.state.First, seq; low < high; {
 		middle := low + (high-low)/2
-		found, stored, err := h.source.next(ctx, middle)
+		found, stored, err := h.source.Next(ctx, middle)
 		if err != nil {
 			return mark{}, err
 		}
@@ -555,9 +573,9 @@ func (h *history) lastUpTo(ctx context.Context, moment int64, limit uint64) (uin
 		return seq, nil
 	}
 	later := limit + 1 // a message that is known to be later
-	for low, high := h.state.first, later; low < high; {
+	for low, high := h.state.First, later; low < high; {
 		middle := low + (high-low)/2
-		seq, stored, err := h.source.next(ctx, middle)
+		seq, stored, err := h.source.Next(ctx, middle)
 		switch {
 		case err != nil:
 			return 0, err

@@ -5,16 +5,17 @@ import (
 	"errors"
 	"testing"
 
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
 // heldSource is a stream that holds these messages, in the order of their sequences.
 type heldSource struct {
-	source
+	source.Stream
 	held []mark
 }
 
-func (h heldSource) next(_ context.Context, from uint64) (uint64, int64, error) {
+func (h heldSource) Next(_ context.Context, from uint64) (uint64, int64, error) {
 	for _, m := range h.held {
 		if m.seq >= from {
 			return m.seq, m.stored, nil
@@ -237,15 +238,15 @@ func TestResume(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := streamState{created: max(test.stream.created, created), mirror: test.stream.mirror, last: test.stream.last, lastStored: test.stream.lastStored, at: now, seen: now + 1, clock: now + 1}
+			s := source.State{Created: max(test.stream.created, created), Mirror: test.stream.mirror, Last: test.stream.last, LastStored: test.stream.lastStored, At: now, Seen: now + 1, Clock: now + 1}
 			if test.stream.mirror {
-				s.clock = 0
+				s.Clock = 0
 			}
-			s.first, s.firstStored = s.last+1, s.seen*1e6
+			s.First, s.FirstStored = s.Last+1, s.Seen*1e6
 			if held := test.stream.held; len(held) > 0 {
-				s.first, s.firstStored = held[0].seq, held[0].stored
-				if end := held[len(held)-1]; end.seq > s.last {
-					s.last, s.lastStored = end.seq, end.stored
+				s.First, s.FirstStored = held[0].seq, held[0].stored
+				if end := held[len(held)-1]; end.seq > s.Last {
+					s.Last, s.LastStored = end.seq, end.stored
 				}
 			}
 			h := newHistory(heldSource{held: test.stream.held}, s)

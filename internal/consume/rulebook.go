@@ -18,12 +18,12 @@ import (
 	"tallyroll/internal/window"
 )
 
-// rulebook is the rules of a worker: those of its file, and those of earlier versions that it has met.
-// A nil rulebook has none.
-type rulebook struct {
+// Rulebook is the rules of a worker: those of its file, and those of earlier versions that it has met.
+// A nil Rulebook has none. Any goroutine may call Current.
+type Rulebook struct {
 	file    string
 	globs   fleet.Globs // INGEST_STREAMS; nil: every stream
-	metrics *metrics
+	metrics *Metrics
 	log     zerolog.Logger
 	// reloaded is told of each time that the file was read again.
 	reloaded func(error)
@@ -40,13 +40,13 @@ const (
 	maxRulesSeen = 2 * maxNamings
 )
 
-// openRulebook reads the file of INGEST_RULES. It returns nil if there is none. Its error names the
+// OpenRulebook reads the file of INGEST_RULES. It returns nil if there is none. Its error names the
 // setting, the file and the line.
-func openRulebook(file string, globs fleet.Globs, m *metrics, log zerolog.Logger) (*rulebook, error) {
+func OpenRulebook(file string, globs fleet.Globs, m *Metrics, log zerolog.Logger) (*Rulebook, error) {
 	if file == "" {
 		return nil, nil
 	}
-	b := &rulebook{file: file, globs: globs, metrics: m, log: log, seen: make(map[string]*rules.Set)}
+	b := &Rulebook{file: file, globs: globs, metrics: m, log: log, seen: make(map[string]*rules.Set)}
 	set, err := b.read()
 	if err != nil {
 		return nil, boot.UsageError{Err: err}
@@ -57,7 +57,7 @@ func openRulebook(file string, globs fleet.Globs, m *metrics, log zerolog.Logger
 	return b, nil
 }
 
-func (b *rulebook) read() (*rules.Set, error) {
+func (b *Rulebook) read() (*rules.Set, error) {
 	f, err := os.Open(b.file)
 	if err != nil {
 		return nil, fmt.Errorf("INGEST_RULES: %w", err)
@@ -75,7 +75,7 @@ func (b *rulebook) read() (*rules.Set, error) {
 }
 
 // use makes a set the one by which sessions read from now on.
-func (b *rulebook) use(set *rules.Set) {
+func (b *Rulebook) use(set *rules.Set) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = set
@@ -85,7 +85,7 @@ func (b *rulebook) use(set *rules.Set) {
 }
 
 // remember keeps a set in memory. The caller holds mu.
-func (b *rulebook) remember(set *rules.Set) {
+func (b *Rulebook) remember(set *rules.Set) {
 	for fingerprint := range b.seen {
 		if len(b.seen) >= maxRulesSeen && fingerprint != b.now.Fingerprint() {
 			delete(b.seen, fingerprint)
@@ -94,20 +94,20 @@ func (b *rulebook) remember(set *rules.Set) {
 	b.seen[set.Fingerprint()] = set
 }
 
-// run reads the file again at each signal, until ctx ends. A bad file changes nothing.
-func (b *rulebook) keepReloading(ctx context.Context, reload <-chan os.Signal) {
+// KeepReloading reads the file again at each signal, until ctx ends. A bad file changes nothing.
+func (b *Rulebook) KeepReloading(ctx context.Context, reload <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-reload:
-			b.reload()
+			boot.Reload(b.reload)
 		}
 	}
 }
 
-func (b *rulebook) reload() {
-	before := b.current()
+func (b *Rulebook) reload() {
+	before := b.Current()
 	set, err := b.read()
 	b.reloaded(err)
 	switch {
@@ -122,8 +122,8 @@ func (b *rulebook) reload() {
 	}
 }
 
-// current returns the rules by which a session that begins now reads new messages; nil if there are none.
-func (b *rulebook) current() *rules.Set {
+// Current returns the rules by which a session that begins now reads new messages; nil if there are none.
+func (b *Rulebook) Current() *rules.Set {
 	if b == nil {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (b *rulebook) current() *rules.Set {
 }
 
 // reads reports whether a stream is read if these rules are in force: INGEST_STREAMS matches it, or a rule names it.
-func (b *rulebook) reads(set *rules.Set, stream string) bool {
+func (b *Rulebook) reads(set *rules.Set, stream string) bool {
 	return b == nil || b.globs == nil || b.globs.Match(stream) || set != nil && slices.Contains(set.Streams(), stream)
 }
 
@@ -150,7 +150,7 @@ func fingerprintOf(set *rules.Set) string {
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
 // find returns the rules with a fingerprint: from memory, or else from Redis. found is false if neither has them.
-func (b *rulebook) find(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
+func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
 	if b != nil {
 		b.mu.Lock()
 		set, found = b.seen[fingerprint]
@@ -180,7 +180,7 @@ func (b *rulebook) find(ctx context.Context, store *window.Store, fingerprint st
 }
 
 // texts returns the texts, by fingerprint, of those of the versions whose rules are in memory.
-func (b *rulebook) texts(versions namings) map[string][]byte {
+func (b *Rulebook) texts(versions namings) map[string][]byte {
 	out := make(map[string][]byte)
 	if b == nil {
 		return out

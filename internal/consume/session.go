@@ -12,22 +12,23 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
 // setup is what a session is made from. All parts of the session share it, and none changes it.
 type setup struct {
 	stream  string
-	source  source
+	source  source.Stream
 	store   *window.Store
 	layout  window.Layout
-	limits  limits
-	metrics *metrics
+	limits  Limits // of this stream
+	metrics *Metrics
 	outage  *outage
-	waits   *waits
+	waits   *Waits
 	clocks  *clocks
 	rejects *rejectLog
-	rules   *rulebook // nil: there are none
+	rules   *Rulebook // nil: there are none
 	log     zerolog.Logger
 
 	progress Progress    // may be nil
@@ -36,16 +37,6 @@ type setup struct {
 	// listed reports whether every stream made before the call is listed in Redis; nil means always.
 	listed func(context.Context) bool
 	claims *claims // nil: only cursors tell as_of
-}
-
-// limits are the bounds that a session keeps.
-type limits struct {
-	flushInterval time.Duration
-	maxCommands   int
-	splits        int // transactions that a shard's part of a flush may take
-	maxAhead      time.Duration
-	maxHits       int
-	maxBuffered   int // commands in half a buffer, all shards together
 }
 
 // session is one attempt to keep a stream flowing: a reader, a committer and a watcher
@@ -78,7 +69,7 @@ func (s *session) pass(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		if err := feed.release(); err != nil {
+		if err := feed.Release(); err != nil {
 			s.log.Debug().Err(err).Msg("the consumer was left to expire")
 		}
 	}()
@@ -86,7 +77,7 @@ func (s *session) pass(ctx context.Context) error {
 	defer end(nil)
 	r := newReader(&s.setup, s.standing, s.buffer, end)
 	c := newCommitter(&s.setup, s.standing, s.buffer, &s.tail)
-	if err := feed.start(r.deliver, func(err error) { end(s.orGone(ctx, err)) }); err != nil {
+	if err := feed.Start(r.deliver, func(err error) { end(s.orGone(ctx, err)) }); err != nil {
 		return err
 	}
 	if err := s.verify(ctx); err != nil {
@@ -105,10 +96,10 @@ func (s *session) pass(ctx context.Context) error {
 
 // count commits until life ends or a commit fails. Then it stops the feed. It commits the rest, unless
 // a commit has failed. It returns the error of the commit that failed.
-func (s *session) count(ctx, life context.Context, feed feed, c *committer) error {
+func (s *session) count(ctx, life context.Context, feed source.Feed, c *committer) error {
 	last := newGrace(ctx) // for the last commit, which outlives ctx
 	defer last.cancel()
-	defer context.AfterFunc(life, func() { last.end(shutdownCommit) })()
+	defer context.AfterFunc(life, func() { last.end(LastCommitWithin) })()
 	err := c.flushUntil(life, last)
 	s.begin(ending)
 	s.stop(feed)
@@ -130,37 +121,37 @@ func (s *session) begin(p phase) {
 }
 
 // stop ends the reading: the buffer takes nothing more, which wakes a reader that waits for room.
-func (s *session) stop(feed feed) {
+func (s *session) stop(feed source.Feed) {
 	s.buffer.close()
-	feed.stop()
+	feed.Stop()
 }
 
 // open asks for the messages after the smallest cursor.
-func (s *session) open(ctx context.Context) (feed, error) {
+func (s *session) open(ctx context.Context) (source.Feed, error) {
 	smallest := slices.MinFunc(s.standing.writers, func(a, b *shardWriter) int { return cmp.Compare(a.position.Seq, b.position.Seq) })
 	from, stored := smallest.position.Seq, smallest.position.Stored
-	if from == s.standing.state.last {
+	if from == s.standing.state.Last {
 		// The last stored message is applied or gone, even if it is not the one that the cursor names.
-		stored = cmp.Or(s.standing.state.endStored(), stored)
+		stored = cmp.Or(s.standing.state.EndStored(), stored)
 	}
 	s.standing.from = from
 	s.buffer.begin(from, stored)
-	feed, err := s.source.open(ctx, from+1)
+	feed, err := s.source.Open(ctx, from+1)
 	if err != nil {
 		return nil, err
 	}
-	s.log.Info().Uint64("from", from+1).Uint64("last", s.standing.state.last).Uint64("pending", feed.pending()).Msg("stream taken")
+	s.log.Info().Uint64("from", from+1).Uint64("last", s.standing.state.Last).Uint64("pending", feed.Pending()).Msg("stream taken")
 	return feed, nil
 }
 
 // orGone checks whether a feed was lost because the stream was deleted.
 func (s *session) orGone(ctx context.Context, err error) error {
-	if errors.Is(err, errReconnect) {
+	if errors.Is(err, source.ErrReconnected) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if _, gone := s.source.look(ctx); errors.Is(gone, errNoStream) {
+	if _, gone := s.source.Look(ctx); errors.Is(gone, source.ErrNoStream) {
 		return gone
 	}
 	return err
@@ -173,7 +164,7 @@ func (s *session) unread() bool {
 		return false
 	}
 	place, _, _ := s.buffer.place()
-	known := max(s.tail.end(), s.standing.state.last, place)
+	known := max(s.tail.end(), s.standing.state.Last, place)
 	return slices.ContainsFunc(s.standing.writers, func(w *shardWriter) bool { return w.position.Seq < known })
 }
 
@@ -183,7 +174,7 @@ func (s *session) markEnded(ctx context.Context) bool {
 	if s.standing == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownCommit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LastCommitWithin)
 	defer cancel()
 	return eachShard(ctx, len(s.standing.writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w := s.standing.writers[shard]
@@ -228,7 +219,6 @@ func (v verdict) String() string { return [...]string{"drained", "gone", "fenced
 var (
 	errGap        = errors.New("messages were lost on the way")
 	errStalled    = errors.New("the stream holds messages that are not delivered")
-	errReconnect  = errors.New("NATS was reconnected")
 	errIncarnated = errors.New("the stream was made anew")
 	errRolledBack = errors.New("the stream was rolled back")
 	errEdited     = errors.New("the stream's subjects were edited")
@@ -251,7 +241,7 @@ type outcome struct {
 // stream that is gone takes precedence.
 func newOutcome(why error, told bool) outcome {
 	switch {
-	case errors.Is(why, errNoStream):
+	case errors.Is(why, source.ErrNoStream):
 		return outcome{verdict: gone, why: why}
 	case told:
 		return outcome{verdict: drained, why: why}
@@ -284,4 +274,37 @@ func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Cont
 		group.Go(func() error { return err })
 	}
 	return group.Wait()
+}
+
+// LastCommitWithin is how long the commit may take with which a session ends.
+const LastCommitWithin = 7 * time.Second
+
+// grace is a context that outlives another one. It has a deadline once it has been told to end.
+// A cancellation would not be enough: while the Redis client reads from a socket, only a
+// deadline can stop it.
+type grace struct {
+	context.Context
+	cancel   context.CancelFunc
+	deadline atomic.Pointer[time.Time]
+}
+
+func newGrace(ctx context.Context) *grace {
+	g := new(grace)
+	g.Context, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return g
+}
+
+// Deadline also passes the deadline on to contexts that are derived from this one.
+func (g *grace) Deadline() (time.Time, bool) {
+	if d := g.deadline.Load(); d != nil {
+		return *d, true
+	}
+	return time.Time{}, false
+}
+
+// end gives the context this long to live.
+func (g *grace) end(within time.Duration) {
+	deadline := time.Now().Add(within)
+	g.deadline.Store(&deadline)
+	time.AfterFunc(within, g.cancel)
 }

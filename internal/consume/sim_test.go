@@ -21,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
@@ -81,16 +82,20 @@ func (p simPlan) run(t *testing.T, log zerolog.Logger) (problem string) {
 const (
 	simNamespace = "sim"
 	simName      = "HITS"
+	// simLookEvery is how often a worker looks for streams.
+	simLookEvery = time.Second
 )
 
 // simMetrics are shared: making them takes longer than a schedule.
-var simMetrics = newMetrics(prometheus.NewRegistry())
+var simMetrics = NewMetrics(prometheus.NewRegistry())
 
 // simWorld is a schedule that runs.
 type simWorld struct {
 	plan      simPlan
 	log       zerolog.Logger
-	settings  Settings
+	limits    Limits
+	layout    window.Layout
+	server    boot.Redis      // has only an address
 	single    []window.Layout // of each tier alone
 	redis     *simRedis
 	stream    *simStream
@@ -99,7 +104,8 @@ type simWorld struct {
 	asker     *redis.Client // of the reader
 	reader    *window.Reader
 	running   sync.WaitGroup
-	workers   atomic.Int32           // that have not ended yet
+	workers   atomic.Int32 // that have not ended yet
+	erasers   atomic.Int32
 	stored    int64                  // of the last message, Unix nanoseconds
 	rules     int                    // the file, of simRules
 	meanings  map[string]*simMeaning // by key
@@ -126,7 +132,7 @@ type simWorld struct {
 type simProcess struct {
 	dead   atomic.Bool
 	stop   context.CancelFunc
-	rules  *rulebook
+	rules  *Rulebook
 	mu     sync.Mutex
 	frozen chan struct{} // nil while it runs
 }
@@ -171,18 +177,19 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 		tiers = tiers.Cut(p.epochCells)
 	}
 	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}, alive: map[simHashes]int64{}, segments: map[simSegment]int64{}}
+	w.redis.checkErased = w.checkErased
 	w.living, w.die = context.WithCancel(context.Background())
 	w.redis.latency, w.redis.rewrites, w.stream.clustered = p.latency, p.rewrites, p.clustered
-	w.settings = Settings{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxAhead: p.maxAhead, MaxHits: 100}
-	w.settings.layout = window.Layout{Tiers: tiers, Shards: p.shards}
+	w.limits = Limits{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxLoad: cmp.Or(p.maxLoad, 48<<20), MaxAhead: p.maxAhead, MaxHits: 100}
+	w.layout = window.Layout{Tiers: tiers, Shards: p.shards}
 	for i := range tiers {
 		w.single = append(w.single, window.Layout{Tiers: tiers[i : i+1], Shards: 1})
 		w.mostAlive = append(w.mostAlive, w.mostAliveOf(tiers[i]))
 	}
-	if err := w.settings.Redis.URL.UnmarshalText([]byte("redis://simulated:6379")); err != nil {
+	if err := w.server.URL.UnmarshalText([]byte("redis://simulated:6379")); err != nil {
 		panic(err)
 	}
-	w.asker = w.redis.client(w.settings.Redis.Options().Simple(), &simProcess{})
+	w.asker = w.redis.client(w.server.Options().Simple(), &simProcess{})
 	w.reader = window.NewReader(window.NewStore(w.asker, simNamespace))
 	for slot := range p.workers {
 		w.start(slot)
@@ -198,23 +205,22 @@ func (w *simWorld) start(slot int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &simProcess{stop: cancel, rules: w.rulebook()}
 	w.slots[slot] = p
-	client := w.redis.client(w.settings.Redis.Options().Simple(), p)
+	client := w.redis.client(w.server.Options().Simple(), p)
 	log := w.log.With().Int("worker", slot).Logger()
-	worker := &keeper{
-		settings: w.settings, layout: w.settings.layout, store: window.NewStore(client, simNamespace),
-		metrics: simMetrics, log: log, outage: &outage{log: log}, waits: newWaits(), clocks: newClocks(simMetrics, log),
-		rules: p.rules,
-	}
-	w.running.Go(func() { worker.claims.keepWriting(ctx, worker.store, func(context.Context) bool { return true }, log) })
+	keeper := NewKeeper(Config{
+		Limits: w.limits, Layout: w.layout, Store: window.NewStore(client, simNamespace),
+		Metrics: simMetrics, Waits: NewWaits(), Rules: p.rules, Log: log,
+	})
+	w.running.Go(func() { keeper.KeepClaiming(ctx) })
 	w.workers.Add(1)
 	w.running.Go(func() {
 		defer w.workers.Add(-1)
 		defer client.Close()
 		for ctx.Err() == nil {
-			worker.keep(ctx, simName, func(phase) {}, func() source { return &simSource{w.stream, p} })
+			keeper.Keep(ctx, simName, func(bool) {}, func(int) source.Stream { return &simSource{w.stream, p} })
 			select {
 			case <-ctx.Done():
-			case <-time.After(discoverEvery):
+			case <-time.After(simLookEvery):
 			}
 		}
 	})
@@ -253,8 +259,8 @@ func (w *simWorld) run() string {
 		}
 	}
 	w.heal()
-	healed := w.stream.now().UnixMilli()
-	person := 0 // how often somebody has looked after a stream that stands still
+	healed := max(w.stream.now().UnixMilli(), slices.Max(w.asOfs())) // the clock of NATS may have been set back
+	person := 0                                                      // how often somebody has looked after a stream that stands still
 	for began, deadline := time.Now(), time.Now().Add(2*time.Minute); ; time.Sleep(200 * simTick) {
 		if !w.isRead() && time.Since(began) > time.Duration(1+person)*25*time.Second {
 			w.stream.purge(person > 0)
@@ -266,7 +272,7 @@ func (w *simWorld) run() string {
 		// If the clock of NATS was set back, an as_of can be later than that without a message read.
 		claimed := w.asOf() > healed && slices.Max(w.asOfs()) <= w.stream.now().UnixMilli() && w.isRead() && w.haveEnded()
 		// A worker that has been told to end may still admit what a late reply shows.
-		if claimed && w.renewed(healed) && w.workers.Load() == 1 {
+		if claimed && w.renewed(healed) && w.workers.Load() == 1 && w.erasers.Load() == 0 {
 			break
 		}
 		if claimed && w.plan.hurried {
@@ -284,7 +290,7 @@ func (w *simWorld) run() string {
 		return "at the end: " + problem
 	}
 	problem := w.ask(healed)
-	if problem != "" && w.forgotten { // the layout, or the stream's place in the list
+	if w.forgotten && (problem != "" || !w.isListed()) { // Redis has forgotten the layout, or the stream's place in the list
 		time.Sleep(registerEvery + 2*time.Second)
 		problem = w.ask(healed)
 	}
@@ -426,6 +432,8 @@ func (w *simWorld) apply(e simEvent) {
 	case "roll back", "roll back, claims stay":
 		w.forgotten, w.unadmitted = true, len(w.messages)
 		w.redis.rollBack(e.n+1, e.kind != "roll back")
+	case "erase":
+		w.erase(e)
 	case "claims lost":
 		w.redis.loseClaims()
 	case "old claim":
@@ -450,7 +458,7 @@ func (w *simWorld) apply(e simEvent) {
 	case "lost":
 		onFeeds(func(r *simFeed) {
 			delete(w.stream.feeds, r)
-			go r.lose(errReconnect)
+			go r.lose(source.ErrReconnected)
 		})
 	case "state fails":
 		onStream(func() { w.stream.stateFails = true })
@@ -525,7 +533,7 @@ func (w *simWorld) publish(form int) {
 			hit.counter, hit.shared = fmt.Sprintf("shared%d", id%2), true
 		}
 		hit.hash = window.HashCounter([]byte(hit.counter))
-		hit.shard = w.settings.layout.ShardOf(hit.hash)
+		hit.shard = w.layout.ShardOf(hit.hash)
 		bad := form%5 == 4 && k == 0 // a bad count
 		dated := hit.at
 		hit.at = min(hit.at, stored/1e6)
@@ -549,7 +557,7 @@ func (w *simWorld) publish(form int) {
 		for _, subjects := range simSubjects {
 			hit.counter = newSubjects(subjects).counter(m.subject)
 			hit.hash = window.HashCounter([]byte(hit.counter))
-			hit.shard = w.settings.layout.ShardOf(hit.hash)
+			hit.shard = w.layout.ShardOf(hit.hash)
 			names = append(names, w.placed(hit, stored/1e6))
 		}
 		hit = names[0]
@@ -575,7 +583,7 @@ func (w *simWorld) newMessage(id int, stored int64, subject string) *simMessage 
 
 // placed is a hit with its cells, if it is stored at a Unix millisecond.
 func (w *simWorld) placed(hit simHit, stored int64) simHit {
-	for i, t := range w.settings.layout.Tiers {
+	for i, t := range w.layout.Tiers {
 		if w.holds(i, hit, stored) {
 			hit.cells = append(hit.cells, w.place(hit, i, t))
 		}
@@ -587,7 +595,7 @@ func (w *simWorld) placed(hit simHit, stored int64) simHit {
 // hash expires a window and the grace after its epoch, and no later than the longest jitter after that.
 func (w *simWorld) holds(tier int, hit simHit, at int64) bool {
 	got := w.single[tier].Holds(hit.hash, hit.at, at)
-	t := w.settings.layout.Tiers[tier]
+	t := w.layout.Tiers[tier]
 	span := w.span(t) * t.Cell.Milliseconds()
 	kept := (floorTo(hit.at, span)+1)*span + (t.Window + simGrace(t)).Milliseconds()
 	latest := kept + min(t.Window.Milliseconds()/4, span) + 999

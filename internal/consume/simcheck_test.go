@@ -182,20 +182,20 @@ func (w *simWorld) checkNames(m *simMessage, h simHit, now int64, all bool, asOf
 	return ""
 }
 
-// count is what a cell has, less what a torn transaction has added to it.
+// count is what a cell has counted: also what was erased from it, and not what a torn transaction has added to it.
 func (w *simWorld) count(c simCell) int64 {
 	e := w.redis.get(c.key)
-	return e.number(c.field) - e.tornInto(c.field).by
+	return e.number(c.field) - e.tornInto(c.field).by + w.redis.erasedFrom(c)
 }
 
-// checkKeys: everything expires but the layout, the list of streams and the cursors, which all last in the
+// checkKeys: everything expires but the layout, the list of streams, the last erasures and the cursors, which all last in the
 // end, whoever took the stream for ended; a counter has no more hashes in a tier than may be alive, its name
 // is listed, and the summaries say of it what its hashes do.
 func (w *simWorld) checkKeys(all bool) string {
 	alive, segments := w.alive, w.segments
 	clear(alive)
 	clear(segments)
-	coarsest := len(w.settings.layout.Tiers) - 1
+	coarsest := len(w.layout.Tiers) - 1
 	w.expires = math.MaxInt64
 	for key := range w.redis.keys {
 		e := w.redis.get(key)
@@ -217,7 +217,7 @@ func (w *simWorld) checkKeys(all bool) string {
 		}
 		of := simHashes{is.counter, is.tier}
 		if alive[of]++; alive[of] > w.mostAlive[is.tier] {
-			return fmt.Sprintf("%s has %d hashes in tier %s, more than %d", is.counter, alive[of], w.settings.layout.Tiers[is.tier], w.mostAlive[is.tier])
+			return fmt.Sprintf("%s has %d hashes in tier %s, more than %d", is.counter, alive[of], w.layout.Tiers[is.tier], w.mostAlive[is.tier])
 		}
 		if is.tier != coarsest {
 			continue
@@ -231,9 +231,9 @@ func (w *simWorld) checkKeys(all bool) string {
 			if strings.HasPrefix(is.counter, simEndedPrefix) {
 				break // another stream's summary tells of it
 			}
-			cell, n := w.cell(w.settings.layout.Tiers[coarsest], is.epoch, f)
+			cell, n := w.cell(w.layout.Tiers[coarsest], is.epoch, f)
 			n -= e.tornInto(f.name).by
-			segments[simSegment{is.shard, is.counter, cell / w.segmentCells(w.settings.layout.Tiers[coarsest])}] += n
+			segments[simSegment{is.shard, is.counter, cell / w.segmentCells(w.layout.Tiers[coarsest])}] += n
 		}
 	}
 	for s, n := range segments {
@@ -274,13 +274,16 @@ func (w *simWorld) meaning(key string) *simMeaning {
 }
 
 func (w *simWorld) newMeaning(key string) *simMeaning {
+	if strings.HasPrefix(key, simErased) {
+		return &simMeaning{lasts: true}
+	}
 	is := &simMeaning{cursor: strings.HasSuffix(key, "}:cursor:"+simName)}
-	is.lasts = strings.Contains(key, "}:cursor:") || slices.Contains([]string{simNamespace + ":layout", simNamespace + ":streams", simNamespace + ":rules"}, key)
+	is.lasts = strings.Contains(key, "}:cursor:") || strings.HasSuffix(key, "}:erased") || slices.Contains([]string{simNamespace + ":layout", simNamespace + ":streams", simNamespace + ":rules"}, key)
 	shard, rest, cells := strings.Cut(key, ":h:")
 	if !cells {
 		return is
 	}
-	tiers := w.settings.layout.Tiers
+	tiers := w.layout.Tiers
 	cell, rest, _ := strings.Cut(rest, ":")
 	epoch, counter, _ := strings.Cut(rest, ":")
 	is.cells, is.shard, is.counter = true, shard, counter
@@ -323,7 +326,7 @@ func (w *simWorld) segmentCells(t window.Tier) int64 {
 // which has room for all counters of a schedule and so knows the exact count.
 // The levels of a schedule's tiers are the coarsest alone.
 func (w *simWorld) checkSummary(s simSegment, hits int64) string {
-	t := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1]
+	t := w.layout.Tiers[len(w.layout.Tiers)-1]
 	kept := (t.Window + simGrace(t)).Milliseconds()
 	first := s.number * w.segmentCells(t) // of its cells
 	if expires := (first+w.segmentCells(t))*t.Cell.Milliseconds() + kept; expires <= w.redis.latest() {
@@ -358,7 +361,7 @@ func (w *simWorld) summaryKey(shard string, t window.Tier, number int64) string 
 func (w *simWorld) checkTop() string {
 	defer w.redis.atOnce()() // one moment for all questions
 	ctx := context.Background()
-	all := window.Last(w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1].Window)
+	all := window.Last(w.layout.Tiers[len(w.layout.Tiers)-1].Window)
 	const limit = 5
 	top, err := w.reader.Top(ctx, all, limit)
 	if err != nil {
@@ -418,8 +421,8 @@ type simCounted struct{ from, to, n int64 }
 func (w *simWorld) coarsestCells() map[string][]simCounted {
 	w.redis.mu.Lock()
 	defer w.redis.mu.Unlock()
-	coarsest := len(w.settings.layout.Tiers) - 1
-	t := w.settings.layout.Tiers[coarsest]
+	coarsest := len(w.layout.Tiers) - 1
+	t := w.layout.Tiers[coarsest]
 	counted := map[string][]simCounted{}
 	for key := range w.redis.keys {
 		is, e := w.meaning(key), w.redis.get(key)
@@ -472,7 +475,7 @@ func (w *simWorld) ask(healed int64) string {
 	now, latest := w.redis.now(), w.redis.latest()
 	var questions []window.Question
 	var hits []simHit
-	longest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1].Window.Milliseconds()
+	longest := w.layout.Tiers[len(w.layout.Tiers)-1].Window.Milliseconds()
 	for _, m := range w.messages {
 		for _, h := range m.hits {
 			if m.foreign && m.id < w.unadmitted {
@@ -515,7 +518,7 @@ func (w *simWorld) ask(healed int64) string {
 	for shard := range w.plan.shards { // one on each shard, for as_of
 		for i := 0; ; i++ {
 			counter := "any" + strconv.Itoa(i)
-			if w.settings.layout.ShardOf(window.HashCounter([]byte(counter))) == shard {
+			if w.layout.ShardOf(window.HashCounter([]byte(counter))) == shard {
 				questions = append(questions, window.Question{Counter: counter, Span: window.Last(time.Second)})
 				break
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
@@ -33,21 +34,19 @@ func (w *simWorld) endAnother(e simEvent) {
 		m := &simMessage{id: id, stored: stored, made: time.Now(), subject: name}
 		hit := simHit{counter: fmt.Sprintf("%s%d", simEndedPrefix, id), at: stored / 1e6, n: int64(1 + id%5)}
 		hit.hash = window.HashCounter([]byte(hit.counter))
-		hit.shard = w.settings.layout.ShardOf(hit.hash)
+		hit.shard = w.layout.ShardOf(hit.hash)
 		m.hits = []simHit{w.placed(hit, stored/1e6)}
 		m.data = fmt.Appendf(nil, `{"key":%q,"n":%d}`, hit.counter, hit.n)
 		w.ended, own = append(w.ended, m), append(own, m)
 		stream.store(m)
 	}
 	p := &simProcess{}
-	client := w.redis.client(w.settings.Redis.Options().Simple(), p)
+	client := w.redis.client(w.server.Options().Simple(), p)
 	log := zerolog.Nop()
-	newKeeper := func() *keeper {
-		return &keeper{
-			settings: w.settings, layout: w.settings.layout, store: window.NewStore(client, simNamespace),
-			metrics: simMetrics, log: log, outage: &outage{log: log}, waits: newWaits(), clocks: newClocks(simMetrics, log),
-		}
-	}
+	keeper := NewKeeper(Config{
+		Limits: w.limits, Layout: w.layout, Store: window.NewStore(client, simNamespace),
+		Metrics: simMetrics, Waits: NewWaits(), Log: log,
+	})
 	w.running.Go(func() {
 		defer client.Close()
 		w.running.Go(func() {
@@ -58,22 +57,22 @@ func (w *simWorld) endAnother(e simEvent) {
 			stream.gone = true
 			stream.mu.Unlock()
 		})
-		gone, lost := newKeeper().keep(w.living, name, func(phase) {}, func() source { return &simSource{stream, p} })
+		gone, lost := keeper.Keep(w.living, name, func(bool) {}, func(int) source.Stream { return &simSource{stream, p} })
 		if !gone {
 			return
 		}
-		ender := &endings{js: simNoStreams{}, layout: w.settings.layout, store: window.NewStore(client, simNamespace), log: log}
-		for lost && w.living.Err() == nil { // as admitLoss does
-			lost = ender.admit(w.living, name, 0, w.stream.now().UnixMilli()) != nil
+		ender := &Endings{JS: simNoStreams{}, Layout: w.layout, Store: window.NewStore(client, simNamespace), Log: log}
+		for lost && w.living.Err() == nil { // as AdmitLoss does
+			lost = ender.admit(w.living, name, 0, w.stream.shown().UnixMilli()) != nil
 			w.pass(maxReopen)
 		}
 		// As discover does: whenever the stream is listed as live, and does not exist.
 		for w.living.Err() == nil {
-			listed, err := ender.store.Streams(w.living)
+			listed, err := ender.Store.Streams(w.living)
 			if l, known := listed[name]; err == nil && known && l.Ended == 0 {
-				_ = ender.end(w.living, name, l.Created, w.stream.now().UnixMilli())
+				_ = ender.end(w.living, name, l.Created, w.stream.shown().UnixMilli())
 			}
-			w.pass(discoverEvery)
+			w.pass(simLookEvery)
 		}
 	})
 }
@@ -114,6 +113,14 @@ func (w *simWorld) haveEnded() bool {
 		}
 	}
 	return true
+}
+
+// isListed reports whether the list of streams has the stream of the schedule.
+func (w *simWorld) isListed() bool {
+	w.redis.mu.Lock()
+	defer w.redis.mu.Unlock()
+	_, ok := w.redis.get(simNamespace + ":streams").value(simName)
+	return ok
 }
 
 // checkEnded: a hit of a stream that ends is counted at most once.

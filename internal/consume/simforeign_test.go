@@ -60,7 +60,7 @@ func (w *simWorld) foreign(e simEvent) {
 			c := h.cells[e.n%len(h.cells)]
 			key := c.key
 			if e.kind == "foreign summary" {
-				coarsest := w.settings.layout.Tiers[len(w.settings.layout.Tiers)-1]
+				coarsest := w.layout.Tiers[len(w.layout.Tiers)-1]
 				length := w.segmentCells(coarsest) * coarsest.Cell.Milliseconds()
 				key = w.summaryKey(fmt.Sprintf("%s:{%d}", simNamespace, h.shard), coarsest, floorTo(h.at, length))
 				w.foreignTop = true
@@ -87,8 +87,12 @@ func floorTo(at, length int64) int64 {
 }
 
 // lostToForeign are the hits that a transaction could not add, and that the
-// worker has had the time to admit: neither it nor Redis has forgotten them.
+// worker has had the time to admit: neither it nor Redis has forgotten them. After a lost reply and an erasure, it
+// cannot tell them from erased ones.
 func (w *simWorld) lostToForeign(now int64) (hits []simHit) {
+	if w.redis.erasures > 0 {
+		return nil
+	}
 	for _, m := range w.messages {
 		if !m.foreign || m.fate != simHeld || m.id < w.unadmitted {
 			continue

@@ -15,6 +15,7 @@ type simPlan struct {
 	epochCells  int64 // most cells of a hash; 0: as many as in production
 	shards      int
 	maxCommands int
+	maxLoad     int // 0: as in production
 	flush       time.Duration
 	maxAhead    time.Duration
 	latency     time.Duration
@@ -47,7 +48,7 @@ var simWeights = map[string]int{
 	"foreign cells": 2, "foreign summary": 1, "foreign cursor": 1, "foreign claims": 1,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 	"clock of NATS set back": 2, "stream restored": 2, "torn file": 2, "another stream ends": 1,
-	"clock of Redis ahead": 1,
+	"clock of Redis ahead": 1, "erase": 4,
 }
 
 // simThemes are the kinds of a schedule, and how often each is drawn: all, or those that have to meet for rare faults.
@@ -75,6 +76,10 @@ var simThemes = map[string]map[string]int{
 	"torn files and ended streams": {
 		"publish": 16, "publish events": 4, "torn file": 10, "another stream ends": 4, "roll back": 5, "lost reply": 2, "pause": 3, "stop": 2, "start": 6, "wait": 4,
 	},
+	"erasures": {
+		"publish": 20, "erase": 12, "lost reply": 4, "late reply": 3, "late request": 3, "look held up": 3, "slow shard": 2, "pause": 2, "crash": 2,
+		"stop": 2, "start": 6, "roll back": 2, "flush": 1, "foreign cells": 1, "foreign summary": 1, "torn file": 1, "wait": 3,
+	},
 	"stalls over deadlines": {
 		"publish": 24, "look held up": 8, "late request": 8, "late reply": 3, "slow shard": 3, "pause": 3, "crash": 2, "start": 2, "wait": 4,
 	},
@@ -85,8 +90,8 @@ var simThemes = map[string]map[string]int{
 // Testing", ISSTA 2012).
 func drawKinds(t *rapid.T) (out []string) {
 	const all, half, versions, stalls, foreign = "all", "half", "versions and rejects", "stalls over deadlines", "foreign keys and replies"
-	const clocks, ahead, torn, again = "streams and clocks", "clock of Redis", "torn files and ended streams", "streams that change again and again"
-	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign, clocks, clocks, ahead, torn, again}).Draw(t, "theme")
+	const clocks, ahead, torn, again, erasures = "streams and clocks", "clock of Redis", "torn files and ended streams", "streams that change again and again", "erasures"
+	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign, clocks, clocks, ahead, torn, again, erasures}).Draw(t, "theme")
 	weights := simThemes[theme]
 	if theme == half {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "swarm"), 0))
@@ -139,13 +144,14 @@ func drawPlan(t *rapid.T) simPlan {
 		events:      rapid.SliceOfN(drawEvent(drawKinds(t)), 5, 40).Draw(t, "events"),
 		rewrites:    rapid.Bool().Draw(t, "rewrites"),
 		hurried:     rapid.IntRange(0, 7).Draw(t, "hurried") > 0,
+		maxLoad:     rapid.SampledFrom([]int{0, 0, 2000, 500}).Draw(t, "maxLoad"),
 	}
 }
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v\n",
-		p.tiers, p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried)
+	fmt.Fprintf(&b, "tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes\n",
+		p.tiers, p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after
@@ -180,6 +186,8 @@ func (e simEvent) String() string {
 		return fmt.Sprintf("%s after %d commands, worker %d", e.kind, e.lookedAt(), e.worker)
 	case "subjects edited":
 		return fmt.Sprintf("subjects edited to %q", e.subjects())
+	case "erase":
+		return fmt.Sprintf("erase, of kind %d, held up as %d by %s", e.n%4, e.worker, e.d)
 	case "old claim":
 		return fmt.Sprintf("the last claim but %d arrives again", e.n)
 	case "roll back", "roll back, claims stay", "discard", "delete tail":
@@ -211,7 +219,7 @@ func (e simEvent) rules() int { return e.n % len(simRules) }
 func (e simEvent) setBack() time.Duration { return time.Duration(1+e.n%4) * e.d }
 
 // lookedAt is how many commands of a look are executed before something happens to it.
-func (e simEvent) lookedAt() int { return e.n % 4 }
+func (e simEvent) lookedAt() int { return e.n % 5 }
 
 func (e simEvent) messages() int { return 1 + e.worker*2 }
 

@@ -51,6 +51,10 @@ type simRedis struct {
 	shown int64                            // the latest moment that it has shown before it fell, Unix milliseconds
 	told  map[*simProcess]map[string]int64 // the latest moment that commits of a shard have been told, if the clock was ahead
 
+	// Erasures, see simerase_test.go.
+	erasures    int                     // transactions
+	checkErased func(counters []string) // whether anything is left
+
 	// Faults.
 	away      bool
 	slowShard string // a hash tag such as {1}; empty for none
@@ -634,6 +638,7 @@ func (c *simConn) do(args []string, out []byte) []byte {
 		for _, q := range queued {
 			out = r.run(q, out)
 		}
+		r.erasing(queued)
 		r.committed(mark)
 		return out
 	}
@@ -669,7 +674,7 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 		if fields != nil {
 			return append(out, wrongType...)
 		}
-	case "hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hvals", "hincrby", "zadd", "zrangebylex":
+	case "hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hvals", "hincrby", "zadd", "zrem", "zscore", "zrangebylex":
 		if e != nil && fields == nil {
 			return append(out, wrongType...)
 		}
@@ -722,7 +727,32 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 			r.put(args[1], changed)
 		}
 		return appendInteger(out, added)
+	case "zscore":
+		if _, ok := e.value(args[2]); ok {
+			return appendBulk(out, "0")
+		}
+		return append(out, nilReply...)
+	case "zrem":
+		if e == nil {
+			return appendInteger(out, 0)
+		}
+		changed := e.copy()
+		changed.fields = slices.DeleteFunc(changed.fields, func(f simField) bool { return slices.Contains(args[2:], f.name) })
+		removed := int64(len(e.fields) - len(changed.fields))
+		if len(changed.fields) == 0 {
+			changed = nil
+		}
+		if removed > 0 {
+			r.put(args[1], changed)
+		}
+		return appendInteger(out, removed)
+	case "unlink":
+		return appendInteger(out, r.unlink(args[1:]))
 	case "set", "setnx":
+		if len(args) == 3 && strings.EqualFold(args[0], "set") {
+			r.put(args[1], &simEntry{text: args[2]})
+			return append(out, okReply...)
+		}
 		if len(args) == 5 && strings.EqualFold(args[3], "exat") {
 			at, err := strconv.ParseInt(args[4], 10, 64)
 			if err != nil {

@@ -50,12 +50,12 @@ type simWay struct {
 }
 
 // rulebook is that of a process that starts now.
-func (w *simWorld) rulebook() *rulebook {
+func (w *simWorld) rulebook() *Rulebook {
 	set := simRules[w.rules]
 	if set == nil {
 		return nil
 	}
-	b := &rulebook{metrics: simMetrics, log: w.log, seen: map[string]*rules.Set{}}
+	b := &Rulebook{metrics: simMetrics, log: w.log, seen: map[string]*rules.Set{}}
 	b.use(set)
 	return b
 }
@@ -77,7 +77,7 @@ func (w *simWorld) publishEvents(form int) {
 	m.ways = make([]simWay, len(simSubjects)+len(simRules)-1)
 	count := func(way int, counter string, n int64) {
 		hit := simHit{counter: counter, hash: window.HashCounter([]byte(counter)), at: stored / 1e6, n: n}
-		hit.shard = w.settings.layout.ShardOf(hit.hash)
+		hit.shard = w.layout.ShardOf(hit.hash)
 		if m.ways[way].hits == nil {
 			m.ways[way].hits = map[string]simHit{}
 		}

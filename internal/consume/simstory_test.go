@@ -184,6 +184,40 @@ var stories = map[string]simPlan{
 			{kind: "taken for ended", after: 1100 * simTick},
 		},
 	},
+	// The server does not know when its last message was stored, nor that there was another one of its sequence.
+	"a stream that was emptied unread is rolled back to before it was emptied": {
+		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 8, flush: 50 * simTick, maxAhead: 1000 * simTick, workers: 1, clustered: true, rewrites: true, hurried: true,
+		events: []simEvent{
+			{kind: "publish", worker: 2, after: 400 * simTick},
+			{kind: "publish", after: 400 * simTick},
+			{kind: "stream rolled back", n: 10, d: 5 * simTick},
+			{kind: "publish", worker: 2, n: 7},
+			{kind: "discard", n: 7, after: 150 * simTick},
+			{kind: "leader paused", worker: 1, n: 7, d: 9000 * simTick, after: 150 * simTick},
+			{kind: "publish", worker: 1, n: 2, after: 1100 * simTick},
+			{kind: "discard", after: 40 * simTick},
+			{kind: "stream rolled back", worker: 2, n: 5, d: 5 * simTick, after: 7 * simTick},
+		},
+	},
+	// The cursors are then about two streams, and the one that is about the new one proves nothing about the old one.
+	"Redis is rolled back while a new stream is taken, and the clock of NATS was set back": {
+		tiers: "1s/6s,3s/12s", shards: 2, maxCommands: 10, flush: 900 * simTick, maxAhead: 1000 * simTick, offset: 3500 * simTick, workers: 2, rules: 3, hurried: true,
+		events: []simEvent{
+			{kind: "lost", worker: 1, n: 6, d: 5 * simTick, after: 40 * simTick},
+			{kind: "publish", n: 11, after: 1100 * simTick},
+			{kind: "publish", n: 10, after: 150 * simTick},
+			{kind: "stream restored", n: 15, d: 5 * simTick},
+			{kind: "clock of NATS set back", worker: 1, n: 11, d: 700 * simTick, after: 40 * simTick},
+			{kind: "publish", n: 1},
+			{kind: "stream made anew", worker: 1, n: 4, d: 2500 * simTick},
+			{kind: "wait", n: 2, d: 700 * simTick, after: 150 * simTick},
+			{kind: "publish", worker: 1, n: 8, after: simTick},
+			{kind: "publish", worker: 1, n: 11, after: 7 * simTick},
+			{kind: "start", n: 10, d: 700 * simTick, after: 40 * simTick},
+			{kind: "roll back", worker: 2, n: 6, d: 100 * simTick},
+			{kind: "publish", n: 10, after: 1100 * simTick},
+		},
+	},
 	"a deleted tail while no worker runs for long": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, workers: 1,
 		events: []simEvent{
@@ -203,6 +237,7 @@ func TestStories(t *testing.T) {
 	boot.QuietRedis()
 	for name, plan := range stories {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for range 100 { // the pauses between sessions are random, and so is who is first
 				testStory(t, plan)
 			}
@@ -213,7 +248,7 @@ func TestStories(t *testing.T) {
 func testStory(t *testing.T, plan simPlan) {
 	t.Helper()
 	var lines bytes.Buffer
-	log := zerolog.New(zerolog.SyncWriter(zerolog.ConsoleWriter{Out: &lines, NoColor: true, TimeFormat: "05.000"})).With().Timestamp().Logger()
+	log := zerolog.New(zerolog.SyncWriter(&lines)).With().Timestamp().Logger()
 	if problem := plan.run(t, log); problem != "" {
 		t.Fatalf("%s\n%s%s", problem, plan, lines.String())
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/source"
 	"tallyroll/internal/wake"
 )
 
@@ -49,7 +50,7 @@ type simStream struct {
 
 // simDeposed is a leader that does not know of its successor.
 type simDeposed struct {
-	look   streamCheck
+	look   source.Check
 	held   []*simMessage
 	since  time.Time // when its followers have last answered it in truth
 	paused bool      // rather than cut off
@@ -92,6 +93,13 @@ func newSimStream() *simStream {
 
 // now is the moment that the server's clock shows.
 func (s *simStream) now() time.Time { return time.Now().Add(s.clock) }
+
+// shown is now, for those that do not hold the lock while others may set the clock back.
+func (s *simStream) shown() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now()
+}
 
 func (s *simStream) store(m *simMessage) {
 	s.mu.Lock()
@@ -205,7 +213,7 @@ func (s *simStream) dropReadings(notice time.Duration) {
 	}
 	for r := range s.feeds {
 		delete(s.feeds, r)
-		time.AfterFunc(notice, func() { r.lose(errReconnect) })
+		time.AfterFunc(notice, func() { r.lose(source.ErrReconnected) })
 	}
 }
 
@@ -223,7 +231,7 @@ func (s *simSource) ask(ctx context.Context) error {
 	fails, gone := s.stream.stateFails || s.stream.away || s.process.dead.Load(), s.stream.gone
 	s.stream.mu.Unlock()
 	if gone {
-		return errNoStream
+		return source.ErrNoStream
 	}
 	if fails {
 		return errSimAway
@@ -231,37 +239,37 @@ func (s *simSource) ask(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *simSource) look(ctx context.Context) (streamCheck, error) {
+func (s *simSource) Look(ctx context.Context) (source.Check, error) {
 	if err := s.ask(ctx); err != nil {
-		return streamCheck{}, err
+		return source.Check{}, err
 	}
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
 	if old := s.stream.deposed; old != nil && !old.asleep {
 		l := old.look
-		l.asked, l.answered = time.Now(), time.Now()
-		l.state.at = s.stream.now().UnixMilli()
-		l.state.seen, l.state.clock = l.state.at+1, l.state.at+1
-		if l.reign.silence = time.Since(old.since); old.paused {
-			l.reign.silence = 0
+		l.Asked, l.Answered = time.Now(), time.Now()
+		l.State.At = s.stream.now().UnixMilli()
+		l.State.Seen, l.State.Clock = l.State.At+1, l.State.At+1
+		if l.Reign.Silence = time.Since(old.since); old.paused {
+			l.Reign.Silence = 0
 		}
 		return l, nil
 	}
 	return s.stream.lookLocked(), nil
 }
 
-func (s *simStream) lookLocked() streamCheck {
+func (s *simStream) lookLocked() source.Check {
 	now := time.Now()
 	at := s.now().UnixMilli()
-	state := streamState{
-		subjects: s.subjects, created: s.created, last: s.last,
-		first: s.last + 1, firstStored: (at + 1) * 1e6, lastStored: s.lastTime, at: at, seen: at + 1, clock: at + 1,
+	state := source.State{
+		Subjects: s.subjects, Created: s.created, Last: s.last,
+		First: s.last + 1, FirstStored: (at + 1) * 1e6, LastStored: s.lastTime, At: at, Seen: at + 1, Clock: at + 1,
 	}
 	if len(s.held) > 0 {
-		state.first, state.firstStored = s.held[0].seq, s.held[0].stored
+		state.First, state.FirstStored = s.held[0].seq, s.held[0].stored
 	}
-	r := reign{clustered: s.clustered, leader: "server", since: s.since, majority: true, silence: simSilence}
-	return streamCheck{state: state, reign: r, asked: now, answered: now}
+	r := source.Reign{Clustered: s.clustered, Leader: "server", Since: s.since, Majority: true, Silence: simSilence}
+	return source.Check{State: state, Reign: r, Asked: now, Answered: now}
 }
 
 // simSilence is how long ago the followers of a leader have been heard.
@@ -294,7 +302,7 @@ func (s *simStream) wake() {
 	}
 }
 
-func (s *simSource) next(ctx context.Context, from uint64) (uint64, int64, error) {
+func (s *simSource) Next(ctx context.Context, from uint64) (uint64, int64, error) {
 	if err := s.ask(ctx); err != nil {
 		return 0, 0, err
 	}
@@ -313,7 +321,7 @@ func (s *simSource) next(ctx context.Context, from uint64) (uint64, int64, error
 }
 
 // reject keeps the identities that the production messages carry.
-func (s *simSource) reject(ctx context.Context, refused []rejects.Reject) (int, error) {
+func (s *simSource) Reject(ctx context.Context, refused []rejects.Reject) (int, error) {
 	s.process.wait()
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
@@ -341,7 +349,7 @@ func (s *simSource) reject(ctx context.Context, refused []rejects.Reject) (int, 
 	return len(refused), ctx.Err()
 }
 
-func (s *simSource) open(ctx context.Context, from uint64) (feed, error) {
+func (s *simSource) Open(ctx context.Context, from uint64) (source.Feed, error) {
 	if err := s.ask(ctx); err != nil {
 		return nil, err
 	}
@@ -409,9 +417,9 @@ func (r *simFeed) repeat(m *simMessage, reset bool) {
 	r.push(m)
 }
 
-func (r *simFeed) pending() uint64 { return r.waiting }
+func (r *simFeed) Pending() uint64 { return r.waiting }
 
-func (r *simFeed) start(deliver func(delivery), lost func(error)) error {
+func (r *simFeed) Start(deliver func(source.Delivery), lost func(error)) error {
 	r.source.stream.mu.Lock()
 	r.onLost = lost
 	r.source.stream.mu.Unlock()
@@ -427,8 +435,8 @@ func (r *simFeed) start(deliver func(delivery), lost func(error)) error {
 				continue
 			}
 			time.Sleep(r.source.stream.pace)
-			deliver(delivery{
-				subject: d.subject, data: d.data, seq: d.seq, nth: d.nth, stored: d.stored,
+			deliver(source.Delivery{
+				Subject: d.subject, Data: d.data, Seq: d.seq, Nth: d.nth, Stored: d.stored,
 			})
 		}
 	}()
@@ -446,14 +454,14 @@ func (r *simFeed) pop() (simDelivery, bool) {
 	return d, true
 }
 
-func (r *simFeed) stop() {
+func (r *simFeed) Stop() {
 	if !r.stopped.Swap(true) {
 		close(r.done)
 	}
 }
 
-func (r *simFeed) release() error {
-	r.stop()
+func (r *simFeed) Release() error {
+	r.Stop()
 	r.source.stream.mu.Lock()
 	defer r.source.stream.mu.Unlock()
 	delete(r.source.stream.feeds, r)

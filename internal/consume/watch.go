@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/source"
 )
 
 const watchEvery = time.Second
@@ -21,8 +22,8 @@ const watchEvery = time.Second
 // stream holds. It runs on a goroutine of its own.
 type watcher struct {
 	*setup
-	judged    streamState // the stream as it was when the session began
-	ruled     string      // fingerprint of the rules that the session began with
+	judged    source.State // the stream as it was when the session began
+	ruled     string       // fingerprint of the rules that the session began with
 	buffer    *buffer
 	tail      *tail
 	committed *committed
@@ -62,14 +63,14 @@ func (w *watcher) watch(ctx context.Context) {
 
 // observe is one look. An error ends the session.
 func (w *watcher) observe(ctx context.Context) error {
-	now := fingerprintOf(w.rules.current())
+	now := fingerprintOf(w.rules.Current())
 	if now != w.ruled {
 		return fmt.Errorf("%w: from %s to %s", errRuled, w.ruled, now)
 	}
 	// Read the place first: read after the state, it could be beyond the end that the state shows.
 	place, stored, waiting := w.buffer.place()
-	state, err := confirmed(ctx, w.source)
-	if errors.Is(err, errNoStream) {
+	state, err := source.Confirmed(ctx, w.source)
+	if errors.Is(err, source.ErrNoStream) {
 		return err
 	}
 	if err != nil { // NATS is away, and the connection's own handlers log that; or the stream has no leader
@@ -81,7 +82,7 @@ func (w *watcher) observe(ctx context.Context) error {
 	}
 	w.tail.set(state, w.observeLag(place, stored, state))
 	w.observeBacklog(place, state)
-	if place < state.last && place == w.seen && !waiting {
+	if place < state.Last && place == w.seen && !waiting {
 		w.idle++
 	} else {
 		w.idle = 0
@@ -98,24 +99,24 @@ func (w *watcher) observe(ctx context.Context) error {
 		w.log.Debug().Err(err).Uint64("at", place).Msg("it is not known whether a tail was deleted")
 	}
 	if now, _, _ := w.buffer.place(); now == place && w.idle >= w.maxIdle {
-		return fmt.Errorf("%w: at %d of %d", errStalled, place, state.last)
+		return fmt.Errorf("%w: at %d of %d", errStalled, place, state.Last)
 	}
 	return nil
 }
 
 // same returns an error if the stream is no longer the one that the session reads. place and stored
 // are those of the last message read.
-func (w *watcher) same(state streamState, place uint64, stored int64) error {
+func (w *watcher) same(state source.State, place uint64, stored int64) error {
 	switch {
-	case state.created != w.judged.created:
+	case state.Created != w.judged.Created:
 		return errIncarnated
-	case !slices.Equal(state.subjects, w.judged.subjects):
-		return fmt.Errorf("%w: from %q to %q", errEdited, w.judged.subjects, state.subjects)
-	case state.retention != w.judged.retention:
-		return errRetention
-	case state.last < place:
-		return fmt.Errorf("%w: it ends at %d, and %d had been read", errRolledBack, state.last, place)
-	case state.last == place && state.endStored() != 0 && state.endStored() != stored:
+	case !slices.Equal(state.Subjects, w.judged.Subjects):
+		return fmt.Errorf("%w: from %q to %q", errEdited, w.judged.Subjects, state.Subjects)
+	case state.Retention != w.judged.Retention:
+		return ErrRetention
+	case state.Last < place:
+		return fmt.Errorf("%w: it ends at %d, and %d had been read", errRolledBack, state.Last, place)
+	case state.Last == place && state.EndStored() != 0 && state.EndStored() != stored:
 		return fmt.Errorf("%w: message %d is not the one that had been read", errRolledBack, place)
 	}
 	return nil
@@ -127,20 +128,20 @@ func (w *watcher) same(state streamState, place uint64, stored int64) error {
 // that by then. The place must still belong to this stream: after a roll-back, the messages at its
 // end are new ones.
 func (w *watcher) passDeletedTail(ctx context.Context, place uint64, stored int64) error {
-	var state streamState
+	var state source.State
 	for again := range 2 {
 		if again > 0 {
 			var err error
-			if state, err = confirmed(ctx, w.source); err != nil {
+			if state, err = source.Confirmed(ctx, w.source); err != nil {
 				return err
 			}
 		}
-		found, _, err := w.source.next(ctx, place+1)
+		found, _, err := w.source.Next(ctx, place+1)
 		if err != nil || found > 0 {
 			return err // the stream holds a message, which will be delivered
 		}
 	}
-	if state.created != w.judged.created || state.last <= place {
+	if state.Created != w.judged.Created || state.Last <= place {
 		return nil // the stream has changed: the next look judges that
 	}
 	if _, back, err := newHistory(w.source, state).find(ctx, mark{place, stored}, w.buffer.latest()); err != nil {
@@ -149,33 +150,33 @@ func (w *watcher) passDeletedTail(ctx context.Context, place uint64, stored int6
 		return errRolledBack
 	}
 	// Nobody knows any more when they were stored, but it was before the state was seen.
-	w.buffer.pass(place, state.last, state.lastStored, state.seen)
+	w.buffer.pass(place, state.Last, state.LastStored, state.Seen)
 	return nil
 }
 
 // observeLag sets the metrics of what the stream holds and is not committed. It returns the reader's
 // lag: how much earlier than the end of the stream the last message in memory was stored, if there
 // are more messages.
-func (w *watcher) observeLag(place uint64, stored int64, state streamState) (lag time.Duration) {
-	if place < state.last {
-		lag = max(0, time.Duration(state.at*1e6-stored))
+func (w *watcher) observeLag(place uint64, stored int64, state source.State) (lag time.Duration) {
+	if place < state.Last {
+		lag = max(0, time.Duration(state.At*1e6-stored))
 	}
 	done, at := w.committed.place()
 	behind, age := uint64(0), time.Duration(0)
-	if done < state.last {
-		behind = state.last - done
-		age = max(0, time.Duration(state.at*1e6-max(at, state.firstStored)))
+	if done < state.Last {
+		behind = state.Last - done
+		age = max(0, time.Duration(state.At*1e6-max(at, state.FirstStored)))
 	}
 	w.metrics.lagMessages.WithLabelValues(w.stream).Set(float64(behind))
 	w.metrics.lagSeconds.WithLabelValues(w.stream).Set(age.Seconds())
 	w.metrics.uncommitted.WithLabelValues(w.stream).Set(float64(max(place, done) - done))
-	w.clocks.observe(clockNATS, state.ahead)
+	w.clocks.observe(clockNATS, state.Ahead)
 	return lag
 }
 
 // observeBacklog logs how long a session that is far behind still needs.
-func (w *watcher) observeBacklog(place uint64, state streamState) {
-	p, due, caught := w.backlog.observe(time.Now(), place, state.last, w.tail.gather(place) > 0)
+func (w *watcher) observeBacklog(place uint64, state source.State) {
+	p, due, caught := w.backlog.observe(time.Now(), place, state.Last, w.tail.gather(place) > 0)
 	w.show(p)
 	switch {
 	case caught > 0:
@@ -260,7 +261,7 @@ type tail struct {
 	last   uint64
 	stored int64         // of that message, Unix nanoseconds
 	at     int64         // Unix milliseconds: when it was the end
-	clock  int64         // see streamState
+	clock  int64         // see source.State
 	lag    time.Duration // of the reader, see observeLag
 }
 
@@ -284,9 +285,9 @@ const (
 	maxGather  = 5 * time.Second
 )
 
-func (t *tail) set(state streamState, lag time.Duration) {
+func (t *tail) set(state source.State, lag time.Duration) {
 	t.mu.Lock()
-	t.last, t.stored, t.at, t.clock, t.lag = state.last, state.endStored(), state.at, state.clock, lag
+	t.last, t.stored, t.at, t.clock, t.lag = state.Last, state.EndStored(), state.At, state.Clock, lag
 	t.mu.Unlock()
 }
 

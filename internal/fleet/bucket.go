@@ -173,3 +173,40 @@ func isGone(err error) bool {
 		errors.Is(err, jetstream.ErrNoStreamResponse) ||
 		errors.Is(err, nats.ErrStreamNotFound) // from a watch: the library has two errors for the same condition
 }
+
+// Living returns the names of the workers of a namespace, by its name and id, that live or have been dead for less than
+// deadAfter.
+func Living(ctx context.Context, js jetstream.JetStream, namespace, id string) (names []string, err error) {
+	kv, err := js.KeyValue(ctx, bucketName(namespace))
+	if isGone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", bucketName(namespace), err)
+	}
+	keys, err := kv.Keys(ctx)
+	if errors.Is(err, jetstream.ErrNoKeysFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list bucket %s: %w", bucketName(namespace), err)
+	}
+	for _, key := range keys {
+		if !strings.HasPrefix(key, memberPrefix(id)) {
+			continue
+		}
+		entry, err := kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue // it has left
+		}
+		var m member
+		if err == nil {
+			err = json.Unmarshal(entry.Value(), &m)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", key, err)
+		}
+		names = append(names, m.Name)
+	}
+	return names, nil
+}

@@ -85,7 +85,7 @@ func (f *Fleet) Share() Share {
 	return s
 }
 
-// Read tells the fleet which streams this worker may read from now on.
+// Read states which streams this worker may read from now on.
 func (f *Fleet) Read(streams Globs) {
 	f.mu.Lock()
 	same := slices.Equal(f.self.Streams, streams)

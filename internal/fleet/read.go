@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Worker is what a worker tells about itself.
+// Worker is what a worker publishes about itself.
 type Worker struct {
 	Name    string
 	Started time.Time // by its own clock

@@ -38,6 +38,7 @@ type Gate struct {
 	redis     *answer.Source
 	failures  zerolog.Logger         // limited to a few lines per minute, because clients decide how often something fails
 	decisions *prometheus.CounterVec // by limit, result and source
+	process   string                 // as /v1/limits names it
 }
 
 // Settings of a gate.
@@ -55,7 +56,7 @@ func New(settings Settings, l Limiter, counters Counters, redis *answer.Source, 
 	}
 	g := &Gate{
 		Proxies: settings.Proxies, limits: limits, limiter: l, Counters: counters, redis: redis, failures: failures,
-		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+		process: newProcess(), decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
 			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
 		}, []string{"limit", "result", "source"}),
@@ -75,7 +76,7 @@ func (g *Gate) Named() int { return len(*g.limits.named.Load()) }
 // Counts reports whether any take can be counted.
 func (g *Gate) Counts() bool { return g.limits.counts() }
 
-// Why says why no take can be decided now. It is empty if one of them can: without Redis, those of limits that
+// Why returns why no take can be decided now. It is empty if one of them can: without Redis, those of limits that
 // are not closed then. known says that Redis has been looked at, and lost that it does not answer. Takes need no layout.
 func (g *Gate) Why(known, lost bool) string {
 	takes, withoutRedis := g.limits.serve()
@@ -96,6 +97,7 @@ func (g *Gate) Why(known, lost bool) string {
 func (g *Gate) Register(a *api.API, mux *http.ServeMux) {
 	g.registerTake(a)
 	g.registerLimit(a)
+	g.registerLimits(a)
 	g.describeAuthz(a)
 	mux.Handle(AuthzPath, api.Handler(g.getAuthz))
 	mux.Handle(AuthzPath+"/{limit}", api.Handler(g.getAuthz))
@@ -103,19 +105,23 @@ func (g *Gate) Register(a *api.API, mux *http.ServeMux) {
 
 // decided counts the decisions of an answer.
 func (g *Gate) decided(a *limit.Answer) {
+	now := g.limits.usages.now()
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
-		result := "refused"
+		result, became := "refused", refused
 		if d.Allowed {
-			result = "allowed"
+			result, became = "allowed", allowed
 		}
 		g.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
+		g.limits.usages.add(&d.Take, became, now)
 	}
 }
 
 // notDecided counts takes about which nothing could be decided.
 func (g *Gate) notDecided(takes []limit.Take) {
+	now := g.limits.usages.now()
 	for i := range takes {
 		g.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
+		g.limits.usages.add(&takes[i], failed, now)
 	}
 }

@@ -18,7 +18,7 @@ import (
 type takeItem struct {
 	Limit  string     `query:"limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
 	Key    string     `query:"key" json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
-	Window string     `query:"window" json:"window,omitempty" doc:"In place of limit: how far the limit looks back, 1s to 366d (a whole number and a unit: s, m, h, d, w)." example:"1m"`
+	Window string     `query:"window" json:"window,omitempty" doc:"In place of limit: how far the limit looks back, 1s to 366d (a whole number and a unit: s, m, h, d, w, y)." example:"1m"`
 	Max    api.Number `query:"max" json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
 	N      api.Number `query:"n" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
 	Policy string     `query:"policy" json:"policy,omitempty" doc:"Beside window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -20,21 +21,22 @@ import (
 
 // limits are the limits that requests can name, and which takes are counted.
 type limits struct {
-	mode  TakeMode
-	file  string // empty: there are no named limits
-	named atomic.Pointer[limit.Set]
+	mode   TakeMode
+	file   string // empty: there are no named limits
+	named  atomic.Pointer[limit.Set]
+	usages usages // of the named ones
 	// reloaded is told of each time that the file was read again.
 	reloaded func(error)
 }
 
 // newLimits reads the file of named limits. Its error names the setting, the file and the line.
 func newLimits(mode TakeMode, file string, reloads buildinfo.Reloads) (*limits, error) {
-	out := &limits{mode: mode, file: file}
+	out := &limits{mode: mode, file: file, usages: usages{now: time.Now}}
 	set, err := out.read()
 	if err != nil {
 		return nil, boot.UsageError{Err: err}
 	}
-	out.named.Store(&set)
+	out.use(set)
 	if file != "" {
 		out.reloaded = reloads.Of("limits")
 	}
@@ -48,7 +50,7 @@ func (l *limits) follow(ctx context.Context, signals <-chan os.Signal, log zerol
 		case <-ctx.Done():
 			return nil
 		case <-signals:
-			l.reload(log)
+			boot.Reload(func() { l.reload(log) })
 		}
 	}
 }
@@ -64,8 +66,14 @@ func (l *limits) reload(log zerolog.Logger) {
 		log.Error().Err(err).Int("limits", len(*l.named.Load())).Msg("limits not reloaded: they stay as they were")
 		return
 	}
-	l.named.Store(&set)
+	l.use(set)
 	log.Info().Str("file", l.file).Int("limits", len(set)).Msg("limits reloaded")
+}
+
+// use makes these the named limits.
+func (l *limits) use(set limit.Set) {
+	l.usages.keep(set)
+	l.named.Store(&set)
 }
 
 func (l *limits) read() (limit.Set, error) {
@@ -128,7 +136,7 @@ func (l *limits) mayCount() error {
 	return nil
 }
 
-// TakeMode says which takes the service counts; the zero value is TakeNamed.
+// TakeMode selects the takes that the service counts; the zero value is TakeNamed.
 type TakeMode int
 
 const (

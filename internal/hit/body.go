@@ -130,7 +130,12 @@ var newline = []byte{'\n'}
 func Blank(line []byte) bool { return len(trimSpace(line)) == 0 }
 
 // trimSpace removes what JSON calls white space.
-func trimSpace(b []byte) []byte { return bytes.Trim(b, " \t\r\n") }
+func trimSpace(b []byte) []byte {
+	if len(b) > 0 && b[0] > ' ' && b[len(b)-1] > ' ' { // nearly always
+		return b
+	}
+	return bytes.Trim(b, " \t\r\n")
+}
 
 // isObject reports whether b is one JSON object.
 func isObject(b []byte) bool {

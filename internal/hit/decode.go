@@ -127,7 +127,7 @@ func (d *Decoder) tooMany(body []byte) {
 	d.reject(0, body, TooLarge, d.limits.TooMany())
 }
 
-// TooMany says that a message has more than MaxHits.
+// TooMany returns the refusal of a message that has more than MaxHits.
 func (l *Limits) TooMany() string {
 	return fmt.Sprintf("the message carries more than %d hits: send smaller batches or raise INGEST_MAX_HITS", l.MaxHits)
 }

@@ -1,4 +1,4 @@
-// Package hit says what a hit is: which message bodies carry hits, what a counter
+// Package hit defines what a hit is: which message bodies carry hits, what a counter
 // may be called, how many a hit may count, which times it may have, and why a hit
 // is refused. Workers use it to decode messages, publish to read and write hits, and query to
 // check the names of counters.

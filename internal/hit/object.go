@@ -42,6 +42,15 @@ func (o *object) begin(at int64) {
 // read reads one object into h. subject is the counter if it has no key.
 func (o *object) read(h *Hit, raw []byte, subject string, at int64) *Refusal {
 	o.begin(at)
+	if o.readPlain(raw) {
+		return o.hit(h, subject)
+	}
+	return o.readAny(h, raw, subject, at)
+}
+
+// readAny reads an object in any form that JSON allows.
+func (o *object) readAny(h *Hit, raw []byte, subject string, at int64) *Refusal {
+	o.begin(at)
 	o.json.ResetBytes(raw)
 	err := o.json.ObjBytes(o.field)
 	if err == nil && o.json.Skip() != io.EOF {

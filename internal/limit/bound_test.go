@@ -148,7 +148,9 @@ func (s *boundRun) step(rt *rapid.T) {
 		return
 	}
 	p.trouble.next(what)
+	s.mu.Lock()
 	fits := s.inWindow(len(s.allowed), -1, now-s.reach())+n <= boundMax
+	s.mu.Unlock()
 	a, err := p.limiter.Take(s.t.Context(), []Take{takeOf(s.limit, "alice", n)})
 	p.trouble.next("")
 	s.note(boundTake{now, n, i, false}, what, a, err)

@@ -20,7 +20,7 @@ type denials struct {
 	all map[string]denial // by key in Redis
 }
 
-// denial says that n hits and more are refused.
+// denial is the fact that n hits and more are refused.
 type denial struct {
 	n     int64
 	until time.Time // that Redis said; it may be forgotten before

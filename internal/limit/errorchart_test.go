@@ -10,7 +10,7 @@ import (
 
 const (
 	errorChart = "../../docs/limits-error.svg"
-	errorPage  = "../../docs/limits-figures.md"
+	errorPage  = "../../docs/benchmarks.md"
 	errorBegin = "<!-- errors: begin (LIMITS_ERROR=write rewrites from here) -->\n\n"
 	errorEnd   = "\n<!-- errors: end -->"
 )

@@ -24,7 +24,7 @@ const fileFields = "name, window, max, policy, fail and key"
 //
 //	limits:
 //	  - name: login        # 1 to 64 letters, digits, underscores, hyphens and dots
-//	    window: 1m         # a whole number and a unit (s, m, h, d, w), 1s to 366d
+//	    window: 1m         # a whole number and a unit (s, m, h, d, w, y), 1s to 366d
 //	    max: 5             # hits that a key may have in the window
 //	    policy: log        # cells (default), log or stream
 //	    fail: closed       # local (default), open or closed

@@ -148,7 +148,7 @@ func (e *TwiceError) Error() string {
 	return "the same limit and key twice: write one take with the sum as its n"
 }
 
-// Source says where a decision comes from.
+// Source is where a decision comes from.
 type Source string
 
 const (

@@ -10,7 +10,7 @@ import (
 // that were used longest ago are forgotten: without Redis, they begin anew.
 const LocalKeys = 100_000
 
-// local knows what this process has allowed under limits that are local without Redis: what Redis has granted it, and
+// local holds what this process has allowed under limits that are local without Redis: what Redis has granted it, and
 // what it has granted itself. So, whether Redis answers or not, the process allows up to max, and no more.
 //
 // What it granted itself is told to Redis when Redis is next asked about the key. Until then it counts beside what

@@ -76,6 +76,7 @@ var recorded = []string{
 
 	"GET /v1/series?key=api-1",
 	"GET /v1/series?key=api-1&key=<b>&step=5m",
+	"GET /v1/series?prefix=shop.&group=1",
 	"GET /v1/series?key=api-1&from=1795250000000&to=1795253600000",
 	"GET /v1/series?key=api-1 - Accept:text/csv",
 	"GET /v1/series?key=api-1&format=csv - Accept-Encoding:gzip",

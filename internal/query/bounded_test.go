@@ -78,7 +78,7 @@ func TestRefusalsAreShort(t *testing.T) {
 	asked := 0
 	for _, op := range describedOperations(t, h) {
 		known := needed[op.path]
-		for _, value := range strange(20_000) {
+		for _, value := range strange(5_000) {
 			for _, p := range op.Parameters {
 				query, header := clone(known), make(http.Header)
 				if p.In == "header" {
@@ -110,7 +110,7 @@ func TestRefusalsAreShort(t *testing.T) {
 		if path == "/v1/take" {
 			good = map[string]any{"key": "a", "window": "1m", "max": 1}
 		}
-		for _, value := range strange(50_000) {
+		for _, value := range strange(10_000) {
 			for _, field := range append(fields, value) {
 				for _, text := range []string{quoted(value), "[" + quoted(value) + "]", "{" + quoted(value) + ":1}", strings.Repeat("1", len(value)+1), "[" + strings.Repeat("1", len(value)+1) + "]", "{\"limit\":" + quoted(value) + "}", "[{\"policy\":" + quoted(value) + "}]", value} {
 					body := maps.Clone(good)
@@ -123,7 +123,7 @@ func TestRefusalsAreShort(t *testing.T) {
 			ask(path+" "+value, request(http.MethodPost, path, nil, value, nil))
 		}
 	}
-	for _, value := range strange(20_000) {
+	for _, value := range strange(5_000) {
 		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Uri", "X-Forwarded-Host", "X-Forwarded-Method", "X-Original-Uri", "X-Strange", "Content-Type", "Origin", "Accept", "If-None-Match", "Authorization", "User-Agent"} {
 			asked += 3
 			header := http.Header{name: {value}}

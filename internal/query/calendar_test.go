@@ -77,6 +77,37 @@ func TestTheLongestMonthHasAnAnswer(t *testing.T) {
 	}
 }
 
+// A tier of 400 days reaches back to the beginning of the year until its end.
+func TestTheYearHasAnAnswer(t *testing.T) {
+	t.Parallel()
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	year := time.Now().Year() + 1 // so that Redis, by its own clock, has let nothing expire
+	first, now := time.Date(year, time.January, 1, 0, 0, 0, 0, berlin), time.Date(year, time.December, 31, 23, 59, 0, 0, berlin)
+	tiers, err := window.ParseTiers("1m/1h,1h/400d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	redis := stack.Redis(t)
+	store, layout := window.NewStore(redis.Client(), asking.Namespace), window.Layout{Tiers: tiers, Shards: 4}
+	if err := store.EnsureLayout(t.Context(), layout); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.AddStream(t.Context(), "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	asking.Commit(t, store, layout, now, 1, []asking.Sample{
+		asking.Hits("shop.eu", first.Add(-time.Second), 1), asking.Hits("shop.eu", first, 60), asking.Hits("shop.us", now.Add(-time.Second), 500),
+	})
+	h := onRedis(t, redis.URL(), now).handler()
+	got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?prefix=shop.&window=year&tz=Europe/Berlin", "")).Totals[0]
+	if got.Window != "year" || !got.From.Equal(first) || !got.To.Equal(now) || got.Total != 560 || got.Lower != 560 || got.Upper != 560 {
+		t.Errorf("%+v; want exactly 560 from %v to %v", got, first, now)
+	}
+}
+
 func TestCalendarInput(t *testing.T) {
 	t.Parallel()
 	s, f := onFake(t)
@@ -92,18 +123,20 @@ func TestCalendarInput(t *testing.T) {
 		{get, "/v1/total?key=a&window=today&tz=right/Europe/Berlin", "", `tz: "right/Europe/Berlin" is not`},
 		{get, "/v1/total?key=a&window=today&tz=", "", "tz: it is empty: allowed is a name"},
 		{get, "/v1/total?key=a&window=today&tz=UTC&tz=UTC", "", "tz: it is given 2 times"},
-		{get, "/v1/total?key=a&window=1h&tz=UTC", "", "tz: it is only for the windows today, yesterday, week or month"},
+		{get, "/v1/total?key=a&window=1h&tz=UTC", "", "tz: it is only for the windows today, yesterday, week, month or year"},
 		{get, "/v1/total?key=a&from=1&tz=UTC", "", "tz: it is only for the windows"},
 		{get, "/v1/total?key=a&window=Today", "", `window: "Today" is not a duration`},
-		{get, "/v1/total?key=a&window=tomorrow", "", "such as 90s, 15m or 7d; or today, yesterday, week or month"},
+		{get, "/v1/total?key=a&window=tomorrow", "", "such as 90s, 15m or 7d; or today, yesterday, week, month or year"},
 		{get, "/v1/total?key=a&window=month", "", "window: month: the question reaches back"},
+		{get, "/v1/total?key=a&window=year", "", "window: year: the question reaches back"},
+		{post, "/v1/total", `{"keys":["a"],"windows":["year"],"tz":"Asia/Kolkata"}`, "windows: year: the question reaches back"},
 		{get, "/v1/top?window=today", "", `window: "today" is not a duration`},
 		{get, "/v1/live?key=a&window=today", "", `window: "today" is not a duration`},
-		{get, "/v1/series?key=a&tz=UTC", "", "tz: it is only for the steps 1d, 1w or 1mo"},
+		{get, "/v1/series?key=a&tz=UTC", "", "tz: it is only for the steps 1d, 1w, 1mo or 1y"},
 		{get, "/v1/series?key=a&step=24h&tz=UTC", "", "tz: it is only for the steps"},
 		{get, "/v1/series?key=a&step=1d&tz=Berlin", "", `tz: no time zone is named "Berlin"`},
 		{get, "/v1/series?key=a&step=1d&tz=", "", "tz: it is empty: allowed is a name"},
-		{get, "/v1/series?key=a&step=1y", "", "such as 90s, 15m or 7d; or 1d, 1w or 1mo, the days, weeks or months of tz"},
+		{get, "/v1/series?key=a&step=1month", "", "such as 90s, 15m or 7d; or 1d, 1w, 1mo or 1y, the days, weeks, months or years of tz"},
 		{post, "/v1/total", `{"keys":["a"],"windows":["today"],"tz":"x"}`, `tz: "x" is not a time zone`},
 		{post, "/v1/total", `{"keys":["a"],"windows":["1h"],"tz":"UTC"}`, "tz: it is only for the windows"},
 	} {

@@ -7,7 +7,7 @@
 //   - A mistyped question is never answered as if it were another one: unknown
 //     parameters and fields are refused.
 //   - HTTP and NATS give the same answers and the same problems. What those promise is in the rooms below.
-//   - Only takes and resets change anything in Redis. Everything else works with a user who may only read.
+//   - Only takes, resets and erasures change anything in Redis. Everything else works with a user who may only read.
 //
 // # When it acts
 //
@@ -21,7 +21,9 @@
 //
 //	400, 404, 405, 413  the asker has to change the request
 //	401                 the request needs a token
-//	403                 the settings forbid takes
+//	429                 too many exports are under way; a take that is refused
+//	403                 the settings forbid takes, or erasures
+//	409                 another number of counters than was confirmed
 //	500                 something else has written to a key, which detail names;
 //	                    or a fault of this service
 //	501                 the request needs NATS, and NATS_URL is empty
@@ -48,8 +50,8 @@
 // # The rooms
 //
 // This package joins them: run.go has the wiring, edge.go what every request passes, operations.go the HTTP side of
-// internal/answer, nats.go the same over NATS, and page.go the page at /, whose files are in the folder page: HTML, CSS
-// and plain JavaScript, which ask this API and nobody else.
+// internal/answer, export.go the answer that is a stream, erase.go the removal of counters, nats.go the same over NATS, and page.go the page at /, whose
+// files are in the folder page: HTML, CSS and plain JavaScript, which ask this API and nobody else.
 //
 //	internal/answer   a question about counters in, an answer out; internal/chart draws it
 //	internal/gate     takes, looks and proxies' questions, about which internal/limit decides

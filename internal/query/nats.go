@@ -157,7 +157,7 @@ func (s *service) endpoints() map[string]endpoint {
 			if err != nil {
 				return nil, err
 			}
-			return answer.SeriesJSON(b.Key, found), nil
+			return found.JSON(), nil
 		}),
 		"top":      overNATS(s.answers.Top),
 		"counters": overNATS(s.answers.Counters),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/gate"
 	"tallyroll/internal/live"
 	"tallyroll/internal/web/api"
 	"tallyroll/tests/asking"
@@ -22,6 +23,7 @@ type document struct {
 	Info    struct{ Title, Description string }
 	Paths   map[string]map[string]struct {
 		OperationID, Summary, Description string
+		Tags                              []string
 		Security                          []map[string][]string
 		Parameters                        []struct {
 			Name, Description string
@@ -82,8 +84,8 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("OpenAPI %s, %+v", doc.OpenAPI, doc.Info)
 		}
 		for _, want := range []string{
-			"/v1/total", "/v1/series", "/v1/top", "/v1/counters", "/v1/about", "/v1/live", "/v1/streams", "/v1/rejects", "/probe",
-			"/v1/take", "/v1/limit", "/v1/authz", "/v1/authz/{limit}", "/healthz", "/readyz", "/readyz/answers", "/readyz/takes", "/metrics",
+			"/v1/total", "/v1/series", "/v1/top", "/v1/counters", "/v1/about", "/v1/export", "/v1/live", "/v1/streams", "/v1/rejects", "/probe",
+			"/v1/take", "/v1/limit", "/v1/limits", "/v1/authz", "/v1/authz/{limit}", "/healthz", "/readyz", "/readyz/answers", "/readyz/takes", "/metrics",
 		} {
 			if doc.Paths[want] == nil {
 				t.Errorf("%s is missing", want)
@@ -92,6 +94,9 @@ func TestOpenAPI(t *testing.T) {
 		for path, item := range doc.Paths {
 			for method, op := range item {
 				at := method + " " + path
+				if len(op.Tags) != 1 {
+					t.Errorf("%s has the tags %q, want one", at, op.Tags)
+				}
 				if op.OperationID == "" || op.Summary == "" || op.Description == "" {
 					t.Errorf("%s is not described", at)
 				}
@@ -115,7 +120,7 @@ func TestOpenAPI(t *testing.T) {
 				}
 				if answersFromRedis(path) {
 					success := "200"
-					if method == "delete" {
+					if method == "delete" && path == gate.LimitPath {
 						success = "204"
 					}
 					for _, status := range []string{success, "400", "413", "500", "503"} {
@@ -162,7 +167,9 @@ func TestDocumentedRequests(t *testing.T) {
 	s.live.Register(doc)
 	s.registerTop(doc)
 	s.registerCounters(doc)
+	s.registerErase(doc)
 	s.registerAbout(doc)
+	s.registerExport(doc)
 	s.gate.Register(doc, mux)
 	s.registerProbe(doc)
 	doc.DescribeStatus(statusPages(true)...)
@@ -200,6 +207,9 @@ func TestDocumentedRequests(t *testing.T) {
 
 var fromElsewhere = regexp.MustCompile(`(?i)<script|<link|<img|<iframe|src=|@import|url\(|href="(https?:)?//`)
 
+// ownOrShown is what the page may have: its one script, and text that people copy.
+var ownOrShown = regexp.MustCompile(`(?s)<script>.*</script>\n</body>|<pre>.*?</pre>|<code>.*?</code>|href="https://`)
+
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	s, _ := onFake(t)
@@ -209,14 +219,37 @@ func TestDocs(t *testing.T) {
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Fatalf("status %d, type %s", resp.StatusCode, resp.Header.Get("Content-Type"))
 	}
-	if found := fromElsewhere.FindString(page); found != "" {
+	if found := fromElsewhere.FindString(ownOrShown.ReplaceAllString(page, "")); found != "" {
 		t.Errorf("the page has %q", found)
 	}
 	if policy := resp.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") {
 		t.Errorf("policy %q", policy)
 	}
 	text := html.UnescapeString(page)
+	at := 0
+	for _, group := range []string{"Count", "Ask", "Limit", "Operate"} {
+		next := strings.Index(page, `<h2 class="group" id="group-`+strings.ToLower(group)+`">`+group)
+		if next <= at {
+			t.Errorf("the group %s is missing, or too early", group)
+		}
+		at = next
+	}
+	for _, target := range regexp.MustCompile(`href="(/docs/[a-z]+)"`).FindAllStringSubmatch(page, -1) {
+		resp := asking.Ask(h, http.MethodGet, target[1], "")
+		guide := string(asking.ReadAll(t, resp))
+		if resp.StatusCode != http.StatusOK || !strings.Contains(guide, "<h1") || !strings.Contains(guide, `<a href="/docs">`) || fromElsewhere.MatchString(ownOrShown.ReplaceAllString(guide, "")) || !strings.Contains(resp.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Errorf("%s: status %d, %v: %.300s", target[1], resp.StatusCode, resp.Header, guide)
+		}
+		for _, link := range regexp.MustCompile(`href="/docs/([a-z]+)#([^"]+)"`).FindAllStringSubmatch(guide, -1) {
+			other := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/docs/"+link[1], "")))
+			if !strings.Contains(other, ` id="`+link[2]+`"`) {
+				t.Errorf("%s leads to %s, which is not in %s", target[1], link[2], link[1])
+			}
+		}
+	}
+	asking.Refused(t, asking.Ask(h, http.MethodGet, "/docs/nothing", ""), http.StatusNotFound)
 	for _, want := range []string{
+		`<a href="/">← Tallyroll</a>`, "Guide: Questions and how to ask them", `<form class="try" data-method="GET"`,
 		"GET /v1/total", "POST /v1/total", "as_of", "totals[].lower", "prefers-color-scheme", "required",
 		"curl -sS 'http://tallyroll.test/v1/total?key=api-1&window=24h'", `"points": [`, "unfinished_from", "openapi-3.0.json",
 		`-d '{"keys":["api-1","/cart"],"windows":["1h","24h"]}' http://tallyroll.test/v1/total`,

@@ -26,8 +26,10 @@ func (s *service) registerAnswers(a *api.API) {
 	s.registerSeries(a)
 	s.registerTop(a)
 	s.registerCounters(a)
+	s.registerErase(a)
 	s.registerAbout(a)
 	s.registerProbe(a)
+	s.registerExport(a)
 }
 
 // totalOutput is the answer over HTTP.
@@ -96,9 +98,10 @@ func (s *service) getTotals(ctx context.Context, in *answer.Input) (*totalOutput
 }
 
 const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
-	"still has all of it, so every number is exact. With the steps 1d, 1w and 1mo, from and to are widened to whole days, weeks or months of the zone tz instead; " +
-	"a number whose step begins or ends inside a cell has bounds. One counter gives the object below; if key repeats, the answer is {\"series\":[…]} with such an object " +
-	"per counter. As CSV it is a table with a row per step and a column per counter; as SVG it is a chart with a line per counter."
+	"still has all of it, so every number is exact. With the steps 1d, 1w, 1mo and 1y, from and to are widened to whole days, weeks, months or years of the zone tz instead; " +
+	"a number whose step begins or ends inside a cell has bounds. One counter, or a prefix for the sum of all counters that begin with it, gives the object below; if key " +
+	"repeats, or with group, the answer is {\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per counter or group, and others for the groups that are not listed. " +
+	"As CSV it is a table with a row per step and a column per line; as SVG it is a chart."
 
 func (s *service) registerSeries(a *api.API) {
 	one, many := api.SchemaOf[answer.Series](a), api.SchemaOf[answer.SeriesList](a)
@@ -120,6 +123,8 @@ func (s *service) registerSeries(a *api.API) {
 				"/v1/series?key=api-1",
 				"/v1/series?key=api-1&key=/cart&step=5m&format=csv",
 				"/v1/series?key=api-1&key=/cart&format=svg&width=800&height=300",
+				"/v1/series?prefix=shop.&group=1&limit=5",
+				"/v1/series?prefix=shop.&group=1&format=svg",
 				"/v1/series?key=api-1&step=1d&tz=Europe/Berlin&from=" + ago(20*time.Hour),
 				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
 			}
@@ -132,24 +137,29 @@ func (s *service) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.R
 	if err != nil {
 		return nil, web.InputProblem(err, web.InQuery)
 	}
-	found, err := s.answers.Series(ctx, p.Input())
+	in := p.Input()
+	if view.chart() {
+		in.MaxLines = chart.MaxLines - 1 // and the other groups
+	}
+	lines, err := s.answers.Series(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	if view.chart() && len(p.Keys) > chart.MaxLines {
-		return nil, web.BadInput("key", "%d counters in a chart: at most %d lines can be told apart", len(p.Keys), chart.MaxLines).Problem(web.InQuery)
+	keys, found := lines.Keys, lines.Found
+	if view.chart() && len(keys) > chart.MaxLines {
+		return nil, web.BadInput("key", "%d counters in a chart: at most %d lines can be told apart", len(keys), chart.MaxLines).Problem(web.InQuery)
 	}
 	out := &api.RawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
 	switch view.Format {
 	case "csv":
-		out.Body = answer.SeriesCSV(p.Keys, found)
+		out.Body = lines.CSV()
 	case "svg":
-		out.Body = chart.Draw(p.Keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: answer.ZoneOf(found[0]), Step: answer.StepText(found[0])})
+		out.Body = chart.Draw(keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: answer.ZoneOf(found[0]), Step: answer.StepText(found[0])})
 	default:
-		out.Body = append(api.Encode(answer.SeriesJSON(p.Keys, found)), '\n')
+		out.Body = append(api.Encode(lines.JSON()), '\n')
 	}
 	if found[0].Asked.To < found[0].Now {
-		out.CacheControl, out.ETag = api.CacheHeaders(view, p.Keys, p.Step, p.TZ, answer.WithoutReadTime(found))
+		out.CacheControl, out.ETag = api.CacheHeaders(view, keys, p.Step, p.TZ, lines.WithoutReadTime())
 	}
 	return out, nil
 }
@@ -241,9 +251,10 @@ func (s *service) registerTop(a *api.API) {
 		OperationID: "get-top", Method: http.MethodGet, Path: "/v1/top",
 		Summary: "The counters with most hits",
 		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor is the most hits that a counter outside the list can have. " +
-			"Even a list with fewer counters than limit can lack counters with at most floor hits.",
+			"Even a list with fewer counters than limit can lack counters with at most floor hits. With group it lists groups of counters, whose totals are sums; " +
+			"with a prefix alone, the counters that begin with it.",
 		Responses: api.SuccessOnly("The list, as of now.", answer.TopExample()),
-		Metadata:  api.Tryout("/v1/top?window=1h&limit=20"),
+		Metadata:  api.Tryout("/v1/top?window=1h&limit=20", "/v1/top?window=1h&prefix=shop.&group=1"),
 	}), api.OverHTTP(s.answers.Top))
 }
 
@@ -251,11 +262,11 @@ func (s *service) registerCounters(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-counters", Method: http.MethodGet, Path: "/v1/counters",
 		Summary:     "The names of counters",
-		Description: "The counters with hits in the longest window, in the order of their names, in pages.",
+		Description: "The counters with hits in the longest window, in the order of their names, in pages; with totals=1, each with its total in the last 24 hours.",
 		Responses: api.SuccessOnly("A page of names.", answer.CountersAnswer{
 			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: answer.SinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
 		}),
-		Metadata: api.Tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu"),
+		Metadata: api.Tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu", "/v1/counters?match=cart&totals=1"),
 	}), api.OverHTTP(s.answers.Counters))
 }
 
@@ -305,7 +316,8 @@ func (s *service) getProbe(ctx context.Context, p *answer.ProbeParams) (*api.Raw
 func newAPI(mux *http.ServeMux, tokens bool) *api.API {
 	title := api.Title{Name: "Tallyroll", About: "Rolling totals of counters: how many hits in the last minute, hour, day or month, with bounds. " +
 		"Windows are durations (90s, 15m, 24h, 7d, 1w); times are RFC 3339 or Unix milliseconds. " +
-		"Errors are RFC 9457 problems whose detail says what was wrong and what is allowed.", Every: describeProblems}
+		"Errors are RFC 9457 problems whose detail says what was wrong and what is allowed.", Every: describeProblems,
+		Home: "/", Groups: groups, Guides: guides()}
 	if tokens {
 		title.Tokens = "One of the tokens of QUERY_TOKENS."
 	}
@@ -319,7 +331,7 @@ var problemExamples = []struct {
 	example *web.Problem
 }{
 	{http.StatusBadRequest, "The request is wrong; detail says what is allowed.",
-		web.BadInput("window", `"24" is not a duration: write a whole number and a unit (s, m, h, d, w), such as 90s, 15m or 7d`).Problem(web.InQuery)},
+		web.BadInput("window", `"24" is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as 90s, 15m or 7d`).Problem(web.InQuery)},
 	{http.StatusUnauthorized, "The token is missing or wrong.",
 		web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS")},
 	{http.StatusForbidden, "The request names a host that is none of the service's.", unknownHostExample()},

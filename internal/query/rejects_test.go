@@ -68,6 +68,16 @@ func TestRejects(t *testing.T) {
 			t.Errorf("reject %d\n%+v\nwant\n%+v", i, got, want)
 		}
 	}
+	// Hours are those of all that were asked for, on whatever page. An hour may have ended meanwhile.
+	for target, want := range map[string]int{"/v1/rejects?limit=1": 3, "/v1/rejects?before=1": 3, "/v1/rejects?reason=bad_json": 2, "/v1/rejects?reason=future": 0} {
+		sum, hours := 0, decoded(t, h, target, func(status.RejectsAnswer) bool { return true }).Hours
+		for _, hour := range hours {
+			sum += hour.Count
+		}
+		if sum != want || hours == nil || len(hours) > 2 {
+			t.Errorf("%s: %+v, want %d rejects", target, hours, want)
+		}
+	}
 	for target, want := range map[string][]uint64{
 		"/v1/rejects?limit=1":                          {3},
 		"/v1/rejects?reason=bad_json":                  {3, 1},
@@ -75,6 +85,10 @@ func TestRejects(t *testing.T) {
 		"/v1/rejects?stream=HITS":                      {2, 1},
 		"/v1/rejects?stream=HITS_2&reason=too_late":    {},
 		"/v1/rejects?stream=HITS&reason=bad_json":      {1},
+		"/v1/rejects?before=3":                         {2, 1},
+		"/v1/rejects?before=3&limit=1":                 {2},
+		"/v1/rejects?reason=bad_json&before=3":         {1},
+		"/v1/rejects?before=1":                         {},
 		"/v1/rejects?stream=no%20stream&reason=future": {},
 	} {
 		positions := []uint64{}
@@ -91,6 +105,7 @@ func TestRejects(t *testing.T) {
 		"/v1/rejects?reason=bad":      `reason: "bad": allowed are bad_json, bad_key`,
 		"/v1/rejects?reason=":         "reason: it is empty",
 		"/v1/rejects?stream=":         "stream: it is empty",
+		"/v1/rejects?before=0":        "before: ",
 		"/v1/rejects?window=1h":       "unknown parameter",
 		"/v1/rejects?limit=1&limit=2": "2 times",
 	} {
@@ -104,10 +119,10 @@ func TestRejects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := stream.Info(t.Context())
-	if err != nil || info.State.Consumers != 0 {
-		t.Errorf("%d consumers are left (%v)", info.State.Consumers, err)
-	}
+	stack.Eventually(t, patiently, "no consumer to be left", func() (bool, string) {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Consumers == 0, fmt.Sprint(info, err)
+	})
 	if err := stream.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +180,7 @@ func TestRejectsAmongGapsAndOthers(t *testing.T) {
 	reject(t, js, "HITS", hit.Future, 1, "a")
 	reject(t, js, "HITS", hit.TooLate, 2, "b")
 	rejectMany(t, js, asking.Namespace, 1000+10)
-	for seq := uint64(3); seq <= 1000+12; seq++ { // as publish --from-rejects removes what it has sent
+	for seq := uint64(3); seq <= 1000+12; seq++ { // as redrive removes what it has sent
 		if err := stream.DeleteMsg(t.Context(), seq); err != nil {
 			t.Fatal(err)
 		}

@@ -76,6 +76,8 @@ type service struct {
 	gate    *gate.Gate
 	live    *live.Live
 	status  *status.Status
+	exports exports
+	erases  Erasing
 	now     func() time.Time // for examples that depend on the time
 	log     zerolog.Logger
 }
@@ -88,16 +90,12 @@ type allReader interface {
 	status.Progress
 }
 
-// failureLines is how many failed questions are logged per minute: enough to
-// see why they fail, however many clients ask.
-const failureLines = 5
-
 // newService makes a service that answers requests from one reader, and the listeners at /v1/live
 // from another. The number of their questions bounds the listeners, not what one request
 // may cost. Its error is about the file of limits. The caller must run health, gate and hub.
 func newService(requests, listeners allReader, takes gate.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
-	registry, failures := metrics.Registry, log.Sample(&zerolog.BurstSampler{Burst: failureLines, Period: time.Minute})
+	registry, failures := metrics.Registry, boot.Sampled(log)
 	s := &service{
 		server: web.Server{Metrics: metrics, Log: log, Apart: settings.MetricsAddr != ""},
 		tokens: settings.Tokens, origins: settings.Origins, hosts: settings.Hosts,
@@ -108,6 +106,7 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 		Reader: requests, Redis: redis, Namespace: settings.Redis.Namespace,
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxExplain: settings.MaxExplain, MaxProbe: settings.MaxProbe,
 	}
+	s.exports, s.erases = make(exports, settings.MaxExports), settings.Erase
 	var err error
 	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Proxies: settings.TrustedProxies}, takes, requests, redis, failures, metrics)
 	if err != nil {
@@ -131,9 +130,12 @@ func (s *service) handler() http.Handler {
 
 func (s *service) routes(mux *http.ServeMux) {
 	a := newAPI(mux, s.tokens.Required())
+	a.Within(groupAsk)
 	s.registerAnswers(a)
 	s.live.Register(a)
+	a.Within(groupLimit)
 	s.gate.Register(a, mux)
+	a.Within(groupOperate)
 	s.status.Register(a)
 	a.DescribeStatus(statusPages(!s.server.Apart)...)
 	a.RoutePages(s.now)
@@ -144,7 +146,7 @@ func (s *service) routes(mux *http.ServeMux) {
 	newPage().register(mux)
 }
 
-// whyNotReady says why nothing of what this service is for can be served now. It is empty if anything can: then a
+// whyNotReady returns why nothing of what this service is for can be served now. It is empty if anything can: then a
 // process that is taken out of service helps nobody.
 func (s *service) whyNotReady() string {
 	why := s.health.Why()
@@ -154,5 +156,5 @@ func (s *service) whyNotReady() string {
 	return why
 }
 
-// whyNoTakes says why no take can be decided now. It is empty if one of them can.
+// whyNoTakes returns why no take can be decided now. It is empty if one of them can.
 func (s *service) whyNoTakes() string { return s.gate.Why(s.health.Look()) }

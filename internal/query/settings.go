@@ -33,11 +33,14 @@ type Settings struct {
 	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million filled cells take about half a second and 110 MB while a request is answered"`
 	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
 
-	MaxSum     int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that a total adds up over a prefix; each costs Redis up to two hash reads per window, and two for its name"`
+	MaxSum     int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that an answer adds up over a prefix or by groups; each costs Redis up to two hash reads per window, and a total two more for its name"`
 	MaxExplain int `env:"QUERY_MAX_EXPLAIN" envDefault:"5000" help:"most cells that the explanations of one answer name; each takes about 100 bytes of the answer"`
 
 	MetricsAddr string `env:"QUERY_METRICS_ADDR" help:"an address of its own for /metrics, host:port; by default it is at QUERY_ADDR"`
 	MaxProbe    int    `env:"QUERY_MAX_PROBE" envDefault:"500" help:"most totals (counter and window) in one answer of /probe; each is four series in Prometheus"`
+	MaxExports  int    `env:"QUERY_MAX_EXPORTS" envDefault:"2" help:"most exports (/v1/export) under way at once; each keeps Redis busy for as long as its client reads fast enough"`
+
+	Erase Erasing `env:"QUERY_ERASE" envDefault:"off" help:"on: DELETE /v1/counters erases counters; needs a Redis user with the rights of ingest; set QUERY_TOKENS, or everybody who may ask may erase"`
 
 	LiveClients   int `env:"QUERY_LIVE_CLIENTS" envDefault:"10000" help:"most clients that may listen at /v1/live; if they run out, each address keeps an equal share"`
 	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each costs up to two hash reads with the default tiers, four times per second; if they run out, each address keeps an equal share"`
@@ -62,8 +65,8 @@ func (s *Settings) natsAt() boot.NATS {
 
 // Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
-	if err := window.CheckNamespace(s.Redis.Namespace); err != nil {
-		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: err.Error()}
+	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+		return err
 	}
 	if err := s.addresses().Validate(); err != nil {
 		return err
@@ -72,7 +75,7 @@ func (s *Settings) Validate() error {
 		return &boot.SettingError{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
 	}
 	err := boot.CheckMost(boot.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, boot.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, boot.Most{Key: "QUERY_MAX_EXPLAIN", N: int64(s.MaxExplain)}, boot.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
-		boot.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, boot.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
+		boot.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, boot.Most{Key: "QUERY_MAX_EXPORTS", N: int64(s.MaxExports)}, boot.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
 		boot.Most{Key: "QUERY_LIVE_QUESTIONS", N: int64(s.LiveQuestions)})
 	if err != nil {
 		return err

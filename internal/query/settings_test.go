@@ -53,6 +53,7 @@ func TestSettings(t *testing.T) {
 		{"blank tokens", map[string]string{"QUERY_TOKENS": " "}, "QUERY_TOKENS"},
 		{"no port", map[string]string{"QUERY_ADDR": "localhost"}, "QUERY_ADDR"},
 		{"no port for metrics", map[string]string{"QUERY_METRICS_ADDR": "localhost"}, "QUERY_METRICS_ADDR"},
+		{"no exports", map[string]string{"QUERY_MAX_EXPORTS": "0"}, "QUERY_MAX_EXPORTS"},
 		{"no totals for a probe", map[string]string{"QUERY_MAX_PROBE": "0"}, "QUERY_MAX_PROBE"},
 		{"no counters", map[string]string{"QUERY_MAX_KEYS": "0"}, "QUERY_MAX_KEYS"},
 		{"too many counters", map[string]string{"QUERY_MAX_KEYS": "1000000"}, "QUERY_MAX_KEYS"},

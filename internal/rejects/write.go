@@ -140,7 +140,7 @@ func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplica
 		if stored.Get(HeaderStored) == d.Header.Get(HeaderStored) && stored.Get(HeaderNamespace) == d.Header.Get(HeaderNamespace) {
 			continue // the same reject
 		}
-		// If the stored one has been removed since (publish --from-rejects does that), nobody can tell whose it
+		// If the stored one has been removed since (redrive does that), nobody can tell whose it
 		// was. Stored again, the same reject does no harm: it is known by its name when it is sent again.
 		m := nats.NewMsg(d.Subject)
 		m.Data = d.Data

@@ -1,4 +1,4 @@
-// Package rules says what events count whose producers do not write hits: which subjects of
+// Package rules decides what events count whose producers do not write hits: which subjects of
 // which streams carry them, where in their JSON the time, the amount and the names are, and on
 // which counters one event counts. docs/rules.md describes the file.
 //

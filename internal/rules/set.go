@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Set is what a rules file says.
+// Set is the content of a rules file.
 type Set struct {
 	text        []byte
 	fingerprint string

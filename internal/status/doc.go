@@ -5,7 +5,7 @@
 //
 //   - Redis and NATS are asked at most once per second, however many clients ask (recent).
 //   - The gauges of freshness go on when every worker is dead, and grow while Redis is away.
-//   - Health knows whether Redis answers and has a layout, from a look every half second, or at once if something failed.
+//   - Health finds whether Redis answers and has a layout, from a look every half second, or at once if something failed.
 //
 // # What can go wrong
 //

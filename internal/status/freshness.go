@@ -27,7 +27,7 @@ type freshness struct {
 	ever  bool              // there is a layout, as far as is known
 }
 
-// What freshness exports, described in docs/metrics.md.
+// What freshness exports, described in docs/operations.md.
 var (
 	asOfAge       = gaugeDesc("as_of_age_seconds", "Seconds from as_of to now, by the clock of Redis: how old answers are. It goes on growing while Redis is away.")
 	streamAge     = gaugeDesc("stream_as_of_age_seconds", "Seconds from the as_of of the stream to now, by the clock of Redis.", "stream")

@@ -22,7 +22,7 @@ const checkEvery = 500 * time.Millisecond
 // clocks nobody synchronises.
 const maxClockDifference = 2 * time.Second
 
-// Health knows whether Redis answers and has a layout. One goroutine, run,
+// Health finds whether Redis answers and has a layout. One goroutine, run,
 // looks and logs what changes; everyone else reads what it has found.
 type Health struct {
 	reader      Looker
@@ -96,7 +96,7 @@ func (h *Health) report(layout window.Layout, err error) {
 	}
 }
 
-// reportClock warns once when the clocks part, and says when they agree again.
+// reportClock logs once when the clocks part, and once when they agree again.
 func (h *Health) reportClock() {
 	ahead, known := h.reader.ClockDifference()
 	apart := known && ahead.Abs() > maxClockDifference
@@ -115,7 +115,7 @@ func (h *Health) reportClock() {
 // Doubt has Redis looked at at once.
 func (h *Health) Doubt() { h.due.Give() }
 
-// Why says why no question about counters can be answered now. It is empty if they can.
+// Why returns why no question about counters can be answered now. It is empty if they can.
 func (h *Health) Why() string {
 	last := h.last.Load()
 	switch {

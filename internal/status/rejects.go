@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type rejectsParams struct {
 	Limit  api.Number `query:"limit" doc:"The most rejects to list: 1 to 100. Default: 20." example:"20"`
 	Reason string     `query:"reason" doc:"Only rejects with this reason." example:"too_late"`
 	Stream string     `query:"stream" doc:"Only rejects from this stream." example:"HITS"`
+	Before api.Number `query:"before" doc:"The next page: only rejects before this position, the last one of the page before." example:"17"`
 }
 
 func (p *rejectsParams) Read(g api.Given) error {
@@ -35,6 +37,7 @@ func (p *rejectsParams) Read(g api.Given) error {
 		api.Text("limit", api.NumberHint(1, maxRejects), (*string)(&p.Limit)),
 		api.Text("reason", reasonHint, &p.Reason),
 		api.Text("stream", "the name of a stream", &p.Stream),
+		api.Text("before", "a position", (*string)(&p.Before)),
 	)
 }
 
@@ -52,7 +55,13 @@ type RejectsAnswer struct {
 	Stored   uint64        `json:"stored" doc:"How many messages of this namespace HITS_REJECTED holds." example:"17"`
 	Searched int           `json:"searched" doc:"How many of the newest were looked at, at most 1000." example:"17"`
 	Reasons  []reasonCount `json:"reasons" doc:"How many of those there are for each reason, most first."`
+	Hours    []hourCount   `json:"hours" doc:"How many of those that were asked for, whatever before is, were refused in each hour that has any, the newest first, at most 24. Hours before the oldest that was looked at are not known."`
 	Rejects  []Rejected    `json:"rejects" doc:"The newest of those that were asked for, newest first."`
+}
+
+type hourCount struct {
+	Hour  time.Time `json:"hour" doc:"When the hour begins (UTC)." example:"2026-11-21T10:00:00Z"`
+	Count int       `json:"count" doc:"How many were refused in it." example:"12"`
 }
 
 type reasonCount struct {
@@ -72,6 +81,8 @@ type Rejected struct {
 	Body     string    `json:"body" doc:"The hit, or its first 512 bytes; what is not UTF-8 is replaced." example:"{\"kay\":\"a\"}"`
 	Bytes    int       `json:"bytes" doc:"How many bytes the hit has." example:"11"`
 	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED." example:"17"`
+
+	refused time.Time // when HITS_REJECTED stored it
 }
 
 func (s *Status) registerRejects(a *api.API) {
@@ -82,10 +93,10 @@ func (s *Status) registerRejects(a *api.API) {
 		Description: "The newest messages of the stream HITS_REJECTED that workers of this namespace have refused. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"The list is at most a second old.",
 		Responses: needsNATS(a, api.SuccessOnly("The newest rejects.", RejectsAnswer{
-			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}},
-			Rejects: []Rejected{{"bad_json", "not a JSON object", "HITS", 48001, 0, at, "kay=a", 5, 17}},
+			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}}, Hours: []hourCount{{at.Truncate(time.Hour), 1}},
+			Rejects: []Rejected{{Reason: "bad_json", Detail: "not a JSON object", Stream: "HITS", Sequence: 48001, Time: at, Body: "kay=a", Bytes: 5, Position: 17}},
 		})),
-		Metadata: api.Tryout("/v1/rejects?limit=20", "/v1/rejects?reason=too_late"),
+		Metadata: api.Tryout("/v1/rejects?limit=20", "/v1/rejects?reason=too_late&before=17"),
 	}), api.OverHTTP(s.findRejects))
 }
 
@@ -98,6 +109,10 @@ func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams)
 	if p.Reason != "" && !slices.Contains(hit.Reasons, hit.Reason(p.Reason)) {
 		return RejectsAnswer{}, web.BadInput("reason", "%s: allowed are %s", web.Excerpt(p.Reason), reasonHint).Problem(part)
 	}
+	before, err := p.Before.Parse("before", math.MaxInt64, 1, math.MaxInt64)
+	if err != nil {
+		return RejectsAnswer{}, web.InputProblem(err, part)
+	}
 	js, err := s.jetStream()
 	if err != nil {
 		return RejectsAnswer{}, err
@@ -107,9 +122,11 @@ func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams)
 		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
 	out := RejectsAnswer{Stored: newest.stored, Searched: len(newest.found), Reasons: countReasons(newest.found)}
+	asked := newest.pick(p.Reason, p.Stream)
+	out.Hours = countHours(asked)
 	bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
 	defer cancel()
-	out.Rejects, err = withBodies(bounded, js, newest.pick(int(limit), p.Reason, p.Stream))
+	out.Rejects, err = withBodies(bounded, js, page(asked, int(limit), uint64(before)))
 	if err != nil {
 		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
@@ -130,15 +147,21 @@ type newestRejects struct {
 	found  []Rejected
 }
 
-// pick returns the newest that are asked for, newest first.
-func (n newestRejects) pick(limit int, reason, from string) []Rejected {
+// pick returns those that are asked for, newest first.
+func (n newestRejects) pick(reason, from string) []Rejected {
 	var out []Rejected
 	for _, r := range slices.Backward(n.found) {
-		if len(out) < limit && (reason == "" || r.Reason == reason) && (from == "" || r.Stream == from) {
+		if (reason == "" || r.Reason == reason) && (from == "" || r.Stream == from) {
 			out = append(out, r)
 		}
 	}
 	return out
+}
+
+// page is at most so many of them before a position.
+func page(picked []Rejected, limit int, before uint64) []Rejected {
+	picked = slices.DeleteFunc(picked, func(r Rejected) bool { return r.Position >= before })
+	return picked[:min(limit, len(picked))]
 }
 
 func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (newestRejects, error) {
@@ -198,7 +221,7 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 		}
 		shown := Rejected{
 			Reason: string(part.Reason), Detail: part.Detail, Stream: part.Stream, Sequence: part.Seq, Item: part.Item,
-			Time: meta.Timestamp.UTC(), Position: meta.Sequence.Stream,
+			Time: meta.Timestamp.UTC(), Position: meta.Sequence.Stream, refused: meta.Timestamp.UTC(),
 		}
 		if part.Stored != 0 {
 			shown.Time = time.Unix(0, part.Stored).UTC()
@@ -280,6 +303,23 @@ func countReasons(found []Rejected) []reasonCount {
 	}
 	slices.SortStableFunc(out, func(a, b reasonCount) int { return cmp.Compare(b.Count, a.Count) })
 	return out
+}
+
+// mostHours is how many hours are told of.
+const mostHours = 24
+
+// countHours counts rejects, newest first, by the hour in which they were refused.
+func countHours(picked []Rejected) []hourCount {
+	byHour := make(map[time.Time]int)
+	for _, r := range picked {
+		byHour[r.refused.Truncate(time.Hour)]++
+	}
+	out := []hourCount{}
+	for hour, n := range byHour {
+		out = append(out, hourCount{hour, n})
+	}
+	slices.SortFunc(out, func(a, b hourCount) int { return b.Hour.Compare(a.Hour) })
+	return out[:min(mostHours, len(out))]
 }
 
 // clipBody returns the beginning of a body as valid text. It does not cut a character in two.

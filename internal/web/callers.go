@@ -93,7 +93,7 @@ func (o Origins) Any() bool { return o.any }
 // Allow reports whether an origin, as browsers write it, is allowed.
 func (o Origins) Allow(origin string) bool { return o.any || slices.Contains(o.exact, origin) }
 
-// otherSites knows requests that a browser sends for a page of another origin: Sec-Fetch-Site says so, or, of older
+// otherSites recognises requests that a browser sends for a page of another origin: Sec-Fetch-Site says so, or, of older
 // browsers, an Origin that is not the Host.
 var otherSites = http.NewCrossOriginProtection()
 

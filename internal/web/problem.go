@@ -29,6 +29,9 @@ var (
 	ForeignOrigin        = &Kind{"foreign-origin", http.StatusForbidden, "Sent for a page of another origin", "ask from the service's own page or from a server, or ask whoever runs the service for the setting that detail names"}
 	UnknownHost          = &Kind{"unknown-host", http.StatusForbidden, "Not a name of the service", "ask for the service's address, or ask whoever runs it for the setting that detail names"}
 	TakesOff             = &Kind{"takes-off", http.StatusForbidden, "No takes are counted", "only look, or ask whoever runs the service for QUERY_TAKE"}
+	EraseOff             = &Kind{"erase-off", http.StatusForbidden, "Nothing is erased", "ask whoever runs the service for QUERY_ERASE"}
+	NotConfirmed         = &Kind{"not-confirmed", http.StatusConflict, "Another number than was confirmed", "look what there is, and ask again with the number that detail says"}
+	TooManyExports       = &Kind{"too-many-exports", http.StatusTooManyRequests, "Too many exports at once", "ask the same again after Retry-After"}
 	NothingCounted       = &Kind{"nothing-counted", http.StatusServiceUnavailable, "Nothing has been counted yet", "ask whoever runs the service to start ingest"}
 	RightsMissing        = &Kind{"rights-missing", http.StatusServiceUnavailable, "Redis refuses its user a command", "ask whoever runs the service to give the Redis user its rights"}
 	ForeignKey           = &Kind{"foreign-key", http.StatusInternalServerError, "Another program has written to a key", "ask whoever runs the service to look at the key that detail names"}
@@ -51,7 +54,7 @@ var byStatus = []*Kind{
 
 // Kinds lists all kinds, in the order of their statuses.
 func Kinds() []*Kind {
-	all := append([]*Kind{IdempotencyKeyReused, KeyOutsidePrefix, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, NothingCounted, RightsMissing, ForeignKey}, byStatus...)
+	all := append([]*Kind{IdempotencyKeyReused, KeyOutsidePrefix, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, TooManyExports, NothingCounted, RightsMissing, ForeignKey}, byStatus...)
 	slices.SortStableFunc(all, func(a, b *Kind) int { return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name)) })
 	return all
 }
@@ -64,7 +67,7 @@ type Problem struct {
 	Type   string          `json:"type" format:"uri-reference" doc:"The kind of problem, for programs: /docs lists them." example:"/docs#problem-bad-request"`
 	Title  string          `json:"title" doc:"The kind of problem, for people: the name of the status, if that says it all." example:"Bad Request"`
 	Status int             `json:"status" doc:"The HTTP status." example:"400"`
-	Detail string          `json:"detail" doc:"One sentence: what was wrong and what is allowed." example:"window: \"24\" is not a duration: write a whole number and a unit (s, m, h, d, w), such as 90s, 15m or 7d"`
+	Detail string          `json:"detail" doc:"One sentence: what was wrong and what is allowed." example:"window: \"24\" is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as 90s, 15m or 7d"`
 	Errors []ProblemDetail `json:"errors,omitempty" doc:"Where the request was wrong, item by item." example:"[{\"location\":\"query.window\",\"message\":\"\\\"24\\\" is not a duration\"}]"`
 
 	headers http.Header
@@ -108,7 +111,7 @@ const (
 	InBody  = "body"
 )
 
-// InputError says that the client must correct its request.
+// InputError is an error that the client can correct in its request.
 type InputError struct {
 	Status  int
 	Param   string // as it is called in the request

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type Server struct {
 	Log     zerolog.Logger
 	Leaving boot.Leaving // the zero value never leaves
 	Apart   bool         // /metrics has an address of its own
+
+	why func(context.Context) string // why the service is not ready; set by RouteStatus
 }
 
 // Serve answers on the listeners until ctx ends. Requests under way then have up to five seconds. Once the service has
@@ -39,17 +42,28 @@ func (s *Server) Serve(ctx context.Context, at *Listeners, handler http.Handler,
 	}
 	options = append([]func(*http.Server){boot.LogErrors(s.Log), s.Leaving.Release}, options...)
 	group.Go(func() error { return boot.Serve(ctx, at.main, handler, at.certificate, options...) })
+	if s.why != nil {
+		group.Go(func() error {
+			boot.Announce(ctx, s.whyNotReady)
+			return nil
+		})
+	}
 	return group.Wait()
 }
 
 // RouteStatus adds what is answered in plain text: /healthz, /metrics unless it has an address of its own, and /readyz.
-// why says why the service is not ready, and nothing if it is.
+// why returns why the service is not ready, and nothing if it is; Serve tells the service manager, too.
 func (s *Server) RouteStatus(mux *http.ServeMux, why func(context.Context) string) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	s.Leaving.HandleReady(mux, "/readyz", why)
+	s.why = why
 	if !s.Apart {
 		s.routeMetrics(mux)
 	}
+}
+
+func (s *Server) whyNotReady(ctx context.Context) string {
+	return cmp.Or(s.Leaving.Why(), s.why(ctx))
 }
 
 func (s *Server) routeMetrics(mux *http.ServeMux) {
@@ -158,7 +172,7 @@ func (l *Listeners) URL() string {
 	return "http://" + l.main.Addr().String()
 }
 
-// Metrics are those that every service has, described in docs/metrics.md.
+// Metrics are those that every service has, described in docs/operations.md.
 type Metrics struct {
 	Registry       *prometheus.Registry
 	Reloads        buildinfo.Reloads

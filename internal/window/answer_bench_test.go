@@ -29,6 +29,8 @@ func (c cannedRedis) reply(name, key string) []byte {
 		return c.cursor
 	case strings.HasSuffix(key, ":streams"):
 		return c.streams
+	case strings.HasSuffix(key, ":idle"):
+		return array()
 	}
 	return c.hash
 }
@@ -72,7 +74,7 @@ func BenchmarkAnswer(b *testing.B) {
 	canned := cannedRedis{
 		record:  bulk(nil, `{"version":1,"tiers":"`+window.DefaultTiers+`","shards":16,"hash":"xxhash64","id":"X","epoch_cells":256}`),
 		streams: array("HITS", "", "HITS_2", "live 1763683200000"),
-		cursor:  array("1763683200000000000", "9", "1763683300000000000", "1763683300000", "0", "", "W"),
+		cursor:  array("1763683200000000000", "9", "1763683300000000000", "1763683300000000000", "1763683300000", "0", "1", "1", "", "W", ""),
 		hash:    array(cells...),
 	}
 	client := redis.NewClient(&redis.Options{Addr: "canned:0", MaxRetries: -1})

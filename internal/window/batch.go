@@ -1,5 +1,7 @@
 package window
 
+import "math"
+
 // Batch coalesces hits until they are committed, split by shard. A batch is not
 // safe for concurrent use.
 //
@@ -10,6 +12,7 @@ type Batch struct {
 	shards []ShardBatch
 	all    uint16 // one bit per tier, all set
 	newest int64  // milliseconds: every tier holds a hit that is at most this much older than its message
+	bytes  int    // see Bytes
 }
 
 // ShardBatch is the part of a batch that belongs to one shard.
@@ -17,7 +20,7 @@ type ShardBatch struct {
 	layout   Layout
 	grain    int64 // milliseconds
 	counters []counterHits
-	index    map[string]int // of counters, by name
+	index    counterIndex
 	hits     int64
 	commands int
 	segments map[segment]struct{} // that its hits are in
@@ -29,6 +32,7 @@ type counterHits struct {
 	name        string
 	counterHash uint64
 	grains      []grainHits
+	unordered   bool // a grain is earlier than the one before it
 }
 
 type grainHits struct {
@@ -48,7 +52,6 @@ func NewBatch(layout Layout) *Batch {
 	}
 	for i := range b.shards {
 		b.shards[i] = newShardBatch(layout, grain)
-		b.shards[i].index = make(map[string]int)
 	}
 	return b
 }
@@ -74,7 +77,17 @@ func (b *Batch) Reset() {
 		clear(s.names)
 		s.hits, s.commands = 0, 0
 	}
+	b.bytes = 0
 }
+
+// What a batch takes in memory, with what its slices and maps have to spare.
+const (
+	counterBytes = 144 // of a counter, beside its name
+	grainBytes   = 36
+)
+
+// Bytes is roughly the memory that the hits take.
+func (b *Batch) Bytes() int { return b.bytes }
 
 // Shard returns the part of the batch that belongs to a shard.
 func (b *Batch) Shard(i int) *ShardBatch { return &b.shards[i] }
@@ -116,20 +129,39 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	s.hits += n
 	tiers, grain := b.heldBy(counterHash, at, stored), floorDiv(at, s.grain)
 	for i := len(c.grains) - 1; i >= 0; i-- { // the newest is almost always the right one
-		if g := &c.grains[i]; g.grain == grain && g.tiers == tiers {
+		g := &c.grains[i]
+		if g.grain == grain && g.tiers == tiers {
 			g.n += n
 			return
 		}
+		if g.grain < grain && !c.unordered {
+			break
+		}
 	}
-	added := grainHits{grain, tiers, n}
+	if len(c.grains) == 0 {
+		b.bytes += counterBytes + len(counter)
+	}
+	b.bytes += grainBytes
+	s.append(c, grainHits{grain, tiers, n})
+}
+
+// append gives a counter a new grain.
+func (s *ShardBatch) append(c *counterHits, added grainHits) {
 	s.note(c, added)
+	if n := len(c.grains); n > 0 && added.grain < c.grains[n-1].grain {
+		c.unordered = true
+	}
 	c.grains = append(c.grains, added)
 }
 
 // counter finds the counter or adds it, reusing the memory of an earlier one.
 func (s *ShardBatch) counter(name []byte, counterHash uint64) *counterHits {
-	if i, ok := s.index[string(name)]; ok { // no allocation: the compiler knows this form
-		return &s.counters[i]
+	if 2*len(s.counters) >= len(s.index) {
+		s.index = s.index.grown(s.counters)
+	}
+	slot := s.index.slot(s.counters, name, counterHash)
+	if found := *slot; found != 0 {
+		return &s.counters[uint32(found)-1]
 	}
 	i := len(s.counters)
 	if i < cap(s.counters) {
@@ -139,8 +171,40 @@ func (s *ShardBatch) counter(name []byte, counterHash uint64) *counterHits {
 	}
 	at := &s.counters[i]
 	*at = counterHits{name: string(name), counterHash: counterHash, grains: at.grains[:0]}
-	s.index[at.name] = i
+	*slot = indexEntry(counterHash, i)
 	return at
+}
+
+// counterIndex finds a counter's place among a shard's counters: a table with linear probing. A map of names would
+// take three times the memory and hash each name again. The upper half of a slot is the lower one of the counter's
+// hash, the lower half its place plus one. An empty slot is 0. The number of slots is a power of two.
+type counterIndex []uint64
+
+func indexEntry(counterHash uint64, place int) uint64 { return counterHash<<32 | uint64(place+1) }
+
+// slot returns the slot of a counter, or the empty one that it would take. One slot at least must be empty.
+func (x counterIndex) slot(counters []counterHits, name []byte, counterHash uint64) *uint64 {
+	mask := uint64(len(x) - 1)
+	for i := counterHash >> 32 & mask; ; i = (i + 1) & mask { // the lower half has chosen the shard
+		slot := x[i]
+		if slot == 0 || slot>>32 == counterHash&math.MaxUint32 && counters[uint32(slot)-1].name == string(name) {
+			return &x[i]
+		}
+	}
+}
+
+// grown returns an index of the counters with twice as many slots.
+func (x counterIndex) grown(counters []counterHits) counterIndex {
+	larger := make(counterIndex, max(64, 2*len(x)))
+	mask := uint64(len(larger) - 1)
+	for place := range counters {
+		i := counters[place].counterHash >> 32 & mask
+		for larger[i] != 0 {
+			i = (i + 1) & mask
+		}
+		larger[i] = indexEntry(counters[place].counterHash, place)
+	}
+	return larger
 }
 
 // heldBy has a bit set for every tier that still held the moment at when the hit was stored.
@@ -166,13 +230,17 @@ func (s *ShardBatch) note(c *counterHits, added grainHits) {
 		cell := t.cellAt(added.grain * s.grain)
 		epoch, _ := t.place(cell)
 		newCell, newHash := true, true
-		for _, g := range c.grains {
+		for n := len(c.grains) - 1; n >= 0; n-- {
+			g := &c.grains[n]
 			if g.tiers&(1<<i) == 0 {
 				continue
 			}
 			have := t.cellAt(g.grain * s.grain)
 			haveEpoch, _ := t.place(have)
 			newCell, newHash = newCell && have != cell, newHash && haveEpoch != epoch
+			if !c.unordered && added.grain >= g.grain {
+				break // the earlier ones lie in this cell and hash, or in earlier ones
+			}
 		}
 		if !newCell {
 			continue // its hash, summary and name are known too

@@ -140,24 +140,20 @@ func (s *ShardBatch) cells(c *counterHits, into []cellHits) []cellHits {
 				continue
 			}
 			cell := t.cellAt(g.grain * s.grain)
+			epoch, field := t.place(cell)
+			newHash := true
 			for j := len(into) - 1; j >= first; j-- {
 				if into[j].cell == cell {
 					into[j].n += g.n
 					continue grains
 				}
+				newHash = newHash && into[j].epoch != epoch
+				if into[j].cell < cell && !c.unordered {
+					break // the earlier ones lie in this hash, or in earlier ones
+				}
 			}
-			epoch, field := t.place(cell)
-			into = append(into, cellHits{i, cell, epoch, field, g.n, !hasEpoch(into[first:], epoch)})
+			into = append(into, cellHits{i, cell, epoch, field, g.n, newHash})
 		}
 	}
 	return into
-}
-
-func hasEpoch(cells []cellHits, epoch int64) bool {
-	for i := range cells {
-		if cells[i].epoch == epoch {
-			return true
-		}
-	}
-	return false
 }

@@ -32,12 +32,14 @@ type Writer struct {
 	layout Layout
 	stream string
 	shard  int
-	key    string // of the cursor
+	key    string   // of the cursor
+	watch  []string // that key, and keys.erased
 
 	id       string // see record.by; another one from each change of rareFields on
 	held     record // what Redis last had, for compare-and-set
 	exists   bool   // whether the record existed then
 	expiries expiryMemory
+	erased   string // what keys.erased had when expiries were remembered, see erase.go
 	changes  changes
 	commands commands
 
@@ -65,7 +67,7 @@ type Commit struct {
 	Hits      int64         // counted
 	Commands  int           // in the transaction, without MULTI and EXEC
 	Attempts  int           // transactions tried; 0 if an earlier one had been applied
-	Conflicts int           // EXECs refused because the cursor was touched
+	Conflicts int           // EXECs refused because the cursor was touched, or counters erased
 	Took      time.Duration // of the last attempt
 	// Ahead is how far Redis's clock is ahead of this process's, less what the
 	// round trip may explain. It is negative if Redis's clock is behind.
@@ -75,6 +77,7 @@ type Commit struct {
 	// back if a single command of a transaction fails. Failed can be set together with an error.
 	Failed *ForeignError
 
+	under  string  // Writer.erased when the last transaction was sent
 	admits []error // for Writer.OnAdmit, once the commit is certain
 }
 
@@ -90,6 +93,7 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 	w := &Writer{
 		store: s, layout: layout, stream: stream, shard: shard,
 		key:     s.keys.cursor(shard, stream),
+		watch:   []string{s.keys.cursor(shard, stream), s.keys.erased(shard)},
 		id:      newWriterID(),
 		OnRetry: func(error) {}, OnAdmit: func(error) {},
 	}
@@ -157,7 +161,7 @@ func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Co
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		case errors.Is(err, redis.TxFailedErr):
 			out.Conflicts++
-			continue // somebody touched the cursor: read it again at once
+			continue // somebody touched the cursor, or erased counters: read it again at once
 		}
 		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq, next.Seq, batch.Commands(), err))
 		select {

@@ -66,8 +66,9 @@ func expiryGoesOutOnceForAHashInUse(t *testing.T, r *rig) {
 		return got.Commands
 	}
 	first, second := commands(1), commands(2)
-	if first-second != len(layout.Tiers)+2 { // and the name with its expiry
-		t.Errorf("the first commit has %d commands and the second %d; want %d fewer", first, second, len(layout.Tiers)+2)
+	// And the name with its expiry, and the note for erasers that there is a new cursor.
+	if first-second != len(layout.Tiers)+3 {
+		t.Errorf("the first commit has %d commands and the second %d; want %d fewer", first, second, len(layout.Tiers)+3)
 	}
 	for _, key := range stack.Scan(t, r.client, "test:*:h:*") {
 		if ttl := r.client.TTL(t.Context(), key).Val(); ttl <= 0 {
@@ -424,6 +425,36 @@ func completeComparesWithWhatIsMissing(t *testing.T, r *rig) {
 	}
 	if !r.total("a", 9*time.Minute, now).Complete || r.total("a", 11*time.Minute, now).Complete {
 		t.Error("complete does not follow the messages discarded unread")
+	}
+}
+
+// A worker that has found the clock of NATS set back writes an earlier as_of.
+func asOfFallsWithTheClockOfNATS(t *testing.T, r *rig) {
+	now := time.Now()
+	b, shard := batchOf("a", now.UnixMilli(), 1)
+	empty := window.NewBatch(layout)
+	asOf := func() int64 {
+		t.Helper()
+		w, err := r.store.OpenWriter(t.Context(), layout, "HITS", shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, _ := w.Cursor()
+		return c.AsOf
+	}
+	w := r.writers()[shard]
+	next := cursorAt(1, now)
+	commit := func(b *window.Batch, later time.Duration) {
+		t.Helper()
+		next.AsOf = now.Add(later).UnixMilli()
+		if _, err := w.Commit(t.Context(), b.Shard(shard), next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(b, time.Minute)
+	commit(empty, -time.Minute)
+	if got, want := asOf(), now.Add(-time.Minute).UnixMilli(); got != want {
+		t.Errorf("as_of is %d, want %d: it was to fall", got, want)
 	}
 }
 

@@ -38,10 +38,11 @@
 //   - the cursor (cursor.go) and the commit: what it means to its caller (commit.go),
 //     the transaction (transact.go) on the connection that watches the cursor
 //     (watched.go), with the summaries and names that it writes (top.go, names.go)
+//   - the removal of counters (erase.go)
 //   - reads: what a reader caches (directory.go); what plans need (fetch.go), the round
 //     trip that reads it (trip.go) and that several questions share (gather.go), its
 //     replies (reply.go), and what a question finds in them (reader.go, fetch.go,
-//     snapshot.go, progress.go); questions about all counters (survey.go, top.go, names.go)
+//     snapshot.go, progress.go); questions about all counters (survey.go, top.go, names.go, export.go)
 //   - which node of a cluster a command goes to (node.go)
 //
 // # What can go wrong

@@ -43,6 +43,9 @@ func (t Tier) place(cell int64) (epoch, field int64) {
 // cellOf is the cell of a field: the inverse of place.
 func (t Tier) cellOf(epoch, field int64) int64 { return epoch*t.cellsPerEpoch() + field }
 
+// epochStart is the first moment of an epoch.
+func (t Tier) epochStart(epoch int64) int64 { return epoch * t.epochMillis() }
+
 // epochAt is the epoch that holds a moment.
 func (t Tier) epochAt(milli int64) int64 { return floorDiv(milli, t.epochMillis()) }
 
@@ -56,9 +59,23 @@ func (t Tier) epochAt(milli int64) int64 { return floorDiv(milli, t.epochMillis(
 // it expires before the hash after next begins.
 func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
 	end := (epoch + 1) * t.epochMillis()
-	w := t.Window.Milliseconds()
-	jitter := int64((counterHash >> 32) * uint64(min(w/4, t.epochMillis())) >> 32)
-	return (end + w + t.grace() + jitter + 999) / 1000
+	jitter := int64((counterHash >> 32) * uint64(t.longestJitter()) >> 32)
+	return (end + t.Window.Milliseconds() + t.grace() + jitter + 999) / 1000
+}
+
+// longestJitter is in milliseconds.
+func (t Tier) longestJitter() int64 { return min(t.Window.Milliseconds()/4, t.epochMillis()) }
+
+// kept is how long a hash lives after its epoch, at most, in milliseconds.
+func (t Tier) kept() int64 { return t.Window.Milliseconds() + t.grace() + t.longestJitter() + 1000 }
+
+// firstEpoch returns the earliest epoch whose hash can still live at a moment, in Unix milliseconds.
+func (t Tier) firstEpoch(counterHash uint64, now int64) int64 {
+	epoch := t.epochAt(now-t.kept()) - 1
+	for t.deadline(epoch, counterHash)*1000 <= now {
+		epoch++
+	}
+	return epoch
 }
 
 // grace is in milliseconds; see maxGrace.

@@ -6,7 +6,7 @@ package window
 //
 // It holds at most two generations of expiryGeneration hashes. Forgetting a hash
 // costs an EXPIREAT and a name, and nothing else. The memory dies with its writer, which
-// is replaced whenever it finds that Redis has changed.
+// is replaced whenever it finds that Redis has changed, and with every erasure.
 type expiryMemory struct{ young, old idSet }
 
 // expiryGeneration bounds the memory: two generations of up to 2 MiB each, per

@@ -40,7 +40,7 @@ type ReadCell struct {
 	Estimate       // what it added to the answer's
 }
 
-// Explain answers like Answer, and says what the answers were made of. The error is a *TooMuchError if they
+// Explain answers like Answer, and adds what the answers were made of. The error is a *TooMuchError if they
 // were made of more than maxCells cells.
 func (r *Reader) Explain(ctx context.Context, questions []Question, maxCells int) (Answers, []Explanation, error) {
 	found, err := r.ask(ctx, planOf(questions))

@@ -1,7 +1,11 @@
 package window
 
+import "time"
+
 // ReadInOrder is the method, for tests of what comes before what.
 var ReadInOrder = (*Store).readInOrder
 
 // Gathered is how many hashes the next shared trip of a reader is to read.
 func Gathered(r *Reader) int { return r.trips.gathered() }
+
+func init() { replicated = 20 * time.Millisecond }

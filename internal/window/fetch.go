@@ -61,14 +61,17 @@ func (r *Reader) blame(plans []Plan, err error) error {
 	return err
 }
 
-// affordable returns how many counters MaxCells allows to be read with this plan: what a
+// affordable returns how many counters MaxCells allows to be read with all of these plans: what a
 // counter costs does not depend on its name. The error is a *TooMuchError if these
 // are fewer than least.
-func (r *Reader) affordable(plan Plan, least int) (int, error) {
+func (r *Reader) affordable(least int, plans ...Plan) (int, error) {
 	if r.MaxCells == 0 {
 		return math.MaxInt, nil
 	}
-	each := plan.room()
+	var each int64
+	for i := range plans {
+		each += plans[i].room()
+	}
 	if need := each * int64(least); need > r.MaxCells {
 		return 0, &TooMuchError{What: "cells", Count: need, Max: r.MaxCells}
 	}

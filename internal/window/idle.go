@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Claim says of a stream: whatever it stored before AsOf is at or before this place. So a cursor that stands at the
+// Claim is about a stream: whatever it stored before AsOf is at or before this place. So a cursor that stands at the
 // place lacks nothing from before AsOf. Its worker need not write that to every shard's cursor: one claim does for
 // all shards, and one command for the claims of all streams.
 //
@@ -30,10 +30,15 @@ const claimsLast = time.Hour
 
 // Renew returns the cursor with the AsOf that a claim about its place gives it.
 func (c Claim) Renew(cursor Cursor) Cursor {
-	if c.Created == cursor.Created && c.Seq == cursor.Seq && c.Stored == cursor.Stored {
+	if c.IsOf(cursor) {
 		cursor.AsOf = max(cursor.AsOf, c.AsOf)
 	}
 	return cursor
+}
+
+// IsOf reports whether the claim is about the place of a cursor.
+func (c Claim) IsOf(cursor Cursor) bool {
+	return c.Created == cursor.Created && c.Seq == cursor.Seq && c.Stored == cursor.Stored
 }
 
 // String is "created seq stored as_of".

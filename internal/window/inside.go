@@ -21,6 +21,7 @@ func (ts Tiers) divide(r Range) (coarser Tiers, inside Range, cost int64) {
 	}
 	for i, t := range ts[1:] {
 		whole := t.wholeCells(r)
+		whole.From = max(whole.From, t.since)
 		if t.Cell%fine.Cell != 0 || whole.From >= whole.To {
 			continue
 		}

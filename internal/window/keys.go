@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -17,9 +18,17 @@ import (
 //	<ns>:idle                                     HASH    field = stream; value: see Claim; expires
 //	<ns>:rules                                    HASH    field = fingerprint; value: the text, see KeepRules
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
+//	<ns>:{<shard>}:erased                         STRING  names the last erasure, see lastErasure
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
 //	<ns>:{<shard>}:names:<set>                    ZSET    the coarsest tier's counters, all of score 0; see Tier.namesOf; expires
 //	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number: Tier.segmentOf; expires
+//
+// If a namespace's tiers were changed, "g<generation>:" comes behind the braces of the last three. Until the change
+// is confirmed, there are also:
+//
+//	<ns>:{<shard>}:g<generation>:was:<stream>     HASH    the cursor as it was when the generation was built
+//	<ns>:{<shard>}:g<generation>:built            STRING  the shard was built
+//	<ns>:{0}:g<generation>:rules                  HASH    the rules as they were then
 
 var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
@@ -42,22 +51,74 @@ func (k keys) cursor(shard int, stream string) string {
 	return k.namespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + stream
 }
 
+func (k keys) erased(shard int) string {
+	return k.namespace + ":{" + strconv.Itoa(shard) + "}:erased"
+}
+
 // hash makes a key with a single allocation: a commit or a question needs thousands.
 func (k keys) hash(h cellHash) string {
 	out := append(make([]byte, 0, 128), k.namespace...)
 	out = strconv.AppendInt(append(out, ":{"...), int64(h.shard), 10)
-	out = appendDuration(append(out, "}:h:"...), h.tier.Cell)
+	out = append(h.tier.appendGeneration(append(out, "}:"...)), "h:"...)
+	out = appendDuration(out, h.tier.Cell)
 	out = strconv.AppendInt(append(out, ':'), h.epoch, 10)
 	out = append(append(out, ':'), h.counter...)
 	return string(out)
 }
 
-func (k keys) names(shard int, set int64) string {
-	return k.namespace + ":{" + strconv.Itoa(shard) + "}:names:" + strconv.FormatInt(set, 10)
+// names takes the coarsest tier.
+func (k keys) names(shard int, t Tier, set int64) string {
+	return k.of(shard, t.generation) + "names:" + strconv.FormatInt(set, 10)
 }
 
 func (k keys) summary(shard int, t Tier, number int64, stream string) string {
-	return k.namespace + ":{" + strconv.Itoa(shard) + "}:top:" + FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
+	return k.of(shard, t.generation) + "top:" + FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
+}
+
+// of is what the keys of a shard and a generation begin with.
+func (k keys) of(shard, generation int) string {
+	return k.namespace + ":{" + strconv.Itoa(shard) + "}:" + string(Tier{generation: generation}.appendGeneration(nil))
+}
+
+func (t Tier) appendGeneration(to []byte) []byte {
+	if t.generation == 0 {
+		return to
+	}
+	return append(strconv.AppendInt(append(to, 'g'), int64(t.generation), 10), ':')
+}
+
+// was is where a cursor is kept while a change of tiers can be gone back on.
+func (k keys) was(shard, generation int, stream string) string {
+	return k.of(shard, generation) + "was:" + stream
+}
+
+func (k keys) built(shard, generation int) string { return k.of(shard, generation) + "built" }
+
+func (k keys) rulesWere(generation int) string { return k.of(0, generation) + "rules" }
+
+// shardKey is the name of a key of a shard, taken apart: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]. The zero value is any
+// other key.
+type shardKey struct {
+	shard, generation int
+	kind, rest        string
+}
+
+// split takes the name of a key apart.
+func (k keys) split(key string) (out shardKey) {
+	rest, ok := strings.CutPrefix(key, k.namespace+":{")
+	number, rest, found := strings.Cut(rest, "}:")
+	var err error
+	if out.shard, err = strconv.Atoi(number); !ok || !found || err != nil {
+		return shardKey{}
+	}
+	out.kind, out.rest, _ = strings.Cut(rest, ":")
+	if number, ok := strings.CutPrefix(out.kind, "g"); ok {
+		if out.generation, err = strconv.Atoi(number); err != nil {
+			return shardKey{}
+		}
+		out.kind, out.rest, _ = strings.Cut(out.rest, ":")
+	}
+	return out
 }
 
 // ForeignError names a key of the namespace that another program has written to: it has a

@@ -8,8 +8,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Layout is how a namespace maps a counter and a moment to Redis: its tiers and
-// its number of shards. It is fixed for the life of a namespace.
+// Layout is how a namespace maps a counter and a moment to Redis: its tiers, which Retier changes, and
+// its number of shards, which is fixed for the life of a namespace.
 type Layout struct {
 	Tiers  Tiers
 	Shards int
@@ -53,24 +53,73 @@ var ErrBadLayout = errors.New("layout record")
 // layoutRecord is what Redis keeps about a namespace's layout.
 type layoutRecord struct {
 	Layout
-	id string // see Store.ID
+	id     string  // see Store.ID
+	change *change // nil if no change of the tiers is under way
 }
 
 // layoutJSON is the record's text.
 type layoutJSON struct {
-	Version int    `json:"version"`
-	Tiers   string `json:"tiers"`
-	Shards  int    `json:"shards"`
-	Hash    string `json:"hash"` // of counters
-	ID      string `json:"id"`
-	// EpochCells is the most cells that a hash spans: a program with another EpochCells goes on with it.
-	EpochCells int64 `json:"epoch_cells"`
+	Version int `json:"version"`
+	tiersJSON
+	Shards int         `json:"shards"`
+	Hash   string      `json:"hash"` // of counters
+	ID     string      `json:"id"`
+	Change *changeJSON `json:"retier,omitempty"`
 }
 
-const layoutVersion, layoutHash = 1, "xxhash64"
+// tiersJSON are tiers, and where their cells are.
+type tiersJSON struct {
+	Tiers string `json:"tiers"`
+	// EpochCells is the most cells that a hash spans: a program with another EpochCells goes on with it.
+	EpochCells int64 `json:"epoch_cells"`
+	Generation int   `json:"generation,omitempty"`
+	// CompleteFrom has Tier.since for each tier, or is empty if there are none.
+	CompleteFrom []int64 `json:"complete_from,omitempty"`
+}
+
+// A record of version 2 has a generation or a change, and programs that do not know them must not read or count by it.
+const layoutVersion, changedVersion, layoutHash = 1, 2, "xxhash64"
+
+func (ts Tiers) toJSON() tiersJSON {
+	out := tiersJSON{Tiers: ts.String(), EpochCells: ts.epochCells(), Generation: ts[0].generation}
+	for _, t := range ts {
+		out.CompleteFrom = append(out.CompleteFrom, t.since)
+	}
+	if out.Generation == 0 {
+		out.CompleteFrom = nil
+	}
+	return out
+}
+
+func (j tiersJSON) parse() (Tiers, error) {
+	if j.EpochCells < 1 {
+		return nil, fmt.Errorf("%w has %d cells in an epoch", ErrBadLayout, j.EpochCells)
+	}
+	tiers, err := ParseTiers(j.Tiers)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadLayout, err)
+	}
+	if j.Generation < 0 || len(j.CompleteFrom) > 0 && len(j.CompleteFrom) != len(tiers) {
+		return nil, fmt.Errorf("%w has generation %d and %d moments for %d tiers", ErrBadLayout, j.Generation, len(j.CompleteFrom), len(tiers))
+	}
+	tiers = tiers.Cut(j.EpochCells).inGeneration(j.Generation)
+	for i, since := range j.CompleteFrom {
+		if tiers[i].since = since; !isMoment(since) || tiers[i].cellStart(tiers[i].cellAt(since)) != since {
+			return nil, fmt.Errorf("%w says that the tier %s is complete from %d, where none of its cells begins", ErrBadLayout, tiers[i], since)
+		}
+	}
+	return tiers, nil
+}
 
 func (r layoutRecord) encode() string {
-	out, err := json.Marshal(layoutJSON{layoutVersion, r.Tiers.String(), r.Shards, layoutHash, r.id, r.Tiers.epochCells()})
+	record := layoutJSON{Version: layoutVersion, tiersJSON: r.Tiers.toJSON(), Shards: r.Shards, Hash: layoutHash, ID: r.id}
+	if r.change != nil {
+		record.Change = &changeJSON{Phase: r.change.phase, tiersJSON: r.change.other.toJSON()}
+	}
+	if record.Generation > 0 || record.Change != nil {
+		record.Version = changedVersion
+	}
+	out, err := json.Marshal(record)
 	if err != nil {
 		panic(err) // strings and integers always encode
 	}
@@ -83,20 +132,22 @@ func parseLayoutRecord(text string) (layoutRecord, error) {
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
 		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
-	if found.Version != layoutVersion || found.Hash != layoutHash {
-		return layoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads version %d and %s: run the release of Tallyroll that made the namespace, or set another TALLYROLL_NAMESPACE",
-			ErrBadLayout, found.Version, found.Hash, layoutVersion, layoutHash)
+	if found.Version != layoutVersion && found.Version != changedVersion || found.Hash != layoutHash {
+		return layoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads versions %d and %d and %s: run the release of Tallyroll that made the namespace, or set another TALLYROLL_NAMESPACE",
+			ErrBadLayout, found.Version, found.Hash, layoutVersion, changedVersion, layoutHash)
 	}
-	if found.EpochCells < 1 {
-		return layoutRecord{}, fmt.Errorf("%w has %d cells in an epoch", ErrBadLayout, found.EpochCells)
-	}
-	tiers, err := ParseTiers(found.Tiers)
+	tiers, err := found.tiersJSON.parse()
 	if err != nil {
+		return layoutRecord{}, err
+	}
+	out := layoutRecord{Layout: Layout{Tiers: tiers, Shards: found.Shards}, id: found.ID}
+	if err := out.validate(); err != nil {
 		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
-	layout := Layout{Tiers: tiers.Cut(found.EpochCells), Shards: found.Shards}
-	if err := layout.validate(); err != nil {
-		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
+	if found.Change != nil {
+		if out.change, err = found.Change.parse(); err != nil {
+			return layoutRecord{}, err
+		}
 	}
-	return layoutRecord{layout, found.ID}, nil
+	return out, nil
 }

@@ -102,6 +102,12 @@ func (l Layout) newPlan(counter string, r Range, now int64, t Tier) Plan {
 	return Plan{Tier: t, Range: r, counter: counter, shard: l.ShardOf(HashCounter([]byte(counter))), now: now}
 }
 
+// of returns the same plan for another counter.
+func (p Plan) of(counter string, l Layout) Plan {
+	p.counter, p.shard = counter, l.ShardOf(HashCounter([]byte(counter)))
+	return p
+}
+
 // reaching returns the finest tier whose window reaches from now back to the
 // beginning of the range.
 func (l Layout) reaching(r Range, now int64) (Tier, error) {
@@ -111,27 +117,46 @@ func (l Layout) reaching(r Range, now int64) (Tier, error) {
 	case r.To > now:
 		return Tier{}, &AheadError{To: r.To, Now: now}
 	}
-	for _, t := range l.Tiers {
-		if now-r.From <= t.Window.Milliseconds() {
-			return t, nil
-		}
+	if t, ok := l.Tiers.fullest(r.From, func(t Tier) bool { return now-r.From <= t.Window.Milliseconds() }); ok {
+		return t, nil
 	}
 	return Tier{}, &outOfReachError{r.From, now, l.Tiers}
 }
 
+// fullest returns the finest of the tiers that fit whose cells lack no hit from a moment on, or else the one that
+// lacks least.
+func (ts Tiers) fullest(from int64, fit func(Tier) bool) (out Tier, ok bool) {
+	for _, t := range ts {
+		if !fit(t) {
+			continue
+		}
+		if t.since <= from {
+			return t, true
+		}
+		if !ok || t.since < out.since {
+			out, ok = t, true
+		}
+	}
+	return out, ok
+}
+
+// lacks reports whether a tier that answers a part of the plan may lack hits of it.
+func (p *Plan) lacks() bool {
+	return slices.ContainsFunc(p.stretches, func(s stretch) bool { return s.From < s.tier.since })
+}
+
 // refine finds the cell of tier t that the end of the range cuts, and the finest tier that can
-// answer from the beginning of that cell (edge) on. edge lies after r.From,
-// because t is the finest tier that reaches back to r.From.
+// answer from the beginning of that cell (edge) on. edge lies after r.From.
 func (l Layout) refine(t Tier, r Range, now int64) (finer Tier, edge int64, ok bool) {
 	edge = t.cellStart(t.cellAt(r.To))
-	if edge == r.To || r.To == now {
+	if edge == r.To || r.To == now || edge <= r.From {
 		return Tier{}, 0, false
 	}
 	for _, finer := range l.Tiers {
 		if finer.Cell >= t.Cell {
 			break
 		}
-		if now-edge <= finer.Window.Milliseconds() && finer.cellStart(finer.cellAt(edge)) == edge {
+		if now-edge <= finer.Window.Milliseconds() && finer.since <= edge && finer.cellStart(finer.cellAt(edge)) == edge {
 			return finer, edge, true
 		}
 	}
@@ -182,7 +207,7 @@ func (p *Plan) hash(t Tier, epoch int64) cellHash {
 
 // holds reports whether all of an epoch lies inside the stretch.
 func (s *stretch) holds(epoch int64) bool {
-	return s.tier.cellStart(s.tier.cellOf(epoch, 0)) >= s.From && s.tier.cellStart(s.tier.cellOf(epoch+1, 0)) <= s.To
+	return s.tier.epochStart(epoch) >= s.From && s.tier.epochStart(epoch+1) <= s.To
 }
 
 // hashCount returns how many hashes the plan reads.

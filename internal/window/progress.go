@@ -16,6 +16,14 @@ type progress struct {
 	cursors []reply // by stream
 }
 
+// whole returns the moment from which nothing is known to be missing, later than any range if that is not known.
+func (p *progress) whole() int64 {
+	if !p.allRead {
+		return math.MaxInt64
+	}
+	return p.completeSince
+}
+
 // parseProgress reads the cursors of one shard, in the order of the directory's streams. claims are by stream.
 //
 // Counting began when the oldest stream was created. A younger stream takes nothing away from

@@ -95,12 +95,12 @@ func FuzzDecodeLayout(f *testing.F) {
 // What another release has written is refused, and the error names what to do.
 func TestAnotherVersionOfTheLayoutIsRefused(t *testing.T) {
 	t.Parallel()
-	record := layoutRecord{Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}, "A"}
+	record := layoutRecord{Layout: Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}, id: "A"}
 	text := record.encode()
-	if want := `{"version":1,"tiers":"` + DefaultTiers + `","shards":16,"hash":"xxhash64","id":"A","epoch_cells":256}`; text != want {
+	if want := `{"version":1,"tiers":"` + DefaultTiers + `","epoch_cells":256,"shards":16,"hash":"xxhash64","id":"A"}`; text != want {
 		t.Errorf("%s, want %s", text, want)
 	}
-	for _, other := range []string{strings.Replace(text, `"version":1`, `"version":2`, 1), strings.Replace(text, "xxhash64", "fnv", 1)} {
+	for _, other := range []string{strings.Replace(text, `"version":1`, `"version":3`, 1), strings.Replace(text, "xxhash64", "fnv", 1)} {
 		if _, err := parseLayoutRecord(other); !errors.Is(err, ErrBadLayout) || !strings.Contains(err.Error(), "TALLYROLL_NAMESPACE") {
 			t.Errorf("%s: %v", other, err)
 		}

@@ -55,19 +55,24 @@ func (t Tier) segmentDeadline(number int64) int64 {
 
 // segments returns the segments that hold every hit of a plan's range and of the cells that its
 // edges cut. They belong to the coarsest level whose segments are at most a quarter of the range, or to
-// the finest level if there is none. If they were more than maxSegments, it takes a coarser level.
-func (l Layout) segments(p Plan) (tier int, first, last int64) {
+// the finest level if there is none. If they were more than maxSegments, it takes a coarser level. A level whose cells
+// may lack hits of the range is taken only if all do; whole is then false.
+func (l Layout) segments(p Plan) (tier int, first, last int64, whole bool) {
 	tier = -1
+	from := p.Tier.cellStart(p.Tier.cellAt(p.Range.From))
 	for i, t := range l.Tiers {
-		if !l.isLevel(i) || p.now-p.Range.From > t.Window.Milliseconds() {
+		if !l.isLevel(i) || p.now-p.Range.From > t.Window.Milliseconds() || whole && t.since > from {
 			continue
 		}
 		f, n := t.segmentsOf(p)
+		if !whole && t.since <= from {
+			tier, whole = -1, true
+		}
 		if tier < 0 || 4*t.segmentMillis() <= p.Range.To-p.Range.From || last-first >= maxSegments {
 			tier, first, last = i, f, n
 		}
 	}
-	return tier, first, last
+	return tier, first, last, whole
 }
 
 func (t Tier) segmentsOf(p Plan) (first, last int64) {

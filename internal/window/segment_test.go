@@ -59,7 +59,7 @@ func TestTheLevelOfAWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tier, first, last := l.segments(p)
+		tier, first, last, _ := l.segments(p)
 		if got := FormatDuration(l.Tiers[tier].Cell); got != c.cell || last-first > int64(window/l.Tiers[tier].Cell)+1 {
 			t.Errorf("%s of %s: %d segments of %s; want %s", c.window, c.tiers, last-first+1, got, c.cell)
 		}
@@ -82,7 +82,7 @@ func TestSegmentsCoverARange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tier, first, last := l.segments(p)
+		tier, first, last, _ := l.segments(p)
 		level := l.Tiers[tier]
 		at := rapid.Int64Range(from, to-1).Draw(t, "at")
 		number := level.segmentOf(level.cellAt(at))

@@ -2,7 +2,6 @@ package window
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 )
@@ -220,7 +219,7 @@ func (p *seriesPlan) refineEdges(tiers Tiers) {
 		finer, found := Tier{}, false
 		for i := slices.Index(tiers, p.Tier) - 1; i >= 0; i-- {
 			t := tiers[i]
-			if p.Tier.Cell%t.Cell == 0 && t.holdsSince(start, p.now) {
+			if p.Tier.Cell%t.Cell == 0 && t.since <= start && t.holdsSince(start, p.now) {
 				finer, found = t, true
 				if !t.isCut(inside, p.now) {
 					break
@@ -274,16 +273,17 @@ func (l Layout) tierOf(q SeriesQuestion, r Range, now int64) (Tier, Range, error
 // holding returns the finest of some tiers whose hashes hold everything from a moment on, and that moment,
 // or the one a cell earlier if lead is set.
 func (l Layout) holding(among Tiers, from, now int64, lead bool) (Tier, int64, error) {
-	for _, t := range among {
-		first := from
+	first := func(t Tier) int64 {
 		if lead {
-			first -= t.cellMillis()
+			return from - t.cellMillis()
 		}
-		if t.holdsSince(first, now) {
-			return t, first, nil
-		}
+		return from
 	}
-	return Tier{}, 0, &outOfReachError{from, now, l.Tiers}
+	t, ok := among.fullest(from, func(t Tier) bool { return t.holdsSince(first(t), now) })
+	if !ok {
+		return Tier{}, 0, &outOfReachError{from, now, l.Tiers}
+	}
+	return t, first(t), nil
 }
 
 // holdsSince reports whether a tier's hashes hold everything from a moment on. Half of the grace is left for clocks
@@ -312,6 +312,12 @@ func (p seriesPlan) points() int64 {
 // counts adds up the cells of each step. There may be hits up to the latest moment.
 func (p seriesPlan) counts(cells planCells, latest int64) []Estimate {
 	out := make([]Estimate, p.points())
+	p.count(out, cells, latest)
+	return out
+}
+
+// count adds the cells to those of each step.
+func (p seriesPlan) count(out []Estimate, cells planCells, latest int64) {
 	for h := range p.hashes {
 		for _, c := range cells[0] {
 			start := h.tier.cellStart(h.tier.cellOf(h.epoch, c.field))
@@ -324,7 +330,6 @@ func (p seriesPlan) counts(cells planCells, latest int64) []Estimate {
 		}
 		cells = cells[1:]
 	}
-	return out
 }
 
 // spread adds the n hits of a cell to the steps that share it: to each in proportion to the part of the cell's
@@ -368,7 +373,7 @@ func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Seri
 			var err error
 			if i > 0 && q.likeBut(questions[i-1]) { // a calendar need not be asked again
 				steps[i] = steps[i-1]
-				steps[i].counter, steps[i].shard = q.Counter, l.ShardOf(HashCounter([]byte(q.Counter)))
+				steps[i].Plan = steps[i].of(q.Counter, l)
 			} else if steps[i], err = l.planSeries(q, now); err != nil {
 				return nil, &QuestionError{i, err}
 			}
@@ -386,28 +391,35 @@ func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Seri
 	out := make([]Series, len(steps))
 	for i, p := range steps {
 		shard := found.shards[p.shard]
-		out[i] = Series{
-			Range: p.Range, Asked: p.asked, Step: time.Duration(p.step) * time.Millisecond, Edges: p.edges,
-			Tier: p.Tier, Now: found.at.milli, AsOf: shard.asOf, Complete: found.complete(&p.Plan),
-			CountingSince: shard.began, CompleteSince: shard.completeSince, Counts: make([]int64, p.points()),
-		}
-		if !shard.allRead {
-			out[i].CompleteSince = math.MaxInt64
-		}
-		if p.edges != nil {
-			out[i].Steps = questions[i].Steps
-		}
-		if p.cuts {
-			out[i].Bounds = make([][2]int64, p.points())
-		}
-		for j, e := range p.counts(found.cells[i], max(found.at.milli, found.ahead(&p.Plan))) {
-			out[i].Counts[j] = e.Total
-			if p.cuts {
-				out[i].Bounds[j] = [2]int64{e.Lower, e.Upper}
-			}
-		}
+		one := p.series(questions[i], found.at.milli)
+		one.AsOf, one.Complete, one.CountingSince, one.CompleteSince = shard.asOf, found.complete(&p.Plan), shard.began, max(shard.whole(), p.Tier.since)
+		out[i] = one.with(p.counts(found.cells[i], found.latest(&p.Plan)), p.cuts)
 	}
 	return out, nil
+}
+
+// series returns a series without counts, and without what its shard says.
+func (p seriesPlan) series(q SeriesQuestion, now int64) Series {
+	out := Series{Range: p.Range, Asked: p.asked, Step: time.Duration(p.step) * time.Millisecond, Edges: p.edges, Tier: p.Tier, Now: now}
+	if p.edges != nil {
+		out.Steps = q.Steps
+	}
+	return out
+}
+
+// with returns the series with these counts, and with bounds if there are to be some.
+func (s Series) with(counts []Estimate, bounded bool) Series {
+	s.Counts = make([]int64, len(counts))
+	if bounded {
+		s.Bounds = make([][2]int64, len(counts))
+	}
+	for i, e := range counts {
+		s.Counts[i] = e.Total
+		if bounded {
+			s.Bounds[i] = [2]int64{e.Lower, e.Upper}
+		}
+	}
+	return s
 }
 
 // likeBut reports whether two questions differ in nothing but the counter.

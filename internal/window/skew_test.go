@@ -145,14 +145,14 @@ func anAnswerTakesOneRoundTrip(t *testing.T, r *rig) {
 		t.Skip("nodes are asked side by side: the trips of one are counted")
 	}
 	defer r.clock.Ahead(0)
-	trips := 0
+	var trips atomic.Int64
 	r.client.AddHook(countTrips{&trips})
 	reader := window.NewReader(r.store)
 	ask := func(want int, why string) {
 		t.Helper()
-		trips = 0
-		if _, err := reader.Answer(t.Context(), []window.Question{{Counter: "a", Span: window.Last(time.Minute)}}); err != nil || trips != want {
-			t.Errorf("%s: %d round trips, want %d: %v", why, trips, want, err)
+		trips.Store(0)
+		if _, err := reader.Answer(t.Context(), []window.Question{{Counter: "a", Span: window.Last(time.Minute)}}); err != nil || trips.Load() != int64(want) {
+			t.Errorf("%s: %d round trips, want %d: %v", why, trips.Load(), want, err)
 		}
 	}
 	ask(2, "the first answer, which the layout is read for")
@@ -171,7 +171,7 @@ func anAnswerTakesOneRoundTrip(t *testing.T, r *rig) {
 }
 
 // countTrips counts what is sent in one go, but for what the client sends by itself on a new connection.
-type countTrips struct{ n *int }
+type countTrips struct{ n *atomic.Int64 }
 
 func (countTrips) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
@@ -180,7 +180,7 @@ func (countTrips) DialHook(next redis.DialHook) redis.DialHook {
 func (c countTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() != "hello" {
-			*c.n++
+			c.n.Add(1)
 		}
 		return next(ctx, cmd)
 	}
@@ -189,7 +189,7 @@ func (c countTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (c countTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if cmds[0].Name() != "client" {
-			*c.n++
+			c.n.Add(1)
 		}
 		return next(ctx, cmds)
 	}

@@ -106,6 +106,9 @@ func (s *snapshot) ahead(p *Plan) int64 {
 	return 0 // the hits came while the question was on its way
 }
 
+// latest returns up to which moment there may be hits.
+func (s *snapshot) latest(p *Plan) int64 { return max(s.at.milli, s.ahead(p)) }
+
 // answers returns the answers to the questions of the plans.
 func (s *snapshot) answers() Answers {
 	out := Answers{Now: s.at.milli, AsOf: s.asOf(), Answers: make([]Answer, len(s.plans))}
@@ -132,7 +135,7 @@ func (s *snapshot) asOf() int64 {
 // complete reports whether no hit of the plan's range is known to be missing.
 func (s *snapshot) complete(p *Plan) bool {
 	shard := s.shards[p.shard]
-	return shard.allRead && p.Range.From >= shard.completeSince
+	return shard.allRead && p.Range.From >= shard.completeSince && !p.lacks()
 }
 
 // graceOf returns how long the hashes of the plans live on after the moment for which the plans

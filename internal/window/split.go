@@ -71,7 +71,7 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 
 // take adds a counter of another batch, and shares the memory of that counter's grains.
 func (s *ShardBatch) take(c *counterHits) {
-	taken := counterHits{name: c.name, counterHash: c.counterHash}
+	taken := counterHits{name: c.name, counterHash: c.counterHash, unordered: c.unordered}
 	for i, g := range c.grains {
 		s.note(&taken, g)
 		s.hits += g.n

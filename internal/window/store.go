@@ -47,7 +47,7 @@ type LayoutMismatchError struct {
 }
 
 func (e *LayoutMismatchError) Error() string {
-	return fmt.Sprintf("namespace %q was made with TIERS=%s SHARDS=%d, and this worker has TIERS=%s SHARDS=%d: to go on with the namespace, unset TIERS and SHARDS and start the worker again; to use these settings, set another TALLYROLL_NAMESPACE (counting in that one starts from what the streams still hold)",
+	return fmt.Sprintf("namespace %q was made with TIERS=%s SHARDS=%d, and this worker has TIERS=%s SHARDS=%d: to go on with the namespace, unset TIERS and SHARDS and start the worker again; to change its tiers, stop all workers and run ingest --retier; to use these settings, set another TALLYROLL_NAMESPACE (counting in that one starts from what the streams still hold)",
 		e.namespace, e.Have.Tiers, e.Have.Shards, e.want.Tiers, e.want.Shards)
 }
 
@@ -94,18 +94,21 @@ func (s *Store) EnsureLayout(ctx context.Context, want Layout) error {
 
 // OpenLayout returns the namespace's layout, which is the one that must be used. If the namespace has none,
 // it writes the one wanted. Otherwise it returns a *LayoutMismatchError if the tiers or the shards
-// are others. How long hashes span is what it was when the namespace was made.
+// are others, and a *RetieringError while they are being changed. How long hashes span is what it was when the namespace was made.
 func (s *Store) OpenLayout(ctx context.Context, want Layout) (Layout, error) {
 	id := s.ID()
 	if id == "" {
 		id = rand.Text()
 	}
-	if err := s.client.SetNX(ctx, s.keys.layout(), layoutRecord{want, id}.encode(), 0).Err(); err != nil {
+	if err := s.client.SetNX(ctx, s.keys.layout(), layoutRecord{Layout: want, id: id}.encode(), 0).Err(); err != nil {
 		return Layout{}, fmt.Errorf("write layout of %s: %w", s.keys.namespace, err)
 	}
 	have, err := s.layout(ctx)
 	if err != nil {
 		return Layout{}, err
+	}
+	if have.change.forbidsCounting() {
+		return Layout{}, &RetieringError{s.keys.namespace, *have.change}
 	}
 	if have.Shards != want.Shards || !have.Tiers.answerAlike(want.Tiers) {
 		return Layout{}, &LayoutMismatchError{s.keys.namespace, have.Layout, want}
@@ -118,6 +121,12 @@ func (s *Store) OpenLayout(ctx context.Context, want Layout) (Layout, error) {
 func (s *Store) Layout(ctx context.Context) (Layout, error) {
 	found, err := s.layout(ctx)
 	return found.Layout, err
+}
+
+// Identify reads the namespace's id, if there is a layout; see ID.
+func (s *Store) Identify(ctx context.Context) (Layout, string, error) {
+	found, err := s.layout(ctx)
+	return found.Layout, found.id, err
 }
 
 func (s *Store) layout(ctx context.Context) (layoutRecord, error) {

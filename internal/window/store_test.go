@@ -42,6 +42,7 @@ var cases = []struct {
 	{"an ended stream holds nothing back", anEndedStreamHoldsNothingBack},
 	{"a new stream holds as of at its creation", aNewStreamHoldsAsOfAtItsCreation},
 	{"what has ended expires", whatHasEndedExpires},
+	{"as_of falls with the clock of nats", asOfFallsWithTheClockOfNATS},
 	{"a claim moves as_of", aClaimMovesAsOf},
 	{"lost claims are noticed", lostClaimsAreNoticed},
 	{"foreign claims are named", foreignClaimsAreNamed},
@@ -55,9 +56,19 @@ var cases = []struct {
 	{"a foreign cursor ends the writer", aForeignCursorEndsTheWriter},
 	{"a lost reply hides no failed command", aLostReplyHidesNoFailedCommand},
 	{"names are listed", namesAreListed},
+	{"an export has what is closed", anExportHasWhatIsClosed},
 	{"answers go by the clock of redis", answersGoByTheClockOfRedis},
 	{"an answer takes one round trip", anAnswerTakesOneRoundTrip},
 	{"an answer ends when it was read", anAnswerEndsWhenItWasRead},
+	{"an erasure leaves nothing", anErasureLeavesNothing},
+	{"what was erased is listed again", whatWasErasedIsListedAgain},
+	{"an erasure after a lost reply is no loss", anErasureAfterALostReplyIsNoLoss},
+	{"an erasure between two commands", anErasureBetweenTwoCommands},
+	{"an erasure knows new streams", anErasureKnowsNewStreams},
+	{"an erasure overwrites no summary", anErasureOverwritesNoSummary},
+	{"an erasure leaves foreign summaries", anErasureLeavesForeignSummaries},
+	{"erasures and commits at once", erasuresAndCommitsAtOnce},
+	{"expiries are not trusted after a fall of the clock", expiriesAreNotTrustedAfterAFallOfTheClock},
 }
 
 func TestStore(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Listed is what the list of streams says about one stream. Readers find the cursors through
+// Listed is an entry of the list of streams. Readers find the cursors through
 // the list, and a live stream whose cursors stand still holds AsOf back.
 type Listed struct {
 	// Created is a moment in Unix milliseconds before which the stream cannot have stored
@@ -130,7 +130,7 @@ func (s *Store) RemoveStream(ctx context.Context, stream string, gone func() (bo
 // changeStream changes the entry of a stream that is gone, if fit accepts that entry.
 func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(Listed) bool, gone func() (bool, error), change func(p redis.Pipeliner, began int64)) (changed bool, err error) {
 	key := s.keys.streams()
-	err = s.watch(ctx, key, func(tx *watched) error {
+	err = s.watch(ctx, []string{key}, func(tx *watched) error {
 		var entry *redis.SliceCmd
 		if err := tx.look(ctx, func(p redis.Pipeliner) { entry = p.HMGet(ctx, key, stream, beganField) }); err != nil {
 			return err
@@ -192,7 +192,7 @@ func (l Layout) Keep() time.Duration {
 // nanoseconds), it stays. If a writer commits all the same, it removes the cursor's expiry again.
 func (s *Store) ExpireCursor(ctx context.Context, stream string, shard int, created int64, after time.Duration) error {
 	key := s.keys.cursor(shard, stream)
-	err := s.watch(ctx, key, func(tx *watched) error {
+	err := s.watch(ctx, []string{key}, func(tx *watched) error {
 		var incarnation *redis.StringCmd
 		if err := tx.look(ctx, func(p redis.Pipeliner) { incarnation = p.HGet(ctx, key, "created") }); err != nil {
 			return err

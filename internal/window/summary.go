@@ -98,6 +98,19 @@ func (s *summary) keep(size int) {
 	})
 }
 
+// remove takes counters off the list that have no hits any more, and reports whether it listed any. 1 and 2 still hold of
+// every other counter, and of those: whatever comes is added to the floor. In 3, n still has the hits that were removed.
+func (s *summary) remove(gone map[string]bool) bool {
+	before := len(s.listed)
+	s.listed = slices.DeleteFunc(s.listed, func(l listing) bool { return gone[l.name] })
+	return len(s.listed) < before
+}
+
+// listsAny reports whether the summary lists any of the counters.
+func (s *summary) listsAny(counters map[string]bool) bool {
+	return slices.ContainsFunc(s.listed, func(l listing) bool { return counters[l.name] })
+}
+
 // summaryVersion is the first byte of a summary as Redis keeps it. The floor
 // follows, then for each listed counter the length of its name, the name, and its
 // count. All numbers are unsigned varints.

@@ -3,7 +3,6 @@ package window
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 )
 
@@ -12,10 +11,11 @@ type survey struct {
 	snapshot // of the cursors of all shards, and of no hash
 }
 
-// complete reports whether no hit of the range is known to be missing on any shard.
-func (s survey) complete(asked Range) bool {
+// complete reports whether no hit of a plan is known to be missing, whatever shard its counter is on.
+func (s survey) complete(p Plan) bool {
 	for shard := range s.shards {
-		if !s.snapshot.complete(&Plan{shard: shard, Range: asked}) {
+		p.shard = shard
+		if !s.snapshot.complete(&p) {
 			return false
 		}
 	}
@@ -36,10 +36,7 @@ func (s survey) countingSince() (out int64) {
 // completeSince returns the moment from which nothing is known to be missing on any shard; see Names.
 func (s survey) completeSince() (out int64) {
 	for _, shard := range s.shards {
-		if !shard.allRead {
-			return math.MaxInt64
-		}
-		out = max(out, shard.completeSince)
+		out = max(out, shard.whole())
 	}
 	return out
 }

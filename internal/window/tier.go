@@ -15,6 +15,11 @@ type Tier struct {
 
 	// epoch is how many cells a hash spans, if these are less than two windows. 0 means two windows.
 	epoch int64
+	// generation tells the keys of the tiers apart that a namespace has had, see Retier. 0 is that of the first.
+	generation int
+	// since is a moment in Unix milliseconds at which a cell begins. Cells from before it may lack hits, because they
+	// were built from those of other tiers, which did not hold them all. It is 0 if there are none.
+	since int64
 }
 
 // Tiers are ordered from the finest cells to the coarsest.
@@ -126,10 +131,14 @@ func (ts Tiers) Reach() string {
 	return strings.Join(reaches, ", ")
 }
 
+// year is the year of a duration. Years of a calendar have a day more every four.
+const year = 365 * 24 * time.Hour
+
 var units = []struct {
 	suffix byte
 	length time.Duration
 }{
+	{'y', year},
 	{'w', 7 * 24 * time.Hour},
 	{'d', 24 * time.Hour},
 	{'h', time.Hour},
@@ -138,10 +147,10 @@ var units = []struct {
 }
 
 // maxDuration keeps sums of durations and times far from overflow.
-const maxDuration = 10 * 365 * 24 * time.Hour
+const maxDuration = 10 * year
 
 // ParseDuration reads a positive whole number and a unit (s, m, h, d of 24
-// hours, w of 7 days), such as 90s, 15m, 24h, 7d or 1w; at most ten years.
+// hours, w of 7 days, y of 365 days), such as 90s, 15m, 24h, 7d or 1y; at most ten years.
 func ParseDuration(s string) (time.Duration, error) {
 	if len(s) >= 2 {
 		for _, u := range units {
@@ -158,18 +167,18 @@ func ParseDuration(s string) (time.Duration, error) {
 			return time.Duration(n) * u.length, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is not a duration: write a whole number and a unit (s, m, h, d, w), such as 90s, 15m or 7d", s)
+	return 0, fmt.Errorf("%q is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as 90s, 15m or 7d", s)
 }
 
-// FormatDuration writes whole seconds with the largest unit that divides them,
-// except that weeks are written in days: 60 s is 1m, 90 s is 90s, 14 days 14d.
+// FormatDuration writes whole seconds with the largest unit that divides them, except that weeks and years are
+// written in days: 60 s is 1m, 90 s is 90s, 14 days 14d. (Earlier versions, which read the layout record, know no y.)
 func FormatDuration(d time.Duration) string { return string(appendDuration(nil, d)) }
 
 func appendDuration(to []byte, d time.Duration) []byte {
 	if d == 0 {
 		return append(to, "0s"...)
 	}
-	for _, u := range units[1:] {
+	for _, u := range units[2:] {
 		if d%u.length == 0 {
 			return append(strconv.AppendInt(to, int64(d/u.length), 10), u.suffix)
 		}

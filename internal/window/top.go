@@ -34,7 +34,7 @@ type Top struct {
 	Counters []TopCounter // by total, the largest first; then by name
 }
 
-// TopCounter is a counter and what Reader.Answer says about it.
+// TopCounter is a counter and Reader.Answer's answer about it.
 type TopCounter struct {
 	Counter string
 	Answer
@@ -68,16 +68,16 @@ func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (To
 		return Top{}, err
 	}
 	plan := plans[0]
-	candidates, floor, err := r.candidates(ctx, base, plan)
+	candidates, floor, whole, err := r.candidates(ctx, base, plan)
 	if err != nil {
 		return Top{}, err
 	}
-	most, err := r.affordable(plan, min(limit, len(candidates)))
+	most, err := r.affordable(min(limit, len(candidates)), plan)
 	if err != nil {
 		return Top{}, err
 	}
 	most = min(most, limit+maxTopReads)
-	out := Top{AsOf: base.asOf(), Range: plan.Range, Complete: base.complete(plan.Range), CountingSince: base.countingSince(), Floor: floor}
+	out := Top{AsOf: base.asOf(), Range: plan.Range, Complete: whole && base.complete(plan), CountingSince: base.countingSince(), Floor: floor}
 	for len(candidates) > 0 && most > 0 && !out.settled(limit, candidates[0].bound) {
 		chunk := candidates[:min(len(candidates), max(topChunk, limit), most)]
 		if err := r.readCandidates(ctx, base, span, chunk, &out); err != nil {
@@ -92,10 +92,11 @@ func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (To
 	return out, nil
 }
 
-// candidates returns the listed counters, the one with the largest bound first. floor bounds all others.
-func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []candidate, floor int64, err error) {
+// candidates returns the listed counters, the one with the largest bound first. floor bounds all others, if whole is
+// set: see Layout.segments.
+func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []candidate, floor int64, whole bool, err error) {
 	layout := base.dir.layout
-	level, first, last := layout.segments(plan)
+	level, first, last, whole := layout.segments(plan)
 	tier := layout.Tiers[level]
 	var read []*summaries
 	cmds, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -113,25 +114,25 @@ func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []
 		return nil
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the summaries of %d segments: %w", last-first+1, foreignReply(cmds, err))
+		return nil, 0, false, fmt.Errorf("read the summaries of %d segments: %w", last-first+1, foreignReply(cmds, err))
 	}
 	if !r.holds(base, time.Duration(tier.grace())*time.Millisecond) {
-		return nil, 0, errStale
+		return nil, 0, false, errStale
 	}
 	for _, shard := range read {
 		if err := r.checkSummaries(ctx, shard); err != nil {
-			return nil, 0, err
+			return nil, 0, false, err
 		}
 		found, unlisted, err := shard.bounds()
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, false, err
 		}
 		out, floor = append(out, found...), max(floor, unlisted)
 	}
 	slices.SortFunc(out, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.bound, a.bound), strings.Compare(a.counter, b.counter))
 	})
-	return out, floor, nil
+	return out, floor, whole, nil
 }
 
 // summaries are the summaries of a shard.
@@ -231,7 +232,7 @@ func (t *Top) trim(limit int) {
 // topChange is what one attempt at a commit does to the summaries of its stream
 // and shard. It reads them under the WATCH of the cursor, merges the batch into them,
 // and writes them in the transaction that moves the cursor. Every change of the summaries
-// moves the cursor, so they always cover exactly the hits that Redis has.
+// moves the cursor, or counts in it as an erasure does, so they always cover exactly the hits that Redis has.
 //
 // A writer keeps nothing in memory from one attempt to the next: a second attempt
 // adds to what it has read itself. A writer that trusted its memory would be wrong

@@ -13,7 +13,7 @@ import (
 func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next *record, out *Commit) error {
 	start := time.Now()
 	applied := false
-	err := w.store.watch(ctx, w.key, func(tx *watched) (err error) {
+	err := w.store.watch(ctx, w.watch, func(tx *watched) (err error) {
 		applied, err = w.transact(ctx, tx, batch, next, out)
 		return err
 	})
@@ -25,12 +25,16 @@ func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next *record, o
 	return err
 }
 
-// transact is what attempt does under the WATCH of the cursor. It reports whether the cursor is at next.
+// transact is what attempt does under the WATCH of the cursor and of erasures. It reports whether the cursor is at next.
 func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, next *record, out *Commit) (applied bool, err error) {
 	tops := topChange{writer: w}
-	found, exists, clock, err := w.look(ctx, tx, batch, &tops, out)
+	at, err := w.look(ctx, tx, batch, &tops, out)
 	if err != nil {
 		return false, err
+	}
+	found, exists, clock := at.record, at.exists, at.clock
+	if at.erased != w.erased {
+		w.erased, w.expiries = at.erased, expiryMemory{} // what was known may be gone, and its name off the list
 	}
 	now, latest := clock.Unix(), w.store.clocks.observe(w.shard, clock)
 	if latest.After(w.doubted) && clock.Add(clockMayFall).Before(latest) {
@@ -61,6 +65,7 @@ func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, n
 		return false, err
 	}
 	out.Attempts++
+	out.under = w.erased
 	err = w.exec(ctx, tx, &tops, *next, now, out)
 	return err == nil, err
 }
@@ -86,25 +91,39 @@ func (w *Writer) admit(found record, clock time.Time, next *record, out *Commit)
 	}
 }
 
-// look reads the cursor, Redis's clock, and the summaries that the batch changes.
-func (w *Writer) look(ctx context.Context, tx *watched, batch *ShardBatch, tops *topChange, out *Commit) (found record, exists bool, now time.Time, err error) {
+// sight is what a look finds.
+type sight struct {
+	record
+	exists bool      // the record
+	clock  time.Time // of Redis
+	erased string    // see keys.erased; empty if nothing was ever erased
+}
+
+// look reads the cursor, Redis's clock, the last erasure, and the summaries that the batch changes.
+func (w *Writer) look(ctx context.Context, tx *watched, batch *ShardBatch, tops *topChange, out *Commit) (at sight, err error) {
 	var cursor *redis.SliceCmd
 	var clock *redis.TimeCmd
+	var erased *redis.StringCmd
 	asked := time.Now()
 	err = tx.look(ctx, func(p redis.Pipeliner) {
 		clock = p.Time(ctx)
 		cursor = p.HMGet(ctx, w.key, cursorFields...)
+		erased = p.Get(ctx, w.store.keys.erased(w.shard))
 		tops.ask(ctx, p, batch)
 	})
 	if err == nil {
 		err = clock.Err()
 	}
-	if err != nil {
-		return record{}, false, time.Time{}, err
+	if err == nil {
+		at.erased, err = lastErasure(erased)
 	}
-	out.Ahead = ClockAhead(clock.Val(), asked, time.Now())
-	found, exists, err = recordFrom(w.key, cursor)
-	return found, exists, clock.Val(), err
+	if err != nil {
+		return sight{}, err
+	}
+	at.clock = clock.Val()
+	out.Ahead = ClockAhead(at.clock, asked, time.Now())
+	at.record, at.exists, err = recordFrom(w.key, cursor)
+	return at, err
 }
 
 // compare decides whether this writer may go on from the cursor in Redis.
@@ -126,6 +145,9 @@ func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next re
 	var clock *redis.TimeCmd
 	results, err := tx.exec(ctx, func(p redis.Pipeliner) {
 		p.HIncrBy(ctx, w.key, "opened", 1) // first, and "closed" last: see record.torn
+		if !w.exists {                     // an eraser may not know of the stream yet
+			p.Set(ctx, w.store.keys.erased(w.shard), w.erased+" "+w.id, 0)
+		}
 		w.commands.queue(ctx, p, &w.changes)
 		w.listNames(ctx, p)
 		tops.write(ctx, p, now)
@@ -223,23 +245,29 @@ func (c *commands) arguments(args ...any) []any {
 // moved. It looks for what the reply would have shown: single commands that failed. now is
 // Redis's clock in Unix seconds, for which the writer's changes were worked out.
 //
-// It misses a failed command only if somebody has mended the key since, and the very same cell has
-// then got a hit.
+// If counters were erased since, cells that are gone show nothing. It misses a failed command only if somebody has
+// mended the key since, and the very same cell has then got a hit, or anything was erased on this shard.
 func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commit) error {
 	cells := w.changes.increments
 	replies := make([]*redis.StringCmd, len(cells))
+	var last *redis.StringCmd
 	_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error { // the errors are those of the single commands
 		for i, c := range cells {
 			replies[i] = redis.NewStringCmd(ctx, "hget", c.key, c.field)
 			_ = p.Process(ctx, replies[i]) // queues it
 		}
+		last = p.Get(ctx, w.store.keys.erased(w.shard)) // after the cells: an erasure that they show has changed it
 		return nil
 	})
+	erased, err := lastErasure(last)
+	if err != nil {
+		return err
+	}
 	for i, c := range cells {
 		have, err := replies[i].Int64()
 		switch {
 		case errors.Is(err, redis.Nil):
-			if c.deadline-now > 1 { // otherwise it may have expired since the clock was asked
+			if c.deadline-now > 1 && erased == out.under { // otherwise it may have expired since the clock was asked
 				out.failed(&ForeignError{Key: c.key, Err: errors.New("hits that were added are not in it")})
 			}
 		case replies[i].Err() != nil:

@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// watched is a transaction on a key that nobody else may change meanwhile, in two round trips.
+// watched is a transaction on keys that nobody else may change meanwhile, in two round trips.
 //
 // WATCH goes out together with the reads that follow it. Redis runs the commands of a connection in
 // their order, so a change that the reads do not show makes EXEC fail.
@@ -16,32 +16,36 @@ import (
 // internal/pool/pool_sticky.go). So EXEC cannot run on a connection that watches nothing.
 type watched struct {
 	*redis.Tx
-	key      string
+	keys     []string
 	watching bool // a WATCH may be in force
 }
 
-// watch runs fn with a connection to the server that holds the key, at most once.
+// watch runs fn with a connection to the server that holds the keys, at most once. They share a slot.
 // It retries nothing and follows no redirect.
-func (s *Store) watch(ctx context.Context, key string, fn func(*watched) error) error {
+func (s *Store) watch(ctx context.Context, keys []string, fn func(*watched) error) error {
 	run := s.client.Watch
 	if s.cluster != nil {
-		node, err := s.cluster.MasterForKey(ctx, key)
+		node, err := s.cluster.MasterForKey(ctx, keys[0])
 		if err != nil {
 			return err
 		}
 		run = node.Watch
 	}
 	return run(ctx, func(tx *redis.Tx) error {
-		w := &watched{Tx: tx, key: key}
+		w := &watched{Tx: tx, keys: keys}
 		defer w.release(ctx)
 		return fn(w)
 	})
 }
 
-// look watches the key and then runs the commands that queue queues, in one round trip. Its error is
+// look watches the keys and then runs the commands that queue queues, in one round trip. Its error is
 // that of WATCH, after which nothing follows from the other replies. The caller looks at their errors.
 func (w *watched) look(ctx context.Context, queue func(redis.Pipeliner)) error {
-	watch := redis.NewStatusCmd(ctx, "watch", w.key)
+	args := append(make([]any, 0, 1+len(w.keys)), "watch")
+	for i := range w.keys {
+		args = append(args, w.keys[i])
+	}
+	watch := redis.NewStatusCmd(ctx, args...)
 	_, _ = w.Pipelined(ctx, func(p redis.Pipeliner) error {
 		_ = p.Process(ctx, watch) // queues it
 		queue(p)
@@ -51,7 +55,7 @@ func (w *watched) look(ctx context.Context, queue func(redis.Pipeliner)) error {
 	return watch.Err()
 }
 
-// exec runs the commands that queue queues in a transaction. If the key has changed since look, it runs
+// exec runs the commands that queue queues in a transaction. If a key has changed since look, it runs
 // none of them and returns redis.TxFailedErr.
 func (w *watched) exec(ctx context.Context, queue func(redis.Pipeliner)) ([]redis.Cmder, error) {
 	commands, err := w.TxPipelined(ctx, func(p redis.Pipeliner) error {
@@ -62,7 +66,7 @@ func (w *watched) exec(ctx context.Context, queue func(redis.Pipeliner)) ([]redi
 	return commands, err
 }
 
-// release ends a WATCH that no EXEC has ended, or else a change of this key could fail the next
+// release ends a WATCH that no EXEC has ended, or else a change of its keys could fail the next
 // transaction on the pooled connection. The Tx by itself releases only what its method Watch watches.
 func (w *watched) release(ctx context.Context) {
 	if w.watching {

@@ -189,6 +189,14 @@ func (f *FakeReader) Series(_ context.Context, questions []window.SeriesQuestion
 	return out, nil
 }
 
+func (f *FakeReader) SeriesSums(ctx context.Context, q window.SeriesQuestion, _ []string, _ func(string) string, _ int) (out window.SeriesSums, err error) {
+	found, err := f.Series(ctx, []window.SeriesQuestion{q})
+	if err == nil {
+		out.All = found[0]
+	}
+	return out, err
+}
+
 func (f *FakeReader) Top(_ context.Context, asked window.Span, _ int) (window.Top, error) {
 	if f.Err != nil {
 		return window.Top{}, f.Err
@@ -201,6 +209,27 @@ func (f *FakeReader) Top(_ context.Context, asked window.Span, _ int) (window.To
 
 func (f *FakeReader) Names(_ context.Context, _ window.NamesQuestion) (window.Names, error) {
 	return window.Names{AsOf: f.Now.UnixMilli()}, f.Err
+}
+
+func (f *FakeReader) BeginExport(_ context.Context, q window.ExportQuestion) (window.Export, error) {
+	hour, end := time.Hour.Milliseconds(), f.Now.Truncate(time.Hour).UnixMilli()
+	return window.Export{Prefix: q.Prefix, Range: window.Range{From: end - hour, To: end}, Step: time.Hour}, f.Err
+}
+
+func (f *FakeReader) ExportPage(_ context.Context, e window.Export, at window.ExportPlace) (window.ExportPage, error) {
+	out := window.ExportPage{AsOf: f.Now.UnixMilli(), Complete: true, Next: window.ExportPlace{Counter: "a"}}
+	if at.Counter < "a" {
+		out.Rows = []window.ExportRow{{Counter: "a", From: e.Range.From, Hits: 3}}
+	}
+	return out, f.Err
+}
+
+func (f *FakeReader) Erase(_ context.Context, counters []string) (window.Erased, error) {
+	return window.Erased{Counters: len(counters)}, f.Err
+}
+
+func (f *FakeReader) EraseListed(context.Context, string, string) (window.Erased, error) {
+	return window.Erased{}, f.Err
 }
 
 func (f *FakeReader) About(context.Context) (window.Layout, int64, error) {

@@ -2,8 +2,8 @@
 // beside the techniques of the articles that describe the same need, all on the
 // same hits, the same servers and in one run.
 //
-// The tests that `make test` runs only check that each candidate counts right.
-// `make bench` measures and rewrites the tables of docs/benchmarks.md.
+// The tests that `make bench-smoke` runs only check that each candidate counts right.
+// `make bench` measures and rewrites docs/benchmarks-tables.md.
 package bench_test
 
 import (
@@ -45,6 +45,7 @@ func TestBench(t *testing.T) {
 	report.series = measureSeries(t, r, o)
 	report.collect = measureCollect(t, r, o)
 	report.limits = measureLimits(t, r, o)
+	report.masters = measureMasters(t, r, o)
 	report.postgres = measurePostgres(t, r, o)
 	report.write(t)
 }

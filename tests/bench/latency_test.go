@@ -23,16 +23,19 @@ type latencies struct {
 	ping, idle     []time.Duration // of the Redis that is written to, and of one that does nothing
 }
 
-// liveLoads are fractions of the rate at which a consumer that does nothing
+// liveLoads are hits per second, or, up to 1, fractions of the rate at which a consumer that does nothing
 // reads one-hit messages, which the same run measures.
 var liveLoads = []struct {
-	name     string
-	fraction float64
-	size     int
+	name string
+	rate float64
+	size int
 }{
 	{"no load", 0, 1},
 	{"one hit a message, 10 % of the ceiling", 0.1, 1},
 	{"100 hits a message, 50 % of the ceiling", 0.5, 100},
+	{"100 hits a message, 500,000 hits/s", 500_000, 100},
+	{"100 hits a message, 700,000 hits/s", 700_000, 100},
+	{"100 hits a message, 900,000 hits/s", 900_000, 100},
 }
 
 // measureLatency publishes at a steady rate, and meanwhile measures how long an
@@ -45,13 +48,17 @@ func measureLatency(t *testing.T, r *rig, o options) (out []latencies) {
 		}
 		t.Run("latency/"+load.name, func(t *testing.T) {
 			w := workloads[2]
-			if limit == 0 {
+			rate := load.rate
+			if rate <= 1 && limit == 0 {
 				limit = r.ceiling(t, fill(t, r.js, "ONE", "ONE", w, o.size(w.single), 1)).rate()
 			}
-			l := r.live(t, w, load.fraction*limit, load.size, max(o.seconds(20), 2*time.Second))
+			if rate <= 1 {
+				rate *= limit
+			}
+			l := r.live(t, w, rate, load.size, max(o.seconds(20), 2*time.Second))
 			l.name = load.name
 			out = append(out, l)
-			fmt.Printf("latency/%s: %.0f of %.0f hits/s, visible after %v, PING %v\n", l.name, l.reached, l.asked, percentile(l.visible, 50), percentile(l.ping, 50))
+			fmt.Printf("latency/%s: %.0f of %.0f hits/s, visible after %v (p99 %v), PING %v\n", l.name, l.reached, l.asked, percentile(l.visible, 50), percentile(l.visible, 99), percentile(l.ping, 50))
 		})
 		if t.Failed() {
 			t.FailNow()

@@ -87,22 +87,35 @@ var commandCalls = regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`)
 // observers are commands that only the benchmark sends, to look and to measure.
 var observers = []string{"hget", "exists", "info", "ping", "bgrewriteaof"}
 
-// commands is how many commands Redis has run since its statistics were reset,
-// those inside scripts and transactions too. leaveOut are those that the
-// candidate does not send and the benchmark does.
-func (r *rig) commands(t testing.TB, leaveOut []string) (sum int64) {
+// calls are the commands that Redis has run since its statistics were reset, by name, those inside scripts and
+// transactions too.
+func (r *rig) calls(t testing.TB) map[string]int64 {
 	t.Helper()
 	info, err := r.rdb.Info(t.Context(), "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return callsIn(info)
+}
+
+func callsIn(info string) map[string]int64 {
+	calls := map[string]int64{}
 	for _, m := range commandCalls.FindAllStringSubmatch(info, -1) {
 		name, _, _ := strings.Cut(m[1], "|")
-		if slices.Contains(leaveOut, name) || name == "config" || name == "client" || name == "hello" {
-			continue
-		}
 		n, _ := strconv.ParseInt(m[2], 10, 64)
-		sum += n
+		calls[name] += n
+	}
+	return calls
+}
+
+// commands is how many commands the candidate has sent. leaveOut are those that it does not send and the
+// benchmark does.
+func (r *rig) commands(t testing.TB, leaveOut []string) (sum int64) {
+	t.Helper()
+	for name, n := range r.calls(t) {
+		if !slices.Contains(leaveOut, name) && name != "config" && name != "client" && name != "hello" {
+			sum += n
+		}
 	}
 	return sum
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,9 +34,6 @@ const (
 	postgresCounters = 1_000
 	postgresDay      = 24 * 60
 
-	ourTotal         = "Tallyroll: one total of 24 h"
-	minutesTotal     = "Postgres: the same from 1,440 cells of 1 min"
-	quartersTotal    = "Postgres: the same from 96 cells of 15 min"
 	postgresWays     = "postgres/"
 	withoutSyncing   = "-csynchronous_commit%3Doff"
 	withSyncing      = "-csynchronous_commit%3Don"
@@ -123,14 +121,14 @@ func (r *rig) pgcount(t *testing.T, p *postgres, s *stored, cells, options strin
 	return f
 }
 
-// buildPgcount builds the module in tests/bench/pgcount.
-func buildPgcount(t testing.TB) string {
+// buildOther builds a program of the module in tests/bench/pgcount.
+func buildOther(t testing.TB, pkg string, env ...string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "pgcount")
-	cmd := exec.Command("go", "build", "-C", "pgcount", "-trimpath", "-o", path, ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	path := filepath.Join(t.TempDir(), "program")
+	cmd := exec.Command("go", "build", "-C", "pgcount", "-trimpath", "-o", path, pkg)
+	cmd.Env = append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build pgcount: %v\n%s", err, out)
+		t.Fatalf("build %s: %v\n%s", pkg, err, out)
 	}
 	return path
 }
@@ -157,33 +155,67 @@ func pgcounted(t *testing.T, w *stack.Process) int {
 	return n
 }
 
-// measureTotals asks both for a total of 24 hours.
-func measureTotals(t *testing.T, r *rig, o options, p *postgres) []*answering {
+// totalAsked is one total: of a window, and from which cells others than Tallyroll answer it.
+type totalAsked struct{ window, name, cell string }
+
+var totalsAsked = []totalAsked{
+	{"1h", "1 h, 60 cells of 1 min", "1m"},
+	{"24h", "24 h, 96 cells of 15 min", "15m"},
+	{"24h", "24 h, 1,440 cells of 1 min", "1m"},
+}
+
+// totalsServer is a program that answers totals.
+type totalsServer struct {
+	name  string
+	url   func(totalAsked) string // without the counter
+	pid   int
+	store func() float64 // processor seconds of what it reads
+}
+
+// measureTotals asks Tallyroll, Postgres and SQLite for the same totals, over 8 and over 64 connections.
+func measureTotals(t *testing.T, r *rig, o options, p *postgres) (out []*answering) {
 	r.empty(t)
 	r.fillQueried(t, densest)
 	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
-	w := r.fillPostgres(t, o, p)
-	client := httpClient(t, askers)
-	get := func(name, url string) *answering {
-		return &answering{question: question{name, ourTotal, askers, func(ctx context.Context, i int) error {
-			return askOnce(ctx, client, http.MethodGet, url+"&window=24h&key="+counterName(i%densest), "")
-		}}}
+	w, l := r.fillPostgres(t, o, p), startSQLite(t, o)
+	others := func(addr string) func(totalAsked) string {
+		return func(a totalAsked) string {
+			return "http://" + addr + "/total?window=" + a.window + "&cell=" + a.cell + "&key="
+		}
 	}
-	ours := get(ourTotal, q.URL()+"/v1/total?")
-	out := []*answering{
-		ours,
-		get(minutesTotal, "http://"+w.Addr()+"/total?cell=1m"),
-		get(quartersTotal, "http://"+w.Addr()+"/total?cell=15m"),
+	servers := []totalsServer{
+		{"Tallyroll", func(a totalAsked) string { return q.URL() + "/v1/total?window=" + a.window + "&key=" }, q.PID(), func() float64 { return r.redisSeconds(t) }},
+		{"Postgres", others(w.Addr()), w.PID(), p.seconds},
+		{"SQLite", others(l.Addr()), l.PID(), func() float64 { return 0 }},
+	}
+	client := httpClient(t, manyAskers)
+	serverOf := map[*answering]totalsServer{}
+	for _, n := range []int{askers, manyAskers} {
+		for _, asked := range totalsAsked {
+			for _, server := range servers {
+				url := server.url(asked)
+				a := &answering{question: question{
+					name: fmt.Sprintf("%s: %s, %d connections", server.name, asked.name, n), beside: fmt.Sprintf("%s %s %d", servers[0].name, asked.window, n),
+					askers: n, ask: func(ctx context.Context, i int) error {
+						return askOnce(ctx, client, http.MethodGet, url+counterName(i%densest), "")
+					},
+				}}
+				if server.name == servers[0].name {
+					if asked.window == "24h" && asked.cell == "1m" {
+						continue // it answers from its own cells
+					}
+					a.question.name = fmt.Sprintf("%s: %s, %d connections", server.name, strings.ReplaceAll(asked.window, "h", " h"), n)
+				}
+				out = append(out, a)
+				serverOf[a] = server
+			}
+		}
 	}
 	for run := range o.runs {
 		for i := range out {
 			a := out[(i+run)%len(out)]
 			t.Run(fmt.Sprintf("%s%s/run=%d", postgresWays, a.question.name, run), func(t *testing.T) {
-				pid, store := w.PID(), p.seconds
-				if a == ours {
-					pid, store = q.PID(), func() float64 { return r.redisSeconds(t) }
-				}
-				pressed := a.question.press(t, pid, store, max(o.seconds(2), 100*time.Millisecond))
+				pressed := a.question.press(t, serverOf[a].pid, serverOf[a].store, max(o.seconds(2), 100*time.Millisecond))
 				a.rounds = append(a.rounds, pressed)
 				fmt.Printf("%s%s run %d: %.0f/s\n", postgresWays, a.question.name, run+1, pressed.rate())
 			})
@@ -193,6 +225,16 @@ func measureTotals(t *testing.T, r *rig, o options, p *postgres) []*answering {
 		}
 	}
 	return out
+}
+
+// startSQLite starts the program in tests/bench/pgcount/sqlitetotal, which writes what it is asked about.
+func startSQLite(t *testing.T, o options) *stack.Process {
+	t.Helper()
+	program := buildOther(t, "./sqlitetotal", "CGO_ENABLED=1")
+	file := filepath.Join(t.TempDir(), "cells.db")
+	return stack.Server(t, program, func(port int) (args, env []string) {
+		return nil, []string{"FILE=" + file, "COUNTERS=" + strconv.Itoa(max(densest, o.size(postgresCounters))), "ADDR=127.0.0.1:" + strconv.Itoa(port)}
+	})
 }
 
 // fillPostgres writes a day of counters minute by minute, as counting would, and starts the program that answers.
@@ -232,8 +274,14 @@ func (f *postgresFigures) view() *postgresView {
 			r.micros(figures.worker), r.micros(figures.redis), r.micros(figures.broker), r.bytesPerCounter(), r.rss()))
 	}
 	for _, a := range f.answers {
-		took := a.took()
-		v.Answers = append(v.Answers, cellsOf(a.question.name, spread(a.rates()), ratio(median(a.rates()), median(f.answers[0].rates())),
+		took, ours := a.took(), 0.0
+		for _, other := range f.answers {
+			if other.question.beside == a.question.beside {
+				ours = median(other.rates())
+				break // Tallyroll's is the first
+			}
+		}
+		v.Answers = append(v.Answers, cellsOf(a.question.name, spread(a.rates()), ratio(median(a.rates()), ours),
 			percentile(took, 50).String(), percentile(took, 99).String(),
 			a.micros(func(p pressed) float64 { return p.queryCPU }), a.micros(func(p pressed) float64 { return p.storeCPU })))
 	}

@@ -64,7 +64,7 @@ func newPostgres(t testing.TB, bin string) *postgres {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	p := &postgres{t: t, bin: bin, program: buildPgcount(t)}
+	p := &postgres{t: t, bin: bin, program: buildOther(t, ".", "CGO_ENABLED=0")}
 	server := slices.Concat(as, []string{filepath.Join(bin, "postgres"), "-D", dir, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=" + dir})
 	for _, setting := range postgresSettings {
 		server = append(server, "-c", setting)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ type report struct {
 	series     []*drawing
 	collect    []*collecting
 	limits     limitFigures
+	masters    []mastersRow
 	postgres   *postgresFigures
 }
 
@@ -47,9 +49,10 @@ func (r *report) tables(t *testing.T) string {
 const (
 	beginMark = "<!-- measured: begin (make bench rewrites from here) -->"
 	endMark   = "<!-- measured: end -->"
+	plotFile  = "benchmarks.svg" // beside the page
 )
 
-// write rewrites the measured part of the page, and the plot beside it.
+// write rewrites the measured part of the page of tables, and the plot beside it.
 func (r *report) write(t *testing.T) {
 	t.Helper()
 	tables := r.tables(t)
@@ -61,23 +64,49 @@ func (r *report) write(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, rest, ok := strings.Cut(string(old), beginMark)
-	_, tail, ok2 := strings.Cut(rest, endMark)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no lines %q and %q: there is no place for the tables", r.options.out, beginMark, endMark)
+	text, err := withTables(string(old), tables)
+	if err != nil {
+		t.Fatalf("%s: %v", r.options.out, err)
 	}
-	text := head + beginMark + "\n\n" + tables + "\n" + endMark + tail
 	if err := os.WriteFile(r.options.out, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range r.throughput {
 		if c.workload.name == plotted {
-			if err := plotRates(c, strings.TrimSuffix(r.options.out, ".md")+".svg"); err != nil {
+			if err := plotRates(c, filepath.Join(filepath.Dir(r.options.out), plotFile)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	fmt.Println("written:", r.options.out)
+}
+
+// withTables is a page with other tables between its marks. What stands before and after them stays.
+func withTables(page, tables string) (string, error) {
+	head, rest, ok := strings.Cut(page, beginMark)
+	_, tail, ok2 := strings.Cut(rest, endMark)
+	if !ok || !ok2 {
+		return "", fmt.Errorf("no lines %q and %q: there is no place for the tables", beginMark, endMark)
+	}
+	return head + beginMark + "\n\n" + tables + "\n" + endMark + tail, nil
+}
+
+// The page that `make bench` rewrites has a place for the tables, and keeps what stands around them.
+func TestTablesHaveTheirPlace(t *testing.T) {
+	page, err := os.ReadFile("../../docs/benchmarks-tables.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := withTables(string(page), "| new |\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(text, "# Benchmark tables\n") || !strings.Contains(text, beginMark+"\n\n| new |\n\n"+endMark+"\n\n## What a decision costs\n") {
+		t.Errorf("the page became\n%s", text)
+	}
+	if _, err := withTables("a page without marks", "| new |\n"); err == nil {
+		t.Error("tables were written to a page that has no place for them")
+	}
 }
 
 var page = template.Must(template.New("page").Parse(`Measured {{.Date}} with ` + "`{{.Command}}`" + `.
@@ -92,7 +121,7 @@ A figure is the median of {{.Runs}} runs per candidate. The least and the most f
 
 Tallyroll and the ceiling: {{.Single}} hits per run with one per message, and {{.Batched}} with 100 per message.
 {{if .Plot}}
-![Hits per second of each candidate, on a logarithmic scale](benchmarks.svg)
+![Hits per second of each candidate, on a logarithmic scale](` + plotFile + `)
 {{end}}
 | candidate | hits/s (least to most) | of the ceiling | of Tallyroll, 4 tiers | CPU µs/hit: worker | Redis | NATS | Redis commands/hit | Redis bytes/counter | worker memory |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -221,6 +250,16 @@ Redis bytes of a key with as many hits as its max, spread evenly over the window
 | --- | --- | --- |
 {{range .Limits.Occupied}}| {{.}} |
 {{end}}{{end}}
+{{- if .Masters}}
+### Redis Cluster
+
+Hits of 1,000,000 counters drawn evenly, 100 per message, with 64 shards: what a new counter costs is in each.
+The busiest master is told beside an even share. All processes share the processors of the machine.
+
+| masters | hits/s | CPU µs/hit: worker | all masters | busiest master: CPU | commands |
+| --- | --- | --- | --- | --- | --- |
+{{range .Masters}}| {{.}} |
+{{end}}{{end}}
 {{- with .Postgres}}
 ### Postgres
 
@@ -233,7 +272,7 @@ hits of a minute or two.
 | --- | --- | --- | --- | --- | --- | --- | --- |
 {{range .Rows}}| {{.}} |
 {{end}}{{end}}{{if .Answers}}
-One total over HTTP, asked for over 8 connections.
+One total over HTTP. SQLite is read in the program that answers.
 
 | | requests/s (least to most) | of Tallyroll | p50 | p99 | CPU µs/request: program | database |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -256,6 +295,7 @@ type view struct {
 	Series        []string
 	Collect       []string
 	Limits        limitsView
+	Masters       []string
 	Postgres      *postgresView
 }
 
@@ -329,6 +369,7 @@ func (r *report) view(t *testing.T) view {
 	v.Series = drawingRows(r.series)
 	v.Collect = collectRows(r.collect)
 	v.Limits = r.limits.view()
+	v.Masters = mastersRows(r.masters)
 	v.Postgres = r.postgres.view()
 	return v
 }

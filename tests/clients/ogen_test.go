@@ -63,15 +63,15 @@ func TestGeneratedClientAsks(t *testing.T) {
 	}
 }
 
-// The page about clients generates with the version that is tried here.
+// The page about examples generates a client with the version that is tried here.
 func TestPageNamesTheGenerator(t *testing.T) {
-	page, err := os.ReadFile("../../docs/clients.md")
+	page, err := os.ReadFile("../../examples/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	version := strings.TrimSpace(ogenModule[strings.LastIndexByte(strings.TrimSpace(ogenModule), ' '):])
 	if !bytes.Contains(page, []byte("github.com/ogen-go/ogen@"+version+"\n")) {
-		t.Errorf("docs/clients.md does not name ogen %s", version)
+		t.Errorf("examples/README.md does not name ogen %s", version)
 	}
 }
 
@@ -84,7 +84,7 @@ func counted(t *testing.T) (address string) {
 	if err := os.WriteFile(file, []byte(limits), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_LIMITS_FILE="+file, "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s", "QUERY_TOKENS=secret")
+	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_LIMITS_FILE="+file, "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s", "QUERY_TOKENS=secret", "QUERY_ERASE=on")
 	hits := fmt.Sprintf(`[{"key":"checkout","n":7},{"key":"/cart","n":2},{"key":"old","ts":%d},{"key":"bad","n":0}]`, time.Now().Add(-2*time.Hour).UnixMilli())
 	if _, err := nats.JetStream().Publish(t.Context(), "hits.x", []byte(hits)); err != nil {
 		t.Fatal(err)

@@ -110,7 +110,7 @@ func TestMakeRunInstallsNothing(t *testing.T) {
 			t.Errorf("make run has called %s", called)
 		}
 	})
-	stack.Eventually(t, 3*time.Minute, "dev", func() (bool, string) {
+	stack.Eventually(t, 10*time.Minute, "dev, which is built first", func() (bool, string) {
 		return strings.Contains(out.String(), "Ctrl-C ends"), out.String()
 	})
 	if !strings.Contains(out.String(), "embedded stand-in") {

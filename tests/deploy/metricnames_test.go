@@ -74,7 +74,7 @@ func runningMetrics(t *testing.T) map[string]string {
 // promqlMetric is of the program promql, which has a module and tests of its own.
 const promqlMetric = "tallyroll_hits"
 
-// Every metric that an alert or a dashboard asks for is told by the programs; docs/metrics.md describes all of them,
+// Every metric that an alert or a dashboard asks for is told by the programs; docs/operations.md describes all of them,
 // and no other.
 func TestNamedMetricsExist(t *testing.T) {
 	t.Parallel()
@@ -115,19 +115,19 @@ func TestNamedMetricsExist(t *testing.T) {
 	}
 
 	described := make(map[string]string)
-	for _, m := range regexp.MustCompile("(?m)^\\| `(tallyroll_[a-z_]+)` \\| (\\w+) \\|").FindAllStringSubmatch(read(t, filepath.Join(root(t), "docs/metrics.md")), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(tallyroll_[a-z_]+)(?:\\{[a-z, ]+\\})?` \\| (\\w+) \\|").FindAllStringSubmatch(read(t, filepath.Join(root(t), "docs/operations.md")), -1) {
 		described[m[1]] = m[2]
 	}
 	delete(described, promqlMetric)
 	if !maps.Equal(described, families) {
 		for _, name := range slices.Sorted(maps.Keys(families)) {
 			if described[name] != families[name] {
-				t.Errorf("docs/metrics.md says of %s that it is a %q, and it is a %s", name, described[name], families[name])
+				t.Errorf("docs/operations.md says of %s that it is a %q, and it is a %s", name, described[name], families[name])
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(described)) {
 			if families[name] == "" {
-				t.Errorf("docs/metrics.md describes %s, which no program has", name)
+				t.Errorf("docs/operations.md describes %s, which no program has", name)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// needPrometheus skips a test, and says how to get what it lacks. `make test` says so again at its end.
+// needPrometheus skips a test, and says how to get what it lacks. `make test-machine` says so again at its end.
 func needPrometheus(t *testing.T) {
 	t.Helper()
 	if !stack.HasPrometheus() {

@@ -143,8 +143,10 @@ func workingDirectory(t *testing.T) string {
 	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(stack.Build(t, "publish"), filepath.Join(dir, "bin", "publish")); err != nil {
-		t.Fatal(err)
+	for _, program := range []string{"publish", "redrive"} {
+		if err := os.Symlink(stack.Build(t, program), filepath.Join(dir, "bin", program)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	log := fmt.Sprintf("192.0.2.1 - - [%s] \"GET /images/a.png HTTP/1.1\" 200 5\n", time.Now().Format("02/Jan/2006:15:04:05 -0700"))
 	if err := os.WriteFile(filepath.Join(dir, "access.log"), []byte(log), 0o600); err != nil {

@@ -93,9 +93,14 @@ func same(t *testing.T, page, help map[string]string) {
 // The reference has every setting of every program, with its default, and no other.
 func TestReferenceHasTheSettings(t *testing.T) {
 	common := table(t, referencePage, "### Connections and logs")
+	for heading, programs := range map[string]string{"#### NATS": "ingest, publish, redrive, audit, query, collect", "#### Redis": "ingest, audit, query, promql"} {
+		for _, row := range table(t, referencePage, heading) {
+			common = append(common, []string{row[0], programs, row[1]})
+		}
+	}
 	for program, own := range map[string]string{
 		"ingest": "### Settings of ingest", "query": "### Settings of query", "collect": "### Settings of collect",
-		"promql": "### Settings of promql", "publish": "",
+		"promql": "### Settings of promql", "publish": "", "redrive": "", "audit": "### Settings of audit",
 	} {
 		t.Run(program, func(t *testing.T) {
 			page := make(map[string]string)
@@ -114,7 +119,7 @@ func TestReferenceHasTheSettings(t *testing.T) {
 	}
 	for _, row := range common {
 		for program := range strings.SplitSeq(row[1], ", ") {
-			if !slices.Contains([]string{"ingest", "query", "collect", "promql", "publish"}, program) {
+			if !slices.Contains([]string{"ingest", "query", "collect", "promql", "publish", "redrive", "audit"}, program) {
 				t.Errorf("%s is said to be used by %q, which is no program", row[0], program)
 			}
 		}
@@ -122,11 +127,13 @@ func TestReferenceHasTheSettings(t *testing.T) {
 }
 
 func TestReferenceHasTheFlags(t *testing.T) {
-	page := make(map[string]string)
-	for _, row := range table(t, referencePage, "### Flags of publish") {
-		page[row[0]] = row[1]
+	for _, program := range []string{"publish", "redrive", "audit"} {
+		page := make(map[string]string)
+		for _, row := range table(t, referencePage, "### Flags of "+program) {
+			page[row[0]] = row[1]
+		}
+		same(t, page, defaults(helpOf(t, program), flagHelp))
 	}
-	same(t, page, defaults(helpOf(t, "publish"), flagHelp))
 
 	var named, there []string
 	for _, row := range table(t, referencePage, "### Flags of dev") {

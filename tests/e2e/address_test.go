@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -42,22 +43,30 @@ func TestASecondWorkerOnOneHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	stack.Eventually(t, 2*time.Minute, "the fleet to know its status address", func() (bool, string) {
-		return fleetKnows(t, kv, status), status
+		return fleetKnows(t, kv, status)
 	})
 }
 
-func fleetKnows(t *testing.T, kv jetstream.KeyValue, status string) bool {
+// fleetKnows reports whether a member has that status address, or what the fleet has instead.
+func fleetKnows(t *testing.T, kv jetstream.KeyValue, status string) (bool, string) {
 	t.Helper()
 	keys, err := kv.Keys(t.Context())
 	if err != nil {
-		return false
+		return false, err.Error()
 	}
+	seen := "the fleet has:"
 	for _, key := range keys {
-		if entry, err := kv.Get(t.Context(), key); err == nil && strings.Contains(string(entry.Value()), status) {
-			return true
+		entry, err := kv.Get(t.Context(), key)
+		if err != nil { // it has left since
+			seen += fmt.Sprintf("\n%s: %s", key, err)
+			continue
 		}
+		if strings.Contains(string(entry.Value()), status) {
+			return true, ""
+		}
+		seen += fmt.Sprintf("\n%s: %s", key, entry.Value())
 	}
-	return false
+	return false, seen
 }
 
 // An address that was chosen is not exchanged for another one.

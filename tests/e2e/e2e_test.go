@@ -48,13 +48,25 @@ func (s *system) publish(stdin io.Reader, args ...string) string {
 // publishIn runs it for a namespace.
 func (s *system) publishIn(namespace string, stdin io.Reader, args ...string) string {
 	s.t.Helper()
+	return s.oneShot("publish", namespace, stdin, args...)
+}
+
+// redrive runs the program redrive and returns its output.
+func (s *system) redrive(args ...string) string {
+	s.t.Helper()
+	return s.oneShot("redrive", "tallyroll", nil, args...)
+}
+
+// oneShot runs a program that ends by itself.
+func (s *system) oneShot(program, namespace string, stdin io.Reader, args ...string) string {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := stack.Command(ctx, s.t, "publish", args, []string{"NATS_URL=" + s.nats.URL(), "TALLYROLL_NAMESPACE=" + namespace})
+	cmd := stack.Command(ctx, s.t, program, args, []string{"NATS_URL=" + s.nats.URL(), "TALLYROLL_NAMESPACE=" + namespace})
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
 	if err := cmd.Run(); err != nil {
-		s.t.Fatalf("publish %v: %v\n%s%s", args, err, out.String(), errs.String())
+		s.t.Fatalf("%s %v: %v\n%s%s", program, args, err, out.String(), errs.String())
 	}
 	return out.String()
 }

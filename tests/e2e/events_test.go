@@ -105,14 +105,14 @@ func TestEventsCountAndRefusedOnesCountAfterAll(t *testing.T) {
 	}
 	write(mendedRules)
 	s.ingest.Start()
-	s.wantLine(s.publish(nil, "--from-rejects"), "found 4 rejects, 4 match; sent 2 again in 2 messages in ", "; left 2: 2 bad_key (would be refused again by the same rules")
-	s.wantLine(s.publish(nil, "--from-rejects", "--reason", "bad_key"), "found 2 rejects, 2 match; sent 2 again in 2 messages in ", "; left 0")
+	s.wantLine(s.redrive(), "found 4 rejects, 4 match; sent 2 again in 2 messages in ", "; left 2: 2 bad_key (would be refused again by the same rules")
+	s.wantLine(s.redrive("--reason", "bad_key"), "found 2 rejects, 2 match; sent 2 again in 2 messages in ", "; left 0")
 	for key, want := range map[string]int64{
 		"other.a.sent": 1, "other.b.sent": 1, "refunded": 1, "cents": 47, "orders.web": 2, "orders.web.de": 1, "tenant.acme": 8, "paid": 8,
 	} {
 		total(key, want)
 	}
-	s.wantLine(s.publish(nil, "--from-rejects"), "found 0 rejects, ")
+	s.wantLine(s.redrive(), "found 0 rejects, ")
 }
 
 // A rules file is all that it takes to count a stream that a rule names. A rule that counts nothing is told of, in the

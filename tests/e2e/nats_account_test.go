@@ -12,19 +12,14 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// accountsInDocs are the accounts of docs/operations.md: one has the streams, the other one counts them.
-func accountsInDocs(t *testing.T) string {
+// accountsInDeploy are those of deploy/nats-accounts.conf: one has the streams, the other one counts them.
+func accountsInDeploy(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
+	config, err := os.ReadFile("../../deploy/nats-accounts.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(text), "```\naccounts {")
-	config, _, ends := strings.Cut(rest, "```")
-	if !found || !ends {
-		t.Fatal("docs/operations.md has no accounts")
-	}
-	return "accounts {" + strings.ReplaceAll(config, "PASSWORD", secret)
+	return strings.ReplaceAll(string(config), "PASSWORD", secret)
 }
 
 // configured starts a server with the accounts and users of a configuration.
@@ -46,7 +41,7 @@ func configured(t *testing.T, config string) *stack.NATSEmbedded {
 // The streams belong to another account, which exports its JetStream to this one.
 func TestStreamsOfAnotherAccount(t *testing.T) {
 	t.Parallel()
-	n := configured(t, accountsInDocs(t))
+	n := configured(t, accountsInDeploy(t))
 	ownNATS{
 		env: []string{"NATS_URL=" + n.URL(), "NATS_USER=tally", "NATS_PASSWORD=" + secret,
 			"NATS_JS_API_PREFIX=JS.streams.API", "NATS_INBOX_PREFIX=_INBOX_tallyroll"},
@@ -59,7 +54,7 @@ func TestStreamsOfAnotherAccount(t *testing.T) {
 // what is missing.
 func TestDeliverySubjectsThatAreNotImported(t *testing.T) {
 	t.Parallel()
-	config := strings.Replace(accountsInDocs(t), `{stream: {account: STREAMS, subject: "_INBOX_tallyroll.>"}}`, "", 1)
+	config := strings.Replace(accountsInDeploy(t), `{stream: {account: STREAMS, subject: "_INBOX_tallyroll.>"}}`, "", 1)
 	n, redis := configured(t, config), stack.Redis(t)
 	ingest := stack.Ingest(t, n, redis, stack.NoWait, "NATS_USER=tally", "NATS_PASSWORD="+secret,
 		"NATS_JS_API_PREFIX=JS.streams.API", "NATS_INBOX_PREFIX=_INBOX_tallyroll")

@@ -66,7 +66,7 @@ func TestANATSSettingThatCannotWorkIsRefused(t *testing.T) {
 		{"NATS_CERT", []string{"NATS_CERT=" + empty, "NATS_KEY=" + empty}, "NATS_KEY"},
 		{"NATS_KEY", []string{"NATS_KEY=" + empty}, "NATS_CERT"},
 	} {
-		for _, program := range []string{"ingest", "query", "publish"} {
+		for _, program := range []string{"ingest", "query", "publish", "redrive", "audit"} {
 			t.Run(program+" "+strings.ReplaceAll(c.env[0], "/", ""), func(t *testing.T) {
 				code, out := ends(t, program, nil, append(c.env, "NATS_PASSWORD="+secret, "INGEST_ADDR=127.0.0.1:0", "QUERY_ADDR=127.0.0.1:0")...)
 				if code != 2 || !strings.HasPrefix(out, program+": "+c.key) || !strings.Contains(out, c.want) || strings.Count(out, "\n") != 1 || strings.Contains(strings.ToLower(out), secret) {

@@ -24,7 +24,7 @@ func TestProgressBarOnATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const hits = 4_000
+	const hits = 16_000
 	s.publish(nil, "--count", fmt.Sprint(hits), "--counters", fmt.Sprint(hits), "--batch", "1")
 	const far = 6 * time.Second // more than the 5 at which a worker says that it is far behind
 	stack.Eventually(t, 2*far, "old hits", func() (bool, string) {
@@ -36,9 +36,9 @@ func TestProgressBarOnATerminal(t *testing.T) {
 		return age > far, fmt.Sprintf("%d messages, the last %v old", info.State.Msgs, age)
 	})
 
-	// Small transactions let the backlog last until Redis is halted, and that until the bar is there.
+	// Small loads in small transactions let the backlog last until Redis is halted, and that until the bar is there.
 	const columns = 100
-	s.ingest = stack.Ingest(t, s.nats, s.redis, stack.Terminal(columns), "INGEST_MAX_COMMANDS=20", "LOG_FORMAT=json")
+	s.ingest = stack.Ingest(t, s.nats, s.redis, stack.Terminal(columns), "INGEST_MAX_LOAD=1048576", "INGEST_MAX_COMMANDS=20", "LOG_FORMAT=json")
 	s.redis.Pause()
 	const bar = "messages left"
 	stack.Eventually(t, soon, "the bar", func() (bool, string) {

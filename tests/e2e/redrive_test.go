@@ -26,7 +26,7 @@ func (s *system) rejectsHeld() uint64 {
 	return stream.CachedInfo().State.Msgs
 }
 
-// wantLine checks that the last line of a publish begins and goes on as it should.
+// wantLine checks that the last line of a run begins and goes on as it should.
 func (s *system) wantLine(line, head string, more ...string) {
 	s.t.Helper()
 	last := line[strings.LastIndexByte(strings.TrimSpace(line), '\n')+1:]
@@ -44,7 +44,7 @@ func TestRejectsAreCountedAfterAll(t *testing.T) {
 	t.Parallel()
 	s := start(t, "INGEST_MAX_HITS=150")
 	now := time.Now()
-	s.wantLine(s.publish(nil, "--from-rejects"), "found 0 rejects, 0 match; sent 0 again in 0 messages in ", "; left 0")
+	s.wantLine(s.redrive(), "found 0 rejects, 0 match; sent 0 again in 0 messages in ", "; left 0")
 	old, ahead := now.AddDate(-1, 0, 0).UnixMilli(), now.Add(time.Hour).UnixMilli()
 	s.send("hits.of.subject", fmt.Sprintf("{\"key\":\"late\",\"n\":3,\"ts\":%d}\n{\"ts\":%d}\n{\"key\":\"good\"}", old, old))
 	s.send("hits.x", fmt.Sprintf(`[{"key":"future","n":5,"ts":%d},{"key":""}]`, ahead))
@@ -55,9 +55,9 @@ func TestRejectsAreCountedAfterAll(t *testing.T) {
 	s.send("hits.of.another", large.String()+"{}\n{\"n\":0}\n")
 	s.rejects(5)
 
-	s.wantLine(s.publish(nil, "--from-rejects", "--reason", "future", "--ts", "stored", "--dry-run"), "found 5 rejects, 1 match; would send 1 again; left 0")
-	s.wantLine(s.publish(nil, "--from-rejects", "--reason", "too_late"), "found 5 rejects, 2 match; sent 2 again in 2 messages in ")
-	s.wantLine(s.publish(nil, "--from-rejects", "--stream", "HITS_7"), "found 0 rejects, 0 match; ")
+	s.wantLine(s.redrive("--reason", "future", "--ts", "stored", "--dry-run"), "found 5 rejects, 1 match; would send 1 again; left 0")
+	s.wantLine(s.redrive("--reason", "too_late"), "found 5 rejects, 2 match; sent 2 again in 2 messages in ")
+	s.wantLine(s.redrive("--stream", "HITS_7"), "found 0 rejects, 0 match; ")
 	held := func(want uint64) {
 		t.Helper()
 		stack.Eventually(t, soon, fmt.Sprintf("%d rejects", want), func() (bool, string) {
@@ -66,7 +66,7 @@ func TestRejectsAreCountedAfterAll(t *testing.T) {
 		})
 	}
 	held(5) // refused again, because nothing has changed
-	s.wantLine(s.publish(nil, "--from-rejects", "--ts", "now"), "found 5 rejects, 5 match; sent 4 again in ", "; left 1: 1 bad_key (would be refused")
+	s.wantLine(s.redrive("--ts", "now"), "found 5 rejects, 5 match; sent 4 again in ", "; left 1: 1 bad_key (would be refused")
 	total := func(key string, want int64) {
 		t.Helper()
 		stack.EventuallyTotal(t, soon, s.query.URL(), key, "24h", want)
@@ -78,8 +78,8 @@ func TestRejectsAreCountedAfterAll(t *testing.T) {
 	total("of.another", 1)
 	held(2) // bad_key, and the bad hit of the message that was too large
 
-	s.wantLine(s.publish(nil, "--from-rejects", "--ts", "now"), "found 2 rejects, 2 match; sent 0 again in 0 messages in ", "; left 2: ")
-	s.wantLine(s.publish(nil, "--from-rejects", "--reason", "bad_key"), "found 2 rejects, 1 match; sent 1 again in 1 messages in ")
+	s.wantLine(s.redrive("--ts", "now"), "found 2 rejects, 2 match; sent 0 again in 0 messages in ", "; left 2: ")
+	s.wantLine(s.redrive("--reason", "bad_key"), "found 2 rejects, 1 match; sent 1 again in 1 messages in ")
 	held(2)
 
 	// A worker that counts everything again refuses the same hits again; they are sent, and are there already.
@@ -94,12 +94,12 @@ func TestRejectsAreCountedAfterAll(t *testing.T) {
 	if err := s.redis.Client().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s.wantLine(s.publish(nil, "--from-rejects"), "no stream HITS_REJECTED")
+	s.wantLine(s.redrive(), "no stream HITS_REJECTED")
 	s.ingest.Start()
 	total("large", 250)
 	s.send("hits.last", "")
 	total("last", 1)
-	again := s.publish(nil, "--from-rejects", "--reason", "too_late,future,too_large", "--ts", "now")
+	again := s.redrive("--reason", "too_late,future,too_large", "--ts", "now")
 	// Sent by the first run without --ts, and refused: of these two, too, the first refusal has been sent.
 	s.wantLine(again, "found ", "sent 0 again in ", ", 6 had been sent before; left 0")
 	for key, want := range map[string]int64{"late": 3, "of.subject": 1, "future": 5, "large": 250, "of.another": 1} {
@@ -148,13 +148,13 @@ func TestRejectsBelongToTheirNamespace(t *testing.T) {
 	counted("counted", lax, 5, 0)
 
 	const all = "future,too_late,bad_key"
-	s.wantLine(s.publishIn("shop", nil, "--from-rejects"), "found 0 rejects, 0 match; ")
-	s.wantLine(s.publishIn("tallyroll", nil, "--from-rejects", "--reason", all, "--ts", "stored"), "found 3 rejects, 3 match; sent 3 again in 3 messages ", "rejected so far: 1 bad_key")
+	s.wantLine(s.oneShot("redrive", "shop", nil), "found 0 rejects, 0 match; ")
+	s.wantLine(s.oneShot("redrive", "tallyroll", nil, "--reason", all, "--ts", "stored"), "found 3 rejects, 3 match; sent 3 again in 3 messages ", "rejected so far: 1 bad_key")
 	counted("sent-by-one", strict, 5, 1)
 	counted("and-skipped", lax, 5, 0)
 	rejects(strict, 1) // refused again
 	rejects(lax, 2)
-	s.wantLine(s.publishIn("shop.eu", nil, "--from-rejects", "--reason", all, "--ts", "stored"), "found 2 rejects, 2 match; sent 2 again in 2 messages ")
+	s.wantLine(s.oneShot("redrive", "shop.eu", nil, "--reason", all, "--ts", "stored"), "found 2 rejects, 2 match; sent 2 again in 2 messages ")
 	counted("sent-by-the-other", lax, 5, 1)
 	counted("and-skipped-there", strict, 5, 1)
 	rejects(strict, 1)
@@ -212,11 +212,11 @@ func startRedriving(t *testing.T, n int) redriving {
 	return s
 }
 
-// begin starts a publish of all rejects.
+// begin starts to send all rejects again.
 func (s redriving) begin(args ...string) (*exec.Cmd, *bytes.Buffer) {
 	s.t.Helper()
 	var out bytes.Buffer
-	cmd := stack.Command(s.t.Context(), s.t, "publish", append([]string{"--from-rejects", "--ts", "now"}, args...), []string{"NATS_URL=" + s.nats.URL()})
+	cmd := stack.Command(s.t.Context(), s.t, "redrive", append([]string{"--ts", "now"}, args...), []string{"NATS_URL=" + s.nats.URL()})
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
@@ -259,7 +259,7 @@ func (s redriving) stored() *nats.Subscription {
 	return sub
 }
 
-func TestRejectsSentByAKilledPublishCountOnce(t *testing.T) {
+func TestRejectsSentByAKilledRedriveCountOnce(t *testing.T) {
 	t.Parallel()
 	s := startRedriving(t, 400)
 	sub := s.stored()
@@ -279,7 +279,7 @@ func TestRejectsSentByAKilledPublishCountOnce(t *testing.T) {
 			drained = err == nil
 		}
 	}
-	t.Log(s.publish(nil, "--from-rejects", "--ts", "now"))
+	t.Log(s.publish(nil, "--from-rejects", "--ts", "now")) // the same program by another name
 	s.wantEachOnce()
 }
 
@@ -297,8 +297,8 @@ func TestRejectsSentByTwoAtOnceCountOnce(t *testing.T) {
 	s.wantEachOnce()
 }
 
-// A publish that sleeps while another one does all the work does nothing twice when it wakes.
-func TestRejectsSentByAPausedPublishCountOnce(t *testing.T) {
+// A redrive that sleeps while another one does all the work does nothing twice when it wakes.
+func TestRejectsSentByAPausedRedriveCountOnce(t *testing.T) {
 	t.Parallel()
 	s := startRedriving(t, 400)
 	sub := s.stored()
@@ -311,7 +311,7 @@ func TestRejectsSentByAPausedPublishCountOnce(t *testing.T) {
 	if err := first.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	t.Log(s.publish(nil, "--from-rejects", "--ts", "now"))
+	t.Log(s.redrive("--ts", "now"))
 	if err := first.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

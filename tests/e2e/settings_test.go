@@ -37,9 +37,11 @@ func TestHelpNamesEverySetting(t *testing.T) {
 	for name, keys := range map[string][]string{
 		"ingest": {"NATS_URL", "NATS_CREDS", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN", "NATS_CA", "NATS_CERT", "NATS_KEY", "REDIS_URL",
 			"TALLYROLL_NAMESPACE", "TIERS", "SHARDS", "INGEST_STREAMS", "INGEST_SUBJECT", "INGEST_PARTITIONS", "INGEST_FLUSH_INTERVAL",
-			"INGEST_MAX_COMMANDS", "INGEST_MAX_AHEAD", "INGEST_MAX_HITS", "INGEST_REPLICAS", "INGEST_MAX_AGE", "INGEST_ADDR", "INGEST_WORKER", "INGEST_ALLOW_EVICTION", "LOG_LEVEL", "LOG_FORMAT"},
+			"INGEST_MAX_COMMANDS", "INGEST_MAX_LOAD", "INGEST_MAX_AHEAD", "INGEST_MAX_HITS", "INGEST_REPLICAS", "INGEST_MAX_AGE", "INGEST_ADDR", "INGEST_WORKER", "INGEST_ALLOW_EVICTION", "LOG_LEVEL", "LOG_FORMAT"},
 		"query":   {"REDIS_URL", "TALLYROLL_NAMESPACE", "QUERY_ADDR", "QUERY_TOKENS", "QUERY_TLS_CERT", "QUERY_TLS_KEY", "QUERY_MAX_KEYS", "QUERY_LIMITS_FILE", "QUERY_TAKE", "QUERY_TAKE_TIMEOUT", "QUERY_TRUSTED_PROXIES", "LOG_LEVEL", "LOG_FORMAT"},
 		"publish": {"NATS_URL"},
+		"redrive": {"NATS_URL", "TALLYROLL_NAMESPACE"},
+		"audit":   {"NATS_URL", "REDIS_URL", "TALLYROLL_NAMESPACE", "INGEST_MAX_AHEAD", "INGEST_MAX_HITS"},
 	} {
 		code, out := ends(t, name, []string{"--help"})
 		for _, key := range keys {
@@ -61,6 +63,7 @@ func TestABadSettingIsOneClearLine(t *testing.T) {
 		{"ingest", "SHARDS=many", "a whole number"},
 		{"ingest", "INGEST_FLUSH_INTERVAL=250", "a duration"},
 		{"ingest", "INGEST_MAX_COMMANDS=1", "from 12 to"},
+		{"ingest", "INGEST_MAX_LOAD=1000", "from 1048576 to"},
 		{"ingest", "REDIS_URL=http://user:hunter2@localhost", "redis://"},
 		{"ingest", "INGEST_STREAMS=[", "globs"},
 		{"ingest", "LOG_LEVEL=loud", "debug, info, warn or error"},
@@ -116,7 +119,7 @@ func TestDevSaysItsVersion(t *testing.T) {
 // --help shows defaults, not what is set.
 func TestHelpHasNoSecrets(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"ingest", "query", "promql", "publish"} {
+	for _, program := range []string{"ingest", "query", "promql", "publish", "redrive", "audit"} {
 		code, out := ends(t, program, []string{"--help"}, "NATS_URL=nats://user:"+secret+"@h", "REDIS_URL=redis://:"+secret+"@h", "NATS_PASSWORD="+secret)
 		if code != 0 || strings.Contains(out, secret) {
 			t.Errorf("%s --help ends with %d and %q", program, code, out)

@@ -111,6 +111,99 @@ func TestTopAndNames(t *testing.T) {
 	}
 }
 
+// Groups that have grown in two halves, with the worker killed in between: lines, the largest groups and the names that match
+// add up to what was published.
+func TestGroupsOfNames(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	want := map[string]int64{}
+	var all int64
+	load := func() {
+		var b strings.Builder
+		for i := range 400 {
+			region := []string{"eu", "us", "asia", "africa"}[i%4]
+			n := int64(1 + (4-i%4)*3)
+			want["shop."+region] += n
+			all += n
+			fmt.Fprintf(&b, `{"key":"shop.%s.Cart%03d","n":%d}`+"\n", region, i, n)
+		}
+		s.publish(strings.NewReader(b.String()), "--format", "ndjson", "--batch", "7")
+		stack.Eventually(t, 2*time.Minute, "all hits", func() (bool, string) {
+			totals, err := stack.FetchTotals(s.query.URL(), url.Values{"prefix": {"shop."}, "window": {"1h"}})
+			return err == nil && totals.Totals[0].Total == all, fmt.Sprintf("%+v %v, want %d", totals, err, all)
+		})
+	}
+	s.send("hits.shop.eu", "") // there is no layout, and no answer, before the stream is taken
+	want["shop.eu"]++
+	all++
+	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "shop.eu", "1h", 1)
+	load()
+	s.ingest.Kill()
+	s.ingest.Start()
+	load()
+
+	type lines struct {
+		Step   string
+		AsOf   time.Time `json:"as_of"`
+		Series []struct {
+			Key    string
+			Points [][2]int64
+		}
+		Others struct {
+			Groups int
+			Points [][2]int64
+		}
+	}
+	sum := func(points [][2]int64) (n int64) {
+		for _, p := range points {
+			n += p[1]
+		}
+		return n
+	}
+	got := ask[lines](s, "/v1/series", url.Values{"prefix": {"shop."}, "group": {"2"}, "limit": {"3"}})
+	if len(got.Series) != 3 || got.Step != "1m" || got.AsOf.IsZero() || got.Others.Groups != 1 || sum(got.Others.Points) != want["shop.africa"] {
+		t.Errorf("%+v", got)
+	}
+	for i, line := range got.Series {
+		if line.Key != "shop."+[]string{"eu", "us", "asia"}[i] || sum(line.Points) != want[line.Key] {
+			t.Errorf("line %d is %s with %d hits; want %v", i, line.Key, sum(line.Points), want)
+		}
+	}
+	whole := ask[struct{ Points [][2]int64 }](s, "/v1/series", url.Values{"prefix": {"shop."}})
+	if sum(whole.Points) != all {
+		t.Errorf("the sum has %d hits, want %d", sum(whole.Points), all)
+	}
+	list := ask[topList](s, "/v1/top", url.Values{"prefix": {"shop."}, "group": {"2"}, "window": {"1h"}, "limit": {"3"}})
+	if len(list.Top) != 3 || list.Floor != want["shop.africa"] {
+		t.Errorf("%+v; want the floor %d", list, want["shop.africa"])
+	}
+	for i, one := range list.Top {
+		if one.Key != got.Series[i].Key || one.Total != want[one.Key] || one.Lower > one.Total || one.Upper < one.Total {
+			t.Errorf("%+v, want %d", one, want[one.Key])
+		}
+	}
+	found := 0
+	for params := (url.Values{"prefix": {"shop.us"}, "match": {"cART"}, "totals": {"1"}, "limit": {"30"}}); ; {
+		page := ask[struct {
+			Counters []string
+			Totals   []stack.Total
+			Next     string
+		}](s, "/v1/counters", params)
+		for i, name := range page.Counters {
+			if one := page.Totals[i]; one.Key != name || one.Window != "24h" || one.Total != 20 { // 10 hits, twice
+				t.Errorf("%s: %+v", name, one)
+			}
+		}
+		if found += len(page.Counters); page.Next == "" {
+			break
+		}
+		params.Set("after", page.Next)
+	}
+	if found != 100 {
+		t.Errorf("%d counters match, want 100", found)
+	}
+}
+
 type about struct {
 	Version   string
 	Namespace string

@@ -49,7 +49,8 @@ type system struct {
 	workers     []*stack.Service
 	js          jetstream.JetStream
 
-	replicas int // of the stream
+	replicas int            // of the stream
+	counts   stack.Endpoint // Redis, of whatever kind
 }
 
 // broker is one NATS server or a cluster.
@@ -99,7 +100,7 @@ func natsClusterServers(t *testing.T) *system {
 // serve starts what every system has.
 func (s *system) serve(redis stack.Endpoint, replicas int) {
 	s.t.Helper()
-	s.replicas = replicas
+	s.replicas, s.counts = replicas, redis
 	s.query = stack.Query(s.t, redis, stack.NoWait) // not ready before the first worker
 	s.js = s.broker.JetStream()
 	s.began = time.Now()
@@ -178,9 +179,25 @@ func (s *system) settled(l *load, faults int) {
 			l.publish(s.t.Context(), message{subject: l.subject(marker), id: marker, hits: map[string]int64{marker: 1}})
 		}
 	}
+	s.audit()
 	published, counted := l.sum(), s.counted(l)
 	s.t.Logf("published %d, counted %d, faults %d, took %v (%d messages, %d published again)",
 		published, counted, faults, time.Since(s.began).Round(10*time.Millisecond), l.messages.Load(), l.repeats.Load())
+}
+
+// audit has the program audit compare every cell with the streams.
+func (s *system) audit() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), recovery)
+	defer cancel()
+	cmd := stack.Command(ctx, s.t, "audit", []string{"--rate=0"}, []string{"NATS_URL=" + s.broker.URL(), "REDIS_URL=" + s.counts.URL()})
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Errorf("audit: %v\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		s.t.Log(strings.TrimSpace(line))
+	}
 }
 
 // compare fails the test where a counter is not exactly what was published.

@@ -3,6 +3,7 @@ package page_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,10 +15,12 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/tests/stack"
@@ -38,7 +41,7 @@ type system struct {
 	js     jetstream.JetStream
 }
 
-// start skips the test where there is no browser. make test says so at its end.
+// start skips the test where there is no browser. make test-machine says so at its end.
 func start(t *testing.T, queryEnv ...string) *system {
 	t.Helper()
 	return startWithTiers(t, "", queryEnv...)
@@ -173,7 +176,7 @@ func (b *tab) clean(base string, allowed ...string) {
 		}
 	}
 	for _, url := range b.requests {
-		if !strings.HasPrefix(url, base+"/") {
+		if !strings.HasPrefix(url, base+"/") && !strings.HasPrefix(url, "data:") { // data: is the browser's own, of fields for a time
 			b.t.Errorf("the page has asked for %s", url)
 		}
 	}
@@ -226,7 +229,83 @@ func (b *tab) press(keys ...string) {
 	}
 }
 
-// value is the expression for the text of a total.
-func value(counter, window string) string {
-	return fmt.Sprintf(`document.querySelector('tr[data-key="%s"] td[data-window="%s"] .value')?.textContent`, counter, window)
+// hits is the expression for the text of a counter's total.
+func hits(counter string) string { return cell(counter, ".value") }
+
+// cell is the expression for a text in the row of a counter.
+func cell(counter, part string) string {
+	return fmt.Sprintf(`document.querySelector('#rows tr[data-key="%s"] %s')?.textContent`, counter, part)
+}
+
+// listed is the expression for the names in the table, from top to bottom, and on is that for the lines of the chart.
+const (
+	listed = `[...document.querySelectorAll("#rows .name bdi")].map((name) => name.textContent).join()`
+	on     = `[...document.querySelectorAll("#rows tr[aria-selected=true]")].map((row) => row.dataset.key ?? row.dataset.prefix + "*").join()`
+)
+
+// point moves the pointer onto a part of the page, and click clicks there.
+func (b *tab) point(selector string) (x, y float64) {
+	b.t.Helper()
+	b.until(selector, fmt.Sprintf("document.querySelector(%q)", selector))
+	at := eval[[]float64](b, fmt.Sprintf(`((node) => {
+		node.scrollIntoView({ block: "center" });
+		const box = node.getBoundingClientRect();
+		return [box.left + box.width / 2, box.top + box.height / 2];
+	})(document.querySelector(%q))`, selector))
+	_, err := chromedp.Call(b.ctx, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: at[0], Y: at[1]})
+	b.must(err)
+	return at[0], at[1]
+}
+
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	x, y := b.point(selector)
+	for _, kind := range []input.DispatchMouseEventType{input.DispatchMouseEventTypeMousePressed, input.DispatchMouseEventTypeMouseReleased} {
+		_, err := chromedp.Call(b.ctx, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: x, Y: y, Button: input.MouseButtonLeft, ClickCount: 1})
+		b.must(err)
+	}
+}
+
+// tabTo presses Tab until the focus is there.
+func (b *tab) tabTo(selector string) {
+	b.t.Helper()
+	for range 60 {
+		if eval[bool](b, fmt.Sprintf("document.activeElement.matches(%q)", selector)) {
+			return
+		}
+		b.press(kb.Tab)
+	}
+	b.t.Fatalf("no way to %s by Tab", selector)
+}
+
+// old makes counting begin long ago, as far as the readers can see.
+func (s *system) old() {
+	s.t.Helper()
+	err := s.redis.Client().HSet(s.t.Context(), "tallyroll:streams", ".began", time.Now().Add(-400*24*time.Hour).UnixMilli()).Err()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// some is a number of hits of a counter, some time ago.
+type some struct {
+	Key string `json:"key"`
+	N   int64  `json:"n"`
+	TS  int64  `json:"ts,omitempty"`
+}
+
+func ago(key string, n int64, back time.Duration) some {
+	return some{key, n, time.Now().Add(-back).UnixMilli()}
+}
+
+// publishAll publishes them in one message.
+func (s *system) publishAll(hits ...some) {
+	s.t.Helper()
+	body, err := json.Marshal(hits)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.js.Publish(s.t.Context(), "hits.x", body); err != nil {
+		s.t.Fatal(err)
+	}
 }

@@ -4,80 +4,43 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"tallyroll/tests/stack"
 )
 
-// The windows, ranges and steps that the page offers.
+// The ranges that the page offers, the one that it shows, and what it says about the address.
 const (
-	columns = `[...document.querySelectorAll("#totals-head th")].map((th) => th.textContent).join()`
-	ranges  = `[...document.querySelectorAll("#ranges input")].map((input) => input.value).join()`
-	trends  = `[...document.querySelectorAll("#top-windows input")].map((input) => input.value).join()`
-	steps   = `[...document.querySelectorAll("#step option")].map((option) => option.value).join()`
-	said    = `document.getElementById("view-note").textContent`
+	ranges = `[...document.querySelectorAll("#range input")].map((input) => input.value).join()`
+	chosen = `document.querySelector("#range input:checked")?.value`
+	said   = `document.getElementById("view-note").textContent`
 )
 
-// The page asks only about windows that the tiers hold, whatever the tiers are: every total is there, and nothing
-// is refused.
+// The page asks only about ranges that the tiers hold, whatever the tiers are: every total is there, and nothing is refused.
 func TestPageFollowsTiers(t *testing.T) {
-	for _, c := range []struct {
-		tiers                          string // of the namespace
-		columns, ranges, trends        string
-		at                             string // the range whose steps are looked at
-		usual, steps                   string
-		longest                        string
-		fewestPoints, mostPointsShowed int
-	}{
-		{
-			"1s/1m,1m/1d", "Counter,1 minute,15 minutes,1 hour,6 hours,24 hours", "1m,15m,1h,6h,24h", "1m,1h,6h,24h",
-			"6h", "5m", "1m,5m,15m,30m,1h", "24h", 360, 361,
-		},
-		{
-			"1s/1h,1m/1d,1h/92d", "Counter,1 minute,1 hour,24 hours,7 days,30 days,90 days", "1m,1h,24h,7d,30d,90d", "1m,1h,24h,7d",
-			"1h", "30s", "1s,5s,10s,30s,1m,5m,15m", "90d", 3590, 3600,
-		},
-		{
-			"1s/30s", "Counter,30 seconds", "30s", "30s",
-			"30s", "1s", "1s,5s", "30s", 20, 31,
-		},
+	for _, c := range []struct{ tiers, ranges, usual string }{
+		{"1s/1m,1m/1d", "1h,6h,24h,today,custom", "24h"},
+		{"1s/1h,1m/1d,1h/92d", "1h,24h,7d,30d,90d,today,yesterday,month,custom", "24h"},
+		{"1s/30s", "30s", "30s"},
 	} {
 		t.Run(c.tiers, func(t *testing.T) {
 			s := startWithTiers(t, c.tiers)
 			s.hit("a")
 			stack.EventuallyTotal(t, soon, s.query.URL(), "a", "30s", 1)
-			// Counting began long ago, as far as the readers can see.
-			err := s.redis.Client().HSet(t.Context(), "tallyroll:streams", ".began", time.Now().Add(-400*24*time.Hour).UnixMilli()).Err()
-			if err != nil {
-				t.Fatal(err)
-			}
-			b := open(t, s.query.URL()+"/?range="+c.at, desktop)
-			b.until("the longest window", fmt.Sprintf(`document.querySelector('tr[data-key="a"] td[data-window="%s"] .value')?.textContent !== "–"`, c.longest)+` && document.querySelector('tr[data-key="a"]')`)
+			s.old()
+			b := open(t, s.query.URL()+"/?key=a", desktop)
+			b.until("the total", hits("a"))
 			b.until("freshness", `document.getElementById("fresh").dataset.state === "green" && document.getElementById("notice").hidden`)
-			for _, is := range []struct{ what, expression, want string }{
-				{"columns", columns, c.columns}, {"ranges", ranges, c.ranges}, {"trends", trends, c.trends}, {"steps", steps, c.steps},
-				{"usual step", `document.getElementById("step").value`, c.usual}, {"sentence", said, ""},
-			} {
+			for _, is := range []struct{ what, expression, want string }{{"ranges", ranges, c.ranges}, {"range", chosen, c.usual}, {"sentence", said, ""}} {
 				if got := eval[string](b, is.expression); got != is.want {
 					t.Errorf("%s: %s, want %s", is.what, got, is.want)
 				}
 			}
-			finest, _, _ := strings.Cut(c.steps, ",")
-			eval[bool](b, fmt.Sprintf(`(document.getElementById("step").value = %q, document.getElementById("step").dispatchEvent(new Event("change")))`, finest))
-			b.until("the finest points", fmt.Sprintf(`document.getElementById("plot").dataset.step === %q && document.getElementById("plot").dataset.points >= %d && document.getElementById("plot").dataset.points <= %d`,
-				finest, c.fewestPoints, c.mostPointsShowed))
-			if crowded := eval[int](b, `document.querySelectorAll("#plot .band").length`); (crowded > 0) != (c.mostPointsShowed > 1000) {
-				t.Errorf("%d bands for up to %d points", crowded, c.mostPointsShowed)
-			}
 			for _, length := range strings.Split(c.ranges, ",") {
-				eval[bool](b, fmt.Sprintf(`(document.querySelector('#ranges input[value="%s"]').click(), true)`, length))
-				b.until("a chart of "+length, `document.getElementById("plot").dataset.step === document.getElementById("step").value`)
+				b.click(`#range input[value="` + length + `"]`)
+				b.until("the total of "+length, `document.getElementById("rows-table").getAttribute("aria-busy") === "false" && `+chosen+` === "`+length+`" && `+hits("a")+` !== "–"`)
+				b.until("the drawing of "+length, `document.querySelector('#rows tr[data-key="a"] .sparkline')`)
 			}
-			for _, length := range strings.Split(c.trends, ",") {
-				eval[bool](b, fmt.Sprintf(`(document.querySelector('#top-windows input[value="%s"]').click(), true)`, length))
-				b.until("the trends of "+length, `!/Error|refuse/.test(document.getElementById("top-note").textContent)`)
-			}
-			b.clean(s.query.URL(), "/v1/total") // the window before the longest one is out of reach, which the page asks about
+			b.clean(s.query.URL())
 		})
 	}
 }
@@ -93,16 +56,14 @@ func TestAddressAsksForMore(t *testing.T) {
 		fmt.Fprintf(&address, "&key=k%02d", i)
 	}
 	b := open(t, s.query.URL()+"/?range=7d"+address.String(), desktop)
-	keys := `[...document.querySelectorAll("#totals-rows tr")].map((row) => row.dataset.key).join()`
-	b.until("the first seven", keys+` === "k01,k02,k03,k04,k05,k06,k07"`)
-	const waiting = "Of the 30 counters of this address the page shows 7, as many as can be told apart. Remove one, and the next takes its place."
-	const instead = " The address asks for a chart of 7 days, which the page does not offer here: it shows 1 hour."
+	b.until("the first seven", on+` === "k01,k02,k03,k04,k05,k06,k07"`)
+	const waiting = "Of the 30 lines of this address the chart shows 7, as many as can be told apart. Take one out, and the next takes its place."
+	const instead = " The address asks for 7 days, which the page does not offer here: it shows 15 minutes."
 	if got := eval[string](b, said); got != waiting+instead {
 		t.Errorf("the page says %q", got)
 	}
-	b.until("the trends to say so, too", `/7 counters are as many as can be told apart/.test(document.getElementById("top-note").textContent)`)
-	eval[bool](b, `(document.querySelector('tr[data-key="k03"] .remove').click(), true)`)
-	b.until("the eighth", keys+` === "k01,k02,k04,k05,k06,k07,k08" && `+value("k08", "1h")+` === "1"`)
+	b.click(`#rows tr[data-key="k03"]`)
+	b.until("the eighth", on+` === "k01,k02,k04,k05,k06,k07,k08" && `+hits("k08")+` === "1"`)
 	if got := eval[string](b, said); got != strings.Replace(waiting, "30", "29", 1) {
 		t.Errorf("after a removal the page says %q", got)
 	}
@@ -124,13 +85,15 @@ func TestTiersComeAndChange(t *testing.T) {
 	s.ingest = stack.Ingest(t, s.nats, s.redis)
 	s.js = s.nats.JetStream()
 	s.hit("a")
-	b.until("the total", value("a", "30d")+` === "1" && `+notice+` === ""`)
+	b.until("the total", hits("a")+` === "1" && `+notice+` === ""`)
 	s.ingest.Stop()
 	err := s.redis.Client().FlushAll(t.Context()).Err()
 	if err != nil {
 		t.Fatal(err)
 	}
 	stack.Ingest(t, s.nats, s.redis, "TIERS=1s/1m,1m/1d")
-	b.until("the windows of the new tiers", columns+` === "Counter,1 minute,15 minutes,1 hour,6 hours,24 hours" && `+value("a", "6h")+` === "1" && `+notice+` === ""`)
+	b.until("the page to go on", hits("a")+` === "1" && `+notice+` === ""`)
+	b.click(`#range input[value="30d"]`) // which is no more
+	b.until("the ranges of the new tiers", ranges+` === "15m,1h,6h,24h,today,custom" && `+hits("a")+` === "1" && `+notice+` === "" && /asks for 30 days/.test(`+said+`)`)
 	b.clean(s.query.URL(), failedRequests...)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // FindProxy is the path of a web server such as nginx. Debian keeps them where not every user's PATH
-// leads. Without one the test is skipped: the end of `make test` says so.
+// leads. Without one the test is skipped: the end of `make test-machine` says so.
 func FindProxy(t testing.TB, name string) string {
 	t.Helper()
 	for _, candidate := range []string{name, filepath.Join("/usr/sbin", name), filepath.Join("/usr/local/sbin", name)} {

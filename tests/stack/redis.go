@@ -89,7 +89,7 @@ func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 }
 
 // Start starts the server. If it was killed while it rewrote its append-only file, which a worker asks for, its first
-// start can fail: see docs/delivery.md.
+// start can fail: see docs/operations.md.
 func (s *RedisServer) Start() {
 	s.t.Helper()
 	if err := s.start(); err != nil {

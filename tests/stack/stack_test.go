@@ -77,8 +77,8 @@ func failing(t *testing.T, fn func(t testing.TB)) string {
 // shell is a process that runs a shell script.
 func shell(t testing.TB, script string) *Process {
 	p := newProcess(t, "shell", "/bin/sh", func(int) (args, env []string) { return []string{"-c", script}, nil })
-	p.ready = func() (bool, string) {
-		return strings.Contains(p.Logs(), "ready"), p.Logs()
+	p.ready = func() (bool, string) { // "already" is not ready
+		return strings.HasPrefix(p.Logs(), "ready") || strings.Contains(p.Logs(), "\nready"), p.Logs()
 	}
 	return p
 }

@@ -3,6 +3,8 @@ import { $ } from "./dom.js";
 
 const stored = "tallyroll-token";
 
+export const hasToken = () => sessionStorage.getItem(stored) !== null;
+
 // Problem is an answer that says why there is none. Its status is 0 if nothing answers at all.
 export class Problem extends Error {
   constructor(status, detail) {

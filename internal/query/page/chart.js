@@ -1,151 +1,414 @@
-// The chart: it asks for the series, has them drawn, and reads points by pointer and keyboard.
+// The chart: it asks for lines, has them drawn, reads them by pointer and keyboard, and hands them out in other forms.
+// It knows nothing of where the question comes from.
 import { $, el, svg, put, repeat, segments } from "./dom.js";
-import { number, seconds, spoken, brief, moment, sentence, inFull, atSecond, atMinute, shown, apart } from "./format.js";
+import { number, sentence, short, shown, apart, spoken } from "./format.js";
 import { ask, clock } from "./api.js";
-import { draw } from "./plot.js";
-import { amber } from "./status.js";
-import { gapOf } from "./totals.js";
-import { view, windows, stepsOf, usualStep, calendarZone, change, onChange } from "./view.js";
+import { clocksOf } from "./axis.js";
+import { draw as plot } from "./plot.js";
+import { answersOf, lengthOf, movedTo, pointsOf, requestsOf, stepsOf, tierOf, usualStep } from "./series.js";
+import { copy, menu, save } from "./menu.js";
+import { csv, curl, picture, promql } from "./copies.js";
 
-let series = [], drawn, at = -1, byKey = false, reload = () => {};
+const lateAfter = 5000; // milliseconds; from here on answers have no upper bound
+const flat = 50; // a line that has so many times fewer hits than another looks like nothing beside it
+const draggedPixels = 6; // less is a click
 
-export function start() {
-  segments($("ranges"), "range", windows.map((w) => [w, brief(w)]), view.range, (range) => change({ range, step: usualStep(range) }));
-  $("step").addEventListener("change", () => change({ step: $("step").value }));
-  const plot = $("plot");
-  plot.addEventListener("pointermove", (event) => point(nearest(event), false));
-  plot.addEventListener("pointerdown", (event) => point(nearest(event), false));
-  plot.addEventListener("pointerleave", () => { if (!byKey) point(-1); });
-  plot.addEventListener("blur", () => point(-1));
-  plot.addEventListener("focus", () => { if (plot.matches(":focus-visible")) point(moments().length - 1, true); });
-  plot.addEventListener("keydown", onKey);
-  new ResizeObserver(redraw).observe(plot);
-  onChange((parts) => { if (parts.keys || parts.range || parts.step) { showSteps(); reload(); } });
-  showSteps();
+let hooks = {}, about, question = { lines: [], window: "", from: null, to: null, step: "", zone: "", before: false };
+let seen; // what the service has answered, as lines, and what was asked
+let drawn, scale = "linear", isolated = "", ownStep = "", zooms = 0, moving = false, reload = () => {};
+let at = -1, moment = 0, byKey = false, dragFrom; // what is read, and where a drag began
+
+// start takes what the page does at a zoom, on the way back, and if the reader isolates a line or chooses a step. about
+// is the answer of /v1/about, if the page has it.
+export function start(given) {
+  hooks = given;
+  about = given.about;
+  segments($("scales"), "scale", [["linear", "Linear"], ["log", "Log"], ["apart", "Split"]], scale, show);
+  $("step").addEventListener("change", () => {
+    ownStep = $("step").value;
+    hooks.step?.(ownStep);
+    reload();
+  });
+  $("chart-back").addEventListener("click", back);
+  $("chart-menu").append(menu("Save or copy the chart", items));
+  const box = $("plot");
+  box.addEventListener("pointerdown", press);
+  box.addEventListener("pointermove", hover);
+  box.addEventListener("pointerup", release);
+  box.addEventListener("pointercancel", endDrag);
+  box.addEventListener("pointerleave", () => { if (!byKey && dragFrom === undefined) read(-1); });
+  box.addEventListener("dblclick", back);
+  box.addEventListener("blur", () => read(-1));
+  box.addEventListener("focus", () => { if (box.matches(":focus-visible")) read(moments().length - 1, true); });
+  box.addEventListener("keydown", onKey);
+  let width = 0;
+  new ResizeObserver(() => {
+    if (width === box.clientWidth) return; // the drawing makes its own height
+    width = box.clientWidth;
+    redraw();
+  }).observe(box);
   reload = repeat(load);
 }
 
-function showSteps() {
-  $("step").replaceChildren(...stepsOf(view.range).map((s) => el("option", { value: s, selected: s === view.step }, spoken(s))));
+// draw shows the answer to a question: {lines, window, from, to, step, zone, before}. A line has a name, and a key or a
+// prefix. before may be the milliseconds by which the period before is earlier, else it is as long as the range.
+export function draw(asked) {
+  if (asked.window !== question.window || asked.from !== question.from || asked.to !== question.to) {
+    ownStep = "";
+    if (!moving) zooms = 0; // the reader has chosen another range
+  }
+  question = asked;
+  $("chart").hidden = asked.lines.length === 0;
+  if (seen && !sameLines(seen.asked.lines, asked.lines)) [seen, isolated] = [undefined, asked.lines.some(({ name }) => name === isolated) ? isolated : ""];
+  reload();
 }
 
-// load asks for the series and returns after how many seconds to ask again.
+const sameLines = (a, b) => a.length === b.length && a.every(({ key, prefix }, i) => key === b[i].key && prefix === b[i].prefix);
+
+// rangeOf is what to ask about. It begins a little later than the window, so that the tier of this length still reaches
+// back to its beginning.
+function rangeOf({ window, from, to }) {
+  const now = clock.now(), length = window ? lengthOf(window) : (to ?? now) - from;
+  return { from: Math.round(window ? now - length + Math.max(5000, length / 1000) : from), to: window ? null : to, length, age: window ? length : now - from };
+}
+
+// load asks for the lines and returns after how many seconds to ask again.
 async function load() {
-  const back = seconds(view.range), pause = back <= 60 ? 1 : back <= 3600 ? 3 : back <= 86400 ? 15 : 60;
-  $("chart").hidden = view.keys.length === 0;
-  if (view.keys.length === 0) {
-    series = [];
-    return pause;
-  }
-  const { keys, range, step } = view;
-  // A little less than the window, so that the tier of this length still reaches back to its beginning.
-  const length = seconds(range) * 1000;
-  const from = Math.round(clock.now() - length + Math.max(5000, length / 1000));
+  const asked = question;
+  if (asked.lines.length === 0) return 3600;
+  const { from, to, length, age } = rangeOf(asked);
+  const live = to === null || to > clock.now() - 10_000;
+  const pause = !live ? 60 : length <= 60_000 ? 1 : length <= 3600_000 ? 3 : length <= 86400_000 ? 15 : 60;
   try {
-    const answer = await ask("v1/series", [...keys.map((key) => ["key", key]), ["from", from], ["step", step], ...calendarZone(step)]);
-    if (keys !== view.keys || range !== view.range || step !== view.step) return 0;
-    series = answer.series ?? [answer];
+    about ??= await ask("v1/about");
+    const steps = stepsOf(about, length, age), wanted = asked.step || (steps.includes(ownStep) ? ownStep : usualStep(steps, length));
+    showSteps(steps, wanted);
+    const requests = requestsOf(asked.lines, { from, to, step: wanted, zone: asked.zone });
+    const answers = await answersOf(requests);
+    if (asked !== question || wanted !== $("step").value) return 0;
+    const all = asked.lines.map((line, i) => lineOf(line, i, answers.get(line)));
+    const { step } = answers.get(asked.lines[0]);
+    const now = { asked, requests, wanted, step, length, all, begin: from, from: Math.min(from, ...all.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t))), to: Math.max(...all.map(({ points }) => points.at(-1)?.[1] ?? to ?? clock.now())) };
+    now.note = await addBefore(now);
+    if (asked !== question) return 0;
+    seen = now;
     redraw();
   } catch (error) {
-    if (series.length === 0 || error.status === 400) put($("chart-note"), sentence(error.message));
+    if (!seen || error.status === 400) put($("chart-note"), sentence(error.message));
     return 3;
   }
   return pause;
 }
 
-const moments = () => series[0]?.points.map(([t]) => t) ?? [];
-
-function redraw() {
-  const plot = $("plot"), width = plot.clientWidth;
-  if (series.length === 0 || width === 0) return;
-  const step = seconds(series[0].step) * 1000;
-  const to = clock.now(), from = Math.min(to - seconds(view.range) * 1000, moments()[0] ?? to);
-  const since = Date.parse(series[0].counting_since ?? "") || 0;
-  const lines = series.map((s) => ({ line: view.keys.indexOf(s.key), points: s.points, unfinishedFrom: s.unfinished_from }));
-  drawn?.root.remove();
-  drawn = draw({ lines, from, to, incomplete: incompleteUpTo(since, step), step, width, height: width < 480 ? 210 : 270 });
-  plot.prepend(drawn.root);
-  plot.dataset.points = moments().length;
-  plot.dataset.step = series[0].step;
-  $("legend").replaceChildren(...(series.length < 2 ? [] : series.map((s) =>
-    el("li", { "data-line": view.keys.indexOf(s.key) }, el("span", { class: "swatch", "aria-hidden": "true" }), el("bdi", {}, shown(s.key))))));
-  plot.setAttribute("aria-valuemax", Math.max(0, moments().length - 1));
-  note(since, from, step);
-  if (at >= moments().length) at = moments().length - 1;
-  if (at >= 0) point(at, byKey);
-  else plot.setAttribute("aria-valuetext", summary());
+function lineOf(line, index, answer) {
+  const points = pointsOf(answer);
+  return {
+    ...line, line: index, points, before: [], open: answer.unfinished_from ?? Infinity, completeFrom: answer.complete_from ?? 0,
+    complete: answer.complete, asOf: Date.parse(answer.as_of), since: Date.parse(answer.counting_since ?? "") || 0,
+  };
 }
 
-// incompleteUpTo is the moment before which points may lack hits: when counting began, or when that is not why, the
-// beginning of the first complete step.
-function incompleteUpTo(since, step) {
-  const end = Math.max(0, ...series.map((s) => s.complete_from ?? 0));
-  return since > end - step && since < end ? since : end;
+// addBefore adds the period before to all lines. It asks anew only if that has moved on by a step. It returns what to say.
+let had = { asked: "" };
+async function addBefore(now) {
+  const { asked, step, all } = now;
+  if (!asked.before) return "";
+  const length = asked.window ? now.length : now.to - now.from, earlier = typeof asked.before === "number" ? asked.before : length;
+  const shift = lengthOf(step) < 86400_000 ? Math.round(earlier / lengthOf(step)) * lengthOf(step) : earlier; // days may have other lengths
+  const from = now.from - shift, age = clock.now() - from;
+  if (lengthOf(tierOf(about.tiers, length, age).window) + 60_000 < age) return "No tier reaches back to the period before.";
+  const requests = requestsOf(asked.lines, { from, to: now.to - shift, step, zone: asked.zone });
+  const text = JSON.stringify(requests.map(({ params }) => params));
+  if (had.asked !== text) {
+    const answers = await answersOf(requests);
+    had = { asked: text, answers: asked.lines.map((line) => answers.get(line)) };
+  }
+  all.forEach((line, i) => { line.before = movedTo(line.points, had.answers[i], step, shift).filter(([a, b]) => b > now.from && a < now.to); });
+  const other = had.answers[0].step;
+  return [`Faint: the period before, ${spokenLength(shift)} earlier${other === step ? "" : `, as the mean of each ${spoken(other)}`}.`,
+    ...(had.answers.some(({ complete }) => !complete) ? ["Nobody counted all of it."] : [])].join(" ");
+}
+
+function spokenLength(length) {
+  for (const [unit, name] of [[86400_000, "day"], [3600_000, "hour"], [60_000, "minute"], [1000, "second"]]) {
+    const n = length / unit;
+    if (n >= 1 && Number.isInteger(Math.round(n * 10) / 10)) return `${Math.round(n)} ${name}${Math.round(n) === 1 ? "" : "s"}`;
+  }
+  return `${number(Math.round(length / 60_000))} minutes`;
+}
+
+function showSteps(steps, wanted) {
+  const all = steps.includes(wanted) ? steps : [...steps, wanted].sort((a, b) => lengthOf(a) - lengthOf(b));
+  const list = all.join();
+  if ($("step").dataset.steps !== list) $("step").replaceChildren(...all.map((step) => el("option", { value: step }, spoken(step))));
+  $("step").dataset.steps = list;
+  $("step").value = wanted;
+}
+
+const lines = () => seen?.all.filter(({ name }) => isolated === "" || name === isolated) ?? [];
+const moments = () => lines()[0]?.points.map(([t]) => t) ?? [];
+
+// show changes how lines stand to each other.
+function show(kind) {
+  scale = kind;
+  document.querySelector(`#scales input[value="${kind}"]`).checked = true;
+  redraw();
+}
+
+function isolate(name) {
+  isolated = isolated === name ? "" : name;
+  hooks.isolate?.(isolated);
+  redraw();
+}
+
+function redraw() {
+  const box = $("plot"), width = box.clientWidth, here = lines();
+  if (here.length === 0 || width === 0) return;
+  const shades = shadesOf(here);
+  drawn?.root.remove();
+  drawn = plot({ lines: here, from: seen.from, to: seen.to, shades, log: scale === "log", apart: scale === "apart" && here.length > 1, width, height: width < 480 ? 210 : 270, zone: seen.asked.zone });
+  drawn.shades = shades;
+  box.prepend(drawn.root);
+  box.dataset.points = moments().length;
+  box.dataset.step = seen.step;
+  [box.dataset.from, box.dataset.to] = [seen.from, seen.to];
+  $("scales").lastElementChild.hidden = here.length < 2;
+  $("chart-back").hidden = zooms === 0;
+  showLegend();
+  showHint(here);
+  showNote(here, shades);
+  box.setAttribute("aria-valuemax", Math.max(0, moments().length - 1));
+  if (at >= 0) read(indexAt(moment), byKey);
+  else box.setAttribute("aria-valuetext", summary());
+}
+
+function showLegend() {
+  const legend = $("legend"), names = seen.all.length < 2 ? [] : seen.all.map(({ name }) => name);
+  if (legend.dataset.names !== JSON.stringify(names)) { // else a button that has the focus would lose it
+    legend.replaceChildren(...seen.all.slice(0, names.length).map(({ name, line }) => el("li", { "data-line": line },
+      el("button", { type: "button", title: "Show this line alone, or all again", onclick: () => isolate(name) }, el("span", { class: "swatch", "aria-hidden": "true" }), el("bdi", {}, shown(name))))));
+    legend.dataset.names = JSON.stringify(names);
+  }
+  names.forEach((name, i) => legend.children[i].firstChild.setAttribute("aria-pressed", String(name === isolated)));
+  legend.classList.toggle("one", isolated !== "");
+}
+
+// showHint offers another scale if some lines, or most of one, cannot be seen beside the largest counts.
+function showHint(here) {
+  const tops = here.map(({ name, points }) => ({ name, most: points.reduce((most, [, , n]) => Math.max(most, n), 0) })).sort((a, b) => b.most - a.most);
+  const small = tops.filter(({ most }) => most > 0 && most * flat < tops[0].most);
+  const counts = here[0].points.map(([, , n]) => n).filter((n) => n > 0).sort((a, b) => a - b);
+  const spike = here.length === 1 && counts.length > 4 && counts[counts.length >> 1] * flat < counts.at(-1);
+  const text = scale !== "linear" ? "" : small.length > 0 ? `${short(tops[0].name)} flattens ${small.length === 1 ? short(small[0].name) : `${small.length} other lines`}.` : spike ? "A spike flattens the rest." : "";
+  const hint = $("chart-hint");
+  hint.hidden = text === "";
+  if (hint.dataset.text === text) return;
+  hint.dataset.text = text;
+  const offer = (kind, label) => el("button", { type: "button", class: "plain", onclick: () => { show(kind); $("plot").focus(); } }, label);
+  hint.replaceChildren(el("span", {}, text), ...(text === "" ? [] : [offer("log", "Log scale"), ...(small.length > 0 ? [offer("apart", "A chart for each")] : [])]));
+}
+
+// shadesOf are the times of which hits may be missing, each with what to call it and a sentence about it.
+function shadesOf(here) {
+  const clocks = clocksOf(seen.asked.zone), since = Math.max(...here.map((line) => line.since)), step = lengthOf(seen.step);
+  const whole = Math.max(0, ...here.map(({ completeFrom }) => completeFrom)), first = Math.min(...here.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t)));
+  const young = since > whole - step && since < whole, end = young ? since : whole, out = [];
+  if (end > seen.from) {
+    const early = first + step <= since ? " Earlier points have only hits that carried their own time." : "";
+    out.push({ from: seen.from, to: Math.min(end, seen.to), kind: young ? "young" : "lost", label: first + step <= end ? "hits may be missing" : "not counted yet",
+      sentence: young ? `Counting began at ${said(since, clocks)}.${early}` : `Hits of the time before ${said(whole, clocks)} are known to be missing.` });
+  }
+  const asOf = Math.min(...here.map((line) => line.asOf)), now = Math.min(clock.now(), seen.to);
+  if (now - asOf > lateAfter && here.some(({ complete }) => !complete)) {
+    out.push({ from: Math.max(asOf, seen.from), to: seen.to, kind: "late", label: "not counted yet", sentence: `Hits after ${said(asOf, clocks)} are not counted yet.` });
+  }
+  return out;
+}
+
+// said is a moment as short as it can be said today.
+function said(t, clocks) {
+  const now = clock.now();
+  if (Math.abs(now - t) < 600_000) return clocks.second(t);
+  return clocks.dated(t) === clocks.dated(now) ? clocks.minute(t) : now - t < 300 * 86400_000 ? clocks.full(t) : clocks.dated(t);
+}
+
+function showNote(here, shades) {
+  const said = shades.map((shade) => shade.sentence);
+  if (here.some(({ open }) => open < seen.to)) said.push("The hatched end is still being counted.");
+  if (drawn.crowd > 1) said.push(`A line is the mean of ${drawn.crowd} points at a time, in a band from the least to the most of them.`);
+  if (lengthOf(seen.step) !== lengthOf(seen.wanted)) said.push(`A point is ${spoken(seen.step)}: the cells that reach back so far are no finer.`);
+  if (seen.note) said.push(seen.note);
+  put($("chart-note"), said.join(" "));
 }
 
 function summary() {
   const n = moments().length;
-  return n === 0 ? "no points yet" : `${n} points of ${spoken(series[0].step)}; arrow keys read them`;
+  return n === 0 ? "no points yet" : `${n} points of ${spoken(seen.step)}; arrow keys read them, Enter zooms in, Escape goes back`;
 }
 
-function note(since, from, step) {
-  const said = [];
-  const first = series.find((s) => !s.complete);
-  if (first) {
-    const asOf = Date.parse(first.as_of), late = clock.now() - asOf > amber * 1000;
-    const gap = gapOf({ complete: false, upper: late ? null : 0, counting_since: first.counting_since, from: new Date(from).toISOString() });
-    said.push({
-      late: `Hits after ${moment(asOf, clock.now())} are not counted yet.`, lost: "Hits of this range are known to be missing.",
-      young: `Counting began at ${moment(since, clock.now())}.`,
-    }[gap.kind]);
-    if (gap.kind !== "lost" && since && moments()[0] + step <= since) said.push("Earlier points have only hits that carried their own time.");
+const timeOf = (event) => drawn.at(Math.max(drawn.left, Math.min(drawn.right, event.clientX - $("plot").getBoundingClientRect().left)));
+
+// indexAt is the step in which a moment lies.
+function indexAt(t) {
+  const all = moments();
+  let low = 0, high = all.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (all[middle] <= t) low = middle + 1;
+    else high = middle;
   }
-  if (series.some((s) => s.unfinished_from)) said.push("The dashed end is still being counted.");
-  if (drawn.crowd > 1) said.push(`A line is the mean of ${drawn.crowd} points at a time, in a band from the least to the most of them.`);
-  if (seconds(series[0].step) !== seconds(view.step)) said.push(`A point is ${spoken(series[0].step)}: the cells that reach back so far are no finer.`);
-  put($("chart-note"), said.join(" "));
+  return all.length === 0 ? -1 : Math.max(0, low - 1);
 }
 
-function nearest(event) {
-  const x = event.clientX - $("plot").getBoundingClientRect().left;
-  let best = -1;
-  moments().forEach((t, i) => { if (best < 0 || Math.abs(drawn.x(t) - x) < Math.abs(drawn.x(moments()[best]) - x)) best = i; });
-  return best;
-}
-
-// point reads the points of one moment; -1 reads none.
-function point(i, keyboard = false) {
-  const plot = $("plot"), reading = $("reading");
+// read reads all lines at one step; -1 reads none.
+function read(i, keyboard = false) {
+  const box = $("plot"), reading = $("reading");
   [at, byKey] = [i, keyboard];
-  plot.querySelector(".cursor")?.remove();
+  box.querySelector(".cursor")?.remove();
   reading.hidden = i < 0 || !drawn;
   if (reading.hidden) return;
-  const t = moments()[i], x = drawn.x(t), step = seconds(series[0].step);
-  const time = step >= 3600 || seconds(view.range) > 86400 ? inFull(t) : step < 60 ? atSecond(t) : atMinute(t);
-  const values = series.map((s) => ({ key: s.key, line: view.keys.indexOf(s.key), n: s.points[i]?.[1] ?? 0, open: s.unfinished_from && t >= s.unfinished_from, bounds: boundsAt(s, i) }));
+  const here = lines(), [t, end] = here[0].points[i], clocks = clocksOf(seen.asked.zone), step = lengthOf(seen.step), x = drawn.x((t + end) / 2);
+  moment = t;
+  const time = step > 86400_000 * 27 || clock.now() - t > 300 * 86400_000 ? clocks.dated(t) : step >= 3600_000 || seen.length > 43200_000 || seen.to < clock.now() - 43200_000 ? clocks.full(t) : step < 60_000 ? clocks.second(t) : clocks.minute(t);
+  const values = here.map((line) => {
+    const [, , n, least, most] = line.points.find(([from]) => from === t) ?? [t, end, 0];
+    const before = line.before.find(([from, to]) => from <= t && t < to)?.[2];
+    const bounds = least === undefined || least === most ? "" : ` (${number(least)} – ${number(most)})`;
+    return { ...line, n, more: bounds + (before === undefined ? "" : `, before ${number(Math.round(before))}`), open: t >= line.open };
+  });
   drawn.root.append(svg("g", { class: "cursor" }, svg("line", { x1: x, x2: x, y1: drawn.top, y2: drawn.bottom }),
-    ...values.map(({ line, n }) => svg("circle", { "data-line": line, cx: x, cy: drawn.y(n), r: 4 }))));
-  const open = values.some((v) => v.open);
-  reading.replaceChildren(el("p", {}, `${time}, ${spoken(series[0].step)}${open ? ", so far" : ""}`),
-    ...values.map(({ key, line, n, bounds }) => el("p", { class: "value", "data-line": line },
-      el("span", { class: "swatch" }), el("bdi", {}, shown(key)), el("b", {}, number(n)), bounds)));
-  const leftmost = plot.clientWidth - reading.offsetWidth - 4;
-  reading.style.left = `${Math.max(4, Math.min(leftmost, x + (x > plot.clientWidth / 2 ? -reading.offsetWidth - 14 : 14)))}px`;
-  plot.setAttribute("aria-valuenow", i);
-  plot.setAttribute("aria-valuetext", `${time}${open ? ", so far" : ""}: ${values.map(({ key, n, bounds }) => `${apart(key)} ${number(n)}${bounds}`).join(", ")}`);
+    ...values.map(({ line, n }) => svg("circle", { "data-line": line, cx: x, cy: drawn.y(line, n), r: 4 }))));
+  const open = values.some((value) => value.open), missing = drawn.shades.filter((shade) => end > shade.from && t < shade.to).map((shade) => shade.sentence);
+  reading.replaceChildren(el("p", {}, `${time}, ${spoken(seen.step)}${open ? ", so far" : ""}`),
+    ...values.map(({ name, line, n, more }) => el("p", { class: "value", "data-line": line },
+      el("span", { class: "swatch" }), el("bdi", {}, shown(name)), el("b", {}, number(n)), more === "" ? null : el("span", { class: "more-of" }, more.replace(/^[ ,]+/, "")))),
+    ...missing.map((text) => el("p", { class: "missing" }, text)));
+  placeReading(x);
+  box.setAttribute("aria-valuenow", i);
+  box.setAttribute("aria-valuetext", `${time}${open ? ", so far" : ""}: ${values.map(({ name, n, more }) => `${apart(name)} ${number(n)}${more}`).join(", ")}`);
 }
 
-// boundsAt are the bounds of a point that is not exact.
-function boundsAt(s, i) {
-  const [lower, upper] = s.bounds?.[i] ?? [0, 0];
-  return lower === upper ? "" : ` (${number(lower)} – ${number(upper)})`;
+function placeReading(x) {
+  const box = $("plot"), reading = $("reading"), room = box.clientWidth - reading.offsetWidth - 4;
+  reading.style.left = `${Math.max(4, Math.min(room, x + (x > box.clientWidth / 2 ? -reading.offsetWidth - 14 : 14)))}px`;
+}
+
+function press(event) {
+  if (!drawn || event.button !== 0) return;
+  if (event.pointerType !== "touch") { // a finger reads, and scrolls the page
+    dragFrom = event.clientX;
+    event.currentTarget.setPointerCapture(event.pointerId);
+  }
+  hover(event);
+}
+
+function hover(event) {
+  if (!drawn) return;
+  if (dragFrom !== undefined && Math.abs(event.clientX - dragFrom) >= draggedPixels) showDrag(event);
+  else readAt(event);
+}
+
+// readAt reads the step below the pointer, or says why there is none.
+function readAt(event) {
+  const t = timeOf(event), shade = drawn.shades.find(({ from, to }) => from <= t && t < to);
+  if (!shade || (moments().length > 0 && t >= moments()[0])) {
+    read(indexAt(t));
+    return;
+  }
+  read(-1);
+  $("reading").replaceChildren(el("p", { class: "missing" }, shade.sentence));
+  $("reading").hidden = false;
+  placeReading(drawn.x(t));
+}
+
+// dragged is the range of a drag, in whole steps.
+function dragged(event) {
+  const here = lines()[0].points, ends = [timeOf({ clientX: dragFrom }), timeOf(event)].sort((a, b) => a - b);
+  if (here.length === 0) return ends;
+  return [Math.max(here[indexAt(ends[0])][0], seen.from), here[indexAt(ends[1])][1]];
+}
+
+function showDrag(event) {
+  const [from, to] = dragged(event), clocks = clocksOf(seen.asked.zone), x = drawn.x(from);
+  read(-1);
+  drawn.root.querySelector(".selection")?.remove();
+  drawn.root.append(svg("rect", { class: "selection", x, y: drawn.top, width: Math.max(1, drawn.x(to) - x), height: drawn.bottom - drawn.top }));
+  $("reading").replaceChildren(el("p", {}, `${clocks.full(from)} to ${clocks.full(to)}`));
+  $("reading").hidden = false;
+  placeReading(drawn.x(to));
+}
+
+function release(event) {
+  const far = dragFrom !== undefined && Math.abs(event.clientX - dragFrom) >= draggedPixels;
+  const range = far && drawn ? dragged(event) : undefined;
+  endDrag();
+  if (range) zoom(...range);
+}
+
+function endDrag() {
+  dragFrom = undefined;
+  drawn?.root.querySelector(".selection")?.remove();
+  $("reading").hidden = at < 0;
+}
+
+// zoom asks for a part of the range, of at least some cells.
+function zoom(from, to) {
+  const { cell } = tierOf(about.tiers, to - from, clock.now() - from), least = 4 * lengthOf(cell), middle = (from + to) / 2;
+  if (to - from < least) [from, to] = [middle - least / 2, middle + least / 2].map((t) => Math.round(t / lengthOf(cell)) * lengthOf(cell));
+  if (to > seen.to) [from, to] = [from - (to - seen.to), seen.to];
+  if (from <= seen.from && to >= seen.to) return;
+  zooms++;
+  move(() => hooks.zoom?.(Math.round(Math.max(from, seen.begin)), Math.round(to))); // the tier need not hold all of the first step
+}
+
+function back() {
+  zooms = Math.max(0, zooms - 1);
+  move(() => hooks.back?.());
+}
+
+// move has the page ask for another range, on the chart's own account.
+function move(ask) {
+  moving = true;
+  ask();
+  moving = false;
 }
 
 function onKey(event) {
   const last = moments().length - 1, from = at < 0 ? last : at;
   const to = { ArrowLeft: from - 1, ArrowDown: from - 1, ArrowRight: from + 1, ArrowUp: from + 1, PageUp: from - 10, PageDown: from + 10, Home: 0, End: last }[event.key];
-  if (event.key === "Escape") point(-1);
+  if (event.key === "Escape") {
+    if (dragFrom === undefined) back();
+    endDrag();
+    read(-1);
+  }
+  if (event.key === "Enter" && at >= 0) {
+    event.preventDefault();
+    const quarter = (seen.to - seen.from) / 4, middle = lines()[0].points[at].slice(0, 2).reduce((a, b) => a + b) / 2, begin = Math.max(seen.from, Math.min(seen.to - quarter, middle - quarter / 2));
+    zoom(moments()[indexAt(begin)], lines()[0].points[indexAt(begin + quarter)][1]);
+  }
   if (to === undefined || last < 0) return;
   event.preventDefault();
-  point(Math.max(0, Math.min(last, to)), true);
+  read(Math.max(0, Math.min(last, to)), true);
+}
+
+// items are what the menu offers of the lines that are seen.
+function items() {
+  if (!seen) return [];
+  const here = lines(), { step, requests, asked } = seen, name = `tallyroll-${here.length === 1 ? here[0].name.replace(/[^\w.-]+/g, "-").slice(0, 60) : `${here.length}-lines`}`;
+  const own = (line) => here.some(({ key, prefix }) => key === line.key && prefix === line.prefix);
+  const params = () => (isolated === "" ? requests : requestsOf(asked.lines.filter(own), rangeAsked(requests[0].params, seen.wanted, asked.zone))).map((request) => request.params);
+  const color = (line) => getComputedStyle(document.querySelector(`#plot [data-line="${line}"]`)).getPropertyValue("--ink").trim();
+  const style = getComputedStyle($("chart"));
+  return [
+    ["Download CSV", () => save(`${name}.csv`, "text/csv", csv(here, asked.zone))],
+    ["Download SVG", () => save(`${name}.svg`, "image/svg+xml", picture(drawn, here.map((line) => ({ name: line.name, color: color(line.line) })), style.backgroundColor, style.color))],
+    ["Copy as curl", () => copy(curl("v1/series", params()), "Copied the command.")],
+    ["Copy as PromQL", () => copy(promql(here, step), "Copied the query.")],
+    ["Copy as a link", () => copy(location.href, "Copied the address of this view.")],
+  ];
+}
+
+function rangeAsked(params, step, zone) {
+  const given = Object.fromEntries(params);
+  return { from: given.from, to: given.to ?? null, step, zone };
 }

@@ -43,14 +43,18 @@ export function segments(fieldset, name, choices, chosen, choose) {
   }
 }
 
+// away reports whether nobody sees a view: views.js says on the body which one is shown, the counters if it says nothing.
+// The view "any" is all of them.
+export const away = (view = "") => document.hidden || (view !== "any" && (document.body.dataset.view ?? "") !== view);
+
 // repeat runs a task now, again after as many seconds as the task returns, and never while the
-// tab is hidden. What it returns runs the task at once.
-export function repeat(task) {
+// tab is hidden or another view is shown. What it returns runs the task at once.
+export function repeat(task, view) {
   let timer = 0, running = false, again = false;
   async function run() {
     clearTimeout(timer);
     if (running) { again = true; return; }
-    if (document.hidden) return;
+    if (away(view)) return;
     running = true;
     const seconds = await task();
     running = false;
@@ -58,6 +62,7 @@ export function repeat(task) {
     timer = setTimeout(run, seconds * 1000);
   }
   document.addEventListener("visibilitychange", run);
+  document.addEventListener("viewchange", run);
   run();
   return run;
 }

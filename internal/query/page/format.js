@@ -2,10 +2,10 @@
 // and in English where words are made of them.
 
 const grouped = new Intl.NumberFormat("en");
-const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const fewDigits = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 export const number = (n) => grouped.format(n);
-export const compact = (n) => (Math.abs(n) < 10000 ? grouped.format(n) : short.format(n));
+export const compact = (n) => (Math.abs(n) < 10000 ? grouped.format(n) : fewDigits.format(n));
 export const count = (n, one) => `${number(n)} ${one}${n === 1 ? "" : "s"}`;
 
 // sentence makes one of what the service says.
@@ -21,20 +21,24 @@ export const shown = (name) => name.replace(/\p{Bidi_Control}/gu, (c) => `\\u${c
 // apart is shown for a text without elements: letters that are written from the right leave what follows alone.
 export const apart = (name) => (/[^ -~]/.test(name) ? `\u2068${shown(name)}\u2069` : name);
 
-const units = { s: 1, m: 60, h: 3600, d: 86400, w: 604800 };
-const names = { s: "second", m: "minute", h: "hour", d: "day", w: "week" };
+// short is a name for a sentence that has room for a part of it.
+export const short = (name) => apart(name.length > 40 ? `${name.slice(0, 40)}…` : name);
+
+const units = { s: 1, m: 60, h: 3600, d: 86400, w: 604800, mo: 2629746 }; // a month on average
+const names = { s: "second", m: "minute", h: "hour", d: "day", w: "week", mo: "month" };
+const unitOf = (text) => text.replace(/^\d+/, "");
 
 // seconds is the length of a duration such as 15m.
-export const seconds = (text) => Number.parseInt(text, 10) * units[text.at(-1)];
+export const seconds = (text) => Number.parseInt(text, 10) * units[unitOf(text)];
 
 // spoken writes a duration such as 15m out: 15 minutes.
 export function spoken(text) {
   const n = Number.parseInt(text, 10);
-  return `${n} ${names[text.at(-1)]}${n === 1 ? "" : "s"}`;
+  return `${n} ${names[unitOf(text)]}${n === 1 ? "" : "s"}`;
 }
 
 // brief writes it with the unit cut short: 15 min.
-export const brief = (text) => `${Number.parseInt(text, 10)} ${text.at(-1) === "m" ? "min" : text.at(-1)}`;
+export const brief = (text) => `${Number.parseInt(text, 10)} ${text.at(-1) === "m" ? "min" : unitOf(text)}`;
 
 // ago is a length of time in a few words.
 export function ago(s) {

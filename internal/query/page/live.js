@@ -1,7 +1,7 @@
 // The live connection: one for all counters and windows, because a browser opens six at most.
 // It is a fetch, not an EventSource, which could not send a token.
 import { call, ask, clock, Problem } from "./api.js";
-import { view, windows } from "./view.js";
+import { away } from "./dom.js";
 
 const heartbeat = 35_000; // the service says something every 15 seconds
 const longest = 15; // seconds between two attempts
@@ -9,15 +9,17 @@ const longest = 15; // seconds between two attempts
 let current; // the AbortController of the connection that counts
 let attempts = 0, wake = () => {};
 
-// connect listens to the chosen counters until connect is called again. hear gets total, asOf,
-// problem and state.
-export async function connect(hear) {
+let keys = [], windows = []; // what is asked about
+
+// connect listens to counters in windows until connect is called again. hear gets total, asOf, problem and state.
+export async function connect(hear, about = { keys, windows }) {
+  ({ keys, windows } = about);
   current?.abort();
   wake();
   attempts = 0;
   const mine = (current = new AbortController());
   while (!mine.signal.aborted) {
-    if (document.hidden || view.keys.length === 0) return; // whoever brings the tab back connects again
+    if (away() || keys.length === 0) return; // whoever brings the tab or the view back connects again
     try {
       await listen(mine.signal, hear);
       throw new Problem(0, "The live connection has ended.");
@@ -44,7 +46,7 @@ export function disconnect() {
 }
 
 function questions() {
-  return [...view.keys.map((key) => ["key", key]), ...windows.map((length) => ["window", length])];
+  return [...keys.map((key) => ["key", key]), ...windows.map((length) => ["window", length])];
 }
 
 async function listen(outer, hear) {

@@ -1,19 +1,19 @@
 // The page: what the reader has chosen (view), the live connection, and the parts that show something.
-import { $, repeat } from "./dom.js";
-import { ask } from "./api.js";
-import { view, topWindows, usual, offer, readAddress, change, onChange } from "./view.js";
+import { $, away, repeat } from "./dom.js";
+import { ask, clock } from "./api.js";
+import { view, change, onChange, start as startView } from "./view.js";
+import { offer, spanOf, usual, since, zoneName } from "./range.js";
 import { connect, disconnect } from "./live.js";
 import { status, start as startStatus } from "./status.js";
-import * as totals from "./totals.js";
-import * as picker from "./picker.js";
+import * as ranges from "./ranges.js";
+import * as search from "./search.js";
+import * as grid from "./grid.js";
+import * as explore from "./explore.js";
 import * as chart from "./chart.js";
-import * as trending from "./trending.js";
-import * as fleet from "./fleet.js";
-
-const atFirst = 3; // counters that are shown to a reader who has chosen none
+import { start as startViews } from "./views.js";
 
 const hear = {
-  total: totals.show, asOf: status.asOf,
+  total: explore.hear, asOf: status.asOf,
   problem(problem) {
     status.problem(problem);
     if (problem.status === 400) askAgain();
@@ -32,62 +32,102 @@ async function askAgain() {
   if (JSON.stringify(now.tiers) !== JSON.stringify(about.tiers)) location.reload();
 }
 
+// The live connection moves the counters of the chart, if their range rolls on, and tells how fresh all numbers are: for
+// that, any counter will do.
+let listening = JSON.stringify({ keys: [] });
+const listens = () => JSON.parse(listening).keys.length > 0;
+function listen() {
+  const span = spanOf(view), keys = span.window ? view.lines.flatMap(({ key }) => key ?? []) : [];
+  const question = { keys: keys.length > 0 ? keys : [explore.anyCounter()].filter(Boolean).slice(0, 1), windows: [keys.length > 0 ? span.window : about.windows[0]] };
+  if (JSON.stringify(question) === listening) return;
+  if (keys.length === 0 && listens() && JSON.parse(listening).windows[0] === question.windows[0]) return; // another counter would do no better
+  listening = JSON.stringify(question);
+  connect(hear, question);
+}
+
+// showChart asks the chart anew if it is to show something else. Until counting has filled the half of the range, a reader
+// who has chosen none sees the time since counting began.
+let drawn = "";
+function showChart() {
+  const span = spanOf(view), now = clock.now();
+  const young = view.range === usual && span.window && since > span.from && now - since < (now - span.from) / 2 && !new URLSearchParams(location.search).has("range");
+  const question = {
+    lines: view.lines, window: young ? "" : span.window, from: young ? since : span.window ? null : span.from, to: span.to, step: view.step, zone: zoneName,
+    before: view.compare && span.before !== null && span.from - span.before[0],
+  };
+  const key = JSON.stringify({ ...question, before: Boolean(question.before) });
+  if (key === drawn) return;
+  drawn = key;
+  chart.draw(question);
+}
+
+// What the chart asks for: a part of its range, the range before that, and a step.
+const zooms = [];
+const chartHooks = {
+  zoom(from, to) {
+    zooms.push({ range: view.range, from: view.from, to: view.to });
+    const second = (t) => Math.round(t / 1000) * 1000;
+    change({ range: "custom", from: second(from), to: to === null || to >= clock.now() - 1000 ? 0 : second(to) });
+  },
+  back() {
+    if (zooms.length > 0) change(zooms.pop());
+  },
+  step(step) {
+    change({ step });
+  },
+};
+
 // reveal shows the numbers, or how to publish a first hit.
 function reveal(numbers) {
   $("welcome").hidden = numbers;
-  $("totals").hidden = $("split").hidden = !numbers;
-}
-
-// choose picks the busiest counters for a reader who has chosen none, or any if none is busy.
-async function choose(busiest) {
-  if (view.chosen || view.keys.length > 0) return;
-  let keys = busiest.map(({ key }) => key).slice(0, atFirst);
-  if (keys.length === 0) keys = (await ask("v1/counters", [["limit", atFirst]])).counters;
-  reveal(keys.length > 0);
-  if (keys.length > 0) change({ keys }, false);
-}
-
-// first asks for the busiest counters until there are some.
-function first() {
-  const wait = repeat(async () => {
-    if (view.chosen || view.keys.length > 0) return 3600;
-    try {
-      const { top, as_of: asOf } = await ask("v1/top", [["window", usual(topWindows)], ["limit", atFirst]]);
-      status.connection("live");
-      status.asOf(Date.parse(asOf));
-      await choose(top);
-    } catch (error) {
-      status.connection("lost", error, 2);
-    }
-    return view.keys.length > 0 ? 3600 : 1;
-  });
-  onChange((parts) => { if (parts.keys) wait(); });
+  for (const id of ["span", "explore"]) $(id).toggleAttribute("hidden", !numbers);
 }
 
 // show shows all that depends on what can be asked here.
 function show() {
-  readAddress();
-  totals.start();
-  totals.layOut();
-  if (view.chosen) reveal(true);
-  onChange((parts) => {
-    if (!parts.keys) {
-      totals.note();
-      return;
-    }
-    reveal(true);
-    totals.layOut();
-    connect(hear);
+  startView();
+  if (view.lines.length > 0) reveal(true);
+  chart.start({ about, ...chartHooks });
+  ranges.start();
+  explore.start({
+    reveal,
+    answered({ asOf }) {
+      if (asOf !== undefined && !listens()) {
+        status.connection("live");
+        status.asOf(asOf);
+      }
+      listen();
+      showChart();
+    },
+    failed(error) {
+      if (error.status === 400) askAgain();
+      else if (!listens()) status.connection("lost", error, 3);
+    },
   });
-  connect(hear);
-  document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect(hear)));
-  first();
-  picker.start();
-  chart.start();
-  trending.start();
-  fleet.start();
+  search.start();
+  grid.start();
+  onChange(() => {
+    reveal(true);
+    note();
+    listen();
+    showChart();
+  });
+  note();
+  showChart();
+  listen();
+  for (const event of ["visibilitychange", "viewchange"]) {
+    document.addEventListener(event, () => (away() ? disconnect() : connect(hear)));
+  }
 }
 
+// note says what the address asks for and the page does not show.
+function note() {
+  const asked = view.lines.length + view.waiting.length;
+  const waiting = view.waiting.length === 0 ? [] : [`Of the ${asked} lines of this address the chart shows ${view.lines.length}, as many as can be told apart. Take one out, and the next takes its place.`];
+  $("view-note").textContent = [...waiting, ...view.unmet].join(" ");
+}
+
+startViews();
 startStatus();
 const begin = repeat(async () => {
   if (about) return 3600;
@@ -101,4 +141,4 @@ const begin = repeat(async () => {
   show();
   return 3600;
 });
-$("notice-retry").addEventListener("click", begin);
+$("notice-retry").addEventListener("click", () => (about ? explore.refresh() : begin()));

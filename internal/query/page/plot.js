@@ -1,98 +1,157 @@
-// The drawing of a chart: axes, lines and areas. It knows nothing of where points come from.
+// The drawing of a chart: axes, steps and bars. It knows nothing of where points come from.
 import { svg } from "./dom.js";
-import { compact, atMinute, atSecond, onDay } from "./format.js";
+import { compact, shown } from "./format.js";
+import { linear, logarithmic, timeTicks, widest } from "./axis.js";
 
 const top = 12, bottom = 26, right = 8;
+const between = 26; // pixels from one panel to the next: room for a name
+const leastPixels = 2; // of a step: narrower ones would be a smear
+const barPixels = 5; // of a step that is drawn as a bar, at least
 
-// yTicks are round numbers from 0 to above the largest count: whole ones, because hits are.
-function yTicks(largest, wanted) {
-  const rough = Math.max(1, largest) / wanted;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = Math.max(1, [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough && (s >= 10 || Number.isInteger(s))) ?? Math.ceil(rough));
+// draw makes the drawing of lines, each {line, name, points, open, before}, between two moments. A point is [from, to,
+// count, least, most]; from the moment open on, steps are still being counted; before has the points of the period
+// before, moved to this one. shades are times of which hits may be missing. If apart is true, each line has a panel of
+// its own. It returns the drawing with the functions that place a moment and a count of a line.
+export function draw({ lines, from, to, shades, log, apart, width, height, zone }) {
+  const panels = apart ? lines.map((line) => [line]) : [lines];
+  const tall = panels.length > 1 ? Math.max(56, height / 3) : height - top - bottom;
+  height = panels.length > 1 ? top + 6 + panels.length * (tall + between) - between + bottom : height;
+  const scales = panels.map((shownHere) => scaleOf(shownHere, log, tall < 120 ? 2 : tall < 210 ? 3 : 4));
+  const left = Math.max(28, 12 + 7.5 * Math.max(...scales.map(({ ticks }) => widest(ticks))));
+  const x = (t) => left + ((t - from) / Math.max(1, to - from)) * (width - left - right);
+  const inside = (t) => Math.max(left, Math.min(width - right, x(t))); // steps of the period before may reach further
+  const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", class: "drawing" }, svg("defs"));
+  const slot = x(from + Math.min(...lines.flatMap(({ points }) => points.slice(0, 1).map(([a, b]) => b - a)))) - left;
+  const crowd = Math.max(1, Math.ceil(leastPixels / slot) || 1);
+  const bars = lines.length === 1 && slot >= barPixels;
+  const heights = new Map();
+  panels.forEach((here, i) => {
+    const end = panels.length > 1 ? top + 6 + i * (tall + between) + tall : height - bottom;
+    const y = (n) => end - scales[i].part(n) * tall;
+    for (const { line } of here) heights.set(line, y);
+    root.append(...shades.flatMap((shade) => shaded(shade, x, end - tall, end, i === 0)), ...countAxis(scales[i].ticks, y, left, width - right));
+    if (panels.length > 1) root.append(title(here[0], left, end - tall - 6, width - left - right));
+    for (const line of here) root.append(...(bars ? barsOf : stepsOf)(line, { x, inside, y, end, crowd, alone: here.length === 1, filled: lines.length === 1 || apart, root }));
+    if (here.length > 1) root.append(...stillOpen(here, x, end - tall, end, root));
+  });
+  root.append(...timeAxis(timeTicks(from, to, Math.max(2, Math.floor((width - left) / 84)), zone), x, left, width - right, height));
+  const at = (pixel) => from + ((pixel - left) / (width - left - right)) * (to - from);
+  return { root, x, at, y: (line, n) => heights.get(line)(n), top: panels.length > 1 ? top + 6 : top, bottom: height - bottom, left, right: width - right, crowd, height };
+}
+
+function scaleOf(lines, log, wanted) {
+  const counts = lines.flatMap(({ points, before }) => [...points, ...before].map(([, , n, , most]) => most ?? n));
+  const largest = counts.reduce((a, b) => Math.max(a, b), 1);
+  return log ? logarithmic(counts.reduce((a, b) => (b > 0 ? Math.min(a, b) : a), largest), largest, wanted + 1) : linear(largest, wanted);
+}
+
+function countAxis(ticks, y, x1, x2) {
   const out = [];
-  for (let y = 0; y < largest + step; y += step) out.push(y);
+  let last = Infinity;
+  for (const n of ticks) {
+    out.push(svg("line", { class: n === 0 ? "axis" : "grid", x1, x2, y1: y(n), y2: y(n) }));
+    if (last - y(n) < 14) continue; // numbers would collide
+    last = y(n);
+    out.push(svg("text", { x: x1 - 8, y: last + 4, "text-anchor": "end" }, compact(n)));
+  }
   return out;
 }
 
-const lengths = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 604800, 1209600, 2419200, 4838400, 7862400].map((s) => s * 1000);
-
-// xTicks are round moments of the reader's own day.
-function xTicks(from, to, wanted) {
-  const step = lengths.find((length) => (to - from) / length <= wanted) ?? lengths.at(-1);
-  // What the reader's clocks show, as if it were UTC: so ticks are at round times before a change of the clocks, and after it.
-  const shown = (t) => (step < 3600_000 ? t : t - new Date(t).getTimezoneOffset() * 60_000);
-  const at = (s) => (step < 3600_000 ? s : s + new Date(s + new Date(s).getTimezoneOffset() * 60_000).getTimezoneOffset() * 60_000);
-  const out = [];
-  for (let s = Math.ceil(shown(from) / step) * step; at(s) <= to; s += step) if (at(s) >= from) out.push(at(s));
-  const midnight = (t) => new Date(t).getHours() === 0 && new Date(t).getMinutes() === 0;
-  const label = (t) => (step >= 86400_000 || (step >= 3600_000 && midnight(t)) ? onDay(t) : step < 60_000 ? atSecond(t) : atMinute(t));
-  return out.map((t) => [t, label(t)]);
+function timeAxis(ticks, x, left, right, height) {
+  return ticks.flatMap(([t, label]) => [
+    svg("line", { class: "axis", x1: x(t), x2: x(t), y1: height - bottom, y2: height - bottom + 4 }),
+    x(t) > left + 14 && x(t) < right - 20 ? svg("text", { x: x(t), y: height - 7, "text-anchor": "middle" }, label) : null,
+  ]).filter((node) => node);
 }
 
-// crowded takes so many points together as one, which is their mean, with the least and the most of them. Points that
-// stand together do so at every drawing, or the line would twitch while time goes on.
-function crowded(points, crowd, step) {
-  const groups = new Map();
+// title names the panel of one line. An svg within an svg cuts off what is wider than most letters.
+function title({ line, name }, x, y, width) {
+  const room = Math.floor((width - 24) / 7), text = shown(name);
+  return svg("svg", { x, y: y - 13, width, height: 18 },
+    svg("rect", { class: "alone", "data-line": line, x: 0, y: 4, width: 10, height: 10, rx: 3 }), svg("text", { class: "name", x: 16, y: 13 }, text.length > room ? `${text.slice(0, room - 1)}…` : text));
+}
+
+const px = (n) => n.toFixed(1);
+
+// crowded takes so many steps together as one, which is their mean, with the least and the most of them. Steps that stand
+// together do so at every drawing, or the line would twitch while time goes on.
+function crowded(points, crowd) {
+  if (crowd === 1 || points.length === 0) return points;
+  const length = (points[0][1] - points[0][0]) * crowd, groups = new Map();
   for (const point of points) {
-    const at = Math.floor(point[0] / (crowd * step));
+    const at = Math.floor(point[0] / length);
     if (!groups.has(at)) groups.set(at, []);
     groups.get(at).push(point);
   }
-  return [...groups.values()].map((group) => {
-    const counts = group.map(([, n]) => n);
-    const mean = counts.reduce((sum, n) => sum + n, 0) / counts.length;
-    return [(group[0][0] + group.at(-1)[0]) / 2, mean, Math.min(...counts), Math.max(...counts)];
-  });
+  return [...groups.values()].map((group) => [group[0][0], group.at(-1)[1], group.reduce((sum, [, , n]) => sum + n, 0) / group.length,
+    Math.min(...group.map(([, , n, least]) => least ?? n)), Math.max(...group.map(([, , n, , most]) => most ?? n))]);
 }
 
-const leastPixels = 2; // from one point to the next: closer ones would be a smear
-
-// draw makes the drawing of lines, each {line, points, unfinishedFrom}, between two moments.
-// It returns it with the functions that place a moment and a count, and how many points stand together as one.
-export function draw({ lines, from, to, incomplete, step, width, height }) {
-  const largest = Math.max(1, ...lines.flatMap(({ points }) => points.map(([, n]) => n)));
-  const ys = yTicks(largest, height < 240 ? 3 : 4);
-  const left = Math.max(28, 12 + 7.5 * Math.max(...ys.map((y) => compact(y).length)));
-  const x = (t) => left + ((t - from) / Math.max(1, to - from)) * (width - left - right);
-  const y = (n) => height - bottom - (n / ys.at(-1)) * (height - top - bottom);
-  const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", class: "drawing" });
-  for (const n of ys) {
-    root.append(svg("line", { class: n === 0 ? "axis" : "grid", x1: left, x2: width - right, y1: y(n), y2: y(n) }),
-      svg("text", { x: left - 8, y: y(n) + 4, "text-anchor": "end" }, compact(n)));
+// stairs goes from step to step, at the height that the value of each has.
+function stairs(points, x, y, value = 2) {
+  let out = "", last;
+  for (const point of points) {
+    const at = px(y(point[value]));
+    if (at !== last) out += out === "" ? `M${px(x(point[0]))} ${at}` : `H${px(x(point[0]))}V${at}`;
+    last = at;
   }
-  for (const [t, label] of xTicks(from, to, Math.max(2, Math.floor((width - left) / 84)))) {
-    const at = x(t);
-    root.append(svg("line", { class: "axis", x1: at, x2: at, y1: height - bottom, y2: height - bottom + 4 }));
-    if (at > left + 14 && at < width - right - 20) root.append(svg("text", { x: at, y: height - 7, "text-anchor": "middle" }, label));
-  }
-  if (incomplete > from + step) {
-    const counted = lines.some(({ points }) => points.length > 0 && points[0][0] + step <= incomplete);
-    root.append(...uncounted(counted ? "hits may be missing" : "not counted yet", left, x(Math.min(incomplete, to)), top, height - bottom));
-  }
-  const crowd = Math.max(1, Math.ceil((leastPixels * (to - from)) / step / (width - left - right)));
-  for (const { line, points, unfinishedFrom } of lines) {
-    const finished = unfinishedFrom ? points.filter(([t]) => t < unfinishedFrom) : points;
-    const whole = crowd > 1 ? crowded(finished, crowd, step) : finished;
-    const open = [...whole.slice(-1), ...points.slice(finished.length)];
-    const path = (list) => list.map(([t, n], i) => `${i === 0 ? "M" : "L"}${x(t).toFixed(1)} ${y(n).toFixed(1)}`).join("");
-    if (lines.length === 1 && whole.length > 1) {
-      root.append(svg("path", { class: "area", d: `${path(whole)}L${x(whole.at(-1)[0])} ${y(0)}L${x(whole[0][0])} ${y(0)}Z` }));
-    }
-    if (whole.length === 1) root.append(svg("circle", { class: "alone", "data-line": line, cx: x(whole[0][0]), cy: y(whole[0][1]), r: 3 }));
-    if (crowd > 1 && whole.length > 1) {
-      const edges = [...whole.map(([t, , , most]) => [t, most]), ...whole.map(([t, , least]) => [t, least]).reverse()];
-      root.append(svg("path", { class: "band", "data-line": line, d: `${path(edges)}Z` }));
-    }
-    root.append(svg("path", { class: "line", "data-line": line, d: path(whole) }));
-    if (open.length > 1) root.append(svg("path", { class: "line open", "data-line": line, d: path(open) }));
-  }
-  return { root, x, y, bottom: height - bottom, top, crowd };
+  return out === "" ? "" : `${out}H${px(x(points.at(-1)[1]))}`;
 }
 
-// uncounted marks the time of which hits may be missing, such as that before counting began.
-function uncounted(label, x1, x2, y1, y2) {
+function stepsOf({ line, points, open, before }, { x, inside, y, end, crowd, alone, filled, root }) {
+  const whole = crowded(points.filter(([t]) => t < open), crowd), unfinished = points.filter(([t]) => t >= open);
+  const own = { "data-line": line }, out = [];
+  const area = (list) => `${stairs(list, x, y)}V${px(end)}H${px(x(list[0][0]))}Z`;
+  if (filled && whole.length > 0) out.push(svg("path", { ...own, class: "area", d: area(whole) }));
+  if (alone && unfinished.length > 0) out.push(svg("path", { class: "hatched", fill: hatch(root, line), d: area(unfinished) }));
+  if (whole.some(([, , , least]) => least !== undefined)) {
+    const back = [...whole].reverse().map(([a, b, , least]) => `H${px(x(b))}V${px(y(least))}H${px(x(a))}`).join("");
+    out.push(svg("path", { ...own, class: "band", d: `${stairs(whole, x, y, 4)}${back}Z` }));
+  }
+  if (before.length > 0) out.push(svg("path", { ...own, class: "before", d: stairs(crowded(before, crowd), inside, y) }));
+  out.push(svg("path", { ...own, class: "line", d: stairs(whole, x, y) }));
+  if (unfinished.length > 0) out.push(svg("path", { ...own, class: "line open", d: stairs(unfinished, x, y) }));
+  return out;
+}
+
+function barsOf({ line, points, open, before }, { x, inside, y, end, root }) {
+  const bar = ([a, b, n]) => {
+    const gap = Math.min(3, (x(b) - x(a)) * 0.2);
+    return n === 0 ? "" : `M${px(x(a) + gap / 2)} ${px(end)}V${px(Math.min(y(n), end - 1))}H${px(x(b) - gap / 2)}V${px(end)}Z`;
+  };
+  const own = { "data-line": line }, unfinished = points.filter(([t]) => t >= open);
+  const out = [svg("path", { ...own, class: "bars", d: points.filter(([t]) => t < open).map(bar).join("") })];
+  if (unfinished.length > 0) out.push(svg("path", { ...own, class: "bars open hatched", fill: hatch(root, line), d: unfinished.map(bar).join("") }));
+  for (const [a, b, , least, most] of points) {
+    if (least !== undefined && least < most) out.push(svg("path", { class: "whisker", d: `M${px((x(a) + x(b)) / 2)} ${px(y(least))}V${px(y(most))}` }));
+  }
+  if (before.length > 0) out.push(svg("path", { ...own, class: "before", d: stairs(before, inside, y) }));
+  return out;
+}
+
+// stillOpen hatches the steps of several lines that are still being counted.
+function stillOpen(lines, x, y1, y2, root) {
+  const points = lines.flatMap(({ points, open }) => points.filter(([t]) => t >= open));
+  if (points.length === 0) return [];
+  const x1 = x(Math.min(...points.map(([t]) => t))), x2 = x(Math.max(...points.map(([, t]) => t)));
+  return [svg("rect", { class: "hatched", fill: hatch(root, "all"), x: x1, y: y1, width: x2 - x1, height: y2 - y1 })];
+}
+
+// hatch is the name of a pattern in the colour of a line.
+function hatch(root, line) {
+  const id = `hatch-${line}`, defs = root.firstChild;
+  if (!defs.querySelector(`#${id}`)) {
+    defs.append(svg("pattern", { id, class: "hatch", "data-line": line, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+      svg("line", { x1: 1, x2: 1, y1: 0, y2: 6 })));
+  }
+  return `url(#${id})`;
+}
+
+// shaded marks the time of which hits may be missing, such as that before counting began.
+function shaded({ from, to, label }, x, y1, y2, named) {
+  const x1 = x(from), x2 = x(to);
   if (x2 - x1 < 2) return [];
   const out = [svg("rect", { class: "uncounted", x: x1, y: y1, width: x2 - x1, height: y2 - y1 })];
-  if (x2 - x1 > 130) out.push(svg("text", { x: (x1 + x2) / 2, y: y1 + 14, "text-anchor": "middle" }, label));
+  if (named && x2 - x1 > 130) out.push(svg("text", { x: (x1 + x2) / 2, y: y1 + 14, "text-anchor": "middle" }, label));
   return out;
 }

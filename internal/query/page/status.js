@@ -1,5 +1,5 @@
 // How fresh the numbers are, and what is wrong if something is.
-import { $, put, say } from "./dom.js";
+import { $, away, put, say } from "./dom.js";
 import { ago, moment, sentence } from "./format.js";
 import { clock } from "./api.js";
 import { reconnect } from "./live.js";
@@ -51,7 +51,7 @@ function judge() {
   }
   const words = `Fresh to ${ago(age)} ago`;
   if (age > red) {
-    return { level: "red", words, title: "Counting has stopped.", text: `Hits stored after ${moment(state.asOf, clock.now())} are not in these numbers. They count once a worker runs again: see Fleet.` };
+    return { level: "red", words, title: "Counting has stopped.", text: `Hits stored after ${moment(state.asOf, clock.now())} are not in these numbers. They count once a worker runs again: see Operate.` };
   }
   if (state.connection === "asking") {
     return { level: "amber", words, title: "No room for a live connection.", text: `The numbers come every few seconds. ${sentence(state.why)}` };
@@ -80,5 +80,8 @@ export function draw() {
 
 export function start() {
   $("notice-retry").addEventListener("click", reconnect);
-  setInterval(() => { if (!document.hidden) draw(); }, 250);
+  setInterval(() => { if (!away()) draw(); }, 250);
+  document.addEventListener("viewchange", () => { // what is known is old when the reader comes back
+    Object.assign(state, { asOf: undefined, connection: "wait", problem: undefined });
+  });
 }

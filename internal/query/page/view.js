@@ -1,119 +1,132 @@
-// What the reader can choose here, and what the reader has chosen. The choice lives in the address, so that a view
-// can be shared.
-import { seconds, spoken, apart } from "./format.js";
+// What the reader has chosen. The choice lives in the address, so that a view can be shared, and so that Back undoes it.
+import { seconds, short, spoken, apart } from "./format.js";
+import { ranges, usual, rolling, zoned } from "./range.js";
 
 export const most = 7; // as many lines as can be told apart
-// calendarZone is what makes steps the reader's own days; other steps have none.
-const zone = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
-export const calendarZone = (step) => ((step === "1d" || step === "1w") && /^[A-Z]/.test(zone) ? [["tz", zone]] : []);
 
-// What the service has told of itself: offer fills them in.
-export let windows = []; // of the totals, and how far back the chart goes
-export let topWindows = [];
-let tiers = [], allSteps = [];
+// A line of the chart is a counter, or the sum of all whose names begin alike.
+export const counterLine = (key) => ({ name: key, key });
+export const sumLine = (prefix) => ({ name: `${prefix}*`, prefix });
+export const sameLine = (a, b) => a.key === b.key && a.prefix === b.prefix;
 
-const listeners = [];
-export const view = { keys: [], waiting: [], range: "", step: "", top: "", chosen: false, unmet: [] };
+const byDefault = { compare: true, sort: "total", turned: false, flat: false, find: "", from: 0, to: 0 };
 
-// wanted are the windows that tell most, in the order in which they do; fillers stand in for those that no tier holds.
-const wanted = ["1h", "24h", "1m", "7d", "30d", "365d", "90d"], fillers = ["6h", "15m", "5m"];
+// view.chosen is false while the page itself has chosen the lines. view.unmet says what of the address cannot be had.
+export const view = { ...byDefault, lines: [], waiting: [], range: "", step: "", chosen: false, unmet: [] };
 
-// choose takes at most so many of the windows that the service offers, and fills up with others to have at least few.
-function choose(offered, few, many) {
-  const out = wanted.filter((w) => offered.includes(w)).slice(0, many);
-  for (const w of [offered.at(-1), ...fillers, ...offered]) {
-    if (out.length < few && offered.includes(w) && !out.includes(w)) out.push(w);
-  }
-  return out.sort((a, b) => seconds(a) - seconds(b));
-}
-
-// offer takes what /v1/about answers.
-export function offer(about) {
-  tiers = about.tiers;
-  allSteps = about.steps;
-  windows = choose(about.windows, 5, 6);
-  topWindows = choose(about.windows, 4, 4);
-}
-
-export const usual = (list) => (list.includes("1h") ? "1h" : list.at(-1));
-
-const mostPoints = 3600; // the seconds of an hour
-const easyPoints = 168; // the hours of a week
-const fewestPoints = 4;
-
-// stepsOf are the steps of a range that its tier has, and that draw neither a smear nor a few dots.
-export function stepsOf(range) {
-  const length = seconds(range);
-  const { cell } = tiers.find((t) => seconds(t.window) >= length) ?? tiers.at(-1);
-  const points = (step) => length / seconds(step);
-  const out = allSteps.filter((s) => seconds(s) % seconds(cell) === 0 && points(s) <= mostPoints && points(s) >= fewestPoints);
-  return out.length > 0 ? out : [cell];
-}
-
-// usualStep is the finest step whose points are read with ease.
-export function usualStep(range) {
-  const steps = stepsOf(range);
-  return steps.find((s) => seconds(range) / seconds(s) <= easyPoints) ?? steps.at(-1);
-}
-
+const sorts = ["total", "change", "name"];
+const own = ["key", "prefix", "none", "range", "from", "to", "compare", "sort", "list", "find", "step", "top"];
 const duration = /^[1-9]\d{0,5}[smhdw]$/;
+const listeners = [];
 
-// readAddress takes the choice from the address. view.unmet says what of it cannot be had here.
+// readAddress takes the choice from the address.
 export function readAddress() {
   const params = new URLSearchParams(location.search);
-  const keys = [...new Set(params.getAll("key").filter((key) => key !== ""))];
-  view.keys = keys.slice(0, most);
-  view.waiting = keys.slice(most);
-  view.chosen = params.has("key") || params.has("none");
-  view.unmet = [];
-  const read = (name, choices, byDefault, what) => {
-    const given = params.get(name);
-    if (given === null) return byDefault;
-    const choice = choices.find((c) => c === given || (duration.test(given) && seconds(c) === seconds(given)));
-    if (choice === undefined) view.unmet.push(`The address asks for ${what(duration.test(given) ? spoken(given) : `“${apart(given.slice(0, 20))}”`)}, which the page does not offer here: it shows ${spoken(byDefault)}.`);
-    return choice ?? byDefault;
-  };
-  view.range = read("range", windows, usual(windows), (text) => `a chart of ${text}`);
-  view.step = usualStep(view.range);
-  if (view.unmet.length === 0) view.step = read("step", stepsOf(view.range), view.step, (text) => `a chart per ${text}`);
-  view.top = read("top", topWindows, usual(topWindows), (text) => `the trends of ${text}`);
-}
-
-function writeAddress() {
-  const params = new URLSearchParams();
-  for (const key of [...view.keys, ...view.waiting]) params.append("key", key);
-  if (view.chosen && view.keys.length === 0) params.set("none", "");
-  if (view.range !== usual(windows)) params.set("range", view.range);
-  if (view.step !== usualStep(view.range)) params.set("step", view.step);
-  if (view.top !== usual(topWindows)) params.set("top", view.top);
-  const query = params.toString();
-  history.replaceState(null, "", query ? `?${query}` : location.pathname);
-}
-
-// change sets parts of the view and tells those who show them.
-export function change(parts, byReader = true) {
-  Object.assign(view, parts);
-  if (byReader) {
-    if (parts.keys) view.chosen = true;
-    view.unmet = [];
-    writeAddress();
+  const lines = [];
+  for (const [name, value] of params) {
+    const line = value === "" ? undefined : { key: counterLine, prefix: sumLine }[name]?.(value);
+    if (line && !lines.some((other) => sameLine(line, other))) lines.push(line);
   }
-  for (const tell of listeners) tell(parts);
+  Object.assign(view, byDefault, {
+    lines: lines.slice(0, most), waiting: lines.slice(most), unmet: [],
+    chosen: ["key", "prefix", "none"].some((name) => params.has(name)),
+    compare: params.get("compare") !== "0", flat: params.get("list") === "flat", find: params.get("find") ?? "",
+    step: duration.test(params.get("step") ?? "") || params.get("step") === "1mo" ? params.get("step") : "",
+  });
+  const sort = (params.get("sort") ?? "").replace(/^-/, "");
+  if (sorts.includes(sort)) Object.assign(view, { sort, turned: params.get("sort").startsWith("-") });
+  readRange(params);
 }
 
-export const onChange = (tell) => listeners.push(tell);
+function readRange(params) {
+  const given = params.get("range");
+  const [from, to] = ["from", "to"].map((name) => Date.parse(params.get(name) ?? "") || 0);
+  view.range = usual;
+  if (given === "custom" && from > 0 && (to === 0 || from < to)) return Object.assign(view, { range: "custom", from, to });
+  if (given === null || given === "custom") return undefined;
+  const known = ranges.find((r) => r === given) ?? rolling.find((r) => duration.test(given) && seconds(r) === seconds(given));
+  if (known) return (view.range = known);
+  const what = duration.test(given) ? spoken(given) : `“${apart(given.slice(0, 20))}”`;
+  view.unmet = [`The address asks for ${what}, which the page does not offer here: it shows ${zoned[usual] ?? spoken(usual)}.`];
+  return undefined;
+}
 
-export const full = `${most} counters are as many as can be told apart: remove one to add another.`;
+function address() {
+  const given = new URLSearchParams(location.search), out = new URLSearchParams();
+  for (const { key, prefix } of [...view.lines, ...view.waiting]) out.append(key === undefined ? "prefix" : "key", key ?? prefix);
+  if (view.chosen && view.lines.length === 0) out.set("none", "");
+  if (!view.chosen) for (const name of ["key", "prefix"]) out.delete(name);
+  if (view.range !== usual) out.set("range", view.range);
+  if (view.range === "custom") {
+    out.set("from", new Date(view.from).toISOString());
+    if (view.to) out.set("to", new Date(view.to).toISOString());
+  }
+  if (!view.compare) out.set("compare", "0");
+  if (view.sort !== "total" || view.turned) out.set("sort", `${view.turned ? "-" : ""}${view.sort}`);
+  if (view.flat) out.set("list", "flat");
+  if (view.find) out.set("find", view.find);
+  if (view.step) out.set("step", view.step);
+  for (const [name, value] of given) if (!own.includes(name)) out.append(name, value); // those are for other views
+  const query = out.toString();
+  return query ? `?${query}` : location.pathname;
+}
 
-export function add(key) {
-  if (view.keys.includes(key) || view.keys.length >= most) return false;
-  change({ keys: [...view.keys, key] });
+const tell = (parts) => {
+  entitle();
+  for (const listener of listeners) listener(parts);
+};
+
+// entitle names what the page is about, for tabs, bookmarks and the list of Back. Other views have titles of their own.
+function entitle() {
+  if (new URLSearchParams(location.search).has("view")) return;
+  const { lines } = view;
+  const names = lines.slice(0, 2).map(({ name }) => short(name));
+  if (lines.length > 2) names.push(`${lines.length - 2} more`);
+  document.title = names.length === 0 ? "Tallyroll" : `${names.join(", ")} · Tallyroll`;
+}
+
+// change sets parts of the view and tells those who show them. What the reader chooses is a step that Back undoes, but
+// not each letter of a search.
+export function change(parts) {
+  if (parts.range && parts.range !== view.range) view.step = "";
+  if (parts.lines) view.chosen = true;
+  const typed = Object.keys(parts).every((name) => name === "find");
+  Object.assign(view, parts, { unmet: [] });
+  const now = address();
+  if (now !== location.search) history[typed ? "replaceState" : "pushState"](null, "", now);
+  tell(parts);
+}
+
+// suggest shows lines to a reader who has chosen none.
+export function suggest(lines) {
+  view.lines = lines;
+  tell({ lines });
+}
+
+export const onChange = (listener) => listeners.push(listener);
+
+export function start() {
+  readAddress();
+  entitle();
+  addEventListener("popstate", () => {
+    readAddress();
+    tell({ ...view });
+  });
+}
+
+export const full = `The chart shows ${most} lines, as many as can be told apart: take one out to add another.`;
+
+export const lineOf = (wanted) => view.lines.findIndex((line) => sameLine(line, wanted));
+
+// toggle adds a line to the chart, or takes it out, which makes room for one that waits. It reports false if there is no room.
+export function toggle(wanted) {
+  if (lineOf(wanted) >= 0) {
+    const [next, ...waiting] = view.waiting;
+    const lines = view.lines.filter((line) => !sameLine(line, wanted));
+    change({ lines: next ? [...lines, next] : lines, waiting });
+    return true;
+  }
+  if (view.lines.length >= most) return false;
+  change({ lines: [...view.lines, wanted] });
   return true;
-}
-
-// remove makes room, which a counter takes that waits for it.
-export function remove(key) {
-  const [next, ...waiting] = view.waiting;
-  const keys = view.keys.filter((other) => other !== key);
-  change({ keys: next === undefined ? keys : [...keys, next], waiting });
 }

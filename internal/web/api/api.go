@@ -20,6 +20,9 @@ type API struct {
 	operations operations
 	tokens     bool
 	every      func(*API, *huma.Operation)
+	title      Title
+	within     string         // the group of what is described next
+	order      map[string]int // when an operation was described, by its id
 }
 
 // Title is what a document says of the whole API.
@@ -27,19 +30,53 @@ type Title struct {
 	Name, About string
 	Tokens      string // which tokens open it; empty if it needs none
 	// Every describes what all operations have in common; nil if that is nothing.
-	Every func(*API, *huma.Operation)
+	Every  func(*API, *huma.Operation)
+	Home   string  // the address of the service's own page; empty if it has none
+	Groups []Group // of operations, in the order in which one needs them; they are tags of the document
+	Guides []Guide
+}
+
+// Group is operations that one needs for the same.
+type Group struct {
+	Name, About string
+	Guides      []string // names
+}
+
+// Guide is a text beside the reference: Markdown, as the pages of docs/ are written.
+type Guide struct {
+	Name  string // of its file, without the ending
+	Title string
+	Text  string
 }
 
 // New returns an API whose operations go to the mux.
 func New(mux *http.ServeMux, title Title) *API {
 	described := make(operations)
 	config := configOf(title)
-	return &API{API: huma.NewAPI(config, described), mux: mux, operations: described, tokens: title.Tokens != "", every: title.Every}
+	for _, g := range title.Groups {
+		config.Tags = append(config.Tags, &huma.Tag{Name: g.Name, Description: g.About})
+	}
+	return &API{
+		API: huma.NewAPI(config, described), mux: mux, operations: described, tokens: title.Tokens != "", every: title.Every,
+		title: title, order: make(map[string]int),
+	}
+}
+
+// Within puts what is described next into a group.
+func (a *API) Within(group string) { a.within = group }
+
+// place puts an operation into the present group, behind those that are there.
+func (a *API) place(op *huma.Operation) {
+	a.order[op.OperationID] = len(a.order) + 1
+	if a.within != "" {
+		op.Tags = []string{a.within}
+	}
 }
 
 // Operation adds to an operation what all of them have in common.
 func (a *API) Operation(op huma.Operation) huma.Operation {
 	a.every(a, &op)
+	a.place(&op)
 	return op
 }
 
@@ -48,7 +85,10 @@ func (a *API) RoutePages(now func() time.Time) {
 	document := a.OpenAPI()
 	a.mux.Handle("GET /openapi.json", serveOpenAPI(document.MarshalJSON))
 	a.mux.Handle("GET /openapi-3.0.json", serveOpenAPI(func() ([]byte, error) { return openAPI30(document) }))
-	a.mux.Handle("GET /docs", serveDocs(document, a.tokens, now))
+	a.mux.Handle("GET /docs", serveDocs(a, now))
+	if len(a.title.Guides) > 0 {
+		a.mux.Handle("GET /docs/{guide}", serveGuides(a.title))
+	}
 }
 
 // Params are the parameters of an operation. read takes them from a request.

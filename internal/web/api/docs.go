@@ -26,19 +26,30 @@ import (
 //go:embed docs.css
 var docsCSS string
 
+//go:embed docs.js
+var docsJS string
+
 // docsPage is the OpenAPI document as the page shows it.
 type docsPage struct {
-	Title      string
-	Version    string
-	About      string
-	Tokens     bool
-	Operations []docsOperation
+	Title   string
+	Version string
+	About   string
+	Tokens  bool
+	Home    string
+	Groups  []docsGroup
+}
+
+type docsGroup struct {
+	Name, About string
+	Guides      []Guide
+	Operations  []docsOperation
 }
 
 type docsOperation struct {
 	ID, Method, Path, Summary, About string
 	Parameters, Fields               []docsField
 	Curl                             []string
+	Try, TryBody                     string // a path to send from the page; empty if there is none
 	Responses                        []docsResponse
 }
 
@@ -52,18 +63,26 @@ type docsResponse struct {
 	Fields                 []docsField
 }
 
+// hashed is a source of a policy: the text itself.
+func hashed(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
 // serveDocs renders the document for the address in the client's request, so that people can paste
-// the example commands. The page loads nothing from anywhere.
-func serveDocs(api *huma.OpenAPI, tokens bool, now func() time.Time) http.Handler {
-	sum := sha256.Sum256([]byte(docsCSS))
-	policy := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// the example commands. The page loads nothing from anywhere, and asks only the service itself.
+func serveDocs(a *API, now func() time.Time) http.Handler {
+	policy := "default-src 'none'; style-src " + hashed(docsCSS) + "; script-src " + hashed(docsJS) + "; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		page := newDocsPage(api, tokens, baseURL(r), now()).html()
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Header().Set("Content-Security-Policy", policy)
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(page) // the client may be gone
+		sendPage(w, newDocsPage(a, baseURL(r), now()).html(), policy)
 	})
+}
+
+func sendPage(w http.ResponseWriter, page []byte, policy string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", policy)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(page) // the client may be gone
 }
 
 var plainHost = regexp.MustCompile(`^[A-Za-z0-9.:\[\]-]+$`)
@@ -81,19 +100,51 @@ func baseURL(r *http.Request) string {
 	return "http://" + host
 }
 
-func newDocsPage(api *huma.OpenAPI, tokens bool, base string, now time.Time) docsPage {
-	page := docsPage{
-		Title: api.Info.Title, Version: api.Info.Version, About: api.Info.Description, Tokens: tokens,
+func newDocsPage(a *API, base string, now time.Time) docsPage {
+	api := a.OpenAPI()
+	page := docsPage{Title: api.Info.Title, Version: api.Info.Version, About: api.Info.Description, Tokens: a.tokens, Home: a.title.Home}
+	for _, g := range a.title.Groups {
+		group := docsGroup{Name: g.Name, About: g.About}
+		for _, name := range g.Guides {
+			if i := slices.IndexFunc(a.title.Guides, func(g Guide) bool { return g.Name == name }); i >= 0 {
+				group.Guides = append(group.Guides, a.title.Guides[i])
+			}
+		}
+		page.Groups = append(page.Groups, group)
 	}
-	for _, path := range slices.SortedFunc(maps.Keys(api.Paths), pathsOfQuestionsFirst) {
-		item := api.Paths[path]
+	var ungrouped docsGroup
+	for _, op := range a.inOrder() {
+		group := &ungrouped
+		if i := slices.IndexFunc(page.Groups, func(g docsGroup) bool { return slices.Contains(op.Tags, g.Name) }); i >= 0 {
+			group = &page.Groups[i]
+		}
+		group.Operations = append(group.Operations, docsOf(api.Components.Schemas, op, a.tokens, base, now))
+	}
+	if len(ungrouped.Operations) > 0 {
+		page.Groups = append(page.Groups, ungrouped)
+	}
+	return page
+}
+
+// inOrder lists the operations as they were described, and others after them.
+func (a *API) inOrder() (out []*huma.Operation) {
+	paths := a.OpenAPI().Paths
+	for _, path := range slices.SortedFunc(maps.Keys(paths), pathsOfQuestionsFirst) {
+		item := paths[path]
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
 			if op != nil {
-				page.Operations = append(page.Operations, docsOf(api.Components.Schemas, op, tokens, base, now))
+				out = append(out, op)
 			}
 		}
 	}
-	return page
+	place := func(op *huma.Operation) int {
+		if at, known := a.order[op.OperationID]; known {
+			return at
+		}
+		return len(a.order) + 1
+	}
+	slices.SortStableFunc(out, func(x, y *huma.Operation) int { return cmp.Compare(place(x), place(y)) })
+	return out
 }
 
 // pathsOfQuestionsFirst puts /v1 before the pages about the process.
@@ -123,6 +174,9 @@ func docsOf(registry huma.Registry, op *huma.Operation, tokens bool, base string
 	if paths, ok := op.Metadata[tryoutKey].(Tryouts); ok {
 		for _, path := range paths(now) {
 			out.Curl = append(out.Curl, curl(op.Method, base+path, body, tokens && web.UnderV1(op.Path)))
+			if out.Try == "" && op.Method != http.MethodDelete { // nobody deletes by trying
+				out.Try, out.TryBody = path, body
+			}
 		}
 	}
 	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
@@ -251,42 +305,78 @@ type markup struct{ bytes.Buffer }
 // html writes the page.
 func (p docsPage) html() []byte {
 	m := new(markup)
-	m.add(`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>%s: the API</title>
-<style>`, p.Title)
-	m.WriteString(docsCSS)
-	m.add(`</style>
-</head>
-<body>
-<header>
-<h1>%s <small>%s</small></h1>
-<p>%s</p>
-`, p.Title, p.Version, p.About)
+	m.head(p.Title + ": the API")
+	m.add("<header>\n")
+	m.home(p.Home, p.Title)
+	m.add("<h1>%s <small>%s</small></h1>\n<p>%s</p>\n", p.Title, p.Version, p.About)
 	if p.Tokens {
 		m.add("<p>Every call under <code>/v1</code> needs the header <code>Authorization: Bearer</code> with a token.</p>\n")
 	}
 	m.add(`<p>The same for machines: <a href="/openapi.json">openapi.json</a> (OpenAPI 3.1) and ` +
 		`<a href="/openapi-3.0.json">openapi-3.0.json</a>.</p>
 </header>
-<nav aria-label="Operations"><ul>
+<nav aria-label="Operations">
 `)
-	for _, op := range p.Operations {
-		m.add("<li><a href=\"#%s\"><code>%s %s</code></a> %s</li>\n", op.ID, op.Method, op.Path, op.Summary)
+	for _, g := range p.Groups {
+		m.add("<div>\n")
+		if g.Name != "" {
+			m.add("<h2><a href=\"#group-%s\">%s</a></h2>\n", strings.ToLower(g.Name), g.Name)
+		}
+		m.add("<ul>\n")
+		for _, guide := range g.Guides {
+			m.add("<li><a href=\"/docs/%s\">Guide: %s</a></li>\n", guide.Name, guide.Title)
+		}
+		for _, op := range g.Operations {
+			m.add("<li><a href=\"#%s\"><code>%s %s</code></a> %s</li>\n", op.ID, op.Method, op.Path, op.Summary)
+		}
+		m.add("</ul>\n</div>\n")
 	}
-	m.add("</ul></nav>\n<main>\n")
-	for _, op := range p.Operations {
-		m.operation(op)
+	m.add("</nav>\n<main>\n")
+	for _, g := range p.Groups {
+		if g.Name != "" {
+			m.add("<h2 class=\"group\" id=\"group-%s\">%s</h2>\n<p>%s</p>\n", strings.ToLower(g.Name), g.Name, g.About)
+		}
+		for _, op := range g.Operations {
+			m.operation(op, p.Home)
+		}
 	}
 	m.kinds()
-	m.add("</main>\n</body>\n</html>\n")
+	m.add("</main>\n<script>")
+	m.WriteString(docsJS)
+	m.add("</script>\n</body>\n</html>\n")
 	return m.Bytes()
 }
 
-func (m *markup) operation(op docsOperation) {
+// head begins a page.
+func (m *markup) head(title string) {
+	m.add(`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>%s</title>
+<style>`, title)
+	m.WriteString(docsCSS)
+	m.add("</style>\n</head>\n<body>\n")
+}
+
+// home is the way back to the service's page.
+func (m *markup) home(address, name string) {
+	if address != "" {
+		m.add("<p><a href=\"%s\">← %s</a></p>\n", address, name)
+	}
+}
+
+// try is what the page itself sends, with the token that it has kept. The script shows it.
+func (m *markup) try(op docsOperation, home string) {
+	m.add("<form class=\"try\" data-method=\"%s\" data-home=\"%s\" hidden>\n<label>Try it: <code>%s</code> <input name=\"path\" value=\"%s\" spellcheck=\"false\" autocomplete=\"off\"></label>\n", op.Method, home, op.Method, op.Try)
+	if op.TryBody != "" {
+		m.add("<label>Body <textarea name=\"body\" rows=\"2\" spellcheck=\"false\">%s</textarea></label>\n", op.TryBody)
+	}
+	m.add("<button>Send</button>\n<output></output>\n</form>\n")
+}
+
+func (m *markup) operation(op docsOperation, home string) {
 	m.add("<section aria-labelledby=\"%s\">\n<h2 id=\"%s\"><code>%s %s</code></h2>\n<p>%s</p>\n", op.ID, op.ID, op.Method, op.Path, op.About)
 	if len(op.Curl) > 0 {
 		m.add("<pre>")
@@ -294,6 +384,9 @@ func (m *markup) operation(op docsOperation) {
 			m.add("%s\n", line)
 		}
 		m.add("</pre>\n")
+	}
+	if op.Try != "" {
+		m.try(op, home)
 	}
 	m.fields("<h3>Parameters</h3>\n", op.Parameters)
 	m.fields("<h3>Body (JSON)</h3>\n", op.Fields)

@@ -15,18 +15,54 @@ func TestDocsPageEscapes(t *testing.T) {
 	t.Parallel()
 	const hostile = `"><script>alert('1')</script>&%s`
 	field := docsField{hostile, hostile, hostile, hostile, true}
-	page := docsPage{Title: hostile, Version: hostile, About: hostile, Operations: []docsOperation{{
-		ID: hostile, Method: hostile, Path: hostile, Summary: hostile, About: hostile, Curl: []string{hostile},
+	page := docsPage{Title: hostile, Version: hostile, About: hostile, Home: hostile, Groups: []docsGroup{{Name: strings.ToLower(hostile), About: hostile, Guides: []Guide{{Name: hostile, Title: hostile}}, Operations: []docsOperation{{
+		ID: hostile, Method: hostile, Path: hostile, Summary: hostile, About: hostile, Curl: []string{hostile}, Try: hostile, TryBody: hostile,
 		Parameters: []docsField{field}, Fields: []docsField{field},
 		Responses: []docsResponse{{Status: hostile, About: hostile, Example: hostile, Fields: []docsField{field}}},
-	}}}
-	written := string(page.html())
+	}}}}}
+	written := strings.Replace(string(page.html()), "<script>"+docsJS+"</script>", "", 1)
 	if strings.Contains(written, "<script") || strings.Contains(written, `"">`) || strings.Contains(written, "%!") {
 		t.Errorf("%s", written)
 	}
-	// 2 of the title, 2 of what it is about, 4 of the list, 5 of the heading, a line to try, 3 fields with 4, and 3 of the answer.
-	if got, want := strings.Count(written, html.EscapeString(hostile)), 2+2+4+5+1+3*4+3; got != want {
+	// 2 of the title, 2 of what it is about, 2 of the way back, 4 of the group's name, 1 of what it is about, 2 of the guide,
+	// 4 of the list, 5 of the heading, a line to paste, 5 to try, 3 fields with 4, and 3 of the answer.
+	if got, want := strings.Count(written, html.EscapeString(hostile)), 2+2+2+4+1+2+4+5+1+5+3*4+3; got != want {
 		t.Errorf("%d texts on the page, want %d: %s", got, want, written)
+	}
+}
+
+// What a guide has becomes the element that it should, and nothing of it is markup of its own.
+func TestGuides(t *testing.T) {
+	t.Parallel()
+	const text = "# A `guide` & more\n\n<!-- prints: x -->\nSome *text* with\n**bold `code`** and <script>.\n\n- one [two](limits.md#a-b)\n  and three\n- [file](../deploy/x.yml)\n\n" +
+		"1. first [out](https://example.org/)\n\n| a | b |\n| --- | --- |\n| `x|y` | 1 \\| 2 |\n\n    indented <b>\n\n```sh\ncurl \"$Q\"\n\nsecond\n```\nEnd ![picture](a.png)\n"
+	title := Title{Name: "T", Guides: []Guide{{Name: "limits", Title: "Limits"}}}
+	page := string(guidePage(title, Guide{Name: "g", Title: "<G>", Text: text}))
+	_, body, _ := strings.Cut(page, "<main class=\"guide\">\n")
+	const want = `<h1 id="a-guide--more">A <code>guide</code> &amp; more</h1>
+<p>Some *text* with <strong>bold <code>code</code></strong> and &lt;script&gt;.</p>
+<ul>
+<li>one <a href="/docs/limits#a-b" rel="noreferrer">two</a> and three
+<li><span title="deploy/x.yml, in the repository">file</span>
+</ul>
+<ol>
+<li>first <a href="https://example.org/" rel="noreferrer">out</a>
+</ol>
+<div class="scroll"><table>
+<tr><th>a</th><th>b</th></tr>
+<tr><td><code>x|y</code></td><td>1 | 2</td></tr>
+</table></div>
+<pre>indented &lt;b&gt;</pre>
+<pre>curl &#34;$Q&#34;
+
+second</pre>
+<p>End picture</p>
+</main>
+</body>
+</html>
+`
+	if body != want || !strings.Contains(page, "<title>T: &lt;G&gt;</title>") {
+		t.Errorf("got\n%s\nwant\n%s", body, want)
 	}
 }
 

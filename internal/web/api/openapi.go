@@ -96,10 +96,12 @@ func (a *API) DescribeStatus(pages ...StatusPage) {
 		if p.Not != "" {
 			responses["503"] = text(p.Not, p.NotExample)
 		}
-		a.OpenAPI().AddOperation(&huma.Operation{
+		op := &huma.Operation{
 			OperationID: p.ID, Method: http.MethodGet, Path: p.Path, Summary: p.Summary, Description: p.About, Responses: responses,
 			Metadata: Tryout(p.Path),
-		})
+		}
+		a.place(op)
+		a.OpenAPI().AddOperation(op)
 	}
 }
 

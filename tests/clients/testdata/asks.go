@@ -77,7 +77,13 @@ func questions(now time.Time) []question {
 		of("get-counters", 200, (*client.Client).GetCounters, client.GetCountersParams{Limit: number(2)}), // with next
 		of("get-counters", 200, (*client.Client).GetCounters, client.GetCountersParams{Prefix: text("nobody")}),
 		of("get-counters", 400, (*client.Client).GetCounters, client.GetCountersParams{Limit: number(-1)}),
+		of("delete-counters", 200, (*client.Client).DeleteCounters, client.DeleteCountersParams{Key: text("nobody")}),
+		of("delete-counters", 400, (*client.Client).DeleteCounters, client.DeleteCountersParams{}),
+		of("get-limits", 200, (*client.Client).GetLimits, client.GetLimitsParams{}),
 		plain("get-about", (*client.Client).GetAbout),
+		of("get-export", 200, (*client.Client).GetExport, client.GetExportParams{Step: text("1h")}),
+		of("get-export", 200, (*client.Client).GetExport, client.GetExportParams{Format: text("ndjson")}),
+		of("get-export", 400, (*client.Client).GetExport, client.GetExportParams{Step: text("7m")}),
 		of("get-live", 200, (*client.Client).GetLive, client.GetLiveParams{Key: both, Window: []string{"1h"}}),
 		of("get-live", 400, (*client.Client).GetLive, client.GetLiveParams{Key: both, Window: []string{"0h"}}),
 		plain("get-streams", (*client.Client).GetStreams),

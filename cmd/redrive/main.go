@@ -1,0 +1,18 @@
+// Redrive publishes again what workers have rejected, each reject once.
+//
+//	HITS_REJECTED ─▶ redrive ─▶ JetStream ─▶ ingest
+package main
+
+import (
+	"context"
+	"os"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/redrive"
+)
+
+func main() {
+	boot.Main("redrive", func(ctx context.Context) error {
+		return redrive.Run(ctx, "redrive", os.Args[1:], os.Stdout, os.Stderr)
+	})
+}

@@ -1,0 +1,132 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+// eraseTimeout is how long one step of an erasure waits for Redis. A step erases up to 10,000 counters.
+const eraseTimeout = 30 * time.Second
+
+// EraseParams is what DELETE /v1/counters takes.
+type EraseParams struct {
+	Key     string     `query:"key" doc:"The counter to erase." example:"shop.cart"`
+	Prefix  string     `query:"prefix" doc:"In place of key: erase all counters whose names begin like this." example:"shop."`
+	Confirm api.Number `query:"confirm" doc:"Beside prefix: how many counters begin like this, as GET /v1/counters lists them. With any other number nothing is erased." example:"12"`
+}
+
+const confirmHint = "how many counters begin with prefix, as GET /v1/counters lists them"
+
+func (p *EraseParams) Read(g api.Given) error {
+	return g.Singles(
+		api.Text("key", api.NameHint, &p.Key),
+		api.Text("prefix", api.NameHint, &p.Prefix),
+		api.Text("confirm", confirmHint, (*string)(&p.Confirm)),
+	)
+}
+
+// EraseAnswer is what an erasure has done.
+type EraseAnswer struct {
+	Erased int `json:"erased" doc:"How many counters had hits in Redis, and have none now." example:"12"`
+}
+
+// check returns what is to be confirmed, if a prefix is given.
+func (p *EraseParams) check() (confirmed int64, err error) {
+	switch {
+	case p.Key != "" && p.Prefix != "":
+		return 0, web.BadInput("prefix", "not allowed beside key: allowed is one of the two")
+	case p.Key != "" && p.Confirm != "":
+		return 0, web.BadInput("confirm", "only beside prefix")
+	case p.Key != "":
+		return 0, api.CheckKey("key", p.Key)
+	case p.Prefix == "":
+		return 0, web.BadInput("key", "it is missing: allowed is a counter's name, or prefix and confirm in its place")
+	case p.Confirm == "":
+		return 0, web.BadInput("confirm", "it is missing: allowed is %s", confirmHint)
+	}
+	if err := api.CheckKey("prefix", p.Prefix); err != nil {
+		return 0, err
+	}
+	return p.Confirm.Parse("confirm", 0, 0, math.MaxInt32)
+}
+
+// Erase checks parameters, and erases. After an error, the answer tells what has been erased before it. Its errors are
+// for the client.
+func (d *Desk) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, err error) {
+	confirmed, err := p.check()
+	if err != nil {
+		return out, web.InputProblem(err, web.InQuery)
+	}
+	if p.Key != "" {
+		err = d.eraseStep(ctx, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.Erase(ctx, []string{p.Key}) }, nil)
+		return out, err
+	}
+	there, err := d.countListed(ctx, p.Prefix)
+	if err != nil {
+		return out, err
+	}
+	if int64(there) != confirmed {
+		return out, NotConfirmedProblem(p.Prefix, there, confirmed)
+	}
+	for next := ""; ; {
+		err = d.eraseStep(ctx, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.EraseListed(ctx, p.Prefix, next) }, &next)
+		if err != nil || next == "" {
+			return out, err
+		}
+	}
+}
+
+// NotConfirmedProblem is the 409 for another number than there is.
+func NotConfirmedProblem(prefix string, there int, confirmed int64) *web.Problem {
+	return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters begin with %s, and confirm is %d: nothing is erased", there, web.Excerpt(prefix), confirmed)).OfKind(web.NotConfirmed)
+}
+
+// eraseStep does one step, and adds what it has erased.
+func (d *Desk) eraseStep(ctx context.Context, out *EraseAnswer, step func(context.Context) (window.Erased, error), next *string) error {
+	var why error // Redis is well, and refuses
+	_, err := askWithin(ctx, d.Redis, eraseTimeout, func(ctx context.Context) (window.Erased, error) {
+		done, err := step(ctx)
+		out.Erased += done.Counters
+		if next != nil {
+			*next = done.Next
+		}
+		if errors.Is(err, window.ErrEraseBusy) || errors.Is(err, window.ErrEraseRetier) || redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "EXECABORT") {
+			why, err = err, nil
+		}
+		return done, err
+	})
+	switch {
+	case err != nil || why == nil:
+		return err
+	case errors.Is(why, window.ErrEraseBusy):
+		return web.RetryLater(fmt.Sprintf("%d counters are erased, and then %v: ask again for the rest", out.Erased, window.ErrEraseBusy), "1")
+	case errors.Is(why, window.ErrEraseRetier):
+		return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters are erased, and no more: %v", out.Erased, window.ErrEraseRetier))
+	}
+	return web.RetryLater("the Redis user may not erase: it needs the rights that ingest has (docs/delivery.md)", "10").OfKind(web.RightsMissing)
+}
+
+// countListed counts the counters that begin with a prefix.
+func (d *Desk) countListed(ctx context.Context, prefix string) (n int, err error) {
+	question := window.NamesQuestion{Prefix: prefix, Limit: maxCounters}
+	for {
+		page, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) { return d.Reader.Names(ctx, question) })
+		if err != nil {
+			return 0, err
+		}
+		n += len(page.Counters)
+		if question.After = page.Next; page.Next == "" {
+			return n, nil
+		}
+	}
+}

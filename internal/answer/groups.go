@@ -1,0 +1,161 @@
+package answer
+
+import (
+	"context"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+// defaultGroups is how many groups a series lists if the request does not say.
+const defaultGroups = 20
+
+// othersKey is what a table and a chart call the sum of the groups that they do not list.
+const othersKey = "others"
+
+// readSum reads the parameters of a question that may be about sums over names. Beside group the prefix may be empty:
+// then all names have it.
+func readSum(g api.Given, prefix *string, others ...api.Single) error {
+	if g.Query.Get("group") != "" && g.Query.Has("prefix") && g.Query.Get("prefix") == "" {
+		return g.Singles(others...)
+	}
+	return g.Singles(append(others, api.Text("prefix", api.NameHint, prefix))...)
+}
+
+// sums reports whether the question is about sums over names.
+func (in *Input) sums() bool { return in.prefix != "" || in.group != "" }
+
+// listed lists the counters that a question about sums is about, and more than MaxSum only if there are more. They may
+// have no hits any more: what has none adds nothing.
+func (d *Desk) listed(ctx context.Context, in *Input) (named, error) {
+	return d.namesOf(ctx, window.NamesQuestion{Prefix: in.prefix, Listed: true}, d.MaxSum)
+}
+
+// summable is the counters, or none if they are too many to be added up: the question is then asked for what else may be
+// wrong with it.
+func (d *Desk) summable(n named) []string {
+	if len(n.counters) > d.MaxSum {
+		return nil
+	}
+	return n.counters
+}
+
+// sumSeries answers a checked input about sums of series. Its errors are for the client.
+func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQuestion) (out SeriesLines, err error) {
+	most := int64(maxTop)
+	if in.MaxLines > 0 {
+		most = int64(in.MaxLines)
+	}
+	limit, err := in.limit.Parse("limit", min(defaultGroups, most), 1, most)
+	if err != nil {
+		return out, web.InputProblem(err, in.Part)
+	}
+	depth, err := in.group.Parse("group", 0, 1, maxGroup)
+	if err != nil {
+		return out, web.InputProblem(err, in.Part)
+	}
+	group := func(string) string { return in.prefix }
+	if depth > 0 {
+		group = func(name string) string { return groupOf(name, int(depth)) }
+	}
+	var names named
+	question.Counter = in.prefix
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found window.SeriesSums, err error) {
+		names, err = d.listed(ctx, in)
+		if err != nil {
+			return found, err
+		}
+		return d.Reader.SeriesSums(ctx, question, d.summable(names), group, int(limit))
+	})
+	if bad := Mendable(err); bad != nil {
+		return out, in.unanswerable(period{}, bad)
+	}
+	if err != nil {
+		return out, err
+	}
+	if len(names.counters) > d.MaxSum {
+		return out, d.tooManyNames(in, names)
+	}
+	add := func(key string, line window.Series) {
+		out.Keys, out.Found = append(out.Keys, key), append(out.Found, names.about(line))
+	}
+	if depth == 0 {
+		add(in.prefix, found.All)
+		out.listed = 1
+		return out, nil
+	}
+	for _, l := range found.Lines {
+		add(l.Group, l.Series)
+	}
+	out.groups, out.listed, out.others = true, len(found.Lines), found.OtherGroups
+	switch {
+	case found.Others != nil:
+		add(othersKey, *found.Others)
+	case len(found.Lines) == 0: // tables and charts have a line all the same
+		add(othersKey, found.All)
+	}
+	return out, nil
+}
+
+// about returns a sum as fresh and as complete as what is known about all counters: one that is not listed yet may belong
+// to any sum.
+func (n *named) about(f window.Series) window.Series {
+	f.AsOf, f.CompleteSince, f.CountingSince = min(f.AsOf, n.asOf), max(f.CompleteSince, n.completeSince), n.countingSince
+	f.Complete = f.Complete && f.Range.From >= n.completeSince
+	return f
+}
+
+// topGroups answers a checked input about the largest groups, or about the largest counters with a prefix. Its errors
+// are for the client.
+func (d *Desk) topGroups(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
+	depth, err := in.group.Parse("group", 0, 1, maxGroup)
+	if err != nil {
+		return topAnswer{}, web.InputProblem(err, in.Part)
+	}
+	var names named
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
+		names, err = d.listed(ctx, in)
+		if err != nil {
+			return found, err
+		}
+		asked := d.summable(names)
+		if len(asked) == 0 {
+			asked = []string{in.prefix} // for the range, and for what may be wrong with it
+		}
+		return d.Reader.Answer(ctx, questionsOf(asked, []period{p}))
+	})
+	if err != nil {
+		if bad := Mendable(err); bad != nil {
+			return topAnswer{}, in.unanswerable(p, bad)
+		}
+		return topAnswer{}, err
+	}
+	if len(names.counters) > d.MaxSum {
+		return topAnswer{}, d.tooManyNames(in, names)
+	}
+	asOf, r := min(names.asOf, found.AsOf), found.Answers[0].Range
+	out := topAnswer{
+		AsOf: Time(asOf), Window: p.Window, CountingSince: Since(names.countingSince), Complete: r.From >= names.completeSince && found.Answers[0].Complete && !r.Outruns(asOf),
+	}
+	group := func(counter string) string { return counter }
+	if depth > 0 {
+		group = func(counter string) string { return groupOf(counter, int(depth)) }
+	}
+	_, all, complete := addUp(names.counters, found.Answers, group)
+	out.Complete = out.Complete && complete
+	out.Top = make([]topTotal, 0, min(limit, len(all)))
+	for _, g := range all {
+		if len(out.Top) == limit || g.Total == 0 { // every group is known, so only these are missing
+			out.Floor = max(out.Floor, g.Upper)
+			continue
+		}
+		one := topTotal{Key: g.Group, Total: g.Total, Lower: g.Lower, Upper: atMost(int64(g.Upper), r, asOf)}
+		if depth > 0 {
+			one.Counters = g.Counters
+		}
+		out.Top = append(out.Top, one)
+	}
+	out.Floor = atMost(int64(out.Floor), r, asOf)
+	return out, nil
+}

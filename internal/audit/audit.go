@@ -1,0 +1,352 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/consume"
+	"tallyroll/internal/window"
+)
+
+// auditor compares a namespace with its streams.
+type auditor struct {
+	store     *window.Store
+	js        jetstream.JetStream
+	namespace string
+	limits    consume.Limits
+	memory    int // bytes of a pass
+	log       zerolog.Logger
+	bar       *boot.Bar
+	pace      *pace
+	report    report
+
+	layout    window.Layout
+	inspector *window.Inspector
+	streams   []*stream
+	unlisted  []string // streams that have cursors and are not listed
+	admitted  []int64  // by shard, Unix milliseconds; see judgement
+	erased    []int64  // likewise
+	clock     int64    // of Redis, Unix milliseconds, when it was last read
+	odd       []window.Oddity
+	unnamed   []string        // counters that have cells and are not listed, in order
+	said      map[string]bool // cursors that are listed as differences
+	progress  progress
+	passes    int
+	filled    func(bytes int) // is told what the counters of a pass took; nil: nobody is
+}
+
+const (
+	// sharePerPage is how many counters of a shard are read at once, unless their hashes are more than hashesAtOnce.
+	sharePerPage = 64
+	// hashesAtOnce bounds one transaction, which blocks Redis while it runs: 3 ms if all of them are full.
+	hashesAtOnce = 128
+	// maxOdd bounds the keys that are remembered because something is wrong with them.
+	maxOdd = 10_000
+)
+
+// audit judges the whole namespace. Its error says why it could not.
+func (a *auditor) audit(ctx context.Context) error {
+	var err error
+	if a.layout, err = a.store.Layout(ctx); err != nil {
+		return err
+	}
+	a.admitted, a.erased, a.said = make([]int64, a.layout.Shards), make([]int64, a.layout.Shards), make(map[string]bool)
+	streams, err := a.sweep(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.findStreams(ctx, streams); err != nil {
+		return err
+	}
+	if err := a.readCursors(ctx, nil); err != nil {
+		return err
+	}
+	if err := a.judgeStreams(ctx); err != nil {
+		return err
+	}
+	began, err := a.store.HasBegan(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.expect(ctx); err != nil {
+		return err
+	}
+	for after, more := "", true; more; {
+		if after, more, err = a.pass(ctx, after, began); err != nil {
+			return err
+		}
+	}
+	now, err := a.store.Layout(ctx)
+	if err == nil && (now.Shards != a.layout.Shards || !slices.Equal(now.Tiers, a.layout.Tiers)) {
+		err = fmt.Errorf("%w: the namespace was made anew meanwhile: run again", errUnjudged)
+	}
+	if err != nil {
+		return err
+	}
+	return a.judgeKeys(ctx)
+}
+
+// sweep looks at all keys. It returns the streams that have cursors.
+func (a *auditor) sweep(ctx context.Context) (streams []string, err error) {
+	err = a.store.Inspect(a.layout, nil).Sweep(ctx, func(found window.Swept) error {
+		a.pace.wait(ctx, found.Keys)
+		for _, name := range found.Streams {
+			if !slices.Contains(streams, name) {
+				streams = append(streams, name)
+			}
+		}
+		for _, odd := range found.Odd {
+			if len(a.odd) >= maxOdd {
+				return fmt.Errorf("%w: more than %d keys are not as a worker leaves them, such as %s: %s: does something else write to the namespace?", errUnjudged, maxOdd, odd.Key, odd.What)
+			}
+			a.odd = append(a.odd, odd)
+			if odd.Counter != "" {
+				a.unnamed = append(a.unnamed, odd.Counter)
+			}
+		}
+		return ctx.Err()
+	})
+	slices.Sort(a.unnamed)
+	a.unnamed = slices.Compact(a.unnamed)
+	return streams, err
+}
+
+// judgeKeys lists the keys that are still as odd as they were.
+func (a *auditor) judgeKeys(ctx context.Context) error {
+	for _, odd := range a.odd {
+		still, err := a.inspector.Again(ctx, odd)
+		if err != nil {
+			return err
+		}
+		if still {
+			a.report.differ("key %s: %s", odd.Key, odd.What)
+		}
+	}
+	listed, err := a.store.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range a.unlisted {
+		if _, there := listed[name]; !there {
+			a.report.differ("stream %s has cursors, and is not listed among the streams", name)
+		}
+	}
+	return nil
+}
+
+// pass judges the counters behind a name, as many as the memory takes. It returns the last of them, and whether there may
+// be more.
+func (a *auditor) pass(ctx context.Context, after string, began bool) (to string, more bool, err error) {
+	a.passes++
+	l := newLedger(a.layout, after, a.memory)
+	for _, s := range a.streams {
+		s.marks = make(map[uint64][]namedMessage)
+	}
+	err = a.readCursors(ctx, func(shard int, places []window.Place, at time.Time) {
+		l.note(shard, places, (at.UnixMilli()+999)/1000, at.UnixMilli(), true)
+	})
+	if err != nil {
+		return "", false, err
+	}
+	if err := a.load(ctx, l); err != nil {
+		return "", false, err
+	}
+	if err := a.readCursors(ctx, nil); err != nil { // with the versions of names up to here
+		return "", false, err
+	}
+	if err := a.judgeStreams(ctx); err != nil {
+		return "", false, err
+	}
+	by := judgement{admitted: a.admitted, erased: a.erased}
+	if began {
+		// A stream is taken off the list when no window reaches back to its end; hashes live a little longer.
+		by.complete = a.clock - a.layout.Keep().Milliseconds() + time.Minute.Milliseconds()
+	}
+	a.progress.begin(a, l)
+	for i := range a.streams {
+		complete, err := a.read(ctx, i, l)
+		if err != nil {
+			return "", false, err
+		}
+		by.complete = max(by.complete, complete)
+	}
+	for _, s := range a.streams {
+		s.marks = nil
+	}
+	if err := a.readCursors(ctx, nil); err != nil { // what they admit by now
+		return "", false, err
+	}
+	if a.filled != nil {
+		a.filled(l.bytes)
+	}
+	strays := a.report.compare(l, by)
+	if err := a.judgeStrays(ctx, l, strays, by); err != nil {
+		return "", false, err
+	}
+	return l.to, !l.open, nil
+}
+
+// load reads the cells of the counters behind the beginning of a ledger, until that has two thirds of its memory: the
+// streams may show what Redis lacks.
+func (a *auditor) load(ctx context.Context, l *ledger) error {
+	page := sharePerPage * a.layout.Shards
+	for at := l.after; ; at = l.to {
+		names, more, err := a.inspector.Names(ctx, at, page, a.clock, a.latest())
+		if err != nil {
+			return err
+		}
+		a.pace.wait(ctx, len(names))
+		if more {
+			l.to = names[len(names)-1]
+		} else {
+			l.open = true
+		}
+		names = a.withUnnamed(names, at, l)
+		if err := a.loadCounters(ctx, l, names); err != nil {
+			return err
+		}
+		if l.open || l.bytes+l.lookBytes >= l.budget*2/3 {
+			return nil
+		}
+	}
+}
+
+// latest is when the latest message was stored that any cursor names, in Unix milliseconds.
+func (a *auditor) latest() (at int64) {
+	for _, s := range a.streams {
+		at = max(at, s.latest/1e6)
+	}
+	return at
+}
+
+// withUnnamed adds the counters between a name and the end of a ledger that have cells and are not listed.
+func (a *auditor) withUnnamed(names []string, after string, l *ledger) []string {
+	for _, name := range a.unnamed {
+		if name > after && (l.open || name <= l.to) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// loadCounters reads the cells of counters.
+func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) error {
+	shards := make([][]string, a.layout.Shards)
+	for _, name := range names {
+		shard := a.layout.ShardOf(window.HashCounter([]byte(name)))
+		shards[shard] = append(shards[shard], name)
+	}
+	most := max(1, hashesAtOnce/a.layout.HashesPerCounter())
+	for shard, names := range shards {
+		for chunk := range slices.Chunk(names, most) {
+			found, err := a.inspect(ctx, shard, chunk)
+			if err != nil {
+				return err
+			}
+			a.pace.wait(ctx, found.Hashes+len(a.streams))
+			look := l.note(shard, found.Places, found.At, found.Until, false)
+			for _, c := range found.Counters {
+				l.enter(c, look)
+				for _, bad := range c.Bad {
+					a.report.differ("%v", bad)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// inspect reads counters of a shard.
+func (a *auditor) inspect(ctx context.Context, shard int, names []string) (window.Found, error) {
+	var found window.Found
+	err := a.retry(ctx, func() (err error) {
+		found, err = a.inspector.Read(ctx, shard, names, a.clock-clockSlack, a.latest())
+		return err
+	})
+	if err == nil {
+		a.clock = max(a.clock, found.At*1000)
+		a.observe(shard, found.Places, found.At*1000)
+	}
+	return found, err
+}
+
+// clockSlack is how far, in milliseconds, the clocks of a cluster's nodes may differ: what one of them still holds is
+// then asked for, whatever another one's clock says.
+const clockSlack = 10_000
+
+// retry asks Redis again after a failure: a slot may have moved, or a master may have died.
+func (a *auditor) retry(ctx context.Context, ask func() error) (err error) {
+	for range 20 {
+		if err = ask(); err == nil || window.IsForeign(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retryAfter):
+		}
+	}
+	return err
+}
+
+// judgeStrays judges the counters that the streams show, and that were not listed although they had been counted.
+func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter, by judgement) error {
+	slices.SortFunc(strays, func(a, b *counter) int { return cmp.Compare(a.name, b.name) })
+	for _, c := range strays {
+		found, err := a.inspect(ctx, a.layout.ShardOf(c.hash), []string{c.name})
+		if err != nil {
+			return err
+		}
+		have := make(map[uint64]int64)
+		for _, f := range found.Counters[0].Cells {
+			have[keyOf(f.CellID)] = f.N
+		}
+		a.report.counters++
+		for _, cell := range c.cells {
+			id := idOf(cell.key)
+			// There may be more by now, because these cells were read later than the cursors.
+			if cell.redis = have[cell.key]; cell.redis < cell.streams && a.layout.CellExpires(id, c.hash) > found.At {
+				a.report.judge(a.layout, c, id, cell, by)
+			}
+		}
+	}
+	return nil
+}
+
+// progress is how many passes there may be.
+type progress struct {
+	names    int64 // listed, when it began
+	passed   int64 // names of the passes so far
+	messages int64 // of all passes so far
+}
+
+// expect counts the names.
+func (a *auditor) expect(ctx context.Context) (err error) {
+	a.progress.names, err = a.inspector.Listed(ctx, a.clock)
+	return err
+}
+
+// begin tells the bar how many messages will be read in all, as far as that is known.
+func (p *progress) begin(a *auditor, l *ledger) {
+	var messages int64
+	for i, s := range a.streams {
+		if to := l.upTo(i); !s.ended && to >= s.state.First {
+			messages += int64(to - s.state.First + 1)
+		}
+	}
+	p.messages += messages
+	p.passed += int64(len(l.counters))
+	total := p.messages
+	if here := int64(len(l.counters)); !l.open && here > 0 {
+		total += messages * ((max(0, p.names-p.passed) + here - 1) / here)
+	}
+	a.bar.Expect(total)
+}

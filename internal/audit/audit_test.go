@@ -1,0 +1,663 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// What workers have counted is what the streams hold, whatever the hits were, in one pass and in many.
+func TestNoDifference(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("HITS", "hits.>")
+	stop, _ := r.start("INGEST_MAX_COMMANDS=40") // commits in parts
+	for i := range 5 {
+		r.draw(uint64(i), "hits.c", 100, 200)
+	}
+	r.publish("hits.c", `{"key":"c1"}`, "Tallyroll-Namespace", "other") // which counts elsewhere
+	r.settled("HITS")
+	stop()
+	one := r.clean()
+	if one.took != 1 || one.counters != 200 || one.hits == 0 || one.gone != 0 || one.admitted != 0 {
+		t.Errorf("%d passes, %s\n%s", one.took, one.String(), one.text)
+	}
+	many := r.clean(func(a *auditor) { a.memory = 40 << 10 })
+	if many.took < 2 || many.hits != one.hits || many.counters != one.counters {
+		t.Errorf("%d passes, %s, want as in one: %s", many.took, many.String(), one.String())
+	}
+}
+
+// If Redis lacks all that the streams show, the ranges of names are cut so that memory suffices.
+func TestMemoryIsBoundedIfRedisLacksCells(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("HITS", "hits.>")
+	stop, _ := r.start()
+	r.draw(1, "hits.c", 2000, 600)
+	r.settled("HITS")
+	stop()
+	whole := r.clean()
+	if err := r.redis.Client().Del(t.Context(), r.keys("test:{*}:h:*")...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	const memory = 60 << 10
+	most := 0
+	got := r.audit(func(a *auditor) { a.memory, a.filled = memory, func(bytes int) { most = max(most, bytes) } })
+	if got.err != nil || got.took < 5 || got.hits != whole.hits || got.counters != whole.counters || got.differences < 600*3 || most > memory {
+		t.Errorf("%v, %d passes, %d bytes, %s, want as %s", got.err, got.took, most, got.String(), whole.String())
+	}
+}
+
+// Each thing that is changed by hand is found and named, and nothing else is.
+func TestChangesAreFound(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("HITS", "hits.>")
+	stop, _ := r.start()
+	now := time.Now().UnixMilli() // of all: no cell ends in between
+	for i := range 200 {
+		r.publish("hits.x", fmt.Sprintf(`{"key":"c%d","ts":%d}`, i%40, now))
+	}
+	r.settled("HITS")
+	stop()
+	r.clean()
+	ctx, client := t.Context(), r.redis.Client()
+	layout, err := r.store.Layout(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := func(cell string) string { return r.keys("test:{*}:h:" + cell + ":*:c7")[0] }
+	shard := layout.ShardOf(window.HashCounter([]byte("c7")))
+	field := func(key string) string { return client.HKeys(ctx, key).Val()[0] }
+	back := r.undo()
+	for _, c := range []struct {
+		name   string
+		change func()
+		want   int64
+		parts  []string
+	}{
+		{"one HINCRBY", func() { client.HIncrBy(ctx, hash("1m"), field(hash("1m")), 1) }, 1, []string{`counter "c7", tier 1m/1h, cell 20`, "Redis has 6 hits, the streams 5"}},
+		{"a new field", func() { client.HIncrBy(ctx, hash("1h"), "3", 4) }, 1, []string{`counter "c7", tier 1h/32d`, "Redis has 4 hits, the streams 0"}},
+		{"a counter of nobody", func() {
+			hash := window.HashCounter([]byte("nobody"))
+			now := time.Now().UnixMilli() / 3_600_000
+			key := fmt.Sprintf("test:{%d}:h:1h:%d:nobody", layout.ShardOf(hash), now/256)
+			client.HSet(ctx, key, now%256, 9)
+			client.Expire(ctx, key, time.Hour)
+		}, 2, []string{`counter "nobody", tier 1h/32d`, "Redis has 9 hits, the streams 0", ":nobody: its counter is not listed"}},
+		{"an HDEL", func() { client.HDel(ctx, hash("15m"), field(hash("15m"))) }, 1, []string{`counter "c7", tier 15m/1d`, "Redis has 0 hits, the streams 5"}},
+		{"a DEL", func() { client.Del(ctx, hash("1h")) }, 1, []string{`counter "c7", tier 1h/32d`, "Redis has 0 hits, the streams 5"}},
+		{"a counter that is gone with its name", func() {
+			for _, cell := range []string{"1m", "15m", "1h"} {
+				client.Del(ctx, hash(cell))
+			}
+			for _, key := range r.keys("test:{*}:h:1s:*:c7") {
+				client.Del(ctx, key)
+			}
+			for _, key := range r.keys("test:{*}:names:*") {
+				client.ZRem(ctx, key, "c7")
+			}
+		}, -1, []string{`counter "c7", tier 1m/1h`, `counter "c7", tier 1h/32d`, "Redis has 0 hits, the streams 5"}},
+		{"a name", func() {
+			for _, key := range r.keys("test:{*}:names:*") {
+				client.ZRem(ctx, key, "c7")
+			}
+		}, 1, []string{":c7: its counter is not listed among the names"}},
+		{"an expiry", func() { client.Persist(ctx, hash("1h")) }, 1, []string{":c7: it never expires"}},
+		{"no number", func() { client.HSet(ctx, hash("1h"), "x", "y") }, 1, []string{":c7 is not Tallyroll's", `field "x" is "y"`}},
+		{"another type", func() { client.Set(ctx, hash("1h"), "x", time.Hour) }, 2, []string{":c7 is not Tallyroll's", "WRONGTYPE", "Redis has 0 hits, the streams 5"}},
+		{"a cursor that goes back", func() {
+			client.HIncrBy(ctx, r.store.CursorKey(shard, "HITS"), "seq", -1)
+		}, -1, []string{"cursor " + r.store.CursorKey(shard, "HITS") + ": it names message 199 as stored at"}},
+		{"a cursor that goes on", func() {
+			client.HIncrBy(ctx, r.store.CursorKey(shard, "HITS"), "seq", 5)
+		}, 1, []string{"cursor " + r.store.CursorKey(shard, "HITS") + ": it is at message 205, and the stream ends with 200"}},
+		{"a cursor that is lost", func() { client.Del(ctx, r.store.CursorKey(shard, "HITS")) }, -1, []string{`counter "c7"`, "Redis has 5 hits, the streams 0"}},
+		{"the list of streams", func() { client.Del(ctx, "test:streams") }, 1, []string{"stream HITS has cursors, and is not listed"}},
+		{"a hash of another shard", func() {
+			client.HSet(ctx, fmt.Sprintf("test:{%d}:h:1h:9:c7", (shard+1)%4), "0", 1)
+		}, 1, []string{fmt.Sprintf("its counter belongs to shard %d", shard)}},
+		{"a hash of no tier", func() { client.HSet(ctx, fmt.Sprintf("test:{%d}:h:3h:9:c7", shard), "0", 1) }, 1, []string{"no tier of the namespace has cells of 3h"}},
+	} {
+		c.change()
+		want := c.want
+		if want < 0 {
+			want = r.audit().differences
+			if want == 0 {
+				t.Errorf("%s: no difference", c.name)
+			}
+		}
+		r.finds(want, c.parts...)
+		if t.Failed() {
+			t.Fatalf("after %s", c.name)
+		}
+		back()
+		r.clean()
+	}
+}
+
+// What a stream no longer holds is said, and not called a difference. What it still shows must be in Redis.
+func TestDiscardedMessagesAreUndecided(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.stream("HITS", "hits.>")
+	stop, _ := r.start()
+	for range 30 {
+		r.publish("hits.a", "")
+	}
+	r.settled("HITS")
+	if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(21)); err != nil {
+		t.Fatal(err)
+	}
+	got := r.clean()
+	if got.gone == 0 || got.goneHits == 0 || got.hits != 10 || got.counters != 1 {
+		t.Errorf("%+v\n%s", got.report, got.text)
+	}
+	for _, part := range []string{"undecided: ", "stream HITS begins with message 21"} {
+		if !strings.Contains(got.text, part) {
+			t.Errorf("%q is not said:\n%s", part, got.text)
+		}
+	}
+
+	// A hit that the stream holds and Redis lacks.
+	back := r.undo()
+	stop()
+	key := r.keys("test:{*}:h:1h:*:a")[0]
+	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], -21)
+	r.finds(1, `counter "a", tier 1h/32d`, "Redis has 9 hits, the streams 10")
+	back()
+
+	// A message from the middle.
+	if err := s.DeleteMsg(t.Context(), 25); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.clean(); got.hits != 9 {
+		t.Errorf("%d hits, want 9", got.hits)
+	}
+	// And all of them, but the last place.
+	if err := s.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.clean(); got.hits != 0 || got.gone == 0 {
+		t.Errorf("%+v\n%s", got.report, got.text)
+	}
+}
+
+// Cells that begin after the last message that is missing are decided.
+func TestCellsAfterTheGapAreDecided(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.stream("HITS", "hits.>")
+	stop, _ := r.start("TIERS=1s/1h,1m/1d")
+	ack := r.publish("hits.a", "")
+	r.publish("hits.a", "")
+	second := time.Now().Unix()
+	stack.Eventually(t, soon, "the next cell", func() (bool, string) { return time.Now().Unix() > second, "" })
+	r.publish("hits.b", "")
+	r.settled("HITS")
+	stop()
+	if err := s.DeleteMsg(t.Context(), ack.Sequence); err != nil {
+		t.Fatal(err)
+	}
+	r.clean()
+	key := r.keys("test:{*}:h:1s:*:b")[0]
+	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], 1)
+	r.finds(1, `counter "b", tier 1s/1h`, "Redis has 2 hits, the streams 1")
+}
+
+// A cell that a cursor admits to be incomplete is no difference.
+func TestAdmittedCells(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("HITS", "hits.>")
+	stop, _ := r.start("TIERS=1m/1h,1h/1d")
+	r.publish("hits.a", "")
+	r.settled("HITS")
+	stop()
+	key := r.keys("test:{*}:h:1h:*:a")[0]
+	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], 1)
+	r.finds(1)
+	layout, err := r.store.Layout(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cursor := r.store.CursorKey(layout.ShardOf(window.HashCounter([]byte("a"))), "HITS")
+	r.redis.Client().HSet(t.Context(), cursor, "incomplete_before", time.Now().UnixMilli())
+	if got := r.clean(); got.admitted != 1 || !strings.Contains(got.text, "admitted: 1 cells") {
+		t.Errorf("%d admitted\n%s", got.admitted, got.text)
+	}
+}
+
+// What was erased is no difference. Counters of other shards are judged as ever.
+func TestErasedCountersAreUndecided(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("HITS", "hits.>")
+	stop, _ := r.start("TIERS=1m/1h,1h/1d")
+	r.draw(1, "hits.c", 50, 100)
+	r.publish("hits.a", "")
+	r.settled("HITS")
+	stop()
+	if erased, err := window.NewReader(r.store).Erase(t.Context(), []string{"a"}); err != nil || erased.Counters != 1 {
+		t.Fatalf("%+v, %v", erased, err)
+	}
+	if got := r.clean(); got.erased != 2 || !strings.Contains(got.text, "undecided: 2 cells have fewer hits") {
+		t.Errorf("%d cells are undecided\n%s", got.erased, got.text)
+	}
+	layout, err := r.store.Layout(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shardOf := func(counter string) int { return layout.ShardOf(window.HashCounter([]byte(counter))) }
+	other := "b"
+	for shardOf(other) == shardOf("a") {
+		other += "b"
+	}
+	stop, _ = r.start("TIERS=1m/1h,1h/1d")
+	r.publish("hits."+other, "")
+	r.settled("HITS")
+	stop()
+	r.redis.Client().Del(t.Context(), r.keys("test:{*}:h:1h:*:"+other)...)
+	r.finds(1, other)
+}
+
+// Cells that a change of tiers has built are what the streams hold, before it is confirmed and after. Those from before a
+// tier is complete are admitted.
+func TestChangedTiers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("HITS", "hits.>")
+	stop, _ := r.start("TIERS=1m/1h,1h/1d")
+	r.draw(1, "hits.c", 50, 100)
+	r.settled("HITS")
+	stop()
+	tiers, err := window.ParseTiers("2m/2h,1h/1d,1d/32d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := func(string, int) {}
+	if _, changed, err := r.store.Retier(t.Context(), tiers, tell); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	before := r.clean()
+	stop, _ = r.start("TIERS=2m/2h,1h/1d,1d/32d")
+	r.draw(2, "hits.c", 50, 100)
+	r.settled("HITS")
+	stop()
+	if after := r.clean(); before.counters == 0 || after.hits <= before.hits {
+		t.Errorf("%s, and then %s", before.String(), after.String())
+	}
+	if _, err := r.store.RetierConfirm(t.Context(), tell); err != nil {
+		t.Fatal(err)
+	}
+	r.clean()
+	key := r.keys("test:{*}:g1:h:1h:*")[0]
+	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], 1)
+	r.finds(1, "tier 1h/1d")
+}
+
+// A transaction of which Redis has run a part, and that no commit has admitted yet, explains a difference, too.
+func TestATornTransactionIsAdmitted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("HITS", "hits.>")
+	stop, _ := r.start("TIERS=1m/1h,1h/1d")
+	r.publish("hits.a", "")
+	r.settled("HITS")
+	stop()
+	layout, err := r.store.Layout(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.redis.Client().HIncrBy(t.Context(), r.store.CursorKey(layout.ShardOf(window.HashCounter([]byte("a"))), "HITS"), "opened", 1)
+	key := r.keys("test:{*}:h:1h:*:a")[0]
+	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], 1)
+	if got := r.clean(); got.admitted != 1 {
+		t.Errorf("%d admitted\n%s", got.admitted, got.text)
+	}
+}
+
+// A commit goes out in parts. If some of them are not applied yet, no counter differs.
+func TestCommitInParts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.stream("HITS", "hits.>")
+	ctx := t.Context()
+	tiers, err := window.ParseTiers(window.DefaultTiers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout := window.Layout{Tiers: tiers, Shards: 1}
+	if err := errors.Join(r.store.EnsureLayout(ctx, layout), r.store.AddStream(ctx, "HITS")); err != nil {
+		t.Fatal(err)
+	}
+	batch := window.NewBatch(layout)
+	to := window.Cursor{Created: s.CachedInfo().Created.UnixNano()}
+	for i := range 100 {
+		name := fmt.Sprintf("c%d", i)
+		ack := r.publish("hits.x", fmt.Sprintf(`{"key":%q}`, name))
+		m, err := s.GetMsg(ctx, ack.Sequence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := m.Time.UnixMilli()
+		batch.Add([]byte(name), window.HashCounter([]byte(name)), at, at, 1)
+		to.Seq, to.Stored, to.Latest, to.AsOf = m.Sequence, m.Time.UnixNano(), m.Time.UnixNano(), at
+	}
+	w, err := r.store.OpenWriter(ctx, layout, "HITS", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied := int64(0)
+	for part, cursor := range batch.Shard(0).Split(window.Cursor{Created: to.Created}, to, 100) {
+		if _, err := w.Commit(ctx, part, cursor); err != nil {
+			t.Fatal(err)
+		}
+		applied += part.Hits()
+		if got := r.clean(); got.hits != applied || got.gone != 0 {
+			t.Errorf("%d hits, want %d\n%s", got.hits, applied, got.text)
+		}
+	}
+	if applied != 100 {
+		t.Errorf("%d hits were applied", applied)
+	}
+}
+
+// A stream that was rolled back leaves what the worker admits, and no difference.
+func TestRolledBackStream(t *testing.T) {
+	t.Parallel()
+	store, kept := t.TempDir(), t.TempDir()
+	r := &rig{t: t, redis: stack.Redis(t), nats: stack.NATS(t, func(o *server.Options) { o.StoreDir = store })}
+	r.js, r.store = r.nats.JetStream(), window.NewStore(r.redis.Client(), "test")
+	restart := func(change func() error) {
+		t.Helper()
+		r.nats.Stop()
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		r.nats.Start()
+		stack.Eventually(t, soon, "the stream to be there again", func() (bool, string) {
+			_, err := r.js.Stream(t.Context(), "HITS")
+			return err == nil, fmt.Sprint(err)
+		})
+	}
+	send := func(n int) {
+		for range n {
+			r.publish("hits.a", "")
+		}
+	}
+	r.stream("HITS", "hits.>")
+	send(10)
+	restart(func() error { return os.CopyFS(kept, os.DirFS(store)) })
+	stop, _ := r.start()
+	send(10)
+	r.settled("HITS")
+	stop()
+	restart(func() error { return errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(kept))) })
+	r.finds(1, "it is at message 20, and the stream ends with 10")
+	r.start()
+	send(5)
+	r.settled("HITS")
+	if got := r.clean(); got.hits != 15 || got.admitted == 0 {
+		t.Errorf("%+v\n%s", got.report, got.text)
+	}
+}
+
+// The shards of a cluster are on several servers.
+func TestRedisCluster(t *testing.T) {
+	t.Parallel()
+	cluster := stack.Cluster(t, 0)
+	r := newRig(t)
+	r.store = window.NewStore(cluster.Client(), "test")
+	r.stream("HITS", "hits.>")
+	stop, _ := r.start("REDIS_URL=" + cluster.URL())
+	for i := range 60 {
+		r.publish("hits.x", fmt.Sprintf(`{"key":"c%d"}`, i%20))
+	}
+	stack.Eventually(t, soon, "the cursors to reach the end", func() (bool, string) {
+		for shard := range 4 {
+			if at, _ := cluster.Client().HGet(t.Context(), r.store.CursorKey(shard, "HITS"), "seq").Uint64(); at != 60 {
+				return false, fmt.Sprintf("shard %d is at %d", shard, at)
+			}
+		}
+		return true, ""
+	})
+	stop()
+	there := func(a *auditor) { a.store = r.store }
+	if got := r.clean(there); got.hits != 60 || got.counters != 20 {
+		t.Errorf("%s\n%s", got.String(), got.text)
+	}
+	key := stack.Scan(t, cluster.Client(), "test:{*}:h:1h:*:c3")[0]
+	cluster.Client().HIncrBy(t.Context(), key, cluster.Client().HKeys(t.Context(), key).Val()[0], 1)
+	if got := r.audit(there); got.differences != 1 || !strings.Contains(got.text, `counter "c3", tier 1h/32d`) {
+		t.Errorf("%v, %s\n%s", got.err, got.String(), got.text)
+	}
+}
+
+// It needs no more rights than to read, and says so if it lacks them.
+func TestLeastRights(t *testing.T) {
+	r := &rig{t: t, redis: stack.Redis(t), nats: stack.NATS(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "all", Password: "all"},
+			{Username: "audit", Password: "audit", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{
+					"$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.CONSUMER.CREATE.*.>",
+					"$JS.API.CONSUMER.MSG.NEXT.*.*", "$JS.API.CONSUMER.DELETE.*.*",
+				}},
+				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			}},
+			{Username: "none", Password: "none", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.>"}}}},
+		}
+		o.NoAuthUser = "all"
+	})}
+	r.js, r.store = r.nats.JetStream(), window.NewStore(r.redis.Client(), "test")
+	r.stream("HITS", "hits.>")
+	stop, _ := r.start()
+	r.publish("hits.a", "")
+	r.settled("HITS")
+	stop()
+	if err := r.redis.Client().Do(t.Context(), "ACL", "SETUSER", "audit", "on", ">audit", "resetchannels", "~test:*",
+		"-@all", "+@read", "+@transaction", "+@connection", "-@dangerous", "+time").Err(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(natsUser, redisUser string) (string, error) {
+		t.Helper()
+		t.Setenv("NATS_URL", strings.Replace(r.nats.URL(), "://", "://"+natsUser+":"+natsUser+"@", 1))
+		t.Setenv("REDIS_URL", strings.Replace(r.redis.URL(), "://", "://"+redisUser+"@", 1))
+		t.Setenv("TALLYROLL_NAMESPACE", "test")
+		var out bytes.Buffer
+		err := Run(t.Context(), nil, &out, io.Discard)
+		return out.String(), err
+	}
+	if out, err := run("audit", "audit:audit"); err != nil || out != "audit: 1 hits, 1 counters, 0 differences\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+	var usage boot.UsageError
+	if out, err := run("none", "audit:audit"); !errors.As(err, &usage) {
+		t.Errorf("without rights in NATS: %v, %q", err, out)
+	}
+	r.redis.Client().Do(t.Context(), "ACL", "SETUSER", "audit", "-hgetall")
+	if out, err := run("audit", "audit:audit"); !errors.As(err, &usage) || !strings.Contains(err.Error(), "hgetall") {
+		t.Errorf("without rights in Redis: %v, %q", err, out)
+	}
+}
+
+// Streams share cells. One that was deleted leaves what is before its end undecided.
+func TestSeveralStreams(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for i := range 3 {
+		r.stream(fmt.Sprintf("HITS_%d", i), fmt.Sprintf("hits.%d.>", i))
+	}
+	stop, _ := r.start()
+	for i := range 9 {
+		r.draw(uint64(i), fmt.Sprintf("hits.%d.c", i%3), 100, 50)
+	}
+	r.settled("HITS_0", "HITS_1", "HITS_2")
+	all := r.clean()
+	if all.gone != 0 {
+		t.Errorf("%d cells are undecided", all.gone)
+	}
+	if err := r.js.DeleteStream(t.Context(), "HITS_1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.audit(); !errors.Is(got.err, errUnjudged) && got.gone == 0 {
+		t.Errorf("a deleted stream that is listed as live: %v", got.err)
+	}
+	stack.Eventually(t, soon, "the stream to be listed as ended", func() (bool, string) {
+		value := r.redis.Client().HGet(t.Context(), "test:streams", "HITS_1").Val()
+		return value != "" && !strings.HasPrefix(value, "live"), value
+	})
+	stop()
+	got := r.clean()
+	if got.gone == 0 || got.hits >= all.hits || !strings.Contains(got.text, "stream HITS_1 was deleted") {
+		t.Errorf("%+v, all had %d hits\n%s", got.report, all.hits, got.text)
+	}
+}
+
+const firstRules = `
+- stream: HITS
+  subject: hits.orders.>
+  time: at
+  count:
+    - key: shop.{shop}
+    - key: items.{shop}
+      n: items
+`
+
+// Messages are read by the rules and subjects by which the workers read them.
+func TestRulesAndSubjects(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.stream("HITS", "hits.>")
+	file := filepath.Join(t.TempDir(), "rules.yml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(firstRules)
+	stop, reload := r.start("INGEST_RULES=" + file)
+	order := func(n int) {
+		for i := range n {
+			r.publish("hits.orders.web", fmt.Sprintf(`{"shop":"s%d","items":%d,"at":%d}`, i%3, i%4, time.Now().UnixMilli()))
+			r.publish("hits.plain", `{"n":2}`)
+		}
+	}
+	order(20) // a quarter has no items, and is refused
+	r.settled("HITS")
+	r.clean()
+	write(strings.ReplaceAll(firstRules, "items.{shop}", "lines.{shop}"))
+	reload <- syscall.SIGHUP
+	order(20)
+	config := s.CachedInfo().Config
+	config.Subjects = []string{"hits.plain", "hits.orders.*"}
+	if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	order(20)
+	r.settled("HITS")
+	stop()
+	if got := r.clean(); got.gone != 0 || got.admitted != 0 {
+		t.Errorf("%+v\n%s", got.report, got.text)
+	}
+	// Without the rules nobody can read the messages again.
+	r.redis.Client().Del(t.Context(), "test:rules")
+	if got := r.clean(); got.gone == 0 || !strings.Contains(got.text, "cannot be read again: the rules") {
+		t.Errorf("%+v\n%s", got.report, got.text)
+	}
+}
+
+// Beside workers that count, that come and go, and that split their commits, there is no difference.
+func TestBesideLiveWorkers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("HITS_0", "hits.0.>")
+	r.stream("HITS_1", "hits.1.>")
+	r.start("INGEST_MAX_COMMANDS=60", "INGEST_FLUSH_INTERVAL=5ms")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		rng := rand.New(rand.NewPCG(7, 7))
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := r.js.Publish(t.Context(), fmt.Sprintf("hits.%d.x", i%2), []byte(drawn(rng, 300))); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	defer func() {
+		close(stop)
+		<-done
+	}()
+	stack.Eventually(t, soon, "hits to be counted", func() (bool, string) {
+		return len(r.keys("test:{*}:h:*")) > 500, ""
+	})
+	for i := range 5 {
+		got := r.clean(func(a *auditor) {
+			if i%2 == 1 {
+				a.memory = 100 << 10
+			}
+		})
+		if got.hits == 0 || got.counters == 0 || got.gone != 0 || got.admitted != 0 {
+			t.Errorf("%+v\n%s", got.report, got.text)
+		}
+	}
+}
+
+// What cannot be judged is said to be so.
+func TestUnjudged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	says := func(part string) {
+		t.Helper()
+		if got := r.audit(); got.err == nil || !strings.Contains(got.err.Error(), part) {
+			t.Errorf("%v, want %q\n%s", got.err, part, got.text)
+		}
+	}
+	says("no worker has counted in the namespace test yet")
+	layout := window.Layout{Tiers: func() window.Tiers { ts, _ := window.ParseTiers(window.DefaultTiers); return ts }(), Shards: 4}
+	if err := r.store.EnsureLayout(t.Context(), layout); err != nil {
+		t.Fatal(err)
+	}
+	says("no stream has a cursor")
+	r.stream("HITS", "hits.>")
+	stop, _ := r.start()
+	r.publish("hits.a", "")
+	r.settled("HITS")
+	stop()
+	r.clean()
+	if err := r.js.DeleteStream(t.Context(), "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	says("this NATS does not have it")
+	r.stream("HITS", "hits.>")
+	says("its cursors are about one created at")
+	back := r.undo()
+	r.redis.Client().Set(t.Context(), "test:layout", `{"version":3}`, 0)
+	says("this program reads versions 1 and 2")
+	back()
+	r.redis.Client().HSet(t.Context(), "test:streams", "HITS", time.Now().UnixMilli())
+	says("all streams of the namespace test have ended")
+}

@@ -1,0 +1,195 @@
+package audit
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/window"
+)
+
+// ledger is what Redis holds of the counters in a range of names, and what the streams have shown of them.
+type ledger struct {
+	layout    window.Layout
+	after     string // the range begins behind this name
+	to        string // and ends with this one
+	open      bool   // the range has no end
+	budget    int    // bytes
+	bytes     int    // that the counters take, roughly
+	lookBytes int    // that the looks take
+	counters  []*counter
+	index     map[uint64]*counter // by hash
+	looks     []look
+	base      []int // by shard: the look from before the names were listed
+	latest    []int // by shard: the look that was noted last
+	scratch   []window.CellID
+}
+
+// counter is a counter of the range.
+type counter struct {
+	name   string
+	hash   uint64
+	look   int
+	found  bool   // it was listed, and its cells were read
+	hits   int64  // that the streams have shown in cells that are judged
+	cells  []cell // by their keys
+	same   *counter
+	marked bool // Redis had cells
+}
+
+// cell is a cell with the hits that either side has.
+type cell struct {
+	key            uint64 // see keyOf
+	redis, streams int64
+}
+
+// look is what was true when the cells of some counters were read.
+type look struct {
+	places    []window.Cursor // by stream; no more of them than says what was applied
+	at, until int64           // as in window.Found
+}
+
+// What a ledger takes in memory, with what maps and slices have to spare.
+const (
+	counterBytes = 160
+	cellBytes    = 32
+	placeBytes   = 160
+)
+
+// keyOf orders the cells of a counter.
+func keyOf(c window.CellID) uint64 { return uint64(c.Tier)<<56 | uint64(c.Cell)&(1<<56-1) }
+
+func idOf(key uint64) window.CellID {
+	return window.CellID{Tier: int(key >> 56), Cell: int64(key<<8) >> 8}
+}
+
+func newLedger(layout window.Layout, after string, budget int) *ledger {
+	return &ledger{
+		layout: layout, after: after, budget: budget, index: make(map[uint64]*counter),
+		base: make([]int, layout.Shards), latest: make([]int, layout.Shards),
+	}
+}
+
+// note remembers a look at a shard, and returns its number. Looks at the same places share them.
+func (l *ledger) note(shard int, places []window.Place, at, until int64, first bool) int {
+	kept := make([]window.Cursor, len(places))
+	for i, p := range places {
+		if p.Exists {
+			kept[i] = window.Cursor{Seq: p.Seq, Ahead: p.Ahead}
+		}
+	}
+	if !first && slices.Equal(l.looks[l.latest[shard]].places, kept) {
+		kept = l.looks[l.latest[shard]].places
+	} else {
+		l.lookBytes += placeBytes * len(kept)
+	}
+	l.looks = append(l.looks, look{kept, at, until})
+	l.latest[shard] = len(l.looks) - 1
+	if first {
+		l.base[shard] = l.latest[shard]
+	}
+	return l.latest[shard]
+}
+
+// enter adds a counter as Redis holds it.
+func (l *ledger) enter(found window.FoundCounter, look int) {
+	c := l.add(found.Name, window.HashCounter([]byte(found.Name)), look)
+	c.found, c.marked = true, len(found.Cells) > 0
+	c.cells = make([]cell, len(found.Cells))
+	for i, f := range found.Cells {
+		c.cells[i] = cell{key: keyOf(f.CellID), redis: f.N}
+	}
+	slices.SortFunc(c.cells, func(a, b cell) int { return cmp.Compare(a.key, b.key) })
+	l.bytes += cellBytes * len(c.cells)
+}
+
+func (l *ledger) add(name string, hash uint64, look int) *counter {
+	c := &counter{name: name, hash: hash, look: look, same: l.index[hash]}
+	l.index[hash] = c
+	l.counters = append(l.counters, c)
+	l.bytes += counterBytes + len(name)
+	return c
+}
+
+// holds reports whether a name is in the range.
+func (l *ledger) holds(name []byte) bool {
+	return string(name) > l.after && (l.open || string(name) <= l.to)
+}
+
+func (l *ledger) find(name []byte, hash uint64) *counter {
+	c := l.index[hash]
+	for c != nil && c.name != string(name) {
+		c = c.same
+	}
+	return c
+}
+
+// take takes a hit of a message off the cells in which it must have counted.
+func (l *ledger) take(stream int, seq uint64, stored int64, h *hit.Hit) {
+	if !l.holds(h.Counter) {
+		return
+	}
+	c := l.find(h.Counter, h.Hash)
+	at := l.base[l.layout.ShardOf(h.Hash)]
+	if c != nil {
+		at = c.look
+	}
+	seen := &l.looks[at]
+	if seen.places[stream].Applied(h.Hash) < seq {
+		return
+	}
+	l.scratch = l.layout.AppendCells(l.scratch[:0], h.Hash, h.At, stored)
+	judged := false
+	for _, id := range l.scratch {
+		if l.layout.CellExpires(id, h.Hash) <= seen.at || l.layout.CellStart(id) >= seen.until {
+			continue
+		}
+		if c == nil {
+			c = l.add(string(h.Counter), h.Hash, at)
+		}
+		l.cell(c, keyOf(id)).streams += h.N
+		judged = true
+	}
+	if judged {
+		c.hits += h.N
+	}
+}
+
+// cell returns a cell of a counter, and adds it if Redis does not have it.
+func (l *ledger) cell(c *counter, key uint64) *cell {
+	i := sort.Search(len(c.cells), func(i int) bool { return c.cells[i].key >= key })
+	if i == len(c.cells) || c.cells[i].key != key {
+		c.cells = slices.Insert(c.cells, i, cell{key: key})
+		l.bytes += cellBytes
+	}
+	return &c.cells[i]
+}
+
+// shorten ends the range earlier if its counters take more memory than they may. What is cut off is a later range's.
+func (l *ledger) shorten() {
+	if l.bytes <= l.budget || len(l.counters) < 2 {
+		return
+	}
+	slices.SortFunc(l.counters, func(a, b *counter) int { return cmp.Compare(a.name, b.name) })
+	keep := (len(l.counters) + 1) / 2
+	l.to, l.open = l.counters[keep-1].name, false
+	for _, c := range l.counters[keep:] {
+		l.bytes -= counterBytes + len(c.name) + cellBytes*len(c.cells)
+	}
+	clear(l.counters[keep:])
+	l.counters = l.counters[:keep]
+	clear(l.index)
+	for _, c := range l.counters {
+		c.same = l.index[c.hash]
+		l.index[c.hash] = c
+	}
+}
+
+// upTo returns the last sequence of a stream that any look says was applied to any counter.
+func (l *ledger) upTo(stream int) (last uint64) {
+	for i := range l.looks {
+		last = max(last, l.looks[i].places[stream].Furthest())
+	}
+	return last
+}

@@ -1,0 +1,129 @@
+package audit
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/window"
+)
+
+// report is what a run has found.
+type report struct {
+	list io.Writer // of differences
+	most int       // of them are listed
+
+	hits, counters, differences int64
+
+	admitted    int64             // cells that differ where cursors admit it
+	erased      int64             // cells that have less, where counters were erased
+	gone        int64             // cells that have more than the streams hold
+	goneHits    int64             // more
+	goneBefore  int64             // Unix milliseconds
+	unknown     map[string]uint64 // by stream: the last message whose rules are lost
+	missingFrom map[string]string // by stream: why it does not hold all that was counted
+}
+
+// missing notes why a stream does not hold all messages that were counted. The first reason is kept.
+func (r *report) missing(stream, why string) {
+	if _, said := r.missingFrom[stream]; !said {
+		r.missingFrom[stream] = why
+	}
+}
+
+// lost notes a message whose rules are lost.
+func (r *report) lost(stream string, seq uint64) { r.unknown[stream] = seq }
+
+func newReport(list io.Writer, most int) report {
+	return report{list: list, most: most, unknown: make(map[string]uint64), missingFrom: make(map[string]string)}
+}
+
+// differ lists a difference.
+func (r *report) differ(format string, a ...any) {
+	r.differences++
+	switch {
+	case r.differences <= int64(r.most):
+		fmt.Fprintf(r.list, "difference: "+format+"\n", a...)
+	case r.differences == int64(r.most)+1:
+		fmt.Fprintf(r.list, "… and more, which are not listed: raise --max-differences, which is %d\n", r.most)
+	}
+}
+
+// cellDiffers lists a cell.
+func (r *report) cellDiffers(l window.Layout, name string, id window.CellID, redis, streams int64) {
+	r.differ("counter %q, tier %s, cell %s: Redis has %d hits, the streams %d", name, l.Tiers[id.Tier], hit.Moment(l.CellStart(id)), redis, streams)
+}
+
+// judgement is what the cells of a range are judged by.
+type judgement struct {
+	complete int64   // Unix milliseconds: cells that begin later are complete in the streams
+	admitted []int64 // by shard, Unix milliseconds: cells that begin earlier may be wrong, and cursors say so
+	erased   []int64 // likewise: counters were erased up to then
+}
+
+// compare judges the cells of a ledger, and returns the counters that Redis should list and does not.
+func (r *report) compare(l *ledger, by judgement) (strays []*counter) {
+	for _, c := range l.counters {
+		r.hits += c.hits
+		if !c.found {
+			strays = append(strays, c)
+			continue
+		}
+		if c.marked || len(c.cells) > 0 {
+			r.counters++
+		}
+		seen := &l.looks[c.look]
+		for _, cell := range c.cells {
+			id := idOf(cell.key)
+			if l.layout.CellExpires(id, c.hash) > seen.at {
+				r.judge(l.layout, c, id, cell, by)
+			}
+		}
+	}
+	return strays
+}
+
+// judge judges a cell.
+func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found cell, by judgement) {
+	start := layout.CellStart(id)
+	switch {
+	case found.redis == found.streams:
+	case start < max(by.admitted[layout.ShardOf(c.hash)], layout.CompleteFrom(id.Tier)):
+		r.admitted++
+	case found.redis < found.streams && start < by.erased[layout.ShardOf(c.hash)]:
+		r.erased++
+	case found.redis > found.streams && start <= by.complete:
+		r.gone++
+		r.goneHits += found.redis - found.streams
+		r.goneBefore = max(r.goneBefore, by.complete)
+	default:
+		r.cellDiffers(layout, c.name, id, found.redis, found.streams)
+	}
+}
+
+// notes says what was not judged.
+func (r *report) notes() {
+	if r.gone > 0 {
+		fmt.Fprintf(r.list, "undecided: %d cells have %d hits more than the streams still hold; only what begins after %s is whole there\n",
+			r.gone, r.goneHits, hit.Moment(r.goneBefore))
+		for _, stream := range slices.Sorted(maps.Keys(r.missingFrom)) {
+			fmt.Fprintf(r.list, "undecided: stream %s %s\n", stream, r.missingFrom[stream])
+		}
+	}
+	for _, stream := range slices.Sorted(maps.Keys(r.unknown)) {
+		fmt.Fprintf(r.list, "undecided: messages up to %d of stream %s cannot be read again: the rules that read them first are lost\n", r.unknown[stream], stream)
+	}
+	if r.erased > 0 {
+		fmt.Fprintf(r.list, "undecided: %d cells have fewer hits than the streams; counters of their shards were erased since\n", r.erased)
+	}
+	if r.admitted > 0 {
+		fmt.Fprintf(r.list, "admitted: %d cells differ, and begin before the moment up to which cursors say that hits may be missing or count twice\n", r.admitted)
+	}
+}
+
+// String is the program's last line.
+func (r *report) String() string {
+	return fmt.Sprintf("audit: %d hits, %d counters, %d differences", r.hits, r.counters, r.differences)
+}

@@ -1,0 +1,245 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/consume"
+	"tallyroll/internal/window"
+	"tallyroll/internal/worker"
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// soon bounds every wait.
+const soon = 2 * time.Minute
+
+// rig is a NATS and a namespace in a Redis.
+type rig struct {
+	t     *testing.T
+	nats  *stack.NATSEmbedded
+	redis *stack.RedisServer
+	js    jetstream.JetStream
+	store *window.Store
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, nats: stack.NATS(t), redis: stack.Redis(t)}
+	r.js = r.nats.JetStream()
+	r.store = window.NewStore(r.redis.Client(), "test")
+	return r
+}
+
+// start starts a worker inside the test process, and returns what stops it.
+func (r *rig) start(env ...string) (stop func(), reload chan<- os.Signal) {
+	r.t.Helper()
+	var settings worker.Settings
+	err := boot.Parse(&settings, append([]string{
+		"NATS_URL=" + r.nats.URL(), "REDIS_URL=" + r.redis.URL(), "TALLYROLL_NAMESPACE=test", "SHARDS=4",
+		"INGEST_FLUSH_INTERVAL=20ms", fmt.Sprintf("INGEST_ADDR=127.0.0.1:%d", stack.FreePort(r.t)),
+	}, env...)...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, signals := make(chan error, 1), make(chan os.Signal)
+	go func() {
+		ended <- worker.Run(ctx, settings, zerolog.New(zerolog.NewTestWriter(r.t)).Level(zerolog.WarnLevel), nil, signals)
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				r.t.Errorf("the worker ended with %v", err)
+			}
+		case <-time.After(soon):
+			r.t.Error("the worker does not stop")
+		}
+	})
+	r.t.Cleanup(stop)
+	return stop, signals
+}
+
+// stream creates a stream.
+func (r *rig) stream(name, subject string) jetstream.Stream {
+	r.t.Helper()
+	s, err := r.js.CreateStream(r.t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// publish publishes a message and waits until it is stored.
+func (r *rig) publish(subject, body string, header ...string) *jetstream.PubAck {
+	r.t.Helper()
+	m := nats.NewMsg(subject)
+	m.Data = []byte(body)
+	for i := 0; i+1 < len(header); i += 2 {
+		m.Header.Set(header[i], header[i+1])
+	}
+	ack, err := r.js.PublishMsg(r.t.Context(), m)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return ack
+}
+
+// drawn is a message with hits of all kinds, some of which are refused.
+func drawn(rng *rand.Rand, counters int) string {
+	now := time.Now().UnixMilli()
+	var body strings.Builder
+	for range 1 + rng.IntN(8) {
+		fmt.Fprintf(&body, `{"key":"c%d"`, rng.IntN(counters))
+		switch rng.IntN(12) {
+		case 0:
+			fmt.Fprintf(&body, `,"n":%d`, 1+rng.IntN(9))
+		case 1:
+			fmt.Fprintf(&body, `,"ts":%d`, now-rng.Int64N(90_000))
+		case 2:
+			fmt.Fprintf(&body, `,"ts":%d`, now-rng.Int64N(40*24*3600_000)) // the oldest are late for every tier
+		case 3:
+			fmt.Fprintf(&body, `,"ts":%d`, now+rng.Int64N(20_000)) // half of them too far ahead
+		case 4:
+			fmt.Fprintf(&body, `,"n":%d`, -rng.IntN(2))
+		}
+		body.WriteString("}\n")
+	}
+	return body.String()
+}
+
+// draw publishes messages with hits of all kinds.
+func (r *rig) draw(seed uint64, subject string, messages, counters int) {
+	r.t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range messages {
+		if _, err := r.js.PublishAsync(subject, []byte(drawn(rng, counters))); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	select {
+	case <-r.js.PublishAsyncComplete():
+	case <-time.After(soon):
+		r.t.Fatal("messages are not acknowledged")
+	}
+}
+
+// settled waits until all shards have applied all of the streams.
+func (r *rig) settled(streams ...string) {
+	r.t.Helper()
+	for _, name := range streams {
+		s, err := r.js.Stream(r.t.Context(), name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		last := s.CachedInfo().State.LastSeq
+		stack.Eventually(r.t, soon, "the cursors to reach the end", func() (bool, string) {
+			for shard := range 4 {
+				seq, _ := r.redis.Client().HGet(r.t.Context(), r.store.CursorKey(shard, name), "seq").Uint64()
+				if seq != last {
+					return false, fmt.Sprintf("shard %d is at %d of %d", shard, seq, last)
+				}
+			}
+			return true, ""
+		})
+	}
+}
+
+// result is what an audit has found.
+type result struct {
+	report
+	text string
+	err  error
+	took int // passes
+}
+
+// audit judges the namespace.
+func (r *rig) audit(change ...func(*auditor)) result {
+	r.t.Helper()
+	var text bytes.Buffer
+	a := &auditor{
+		store: window.NewStore(r.redis.Client(), "test"), js: r.nats.JetStream(), namespace: "test",
+		limits: consume.Limits{MaxAhead: 10 * time.Second, MaxHits: 10_000}, memory: 64 << 20,
+		log: zerolog.New(zerolog.NewTestWriter(r.t)), bar: boot.NewBar(io.Discard, ""), pace: &pace{}, report: newReport(&text, 1000),
+	}
+	for _, f := range change {
+		f(a)
+	}
+	err := a.audit(r.t.Context())
+	a.report.notes()
+	return result{a.report, text.String(), err, a.passes}
+}
+
+// clean makes sure that an audit finds nothing, and returns it.
+func (r *rig) clean(change ...func(*auditor)) result {
+	r.t.Helper()
+	got := r.audit(change...)
+	if got.err != nil || got.differences != 0 {
+		r.t.Fatalf("%v, %d differences:\n%s", got.err, got.differences, got.text)
+	}
+	return got
+}
+
+// finds makes sure that an audit finds so many differences and names all of these parts.
+func (r *rig) finds(differences int64, parts ...string) result {
+	r.t.Helper()
+	got := r.audit()
+	if got.err != nil || got.differences != differences {
+		r.t.Errorf("%v, %d differences, want %d:\n%s", got.err, got.differences, differences, got.text)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.text, part) {
+			r.t.Errorf("%q is not named:\n%s", part, got.text)
+		}
+	}
+	return got
+}
+
+// keys are the keys that match a pattern.
+func (r *rig) keys(pattern string) []string {
+	r.t.Helper()
+	return stack.Scan(r.t, r.redis.Client(), pattern)
+}
+
+// undo restores all keys as they were when it was called, when its result is called. No worker may run.
+func (r *rig) undo() func() {
+	r.t.Helper()
+	ctx, client := r.t.Context(), r.redis.Client()
+	type kept struct {
+		dump string
+		ttl  time.Duration
+	}
+	all := make(map[string]kept)
+	for _, key := range r.keys("test:*") {
+		all[key] = kept{client.Dump(ctx, key).Val(), max(0, client.PTTL(ctx, key).Val())}
+	}
+	return func() {
+		r.t.Helper()
+		for _, key := range r.keys("test:*") {
+			if _, was := all[key]; !was {
+				client.Del(ctx, key)
+			}
+		}
+		for key := range maps.Keys(all) {
+			if err := client.RestoreReplace(ctx, key, all[key].ttl, all[key].dump).Err(); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}

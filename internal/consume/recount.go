@@ -1,0 +1,60 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/rules"
+	"tallyroll/internal/source"
+	"tallyroll/internal/window"
+)
+
+// Recount reads the messages of a stream once more, as the workers did that counted them. It belongs to one
+// goroutine.
+type Recount struct {
+	decoder
+	unknown uint64 // the versions of messages up to this one are not listed any more
+	sets    map[string]*rules.Set
+}
+
+// NewRecount prepares to read messages that are applied by these cursors, which are all of a stream's. subjects are the
+// stream's; they name counters if no cursor lists a version.
+func NewRecount(ctx context.Context, store *window.Store, layout window.Layout, limits Limits, stream string, subjects []string, cursors []window.Cursor) (*Recount, error) {
+	names, err := listedNamings(cursors)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", stream, err)
+	}
+	if len(names) == 0 {
+		names = namings{{From: 1, Subjects: subjects}}
+	}
+	sets := make(map[string]*rules.Set)
+	for _, n := range names {
+		if n.Rules == "" || sets[n.Rules] != nil {
+			continue
+		}
+		set, found, err := (*Rulebook)(nil).find(ctx, store, n.Rules)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			sets[n.Rules] = set
+		}
+	}
+	return &Recount{newDecoder(stream, limits.HitLimits(layout), names, sets), names.unknown(0), sets}, nil
+}
+
+// Read returns the hits of a message, valid until the next call, and how many parts of it were refused. Messages must
+// come in order. known is false if nobody can tell any more how the message was read: its rules are lost.
+func (r *Recount) Read(d source.Delivery) (hits []hit.Hit, refused int, known bool) {
+	r.names.reach(d.Seq)
+	if d.Seq <= r.unknown || r.names.rules != "" && r.sets[r.names.rules] == nil {
+		return nil, 0, false
+	}
+	if d.Skip != "" {
+		return nil, 0, true
+	}
+	var m message
+	r.read(d, &m)
+	return m.hits, len(m.rejects), true
+}

@@ -1,0 +1,79 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/source"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// A text goes when no cursor has named it for two looks, and not before.
+func TestRulesAreSwept(t *testing.T) {
+	t.Parallel()
+	js := stack.NATS(t).JetStream()
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "rules.yml")
+	if err := os.WriteFile(file, []byte("- stream: HITS\n  subject: hits.order.*\n  count:\n    - key: a.{id}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, metrics := zerolog.New(zerolog.NewTestWriter(t)), NewMetrics(prometheus.NewRegistry())
+	book, err := OpenRulebook(file, nil, metrics, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := window.NewStore(stack.Redis(t).Client(), "test")
+	keeper := NewKeeper(Config{Store: store, Layout: testLayout, Limits: benchLimits, Metrics: metrics, Waits: NewWaits(), Rules: book, Log: log})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		keeper.Keep(ctx, "HITS", func(bool) {}, func(bytes int) source.Stream { return source.New(js, "test", "HITS", bytes) })
+	}()
+	if _, err := js.Publish(t.Context(), "hits.order.new", []byte(`{"id":"1"}`)); err != nil {
+		t.Fatal(err)
+	}
+	stack.Eventually(t, soon, "every cursor to be at the message", func() (bool, string) {
+		cursors, err := readCursors(t.Context(), store, testLayout, "HITS")
+		return err == nil && !slices.ContainsFunc(cursors, func(c window.Cursor) bool { return c.Seq != 1 }), fmt.Sprintf("%+v %v", cursors, err)
+	})
+	stop()
+	<-ended
+
+	keep := func(texts map[string][]byte) {
+		t.Helper()
+		if err := store.KeepRules(t.Context(), texts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep(map[string][]byte{"00": []byte("x"), "01": []byte("y")})
+	s := &sweeper{layout: testLayout, store: store, log: log}
+	sweep := func(want ...string) {
+		t.Helper()
+		if err := s.sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, book.Current().Fingerprint())
+		slices.Sort(want)
+		kept, err := store.RulesKept(t.Context())
+		if slices.Sort(kept); err != nil || !slices.Equal(kept, want) {
+			t.Errorf("Redis keeps the rules %v, %v, want %v", kept, err, want)
+		}
+	}
+	sweep("00", "01")
+	keep(map[string][]byte{"02": []byte("z")})
+	sweep("02")
+	sweep()
+	sweep()
+}

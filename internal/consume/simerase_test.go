@@ -1,0 +1,117 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"tallyroll/internal/window"
+)
+
+// What an erasure removes stays in the model under a key of its own, so that each message is still counted at most
+// once, and once where it has to be: in its cells or there. Nothing in Redis has such a name.
+const simErased = "erased "
+
+// unlink removes keys, and keeps what their cells had.
+func (r *simRedis) unlink(keys []string) (n int64) {
+	for _, key := range keys {
+		e := r.get(key)
+		if e == nil {
+			continue
+		}
+		n++
+		if kept := r.keys[simErased+key].copy(); !e.isForeign() && len(e.fields) > 0 {
+			for _, f := range e.fields {
+				kept.set(f.name, strconv.FormatInt(kept.number(f.name)+e.number(f.name)-e.tornInto(f.name).by, 10))
+			}
+			r.put(simErased+key, kept)
+		}
+		r.put(key, nil)
+	}
+	return n
+}
+
+// erasedFrom is what erasures have removed from a cell.
+func (r *simRedis) erasedFrom(c simCell) int64 {
+	if r.erasures == 0 {
+		return 0
+	}
+	return r.keys[simErased+c.key].number(c.field)
+}
+
+// erasing calls checkErased after a transaction that has removed counters.
+func (r *simRedis) erasing(queued [][]string) {
+	for _, q := range queued {
+		if q[0] == "zrem" {
+			r.erasures++
+			r.checkErased(q[2:])
+			return
+		}
+	}
+}
+
+// erase lets production code erase counters that get more hits, or have just got some, or all.
+func (w *simWorld) erase(e simEvent) {
+	var counters []string
+	prefix := [...]string{"shared", "", "m", "shared"}[e.n%4]
+	if e.n%4 == 3 {
+		prefix, counters = "", []string{"shared0", "shared1", "nobody"}
+		for _, m := range w.messages[max(0, len(w.messages)-3):] {
+			for _, h := range m.hits {
+				counters = append(counters, h.counter)
+			}
+		}
+	}
+	p := &simProcess{}
+	w.redis.mu.Lock()
+	switch e.worker {
+	case 1:
+		w.redis.execFault[p] = simExecFault{"late request", e.d}
+	case 2:
+		w.redis.lookFault[p] = simLookFault{"look held up", e.lookedAt(), min(e.d, 4*time.Second)}
+	}
+	w.redis.mu.Unlock()
+	w.erasers.Add(1)
+	w.running.Go(func() {
+		defer w.erasers.Add(-1)
+		ctx, cancel := context.WithTimeout(w.living, 20*time.Second)
+		defer cancel()
+		client := w.redis.client(w.server.Options().Simple(), p)
+		defer client.Close()
+		reader := window.NewReader(window.NewStore(client, simNamespace))
+		if counters != nil {
+			_, _ = reader.Erase(ctx, counters) // whatever goes wrong: what is not erased stays
+			return
+		}
+		for next := ""; ; {
+			erased, err := reader.EraseListed(ctx, prefix, next)
+			if next = erased.Next; err != nil || next == "" {
+				return
+			}
+		}
+	})
+}
+
+// checkErased notes if anything is left of counters that have just been removed. The caller holds redis.mu.
+func (w *simWorld) checkErased(counters []string) {
+	for key, e := range w.redis.keys {
+		if e.isForeign() || e.expires != 0 && e.expires <= w.redis.latest() {
+			continue
+		}
+		is := w.meaning(key)
+		for _, counter := range counters {
+			left := is.cells && is.counter == counter
+			if strings.Contains(key, ":names:") {
+				_, left = e.value(counter)
+			}
+			if strings.Contains(key, ":top:") {
+				left = strings.Contains(e.text, string([]byte{byte(len(counter))})+counter)
+			}
+			if left {
+				w.misheld = fmt.Sprintf("%s was erased, and %s still has it: at %d, expires %d, has %q", counter, key, w.redis.latest(), e.expires, e.text)
+			}
+		}
+	}
+}

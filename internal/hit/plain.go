@@ -1,0 +1,83 @@
+package hit
+
+// readPlain reads an object as nearly all producers write it, many times faster than a JSON decoder: the fields key, n
+// and ts, each at most once, with a key of printable ASCII without escapes and numbers without sign, and no white space
+// but a space after a colon or a comma. It returns false for any other object, and reads then mean nothing.
+func (o *object) readPlain(raw []byte) bool {
+	var hasN, hasTS bool
+	for i := 1; len(raw) > 1 && raw[0] == '{'; i++ {
+		switch rest := raw[i:]; {
+		case after(rest, `"key":`) && !o.hasKey:
+			i = pastSpace(raw, i+len(`"key":`))
+			end := plainText(raw, i)
+			if end < 0 {
+				return false
+			}
+			start := len(o.names)
+			o.names = append(o.names, raw[i+1:end]...)
+			o.key, o.hasKey = o.names[start:], true
+			i = end + 1
+		case after(rest, `"n":`) && !hasN:
+			hasN = true
+			if o.n, i = plainNumber(raw, pastSpace(raw, i+len(`"n":`))); o.n < 1 || o.n > MaxN {
+				return false
+			}
+		case after(rest, `"ts":`) && !hasTS:
+			hasTS = true
+			if o.at, i = plainNumber(raw, pastSpace(raw, i+len(`"ts":`))); o.at < 0 {
+				return false
+			}
+		default:
+			return false
+		}
+		switch {
+		case i == len(raw)-1 && raw[i] == '}':
+			return true
+		case i >= len(raw) || raw[i] != ',':
+			return false
+		}
+		i = pastSpace(raw, i+1) - 1
+	}
+	return false
+}
+
+// after reports whether b goes on with a text.
+func after(b []byte, text string) bool { return len(b) >= len(text) && string(b[:len(text)]) == text }
+
+// pastSpace returns the place after the space at i, if there is one.
+func pastSpace(b []byte, i int) int {
+	if i < len(b) && b[i] == ' ' {
+		i++
+	}
+	return i
+}
+
+// plainText returns the place of the quote that ends the text whose first quote is at i, or -1.
+func plainText(b []byte, i int) int {
+	if i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	for i++; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			return i
+		case c == '\\' || c < ' ' || c > '~':
+			return -1
+		}
+	}
+	return -1
+}
+
+// plainNumber returns the number at i, which has no leading zero and at most 18 digits, and the place after it. It returns
+// -1 for anything else.
+func plainNumber(b []byte, i int) (n int64, end int) {
+	for end = i; end < len(b) && b[end] >= '0' && b[end] <= '9'; end++ {
+		if n = 10*n + int64(b[end]-'0'); end-i == 18 {
+			return -1, end
+		}
+	}
+	if end == i || b[i] == '0' && end > i+1 {
+		return -1, end
+	}
+	return n, end
+}

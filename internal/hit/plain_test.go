@@ -1,0 +1,61 @@
+package hit
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// checkPlain fails if the short way reads an object otherwise than the long one.
+func checkPlain(t interface{ Fatalf(string, ...any) }, raw []byte) (plain bool) {
+	short, long := newObject(), newObject()
+	short.begin(5)
+	if !short.readPlain(raw) {
+		return false
+	}
+	var h, want Hit
+	got := short.hit(&h, "subject")
+	refused := long.readAny(&want, raw, "subject", 5)
+	if !reflect.DeepEqual(got, refused) || string(h.Counter) != string(want.Counter) || h.N != want.N || h.At != want.At {
+		t.Fatalf("%q is %s, %d at %d (%v), and as JSON %s, %d at %d (%v)", raw, h.Counter, h.N, h.At, got, want.Counter, want.N, want.At, refused)
+	}
+	return true
+}
+
+var plainSeeds = []string{
+	`{"key":"a"}`, `{"key": "a", "n": 3}`, `{"key":"a","n":3,"ts":1763720000000}`, `{"ts":0,"n":1}`, `{"n":1}`, `{"key":""}`,
+	`{"key":"a","key":"b"}`, `{"key":"\u0061"}`, `{"key":"ä"}`, `{"n":01}`, `{"n":0}`, `{"n":-1}`, `{"n":1099511627777}`, `{"ts":1234567890123456789}`,
+	`{"key":"a",}`, `{"key":"a"`, `{"key":"a"}}`, `{"key":"a"} `, `{}`, `{`, ``, `{"key":"a" ,"n":1}`, `{"n":}`, `{"n":1.5}`, `{"key":5}`, `{"key":"a","Key":"b"}`, `{"key":"a";"n":1}`,
+}
+
+func FuzzPlain(f *testing.F) {
+	for _, seed := range plainSeeds {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) { checkPlain(t, raw) })
+}
+
+// What producers write takes the short way, and means the same on both.
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		space := rapid.SampledFrom([]string{"", " "})
+		name := rapid.StringMatching(`[ -!#-\[\]-~]{1,20}`).Draw(t, "name")
+		raw := fmt.Sprintf(`{"key":%s"%s"`, space.Draw(t, "space"), name)
+		if rapid.Bool().Draw(t, "with n") {
+			raw += fmt.Sprintf(`,%s"n":%s%d`, space.Draw(t, "space"), space.Draw(t, "space"), rapid.Int64Range(1, MaxN).Draw(t, "n"))
+		}
+		if rapid.Bool().Draw(t, "with ts") {
+			raw += fmt.Sprintf(`,"ts":%d`, rapid.Int64Range(0, 1e18-1).Draw(t, "ts"))
+		}
+		if !checkPlain(t, []byte(raw+"}")) {
+			t.Fatalf("%s} takes the long way", raw)
+		}
+		// One wrong byte.
+		spoilt := []byte(raw + "}")
+		spoilt[rapid.IntRange(0, len(spoilt)-1).Draw(t, "place")] = rapid.SampledFrom([]byte("\x00\t\n \"',-+.0159:E\\{}[]ae\x7f\x80\xff")).Draw(t, "byte")
+		checkPlain(t, spoilt)
+	})
+}

@@ -1,0 +1,92 @@
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Answer is what came back for one send of a message. A refusal says that this send was not stored; an earlier one of
+// the same message may have been.
+type Answer struct {
+	n         uint64 // the last part of the subject of the answer, in base 36
+	Stored    bool
+	Duplicate bool   // the stream had stored a message with this Nats-Msg-Id before
+	Stream    string // that stored or refused it
+	Seq       uint64 // its sequence in that stream
+	Refusal   error  // why it was not stored: ErrNoStream or a Refusal; nil if it was
+	Code      int    // JetStream's error code, of a Refusal
+	Last      uint64 // if Code is CodeWrongLast: the message that is there; 0 if the server does not tell
+}
+
+// Refusal is JetStream's error.
+type Refusal struct {
+	Code        int
+	Description string
+}
+
+func (r Refusal) Error() string {
+	return fmt.Sprintf("the stream refuses: %s (%d)", r.Description, r.Code)
+}
+
+// ErrNoStream is the refusal if nothing listens on the subject.
+var ErrNoStream = errors.New("no stream takes the subject")
+
+// Codes of JetStream's refusals.
+const (
+	CodeTooLarge = 10054 // the message is above the stream's max_msg_size
+	// CodeWrongLast says that the message was to follow another one than the last of its subject.
+	CodeWrongLast = 10071
+	// codeInProcess says that a message with the same Nats-Msg-Id is being stored by a cluster.
+	codeInProcess = 10158
+)
+
+// pubAck is JetStream's answer to a publish.
+type pubAck struct {
+	Stream    string `json:"stream"`
+	Seq       uint64 `json:"seq"`
+	Duplicate bool   `json:"duplicate"`
+	Error     *struct {
+		Code        int    `json:"code"`
+		ErrCode     int    `json:"err_code"`
+		Description string `json:"description"`
+	} `json:"error"`
+}
+
+// parse reads a reply; ok is false for one that is not JetStream's,
+// such as that of another subscriber, which says nothing about storage.
+func parse(m *nats.Msg) (a Answer, ok bool) {
+	n, err := strconv.ParseUint(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], 36, 64)
+	if err != nil {
+		return Answer{}, false
+	}
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return Answer{n: n, Refusal: ErrNoStream}, true
+	}
+	a, ok = parseBody(m.Data)
+	a.n = n
+	return a, ok
+}
+
+func parseBody(body []byte) (a Answer, ok bool) {
+	var ack pubAck
+	if json.Unmarshal(body, &ack) != nil {
+		return Answer{}, false
+	}
+	a.Stream = ack.Stream
+	if e := ack.Error; e != nil {
+		a.Refusal = Refusal{e.ErrCode, e.Description}
+		a.Code = e.ErrCode
+		if a.Code == CodeWrongLast { // the text ends in the message's sequence
+			a.Last, _ = strconv.ParseUint(e.Description[strings.LastIndexByte(e.Description, ' ')+1:], 10, 64)
+		}
+		return a, true
+	}
+	a.Seq, a.Duplicate = ack.Seq, ack.Duplicate
+	a.Stored = ack.Stream != "" && ack.Seq > 0
+	return a, a.Stored
+}

@@ -1,0 +1,205 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// ackWait is how long an answer may take before the message is sent again. JetStream drops the repeat, so being
+	// too short only costs traffic.
+	ackWait = 5 * time.Second
+	// refusedWait is the pause after a refusal, such as that of a full stream, and after a send that nothing left of.
+	refusedWait = 250 * time.Millisecond
+	// tick is how often overdue messages are looked for.
+	tick = 50 * time.Millisecond
+	// queue is how many answers may wait for the owner of a Box before the connection's reader waits for it.
+	queue = 1024
+	// never is when a message is due that only waits for an answer.
+	never = 1000 * time.Hour
+)
+
+// Letter is the part of a message that a Box deals with. Types of messages embed it. What it says must not change
+// between Send and Drop, or the answer that says that it is stored.
+type Letter struct {
+	Subject string
+	ID      string      // Nats-Msg-Id; if it is empty, Send chooses one that no other message has
+	More    nats.Header // further headers
+	Body    []byte
+
+	n     uint64    // the end of the subject for its answers
+	due   time.Time // when to send it again
+	sent  int       // sends in all
+	open  int       // sends without an answer
+	since time.Time // the first send that may have stored it; zero: there is none
+}
+
+func (l *Letter) letter() *Letter { return l }
+
+// Open reports whether a send of it has no answer yet. If not, it is certainly not stored.
+func (l *Letter) Open() bool { return l.open > 0 }
+
+// Since is when the first send went that may have stored it; zero if there is none.
+func (l *Letter) Since() time.Time { return l.since }
+
+// mail is a type of messages that embeds a Letter.
+type mail interface{ letter() *Letter }
+
+// Box keeps messages of the type M until it is known what became of them. One goroutine owns it: it selects from
+// Answers, which it gives to Settle, and from Ticks, which it gives to Tick.
+type Box[M mail] struct {
+	Answers <-chan Answer
+	Ticks   <-chan time.Time
+
+	conn       *nats.Conn
+	again      func(m M, age time.Duration) bool
+	unsent     func(m M, why error)
+	inbox      string
+	sub        *nats.Subscription
+	ticker     *time.Ticker
+	closed     chan struct{}
+	runID      string // first part of each Nats-Msg-Id
+	last       uint64
+	pending    map[uint64]M
+	reconnects uint64 // of the connection, up to the last tick
+}
+
+// Open makes a Box on a connection that was made with ConnOptions. Send and Tick ask again before they send a message
+// that may be stored already; age is that of its first such send. If it says no, the message only waits for answers.
+// They tell unsent of a send of which nothing left this process, and why.
+func Open[M mail](conn *nats.Conn, again func(m M, age time.Duration) bool, unsent func(m M, why error)) (*Box[M], error) {
+	answers := make(chan Answer, queue)
+	b := &Box[M]{
+		Answers: answers, conn: conn, again: again, unsent: unsent, inbox: conn.NewInbox(), closed: make(chan struct{}),
+		runID:   strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36),
+		pending: map[uint64]M{}, reconnects: conn.Stats().Reconnects,
+	}
+	var err error
+	b.sub, err = conn.Subscribe(b.inbox+".*", func(m *nats.Msg) {
+		a, ok := parse(m)
+		if !ok {
+			return
+		}
+		select {
+		case answers <- a:
+		case <-b.closed: // nobody reads them any more
+		}
+	})
+	if err == nil {
+		err = b.sub.SetPendingLimits(-1, -1) // whoever sends bounds how many messages wait for an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to acknowledgements on %s: %w", b.inbox, err)
+	}
+	b.ticker = time.NewTicker(tick)
+	b.Ticks = b.ticker.C
+	return b, nil
+}
+
+// Close forgets all messages.
+func (b *Box[M]) Close() {
+	close(b.closed)
+	b.ticker.Stop()
+	_ = b.sub.Unsubscribe() // it fails if the connection is closed, which ends it too
+}
+
+// Len is how many messages are in it, and All are these. All may drop them.
+func (b *Box[M]) Len() int         { return len(b.pending) }
+func (b *Box[M]) All() iter.Seq[M] { return maps.Values(b.pending) }
+
+// Send takes a message in and sends it.
+func (b *Box[M]) Send(m M) {
+	l := m.letter()
+	b.last++
+	l.n = b.last
+	if l.ID == "" {
+		l.ID = b.runID + "-" + strconv.FormatUint(l.n, 36)
+	}
+	b.pending[l.n] = m
+	b.send(m)
+}
+
+// send sends a message once and notes when to do so again.
+func (b *Box[M]) send(m M) {
+	l := m.letter()
+	now := time.Now()
+	header := nats.Header{nats.MsgIdHdr: {l.ID}} // made for each send: it stays on the stack
+	maps.Copy(header, l.More)
+	err := nats.ErrReconnectBufExceeded
+	if b.conn.IsConnected() || b.conn.IsClosed() {
+		err = b.conn.PublishMsg(&nats.Msg{Subject: l.Subject, Reply: b.inbox + "." + strconv.FormatUint(l.n, 36), Header: header, Data: l.Body})
+	}
+	l.due = now.Add(ackWait)
+	if err != nil {
+		l.due = now.Add(refusedWait)
+		if NeverLeft(err) {
+			b.unsent(m, err)
+			return
+		}
+	}
+	l.sent++
+	l.open++ // also if the connection is breaking: it is not known how much left
+	if l.since.IsZero() {
+		l.since = now
+	}
+}
+
+// NeverLeft reports whether an error of the client says that nothing of a message has left this process.
+func NeverLeft(err error) bool {
+	for _, sure := range []error{nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrConnectionDraining} {
+		if errors.Is(err, sure) {
+			return true
+		}
+	}
+	return false
+}
+
+// Tick sends again what is due, and everything after the connection was lost: what was under way is lost, or its
+// answer is, so that waiting would gain nothing.
+func (b *Box[M]) Tick(now time.Time) {
+	before := b.reconnects
+	b.reconnects = b.conn.Stats().Reconnects
+	for _, m := range b.pending {
+		l := m.letter()
+		switch {
+		case b.reconnects == before && !now.After(l.due):
+		case l.open > 0 && !b.again(m, now.Sub(l.since)):
+			l.due = now.Add(never)
+		default:
+			b.send(m)
+		}
+	}
+}
+
+// Settle takes an answer in, and returns the message that it is about; ok is false if that is gone, as it is at the
+// second answer for a message that was sent twice. A message that is stored leaves the Box. A refused one is sent
+// again in a moment, unless it is dropped: if it is not Open now, every send of it was refused.
+func (b *Box[M]) Settle(a Answer) (m M, ok bool) {
+	m, ok = b.pending[a.n]
+	if !ok {
+		return m, false
+	}
+	l := m.letter()
+	if a.Stored {
+		b.Drop(m)
+		return m, true
+	}
+	l.due = time.Now().Add(refusedWait)
+	if a.Code == codeInProcess { // another send with the same id is about to be stored
+		return m, true
+	}
+	if l.open--; l.open == 0 {
+		l.since = time.Time{}
+	}
+	return m, true
+}
+
+// Drop forgets a message.
+func (b *Box[M]) Drop(m M) { delete(b.pending, m.letter().n) }

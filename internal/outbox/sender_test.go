@@ -1,0 +1,109 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/tests/stack"
+)
+
+func TestInterruptWithoutAStream(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := Start(ctx, stack.NATS(t).Conn(ConnOptions()...), zerolog.Nop(), "hits.publish", func(int, Answer) { t.Error("nothing takes it") })
+	m := NewMessage()
+	m.Hits, m.Body = 3, []byte(`{"key":"a"}`)
+	if err := s.Submit(m); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-s.Done()
+	if s.Err() == nil {
+		t.Fatal("it ends as if the message were stored")
+	}
+	if err := s.Submit(NewMessage()); err == nil {
+		t.Fatal("a Sender that has ended takes messages")
+	}
+}
+
+// However often the server stops and starts, each message is stored once.
+func TestSenderSurvivesRestarts(t *testing.T) {
+	t.Parallel()
+	server := stack.NATS(t)
+	stream := hits(t, server, jetstream.StreamConfig{})
+	stored := make(chan uint64, 10_000)
+	s := Start(t.Context(), server.Conn(ConnOptions()...), zerolog.Nop(), "hits.publish", func(hits int, a Answer) { stored <- a.Seq })
+	const messages = 3000
+	restarted := make(chan struct{})
+	go func() {
+		defer close(restarted)
+		for range 3 {
+			for range messages / 4 {
+				<-stored
+			}
+			server.Stop()
+			server.Start()
+		}
+	}()
+	for i := range messages {
+		m := NewMessage()
+		m.Hits, m.Body = 1, fmt.Appendf(m.Body, "c-%d", i)
+		if err := s.Submit(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-restarted
+	if err := s.Close(); err != nil || len(stored) != messages/4 {
+		t.Errorf("%d more are stored, %v", len(stored), err)
+	}
+	seen := map[string]bool{}
+	for _, m := range contents(t, stream) {
+		if seen[string(m.Data)] {
+			t.Errorf("%s is stored twice", m.Data)
+		}
+		seen[string(m.Data)] = true
+	}
+	if len(seen) != messages {
+		t.Errorf("%d messages are stored", len(seen))
+	}
+}
+
+// A message with a Once is stored where it belongs or not at all, and its fate is told.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	server := stack.NATS(t)
+	stream := hits(t, server, jetstream.StreamConfig{MaxMsgSize: 500})
+	fates := make(chan Fate, 1)
+	s := Start(t.Context(), server.Conn(ConnOptions()...), zerolog.Nop(), "", func(int, Answer) {})
+	send := func(id string, after uint64, size int) Fate {
+		m := NewMessage()
+		m.Hits, m.Body = 1, append(m.Body, make([]byte, size)...)
+		m.Once = &Once{Subject: "hits.log", ID: id, After: after, Settled: func(f Fate) { fates <- f }}
+		if err := s.Submit(m); err != nil {
+			t.Fatal(err)
+		}
+		return <-fates
+	}
+	if f := send("a", 0, 1); !f.Stored || f.Seq != 1 || f.Repeat || f.Refused {
+		t.Errorf("the first: %+v", f)
+	}
+	if f := send("a", 0, 1); !f.Repeat || f.Stored && !f.Duplicate {
+		t.Errorf("the first once more: %+v", f)
+	}
+	if f := send("b", 0, 1); f.Stored || f.Code != CodeWrongLast || f.Last != 1 || !f.Refused {
+		t.Errorf("another first: %+v", f)
+	}
+	if f := send("b", 1, 1); !f.Stored || f.Seq != 2 {
+		t.Errorf("the second: %+v", f)
+	}
+	if f := send("c", 2, 600); f.Stored || f.Code != CodeTooLarge || !f.Refused {
+		t.Errorf("one that is too large: %+v", f)
+	}
+	if err := s.Close(); err != nil || len(contents(t, stream)) != 2 {
+		t.Error(err)
+	}
+}

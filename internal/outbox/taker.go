@@ -1,0 +1,79 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	probeToken  = "tallyroll-probe"
+	probeStream = "no stream has a name with spaces"
+	probeWithin = 2 * time.Second
+)
+
+// Why Taker does not know, besides ErrNoStream.
+var (
+	ErrMayNot    = errors.New("this user may not publish there")
+	ErrNoAnswer  = errors.New("nothing has answered")
+	ErrProbeKept = errors.New("the message was stored")
+)
+
+// Taker is the stream that takes a subject, which may have wildcards. It asks with a message that
+// no stream can store: the message expects a stream with an impossible name, so the stream that takes the
+// subject refuses it and gives its own name. That goes the way of every message, through the server's mappings.
+func Taker(ctx context.Context, conn *nats.Conn, subject string) (string, error) {
+	tokens := strings.Split(subject, ".")
+	for i, token := range tokens {
+		if token == "*" || token == ">" {
+			tokens[i] = probeToken
+		}
+	}
+	m := nats.NewMsg(strings.Join(tokens, "."))
+	m.Header.Set(jetstream.ExpectedStreamHeader, probeStream)
+	answer, err := probe(ctx, conn, m)
+	return answer.Stream, err
+}
+
+// Last is the stream that takes a subject, and the sequence of the subject's last message there; 0 if there is
+// none. It asks with a message that expects an impossible one before it.
+func Last(ctx context.Context, conn *nats.Conn, subject string) (stream string, seq uint64, err error) {
+	m := nats.NewMsg(subject)
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatInt(math.MaxInt64, 10))
+	answer, err := probe(ctx, conn, m)
+	if err == nil && answer.Code != CodeWrongLast {
+		err = answer.Refusal // a cluster that is storing a message there does not tell
+	}
+	return answer.Stream, answer.Last, err
+}
+
+// probe sends a message that the stream has to refuse.
+func probe(ctx context.Context, conn *nats.Conn, m *nats.Msg) (refusal Answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	reply, err := conn.RequestMsgWithContext(ctx, m)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return Answer{}, ErrNoStream
+	case err != nil:
+		if last := conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), m.Subject) {
+			return Answer{}, ErrMayNot
+		}
+		return Answer{}, errors.Join(ErrNoAnswer, err)
+	}
+	answer, ok := parseBody(reply.Data)
+	switch {
+	case !ok || answer.Stream == "":
+		return Answer{}, fmt.Errorf("%w: something that is no stream did", ErrNoAnswer) // a service that listens there
+	case answer.Refusal == nil:
+		return answer, ErrProbeKept
+	}
+	return answer, nil
+}

@@ -1,0 +1,85 @@
+package query
+
+import (
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+)
+
+// Erasing says whether the service erases counters; the zero value does not.
+type Erasing bool
+
+// UnmarshalText reads on or off.
+func (e *Erasing) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "on", "off":
+		*e = string(text) == "on"
+		return nil
+	}
+	return errors.New("on or off")
+}
+
+func eraseOff() *web.Problem {
+	return web.NewProblem(http.StatusForbidden, "this service erases nothing (QUERY_ERASE=off)").OfKind(web.EraseOff)
+}
+
+func (s *service) registerErase(a *api.API) {
+	op := a.Operation(huma.Operation{
+		OperationID: "delete-counters", Method: http.MethodDelete, Path: "/v1/counters",
+		Summary: "Erase a counter, or all with a prefix",
+		Description: "Removes the hits that are counted, the names and the entries in lists. Hits that are stored and not counted yet, and later ones, count from zero. " +
+			"Needs QUERY_ERASE=on. If the answer is lost, ask again: what is left is still listed.",
+		Responses: api.SuccessOnly("It is erased.", answer.EraseAnswer{Erased: 1}),
+		Metadata:  api.Tryout("/v1/counters?key=shop.cart"),
+	})
+	op.Responses[strconv.Itoa(http.StatusForbidden)] = a.ProblemResponse(
+		"The service erases nothing: QUERY_ERASE is off. Or a browser sends this for a page of another origin, or the host is none of the service's.", eraseOff(), nil)
+	op.Responses[strconv.Itoa(http.StatusConflict)] = a.ProblemResponse(
+		"Another number of counters begin with prefix than confirm says. Nothing is erased.", answer.NotConfirmedProblem("shop.", 12, 11), nil)
+	api.HandleQuery[answer.EraseParams, api.JSONOutput[answer.EraseAnswer]](a, op, s.deleteCounters)
+}
+
+func (s *service) deleteCounters(w http.ResponseWriter, r *http.Request, p *answer.EraseParams) error {
+	if !s.erases {
+		return eraseOff()
+	}
+	// Many counters take longer than other answers, and the request has been read.
+	control := http.NewResponseController(w)
+	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // not every writer has deadlines
+	out, err := s.answers.Erase(r.Context(), p)
+	if err == nil || out.Erased > 0 {
+		s.logErasure(r, p, out, err)
+	}
+	if err != nil {
+		return err
+	}
+	(&api.JSONOutput[answer.EraseAnswer]{Body: out}).Write(w)
+	return nil
+}
+
+// logErasure writes who has erased what. A token is known by the beginning of its SHA-256.
+func (s *service) logErasure(r *http.Request, p *answer.EraseParams, out answer.EraseAnswer, err error) {
+	from := r.RemoteAddr
+	if client, err := s.gate.Proxies.Client(r); err == nil {
+		from = client.String()
+	}
+	line := s.log.Info().Str("from", from)
+	if hash, ok := boot.BearerHash(r); ok && s.tokens.Required() {
+		line = line.Str("token", hex.EncodeToString(hash[:4]))
+	}
+	if p.Key != "" {
+		line = line.Str("key", p.Key)
+	} else {
+		line = line.Str("prefix", p.Prefix)
+	}
+	line.Int("erased", out.Erased).AnErr("broken_off", err).Msg("counters erased")
+}

@@ -1,0 +1,162 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+)
+
+const exportPath = "/v1/export"
+
+const (
+	// exportPatience is how long a client may leave unread what is sent before its export is broken off. A client that
+	// reads slowly holds up its own export and nothing else.
+	exportPatience = time.Minute
+	// exportRetry is after how many seconds a client should ask again that found no room.
+	exportRetry = "10"
+)
+
+// The headers of an export, and its trailers.
+const (
+	asOfHeader, fromHeader, toHeader = "Tallyroll-As-Of", "Tallyroll-From", "Tallyroll-To"
+	stepHeader, resumeHeader         = "Tallyroll-Step", "Tallyroll-Resume"
+	completeTrailer, rowsTrailer     = "Tallyroll-Complete", "Tallyroll-Rows"
+)
+
+// exports are the exports under way. Its capacity is how many there may be.
+type exports chan struct{}
+
+// begin takes a place, which the caller must give back with end. It reports false if there is none.
+func (e exports) begin() bool {
+	select {
+	case e <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (e exports) end() { <-e }
+
+func (e exports) full() *web.Problem {
+	return web.NewProblem(http.StatusTooManyRequests, fmt.Sprintf("%d exports are under way: at most %d are allowed at once (QUERY_MAX_EXPORTS)", cap(e), cap(e))).
+		WithHeader("Retry-After", exportRetry).OfKind(web.TooManyExports)
+}
+
+func (s *service) registerExport(a *api.API) {
+	const (
+		csv   = "key,from,to,hits\n/cart,2026-11-20T00:00:00Z,2026-11-20T00:15:00Z,118\n"
+		lines = `{"key":"/cart","from":"2026-11-20T00:00:00Z","to":"2026-11-20T00:15:00Z","hits":118}` + "\n" +
+			`{"as_of":"2026-11-21T00:05:00.2Z","from":"2026-11-20T00:00:00Z","to":"2026-11-21T00:00:00Z","step":"15m","complete":true,"rows":1}` + "\n"
+	)
+	text := &huma.Schema{Type: huma.TypeString}
+	api.HandleQuery[answer.ExportParams, huma.StreamResponse](a, a.Operation(huma.Operation{
+		OperationID: "get-export", Method: http.MethodGet, Path: exportPath,
+		Summary: "All counters step by step, as a stream of rows",
+		Description: "A row for each counter and step in which it has hits, in the order of names, of the steps that as_of has passed. Later only hits that come late change a row. " +
+			"The answer ends with the trailers " + completeTrailer + " and " + rowsTrailer + ", NDJSON also with a last line that says the same. If it cannot be ended, the connection is cut. " +
+			"As NDJSON, lines {\"resume\":…} have tokens that go on behind them. Of CSV, the header " + resumeHeader + " begins the same export again, and after says behind which counter.",
+		Responses: map[string]*huma.Response{
+			"200": {
+				Description: "The rows, in chunks.",
+				Headers:     describeExportHeaders(),
+				Content: map[string]*huma.MediaType{
+					"text/csv":             {Schema: text, Example: csv},
+					"application/x-ndjson": {Schema: text, Example: lines},
+				},
+			},
+			"429": a.ProblemResponse("As many exports are under way as QUERY_MAX_EXPORTS allows.", make(exports, 2).full(), api.HeaderOf("Retry-After", "Seconds to wait.", 10)),
+		},
+		Metadata: api.Tryout("/v1/export", "/v1/export?prefix=shop.&step=1h&format=ndjson"),
+	}), s.getExport)
+}
+
+func describeExportHeaders() map[string]*huma.Header {
+	out := make(map[string]*huma.Header)
+	for _, h := range [][3]string{
+		{asOfHeader, "Every hit stored before this moment is in the rows.", "2026-11-21T00:05:00.2Z"},
+		{fromHeader, "The beginning of the first step.", "2026-11-20T00:00:00Z"},
+		{toHeader, "The end of the last step. It is before the to that was asked for if as_of is; Tallyroll-Complete is false then.", "2026-11-21T00:00:00Z"},
+		{stepHeader, "The step.", "15m"},
+		{resumeHeader, "A token: resume begins this answer again, about the same steps.", "a1B2"},
+	} {
+		for name, header := range api.HeaderOf(h[0], h[1], h[2]) {
+			out[name] = header
+		}
+	}
+	return out
+}
+
+func (s *service) getExport(w http.ResponseWriter, r *http.Request, p *answer.ExportParams) error {
+	if !s.exports.begin() {
+		return s.exports.full()
+	}
+	defer s.exports.end()
+	control := http.NewResponseController(w)
+	// The request has been read. If its read deadline stayed, the server would later take that for the client's end.
+	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
+	e, err := s.answers.Export(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	if !e.Lines() && !r.ProtoAtLeast(1, 1) {
+		return web.BadInput("format", "csv needs HTTP/1.1, because over HTTP/1.0 nobody could tell an answer that was cut from a whole one: "+
+			"ask for ndjson, whose last line says that it is whole, or have the proxy use HTTP/1.1 (nginx: proxy_http_version 1.1)").Problem(web.InQuery)
+	}
+	h := w.Header()
+	h.Set("Content-Type", e.ContentType())
+	h.Set(asOfHeader, e.AsOf().Format(time.RFC3339Nano))
+	h.Set(fromHeader, answer.Time(e.Range.From).Format(time.RFC3339))
+	h.Set(toHeader, answer.Time(e.Range.To).Format(time.RFC3339))
+	h.Set(stepHeader, e.StepText())
+	h.Set(resumeHeader, e.Token())
+	h.Add("Vary", "Accept")
+	h.Set("X-Accel-Buffering", "no") // nginx would take in all of it, however slowly its client reads
+	h.Set("Trailer", strings.Join([]string{completeTrailer, rowsTrailer}, ", "))
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	if err := sendExport(r.Context(), w, control, e); err != nil {
+		s.breakOff(r, e, err)
+	}
+	_ = control.SetWriteDeadline(time.Now().Add(exportPatience)) // for the end
+	h.Set(completeTrailer, strconv.FormatBool(e.Complete()))
+	h.Set(rowsTrailer, strconv.FormatInt(e.Rows(), 10))
+	return nil
+}
+
+// sendExport writes an export. Nothing more is read from Redis while the client does not take what is written.
+func sendExport(ctx context.Context, w http.ResponseWriter, control *http.ResponseController, e *answer.Export) error {
+	return e.Write(ctx, func(part []byte) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(exportPatience))
+		_, err := w.Write(part)
+		if err == nil {
+			err = control.Flush()
+		}
+		// HTTP/2 resets the stream when the deadline is over, whether anything is being written or not.
+		_ = control.SetWriteDeadline(time.Time{})
+		return err
+	})
+}
+
+// breakOff cuts the connection: an answer that ended would look whole.
+func (s *service) breakOff(r *http.Request, e *answer.Export, why error) {
+	var p *web.Problem
+	if r.Context().Err() == nil && errors.As(why, &p) { // a client that is gone knows it
+		s.log.Warn().Str("why", p.Detail).Int64("rows", e.Rows()).Msg("an export has been broken off")
+	}
+	panic(http.ErrAbortHandler)
+}

@@ -1,0 +1,94 @@
+package query
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"tallyroll/internal/gate"
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/tests/asking"
+)
+
+// limitsOf asks for the limits.
+func limitsOf(t *testing.T, h http.Handler, query string) gate.LimitsAnswer {
+	t.Helper()
+	resp := asking.Ask(h, http.MethodGet, "/v1/limits"+query, "")
+	data := asking.ReadAll(t, resp)
+	var out gate.LimitsAnswer
+	if err := json.Unmarshal(data, &out); err != nil || resp.StatusCode != http.StatusOK || strings.Contains(string(data), "null") {
+		t.Fatalf("status %d: %s: %v", resp.StatusCode, data, err)
+	}
+	return out
+}
+
+// /v1/limits has every named limit, and what is decided under it: by takes, and by proxies. Looks and resets are none.
+func TestLimitsAnswer(t *testing.T) {
+	t.Parallel()
+	h, f := onLimiter(t, gate.TakeAny)
+	before := limitsOf(t, h, "")
+	if !before.Counts || len(before.Process) != 8 || time.Since(before.AsOf) > time.Minute {
+		t.Errorf("%+v", before)
+	}
+	for _, l := range before.Limits {
+		if l.Allowed+l.Refused+l.Failed != 0 || len(l.Busiest) != 0 || l.OthersAtMost != 0 {
+			t.Errorf("before any take: %+v", l)
+		}
+	}
+	asking.Ask(h, http.MethodPost, "/v1/take", `{"limit":"login","key":"alice","n":3}`)
+	asking.Ask(h, http.MethodPost, "/v1/take", `{"take":[{"limit":"login","key":"bob"},{"limit":"per-hour","key":"bob"}]}`)
+	asking.Ask(h, http.MethodPost, "/v1/take", `{"key":"numbers","window":"1m","max":100}`)
+	asking.Ask(h, http.MethodPost, "/v1/take", `{"limit":"login","key":""}`)
+	asking.Ask(h, http.MethodGet, "/v1/limit?limit=login&key=looked", "")
+	asking.Ask(h, http.MethodDelete, "/v1/limit?limit=login&key=reset", "")
+	asking.Ask(h, http.MethodGet, "/v1/authz?limit=per-agent", "", "User-Agent", "curl", "X-Forwarded-For", "192.0.2.1")
+	f.states = []limit.Decision{{Source: limit.FromMemory, RetryAfter: time.Second}}
+	asking.Ask(h, http.MethodPost, "/v1/take", `{"limit":"login","key":"alice"}`)
+	f.err = web.RetryLater("Redis is away", "1")
+	asking.Ask(h, http.MethodPost, "/v1/take", `{"limit":"login","key":"alice"}`)
+
+	byName := map[string]gate.LimitState{}
+	for _, l := range limitsOf(t, h, "").Limits {
+		byName[l.Limit] = l
+	}
+	login := byName["login"]
+	if login.Allowed != 2 || login.Refused != 1 || login.Failed != 1 || login.Window != "1m" || login.Max != 5 || login.Policy != "log" || login.Key != "{key}" {
+		t.Errorf("%+v", login)
+	}
+	if len(login.Busiest) != 2 || login.Busiest[0].Key != "alice" || login.Busiest[0].Decisions != 3 || login.Busiest[0].Refused != 1 || login.Busiest[0].Error != 0 || login.Busiest[1].Key != "bob" {
+		t.Errorf("%+v", login.Busiest)
+	}
+	if agent := byName["per-agent"]; agent.Allowed != 1 || len(agent.Busiest) != 1 || !strings.HasSuffix(agent.Busiest[0].Key, "curl") || len(agent.Variables) != 1 || agent.Variables[0] != "header.User-Agent" {
+		t.Errorf("%+v", agent)
+	}
+	one := limitsOf(t, h, "?limit=login&keys=1")
+	if len(one.Limits) != 1 || len(one.Limits[0].Busiest) != 1 || one.Limits[0].OthersAtMost != 1 || one.Process != before.Process {
+		t.Errorf("%+v", one)
+	}
+	for target, says := range map[string]string{"?limit=logon": `"logon" is unknown`, "?limit=": "it is empty", "?keys=101": "0 to 100", "?key=a": "unknown parameter"} {
+		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/limits"+target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, says) {
+			t.Errorf("%s: %s", target, p.Detail)
+		}
+	}
+	off, _ := onLimiter(t, gate.TakeOff)
+	if limitsOf(t, off, "").Counts {
+		t.Error("a service that counts no takes says that it does")
+	}
+}
+
+// Whoever may not ask for one key's limit may not ask for all keys.
+func TestLimitsNeedsTheToken(t *testing.T) {
+	t.Parallel()
+	settings := testSettings
+	if err := settings.Tokens.UnmarshalText([]byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := onFakeWith(t, &fakeLimiter{}, settings)
+	asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, "/v1/limits", ""), http.StatusUnauthorized)
+	if resp := asking.Ask(s.handler(), http.MethodGet, "/v1/limits", "", "Authorization", "Bearer secret"); resp.StatusCode != http.StatusOK {
+		t.Errorf("with the token: status %d", resp.StatusCode)
+	}
+}

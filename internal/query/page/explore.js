@@ -1,0 +1,369 @@
+// The explorer: one table of counters, as a tree or a list, with their totals of the range, the change against the period
+// before, and a drawing over time. This file asks, and decides which rows there are; rows.js draws them.
+import { $, put, repeat, say, segments } from "./dom.js";
+import { number, sentence, apart } from "./format.js";
+import { clock } from "./api.js";
+import { view, most, full, change, toggle, lineOf, onChange, suggest, counterLine, sameLine } from "./view.js";
+import { spanOf, nameOf } from "./range.js";
+import { changeOf, gapOf } from "./figure.js";
+import { grow, childrenOf, leafOf, ordered, hasParts } from "./tree.js";
+import { drawRows, drawTrend } from "./rows.js";
+import { largest, totalsOf, sumOf, totalsBefore, sumBefore, namesWith, seriesOf, mostListed } from "./counts.js";
+
+const page = 50; // rows at first, and more on demand
+const compared = 200; // of many counters, so many of the largest are ordered by their change
+const atFirst = 3; // lines for a reader who has chosen none
+const nothing = { total: 0, lower: 0, upper: 0 };
+
+let hooks, data; // what was answered last
+let rows = page; // that may be shown
+let before = {}, trends = { series: new Map() }; // kept longer than the totals, because they change little
+const open = new Set(); // the nodes whose children are shown
+const live = new Map(); // the latest totals of the lines, by counter
+export let visible = []; // the nodes that are shown
+let listed = []; // and those that would be, if there were room
+
+let reload = () => {};
+
+// start begins to ask. hooks.answered hears each answer; hooks.empty is called while there are no counters at all.
+export function start(given) {
+  hooks = given;
+  segments($("shape"), "shape", [["tree", "Tree"], ["flat", "List"]], view.flat ? "flat" : "tree", (shape) => change({ flat: shape === "flat" }));
+  $("more").addEventListener("click", () => {
+    rows += page;
+    if (data && (data.whole || view.find) && !data.next) draw();
+    else reload();
+  });
+  for (const button of document.querySelectorAll("#rows-table .sort")) button.addEventListener("click", () => sort(button.dataset.sort));
+  onChange((parts) => {
+    if (data && view.range !== data.range) live.clear();
+    if (parts.range !== undefined || parts.find !== undefined || parts.flat !== undefined) rows = page;
+    for (const key of live.keys()) if (lineOf(counterLine(key)) < 0) live.delete(key);
+    for (const input of $("shape").querySelectorAll("input")) input.checked = (input.value === "flat") === view.flat;
+    if (data?.question === question()) draw();
+    else $("rows-table").setAttribute("aria-busy", "true");
+    reload();
+  });
+  reload = repeat(load);
+}
+
+// sort orders by a column; again, the other way round.
+function sort(column) {
+  change(view.sort === column ? { turned: !view.turned } : { sort: column, turned: false });
+}
+
+const question = () => JSON.stringify([view.range, view.from, view.to, view.find]);
+// beyond is true if there are more counters than one answer lists: then only the largest are known.
+let beyond = false;
+
+// load asks for all that the table shows, and returns after how many seconds to ask again.
+async function load() {
+  const asked = question(), span = spanOf(view);
+  try {
+    const found = await list(span);
+    if (asked !== question()) return 0;
+    data = { ...found, span, range: view.range, question: asked };
+    hooks.answered(data);
+    const any = data.nodes.length > 0 || view.find !== "" || (await existing());
+    hooks.reveal(any || view.lines.length > 0);
+    if (!view.chosen && view.lines.length === 0) choose();
+    draw();
+    if (!any) return 1;
+    await compare(span);
+    if (asked !== question()) return 0;
+    await drawTrends(span);
+  } catch (error) {
+    hooks.failed(error);
+    if (error.status === 400 || !data) put($("list-note"), sentence(error.message));
+    return 3;
+  }
+  return pause(span);
+}
+
+// pause is longer the more there was to read, and for a range that has ended.
+function pause(span) {
+  if (span.to) return 60;
+  return Math.max(view.find ? 10 : 5, data.nodes.length / 20);
+}
+
+// list is the nodes that the table is made of. As long as all counters are known, a tree can be made of them.
+async function list(span) {
+  let answer;
+  if (!beyond || !view.find) {
+    const limit = beyond ? Math.min(mostListed, view.sort === "change" ? Math.max(compared, rows) : rows) : mostListed;
+    answer = await largest(span, limit);
+    if (!beyond && !answer.whole) {
+      beyond = true;
+      answer.top.length = Math.min(answer.top.length, Math.max(rows, view.sort === "change" ? compared : 0));
+    }
+    beyond = !answer.whole;
+  }
+  const about = { whole: !beyond, complete: answer?.complete, since: answer?.counting_since, asOf: answer ? Date.parse(answer.as_of) : undefined, floor: answer?.floor };
+  if (view.find || (beyond && view.sort === "name")) {
+    const found = await namesWith(view.find, rows);
+    const totals = beyond ? await totalsOf(found.names, span) : answer.totals;
+    if (beyond) Object.assign(about, stateOf([...totals.values()]));
+    return { ...about, next: found.more, nodes: found.names.map((name) => leafOf(name, totals.get(name) ?? nothingOf(answer))), others: await linesBeyond(span, totals) };
+  }
+  return { ...about, next: beyond && rows < mostListed, nodes: answer.top.map((t) => leafOf(t.key, answer.totals.get(t.key))), others: await linesBeyond(span, answer.totals) };
+}
+
+// nothingOf is the total of a counter that is not among all those with hits.
+const nothingOf = (answer) => ({ ...nothing, upper: answer?.floor === null ? null : 0, complete: answer?.complete });
+
+const stateOf = (totals) => ({
+  complete: totals.every((t) => t.complete), since: totals.map((t) => t.counting_since ?? "").sort().at(-1), floor: totals.some((t) => t.upper === null) ? null : 0,
+});
+
+// linesBeyond are the totals of lines that the list does not have, by name.
+async function linesBeyond(span, known) {
+  const wanted = view.lines.filter(({ key }) => key !== undefined && !known.has(key)).map(({ key }) => key);
+  if (!beyond) return new Map(); // they have no hits, or can be added up here
+  const out = await totalsOf(wanted, span);
+  for (const { name, prefix } of sums()) out.set(name, await sumOf(prefix, span).catch(() => { crowds.add(prefix); }));
+  return out;
+}
+
+// sums are the lines that are sums, but for those that the service does not add up, because they are of too many counters.
+const crowds = new Set();
+const sums = () => view.lines.filter(({ prefix }) => prefix !== undefined && !crowds.has(prefix));
+
+// existing finds counters without hits in the range, if there are no others.
+async function existing() {
+  const { names } = await namesWith("", page);
+  data.nodes = names.map((name) => leafOf(name, nothingOf(data)));
+  return names.length > 0;
+}
+
+// choose shows the largest lines of the table to a reader who has chosen none.
+function choose() {
+  const lines = ordered(roots(), "total", false).slice(0, atFirst).map(({ line }) => line);
+  if (lines.length > 0) suggest(lines);
+}
+
+const once = 60_000; // how long the period before, and drawings, are kept, at least
+
+// compare asks for the period before, seldom, and shows the change.
+async function compare(span) {
+  const needed = data.nodes.map(({ name }) => name);
+  const fresh = before.question === question() && performance.now() - before.at < Math.max(once, data.nodes.length * 200);
+  if (!view.compare || !span.before || (fresh && (before.whole || needed.every((name) => before.totals.has(name))))) return;
+  const found = (data.whole && (await totalsBefore(span))) || (await totalsBefore(span, [...new Set([...needed.slice(0, mostListed / 2), ...view.lines.flatMap(({ key }) => key ?? [])])]));
+  for (const { name, prefix } of found.whole ? [] : sums()) found.totals.set(name, await sumBefore(prefix, span).catch(() => undefined));
+  before = { ...found, question: question(), at: performance.now() };
+  draw();
+}
+
+// beforeOf is the total of the period before, if it is known.
+function beforeOf(name) {
+  if (!view.compare || before.question !== question()) return undefined;
+  return before.totals.get(name) ?? (before.whole ? { ...nothing, complete: before.complete } : undefined);
+}
+
+// leaves are the counters with what is known of them now. Of all counters, those are among them that have hits in the period
+// before only.
+function leaves() {
+  const out = data.nodes.map((node) => ({ ...node, now: nowOf(node.name, node.now), before: beforeOf(node.name) }));
+  if (!data.whole || view.find || !view.compare || before.question !== question() || !before.whole) return out;
+  const known = new Set(out.map(({ name }) => name));
+  for (const [key, total] of before.totals) {
+    if (!known.has(key) && total.total > 0) out.push(leafOf(key, nothingOf(data), total));
+  }
+  return out;
+}
+
+const nowOf = (key, listed) => live.get(key) ?? listed;
+
+const asTree = () => data.whole && !view.flat && !view.find;
+
+// roots are the nodes of the first level.
+const roots = () => (asTree() ? grow(leaves()) : leaves());
+
+// Rows stay where they are while the pointer is among them: nobody clicks on a row that was another one just now.
+const ranks = new Map();
+let order = "";
+function inOrder(nodes) {
+  const out = ordered(nodes, view.sort, view.turned);
+  return ranks.size === 0 ? out : out.sort((a, b) => (ranks.get(a.id) ?? Infinity) - (ranks.get(b.id) ?? Infinity) || 0);
+}
+
+// settle forgets the order if it may change, and remembers it if not.
+function settle(all) {
+  const now = JSON.stringify([data.question, view.sort, view.turned, view.flat, view.compare, before.question, rows]);
+  const keep = order === now && $("rows").matches(":hover") && matchMedia("(hover: hover)").matches;
+  order = now;
+  ranks.clear();
+  if (keep) all.forEach(({ id }, i) => ranks.set(id, i));
+}
+
+// flatten makes one list of the nodes and the children of those that are open.
+function flatten(nodes, out = []) {
+  for (const node of nodes) node.change = changeOf(node.now, node.before);
+  for (const node of inOrder(nodes)) {
+    out.push(node);
+    if (node.members && open.has(node.id)) flatten(childrenOf(node), out);
+  }
+  return out;
+}
+
+// pinned are nodes for the lines of the chart that the table does not show otherwise.
+function pinned(shown) {
+  return view.lines.filter((line) => !shown.some((node) => sameLine(node.line, line))).map((line) => {
+    const node = { ...leafOf(line.name, undefined), line, pinned: true, id: `line ${line.key ?? line.prefix} ${line.key === undefined}` };
+    const listed = data.nodes.find(({ name }) => name === line.key)?.now ?? data.others.get(line.name) ?? (data.whole ? nothingOf(data) : undefined);
+    node.now = line.key === undefined ? sumHere(line) ?? data.others.get(line.name) : nowOf(line.key, listed);
+    node.before = line.key === undefined ? sumHere(line, true) ?? beforeOf(line.name) : beforeOf(line.key);
+    node.change = node.now ? changeOf(node.now, node.before) : undefined;
+    return node;
+  });
+}
+
+// sumHere adds up a line from the counters, if all are known.
+function sumHere({ prefix }, ofBefore = false) {
+  if (!data.whole || (ofBefore && !before.whole)) return undefined;
+  const of = leaves().filter(({ name }) => name.startsWith(prefix));
+  return of.reduce((sum, leaf) => {
+    const t = ofBefore ? leaf.before : leaf.now;
+    return t && sum && { ...sum, total: sum.total + t.total, lower: sum.lower + t.lower, upper: sum.upper === null || t.upper === null ? null : sum.upper + t.upper };
+  }, { ...nothing, complete: ofBefore ? before.complete : data.complete });
+}
+
+// draw shows what is known.
+export function draw() {
+  if (!data) return;
+  $("rows-table").setAttribute("aria-busy", "false");
+  settle(listed);
+  const all = (listed = flatten(roots())), some = all.slice(0, rows), pins = view.find ? [] : pinned(some);
+  visible = [...pins, ...some];
+  const top = Math.max(1, ...all.map(({ now }) => now.total));
+  drawRows(visible, (node, last) => ({ largest: top, line: lineOf(node.line), open: open.has(node.id), first: Boolean(last?.pinned) && !node.pinned }));
+  drawHeads(all);
+  const more = all.length > rows || data.next;
+  $("more").hidden = !more;
+  put($("more"), data.whole && !view.find && !data.next ? `Show ${number(Math.min(page, all.length - rows))} more of ${number(all.length - rows)}` : `Show ${page} more`);
+  put($("list-note"), notes(all).join(" "));
+  $("shape").hidden = !data.whole || !data.nodes.some(({ name }) => hasParts(name)) || view.find !== "";
+  paint();
+}
+
+function drawHeads(all) {
+  put($("explore-when"), nameOf(view));
+  const table = $("rows-table");
+  table.dataset.compare = view.compare ? "yes" : "no";
+  for (const button of table.querySelectorAll(".sort")) {
+    const head = button.closest("th"), sorted = button.dataset.sort === view.sort;
+    const up = (view.sort === "name") !== view.turned;
+    if (sorted) head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    else head.removeAttribute("aria-sort");
+  }
+  const gap = missing();
+  const exact = all.length > 0 && all.every(({ now }) => now.lower === now.upper);
+  put($("hits-note"), [gap ? gap.short : "", exact ? "exact" : ""].filter(Boolean).join(", "));
+  table.dataset.exact = exact ? "yes" : "no";
+  table.dataset.tree = all.some(({ members }) => members) ? "yes" : "no";
+  $("hits-note").dataset.kind = gap?.kind ?? "";
+  $("hits-note").title = gap?.long ?? "";
+}
+
+// missing is what the totals of the range may lack.
+function missing() {
+  const { complete, floor, since, span } = data;
+  return gapOf({ complete: complete !== false, upper: floor === null ? null : 0, counting_since: since, from: new Date(span.from).toISOString() });
+}
+
+// notes are what the table cannot say by itself.
+function notes(all) {
+  const out = [];
+  if (view.find && all.length === 0) out.push(`No counter’s name has “${apart(view.find)}” in it. Enter shows it all the same.`);
+  if (!view.find && data.nodes.length > 0 && data.nodes.every(({ now }) => now.total === 0)) out.push(`No hits ${nameOf(view)}.`);
+  if (!data.whole && !view.find) {
+    const bound = data.floor > 0 && !data.next ? `, which have at most ${number(data.floor)} hits each` : "";
+    if (view.sort !== "name") out.push(`More counters than can be a tree: these are the largest. Search finds all others${bound}.`);
+    if (view.sort === "change") out.push(`Ordered by change among the ${number(Math.min(data.nodes.length, Math.max(compared, rows)))} largest.`);
+  }
+  if (view.lines.length >= most) out.push(full);
+  const gap = missing();
+  if (gap && gap.kind !== "young") out.push(gap.long);
+  return out;
+}
+
+// drawTrends asks for the series of the rows that are shown, seldom.
+async function drawTrends(span) {
+  const wanted = seriesWanted(), same = JSON.stringify([question(), wanted]);
+  const kept = Math.max(once, (data.whole ? data.nodes.length : page) * 300, span.to ? 600_000 : 0);
+  if (trends.same === same && performance.now() - trends.at < kept) return;
+  Object.assign(trends, { same, at: performance.now() });
+  try {
+    const series = await seriesOf(wanted.keys, wanted.parents, span);
+    if (trends.same !== same) return;
+    Object.assign(trends, { series, question: question(), span: { from: span.from, to: span.to ?? clock.now() } });
+  } catch (error) {
+    if (error.status !== 400) trends.same = undefined; // ask again
+    else unsummed = true;
+  }
+  paint();
+}
+
+// unsummed is true if the service does not add up so many counters: then groups have no drawing.
+let unsummed = false;
+
+// seriesWanted is whose series are needed: of counters, and of the levels of the tree that have groups in view.
+function seriesWanted() {
+  const parents = new Map(), keys = [];
+  for (const { members, name, line, above, depth } of visible) {
+    if (line.key !== undefined) keys.push(name);
+    else if (members && !unsummed) {
+      const at = `${depth} ${above}`;
+      if (!parents.has(at)) parents.set(at, { prefix: above, group: depth, limit: page });
+      parents.get(at).limit++;
+    }
+  }
+  return { keys, parents: [...parents.values()] };
+}
+
+function paint() {
+  const { question: of, series, span } = trends;
+  for (const node of visible) {
+    drawTrend(node.id, of === question() ? series.get(node.members ? `${node.depth} ${node.group}` : `key ${node.name}`) : undefined, span);
+  }
+}
+
+// expand shows or hides what a node is made of.
+export function expand(node, wanted = !open.has(node.id)) {
+  if (!node.members || wanted === open.has(node.id)) return;
+  if (wanted) open.add(node.id);
+  else open.delete(node.id);
+  draw();
+  if (wanted) drawTrends(data.span).catch(hooks.failed);
+}
+
+// pick puts a node into the chart, or takes it out.
+export function pick(node) {
+  if (!toggle(node.line)) {
+    say(full);
+    put($("list-note"), full);
+    $("list-note").classList.add("told");
+    return;
+  }
+  $("list-note").classList.remove("told");
+}
+
+// hear takes a total that has come by the live connection.
+export function hear(total) {
+  if (!data || total.window !== data.span.window || lineOf(counterLine(total.key)) < 0) return;
+  live.set(total.key, total);
+  soon();
+}
+
+let drawing; // totals come several at a time
+function soon() {
+  drawing ??= setTimeout(() => {
+    drawing = undefined;
+    draw();
+  }, 100);
+}
+
+// some counter, for a live connection that is about none of the reader's.
+export const anyCounter = () => data?.nodes[0]?.name;
+
+export { reload as refresh };

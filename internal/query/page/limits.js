@@ -1,0 +1,233 @@
+// Limits: what is decided under each, who is refused, and how much of a limit one key has used.
+import { $, el, put, repeat, say } from "./dom.js";
+import { ago, apart, atSecond, compact, moment, number, sentence, shown, spoken } from "./format.js";
+import { ask, call, clock } from "./api.js";
+
+const listed = 20; // busiest keys
+const policies = { cells: "in cells: exact to a 60th of the window", log: "in a log: exact", stream: "in a stream: exact" };
+const fails = { local: "this process decides alone", open: "everything is allowed", closed: "everything is refused" };
+
+let limits = new Map(); // by name, as the service has told of them
+let chosen = new URLSearchParams(location.search).get("limit") ?? "";
+let asked; // the values of the key that is looked at: by variable
+let counts = false, resetting = false;
+const processes = new Set();
+const rows = new Map();
+let again = () => {}, look = () => {}; // ask at once
+
+export function start() {
+  again = repeat(load, "limits");
+  look = repeat(() => (asked ? drawUse() : 3600), "limits");
+  $("use-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    lookAt(Object.fromEntries([...$("use-fields").querySelectorAll("input")].map((input) => [input.name, input.value])));
+  });
+}
+
+async function load() {
+  let one;
+  try {
+    const all = await ask("v1/limits", [["keys", 0]]);
+    limits = new Map(all.limits.map((limit) => [limit.limit, limit]));
+    if (!limits.has(chosen)) choose(all.limits[0]?.limit ?? "", false);
+    one = chosen && (await ask("v1/limits", [["limit", chosen], ["keys", listed]])).limits[0];
+    draw(all, one);
+  } catch (error) {
+    put($("limits-note"), `${sentence(error.message)} This view comes back by itself.`);
+    $("limits-note").classList.add("bad");
+    return 5;
+  }
+  return 2;
+}
+
+function draw(all, one) {
+  processes.add(all.process);
+  counts = all.counts;
+  put($("limits-process"), processes.size > 1
+    ? `Numbers are of process ${all.process}, one of ${processes.size} that answer here in turn: each has its own.`
+    : `Numbers are of one process of query, ${all.process}.`);
+  $("limits-note").classList.remove("bad");
+  const none = limits.size === 0;
+  $("limits-table").hidden = $("limit-split").hidden = none;
+  if (none) {
+    $("limits-note").replaceChildren("No limit has a name yet. Write a file of limits, and start ", el("code", {}, "query"), " with ", el("code", {}, "QUERY_LIMITS_FILE"), " set to it: then POST /v1/take decides under them, and this view shows what it decides.");
+    return;
+  }
+  put($("limits-note"), counts ? "" : "This service counts no takes (QUERY_TAKE=off): it only looks at limits, and resets none.");
+  drawRows();
+  if (one?.limit === chosen) drawBusiest(one);
+}
+
+// rate is a number per second as it is read at a glance.
+const rate = (n) => (n === 0 ? "0" : n < 0.05 ? "< 0.1" : n < 100 ? n.toFixed(1) : compact(Math.round(n)));
+
+function drawRows() {
+  for (const [name, row] of rows) {
+    if (!limits.has(name)) {
+      row.node.remove();
+      rows.delete(name);
+    }
+  }
+  for (const limit of limits.values()) {
+    const row = rows.get(limit.limit) ?? makeRow(limit.limit);
+    put(row.allows, `${number(limit.max)} in ${spoken(limit.window)}`);
+    put(row.fields[0], rate(limit.allowed_per_second));
+    put(row.fields[1], rate(limit.refused_per_second));
+    row.fields[1].classList.toggle("bad", limit.refused_per_second > 0);
+    [limit.allowed, limit.refused, limit.failed].forEach((n, i) => {
+      put(row.fields[i + 2], compact(n));
+      row.fields[i + 2].title = `${number(n)} since ${moment(Date.parse(limit.since), clock.now())}`;
+    });
+    row.fields[4].classList.toggle("bad", limit.failed > 0);
+    row.pick.setAttribute("aria-pressed", limit.limit === chosen);
+  }
+}
+
+function makeRow(name) {
+  const pick = el("button", { type: "button", class: "pick-limit" }, el("bdi", {}, name));
+  const allows = el("td", { "data-wide": "" });
+  const fields = ["Allowed per s", "Refused per s", "Allowed", "Refused", "Not decided"].map((text) => el("td", { class: "number", "data-name": text }));
+  const node = el("tr", { onclick: () => choose(name) }, el("th", { scope: "row" }, pick), allows, ...fields);
+  $("limits-rows").append(node);
+  const row = { node, pick, allows, fields };
+  rows.set(name, row);
+  return row;
+}
+
+function choose(name, byReader = true) {
+  if (name === chosen && byReader) return;
+  chosen = name;
+  asked = undefined;
+  $("use-found").replaceChildren();
+  if (!byReader) return;
+  const params = new URLSearchParams(location.search);
+  params.set("limit", name);
+  history.replaceState(null, "", `?${params}`);
+  for (const [other, row] of rows) row.pick.setAttribute("aria-pressed", other === name);
+  again();
+}
+
+// valuesOf reads from a key what its variables were: a template has text between them, which is encoded in values.
+function valuesOf(limit, key) {
+  const parts = limit.key.split(/\{[^}]*\}/).map((text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  const found = new RegExp(`^${parts.join("([^]*?)")}$`, "u").exec(key);
+  if (!found) return undefined;
+  const decode = (text) => (limit.variables.length > 1 ? decodeURIComponent(text) : text);
+  try {
+    return Object.fromEntries(limit.variables.map((name, i) => [name, decode(found[i + 1]).replace(name === "ip" ? /\/64$/ : /^$/, "")]));
+  } catch {
+    return undefined;
+  }
+}
+
+function drawBusiest(limit) {
+  put($("busiest-title"), `Busiest keys of ${limit.limit}`);
+  put($("busiest-since"), `since ${atSecond(Date.parse(limit.busiest_since))}`);
+  put($("use-about"), `${limit.limit} allows ${number(limit.max)} in ${spoken(limit.window)} to each ${limit.key}. Hits are kept ${policies[limit.policy]}. Without Redis, ${fails[limit.fail]}.`);
+  drawFields(limit);
+  const box = $("busiest-rows");
+  const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  const most = Math.max(1, ...limit.busiest.map((k) => k.decisions));
+  box.replaceChildren(...limit.busiest.map((k) => {
+    const all = el("span", { class: "share" }), refused = el("span", { class: "share refused" });
+    all.style.width = `${(100 * k.decisions) / most}%`;
+    refused.style.width = `${(100 * k.refused) / most}%`;
+    const values = valuesOf(limit, k.key);
+    const name = values
+      ? el("button", { type: "button", class: "pick", "data-key": k.key, title: `Look at the use of ${apart(k.key)}`, onclick: () => lookAt(values) }, el("bdi", {}, shown(k.key)))
+      : el("bdi", { class: "pick" }, shown(k.key));
+    return el("tr", {}, el("th", { scope: "row" }, all, refused, name),
+      el("td", { class: "number", title: k.error ? `between ${number(k.decisions - k.error)} and ${number(k.decisions)}` : "exact" }, `${k.error ? "≤ " : ""}${number(k.decisions)}`),
+      el("td", { class: `number ${k.refused ? "bad" : ""}` }, number(k.refused)));
+  }));
+  if (focused !== undefined) [...box.querySelectorAll("[data-key]")].find((node) => node.dataset.key === focused)?.focus();
+  put($("busiest-note"), limit.busiest.length === 0 ? "No decision in the last minutes." : limit.others_at_most === 0 ? "There are no others." : `No other key had more than ${number(limit.others_at_most)} decisions.`);
+}
+
+const labels = { key: "Key", ip: "Address", method: "Method", host: "Host", path: "Path" };
+const labelOf = (variable) => labels[variable] ?? `Header ${variable.slice("header.".length)}`;
+
+function drawFields(limit) {
+  const box = $("use-fields"), names = `${limit.limit} ${limit.variables.join()}`;
+  if (box.dataset.of === names) return; // the reader may be typing
+  box.dataset.of = names;
+  box.replaceChildren(...limit.variables.map((name) => el("label", {}, labelOf(name),
+    el("input", { name, required: true, maxlength: 512, autocomplete: "off", autocapitalize: "off", spellcheck: "false" }))));
+}
+
+function lookAt(values) {
+  asked = values;
+  resetting = false;
+  for (const input of $("use-fields").querySelectorAll("input")) input.value = values[input.name] ?? "";
+  look();
+}
+
+const question = () => [["limit", chosen], ...Object.entries(asked)];
+const keyOf = (values) => Object.values(values).join(" ");
+
+async function drawUse() {
+  const values = asked, limit = limits.get(chosen);
+  if (!limit) return 1;
+  try {
+    const answer = await ask("v1/limit", question());
+    if (values === asked && !resetting) showUse(limit, values, answer);
+  } catch (error) {
+    if (values === asked) $("use-found").replaceChildren(el("p", { class: "note bad", role: "alert" }, sentence(error.message)));
+    return error.status === 400 ? 3600 : 5;
+  }
+  return 2;
+}
+
+function showUse(limit, values, answer) {
+  const box = $("use-found"), used = Math.max(0, limit.max - answer.remaining), name = keyOf(values);
+  const text = `${number(used)} of ${number(limit.max)} used, ${number(answer.remaining)} left`;
+  const next = answer.allowed ? "The next hit is allowed." : `The next hit is refused. It is allowed in ${ago(answer.retry_after)} if nothing else comes.`;
+  const doubt = answer.certain ? "" : answer.source === "local" ? " Redis does not answer: this is what one process knows." : " Hits of the oldest cell decide, so the opposite may be true.";
+  if (box.dataset.of !== `${chosen} ${JSON.stringify(values)}` || !box.querySelector("[role=meter]")) {
+    box.dataset.of = `${chosen} ${JSON.stringify(values)}`;
+    box.replaceChildren(el("h3", {}, el("bdi", {}, shown(name))),
+      el("div", { class: "meter", role: "meter", "aria-label": `Use of ${apart(name)} under ${limit.limit}`, "aria-valuemin": 0 }, el("span", {})),
+      el("p", { class: "used" }), el("p", { class: "note", "data-part": "next" }),
+      el("p", { id: "use-reset" }));
+    if (counts) offerReset(name);
+    say(`${name}: ${text}. ${next}`);
+  }
+  const meter = box.querySelector("[role=meter]");
+  meter.setAttribute("aria-valuemax", limit.max);
+  meter.setAttribute("aria-valuenow", Math.min(used, limit.max));
+  meter.setAttribute("aria-valuetext", text);
+  meter.dataset.state = answer.allowed ? (used > 0.8 * limit.max ? "amber" : "green") : "red";
+  meter.firstChild.style.width = `${Math.min(100, (100 * used) / limit.max)}%`;
+  put(box.querySelector(".used"), text);
+  put(box.querySelector("[data-part=next]"), next + doubt);
+}
+
+function offerReset(name, focus = false) {
+  resetting = false;
+  const button = el("button", { type: "button", class: "button", onclick: () => confirmReset(name) }, "Reset…");
+  $("use-reset")?.replaceChildren(button);
+  if (focus) button.focus();
+}
+
+// confirmReset asks once more: what is forgotten does not come back.
+function confirmReset(name) {
+  const keep = el("button", { type: "button", class: "button", onclick: () => offerReset(name, true) }, "Keep them");
+  const forget = el("button", { type: "button", class: "button red", onclick: () => reset(name) }, "Forget them");
+  $("use-reset").replaceChildren(el("span", { role: "group", "aria-label": "Confirm", onkeydown: (event) => { if (event.key === "Escape") offerReset(name, true); } },
+    el("span", {}, "Forget all hits of ", el("bdi", {}, shown(name)), ` under ${chosen}?`), " ", forget, " ", keep));
+  keep.focus();
+}
+
+async function reset(name) {
+  resetting = true;
+  try {
+    await call("v1/limit", question(), { method: "DELETE" });
+    offerReset(name, true);
+    $("use-reset").append(el("span", { class: "note" }, " Forgotten. Other processes can refuse for a second yet."));
+    say(`The hits of ${name} are forgotten.`);
+  } catch (error) {
+    offerReset(name, true);
+    $("use-reset").append(el("span", { class: "note bad", role: "alert" }, ` ${sentence(error.message)}`));
+  }
+  look();
+}

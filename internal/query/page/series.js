@@ -1,0 +1,69 @@
+// Questions to /v1/series and their answers, as the lines of a chart.
+import { ask } from "./api.js";
+import { seconds } from "./format.js";
+
+// lengthOf is the length of a step in milliseconds.
+export const lengthOf = (step) => 1000 * seconds(step);
+
+// tierOf is the finest tier that holds a range whole. A tier holds a little more than its window.
+export function tierOf(tiers, length, age) {
+  const holds = ({ window }) => {
+    const held = seconds(window) * 1000;
+    return held >= length && held + Math.min(120_000, held * 0.03) >= age;
+  };
+  return tiers.find(holds) ?? tiers.at(-1);
+}
+
+const mostPoints = 3600; // the seconds of an hour
+const easyPoints = 168; // the hours of a week
+const fewestPoints = 4;
+
+// stepsOf are the steps of a range that its tier has, and that draw neither a smear nor a few blocks.
+export function stepsOf({ tiers, steps }, length, age) {
+  const { cell } = tierOf(tiers, length, age);
+  const whole = (step) => step.endsWith("mo") || seconds(step) % seconds(cell) === 0;
+  const out = steps.filter((step) => whole(step) && length / lengthOf(step) <= mostPoints && length / lengthOf(step) >= fewestPoints);
+  return out.length > 0 ? out : [cell];
+}
+
+// usualStep is the finest step whose points are read with ease.
+export const usualStep = (steps, length) => steps.find((step) => length / lengthOf(step) <= easyPoints) ?? steps.at(-1);
+
+const zoneHere = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
+
+// requestsOf are the questions about lines: one for all counters, one for each prefix. Days, weeks and months are those
+// of a zone; other steps have none.
+export function requestsOf(lines, { from, to, step, zone }) {
+  const tz = zone || zoneHere;
+  const rest = [["from", from], ...(to === null ? [] : [["to", to]]), ["step", step], ...(/^1(d|w|mo)$/.test(step) && /^[A-Z]/.test(tz) ? [["tz", tz]] : [])];
+  const counters = lines.filter(({ key }) => key !== undefined);
+  return [
+    ...(counters.length === 0 ? [] : [{ lines: counters, params: [...counters.map(({ key }) => ["key", key]), ...rest] }]),
+    ...lines.filter(({ prefix }) => prefix !== undefined).map((line) => ({ lines: [line], params: [["prefix", line.prefix], ...rest] })),
+  ];
+}
+
+// answersOf asks and returns for each line what was answered about it.
+export async function answersOf(requests) {
+  const answers = await Promise.all(requests.map(({ params }) => ask("v1/series", params)));
+  return new Map(answers.flatMap((answer, i) => (answer.series ?? [answer]).map((series, j) => [requests[i].lines[j], series])));
+}
+
+// pointsOf are the points of an answer as [from, to, count], with [least, most] if they are not exact.
+export function pointsOf({ points, bounds, step }) {
+  return points.map(([t, n], i) => {
+    const end = points[i + 1]?.[0] ?? t + lengthOf(step);
+    return bounds ? [t, end, n, ...bounds[i]] : [t, end, n];
+  });
+}
+
+// movedTo are the points of the period before, moved to this one: beside its own steps, at the height that they would
+// have if they were as long as these. Days that are longer or shorter than others stand beside a day all the same.
+export function movedTo(points, answer, step, shift) {
+  const share = lengthOf(step) / lengthOf(answer.step), moments = points.map(([t]) => t);
+  return pointsOf(answer).map(([a, b, n]) => {
+    const from = a + shift, to = b + shift;
+    const own = share === 1 ? moments.findIndex((t) => Math.abs(t - from) < lengthOf(step) / 2) : -1;
+    return own < 0 ? [from, to, n * share] : [points[own][0], points[own][1], n];
+  });
+}

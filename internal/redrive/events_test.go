@@ -1,0 +1,104 @@
+package redrive
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
+)
+
+// refuseEvent stores a reject of an event as a worker does; headers are name and value in turn.
+func (r refusing) refuseEvent(seq int, reason hit.Reason, kind hit.Kind, body string, headers ...string) {
+	r.t.Helper()
+	m := nats.NewMsg(rejects.Subject(hit.DefaultNamespace, "HITS"))
+	m.Data = []byte(body)
+	m.Header = nats.Header{
+		rejects.HeaderReason: {string(reason)}, rejects.HeaderStream: {"HITS"}, rejects.HeaderSequence: {fmt.Sprint(seq)}, rejects.HeaderItem: {"0"},
+		rejects.HeaderStored: {time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano)}, rejects.HeaderKind: {string(kind)}, rejects.HeaderNamespace: {hit.DefaultNamespace},
+	}
+	for i := 0; i < len(headers); i += 2 {
+		m.Header[headers[i]] = []string{headers[i+1]}
+	}
+	if _, err := r.js.PublishMsg(r.t.Context(), m); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// Events go out as they are, with what their decoding needs, whatever --ts says.
+func TestRedriveSendsEventsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	const of = rejects.HeaderSubject
+	r.refuseEvent(1, hit.NoRule, hit.OfMessage, "", of, "hits.a", "ce-id", "7", "Content-Type", "text/plain", "X-Other", "all")
+	r.refuseEvent(2, hit.NoRule, hit.OfEvent, `{"id":"8"}`, of, "hits.b")
+	r.refuseEvent(3, hit.NoRule, hit.OfEvent, `{"id":"9"}`) // its headers left no room
+	r.refuseEvent(4, hit.BadKey, hit.OfEvent, `{"ts":1}`, of, "hits.b")
+	r.refuseEvent(5, hit.TooLate, hit.OfEvent, `{"at":1}`, of, "hits.b")
+	r.refuseEvent(6, hit.BadJSON, hit.OfEvent, `["x"]`, of, "hits.b")
+	r.refuseEvent(7, hit.TooLarge, hit.OfEvent, `{"one":1}`, of, "hits.b")
+	got := r.redrive(t.Context(), io.Discard, "--ts", "now")
+	r.wantSent(got, 2, 0)
+	r.want("HITS", "", `{"id":"8"}`)
+	for _, want := range []string{
+		"left 5: 1 bad_json (would be refused again by the same rules; ", "1 bad_key (would be refused again by the same rules; ", "1 no_rule (its subject is not known",
+		"1 too_large (would be refused again by the same rules; ", "1 too_late (would be refused again as it is: --ts does not change the time of an event; ",
+	} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "stored", "--reason", "bad_key,too_late,bad_json,too_large"), 3, 0)
+	r.want("HITS", "", `{"id":"8"}`, `{"ts":1}`, `{"at":1}`, `[{"one":1}]`)
+	stream, err := r.js.Stream(t.Context(), "HITS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq, want := range []nats.Header{{rejects.HeaderNamespace: {hit.DefaultNamespace}, of: {"hits.a"}, "ce-id": {"7"}, "Content-Type": {"text/plain"}}, {rejects.HeaderNamespace: {hit.DefaultNamespace}, of: {"hits.b"}}} {
+		m, err := stream.GetMsg(t.Context(), uint64(seq+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Header) != len(want)+2 { // and those by which it is stored once
+			t.Errorf("message %d has %v", seq+1, m.Header)
+		}
+		for name, values := range want {
+			if len(m.Header[name]) != 1 || m.Header[name][0] != values[0] {
+				t.Errorf("message %d: %s is %v, want %v", seq+1, name, m.Header[name], values)
+			}
+		}
+	}
+}
+
+// A message with too many events is taken apart, down to single ones, and nothing becomes another event.
+func TestSplitEvents(t *testing.T) {
+	t.Parallel()
+	many := strings.Repeat("{}\n", splitHits+1)
+	for _, c := range []struct {
+		body string
+		want []string
+	}{
+		{`[{"a":1},{"b":2}]`, []string{`[{"a":1}]`, `[{"b":2}]`}},
+		{"{\"a\":1}\n{\"b\":2}\n", []string{`[{"a":1}]`, `[{"b":2}]`}},
+		{"[[{\"a\":1}],{x\n{\"b\":2}\n}]", []string{`[[{"a":1}]]`, "[{x\n{\"b\":2}\n}]"}},
+		{`[{"a":1}] {"b":2}`, []string{`[]{"b":2}`, `[{"a":1}]`}},
+		{many, []string{"[" + strings.Repeat("{},", splitHits-1) + "{}]", "[{}]"}},
+	} {
+		r := newReject(&rejects.Stored{Reject: rejects.Reject{
+			Reject: hit.Reject{Kind: hit.OfEvent, Reason: hit.TooLarge, Body: []byte(c.body)}, Origin: rejects.Origin{Subject: "hits.a"},
+		}})
+		out, err := r.bodies(keepTime)
+		var got []string
+		for _, o := range out {
+			got = append(got, string(o.body))
+		}
+		if err != nil || strings.Join(got, "\n\n") != strings.Join(c.want, "\n\n") {
+			t.Errorf("%.80q: %.200q, %v; want %.200q", c.body, got, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,552 @@
+package redrive
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
+	"tallyroll/internal/outbox"
+	"tallyroll/internal/rejects"
+	"tallyroll/tests/stack"
+)
+
+const ample = time.Minute // it ends by itself, however slow the machine
+
+// refusing is a stream of hits with the stream of rejects beside it, and what a worker does to both.
+type refusing struct {
+	t    *testing.T
+	nats *stack.NATSEmbedded
+	conn *nats.Conn
+	js   jetstream.JetStream
+	of   string // the namespace; empty: the default one
+}
+
+func newRefusing(t *testing.T) refusing {
+	t.Helper()
+	r := refusing{t: t, nats: stack.NATS(t)}
+	r.js = r.nats.JetStream()
+	r.conn = r.js.Conn()
+	for name, subjects := range map[string]string{"HITS": "hits.>", rejects.Stream: rejects.Subjects} {
+		if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subjects}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func (r refusing) namespace() string { return cmp.Or(r.of, hit.DefaultNamespace) }
+
+// refuse stores a reject as a worker does: message seq of HITS, item 0, in parts if several bodies are given.
+func (r refusing) refuse(seq int, reason hit.Reason, bodies ...string) {
+	r.t.Helper()
+	for i, body := range bodies {
+		m := nats.NewMsg(rejects.Subject(r.namespace(), "HITS"))
+		m.Data = []byte(body)
+		m.Header.Set(rejects.HeaderNamespace, r.namespace())
+		m.Header.Set(rejects.HeaderReason, string(reason))
+		m.Header.Set(rejects.HeaderDetail, "because")
+		m.Header.Set(rejects.HeaderStream, "HITS")
+		m.Header.Set(rejects.HeaderSequence, strconv.Itoa(seq))
+		m.Header.Set(rejects.HeaderItem, "0")
+		m.Header.Set(rejects.HeaderStored, time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano))
+		m.Header.Set(rejects.HeaderCounter, "of.subject")
+		if len(bodies) > 1 {
+			m.Header.Set(rejects.HeaderPart, fmt.Sprintf("%d/%d", i+1, len(bodies)))
+		}
+		if _, err := r.js.PublishMsg(r.t.Context(), m); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func (r refusing) redrive(ctx context.Context, list io.Writer, args ...string) *redriven {
+	r.t.Helper()
+	count, err := r.try(ctx, list, args...)
+	if err != nil {
+		r.t.Errorf("%v: %v", args, err)
+	}
+	return count
+}
+
+func (r refusing) try(ctx context.Context, list io.Writer, args ...string) (*redriven, error) {
+	r.t.Helper()
+	var opts options
+	if err := newFlags("redrive", &opts).Read(args, ""); err != nil {
+		r.t.Fatal(err)
+	}
+	opts.namespace = r.namespace()
+	conn := r.nats.Conn(outbox.ConnOptions()...)
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return redrive(ctx, conn, js, zerolog.Nop(), opts, list, boot.NewBar(io.Discard, "rejects"))
+}
+
+func (r refusing) wantSent(got *redriven, again, before int64) {
+	r.t.Helper()
+	if got.again != again || got.before != before || got.unknown() != 0 {
+		r.t.Errorf("%v; want %d again and %d before", got, again, before)
+	}
+}
+
+// stored are the bodies in HITS, in order; those of arrays one by one.
+func (r refusing) stored() (out []string) {
+	r.t.Helper()
+	return r.bodies("HITS")
+}
+
+func (r refusing) bodies(stream string) (out []string) {
+	r.t.Helper()
+	s, err := r.js.Stream(r.t.Context(), stream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	state := s.CachedInfo().State
+	for seq := max(1, state.FirstSeq); seq <= state.LastSeq; seq++ {
+		m, err := s.GetMsg(r.t.Context(), seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) { // it was removed
+			continue
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		out = append(out, string(m.Data))
+	}
+	return out
+}
+
+func (r refusing) want(stream string, bodies ...string) {
+	r.t.Helper()
+	if got := r.bodies(stream); strings.Join(got, "\n") != strings.Join(bodies, "\n") {
+		r.t.Errorf("%s holds %q, want %q", stream, got, bodies)
+	}
+}
+
+func TestRedriveSendsARejectOnceAndRemovesIt(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	r.refuse(1, hit.TooLate, `{"key":"a","ts":1, "x":[1]}`)
+	r.refuse(2, hit.TooLate, `{"ts":1}`)
+	r.refuse(3, hit.BadKey, `{"key":""}`)
+	r.refuse(4, hit.Future, fmt.Sprintf(`{"key":"b","ts":%d}`, time.Now().Add(time.Hour).UnixMilli()))
+	r.refuse(5, hit.Future, `{"key":"c","ts":5}`) // its time has come
+	got := r.redrive(t.Context(), io.Discard)
+	r.wantSent(got, 1, 0)
+	r.want("HITS", `{"key":"c","ts":5}`)
+	for _, want := range []string{
+		"found 5 rejects, 5 match; sent 1 again in 1 messages in ", "; left 4: 1 bad_key (would be refused again as it is; name it with --reason to send it all the same), ",
+		"1 future (its time has not come: --ts now or stored; ", "2 too_late (counts only with --ts now or stored; ",
+	} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now", "--reason", "too_late"), 2, 0)
+	r.want("HITS", `{"key":"c","ts":5}`, `{"key":"a","x":[1]}`, `{"key":"of.subject"}`)
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "stored"), 1, 0)
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--reason", "bad_key,bad_json"), 1, 0)
+	r.want("HITS", `{"key":"c","ts":5}`, `{"key":"a","x":[1]}`, `{"key":"of.subject"}`, `{"key":"b","ts":1000000000000}`, `{"key":""}`)
+	r.want(rejects.Stream)
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 0, 0)
+}
+
+// A publish that was killed after a message was stored, and before its reject was removed, leaves exactly this.
+// The stream remembers ids for a moment only: they are not what the promise rests on.
+func TestRedriveFindsWhatAKilledOneHasStored(t *testing.T) {
+	t.Parallel()
+	for _, repeats := range []int{0, 1} { // a replay may also have stored the reject again
+		r := newRefusing(t)
+		_, err := r.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, Duplicates: 100 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.refuse(1, hit.TooLate, `{"key":"a"}`)
+		for range repeats {
+			r.refuse(1, hit.TooLate, `{"key":"a"}`)
+		}
+		r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 1, int64(repeats))
+		for known := true; known; { // until the stream has forgotten an id that is younger
+			probe := nats.NewMsg("hits.probe")
+			probe.Header.Set(nats.MsgIdHdr, "younger")
+			ack, err := r.js.PublishMsg(t.Context(), probe)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known = ack.Duplicate || ack.Sequence == 2
+			time.Sleep(10 * time.Millisecond)
+		}
+		r.refuse(1, hit.TooLate, `{"key":"a"}`)
+		r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 0, 1)
+		r.want("HITS", `{"key":"a"}`, "", "")
+		r.want(rejects.Stream)
+	}
+}
+
+// A refusal is believed only if the message that was there is the reject's own.
+func TestRedriveBelievesNoOtherMessage(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	r.refuse(7, hit.TooLate, `{"key":"a"}`)
+	refused, _ := rejects.Parse(nats.Header{
+		rejects.HeaderStream: {"HITS"}, rejects.HeaderSequence: {"7"}, rejects.HeaderItem: {"0"}, rejects.HeaderReason: {"x"},
+		rejects.HeaderStored: {time.Unix(1e9, 7).UTC().Format(time.RFC3339Nano)}, rejects.HeaderNamespace: {hit.DefaultNamespace},
+	})
+	if _, err := r.js.Publish(t.Context(), "hits."+refused.Name(), []byte("another")); err != nil {
+		t.Fatal(err)
+	}
+	got := r.redrive(t.Context(), io.Discard, "--ts", "now")
+	r.wantSent(got, 0, 0)
+	if !strings.Contains(got.String(), "another message has its subject") {
+		t.Error(got)
+	}
+	r.want(rejects.Stream, `{"key":"a"}`)
+}
+
+// Two namespaces have refused the same hits of one stream. Each sends its own again, under names of its own, and for
+// itself alone.
+func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	other := r
+	other.of = "a_b.c"
+	r.refuse(1, hit.TooLate, `{"key":"a"}`)
+	other.refuse(1, hit.TooLate, `{"key":"a"}`)
+	other.refuse(2, hit.TooLarge, `[{"key":"b"},`, `{"key":"b"}]`) // in parts
+	if err := r.conn.Publish(rejects.Subject(other.of, "HITS"), []byte("nobody's")); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []struct {
+		refusing
+		found, sent int64
+	}{{r, 1, 1}, {other, 3, 2}} {
+		got := of.redrive(t.Context(), io.Discard, "--ts", "now")
+		of.wantSent(got, of.sent, 0)
+		if got.found != of.found {
+			t.Errorf("%s: %v", of.namespace(), got)
+		}
+	}
+	r.want("HITS", `{"key":"a"}`, `{"key":"a"}`, `[{"key":"b"},{"key":"b"}]`)
+	r.want(rejects.Stream, "nobody's")
+	hits, err := r.js.Stream(t.Context(), "HITS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := strconv.FormatInt(1e18+1, 36)
+	for i, want := range []struct{ subject, namespace string }{
+		{"hits.redrive-HITS-1-0-" + stored, "tallyroll"}, {"hits.redrive-a__b_-c/HITS-1-0-" + stored, "a_b.c"},
+	} {
+		m, err := hits.GetMsg(t.Context(), uint64(i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of := m.Header.Get("Tallyroll-Namespace"); m.Subject != want.subject || of != want.namespace {
+			t.Errorf("%s for %q; want %v", m.Subject, of, want)
+		}
+	}
+}
+
+func TestRedriveSplitsWhatWasTooLarge(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	var large strings.Builder
+	for i := range 2*splitHits + 1 {
+		fmt.Fprintf(&large, "{\"key\":\"c-%d\"}\n", i)
+	}
+	large.WriteString("x\n")
+	body := large.String()
+	r.refuse(1, hit.TooLarge, body[:100], body[100:1000], body[1000:]) // in parts
+	got := r.redrive(t.Context(), io.Discard)
+	r.wantSent(got, 1, 0)
+	if got.messages != 4 {
+		t.Errorf("%d messages", got.messages)
+	}
+	all := strings.Join(r.stored(), "")
+	for i := range 2*splitHits + 1 {
+		if n := strings.Count(all, fmt.Sprintf(`"c-%d"`, i)); n != 1 {
+			t.Errorf("c-%d is there %d times", i, n)
+		}
+	}
+	r.want(rejects.Stream)
+
+	// Killed while it removed the parts: the first is left.
+	r.refuse(1, hit.TooLarge, body[:100], body[100:1000], body[1000:])
+	rejected, err := r.js.Stream(t.Context(), rejects.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, seq := range []uint64{6, 5} {
+		if err := rejected.DeleteMsg(t.Context(), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.wantSent(r.redrive(t.Context(), io.Discard), 0, 1)
+	r.want(rejects.Stream)
+
+	// Parts of which nothing was stored stay.
+	r.refuse(2, hit.TooLarge, "{}", "{}")
+	if err := rejected.DeleteMsg(t.Context(), 8); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.redrive(t.Context(), io.Discard); !strings.Contains(got.String(), "left 1: 1 parts of it are missing") {
+		t.Error(got)
+	}
+	r.want(rejects.Stream, "{}")
+}
+
+// A publish that was killed amid the pieces of a message has stored some of them.
+func TestRedriveStoresThePiecesThatAreMissing(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	var large strings.Builder
+	for i := range 3*splitHits + 5 {
+		fmt.Fprintf(&large, "{\"key\":\"c-%d\"}\n", i)
+	}
+	r.refuse(1, hit.TooLarge, large.String())
+	rejected, err := r.js.Stream(t.Context(), rejects.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := rejected.GetMsg(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, _ := rejects.Parse(m.Header)
+	one := newReject(new(rejects.Assembly).Add(rejects.Message{Part: part, Position: 1, Data: m.Data}))
+	pieces, err := one.bodies(keepTime)
+	if err != nil || len(pieces) != 4 {
+		t.Fatalf("%d pieces, %v", len(pieces), err)
+	}
+	for _, k := range []int{0, 2} {
+		to := address(one, "hits.>", k, len(pieces))
+		if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: to.Subject, Header: to.Header(), Data: pieces[k].body}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.redrive(t.Context(), io.Discard); got.again+got.before != 1 || got.unknown() != 0 {
+		t.Error(got)
+	}
+	all := strings.Join(r.stored(), "")
+	for i := range 3*splitHits + 5 {
+		if n := strings.Count(all, fmt.Sprintf(`"c-%d"`, i)); n != 1 {
+			t.Errorf("c-%d is there %d times", i, n)
+		}
+	}
+	r.want(rejects.Stream)
+}
+
+func TestRedriveChoosesWhatAndWhere(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FIXED", Subjects: []string{"orders"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.refuse(1, hit.TooLarge, `{"key":"a"}`)
+	r.refuse(2, hit.BadJSON, `x`)
+	noItem := nats.NewMsg(rejects.Subject(hit.DefaultNamespace, "HITS")) // no worker writes that
+	noItem.Header = nats.Header{rejects.HeaderNamespace: {hit.DefaultNamespace}, rejects.HeaderStream: {"HITS"}, rejects.HeaderSequence: {"3"}, rejects.HeaderReason: {"too_large"}}
+	if _, err := r.js.PublishMsg(t.Context(), noItem); err != nil {
+		t.Fatal(err)
+	}
+	for _, stream := range []string{"FIXED", "GONE"} {
+		m := nats.NewMsg(rejects.Subject(hit.DefaultNamespace, stream))
+		m.Data = []byte(`{"key":"b"}`)
+		m.Header = nats.Header{rejects.HeaderReason: {"too_large"}, rejects.HeaderStream: {stream}, rejects.HeaderSequence: {"1"}, rejects.HeaderItem: {"0"},
+			rejects.HeaderStored: {"2026-01-01T00:00:00Z"}, rejects.HeaderNamespace: {hit.DefaultNamespace}}
+		if _, err := r.js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var list bytes.Buffer
+	got := r.redrive(t.Context(), &list, "--dry-run", "--reason", "too_large")
+	if got.would != 1 || list.String() != "too_large\tHITS 1:0\tbecause\t\"{\\\"key\\\":\\\"a\\\"}\"\n" {
+		t.Errorf("%q, %v", list.String(), got)
+	}
+	r.want("HITS")
+	got = r.redrive(t.Context(), io.Discard, "--reason", "too_large,bad_json")
+	r.wantSent(got, 1, 0)
+	for _, want := range []string{
+		"found 5 rejects, 5 match", "1 no subject of stream FIXED has a wildcard: give --subject", "1 stream GONE is gone: give --subject",
+		"1 not written by ingest in this namespace", "1 bad_json (not a JSON object: mend it and publish it)",
+	} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--stream", "GONE", "--subject", "hits.again", "--rate", "1000"), 1, 0)
+	r.want("HITS", `[{"key":"a"}]`, `[{"key":"b"}]`)
+}
+
+func TestRedriveWithoutRejects(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	if got := r.redrive(t.Context(), io.Discard).String(); !strings.HasPrefix(got, "found 0 rejects, 0 match; sent 0 again in 0 messages") {
+		t.Error(got)
+	}
+	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.redrive(t.Context(), io.Discard).String(); !strings.HasPrefix(got, "no stream HITS_REJECTED") {
+		t.Error(got)
+	}
+}
+
+func TestRedriveEndsAtAnInterrupt(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	for i := range 100 {
+		r.refuse(1+i, hit.TooLate, `{"key":"a"}`)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	stored, err := r.conn.SubscribeSync("hits.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan *redriven, 1)
+	go func() { done <- r.redrive(ctx, io.Discard, "--ts", "now", "--rate", "20") }()
+	if _, err := stored.NextMsg(ample); err != nil {
+		t.Fatal(err)
+	}
+	interrupt()
+	got := <-done
+	if !got.cut || got.again == 0 || int(got.again)+len(r.bodies(rejects.Stream)) != 100 || len(r.stored()) != int(got.again) {
+		t.Errorf("%v: %d are left and %d stored", got, len(r.bodies(rejects.Stream)), len(r.stored()))
+	}
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 100-got.again, 0)
+}
+
+func TestRedriveSurvivesARestartOfTheServer(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	const n = 200
+	var want []string
+	for i := range n {
+		want = append(want, fmt.Sprintf(`{"key":"%d"}`, i))
+		r.refuse(1+i, hit.TooLate, want[i])
+	}
+	stored, err := r.conn.SubscribeSync("hits.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan *redriven, 1)
+	go func() { done <- r.redrive(t.Context(), io.Discard, "--ts", "now", "--rate", "200") }()
+	for range 10 {
+		if _, err := stored.NextMsg(ample); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.nats.Stop()
+	r.nats.Start()
+	if got := <-done; got.again+got.before != n || got.kept != 0 || got.unknown() != 0 {
+		t.Error(got)
+	}
+	got := r.stored()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%d messages are stored: %q", len(got), got)
+	}
+	r.want(rejects.Stream)
+}
+
+func TestRedriveSaysWhatItCannotRemove(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: rejects.Stream, Subjects: []string{rejects.Subjects}, DenyDelete: true}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		r.refuse(1+i, hit.TooLarge, `{"key":"a"}`)
+	}
+	for range 2 {
+		got, err := r.try(t.Context(), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "3 rejects are stored again and could not be removed from HITS_REJECTED") || got.again+got.before != 3 {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+	if got := r.stored(); len(got) != 3 {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestTargetIn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ subjects, want string }{
+		{"hits.>", "hits.>"}, {"orders hitp.3.>", "hitp.3.>"}, {"web.*.hits.*", "web.redrive.hits.>"}, {"*.x", ">.x"}, {"orders", ""}, {"", ""},
+	} {
+		if got := targetIn("S", strings.Fields(c.subjects)); got.pattern != c.want || (got.why == "") != (c.want != "") {
+			t.Errorf("%q: %+v, want %q", c.subjects, got, c.want)
+		}
+	}
+}
+
+func TestRemake(t *testing.T) {
+	t.Parallel()
+	r := newReject(&rejects.Stored{Reject: rejects.Reject{Counter: `a"b`, Stored: 77e6}})
+	for _, c := range []struct {
+		body string
+		ts   timing
+		want string
+	}{
+		{`{"key":"a", "ts":5}`, keepTime, `{"key":"a", "ts":5}`},
+		{"", keepTime, `{"key":"a\"b"}`},
+		{"{\n}", storedTime, `{"key":"a\"b","ts":77}`},
+		{`{"ts":"x","key":"a","\u0074s":1,"o":{"ts":1}}`, nowTime, `{"key":"a","o":{"ts":1}}`},
+		{`{"n" : 3 ,"key":"a"}`, storedTime, `{"n" : 3,"key":"a","ts":77}`},
+		{`{"x":"` + "\xff" + `","ts":1,"key":"a"}`, nowTime, `{"x":"` + "\xff" + `","key":"a"}`},
+		{`[{"key":"a"}]`, keepTime, ""},
+		{`{"key":"a"} x`, keepTime, ""},
+	} {
+		got, err := r.remake([]byte(c.body), c.ts)
+		if string(got) != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%q with %s: %q, %v; want %q", c.body, c.ts, got, err, c.want)
+		}
+	}
+	if _, err := newReject(new(rejects.Stored)).remake([]byte(`{"n":1}`), keepTime); err != errNoCounter {
+		t.Error(err)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--reason too_late,future --reason bad_key --stream HITS --ts now --dry-run --subject a.b --rate 5": "",
+		"--reason late":    "bad_json, bad_key",
+		"--ts then":        "keep, now or stored",
+		"--stream HITS.>":  "the name of a stream",
+		"--subject hits.>": "without wildcards",
+		"--rate -1":        "a number from 0 to 1e9",
+		"--batch 5":        "-batch: see redrive --help",
+		"stray":            `unexpected argument "stray": rejects are read from HITS_REJECTED: see redrive --help`,
+	} {
+		err := Run(t.Context(), "redrive", append(strings.Fields(args), "--version"), io.Discard, io.Discard)
+		var usage boot.UsageError
+		if want == "" && err != nil || want != "" && (!errors.As(err, &usage) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package redrive
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"tallyroll/internal/hit"
+)
+
+// timing is which time a reject has when it is published again.
+type timing string
+
+const (
+	keepTime   timing = "keep"   // its own
+	nowTime    timing = "now"    // none: it counts when it is stored again
+	storedTime timing = "stored" // the time at which the refused message was stored
+)
+
+// splitHits is how many hits of a message that was too large go into one message. It does not depend on a
+// flag: whoever publishes the reject again must make the same messages of it.
+const splitHits = 100
+
+var (
+	errNotObject = errors.New("not a JSON object: mend it and publish it")
+	errNoCounter = errors.New("names no counter, and its subject gives it none, or one that was too long for the headers: add a key and publish it")
+)
+
+// outgoing is a body to publish.
+type outgoing struct {
+	body []byte
+	hits int
+}
+
+// bodies returns what a reject is published as: one body, or those of a message that was too large in
+// pieces. Each of its hits names its counter, because the subject will be another one.
+func (r *reject) bodies(ts timing) ([]outgoing, error) {
+	if r.isEvent() {
+		return r.events()
+	}
+	if r.Reason == hit.TooLarge {
+		return r.split(ts)
+	}
+	body, err := r.remake(r.Body, ts)
+	if err != nil {
+		return nil, err
+	}
+	return []outgoing{{body, 1}}, nil
+}
+
+// split makes arrays of the objects. What is no object is refused again, by itself, and so is not lost.
+func (r *reject) split(ts timing) (out []outgoing, err error) {
+	items, rest := hit.Items(r.Body)
+	var objects [][]byte
+	for _, item := range items {
+		if len(item) == 0 {
+			continue // nothing between two commas: there is nothing to lose
+		}
+		object, err := r.remake(item, ts)
+		switch {
+		case err == nil:
+			objects = append(objects, object)
+		case !errors.Is(err, errNotObject):
+			return nil, err
+		case item[0] == '[': // by itself, it would be an array of hits
+			out = append(out, outgoing{fmt.Appendf(nil, "[%s]", item), 1})
+		default:
+			out = append(out, outgoing{item, 1})
+		}
+	}
+	if rest != nil {
+		out = append(out, outgoing{rest, 1})
+	}
+	for len(objects) > 0 {
+		n := min(len(objects), splitHits)
+		body := append([]byte("["), bytes.Join(objects[:n], []byte(","))...)
+		out = append(out, outgoing{append(body, ']'), n})
+		objects = objects[n:]
+	}
+	return out, nil
+}
+
+// remake gives an object the time that was asked for, and a key if it has none. Nothing else changes.
+func (r *reject) remake(body []byte, ts timing) ([]byte, error) {
+	if hit.Blank(body) {
+		body = []byte("{}")
+	}
+	if !hit.IsObject(body) {
+		return nil, errNotObject
+	}
+	fields, err := fieldsOf(body)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be edited: %w", err)
+	}
+	var kept [][]byte
+	hasKey, changed := false, false
+	for _, f := range fields {
+		hasKey = hasKey || f.name == "key"
+		if f.name == "ts" && ts != keepTime {
+			changed = true
+			continue
+		}
+		kept = append(kept, f.raw)
+	}
+	if !hasKey {
+		if r.Counter == "" {
+			return nil, errNoCounter
+		}
+		name, err := json.Marshal(r.Counter)
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, append([]byte(`"key":`), name...))
+		changed = true
+	}
+	if ts == storedTime {
+		kept = append(kept, strconv.AppendInt([]byte(`"ts":`), r.Stored.Stored/1e6, 10))
+		changed = true
+	}
+	if !changed {
+		return body, nil
+	}
+	out := append([]byte("{"), bytes.Join(kept, []byte(","))...)
+	return append(out, '}'), nil
+}
+
+// jsonField is a field of an object: its name, and name and value as they stand there.
+type jsonField struct {
+	name string
+	raw  []byte
+}
+
+func fieldsOf(object []byte) (out []jsonField, err error) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	for d.More() {
+		start := d.InputOffset()
+		name, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, err
+		}
+		text, _ := name.(string)
+		out = append(out, jsonField{text, bytes.TrimLeft(object[start:d.InputOffset()], ", \t\r\n")})
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more follows the object")
+	}
+	return out, nil
+}
+
+// ahead reports whether the hit's own time has not come yet.
+func (r *reject) ahead(now time.Time) bool {
+	body, err := r.remake(r.Body, keepTime)
+	if err != nil {
+		return false
+	}
+	h, err := hit.NewParser().Parse(body)
+	return err == nil && h.At != hit.NoTime && h.At > now.UnixMilli()
+}
+
+// helps returns why a reject would be refused again; empty: it may count.
+func (r *reject) helps(ts timing, now time.Time) (why string) {
+	if r.isEvent() {
+		return r.helpsEvent()
+	}
+	switch {
+	case r.Reason == hit.TooLarge, r.Reason == hit.BadTime && ts != keepTime:
+		return ""
+	case r.Reason == hit.TooLate && ts == keepTime:
+		return "counts only with --ts now or stored"
+	case r.Reason == hit.TooLate:
+		return ""
+	case r.Reason == hit.Future && ts == keepTime && r.ahead(now):
+		return "its time has not come: --ts now or stored"
+	case r.Reason == hit.Future:
+		return ""
+	}
+	return "would be refused again as it is"
+}
+
+var errNoSubject = errors.New("its subject is not known, because the headers left no room for it: publish the event itself")
+
+// isEvent reports whether rules read what was refused. Its bytes go out unchanged, because the rules alone know where
+// in them the time and the names are.
+func (r *reject) isEvent() bool { return r.Kind != hit.OfHit }
+
+// events returns what a reject of an event, or of a message with events, is published as.
+func (r *reject) events() ([]outgoing, error) {
+	switch {
+	case r.Subject == "":
+		return nil, errNoSubject
+	case r.Kind == hit.OfMessage:
+		return []outgoing{{r.Body, 1}}, nil
+	case r.Reason == hit.TooLarge:
+		return r.splitEvents(), nil
+	case !hit.IsObject(r.Body): // by itself, it could be read as several events
+		return nil, errNotObject
+	}
+	return []outgoing{{r.Body, 1}}, nil
+}
+
+// splitEvents makes arrays of the events. Up to splitHits of them go out one by one: they made too many hits together.
+// What is no object is refused again, by itself, and so is not lost.
+func (r *reject) splitEvents() (out []outgoing) {
+	items, rest := hit.Items(r.Body)
+	var events [][]byte
+	for _, item := range items {
+		switch {
+		case len(item) == 0: // nothing between two commas: there is nothing to lose
+		case hit.IsObject(item):
+			events = append(events, item)
+		default:
+			out = append(out, outgoing{asItem(item), 1})
+		}
+	}
+	if rest != nil {
+		out = append(out, outgoing{rest, 1})
+	}
+	size := splitHits
+	if len(events) <= splitHits {
+		size = 1
+	}
+	for len(events) > 0 {
+		n := min(len(events), size)
+		out = append(out, outgoing{asItem(bytes.Join(events[:n], []byte(","))), n})
+		events = events[n:]
+	}
+	return out
+}
+
+// asItem makes an array of it, so that it is read as an item and nothing else.
+func asItem(item []byte) []byte {
+	return append(append([]byte("["), item...), ']')
+}
+
+// helpsEvent returns why an event would be refused again; empty: it may count.
+func (r *reject) helpsEvent() (why string) {
+	switch r.Reason {
+	case hit.NoRule, hit.Future: // there may be a rule now, and the event's time may have come
+		return ""
+	case hit.TooLarge: // the others of its message may have left it no room, but those that follow the first only
+		if r.Kind == hit.OfEvent && (!hit.IsObject(r.Body) || r.Item != 0) {
+			return ""
+		}
+	case hit.TooLate:
+		return "would be refused again as it is: --ts does not change the time of an event"
+	}
+	return "would be refused again by the same rules"
+}

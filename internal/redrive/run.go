@@ -1,0 +1,105 @@
+package redrive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
+	"tallyroll/internal/outbox"
+	"tallyroll/internal/window"
+)
+
+// settings come from the environment; what to publish again comes from flags.
+type settings struct {
+	NATS      boot.NATS
+	Namespace string `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"the fleet whose rejects are published again: the TALLYROLL_NAMESPACE of its workers"`
+	Log       boot.Log
+}
+
+// Validate checks what the types of the fields do not.
+func (s *settings) Validate() error {
+	return boot.CheckSetting("TALLYROLL_NAMESPACE", s.Namespace, window.CheckNamespace(s.Namespace))
+}
+
+const about = `publishes again what workers have rejected. It reads HITS_REJECTED, and removes there
+what is stored again. Each reject counts once, however often it runs.
+
+  redrive --dry-run --ts now                lists what would be sent
+  redrive --reason too_late --ts now        count after all what was rejected
+
+Its last line says what was sent again, what was left and why, and which hits the workers
+have rejected again so far. 0: the fate of all that it sent is known; 1: run it again; 2: a bad
+flag or setting.`
+
+// Run is the program of this name with these arguments.
+func Run(ctx context.Context, program string, args []string, stdout, stderr io.Writer) error {
+	var env settings
+	var opts options
+	fs := newFlags(program, &opts)
+	if over, err := fs.Begin(args, "rejects are read from HITS_REJECTED", about, &env, stdout); over || err != nil {
+		return err
+	}
+	opts.namespace = env.Namespace
+	out := boot.NewBar(stderr, "rejects")
+	log := env.Log.New(out.Screen)
+	conn, err := env.NATS.Connect(ctx, "tallyroll redrive", log, outbox.ConnOptions()...)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := env.NATS.JetStream(conn)
+	if err != nil {
+		return fmt.Errorf("JetStream: %w", err)
+	}
+	count, err := redrive(ctx, conn, js, log, opts, stdout, out)
+	out.End()
+	return boot.PrintLast(stdout, count, err)
+}
+
+func newFlags(program string, o *options) *boot.FlagSet {
+	fs := boot.NewFlagSet(program)
+	fs.Add("reason", "", "only rejects with these `reasons`, comma-separated, such as too_late (default all; those that would be refused again are left)", func(s string) error {
+		for name := range strings.SplitSeq(s, ",") {
+			if !slices.Contains(hit.Reasons, hit.Reason(name)) {
+				return fmt.Errorf("allowed is one or more of %s", reasonNames())
+			}
+			o.reasons = append(o.reasons, hit.Reason(name))
+		}
+		return nil
+	})
+	fs.Add("stream", "", "only rejects of messages of this `stream`", func(s string) error {
+		o.stream = s
+		if outbox.CheckSubject(s) != nil || strings.Contains(s, ".") {
+			return errors.New("allowed is the name of a stream, such as HITS")
+		}
+		return nil
+	})
+	fs.Add("ts", "keep", "which `time` they get: keep (their own), now (they count when they are stored again), stored (when the refused message was stored)", func(s string) error {
+		o.ts = timing(s)
+		switch o.ts {
+		case keepTime, nowTime, storedTime:
+			return nil
+		}
+		return errors.New("allowed is keep, now or stored")
+	})
+	fs.Add("subject", "", "the `subject` to publish under: messages go to <subject>.redrive-… (default a subject of the stream that refused them)", func(s string) error {
+		o.subject = s
+		return outbox.CheckSubject(s)
+	})
+	fs.Add("rate", "0", "`rejects` per second; 0 is as fast as possible", boot.Number(&o.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
+	fs.BoolVar(&o.dryRun, "dry-run", false, "list what would be sent, at most 100 of them, and send nothing")
+	return fs
+}
+
+func reasonNames() string {
+	names := make([]string, len(hit.Reasons))
+	for i, r := range hit.Reasons {
+		names[i] = string(r)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,134 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// In a NATS cluster, the Raft leader of a stream answers for it. A leader that was
+// cut off or paused does not know at once that another was elected: for up to ten
+// seconds, or for an instant after it wakes, its answers are out of date. If a worker
+// believed such an answer, as_of would claim hits that the new leader has stored. The stream
+// would also look as if it had been rolled back or made anew, and the worker would count its hits
+// again. So the worker believes an answer only if, some time after it, the same leader in
+// the same reign is known to have a majority behind it.
+
+const (
+	// settle is how long after an answer the leader must have heard a follower. A server that was
+	// paused receives, when it wakes, what was on its way to it, including old replies of its
+	// followers. By the end of this time it has also read that it is deposed.
+	settle = 500 * time.Millisecond
+	// lookAgain is the pause between looks. Followers of an idle stream are heard once a second.
+	lookAgain = 100 * time.Millisecond
+	// LookWithin bounds the wait for one answer: none comes during an election.
+	LookWithin = time.Second
+	// confirmWithin bounds all looks for one state: an election takes 4 to 9 seconds.
+	confirmWithin = 12 * time.Second
+)
+
+// ErrUnconfirmed means that a stream's leader is not known to have a majority behind it.
+var ErrUnconfirmed = errors.New("no majority of the stream's servers has confirmed its leader")
+
+// Check is one answer about a stream, and what it shows about the server that gave it.
+type Check struct {
+	State    State
+	Reign    Reign
+	Asked    time.Time // by this process's clock, like answered
+	Answered time.Time
+}
+
+// Reign is one leadership, as the leader sees it. The zero value stands for a
+// server without a cluster, whose answers need no confirmation.
+type Reign struct {
+	Clustered bool
+	Leader    string    // empty while there is none, when any replica answers
+	Since     time.Time // zero if the server does not say
+	Majority  bool      // enough followers have been heard at all
+	// silence is how long ago the followers of its majority were heard. All of them followed this
+	// leader until then, and no other majority can form without one of them.
+	Silence time.Duration
+}
+
+func newReign(c *jetstream.ClusterInfo) Reign {
+	if c == nil || c.Name == "" {
+		return Reign{}
+	}
+	r := Reign{Clustered: true, Leader: c.Leader}
+	if c.LeaderSince != nil {
+		r.Since = *c.LeaderSince
+	}
+	var silences []time.Duration
+	for _, follower := range c.Replicas {
+		if follower.Active > 0 { // 0 is a follower that was never heard
+			silences = append(silences, follower.Active)
+		}
+	}
+	slices.Sort(silences)
+	needed := (len(c.Replicas) + 1) / 2 // with the leader, a majority
+	r.Majority = needed <= len(silences)
+	if r.Majority && needed > 0 {
+		r.Silence = silences[needed-1]
+	}
+	return r
+}
+
+// same reports whether both looks saw the same leader in the same reign.
+func (l Check) same(earlier Check) bool {
+	return l.Reign.Leader != "" && l.Reign.Leader == earlier.Reign.Leader && l.Reign.Since.Equal(earlier.Reign.Since)
+}
+
+// confirms reports whether this look shows that the leader of an earlier look still led
+// when it answered. It counts from when the question was asked: the answer can only be younger.
+func (l Check) confirms(earlier Check) bool {
+	return l.same(earlier) && l.Reign.Majority && !l.Asked.Add(-l.Reign.Silence).Before(earlier.Answered.Add(settle))
+}
+
+// Confirmed returns the stream's state from a server that is known to have led the
+// stream after the call began, or ErrUnconfirmed if it finds none within confirmWithin.
+// The contents are those of the last look and the field At is that of the first: by then,
+// what was on its way to the followers at the first look is committed too.
+func Confirmed(ctx context.Context, s Stream) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
+	defer cancel()
+	var first Check
+	var failed error
+	for {
+		now, err := s.Look(ctx)
+		pause := lookAgain
+		switch {
+		case errors.Is(err, ErrNoStream):
+			return State{}, err
+		case err != nil:
+			failed = err
+		case !now.Reign.Clustered:
+			return now.State, nil
+		case now.confirms(first):
+			now.State.At = first.State.At
+			return now.State, nil
+		case now.same(first):
+			failed = nil
+		default:
+			first, failed, pause = now, nil, settle
+		}
+		select {
+		case <-ctx.Done():
+			if failed == nil {
+				failed = fmt.Errorf("%w: %s has not heard enough of its followers", ErrUnconfirmed, leaderName(first))
+			}
+			return State{}, failed
+		case <-time.After(pause):
+		}
+	}
+}
+
+func leaderName(l Check) string {
+	if l.Reign.Leader == "" {
+		return "nobody"
+	}
+	return l.Reign.Leader
+}

@@ -1,0 +1,311 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/rejects"
+)
+
+const (
+	// pullMessages is how many messages one request asks for. When no more than that are on
+	// their way, the feed asks again. 10,000 measured better than 1,000 and 50,000.
+	pullMessages = 10_000
+	maxPullOne   = 16 << 20 // bytes: bounds what is buffered of large messages, as does the worker's share
+	pullExpiry   = 30 * time.Second
+	// heartbeat is how often the server shows that the consumer is there. The feed gives up a
+	// consumer that misses silentHeartbeats of them: it lives on one server of a cluster and dies with
+	// that server, and nobody announces that.
+	heartbeat        = time.Second
+	silentHeartbeats = 2
+	// ReleaseWithin bounds the wait for the answer when the feed deletes its consumer, which would expire by itself.
+	ReleaseWithin = time.Second
+)
+
+// ErrReconnected ends a feed.
+var ErrReconnected = errors.New("NATS was reconnected")
+
+// jetStreamFeed reads with an unfiltered pull consumer. It sends the request for messages
+// itself, in the form that the client library's Consume sends. Consume takes locks, sets timers
+// and makes values for each message, which was a third of the time of reading. Anything unexpected
+// ends the reading, and the next session begins at the cursors.
+//
+// The feed does not use the library's self-healing ("ordered") consumer either: that resets
+// silently, and at every reset the stream may have changed.
+type jetStreamFeed struct {
+	source   *JetStream
+	conn     *nats.Conn
+	consumer *jetstream.ConsumerInfo
+	next     string // the subject of requests
+	request  pullRequest
+
+	subscription *nats.Subscription
+	coming       int           // messages asked for that have not come; the subscription's goroutine owns it
+	steps        atomic.Uint64 // begins and ends of deliveries: odd during one
+	ended        sync.Once
+	done         chan struct{}
+}
+
+// pullRequest asks a consumer for messages. It ends after a number of messages, after a number of
+// bytes, or when it expires. Until then the server sends heartbeats.
+type pullRequest struct {
+	Batch     int           `json:"batch"`
+	MaxBytes  int           `json:"max_bytes"`
+	Expires   time.Duration `json:"expires"`
+	Heartbeat time.Duration `json:"idle_heartbeat"`
+}
+
+func (j *JetStream) Open(ctx context.Context, from uint64) (Feed, error) {
+	config := j.ephemeral(jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
+	create := j.pulled
+	if boot.IsImported(j.js) {
+		create = j.pushed
+	}
+	consumer, err := create(ctx, config)
+	if err != nil {
+		return nil, j.failed(fmt.Sprintf("read from %d", from), err)
+	}
+	conn := j.js.Conn()
+	r := &jetStreamFeed{source: j, conn: conn, consumer: consumer, done: make(chan struct{})}
+	r.next = boot.JetStreamSubject(j.js, "CONSUMER.MSG.NEXT."+r.consumer.Stream+"."+r.consumer.Name)
+	// Two requests are under way at once, and the largest message must fit into one.
+	r.request = pullRequest{pullMessages, max(j.bytes/2, 2*int(conn.MaxPayload())), pullExpiry, heartbeat}
+	if most := r.consumer.Config.MaxRequestBatch; most > 0 { // a server can be told to allow less
+		r.request.Batch = min(r.request.Batch, most)
+	}
+	return r, nil
+}
+
+func (j *JetStream) pulled(ctx context.Context, config jetstream.ConsumerConfig) (*jetstream.ConsumerInfo, error) {
+	consumer, err := j.handle.CreateConsumer(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return consumer.CachedInfo(), nil
+}
+
+func (r *jetStreamFeed) Pending() uint64 { return r.consumer.NumPending }
+
+func (r *jetStreamFeed) Start(deliver func(Delivery), lost func(error)) error {
+	var once sync.Once
+	fail := func(err error) { once.Do(func() { lost(err) }) }
+	reconnected := r.conn.StatusChanged(nats.CONNECTED)
+	err := r.subscribe(func(m *nats.Msg) {
+		r.steps.Add(1)
+		defer r.steps.Add(1)
+		if err := r.receive(m, deliver); err != nil {
+			fail(r.source.failed("read", err))
+		}
+	})
+	if err != nil {
+		r.conn.RemoveStatusListener(reconnected)
+		return r.source.failed("read", err)
+	}
+	go func() {
+		defer r.conn.RemoveStatusListener(reconnected)
+		r.watch(reconnected, fail)
+	}()
+	return nil
+}
+
+// subscribe asks for the first messages and passes each message to handle.
+func (r *jetStreamFeed) subscribe(handle nats.MsgHandler) (err error) {
+	inbox := cmp.Or(r.consumer.Config.DeliverSubject, r.conn.NewInbox())
+	r.coming = r.request.Batch
+	if r.subscription, err = r.conn.Subscribe(inbox, handle); err != nil {
+		return err
+	}
+	// No limit here: the requests, or the flow control, bound what is pending.
+	if err = r.subscription.SetPendingLimits(-1, -1); err == nil && !r.isPushed() {
+		err = r.ask(inbox)
+	}
+	if err != nil {
+		_ = r.subscription.Unsubscribe()
+	}
+	return err
+}
+
+func (r *jetStreamFeed) ask(inbox string) error {
+	body, err := json.Marshal(r.request)
+	if err != nil {
+		return err
+	}
+	return r.conn.PublishRequest(r.next, inbox, body)
+}
+
+// receive handles a message, or a status that the server sends about a request, and asks for
+// more messages in time. After an error, deliveries can no longer be trusted.
+func (r *jetStreamFeed) receive(m *nats.Msg, deliver func(Delivery)) error {
+	if r.isPushed() {
+		if flow := flowControl(m); flow != "" {
+			return r.conn.Publish(flow, nil)
+		}
+	}
+	if m.Reply == "" { // every delivery has a reply subject, so this is a status
+		unused, err := requestEnded(m.Header)
+		if err != nil {
+			return err
+		}
+		r.coming -= unused
+	} else {
+		d, ok := parseReply(m.Reply)
+		if !ok {
+			return fmt.Errorf("reply subject %q is not one of a delivery", m.Reply)
+		}
+		d.Subject, d.Header, d.Data, d.Skip = m.Subject, m.Header, m.Data, r.source.skipped(m)
+		deliver(d)
+		r.coming--
+	}
+	if r.coming > r.request.Batch || r.isPushed() {
+		return nil
+	}
+	r.coming += r.request.Batch
+	return r.ask(m.Sub.Subject)
+}
+
+// requestEnded returns how many of the messages that a request asked for will not
+// come, according to the server's status. Everything but an ordinary end is an error.
+func requestEnded(h nats.Header) (unused int, err error) {
+	status, description := h.Get("Status"), h.Get("Description")
+	switch {
+	case status == "100": // heartbeat
+		return 0, nil
+	case status == "408", status == "409" && (description == "Message Size Exceeds MaxBytes" || description == "Batch Completed"):
+		if unused, err = strconv.Atoi(h.Get("Nats-Pending-Messages")); err == nil && unused >= 0 {
+			return unused, nil
+		}
+	}
+	return 0, fmt.Errorf("the server ended the delivery: %s %s", status, description)
+}
+
+// watch notices what no message shows: a new connection, and silence.
+func (r *jetStreamFeed) watch(reconnected chan nats.Status, lost func(error)) {
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	heard, silent := uint64(0), 0
+	for silent < silentHeartbeats {
+		select {
+		case <-reconnected:
+			lost(ErrReconnected)
+			return
+		case <-r.done:
+			return
+		case <-ticker.C:
+		}
+		silent++
+		// While a delivery waits for room in the buffer, the silence is not the server's.
+		if steps := r.steps.Load(); steps != heard || steps%2 == 1 || !r.conn.IsConnected() {
+			heard, silent = steps, 0
+		}
+	}
+	hint := ""
+	if r.isPushed() {
+		hint = ": does this account import the delivery subject " + r.consumer.Config.DeliverSubject + "?"
+	}
+	lost(r.source.failed("read", fmt.Errorf("nothing was heard from the consumer for %s%s", silentHeartbeats*heartbeat, hint)))
+}
+
+// The reasons, as the metric names them, for which a message is skipped.
+const (
+	SkippedMarker    = "delete_marker"
+	SkippedNamespace = "other_namespace"
+)
+
+// skipped returns the reason for which a message counts nothing here, or an empty string. The reason depends on the
+// message and the namespace alone, so a replay skips the same messages.
+func (j *JetStream) skipped(m *nats.Msg) string {
+	if len(m.Header) == 0 {
+		return ""
+	}
+	if namespace := m.Header.Get(rejects.HeaderNamespace); namespace != "" && namespace != j.namespace {
+		return SkippedNamespace
+	}
+	if isMarker(m) {
+		return SkippedMarker
+	}
+	return ""
+}
+
+// isMarker reports whether a message is a delete marker and not a producer's message. The server
+// writes delete markers into a stream with SubjectDeleteMarkerTTL, to note that a subject's messages
+// have expired. A message is a marker only if it has exactly the form that nats-server 2.15
+// writes (handleRemovalOrSdm in its filestore.go): no body, these headers and no others. The form
+// alone decides, so the answer is the same whenever the message is read, however the stream is
+// configured by then. Nobody publishes this form by mistake: the server refuses Nats-TTL in a stream
+// without AllowMsgTTL, and Nats-Rollup in one without AllowRollup.
+func isMarker(m *nats.Msg) bool {
+	const reason, ttl, rollup, source = "Nats-Marker-Reason", "Nats-TTL", "Nats-Rollup", "Nats-Stream-Source"
+	if len(m.Header) < 3 || len(m.Data) > 0 {
+		return false
+	}
+	for name, values := range m.Header {
+		if len(values) != 1 || name != reason && name != ttl && name != rollup && name != source {
+			return false // source is added on the way from another stream
+		}
+	}
+	lives, err := time.ParseDuration(m.Header.Get(ttl))
+	return err == nil && lives >= time.Second && lives%time.Second == 0 && lives.String() == m.Header.Get(ttl) &&
+		m.Header.Get(reason) == "MaxAge" && m.Header.Get(rollup) == "sub"
+}
+
+func (r *jetStreamFeed) Stop() {
+	r.ended.Do(func() {
+		close(r.done)
+		_ = r.subscription.Unsubscribe() // fails only if the connection is closed, which ends the subscription, too
+	})
+}
+
+// Release deletes the consumer, so that the server does not have to wait until it expires.
+func (r *jetStreamFeed) Release() error {
+	ctx, cancel := context.WithTimeout(context.Background(), ReleaseWithin)
+	defer cancel()
+	return r.source.handle.DeleteConsumer(ctx, r.consumer.Name)
+}
+
+// If another account exports its JetStream to this one, the answers to a request for messages come through
+// that export, and the server takes a message without body and headers for the end of them (nats-server 2.15,
+// processServiceImport in client.go). Such a message is an ordinary hit. So across accounts the feed reads with
+// a push consumer, whose messages come on a delivery subject that the account imports as a stream. The
+// server waits for an answer to its flow control before it has 32 MiB under way that the feed has not taken.
+
+const (
+	flowControlStart  = "$JS.FC."
+	flowControlHeader = "Nats-Consumer-Stalled" // of a heartbeat, if an answer was lost
+)
+
+func (j *JetStream) pushed(ctx context.Context, config jetstream.ConsumerConfig) (*jetstream.ConsumerInfo, error) {
+	config.DeliverSubject = j.js.Conn().NewInbox()
+	config.FlowControl, config.IdleHeartbeat = true, heartbeat
+	consumer, err := j.handle.CreatePushConsumer(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return consumer.CachedInfo(), nil
+}
+
+// isPushed reports whether the server sends messages without being asked for them.
+func (r *jetStreamFeed) isPushed() bool { return r.consumer.Config.DeliverSubject != "" }
+
+// flowControl returns the subject on which the server waits to be told that everything before m was taken. It is
+// empty if m asks for no such answer.
+func flowControl(m *nats.Msg) string {
+	switch {
+	case strings.HasPrefix(m.Reply, flowControlStart):
+		return m.Reply
+	case m.Reply == "":
+		return m.Header.Get(flowControlHeader)
+	}
+	return ""
+}

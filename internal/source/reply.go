@@ -1,0 +1,58 @@
+package source
+
+import "strings"
+
+// The reply subject of a delivered message says where the message is in the stream. The code
+// below reads it as the client library's Metadata does, but without making values for each
+// message, which took 8 % of a worker's time.
+//
+//	$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer sequence>.<time>.<pending>
+//	$JS.ACK.<domain>.<account>.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer sequence>.<time>.<pending>[.…]
+const (
+	replyPrefix = "$JS.ACK."
+	shortReply  = 7 // tokens after the prefix
+	longReply   = 9 // tokens after the prefix, at least
+)
+
+// parseReply reads a reply subject. It reports false if the text is not one.
+func parseReply(reply string) (d Delivery, ok bool) {
+	rest, ok := strings.CutPrefix(reply, replyPrefix)
+	if !ok {
+		return d, false
+	}
+	skip := 3 // stream, consumer, deliveries
+	switch tokens := strings.Count(rest, ".") + 1; {
+	case tokens >= longReply:
+		skip = 5
+	case tokens != shortReply:
+		return d, false
+	}
+	for range skip {
+		_, rest, _ = strings.Cut(rest, ".")
+	}
+	for _, to := range []*uint64{&d.Seq, &d.Nth} {
+		*to, rest, ok = cutNumber(rest)
+		if !ok {
+			return d, false
+		}
+	}
+	stored, _, ok := cutNumber(rest)
+	d.Stored = int64(stored)
+	return d, ok
+}
+
+// cutNumber reads a token of digits and the dot after it.
+func cutNumber(text string) (n uint64, rest string, ok bool) {
+	token, rest, _ := strings.Cut(text, ".")
+	if len(token) == 0 || len(token) > 19 { // 19 digits fit
+		return 0, "", false
+	}
+	for i := range len(token) {
+		digit := token[i] - '0'
+		if digit > 9 {
+			return 0, "", false
+		}
+		n = n*10 + uint64(digit)
+	}
+	return n, rest, true
+}

@@ -1,0 +1,91 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/rejects"
+)
+
+// Stream is what a session needs from a stream. JetStream is the real one. The
+// simulation in the tests of internal/consume has one that loses, repeats and forgets messages.
+type Stream interface {
+	// Look asks for the stream's present state. It returns ErrNoStream if there is no such stream. A
+	// single answer may be out of date: see Confirmed.
+	Look(ctx context.Context) (Check, error)
+	// Next returns the first message that the stream holds from a sequence on, or 0 if there
+	// is none. In a cluster, a server that lags may answer: a message that it has is
+	// real, but a message that it lacks may still arrive there.
+	Next(ctx context.Context, from uint64) (seq uint64, stored int64, err error)
+	// Open prepares to read from a sequence on.
+	Open(ctx context.Context, from uint64) (Feed, error)
+	// Reject stores rejects, and returns how many of them are certainly stored.
+	Reject(ctx context.Context, refused []rejects.Reject) (stored int, err error)
+}
+
+// Feed is the messages of a stream, in order, from one of them on.
+type Feed interface {
+	// Pending is how many messages there were to read when it was opened.
+	Pending() uint64
+	// Start delivers messages, one after the other, on a goroutine of its own. It
+	// calls lost at most once, when deliveries can no longer be trusted.
+	Start(deliver func(Delivery), lost func(error)) error
+	// Stop makes the feed begin no further delivery.
+	Stop()
+	// Release frees what the server keeps for the feed.
+	Release() error
+}
+
+// Delivery is a message as it is delivered.
+type Delivery struct {
+	Subject string
+	Header  nats.Header
+	Data    []byte
+	Skip    string // why it counts nothing here, as the metric names it; empty: it counts
+	Seq     uint64 // in the stream
+	Nth     uint64 // of this feed, from 1
+	Stored  int64  // Unix nanoseconds
+}
+
+// State is a stream's own account of itself.
+type State struct {
+	Subjects    []string
+	Created     int64  // Unix nanoseconds: its incarnation
+	First, Last uint64 // sequences held; first is last+1 if the stream is empty
+	FirstStored int64  // of the first message, Unix nanoseconds; seen if the stream is empty
+	LastStored  int64  // of the last message, held or not, Unix nanoseconds
+	At          int64  // Unix milliseconds: no message after last was stored before this moment
+	Mirror      bool   // of another stream: its messages keep the times at which that one stored them
+	Seen        int64  // Unix milliseconds: every message stored from this moment on is after last
+	Clock       int64  // Unix milliseconds: by the clock that stores messages it was earlier than this; 0 if that is not known
+	Retention   jetstream.RetentionPolicy
+	Ahead       time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
+}
+
+// Since returns a moment in Unix milliseconds before which nothing in the stream was
+// stored. It is 0 for a mirror, because nobody knows that moment.
+func (s State) Since() int64 {
+	switch {
+	case s.Mirror:
+		return 0
+	case s.First <= s.Last && s.FirstStored > 0: // a mirror that was promoted has messages older than itself
+		return min(s.Created, s.FirstStored) / 1e6
+	}
+	return s.Created / 1e6
+}
+
+// EndStored returns when the last message was stored. It is 0 if the stream is empty, because a
+// purge replaces that time with its own.
+func (s State) EndStored() int64 {
+	if s.First > s.Last {
+		return 0
+	}
+	return s.LastStored
+}
+
+// ErrNoStream means that the stream does not exist (any more).
+var ErrNoStream = errors.New("the stream does not exist")

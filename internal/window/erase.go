@@ -1,0 +1,532 @@
+package window
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	mathrand "math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// An erasure removes all that Redis has of some counters: hashes, names, and entries in summaries. It goes on shard by
+// shard in transactions of a few counters each. What is removed is removed whole, and a call that breaks off leaves the
+// rest listed, for another one.
+//
+// Each transaction writes a new text (see erasureText) to the key "erased" of its shard. Every writer watches that key beside its
+// cursor, and reads it in each look. This is what makes an erasure and commits exclude each other:
+//
+//   - A writer sends no expiry and no name for a hash whose expiry it has set before. It forgets all of them when the
+//     text differs from the one that it has seen last. An EXEC that relies on what it remembers runs only if the text is
+//     still that one, and what was set under that text has not been erased since. So no hash comes back without
+//     an expiry or unlisted. It does not matter who reads the stream, whether there is a cursor, or whether
+//     anybody knows of the stream. No text comes twice, so it does not matter either if Redis loses an erasure: any
+//     other text counts.
+//   - A commit whose reply was lost looks for its cells. If the text is another one behind them, those that are gone
+//     show nothing: see Writer.inspect.
+//   - A summary is read by both under what they watch, and changed in their transactions: by a writer under its cursor, by
+//     an eraser under the cursors of all streams and the text. So neither overwrites what the other has
+//     written. The entry goes in the transaction that removes the cells. Whatever a counter has in its cells
+//     afterwards, the summaries have counted since.
+//   - A stream is listed before it has cursors. The commit that creates a cursor changes the key, too, behind the text. An
+//     eraser reads the list after it has begun to watch. So it knows all streams that have summaries, or its EXEC fails.
+//     (If Redis has lost a stream from the list alone, its summaries keep the entries. They are then more than the cells
+//     have: bounds from above all the same.)
+//
+// An eraser counts its transactions in "opened" and "closed" of the cursors, as commits do. If a torn append-only file
+// runs the beginning of one again, it may remove later hits, and the next commit admits that.
+
+const (
+	// eraseCounters is the most counters that a transaction removes, and eraseHashes the most hashes that these can have.
+	// A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
+	eraseCounters, eraseHashes = 100, 5000
+	// eraseReads is how many summaries are read at a time.
+	eraseReads = 500
+	// eraseNames is how many names are listed at a time, and removed before more are listed.
+	eraseNames = 10_000
+	// eraseTries is how often a transaction is tried that commits have come in between of.
+	eraseTries = 100
+	// maxErasePause bounds the pause before the next try.
+	maxErasePause = 20 * time.Millisecond
+)
+
+// ErrEraseBusy means that commits came in between of every try to remove some counters. Nothing of these was removed.
+var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasure to come in between")
+
+// ErrEraseRetier means that the namespace's tiers were changed, and that nobody has confirmed it.
+var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm, or ingest --retier back, before you erase counters")
+
+// lastErasure reads the text in keys.erased. It is empty if nothing was ever erased. Behind it and a space, the key has the
+// writer that has created a cursor since.
+func lastErasure(reply *redis.StringCmd) (string, error) {
+	text, err := reply.Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return "", nil
+	case err != nil:
+		return "", foreign(reply.Args()[1].(string), err)
+	}
+	text, _, _ = strings.Cut(text, " ")
+	return text, nil
+}
+
+// erasureText names an erasure after another one: by the moment, in Unix milliseconds, up to which it may have removed hits,
+// for whoever compares the cells with the streams, and at random.
+func erasureText(before string, upTo int64) string {
+	return strconv.FormatInt(max(upTo, erasedUpTo(before)), 10) + "-" + rand.Text()[:12]
+}
+
+// erasedUpTo returns the moment in a text of lastErasure, and 0 if nothing was ever erased.
+func erasedUpTo(text string) int64 {
+	moment, _, _ := strings.Cut(text, "-")
+	n, _ := strconv.ParseInt(moment, 10, 64)
+	return n
+}
+
+// Erased is what one call has removed.
+type Erased struct {
+	Counters int // that had hits
+	// Next is the After of the next call, if there may be more names.
+	Next string
+}
+
+// Erase removes counters. After an error, some of them may be removed: those that Counters tells, and perhaps a few more.
+// Its errors are those of Answer, and ErrEraseBusy.
+func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err error) {
+	err = r.surveyed(ctx, func(base survey) error {
+		n, err := r.erase(ctx, base, counters)
+		out.Counters += n
+		return err
+	})
+	return out, err
+}
+
+// EraseListed removes the listed counters that begin with a prefix, or some of them: those that come first after a name.
+// Its errors are those of Erase.
+func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
+	err = r.surveyed(ctx, func(base survey) error {
+		layout := base.dir.layout
+		coarsest := layout.Tiers[len(layout.Tiers)-1]
+		first, last := coarsest.epochsAlive(base.at.milli, base.latestHit())
+		alive := Range{coarsest.epochStart(first), coarsest.epochStart(last + 1)}
+		names, more, err := r.namesAfter(ctx, layout, alive, prefix, after, eraseNames)
+		if err != nil {
+			return err
+		}
+		n, err := r.erase(ctx, base, names)
+		out.Counters += n
+		if err == nil && more {
+			out.Next = names[len(names)-1]
+		}
+		return err
+	})
+	return out, err
+}
+
+// latestHit returns a moment after which no hit lies.
+func (s survey) latestHit() int64 {
+	out := s.at.milli
+	for _, shard := range s.shards {
+		out = max(out, shard.latest)
+	}
+	return out
+}
+
+func (r *Reader) erase(ctx context.Context, base survey, counters []string) (erased int, err error) {
+	layout := base.dir.layout
+	shards := make([][]string, layout.Shards)
+	for _, counter := range counters {
+		shard := layout.ShardOf(HashCounter([]byte(counter)))
+		shards[shard] = append(shards[shard], counter)
+	}
+	for shard, counters := range shards {
+		if len(counters) == 0 {
+			continue
+		}
+		e := newEraser(r.store, layout, shard, base.dir.streams, counters)
+		e.plan(base.at.milli, base.latestHit())
+		for len(counters) > 0 {
+			chunk := counters[:min(len(counters), e.counters)]
+			n, err := e.eraseChunk(ctx, chunk)
+			erased += n
+			if err != nil {
+				r.store.findMasters(ctx)
+				return erased, fmt.Errorf("erase %d counters of shard %d: %w", len(chunk), shard, err)
+			}
+			counters = counters[len(chunk):]
+		}
+	}
+	return erased, nil
+}
+
+// eraser removes counters of one shard.
+type eraser struct {
+	store   *Store
+	layout  Layout
+	shard   int
+	streams []string // those that are listed
+	watch   []string // keys.erased, and the streams' cursors
+	wanted  map[string]bool
+
+	// The plan: which keys there can be.
+	counters int                           // that a transaction removes
+	now      int64                         // Unix milliseconds
+	until    int64                         // keys are planned for hits up to this moment
+	sets     []string                      // of names
+	tops     [][]topOf                     // by stream
+	epochs   []struct{ first, last int64 } // by tier
+
+	// What has been read of the summaries: those that list a counter which is wanted. It is up to date as long as
+	// cursors and erasures are what they were then.
+	erased string
+	known  []knownTops // by stream
+}
+
+// topOf is the key of a summary, and when it expires (Unix seconds).
+type topOf struct {
+	key      string
+	deadline int64
+}
+
+// knownTops are summaries of a stream, by key, as they were when its cursor was at a place.
+type knownTops struct {
+	at    record
+	texts map[string]string // nil if they have not been read
+}
+
+func newEraser(store *Store, layout Layout, shard int, streams, counters []string) *eraser {
+	e := &eraser{
+		store: store, layout: layout, shard: shard, streams: streams, watch: []string{store.keys.erased(shard)},
+		wanted: make(map[string]bool, len(counters)), known: make([]knownTops, len(streams)),
+	}
+	for _, stream := range streams {
+		e.watch = append(e.watch, store.keys.cursor(shard, stream))
+	}
+	for _, counter := range counters {
+		e.wanted[counter] = true
+	}
+	return e
+}
+
+// epochsAlive returns the epochs of hashes that can be there now, with hits up to the latest one: with one epoch
+// more at both ends.
+func (t Tier) epochsAlive(now, latest int64) (first, last int64) {
+	return t.epochAt(now-t.kept()) - 1, t.epochAt(max(now, latest)) + 1
+}
+
+// plan decides which keys there can be.
+func (e *eraser) plan(now, latest int64) {
+	e.now, latest = now, max(now, latest)
+	e.epochs, e.sets = e.epochs[:0], e.sets[:0]
+	e.tops = make([][]topOf, len(e.streams))
+	hashes, span := int64(0), int64(math.MaxInt64)
+	for _, t := range e.layout.Tiers {
+		first, last := t.epochsAlive(now, latest)
+		e.epochs = append(e.epochs, struct{ first, last int64 }{first, last})
+		hashes, span = hashes+last-first+1, min(span, t.epochMillis())
+	}
+	e.counters = int(min(eraseCounters, max(1, eraseHashes/hashes)))
+	e.until = latest + span
+	coarsest := len(e.layout.Tiers) - 1
+	t := e.layout.Tiers[coarsest]
+	for set := t.namesOf(e.epochs[coarsest].first); set <= t.namesOf(e.epochs[coarsest].last); set++ {
+		e.sets = append(e.sets, e.store.keys.names(e.shard, t, set))
+	}
+	for i, t := range e.layout.Tiers {
+		if !e.layout.isLevel(i) {
+			continue
+		}
+		oldest := now - t.Window.Milliseconds() - t.grace() - 1000
+		for number := t.segmentOf(t.cellAt(oldest)) - 1; number <= t.segmentOf(t.cellAt(e.until)); number++ {
+			for s, stream := range e.streams {
+				e.tops[s] = append(e.tops[s], topOf{e.store.keys.summary(e.shard, t, number, stream), t.segmentDeadline(number)})
+			}
+		}
+	}
+}
+
+// hashes returns the keys that a counter's cells can be in.
+func (e *eraser) hashes(counter string) (out []string) {
+	for i, t := range e.layout.Tiers {
+		for epoch := e.epochs[i].first; epoch <= e.epochs[i].last; epoch++ {
+			out = append(out, e.store.keys.hash(cellHash{shard: e.shard, counter: counter, tier: t, epoch: epoch}))
+		}
+	}
+	return out
+}
+
+// eraseChunk removes some counters in one transaction, and returns how many had hits.
+func (e *eraser) eraseChunk(ctx context.Context, counters []string) (erased int, err error) {
+	for try := range eraseTries {
+		erased, err = e.attempt(ctx, counters)
+		if !errors.Is(err, redis.TxFailedErr) {
+			return erased, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))):
+		}
+	}
+	return 0, ErrEraseBusy
+}
+
+// attempt tries it once. The error is redis.TxFailedErr if a commit, or another erasure, has come in between.
+func (e *eraser) attempt(ctx context.Context, counters []string) (erased int, err error) {
+	hashes := make([][]string, len(counters))
+	for i, counter := range counters {
+		hashes[i] = e.hashes(counter)
+	}
+	err = e.store.watch(ctx, e.watch, func(tx *watched) error {
+		there, at, now, err := e.look(ctx, tx, counters, hashes)
+		if err == nil {
+			err = e.checkNamespace(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		changed, err := e.removeFromTops(ctx, tx, counters, at)
+		if err != nil || !there && len(changed) == 0 {
+			return err
+		}
+		erased, err = e.exec(ctx, tx, counters, hashes, changed, at, now)
+		return err
+	})
+	return erased, err
+}
+
+// checkNamespace returns errStale if a stream is listed that the eraser does not know, or if the tiers are others, and
+// ErrEraseRetier while a change of tiers has not ended: going back on it would bring the counters back. A change that
+// begins after this check alters the cursors, which are watched, before it reads any cell.
+func (e *eraser) checkNamespace(ctx context.Context) error {
+	record, err := e.store.layout(ctx)
+	switch {
+	case err != nil:
+		return err
+	case record.change != nil:
+		return ErrEraseRetier
+	case record.Tiers[0].generation != e.layout.Tiers[0].generation:
+		return errStale
+	}
+	listed, err := e.store.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	for stream := range listed {
+		if !slices.Contains(e.streams, stream) {
+			return errStale
+		}
+	}
+	return nil
+}
+
+// placed is what a cursor is about, and whether it exists.
+type placed struct {
+	record
+	exists bool
+}
+
+// look reads the last erasure and the cursors, and whether anything is there of the counters beside summaries. now is
+// Redis's clock in Unix seconds.
+func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashes [][]string) (there bool, at []placed, now int64, err error) {
+	var clock *redis.TimeCmd
+	var last *redis.StringCmd
+	cursors := make([]*redis.SliceCmd, len(e.streams))
+	found := make([]*redis.IntCmd, len(counters))
+	var listed []*redis.FloatCmd
+	err = tx.look(ctx, func(p redis.Pipeliner) {
+		clock = p.Time(ctx)
+		last = p.Get(ctx, e.watch[0])
+		for s := range e.streams {
+			cursors[s] = p.HMGet(ctx, e.watch[1+s], cursorFields...)
+		}
+		for i, counter := range counters {
+			found[i] = p.Exists(ctx, hashes[i]...)
+			for _, set := range e.sets {
+				listed = append(listed, p.ZScore(ctx, set, counter))
+			}
+		}
+	})
+	if err == nil {
+		err = clock.Err()
+	}
+	if err != nil {
+		return false, nil, 0, err
+	}
+	erased, err := lastErasure(last)
+	if err != nil {
+		return false, nil, 0, err
+	}
+	if erased != e.erased {
+		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another eraser may have changed summaries
+	}
+	latest := int64(0)
+	at = make([]placed, len(e.streams))
+	for s, cursor := range cursors {
+		if at[s].record, at[s].exists, err = recordFrom(e.watch[1+s], cursor); err != nil {
+			return false, nil, 0, err
+		}
+		latest = max(latest, at[s].Latest/1e6, at[s].Stored/1e6, at[s].Ahead.Stored/1e6)
+	}
+	if latest > e.until { // there may be keys that the plan does not know
+		e.plan(max(e.now, clock.Val().UnixMilli()), latest)
+		e.known = make([]knownTops, len(e.streams))
+		return false, nil, 0, redis.TxFailedErr // try again
+	}
+	for _, f := range found {
+		if f.Err() != nil {
+			return false, nil, 0, f.Err()
+		}
+		there = there || f.Val() > 0
+	}
+	for _, l := range listed {
+		switch {
+		case l.Err() == nil:
+			there = true
+		case !errors.Is(l.Err(), redis.Nil):
+			return false, nil, 0, foreign(l.Args()[1].(string), l.Err())
+		}
+	}
+	return there, at, clock.Val().Unix(), nil
+}
+
+// changedTop is a summary without the counters that are removed.
+type changedTop struct {
+	topOf
+	stream int
+	text   string
+	more   bool // it still lists counters that are wanted
+}
+
+// removeFromTops returns the summaries that list any of the counters, without these. Of the streams whose cursors have
+// moved since, it reads all of them again.
+func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []string, at []placed) (out []changedTop, err error) {
+	gone := make(map[string]bool, len(counters))
+	for _, counter := range counters {
+		gone[counter] = true
+	}
+	for s := range e.streams {
+		place := at[s].record
+		place.AsOf, place.IncompleteBefore, place.opened, place.closed = 0, 0, 0, 0 // no summary changes with them alone
+		if e.known[s].texts == nil || e.known[s].at != place {
+			texts, err := e.readTops(ctx, tx, e.tops[s])
+			if err != nil {
+				return nil, err
+			}
+			e.known[s] = knownTops{place, texts}
+		}
+		for _, top := range e.tops[s] {
+			text, known := e.known[s].texts[top.key]
+			if !known {
+				continue
+			}
+			found, err := parseSummary(text)
+			if err != nil {
+				return nil, &ForeignError{top.key, err} // it was read before
+			}
+			if found.remove(gone) {
+				out = append(out, changedTop{top, s, found.encode(), found.listsAny(e.wanted)})
+			}
+		}
+	}
+	return out, nil
+}
+
+// readTops reads the summaries that list any of the counters that are wanted, by key. What something else has written in
+// place of one stays as it is.
+func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[string]string, error) {
+	out := make(map[string]string)
+	for some := range slices.Chunk(tops, eraseReads) {
+		replies := make([]*redis.StringCmd, len(some))
+		_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error { // the errors are those of the single commands
+			for i, top := range some {
+				replies[i] = p.Get(ctx, top.key)
+			}
+			return nil
+		})
+		for i, top := range some {
+			text, err := replies[i].Result()
+			switch {
+			case errors.Is(err, redis.Nil):
+				continue
+			case err != nil && IsForeign(foreign(top.key, err)):
+				continue
+			case err != nil:
+				return nil, err
+			}
+			found, err := parseSummary(text)
+			if err == nil && found.listsAny(e.wanted) {
+				out[top.key] = text
+			}
+		}
+	}
+	return out, nil
+}
+
+// exec sends MULTI … EXEC. now is Redis's clock in Unix seconds.
+func (e *eraser) exec(ctx context.Context, tx *watched, counters []string, hashes [][]string, changed []changedTop, at []placed, now int64) (erased int, err error) {
+	members := make([]any, len(counters))
+	for i := range counters {
+		members[i] = counters[i]
+	}
+	upTo := (now + 1) * 1000
+	for s := range at {
+		upTo = max(upTo, at[s].Latest/1e6+1)
+	}
+	text := erasureText(e.erased, upTo)
+	var first *redis.StatusCmd
+	removed := make([]*redis.IntCmd, len(counters))
+	results, err := tx.exec(ctx, func(p redis.Pipeliner) {
+		// First: if a torn file runs a part of this again, no writer may go on trusting what is removed then.
+		first = p.Set(ctx, e.watch[0], text, 0)
+		for s := range at {
+			if at[s].exists {
+				p.HIncrBy(ctx, e.watch[1+s], "opened", 1) // and "closed" last: see record.torn
+			}
+		}
+		for i := range counters {
+			removed[i] = p.Unlink(ctx, hashes[i]...)
+		}
+		for _, set := range e.sets {
+			p.ZRem(ctx, set, members...)
+		}
+		for _, top := range changed {
+			if top.deadline > now {
+				p.SetArgs(ctx, top.key, top.text, redis.SetArgs{ExpireAt: time.Unix(top.deadline, 0)})
+			}
+		}
+		for s := range at {
+			if at[s].exists {
+				p.HIncrBy(ctx, e.watch[1+s], "closed", 1)
+			}
+		}
+	})
+	if err != nil && first.Val() == "" {
+		return 0, err // EXEC has not run, or nobody knows
+	}
+	for _, top := range changed {
+		if texts := e.known[top.stream].texts; top.more {
+			texts[top.key] = top.text
+		} else {
+			delete(texts, top.key)
+		}
+	}
+	e.erased = text
+	for _, r := range removed {
+		if r.Val() > 0 {
+			erased++
+		}
+	}
+	for _, command := range results {
+		if failed := foreignCommand(command); failed != nil {
+			return erased, failed
+		}
+	}
+	return erased, nil
+}

@@ -1,0 +1,399 @@
+package window_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// counted is a counter's commits, by one writer per shard.
+type counted struct {
+	r       *rig
+	writers []*window.Writer
+	seq     uint64
+}
+
+func (c *counted) commit(counter string, now time.Time, n int64) window.Commit {
+	c.r.t.Helper()
+	b, shard := batchOf(counter, now.UnixMilli(), n)
+	c.seq++
+	out, err := c.writers[shard].Commit(c.r.t.Context(), b.Shard(shard), cursorAt(c.seq, now))
+	if err != nil {
+		c.r.t.Fatal(err)
+	}
+	return out
+}
+
+func (r *rig) erase(counters ...string) int {
+	r.t.Helper()
+	out, err := r.reader.Erase(r.t.Context(), counters)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out.Counters
+}
+
+// left returns which keys have anything of a counter.
+func (r *rig) left(counter string) (out []string) {
+	r.t.Helper()
+	ctx := r.t.Context()
+	out = stack.Scan(r.t, r.client, "test:*:h:*:"+counter)
+	for _, key := range stack.Scan(r.t, r.client, "test:*:names:*") {
+		if slices.Contains(r.client.ZRange(ctx, key, 0, -1).Val(), counter) {
+			out = append(out, key)
+		}
+	}
+	for _, key := range stack.Scan(r.t, r.client, "test:*:top:*") {
+		if strings.Contains(r.client.Get(ctx, key).Val(), counter) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// whole notes what a counter with hits lacks: every hash expires and says the same, and the name is listed.
+func (r *rig) whole(counter string, now time.Time, want int64) {
+	r.t.Helper()
+	for _, w := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 720 * time.Hour} {
+		if a := r.total(counter, w, now.Add(time.Second)); a.Lower != want || a.Upper != want {
+			r.t.Errorf("%s in %v: %+v, want %d", counter, w, a, want)
+		}
+	}
+	for _, key := range r.left(counter) {
+		if ttl := r.client.TTL(r.t.Context(), key).Val(); ttl <= 0 {
+			r.t.Errorf("%s expires in %v", key, ttl)
+		}
+	}
+	r.at(now.Add(time.Second), func() {
+		page, err := r.reader.Names(r.t.Context(), window.NamesQuestion{Prefix: counter, Limit: 10})
+		if err != nil || slices.Contains(page.Counters, counter) != (want > 0) {
+			r.t.Errorf("%s is among the names %q, %v; want %v", counter, page.Counters, err, want > 0)
+		}
+		top, err := r.reader.Top(r.t.Context(), window.Last(720*time.Hour), 1000)
+		at := slices.IndexFunc(top.Counters, func(c window.TopCounter) bool { return c.Counter == counter })
+		if err != nil || (at >= 0) != (want > 0) || top.Floor != 0 || at >= 0 && top.Counters[at].Total != want {
+			r.t.Errorf("the top list has %s at %d, %v: %+v; want %d", counter, at, err, top, want)
+		}
+	})
+}
+
+func anErasureLeavesNothing(t *testing.T, r *rig) {
+	now := time.Now()
+	c := &counted{r: r, writers: r.writers()}
+	for i := range 10 {
+		for _, at := range []time.Time{now, now.Add(-3 * time.Hour), now.Add(-20 * 24 * time.Hour)} {
+			c.commit(fmt.Sprintf("shop.%d", i), at, 3)
+			c.commit(fmt.Sprintf("blog.%d", i), at, 3)
+		}
+	}
+	if n := r.erase("shop.3", "nobody", "blog.4"); n != 2 {
+		t.Errorf("%d are erased, want 2", n)
+	}
+	if n := r.erase("shop.3", "nobody", "blog.4"); n != 0 {
+		t.Errorf("again %d are erased, want none", n)
+	}
+	for _, counter := range []string{"shop.3", "blog.4", "nobody"} {
+		if left := r.left(counter); len(left) > 0 {
+			t.Errorf("of %s there are %q", counter, left)
+		}
+	}
+	out, err := r.reader.EraseListed(t.Context(), "shop.", "")
+	if err != nil || out.Counters != 9 || out.Next != "" {
+		t.Errorf("by prefix: %+v, %v; want 9", out, err)
+	}
+	for i := range 10 {
+		if left := r.left(fmt.Sprintf("shop.%d", i)); len(left) > 0 {
+			t.Errorf("of shop.%d there are %q", i, left)
+		}
+	}
+	if left := r.left("blog.5"); len(left) < 4 {
+		t.Errorf("of blog.5 there are only %q", left)
+	}
+	if a := r.total("blog.5", 720*time.Hour, now.Add(time.Second)); a.Upper != 9 || !a.Complete {
+		t.Errorf("blog.5 has %+v, want 9", a)
+	}
+}
+
+// A writer remembers which expiries it has set and which names it has listed. After an erasure it must not.
+func whatWasErasedIsListedAgain(t *testing.T, r *rig) {
+	now := time.Now()
+	c := &counted{r: r, writers: r.writers()}
+	c.commit("a", now, 3)
+	c.commit("a", now, 4)
+	if n := r.erase("a"); n != 1 {
+		t.Errorf("%d are erased, want 1", n)
+	}
+	r.whole("a", now, 0)
+	c.commit("a", now, 5)
+	r.whole("a", now, 5)
+	c.commit("a", now, 6)
+	r.whole("a", now, 11)
+}
+
+// A commit finds out from the cells what a lost reply would have told. Cells that were erased since tell nothing: no hit
+// is lost.
+func anErasureAfterALostReplyIsNoLoss(t *testing.T, r *rig) {
+	now := time.Now()
+	hook := new(losesAReply)
+	r.addHook(hook)
+	for i, another := range []bool{false, true} { // worker commits before this one looks again
+		counter := fmt.Sprintf("a%d", i)
+		b, shard := batchOf(counter, now.UnixMilli(), 1)
+		w, from := r.writers()[shard], uint64(10*(i+1))
+		if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now)); err != nil {
+			t.Fatal(err)
+		}
+		w.OnRetry = func(error) {
+			r.erase(counter)
+			if another {
+				other := r.writers()[shard]
+				if _, err := other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		hook.armed.Store(true)
+		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(from+1, now))
+		if (err != nil) != another || got.Failed != nil {
+			t.Errorf("fenced %v: %v, failed %v", another, err, got.Failed)
+		}
+		if left := r.left(counter); len(left) > 0 {
+			t.Errorf("of %s there are %q", counter, left)
+		}
+	}
+}
+
+// erasesBetween erases between the reads of a commit and its transaction.
+type erasesBetween struct{ do func() }
+
+func (*erasesBetween) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*erasesBetween) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (e *erasesBetween) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if do := e.do; do != nil && cmds[0].Name() == "multi" {
+			e.do = nil
+			do()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// A stream of which nobody knows is not in the way of an erasure, and learns of it all the same.
+func anErasureBetweenTwoCommands(t *testing.T, r *rig) {
+	now := time.Now()
+	hook := new(erasesBetween)
+	r.addHook(hook)
+	b, shard := batchOf("a", now.UnixMilli(), 3)
+	for _, stream := range []string{"HITS", "UNLISTED"} {
+		w, err := r.store.OpenWriter(t.Context(), layout, stream, shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for seq := range uint64(3) {
+			if seq > 0 {
+				hook.do = func() { r.erase("a") }
+			}
+			got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq+1, now))
+			if err != nil || got.Conflicts != int(min(seq, 1)) {
+				t.Errorf("%s: %d conflicts, %v", stream, got.Conflicts, err)
+			}
+		}
+		for _, key := range stack.Scan(t, r.client, "test:*:h:*:a") {
+			if ttl := r.client.TTL(t.Context(), key).Val(); ttl <= 0 {
+				t.Errorf("%s: %s expires in %v", stream, key, ttl)
+			}
+		}
+		if a := r.total("a", time.Hour, now.Add(time.Second)); a.Upper != 3 {
+			t.Errorf("%s: %+v, want 3", stream, a)
+		}
+	}
+}
+
+// A stream that is listed, and gets its first hits, after an eraser has asked who is there.
+func anErasureKnowsNewStreams(t *testing.T, r *rig) {
+	now := time.Now()
+	hook := new(erasesBetween)
+	r.addHook(hook)
+	c := &counted{r: r, writers: r.writers()}
+	c.commit("a", now, 3)
+	hook.do = func() {
+		if err := r.store.AddStream(t.Context(), "NEW"); err != nil {
+			t.Fatal(err)
+		}
+		b, shard := batchOf("a", now.UnixMilli(), 4)
+		w, err := r.store.OpenWriter(t.Context(), layout, "NEW", shard)
+		if err == nil {
+			_, err = w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	r.erase("a")
+	if left := r.left("a"); len(left) > 0 {
+		t.Errorf("there are %q", left)
+	}
+}
+
+// What a commit adds to a summary while an eraser changes it stays.
+func anErasureOverwritesNoSummary(t *testing.T, r *rig) {
+	now := time.Now()
+	hook := new(erasesBetween)
+	r.addHook(hook)
+	c := &counted{r: r, writers: r.writers()}
+	beside := besideOf("a")
+	c.commit("a", now, 3)
+	hook.do = func() { c.commit(beside, now, 4) }
+	r.erase("a")
+	r.whole("a", now, 0)
+	r.whole(beside, now, 4)
+}
+
+// besideOf returns another counter of the same shard.
+func besideOf(counter string) string {
+	shard := func(name string) int { return layout.ShardOf(window.HashCounter([]byte(name))) }
+	beside := "b"
+	for shard(beside) != shard(counter) {
+		beside += "b"
+	}
+	return beside
+}
+
+// A summary that something else has written stays as it is, and the rest goes.
+func anErasureLeavesForeignSummaries(t *testing.T, r *rig) {
+	now := time.Now()
+	c := &counted{r: r, writers: r.writers()}
+	c.commit("a", now, 3)
+	for i, key := range stack.Scan(t, r.client, "test:*:top:*") {
+		if i%2 == 0 {
+			r.client.Set(t.Context(), key, "not ours", time.Hour)
+		} else {
+			r.client.Del(t.Context(), key)
+			r.client.HSet(t.Context(), key, "not", "ours")
+		}
+	}
+	if n := r.erase("a"); n != 1 || len(stack.Scan(t, r.client, "test:*:h:*:a")) > 0 {
+		t.Errorf("%d are erased", n)
+	}
+}
+
+// Two streams count the same few counters, and all of them are erased again and again meanwhile. What came before an
+// erasure is gone, and what came after it is there.
+func erasuresAndCommitsAtOnce(t *testing.T, r *rig) {
+	const counters, commits, erasures = 6, 150, 25
+	type span struct{ from, to time.Time }
+	var mu sync.Mutex
+	var added [counters][]span // of commits of one hit each
+	var gone [counters]span    // the last erasure
+	name := func(i int) string { return fmt.Sprintf("c%d", i) }
+	began := time.Now()
+	if err := r.store.AddStream(t.Context(), "MORE"); err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	for _, stream := range []string{"HITS", "MORE"} {
+		for shard := range layout.Shards {
+			running.Go(func() {
+				w, err := r.store.OpenWriter(t.Context(), layout, stream, shard)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for seq := range uint64(commits) {
+					b := window.NewBatch(layout)
+					var mine []int
+					for i := range counters {
+						if hash := window.HashCounter([]byte(name(i))); layout.ShardOf(hash) == shard {
+							b.Add([]byte(name(i)), hash, began.UnixMilli(), began.UnixMilli(), 1)
+							mine = append(mine, i)
+						}
+					}
+					from := time.Now()
+					got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq+1, began))
+					if err != nil || got.Failed != nil {
+						t.Errorf("commit: %v, failed %v", err, got.Failed)
+						return
+					}
+					mu.Lock()
+					for _, i := range mine {
+						added[i] = append(added[i], span{from, time.Now()})
+					}
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	running.Go(func() {
+		for round := range erasures {
+			from := time.Now()
+			var some []string
+			for i := range counters {
+				if i != round%counters {
+					some = append(some, name(i))
+				}
+			}
+			if _, err := r.reader.Erase(t.Context(), some); err != nil {
+				t.Errorf("erase: %v", err)
+				return
+			}
+			mu.Lock()
+			for i := range counters {
+				if i != round%counters {
+					gone[i] = span{from, time.Now()}
+				}
+			}
+			mu.Unlock()
+		}
+	})
+	running.Wait()
+	for i := range counters {
+		least, most := int64(0), int64(0)
+		for _, s := range added[i] {
+			if s.from.After(gone[i].to) {
+				least++
+			}
+			if s.to.After(gone[i].from) {
+				most++
+			}
+		}
+		a := r.total(name(i), time.Hour, began.Add(time.Second))
+		if a.Upper != a.Lower || a.Upper < least || a.Upper > most {
+			t.Errorf("%s has %+v, want %d to %d", name(i), a, least, most)
+		}
+		r.whole(name(i), began, a.Upper)
+	}
+}
+
+// Hashes may have expired under a clock that was ahead. A writer must not rely on what it has set before.
+func expiriesAreNotTrustedAfterAFallOfTheClock(t *testing.T, r *rig) {
+	now := time.Now()
+	c := &counted{r: r, writers: r.writers()}
+	beside := besideOf("a")
+	c.commit("a", now, 3)
+	r.at(now.Add(100*24*time.Hour), func() {
+		c.commit(beside, now.Add(100*24*time.Hour), 1)
+		for _, key := range r.left("a") {
+			if err := r.client.Del(t.Context(), key).Err(); err != nil { // it expires
+				t.Fatal(err)
+			}
+		}
+	})
+	c.commit("a", now, 4)
+	if left := r.left("a"); len(left) < len(layout.Tiers)+1 {
+		t.Errorf("of the counter there are only %q", left)
+	}
+	for _, key := range r.left("a") {
+		if ttl := r.client.TTL(t.Context(), key).Val(); ttl <= 0 {
+			t.Errorf("%s expires in %v", key, ttl)
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package window
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An export is the hits of all counters, step by step, in a range that is over. It is read page by page. A page is what
+// one pipeline reads, so memory and the time that Redis is held up do not depend on how many counters there are.
+//
+// A step is closed if it has ended by as_of: every hit stored in it is applied. An export has closed steps only. So that
+// none of them reopens unseen (a Redis that is replaced by a replica goes back, and as_of with it), the cursors of all
+// shards are read with each page, behind its names and before its cells. The next page's names come after them.
+
+// ExportQuestion asks for the closed steps of all counters in a range.
+type ExportQuestion struct {
+	Prefix string // that the names begin with
+	// From and To are Unix milliseconds, or Now. To is then as_of, and From a day before To. If both are Now, the range
+	// is the last day of UTC that is closed.
+	From, To int64
+	// Step is whole cells of a tier, of which a day is a whole number; or a cell. 0 is a cell of the finest tier that
+	// holds the range.
+	Step time.Duration
+}
+
+// Export is what an export is about. Whoever has it can read all of its pages, another process too.
+type Export struct {
+	Prefix string
+	// Range is the range asked for, widened to whole steps, without those that were not closed. It can be empty.
+	// Steps begin at multiples of their length since 1970.
+	Range Range
+	Step  time.Duration
+	// Cut reports whether the question named an end that was not closed.
+	Cut bool
+}
+
+// ExportPlace is how far an export has been read. The zero value is its beginning.
+type ExportPlace struct {
+	Counter string // all counters up to this one have been read
+	// Inside, if it is not 0, is the moment (Unix milliseconds) up to which Counter itself has been read.
+	Inside int64
+}
+
+// ExportPage is a part of an export.
+type ExportPage struct {
+	Rows []ExportRow // in the order of names and steps
+	Next ExportPlace // the place behind the page
+	More bool        // there may be another page
+	AsOf int64       // as in Answers; never before the end of the range
+	// Complete reports whether no hit of the range is known to be missing.
+	Complete bool
+}
+
+// ExportRow is a step in which a counter has hits.
+type ExportRow struct {
+	Counter string
+	From    int64 // Unix milliseconds
+	Hits    int64
+}
+
+const (
+	// exportCells is how many cells the hashes of a page can hold. Full ones take Redis some 10 ms.
+	exportCells = 50_000
+	// exportNames is how many counters a page has at most.
+	exportNames = 1000
+	dayMillis   = 86_400_000
+)
+
+// ErrReopened means that steps which were closed are not any more: Redis has lost commits, or a stream has come back.
+var ErrReopened = errors.New("as_of has gone back behind the end of the export")
+
+// StepError means that an export cannot have such steps.
+type StepError struct {
+	Step  time.Duration
+	Tiers Tiers
+}
+
+func (e *StepError) Error() string {
+	cells := make([]string, len(e.Tiers))
+	for i, t := range e.Tiers {
+		cells[i] = FormatDuration(t.Cell)
+	}
+	return fmt.Sprintf("%s is not a step of an export: allowed are the cells (%s), and several of them of which a day is a whole number",
+		FormatDuration(e.Step), strings.Join(cells, ", "))
+}
+
+// exportReachError means that the cells for a step do not reach back to the beginning of the range.
+type exportReachError struct {
+	step time.Duration
+	from int64
+	fit  Tiers // that have cells for the step
+}
+
+func (e *exportReachError) Error() string {
+	return fmt.Sprintf("the cells for a step of %s do not reach back to %s: %s", FormatDuration(e.step), Moment(e.from), e.fit.Reach())
+}
+
+// BeginExport decides what an export is about: which steps are closed is what the cursors say now. Its errors are those
+// of Answer, and a *StepError in a *QuestionError.
+func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (out Export, err error) {
+	err = r.surveyed(ctx, func(found survey) error {
+		out, err = found.dir.layout.planExport(q, found.at.milli, found.asOf())
+		if err != nil {
+			return &QuestionError{0, err}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// planExport decides the range and the steps at the moment now (Unix milliseconds).
+func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
+	closed := min(asOf, now)
+	if q.To != Now && q.To-now > maxEndAhead.Milliseconds() {
+		return Export{}, &AheadError{To: q.To, Now: now}
+	}
+	r := Range{q.From, q.To}
+	switch {
+	case r.To == Now && r.From == Now:
+		r.To = closed
+		if closed <= 0 { // some stream has not been counted yet
+			r.To = now
+		}
+		r.To = floorDiv(r.To, dayMillis) * dayMillis
+	case r.To == Now && r.From >= now:
+		return Export{}, &EmptyError{Range{r.From, now}}
+	case r.To == Now:
+		r.To = max(closed, r.From)
+	}
+	if r.From == Now {
+		r.From = r.To - dayMillis
+	}
+	if q.To != Now && r.From >= r.To {
+		return Export{}, &EmptyError{r}
+	}
+	step, err := l.exportStep(q.Step, r.From, now)
+	if err != nil {
+		return Export{}, err
+	}
+	length := step.Milliseconds()
+	out := Export{Prefix: q.Prefix, Step: step}
+	out.Range.From = floorDiv(r.From, length) * length
+	out.Range.To = -floorDiv(-r.To, length) * length
+	if out.Range.To > closed {
+		out.Cut = q.To != Now
+		out.Range.To = max(out.Range.From, floorDiv(closed, length)*length)
+	}
+	_, err = l.exportTier(out, now)
+	return out, err
+}
+
+// exportStep checks a step, or chooses one.
+func (l Layout) exportStep(step time.Duration, from, now int64) (time.Duration, error) {
+	if step == 0 {
+		t, _, err := l.holding(l.Tiers, from, now, false)
+		return t.Cell, err
+	}
+	if slices.ContainsFunc(l.Tiers, func(t Tier) bool { return t.Cell == step || step%t.Cell == 0 && 24*time.Hour%step == 0 }) {
+		return step, nil
+	}
+	return 0, &StepError{step, l.Tiers}
+}
+
+// exportTier returns the tier that answers an export. Every tier that holds its range has all hits of it, as Layout.Plan
+// explains. So it is that of which the least is to be read.
+func (l Layout) exportTier(e Export, now int64) (Tier, error) {
+	var fit, held Tiers
+	for _, t := range l.Tiers {
+		if e.Step%t.Cell == 0 {
+			fit = append(fit, t)
+			if t.holdsSince(e.Range.From, now) {
+				held = append(held, t)
+			}
+		}
+	}
+	switch {
+	case len(fit) == 0:
+		return Tier{}, &StepError{e.Step, l.Tiers}
+	case len(held) == 0:
+		return Tier{}, &exportReachError{e.Step, e.Range.From, fit}
+	}
+	return slices.MinFunc(held, func(a, b Tier) int {
+		return cmp.Or(cmp.Compare(max(a.since, e.Range.From), max(b.since, e.Range.From)), cmp.Compare(a.roomOf(e.Range), b.roomOf(e.Range)))
+	}), nil
+}
+
+// roomOf returns how many cells the hashes of a range can hold.
+func (t Tier) roomOf(r Range) int64 {
+	first, last := t.epochsOf(r)
+	return (last - first + 1) * t.cellsPerEpoch()
+}
+
+// ExportPage reads the page behind a place. Its errors are those of Answer, and ErrReopened. If the tier that answers
+// ceases to hold the range while the export goes on, the error is a *QuestionError.
+func (r *Reader) ExportPage(ctx context.Context, e Export, at ExportPlace) (ExportPage, error) {
+	for range maxTries {
+		dir, now, err := r.begin(ctx)
+		if err != nil {
+			return ExportPage{}, err
+		}
+		out, err := r.exportPage(ctx, dir, now, e, at)
+		if !errors.Is(err, errStale) {
+			return out, err
+		}
+	}
+	return ExportPage{}, errStale
+}
+
+func (r *Reader) exportPage(ctx context.Context, dir *directory, now instant, e Export, at ExportPlace) (ExportPage, error) {
+	tier, err := dir.layout.exportTier(e, now.milli)
+	if err != nil {
+		return ExportPage{}, &QuestionError{0, err}
+	}
+	names, piece, more, err := r.exportNames(ctx, dir.layout, tier, e, at)
+	if err != nil {
+		return ExportPage{}, err
+	}
+	found, err := r.fetch(ctx, dir, now, func(l Layout, now int64) ([]Plan, error) {
+		if !tier.holdsSince(e.Range.From, now) {
+			return nil, &QuestionError{0, &exportReachError{e.Step, e.Range.From, Tiers{tier}}}
+		}
+		plans := make([]Plan, len(names), len(names)+l.Shards)
+		for i, name := range names {
+			plans[i] = l.newPlan(name, piece, now, tier)
+			plans[i].add(tier, piece)
+		}
+		for shard := range l.Shards { // for the cursors of all of them
+			plans = append(plans, Plan{shard: shard})
+		}
+		return plans, nil
+	})
+	if err != nil {
+		return ExportPage{}, err
+	}
+	whole := Plan{Range: e.Range}
+	whole.add(tier, e.Range)
+	out := ExportPage{More: more, Next: at, AsOf: found.asOf(), Complete: survey{found}.complete(whole)}
+	if e.Range.From < e.Range.To && out.AsOf < e.Range.To {
+		return ExportPage{}, ErrReopened
+	}
+	if len(names) > 0 {
+		out.Rows = e.rows(found, piece, len(names))
+		out.Next = ExportPlace{Counter: names[len(names)-1]}
+	}
+	if piece.To < e.Range.To {
+		out.Next.Inside, out.More = piece.To, true
+	}
+	return out, nil
+}
+
+// exportNames returns the counters of the page behind a place, the piece of the range that it has of them, and whether
+// there may be further counters. A page has all of the range, unless the range of a single counter is too much.
+func (r *Reader) exportNames(ctx context.Context, l Layout, tier Tier, e Export, at ExportPlace) (names []string, piece Range, more bool, err error) {
+	piece = e.Range
+	if piece.From == piece.To {
+		return nil, piece, false, nil
+	}
+	room := int64(exportCells)
+	if r.MaxCells > 0 {
+		room = min(room, r.MaxCells)
+	}
+	most := min(room/tier.roomOf(piece), exportNames)
+	if most > 0 {
+		names, more, err = r.namesAfter(ctx, l, piece, e.Prefix, at.Counter, int(most))
+		return names, piece, more, err
+	}
+	if at.Inside == 0 {
+		names, more, err = r.namesAfter(ctx, l, piece, e.Prefix, at.Counter, 1)
+		if err != nil || len(names) == 0 {
+			return nil, piece, false, err
+		}
+	} else {
+		names, more, piece.From = []string{at.Counter}, true, at.Inside
+	}
+	// Both edges of the piece may lie in a hash of which the rest is not asked for.
+	step := e.Step.Milliseconds()
+	steps := max(1, (room-2*tier.cellsPerEpoch())*tier.cellMillis()/step)
+	piece.To = min(piece.To, piece.From+steps*step)
+	return names, piece, more, nil
+}
+
+// rows adds up the cells of the first plans, which are those of the counters.
+func (e Export) rows(found snapshot, piece Range, counters int) (out []ExportRow) {
+	step := e.Step.Milliseconds()
+	hits := make([]int64, (piece.To-piece.From)/step)
+	for i := range counters {
+		clear(hits)
+		p, cells := &found.plans[i], found.cells[i]
+		for h := range p.hashes {
+			first := h.tier.cellOf(h.epoch, 0)
+			for _, c := range cells[0] {
+				start := h.tier.cellStart(first + c.field)
+				if start >= piece.From && start < piece.To {
+					at := &hits[(start-piece.From)/step]
+					*at = addCounts(*at, c.n)
+				}
+			}
+			cells = cells[1:]
+		}
+		for j, n := range hits {
+			if n > 0 {
+				out = append(out, ExportRow{p.counter, piece.From + int64(j)*step, n})
+			}
+		}
+	}
+	return out
+}

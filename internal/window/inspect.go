@@ -1,0 +1,380 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Whoever checks a namespace has to know what Redis holds and how far the streams were applied to it, both at the same
+// moment. Inspector reads cells and cursors in one transaction. It writes nothing.
+
+// CellID is a cell of a counter: the index of its tier, and its number there since 1970.
+type CellID struct {
+	Tier int
+	Cell int64
+}
+
+// AppendCells appends the cells in which a hit of a counter (with its HashCounter) counts: one in each tier that held its
+// moment when the hit was stored. Moments are Unix milliseconds.
+func (l Layout) AppendCells(to []CellID, counterHash uint64, at, stored int64) []CellID {
+	for i, t := range l.Tiers {
+		if t.holds(counterHash, at, stored) {
+			to = append(to, CellID{i, t.cellAt(at)})
+		}
+	}
+	return to
+}
+
+// CellStart is the first moment of a cell, in Unix milliseconds.
+func (l Layout) CellStart(c CellID) int64 { return l.Tiers[c.Tier].cellStart(c.Cell) }
+
+// CompleteFrom is a moment in Unix milliseconds: cells of the tier that begin earlier may lack hits, because they were built
+// from those of other tiers. It is 0 if there are none.
+func (l Layout) CompleteFrom(tier int) int64 { return l.Tiers[tier].since }
+
+// CellExpires is the Unix second at which the hash expires that holds a counter's cell.
+func (l Layout) CellExpires(c CellID, counterHash uint64) int64 {
+	t := l.Tiers[c.Tier]
+	epoch, _ := t.place(c.Cell)
+	return t.deadline(epoch, counterHash)
+}
+
+// Inspector reads a namespace as it is. Several goroutines may not use it at once.
+type Inspector struct {
+	store   *Store
+	layout  Layout
+	streams []string // whose cursors are read
+}
+
+// Inspect returns an Inspector that reads the cursors of these streams.
+func (s *Store) Inspect(layout Layout, streams []string) *Inspector {
+	return &Inspector{store: s, layout: layout, streams: streams}
+}
+
+// Place is a cursor, if there is one.
+type Place struct {
+	Cursor
+	Exists bool
+	Torn   bool // Redis has run a part of a transaction, and no commit has admitted it yet
+}
+
+// Found is what one transaction has read of some counters of a shard.
+type Found struct {
+	Places   []Place // of the streams, in their order
+	At       int64   // by Redis's clock, Unix seconds rounded up: what expires by then may be missing
+	Until    int64   // Unix milliseconds: no cell that begins later was looked for
+	Counters []FoundCounter
+	Hashes   int // asked for
+}
+
+// FoundCounter is what Redis holds of a counter.
+type FoundCounter struct {
+	Name  string
+	Cells []FoundCell
+	Bad   []*ForeignError // hashes that cannot be read, as a whole or in part
+}
+
+// FoundCell is a cell as Redis holds it.
+type FoundCell struct {
+	CellID
+	N int64
+}
+
+// hashAhead is how far ahead of Redis's clock, in milliseconds, hashes are looked for: the clock of NATS may be.
+const hashAhead = 60_000
+
+// HashesPerCounter is how many hashes of a counter Read asks for, at most.
+func (l Layout) HashesPerCounter() (n int) {
+	for _, t := range l.Tiers {
+		n += int((t.kept()+hashAhead)/t.epochMillis()) + 2
+	}
+	return n
+}
+
+// askedHash is a hash that Read asks for.
+type askedHash struct {
+	counter int
+	tier    int
+	epoch   int64
+	reply   *redis.MapStringStringCmd
+}
+
+// Read reads all hashes of counters of one shard that live at a moment by Redis's clock, or later, with the shard's
+// cursors, in one transaction. now, in Unix milliseconds, may be in the past. latest is when the latest hit was stored,
+// by the clock of NATS. The errors of single hashes are in Found.
+func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64) (Found, error) {
+	out := Found{Until: max(now, latest) + hashAhead, Counters: make([]FoundCounter, len(counters))}
+	var asked []askedHash
+	for n, name := range counters {
+		out.Counters[n].Name = name
+		hash := HashCounter([]byte(name))
+		for tier, t := range i.layout.Tiers {
+			for epoch := t.firstEpoch(hash, now); epoch <= t.epochAt(out.Until-1); epoch++ {
+				asked = append(asked, askedHash{counter: n, tier: tier, epoch: epoch})
+			}
+		}
+	}
+	out.Hashes = len(asked)
+	var cursors []*redis.SliceCmd
+	var clock *redis.TimeCmd
+	err := i.atOnce(ctx, shard, func(p redis.Pipeliner) {
+		cursors = i.ask(ctx, p, shard, cursorArgs)
+		for n := range asked {
+			a := &asked[n]
+			key := i.store.keys.hash(cellHash{shard: shard, counter: counters[a.counter], tier: i.layout.Tiers[a.tier], epoch: a.epoch})
+			a.reply = p.HGetAll(ctx, key)
+		}
+		clock = p.Time(ctx)
+	}, func() error { return clock.Err() })
+	if err != nil {
+		return Found{}, fmt.Errorf("read %d counters of shard %d: %w", len(counters), shard, err)
+	}
+	if out.Places, err = i.places(shard, cursors); err != nil {
+		return Found{}, err
+	}
+	out.At = (clock.Val().UnixMilli() + 999) / 1000
+	for _, a := range asked {
+		i.take(&out.Counters[a.counter], a)
+	}
+	return out, nil
+}
+
+// take adds the cells of a hash to those of its counter.
+func (i *Inspector) take(c *FoundCounter, a askedHash) {
+	key, _ := a.reply.Args()[1].(string)
+	if err := a.reply.Err(); err != nil {
+		c.Bad = append(c.Bad, &ForeignError{Key: key, Err: err})
+		return
+	}
+	t, bad := i.layout.Tiers[a.tier], ""
+	for field, value := range a.reply.Val() {
+		f, err := strconv.ParseInt(field, 10, 64)
+		n, errN := strconv.ParseInt(value, 10, 64)
+		if err != nil || errN != nil || f < 0 || f >= t.cellsPerEpoch() {
+			bad = fmt.Sprintf("field %q is %q", field, value)
+			continue
+		}
+		c.Cells = append(c.Cells, FoundCell{CellID{a.tier, t.cellOf(a.epoch, f)}, n})
+	}
+	if bad != "" {
+		c.Bad = append(c.Bad, &ForeignError{Key: key, Err: errors.New(bad)})
+	}
+}
+
+// Cursors reads the cursors of a shard with all that they hold, up to when counters of the shard were erased (Unix
+// milliseconds; 0 if never), and Redis's clock.
+func (i *Inspector) Cursors(ctx context.Context, shard int) (places []Place, erased int64, clock time.Time, err error) {
+	var cursors []*redis.SliceCmd
+	var last *redis.StringCmd
+	var now *redis.TimeCmd
+	err = i.atOnce(ctx, shard, func(p redis.Pipeliner) {
+		cursors = i.ask(ctx, p, shard, append(slices.Clone(cursorArgs), "naming", "refused"))
+		last = p.Get(ctx, i.store.keys.erased(shard))
+		now = p.Time(ctx)
+	}, func() error { return now.Err() })
+	var text string
+	if err == nil {
+		text, err = lastErasure(last)
+	}
+	if err != nil {
+		return nil, 0, time.Time{}, fmt.Errorf("read the cursors of shard %d: %w", shard, err)
+	}
+	places, err = i.places(shard, cursors)
+	return places, erasedUpTo(text), now.Val(), err
+}
+
+// ask asks for some fields of a shard's cursors.
+func (i *Inspector) ask(ctx context.Context, p redis.Pipeliner, shard int, fields []any) []*redis.SliceCmd {
+	out := make([]*redis.SliceCmd, len(i.streams))
+	for n, stream := range i.streams {
+		out[n] = redis.NewSliceCmd(ctx, append([]any{"hmget", i.store.keys.cursor(shard, stream)}, fields...)...)
+		_ = p.Process(ctx, out[n]) // queues it
+	}
+	return out
+}
+
+func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error) {
+	out := make([]Place, len(replies))
+	for n, reply := range replies {
+		found, exists, err := recordFrom(i.store.keys.cursor(shard, i.streams[n]), reply)
+		if err != nil {
+			return nil, err
+		}
+		out[n] = Place{found.Cursor, exists, found.torn()}
+	}
+	return out, nil
+}
+
+// atOnce runs commands on a shard's keys as one transaction. failed returns the error of the last of them: if there is
+// one, nothing is known of the others.
+func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipeliner), failed func() error) error {
+	pipelined := i.store.client.TxPipelined
+	if i.store.cluster != nil { // whose client would send TIME, which has no key, to any node
+		node, err := i.store.cluster.MasterForKey(ctx, i.store.keys.cursor(shard, ""))
+		if err != nil {
+			return err
+		}
+		pipelined = node.TxPipelined
+	}
+	cmds, err := pipelined(ctx, func(p redis.Pipeliner) error {
+		queue(p)
+		return nil
+	})
+	if err == nil || failed() != nil {
+		return err
+	}
+	for _, cmd := range cmds { // EXEC has run: what is wrong is single keys, or the rights
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return err
+		}
+	}
+	return nil
+}
+
+// Names lists counters in the order of their names' bytes: at most so many after one. more reports whether there are
+// further ones. now and latest are as for Read.
+func (i *Inspector) Names(ctx context.Context, after string, most int, now, latest int64) (names []string, more bool, err error) {
+	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
+	alive := Range{coarsest.epochStart(coarsest.firstEpoch(math.MaxUint64, now)), max(now, latest) + hashAhead + 1} // with the longest jitter
+	return i.store.namesOn(ctx, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
+}
+
+// Listed is an estimate of how many names there are, not too low unless some are added meanwhile.
+func (i *Inspector) Listed(ctx context.Context, now int64) (n int64, err error) {
+	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
+	var counts []*redis.IntCmd
+	_, err = i.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for shard := range i.layout.Shards {
+			for set := coarsest.namesOf(coarsest.firstEpoch(math.MaxUint64, now)); set <= coarsest.namesOf(coarsest.epochAt(now)); set++ {
+				counts = append(counts, p.ZCard(ctx, i.store.keys.names(shard, coarsest, set)))
+			}
+		}
+		return nil
+	})
+	for _, count := range counts {
+		n += count.Val()
+	}
+	return n, err
+}
+
+// HasBegan reports whether streams have ended, of which some may not be listed any more.
+func (s *Store) HasBegan(ctx context.Context) (bool, error) {
+	return s.client.HExists(ctx, s.keys.streams(), beganField).Result()
+}
+
+// CursorKey is the key of a cursor, for messages to people.
+func (s *Store) CursorKey(shard int, stream string) string { return s.keys.cursor(shard, stream) }
+
+// Oddity is a key that is not as a writer leaves it.
+type Oddity struct {
+	Key     string
+	What    string // is wrong, for people
+	Counter string // that is not listed, if that is wrong
+	Expiry  bool   // it has none
+}
+
+// Swept is what is found among some of the keys of a namespace.
+type Swept struct {
+	Keys    int      // looked at
+	Streams []string // that have a cursor; they may repeat
+	Odd     []Oddity
+}
+
+// Sweep looks at all keys of the namespace, and hands over what it finds, page by page. It takes time with the number of
+// all keys in Redis.
+func (i *Inspector) Sweep(ctx context.Context, each func(Swept) error) error {
+	return i.store.scan(ctx, func(_ server, keys []string) error {
+		found, err := i.judge(ctx, keys)
+		if err != nil {
+			return err
+		}
+		return each(found)
+	})
+}
+
+// judge looks at keys.
+func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
+	out := Swept{Keys: scanCount}
+	type hashLook struct {
+		key     string
+		counter string
+		ttl     *redis.DurationCmd
+		listed  *redis.FloatCmd // nil: only the coarsest hash lists a name
+	}
+	var looks []hashLook
+	pipe := i.store.client.Pipeline()
+	for _, key := range keys {
+		k := i.store.keys.split(key)
+		if k.kind != "cursor" && k.generation != i.layout.Tiers[0].generation {
+			continue // of the tiers before a change, or after it
+		}
+		switch k.kind {
+		case "cursor":
+			out.Streams = append(out.Streams, k.rest)
+		case "h":
+			h, tier, what := i.layout.parseHash(k.shard, k.rest)
+			if what != "" {
+				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
+				continue
+			}
+			look := hashLook{key: key, counter: h.counter, ttl: pipe.TTL(ctx, key)}
+			if tier == len(i.layout.Tiers)-1 {
+				look.listed = pipe.ZScore(ctx, i.store.keys.names(k.shard, h.tier, h.tier.namesOf(h.epoch)), h.counter)
+			}
+			looks = append(looks, look)
+		}
+	}
+	if len(looks) == 0 {
+		return out, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return out, fmt.Errorf("look at %d keys: %w", len(looks), err)
+	}
+	for _, look := range looks {
+		switch ttl := look.ttl.Val(); {
+		case ttl == -2: // expired meanwhile
+			continue
+		case ttl == -1:
+			out.Odd = append(out.Odd, Oddity{Key: look.key, What: "it never expires", Expiry: true})
+		}
+		if look.listed != nil && look.listed.Err() != nil {
+			out.Odd = append(out.Odd, Oddity{Key: look.key, What: "its counter is not listed among the names", Counter: look.counter})
+		}
+	}
+	return out, nil
+}
+
+// Again looks at a key once more, and reports whether it is as odd as before.
+func (i *Inspector) Again(ctx context.Context, odd Oddity) (bool, error) {
+	if !odd.Expiry && odd.Counter == "" {
+		n, err := i.store.client.Exists(ctx, odd.Key).Result()
+		return n > 0, err
+	}
+	found, err := i.judge(ctx, []string{odd.Key})
+	return slices.ContainsFunc(found.Odd, func(o Oddity) bool { return o.What == odd.What }), err
+}
+
+// parseHash reads what follows "h:" in the name of a hash of cells. what is what is wrong with it.
+func (l Layout) parseHash(shard int, rest string) (h cellHash, tier int, what string) {
+	cell, rest, _ := strings.Cut(rest, ":")
+	epoch, counter, ok := strings.Cut(rest, ":")
+	tier = slices.IndexFunc(l.Tiers, func(t Tier) bool { return FormatDuration(t.Cell) == cell })
+	number, err := strconv.ParseInt(epoch, 10, 64)
+	switch {
+	case !ok || err != nil || counter == "":
+		return h, tier, "its name is not that of a hash of cells"
+	case tier < 0:
+		return h, tier, "no tier of the namespace has cells of " + cell
+	case shard != l.ShardOf(HashCounter([]byte(counter))):
+		return h, tier, fmt.Sprintf("its counter belongs to shard %d", l.ShardOf(HashCounter([]byte(counter))))
+	}
+	return cellHash{shard: shard, counter: counter, tier: l.Tiers[tier], epoch: number}, tier, ""
+}

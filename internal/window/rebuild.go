@@ -1,0 +1,396 @@
+package window
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// rebuild makes the cells, names and summaries of other tiers from those of the layout, in which nobody counts, under the
+// keys of their generation. It writes numbers, and adds nothing to any, so it can be repeated. It returns the tiers with
+// the moments from which they are complete.
+//
+// A cell is the sum of whole cells of one tier. Of the tiers whose cells its own consist of, that is the one that holds
+// the longest time: as Layout.Plan explains, a tier has every hit of the time that it holds.
+func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell RetierProgress) (Tiers, error) {
+	streams, err := s.Streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	latest, err := s.latestApplied(ctx, l, streams)
+	if err != nil {
+		return nil, err
+	}
+	b := &rebuilding{store: s, from: l, to: Layout{Tiers: target, Shards: l.Shards}, now: now, end: max(now, latest) + 1, tell: tell}
+	b.sources = b.chooseSources()
+	b.stream = heir(streams)
+	for shard := range l.Shards {
+		if err := b.shard(ctx, shard); err != nil {
+			return nil, err
+		}
+		if err := s.client.Set(ctx, s.keys.built(shard, target[0].generation), "1", 0).Err(); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.checkBuilt(ctx, l.Shards, target[0].generation); err != nil {
+		return nil, err
+	}
+	// Cells may have expired in between. What is held now was held while it was read.
+	if now, err = s.now(ctx); err != nil {
+		return nil, err
+	}
+	out := slices.Clone(target)
+	for i := range out {
+		out[i].since = b.completeFrom(i, now)
+	}
+	return out, nil
+}
+
+// replicated is how long a cluster gets to copy what was written, before the layout record relies on it.
+var replicated = 2 * time.Second // tests shorten it
+
+// checkBuilt makes sure that no server of a cluster has lost cells, because a replica that lacked them took over. A
+// server that has a shard's last key has all that was written before it. Other servers cannot lose the one without
+// the layout record.
+func (s *Store) checkBuilt(ctx context.Context, shards, generation int) error {
+	if s.cluster == nil {
+		return nil
+	}
+	if err := sleep(ctx, replicated); err != nil {
+		return err
+	}
+	for shard := range shards {
+		there, err := s.client.Exists(ctx, s.keys.built(shard, generation)).Result()
+		if err != nil {
+			return err
+		}
+		if there == 0 {
+			return &RetierError{fmt.Sprintf("a server has lost what was written of shard %d: run this again", shard)}
+		}
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// rebuilding is the state of rebuild.
+type rebuilding struct {
+	store    *Store
+	from, to Layout
+	sources  []int  // for each tier of to, the tier of from that its cells come from; -1 for none
+	stream   string // the summaries are its
+	now, end int64  // Unix milliseconds: by Redis's clock; all hits lie before
+	tell     RetierProgress
+	done     int
+}
+
+const (
+	// rebuildCells is how many cells the hashes can hold that are read at a time. Full ones take Redis some 20 ms.
+	rebuildCells = 100_000
+	// rebuildNames is how many counters are read at a time at most.
+	rebuildNames = 500
+)
+
+// heir is the stream among whose summaries those of all hits so far are put. Readers add all streams up. It is a live
+// one, if there is one; if it ends, it stays listed for as long as a window reaches back to its end.
+func heir(streams map[string]Listed) (out string) {
+	for name, l := range streams {
+		better := out == "" || (l.Ended == 0) != (streams[out].Ended == 0) && l.Ended == 0
+		if better || (l.Ended == 0) == (streams[out].Ended == 0) && name < out {
+			out = name
+		}
+	}
+	return out
+}
+
+// now is the latest of the servers' clocks, in Unix milliseconds.
+func (s *Store) now(ctx context.Context) (int64, error) {
+	if s.cluster != nil {
+		times, err := s.times(ctx)
+		return times.latest().UnixMilli(), err
+	}
+	at, err := s.client.Time(ctx).Result()
+	return at.UnixMilli(), err
+}
+
+// latestApplied is a moment in Unix milliseconds after which no hit has been stored that any counter has.
+func (s *Store) latestApplied(ctx context.Context, l Layout, streams map[string]Listed) (latest int64, err error) {
+	for stream := range streams {
+		for shard := range l.Shards {
+			key := s.keys.cursor(shard, stream)
+			c, found, err := recordFrom(key, s.client.HMGet(ctx, key, cursorFields...))
+			if err != nil {
+				return 0, err
+			}
+			if found {
+				latest = max(latest, c.AsOf, c.Stored/1e6, c.Latest/1e6, c.Ahead.Stored/1e6)
+			}
+		}
+	}
+	return latest, nil
+}
+
+// chooseSources finds the tier that each tier's cells come from.
+func (b *rebuilding) chooseSources() []int {
+	out := make([]int, len(b.to.Tiers))
+	for i, t := range b.to.Tiers {
+		out[i] = -1
+		var reach int64
+		for j, source := range b.from.Tiers {
+			if t.Cell%source.Cell != 0 {
+				continue
+			}
+			if from := max(source.heldFrom(b.now), source.since); out[i] < 0 || from < reach {
+				out[i], reach = j, from
+			}
+		}
+		if j := slices.IndexFunc(b.from.Tiers, func(source Tier) bool { return source.cellsAlike(t) }); j >= 0 {
+			out[i] = j
+		}
+	}
+	return out
+}
+
+// cellsAlike reports whether two tiers have the same hashes, under other keys.
+func (t Tier) cellsAlike(o Tier) bool {
+	return t.Cell == o.Cell && t.Window == o.Window && t.cellsPerEpoch() == o.cellsPerEpoch()
+}
+
+// heldFrom is the first moment since which a tier's hashes hold everything.
+func (t Tier) heldFrom(now int64) int64 {
+	epoch := t.epochAt(now)
+	for t.holdsSince(t.epochStart(epoch-1), now) {
+		epoch--
+	}
+	return t.epochStart(epoch)
+}
+
+// completeFrom is the moment from which a tier's new cells lack nothing, if Redis's clock said now when they were there.
+func (b *rebuilding) completeFrom(tier int, now int64) int64 {
+	t, from := b.to.Tiers[tier], b.end
+	if j := b.sources[tier]; j >= 0 {
+		source := b.from.Tiers[j]
+		if source.cellsAlike(t) {
+			return source.since
+		}
+		from = max(source.heldFrom(now), source.since)
+	}
+	return -floorDiv(-from, t.cellMillis()) * t.cellMillis()
+}
+
+// epochs are those of which a tier may have a hash.
+func (b *rebuilding) epochs(t Tier) (first, last int64) {
+	return t.firstEpoch(math.MaxUint64, b.now), t.epochAt(b.end)
+}
+
+// shard builds a shard, some counters at a time, and then its summaries.
+func (b *rebuilding) shard(ctx context.Context, shard int) error {
+	coarsest := b.from.Tiers[len(b.from.Tiers)-1]
+	first, _ := b.epochs(coarsest)
+	all := Range{coarsest.epochStart(first), b.end}
+	var room int64
+	for j, t := range b.from.Tiers {
+		if slices.Contains(b.sources, j) {
+			first, last := b.epochs(t)
+			room += (last - first + 1) * t.cellsPerEpoch()
+		}
+	}
+	most := int(max(1, min(rebuildNames, rebuildCells/max(1, room))))
+	tops := make(map[segment]*summary)
+	for after, more := "", true; more; {
+		var names []string
+		var err error
+		names, more, err = b.store.namesOn(ctx, b.from, shard, shard+1, most+1, all, "", after, most)
+		if err != nil {
+			return err
+		}
+		if len(names) == 0 {
+			break
+		}
+		after = names[len(names)-1]
+		if b.stream == "" {
+			return &RetierError{"the namespace has counters and no list of streams: a running worker writes it again: start one, stop it, and run this again"}
+		}
+		if err := b.counters(ctx, shard, names, tops); err != nil {
+			return err
+		}
+		b.done += len(names)
+		b.tell("counters", b.done)
+	}
+	return b.writeTops(ctx, shard, tops)
+}
+
+// counters builds the cells and names of counters, and adds them to the summaries.
+func (b *rebuilding) counters(ctx context.Context, shard int, names []string, tops map[segment]*summary) error {
+	cells, err := b.read(ctx, shard, names)
+	if err != nil {
+		return err
+	}
+	coarsest := b.to.Tiers[len(b.to.Tiers)-1]
+	listed := make(map[int64][]redis.Z) // by set
+	size := b.to.summarySize()
+	cmds, err := b.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, name := range names {
+			hash := HashCounter([]byte(name))
+			sets := make(map[int64]bool)
+			for tier, t := range b.to.Tiers {
+				hits := make(map[int64]int64) // by segment
+				for epoch, fields := range b.sum(tier, cells[i]) {
+					deadline := t.deadline(epoch, hash)
+					if deadline*1000 <= b.now {
+						continue
+					}
+					values := make([]any, 0, 2*len(fields))
+					for field, n := range fields {
+						cell := t.cellOf(epoch, field)
+						values = append(values, field, n)
+						hits[t.segmentOf(cell)] = addCounts(hits[t.segmentOf(cell)], n)
+						sets[coarsest.namesOf(coarsest.epochAt(t.cellStart(cell)))] = true
+					}
+					key := b.store.keys.hash(cellHash{shard: shard, counter: name, tier: t, epoch: epoch})
+					p.HSet(ctx, key, values...)
+					p.ExpireAt(ctx, key, time.Unix(deadline, 0))
+				}
+				if b.to.isLevel(tier) {
+					for number, n := range hits {
+						at := segment{tier, number}
+						if tops[at] == nil {
+							tops[at] = &summary{}
+						}
+						tops[at].addWhole(name, n, size)
+					}
+				}
+			}
+			for set := range sets {
+				listed[set] = append(listed[set], redis.Z{Member: name})
+			}
+		}
+		for set, members := range listed {
+			key := b.store.keys.names(shard, coarsest, set)
+			p.ZAdd(ctx, key, members...)
+			p.ExpireAt(ctx, key, time.Unix(coarsest.namesDeadline(set), 0))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write the cells of %d counters: %w", len(names), foreignReply(cmds, err))
+	}
+	return nil
+}
+
+// sourceCells are the cells of a counter by tier of the layout.
+type sourceCells [][]sourceCell
+
+type sourceCell struct{ start, n int64 }
+
+// read reads the cells of counters that others are built from.
+func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sourceCells, error) {
+	type read struct {
+		counter, tier int
+		epoch         int64
+		reply         *redis.MapStringStringCmd
+	}
+	var reads []read
+	cmds, err := b.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, name := range names {
+			for j, t := range b.from.Tiers {
+				if !slices.Contains(b.sources, j) {
+					continue
+				}
+				for epoch, last := b.epochs(t); epoch <= last; epoch++ {
+					key := b.store.keys.hash(cellHash{shard: shard, counter: name, tier: t, epoch: epoch})
+					reads = append(reads, read{i, j, epoch, p.HGetAll(ctx, key)})
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %d hashes: %w", len(cmds), foreignReply(cmds, err))
+	}
+	out := make([]sourceCells, len(names))
+	for i := range out {
+		out[i] = make(sourceCells, len(b.from.Tiers))
+	}
+	for _, r := range reads {
+		t := b.from.Tiers[r.tier]
+		for field, value := range r.reply.Val() {
+			at, err := strconv.ParseInt(field, 10, 64)
+			var n int64
+			if err == nil {
+				n, err = strconv.ParseInt(value, 10, 64)
+			}
+			if err != nil || n < 0 || at < 0 || at >= t.cellsPerEpoch() {
+				return nil, &ForeignError{r.reply.Args()[1].(string), fmt.Errorf("it has a field %q of %q", field, value)}
+			}
+			out[r.counter][r.tier] = append(out[r.counter][r.tier], sourceCell{t.cellStart(t.cellOf(r.epoch, at)), n})
+		}
+	}
+	return out, nil
+}
+
+// sum adds the cells of a counter up to those of a new tier, by epoch and field.
+func (b *rebuilding) sum(tier int, cells sourceCells) map[int64]map[int64]int64 {
+	if b.sources[tier] < 0 {
+		return nil
+	}
+	t, out := b.to.Tiers[tier], make(map[int64]map[int64]int64)
+	for _, c := range cells[b.sources[tier]] {
+		epoch, field := t.place(t.cellAt(c.start))
+		if out[epoch] == nil {
+			out[epoch] = make(map[int64]int64)
+		}
+		out[epoch][field] = addCounts(out[epoch][field], c.n)
+	}
+	return out
+}
+
+// addWhole lists a counter with all hits that it has. It is called once for each, so a count needs no floor.
+func (s *summary) addWhole(name string, n int64, size int) {
+	s.listed = append(s.listed, listing{name, n})
+	if len(s.listed) >= 2*size {
+		s.keepLargest(size)
+	}
+}
+
+// keepLargest is keep for whole counts.
+func (s *summary) keepLargest(size int) {
+	if len(s.listed) > size {
+		floor := s.floor
+		s.keep(size)
+		s.floor = max(floor, s.floor)
+	}
+}
+
+func (b *rebuilding) writeTops(ctx context.Context, shard int, tops map[segment]*summary) error {
+	cmds, err := b.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for at, top := range tops {
+			t := b.to.Tiers[at.tier]
+			if deadline := t.segmentDeadline(at.number); deadline*1000 > b.now {
+				top.keepLargest(b.to.summarySize())
+				p.SetArgs(ctx, b.store.keys.summary(shard, t, at.number, b.stream), top.encode(), redis.SetArgs{ExpireAt: time.Unix(deadline, 0)})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write %d summaries: %w", len(tops), foreignReply(cmds, err))
+	}
+	return nil
+}

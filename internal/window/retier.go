@@ -1,0 +1,267 @@
+package window
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A change of tiers (Retier) builds all cells, names and summaries anew, under the keys of another generation, from the
+// cells that are there. So the old ones stay as they are until the change is confirmed, and with a copy of the cursors
+// that led to them, they can be gone back to: the streams are then read again from there.
+//
+// The layout record says how far a change is. Each step but the deletions can be repeated as a whole, because nothing
+// that it reads has changed: no worker counts meanwhile.
+
+// phase is how far a change is. The record's own tiers are those that answers are given from.
+type phase string
+
+const (
+	building  phase = "building"  // the record has the old tiers, and the change the new ones; nobody may count
+	switched  phase = "switched"  // the record has the new tiers, and the change the old ones; workers count
+	returning phase = "returning" // like switched, but the old cursors are being put back; nobody may count
+	undone    phase = "undone"    // the record has the old tiers, and the keys of the new ones are being deleted
+	confirmed phase = "confirmed" // the record has the new tiers, and the keys of the old ones are being deleted
+)
+
+// change is a change of tiers that has not ended.
+type change struct {
+	phase phase
+	other Tiers
+}
+
+type changeJSON struct {
+	Phase phase `json:"phase"`
+	tiersJSON
+}
+
+func (j *changeJSON) parse() (*change, error) {
+	if !slices.Contains([]phase{building, switched, returning, undone, confirmed}, j.Phase) {
+		return nil, fmt.Errorf("%w has a change of tiers that is %q, which this program does not know", ErrBadLayout, j.Phase)
+	}
+	tiers, err := j.tiersJSON.parse()
+	if err != nil {
+		return nil, err
+	}
+	return &change{j.Phase, tiers}, nil
+}
+
+func (c *change) forbidsCounting() bool {
+	return c != nil && (c.phase == building || c.phase == returning)
+}
+
+// RetieringError means that the tiers of a namespace are being changed, so nobody may count into it.
+type RetieringError struct {
+	namespace string
+	change    change
+}
+
+func (e *RetieringError) Error() string {
+	if e.change.phase == returning {
+		return fmt.Sprintf("the namespace %q is going back to the tiers %s, and nobody may count meanwhile: if no ingest --retier back runs any more, run it again, and then start the workers", e.namespace, e.change.other)
+	}
+	return fmt.Sprintf("the tiers of the namespace %q are being changed to %s, and nobody may count meanwhile: if no ingest --retier runs any more, run ingest --retier '%s' again, or ingest --retier back, and then start the workers",
+		e.namespace, e.change.other, e.change.other)
+}
+
+// RetierError means that a change of tiers cannot be made now. It says what to do.
+type RetierError struct{ text string }
+
+func (e *RetierError) Error() string { return e.text }
+
+// RetierProgress is told how far a step is: so many counters built, cursors moved or keys deleted.
+type RetierProgress func(what string, done int)
+
+// Built is a tier after a change.
+type Built struct {
+	Tier Tier
+	// CompleteFrom is the moment (Unix milliseconds) from which its cells lack nothing that the old ones had, 0 if they
+	// lack nothing at all.
+	CompleteFrom int64
+}
+
+// inGeneration returns the tiers with keys of a generation, complete.
+func (ts Tiers) inGeneration(generation int) Tiers {
+	out := slices.Clone(ts)
+	for i := range out {
+		out[i].generation, out[i].since = generation, 0
+	}
+	return out
+}
+
+// Retier changes the tiers of a namespace in which nobody counts. If it is ended in between, call it again with the same
+// tiers, or RetierBack. It returns what the tiers are then. changed is false if they were the same already.
+func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
+	have, err := s.endChange(ctx, tell)
+	if err != nil {
+		return nil, false, err
+	}
+	switch {
+	case have.change == nil && have.Tiers.answerAlike(tiers):
+		return builtOf(have.Tiers), false, nil
+	case have.change != nil && have.change.phase == switched && have.Tiers.answerAlike(tiers):
+		return builtOf(have.Tiers), false, nil
+	case have.change != nil && (have.change.phase != building || !have.change.other.answerAlike(tiers)):
+		return nil, false, s.inTheWay(have.change)
+	case have.change == nil:
+		next := have
+		next.change = &change{building, tiers.inGeneration(have.Tiers[0].generation + 1)}
+		if err := s.swapLayout(ctx, have, next); err != nil {
+			return nil, false, err
+		}
+		have = next
+	}
+	target := have.change.other
+	if err := s.seal(ctx, have.Layout, target[0].generation, tell); err != nil {
+		return nil, false, err
+	}
+	if target, err = s.rebuild(ctx, have.Layout, target, tell); err != nil {
+		return nil, false, err
+	}
+	next := layoutRecord{Layout: Layout{Tiers: target, Shards: have.Shards}, id: have.id, change: &change{switched, have.Tiers}}
+	if err := s.swapLayout(ctx, have, next); err != nil {
+		return nil, false, err
+	}
+	return builtOf(target), true, nil
+}
+
+func builtOf(tiers Tiers) []Built {
+	out := make([]Built, len(tiers))
+	for i, t := range tiers {
+		out[i] = Built{t, t.since}
+	}
+	return out
+}
+
+// RetierBack ends a change that has not been confirmed, and returns the tiers of before. The streams are read again from
+// where they were then. Nobody may count meanwhile.
+func (s *Store) RetierBack(ctx context.Context, tell RetierProgress) (Tiers, error) {
+	have, err := s.layout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if have.change == nil {
+		return nil, &RetierError{fmt.Sprintf("there is no change of tiers to go back on: the namespace %q has %s, and they are confirmed", s.keys.namespace, have.Tiers)}
+	}
+	next := have
+	switch have.change.phase {
+	case confirmed:
+		return nil, s.inTheWay(have.change)
+	case building:
+		next.change = &change{undone, have.change.other}
+		if err := s.swapLayout(ctx, have, next); err != nil {
+			return nil, err
+		}
+	case switched:
+		next.change = &change{returning, have.change.other}
+		if err := s.swapLayout(ctx, have, next); err != nil {
+			return nil, err
+		}
+		have = next
+		fallthrough
+	case returning:
+		if err := s.putBack(ctx, have.Layout, tell); err != nil {
+			return nil, err
+		}
+		next = layoutRecord{Layout: Layout{Tiers: have.change.other, Shards: have.Shards}, id: have.id, change: &change{undone, have.Tiers}}
+		if err := s.swapLayout(ctx, have, next); err != nil {
+			return nil, err
+		}
+	}
+	have, err = s.endChange(ctx, tell)
+	return have.Tiers, err
+}
+
+// RetierConfirm deletes what a change has left of the old tiers, and returns the new ones. Workers may count meanwhile.
+func (s *Store) RetierConfirm(ctx context.Context, tell RetierProgress) (Tiers, error) {
+	have, err := s.layout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case have.change == nil:
+		return nil, &RetierError{fmt.Sprintf("there is no change of tiers to confirm: the namespace %q has %s", s.keys.namespace, have.Tiers)}
+	case have.change.phase == switched:
+		next := have
+		next.change = &change{confirmed, have.change.other}
+		if err := s.swapLayout(ctx, have, next); err != nil {
+			return nil, err
+		}
+	case have.change.phase != confirmed:
+		return nil, s.inTheWay(have.change)
+	}
+	have, err = s.endChange(ctx, tell)
+	return have.Tiers, err
+}
+
+// inTheWay says what a change that has not ended needs first.
+func (s *Store) inTheWay(c *change) error {
+	text := map[phase]string{
+		building:  fmt.Sprintf("the tiers of the namespace %q are being changed to %s: run ingest --retier '%s' to go on, or ingest --retier back", s.keys.namespace, c.other, c.other),
+		switched:  fmt.Sprintf("the tiers of the namespace %q were changed from %s: run ingest --retier confirm, or ingest --retier back, before you change them again", s.keys.namespace, c.other),
+		returning: fmt.Sprintf("the namespace %q is going back to the tiers %s: run ingest --retier back to go on", s.keys.namespace, c.other),
+		undone:    fmt.Sprintf("the change of tiers of the namespace %q was gone back on: run ingest --retier back to go on", s.keys.namespace),
+		confirmed: fmt.Sprintf("the change of tiers of the namespace %q is confirmed: run ingest --retier confirm to go on", s.keys.namespace),
+	}[c.phase]
+	return &RetierError{text}
+}
+
+// endChange deletes what a change that was confirmed or gone back on has left, and returns the record.
+func (s *Store) endChange(ctx context.Context, tell RetierProgress) (layoutRecord, error) {
+	have, err := s.layout(ctx)
+	if err != nil || have.change == nil || have.change.phase != undone && have.change.phase != confirmed {
+		return have, err
+	}
+	if err := s.deleteGeneration(ctx, have.Layout, *have.change, tell); err != nil {
+		return have, err
+	}
+	next := have
+	next.change = nil
+	return next, s.swapLayout(ctx, have, next)
+}
+
+// errLayoutChanged means that somebody else has written the layout record.
+var errLayoutChanged = &RetierError{"the layout record has changed meanwhile: does another ingest --retier run? Wait for its end, and run this one again"}
+
+// swapLayout writes the record next in place of have. If it fails, either may be there.
+func (s *Store) swapLayout(ctx context.Context, have, next layoutRecord) error {
+	key := s.keys.layout()
+	err := s.watch(ctx, []string{key}, func(tx *watched) error {
+		var found *redis.StringCmd
+		if err := tx.look(ctx, func(p redis.Pipeliner) { found = p.Get(ctx, key) }); err != nil {
+			return err
+		}
+		text, err := found.Result()
+		if errors.Is(err, redis.Nil) {
+			return errLayoutChanged
+		}
+		if err != nil {
+			return err
+		}
+		there, err := parseLayoutRecord(text) // another version may have written the same otherwise
+		switch {
+		case err != nil:
+			return err
+		case there.encode() == next.encode():
+			return nil
+		case there.encode() != have.encode():
+			return errLayoutChanged
+		}
+		_, err = tx.exec(ctx, func(p redis.Pipeliner) { p.Set(ctx, key, next.encode(), 0) })
+		return err
+	})
+	if errors.Is(err, redis.TxFailedErr) {
+		return errLayoutChanged
+	}
+	if err != nil {
+		return fmt.Errorf("write layout of %s: %w", s.keys.namespace, err)
+	}
+	return nil
+}
+
+// newMark is a value for record.by that no writer has.
+func newMark() string { return "retier-" + rand.Text()[:12] }

@@ -1,0 +1,148 @@
+package window
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+)
+
+// SeriesSums are series that are added up over many counters. All have the same steps, and are as fresh and as complete
+// as the series of the counters all are.
+type SeriesSums struct {
+	// All is the sum over all counters.
+	All Series
+	// Lines are the sums of the largest groups: by hits in the range, the largest first; then by name. A group that has
+	// no hits in the range is no line.
+	Lines []SeriesLine
+	// Others is the sum of the groups, so many, that have hits and are no line. It is nil if there are none.
+	Others      *Series
+	OtherGroups int
+}
+
+// SeriesLine is the sum of a group.
+type SeriesLine struct {
+	Group string
+	Series
+}
+
+// SeriesSums answers the question about each of the counters in one pipelined round trip, and adds the answers up by
+// group. There are at most so many lines. Without counters, all sums are 0. Its errors are those of Answer; a
+// *QuestionError has the index 0. MaxPoints bounds the points of the lines and of the others together.
+//
+// It goes over the cells twice, so that it holds the steps of the lines only, however many groups there are.
+func (r *Reader) SeriesSums(ctx context.Context, q SeriesQuestion, counters []string, group func(counter string) string, lines int) (SeriesSums, error) {
+	groups := groupsOf(counters, group)
+	asked := counters
+	if len(asked) == 0 {
+		asked = []string{q.Counter} // for the range, and for what may be wrong with it
+	}
+	var p seriesPlan
+	found, err := r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
+		var err error
+		if p, err = l.planSeries(q, now); err != nil {
+			return nil, &QuestionError{0, err}
+		}
+		if points := p.points() * int64(min(len(groups.names), lines)+1); r.MaxPoints > 0 && points > r.MaxPoints {
+			return nil, &TooMuchError{What: "points", Count: points, Max: r.MaxPoints}
+		}
+		plans := make([]Plan, len(asked))
+		for i, counter := range asked {
+			plans[i] = p.of(counter, l)
+		}
+		return plans, nil
+	})
+	if err != nil {
+		return SeriesSums{}, err
+	}
+	for i := range counters {
+		for _, e := range p.counts(found.cells[i], found.latest(&found.plans[i])) {
+			groups.add(i, e)
+		}
+	}
+	chosen, others := groups.largest(lines)
+	sums := make([][]Estimate, len(chosen)+1) // of the lines, and of the others
+	for i := range sums {
+		sums[i] = make([]Estimate, p.points())
+	}
+	line := make([]int, len(groups.names)) // of each group
+	for i := range line {
+		line[i] = len(chosen)
+	}
+	for i, g := range chosen {
+		line[g] = i
+	}
+	for i := range counters {
+		p.count(sums[line[groups.of[i]]], found.cells[i], found.latest(&found.plans[i]))
+	}
+	all := make([]Estimate, p.points())
+	for _, sum := range sums {
+		for i, e := range sum {
+			all[i].addAll(e)
+		}
+	}
+	made := p.series(q, found.at.milli)
+	made.AsOf, made.Complete = found.asOf(), true
+	for i := range found.plans {
+		shard := found.shards[found.plans[i].shard]
+		made.Complete = made.Complete && found.complete(&found.plans[i])
+		made.CountingSince, made.CompleteSince = max(made.CountingSince, shard.began), max(made.CompleteSince, shard.whole(), p.Tier.since)
+	}
+	out := SeriesSums{All: made.with(all, p.cuts), OtherGroups: others}
+	for i, g := range chosen {
+		out.Lines = append(out.Lines, SeriesLine{groups.names[g], made.with(sums[i], p.cuts)})
+	}
+	if others > 0 {
+		rest := made.with(sums[len(chosen)], p.cuts)
+		out.Others = &rest
+	}
+	return out, nil
+}
+
+// grouping is which counter belongs to which group, and how many hits the groups have.
+type grouping struct {
+	of    []int // by counter: the index of its group
+	names []string
+	hits  []Estimate
+}
+
+func groupsOf(counters []string, group func(string) string) grouping {
+	out := grouping{of: make([]int, len(counters))}
+	index := make(map[string]int)
+	for i, counter := range counters {
+		name := group(counter)
+		at, ok := index[name]
+		if !ok {
+			at = len(out.names)
+			index[name] = at
+			out.names = append(out.names, name)
+		}
+		out.of[i] = at
+	}
+	out.hits = make([]Estimate, len(out.names))
+	return out
+}
+
+// add adds hits of a counter to those of its group.
+func (g *grouping) add(counter int, e Estimate) { g.hits[g.of[counter]].addAll(e) }
+
+// largest returns the groups with most hits, and how many others have some.
+func (g *grouping) largest(most int) (chosen []int, others int) {
+	for i, e := range g.hits {
+		if e.Upper > 0 {
+			chosen = append(chosen, i)
+		}
+	}
+	slices.SortFunc(chosen, func(a, b int) int {
+		return cmp.Or(cmp.Compare(g.hits[b].Total, g.hits[a].Total), strings.Compare(g.names[a], g.names[b]))
+	})
+	if len(chosen) > most {
+		return chosen[:most], len(chosen) - most
+	}
+	return chosen, 0
+}
+
+// addAll adds other hits.
+func (e *Estimate) addAll(o Estimate) {
+	e.Lower, e.Total, e.Upper = addCounts(e.Lower, o.Lower), addCounts(e.Total, o.Total), addCounts(e.Upper, o.Upper)
+}

@@ -1,0 +1,195 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// formerTiers were the default before DefaultTiers.
+const formerTiers = "1s/1m,1m/1h,15m/1d,6h/30d"
+
+// unset leaves the tiers and the shards to the worker, as an upgrade with default settings does.
+var unset = []string{"TIERS=", "SHARDS="}
+
+// recordOf is the text of a layout record as versions with formerTiers wrote it.
+func recordOf(tiers string, shards int) string {
+	return fmt.Sprintf(`{"version":1,"tiers":%q,"shards":%d,"hash":"xxhash64","id":"FORMER","epoch_cells":240}`, tiers, shards)
+}
+
+// The settings print their default from a tag, which cannot name the constant.
+func TestTheDefaultTiersAreThoseOfTheSettings(t *testing.T) {
+	t.Parallel()
+	if s := parse(t); s.Tiers != window.DefaultTiers || s.TiersGiven || s.ShardsGiven {
+		t.Errorf("TIERS is %s, given %v, and SHARDS given %v; want %s, and none given", s.Tiers, s.TiersGiven, s.ShardsGiven, window.DefaultTiers)
+	}
+}
+
+// A worker goes on with a namespace that other defaults made, in the hashes that it has.
+func TestANamespaceOutlivesTheDefaults(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(0)
+	if err := r.redis.Client().Set(t.Context(), "test:layout", recordOf(formerTiers, 8), 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	// A hit of the coarsest tier: its epochs span 60 days, and would span 64 with the present default.
+	long := time.Now().Add(-25 * 24 * time.Hour)
+	publish := func() {
+		t.Helper()
+		if _, err := r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"n":7,"ts":%d}`, long.UnixMilli())); err != nil {
+			t.Fatal(err)
+		}
+		r.publish(10)
+	}
+	former := r.start("TIERS="+formerTiers, "SHARDS=8")
+	publish()
+	r.settled(10)
+	keys := stack.Scan(t, r.redis.Client(), "test:*:h:6h:*")
+	former.stop()
+
+	r.start(unset...)
+	r.logs.await(t, "going on with the tiers and shards of the namespace", formerTiers, window.DefaultTiers, `"shards":8`, `"default_shards":16`)
+	publish()
+	r.settled(20)
+	got, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "c", Span: window.Last(30 * 24 * time.Hour)}})
+	if all := (window.Estimate{Total: 34, Lower: 34, Upper: 34}); err != nil || got.Answers[0].Estimate != all {
+		t.Errorf("the last 30 days: %+v %v; want %+v", got, err, all)
+	}
+	if now := stack.Scan(t, r.redis.Client(), "test:*:h:6h:*"); len(now) != len(keys) {
+		t.Errorf("hashes %q, and before %q", now, keys)
+	}
+	if record := r.redis.Client().Get(t.Context(), "test:layout").Val(); record != recordOf(formerTiers, 8) {
+		t.Errorf("the record is now %s", record)
+	}
+}
+
+// What is set must be the namespace's. What is not set is taken from it.
+func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
+	t.Parallel()
+	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
+	defer client.Close()
+	const many = "1s/2s,2s/4s,4s/8s,8s/16s,16s/32s,32s/64s,64s/128s,128s/256s"
+	for _, c := range []struct {
+		name, made string
+		env        []string
+		refused    string // empty: it goes on
+	}{
+		{"nothing is set", formerTiers, nil, ""},
+		{"the tiers are", formerTiers, []string{"TIERS=" + formerTiers}, ""},
+		{"the shards are", formerTiers, []string{"SHARDS=8"}, ""},
+		{"both are", formerTiers, []string{"TIERS=" + formerTiers, "SHARDS=8"}, ""},
+		{"other tiers are", formerTiers, []string{"TIERS=" + window.DefaultTiers}, "unset TIERS and SHARDS"},
+		{"other shards are", formerTiers, []string{"SHARDS=16"}, "SHARDS=8"},
+		{"one hit needs many commands", many, []string{"INGEST_MAX_COMMANDS=12"}, "INGEST_MAX_COMMANDS"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			store := window.NewStore(client, "test")
+			layout, err := (&namespace{parse(t, c.env...), store, zerolog.Nop()}).open(t.Context())
+			var usage boot.UsageError
+			var setting *boot.SettingError
+			if c.refused != "" {
+				if !errors.As(err, &usage) && !errors.As(err, &setting) || !strings.Contains(err.Error(), c.refused) {
+					t.Errorf("%v; want an error with %q", err, c.refused)
+				}
+				return
+			}
+			if err != nil || layout.Tiers.String() != c.made || layout.Shards != 8 || store.ID() != "FORMER" {
+				t.Errorf("%v, and a layout of %s in %d shards", err, layout.Tiers, layout.Shards)
+			}
+		})
+	}
+}
+
+// Workers of both defaults begin on an empty Redis at the same time. One of them makes the namespace. Those with
+// nothing set go on with it, whoever that was, and the others only if it is theirs.
+func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
+	t.Parallel()
+	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
+	defer client.Close()
+	for range 20 {
+		if err := client.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		layouts, errs := make([]window.Layout, 8), make([]error, 8)
+		var opening sync.WaitGroup
+		for i := range layouts {
+			settings := parse(t)
+			if i%2 == 0 { // a version with the former default refuses others as if its own were set
+				settings = parse(t, "TIERS="+formerTiers, "SHARDS=16")
+			}
+			own := &namespace{settings, window.NewStore(client, "test"), zerolog.Nop()}
+			opening.Go(func() { layouts[i], errs[i] = own.open(t.Context()) })
+		}
+		opening.Wait()
+		made, err := window.NewStore(client, "test").Layout(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, layout := range layouts {
+			refused := i%2 == 0 && made.Tiers.String() != formerTiers
+			if (errs[i] != nil) != refused || errs[i] == nil && layout.Tiers.String() != made.Tiers.String() {
+				t.Errorf("worker %d: %v, and tiers %s; the namespace has %s", i, errs[i], layout.Tiers, made.Tiers)
+			}
+		}
+	}
+}
+
+// A running worker never goes over to other tiers: it stands still, says why, and writes nothing. The next one
+// goes on with them.
+func TestARunningWorkerKeepsItsTiers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(0)
+	w := r.start(unset...)
+	r.publish(10)
+	r.settled(10)
+	client := r.redis.Client()
+	if _, err := client.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+		p.FlushAll(t.Context())
+		p.Set(t.Context(), "test:layout", recordOf(formerTiers, 16), 0)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.publish(10)
+	r.logs.await(t, "taking the stream again", "was made with TIERS="+formerTiers, "start the worker again")
+	if keys := stack.Scan(t, client, "test:*:h:*"); len(keys) > 0 {
+		t.Errorf("it has written %q", keys)
+	}
+	w.stop()
+	r.start(unset...)
+	r.settled(20)
+}
+
+// Without the record nobody can tell which hashes have the counts. A worker waits for whoever knows.
+func TestALostLayoutIsNotMadeUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(0)
+	w := r.start("TIERS="+formerTiers, "SHARDS=8")
+	r.publish(10)
+	r.settled(10)
+	w.stop()
+	if err := r.redis.Client().Del(t.Context(), "test:layout").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.start(unset...)
+	r.logs.await(t, "waiting for Redis", "the layout record is lost", "set TIERS and SHARDS")
+	r.start("TIERS="+formerTiers, "SHARDS=8")
+	r.publish(10)
+	r.settled(20)
+}

@@ -1,0 +1,186 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/fleet"
+	"tallyroll/internal/source"
+	"tallyroll/internal/wake"
+	"tallyroll/internal/window"
+)
+
+// A stream that is not listed in Redis cannot hold as_of back: the as_of of the others would
+// claim its hits. So a worker moves as_of only after it has looked at all streams once more and
+// listed the new ones, and that look must begin after the moment that as_of claims. The
+// server's advisories only let the worker read new streams sooner.
+
+const (
+	streamCreated = "$JS.EVENT.ADVISORY.STREAM.CREATED.*"
+	streamDeleted = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"
+	// censusWithin bounds a look at all streams. If no answer comes, as_of stands still.
+	censusWithin = time.Second
+)
+
+// census lets all sessions that wait for a look at all streams share one look.
+type census struct {
+	js    jetstream.JetStream
+	store *window.Store
+	fleet *fleet.Fleet
+	reads func() fleet.Globs // the streams that the worker may read
+	log   zerolog.Logger
+
+	running sync.WaitGroup
+	turn    sync.Mutex // held by the round that looks
+
+	mu   sync.Mutex
+	next *round          // has not begun; nil if nobody waits for one
+	live map[string]bool // streams known to be listed as live
+}
+
+type round struct {
+	done chan struct{}
+	ok   bool
+}
+
+// upToDate reports whether every stream made before this call is listed in Redis.
+func (c *census) upToDate(ctx context.Context) bool {
+	c.mu.Lock()
+	r := c.next
+	if r == nil {
+		r = &round{done: make(chan struct{})}
+		c.next = r
+		c.running.Go(func() { c.take(r) })
+	}
+	c.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.ok
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// take looks at all streams on behalf of the sessions that wait for the round.
+func (c *census) take(r *round) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	defer close(r.done)
+	c.mu.Lock()
+	c.next = nil // whoever asks from now on waits for a later look
+	c.mu.Unlock()
+	if !c.js.Conn().IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), censusWithin)
+	defer cancel()
+	all, err := listStreams(ctx, c.js)
+	if err == nil {
+		err = c.enlist(ctx, all)
+	}
+	r.ok = err == nil
+	if !r.ok {
+		c.log.Debug().Err(err).Msg("as_of stands still: streams could not be looked at")
+	}
+}
+
+// enlist lists in Redis the streams that are not known to be listed there.
+func (c *census) enlist(ctx context.Context, all []string) error {
+	for _, name := range all {
+		c.mu.Lock()
+		known := c.live[name]
+		c.mu.Unlock()
+		if known || !c.fleet.Matters(name) {
+			continue
+		}
+		if err := c.enter(ctx, name); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		if c.live == nil {
+			c.live = make(map[string]bool)
+		}
+		c.live[name] = true
+		c.mu.Unlock()
+	}
+	return nil
+}
+
+// recall forgets the streams that Redis does not list as live and those that no longer exist, so
+// that enlist lists them anew if they come back.
+func (c *census) recall(all []string, listed map[string]window.Listed) {
+	live := make(map[string]bool)
+	for _, name := range all {
+		l, known := listed[name]
+		live[name] = known && l.Ended == 0
+	}
+	c.mu.Lock()
+	c.live = live
+	c.mu.Unlock()
+}
+
+// enter lists a stream as live, together with the moment before which it stored nothing.
+func (c *census) enter(ctx context.Context, name string) error {
+	asking, cancel := context.WithTimeout(ctx, source.LookWithin)
+	defer cancel()
+	handle, err := c.js.Stream(asking, name)
+	switch {
+	case err == nil:
+		return c.store.AddStreamSince(ctx, name, source.Since(handle.CachedInfo()))
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil // it is gone again
+	case !c.reads().Match(name):
+		return c.store.AddUnknownStream(ctx, name) // another worker reads it, and this one may have no right to look at it
+	}
+	return fmt.Errorf("look at the new stream %s: %w", name, err)
+}
+
+// hear signals look whenever the server announces that a stream was made or
+// deleted. If the user has no right to these announcements, the worker does without them.
+func (c *census) hear(look wake.Signal) (stop func(), err error) {
+	conn := c.js.Conn()
+	var subs []*nats.Subscription
+	stop = func() {
+		for _, sub := range subs {
+			_ = sub.Unsubscribe() // its only error is that the connection is closed
+		}
+	}
+	for _, subject := range []string{streamCreated, streamDeleted} {
+		sub, err := conn.Subscribe(subject, func(m *nats.Msg) {
+			if c.fleet.Matters(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
+				look.Give()
+			}
+		})
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+		}
+		subs = append(subs, sub)
+	}
+	_ = conn.FlushTimeout(censusWithin) // a refusal arrives before the flush is answered
+	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "$JS.EVENT.ADVISORY.STREAM.") {
+		c.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right to read them at once", streamCreated, discoverEvery)
+	}
+	return stop, nil
+}
+
+// listStreams names all streams that exist: other workers may read other streams than this one.
+func listStreams(ctx context.Context, js jetstream.JetStream) ([]string, error) {
+	all := []string{}
+	list := js.StreamNames(ctx)
+	for name := range list.Name() {
+		all = append(all, name)
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list streams: %w", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,105 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/consume"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// A stream is deleted while hits of it are in a worker's memory, and Redis takes
+// none until the worker has given them up. By then the fleet has let go of the stream.
+func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(0)
+	w := r.start()
+	r.publish(10)
+	r.settled(10)
+	began := time.Now().UnixMilli()
+	since := func() (window.Answers, error) {
+		return r.reader.Answer(t.Context(), []window.Question{{Counter: "c", Span: window.Between(began, window.Now)}})
+	}
+	stack.Eventually(t, soon, "a complete answer", func() (bool, string) {
+		got, err := since()
+		return err == nil && got.Answers[0].Complete, fmt.Sprintf("%+v %v", got, err)
+	})
+
+	maxMemory := func(bytes string) {
+		t.Helper()
+		if err := r.redis.Client().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	maxMemory("1")
+	r.publish(20)
+	stack.Eventually(t, soon, "a commit to be refused", func() (bool, string) {
+		n := w.metric("commit_retries_total")
+		return n > 0, fmt.Sprint(n)
+	})
+	deleted := time.Now().UnixMilli()
+	if err := r.js.DeleteStream(t.Context(), "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	r.logs.await(t, "the stream is gone", `"hits_lost":true`)
+	maxMemory("0")
+
+	stack.Eventually(t, soon, "the loss to be admitted", func() (bool, string) {
+		got, err := since()
+		return err == nil && !got.Answers[0].Complete, fmt.Sprintf("%+v %v", got, err)
+	})
+	stack.Eventually(t, soon, "every shard to admit it", func() (bool, string) {
+		for shard := range testLayout.Shards {
+			if c := r.cursor(shard); c.IncompleteBefore < deleted {
+				return false, fmt.Sprintf("shard %d: %+v", shard, c)
+			}
+		}
+		return true, ""
+	})
+	if got, err := r.answer(); err != nil || got.Answers[0].Total != 10 {
+		t.Errorf("%+v %v, want the 10 hits that had been counted before", got, err)
+	}
+}
+
+// A stream with another retention than limits deletes what was delivered and not committed.
+func TestOtherRetentionIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, retention := range []jetstream.RetentionPolicy{jetstream.InterestPolicy, jetstream.WorkQueuePolicy} {
+		r := newRig(t)
+		config := jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, Retention: retention}
+		if _, err := r.js.CreateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		settings := parse(t, "NATS_URL="+r.nats.URL(), "REDIS_URL="+r.redis.URL(), "INGEST_ADDR=127.0.0.1:0")
+		err := Run(t.Context(), settings, zerolog.Nop(), nil, nil)
+		var usage boot.UsageError
+		if !errors.As(err, &usage) || !errors.Is(err, consume.ErrRetention) || !strings.Contains(err.Error(), "stream HITS") {
+			t.Errorf("%v: the worker ended with %v", retention, err)
+		}
+	}
+
+	// One that comes later stands still, and the others go on.
+	r := newRig(t)
+	r.createStream(0)
+	w := r.start()
+	r.publish(3)
+	r.settled(3)
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_WORK", Subjects: []string{"work.>"}, Retention: jetstream.WorkQueuePolicy}); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitReadiness("HITS_WORK", "its retention is not limits")
+	if err := r.js.DeleteStream(t.Context(), "HITS_WORK"); err != nil {
+		t.Fatal(err)
+	}
+	r.publish(2)
+	r.settled(5)
+}

@@ -1,0 +1,85 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+)
+
+// namespace is what a worker counts into.
+type namespace struct {
+	settings Settings
+	store    *window.Store
+	log      zerolog.Logger
+}
+
+// open makes sure that Redis and the namespace in it are fit for counting, and returns the layout. It waits
+// while Redis is away, because a fail-over can begin even after Redis has answered. If only a
+// person can mend a problem, it returns an error at once.
+func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) {
+	if err := boot.AskRedis(ctx, n.log, n.checkRedis); err != nil {
+		return layout, err
+	}
+	err = boot.AskRedis(ctx, n.log, func(ctx context.Context) (err error) {
+		layout, err = n.openLayout(ctx)
+		var mismatch *window.LayoutMismatchError
+		var retiering *window.RetieringError
+		if errors.As(err, &mismatch) || errors.As(err, &retiering) || errors.Is(err, window.ErrBadLayout) {
+			return boot.UsageError{Err: err}
+		}
+		return err
+	})
+	return layout, err
+}
+
+// openLayout makes the namespace with the settings, or goes on with it as it is. Tiers and shards that are
+// not set are the namespace's, so that it outlives a change of the defaults. Only a start takes them. A
+// running worker changes to no others: if Redis has lost the record alone, the counts are still in the
+// hashes of the old tiers, and no answer would read or miss them.
+func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
+	want := n.settings.layout
+	if !n.settings.TiersGiven || !n.settings.ShardsGiven { // a default may not be what the namespace was made with
+		if err := n.store.CheckLayout(ctx); err != nil {
+			return window.Layout{}, err
+		}
+	}
+	layout, err := n.store.OpenLayout(ctx, want)
+	var mismatch *window.LayoutMismatchError
+	if errors.As(err, &mismatch) {
+		layout, err = n.store.OpenLayout(ctx, n.settings.adopt(mismatch.Have))
+	}
+	if err != nil {
+		return window.Layout{}, err
+	}
+	if mismatch != nil {
+		n.log.Info().Stringer("tiers", layout.Tiers).Int("shards", layout.Shards).
+			Stringer("default_tiers", want.Tiers).Int("default_shards", want.Shards).
+			Msg("going on with the tiers and shards of the namespace: it was made with others than this worker would take, and no setting asks for these")
+	}
+	return layout, n.settings.checkCommands(layout)
+}
+
+// checkRedis refuses a Redis whose settings break the promise. It logs what else people
+// should know about the settings, once it has checked all servers.
+func (n *namespace) checkRedis(ctx context.Context) error {
+	warnings, err := n.store.CheckServer(ctx)
+	var eviction *window.EvictionError
+	if err != nil && !errors.As(err, &eviction) {
+		return err
+	}
+	for _, warning := range warnings {
+		n.log.Warn().Msg(warning)
+	}
+	if eviction == nil {
+		return nil
+	}
+	if !n.settings.AllowEviction {
+		return boot.UsageError{Err: err}
+	}
+	n.log.Warn().Msg(err.Error())
+	return nil
+}

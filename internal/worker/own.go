@@ -1,0 +1,269 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/consume"
+	"tallyroll/internal/human"
+	"tallyroll/internal/rejects"
+	"tallyroll/internal/source"
+)
+
+// ownStreams makes the streams that this worker's settings ask for. The worker's goroutine uses it.
+type ownStreams struct {
+	settings  Settings
+	js        jetstream.JetStream
+	log       zerolog.Logger
+	connects  uint64    // how often NATS had been reconnected when they were last there
+	bareSince time.Time // since when they have been missing after a reconnection
+}
+
+// begin makes the streams that are missing at start, and returns those that exist then.
+func (o *ownStreams) begin(ctx context.Context, all []string) ([]string, error) {
+	if err := o.refuseRetention(ctx, all); err != nil {
+		return nil, err
+	}
+	o.warnIdle(ctx, all)
+	made, err := o.create(ctx, o.wanting(all))
+	if err != nil {
+		return nil, err
+	}
+	o.connects = o.js.Conn().Stats().Reconnects
+	return append(all, made...), nil
+}
+
+// createRejects makes the stream of rejects if it is missing.
+func (o *ownStreams) createRejects(ctx context.Context) error {
+	return rejects.Create(ctx, o.js, o.settings.Replicas, o.settings.MaxAge)
+}
+
+// bareFor is how long the own streams must be missing after NATS has come back, before they are made again: a cluster
+// lists its streams one after the other.
+const bareFor = 5 * time.Second
+
+// remake makes the worker's own streams again if NATS has come back without them: it has lost its store. A stream
+// that somebody deletes while NATS is there stays deleted until a worker starts.
+func (o *ownStreams) remake(ctx context.Context, all []string) ([]string, error) {
+	missing, connects := o.wanting(all), o.js.Conn().Stats().Reconnects
+	switch {
+	case len(missing) == 0:
+		o.connects, o.bareSince = connects, time.Time{}
+		return all, nil
+	case connects == o.connects:
+		return all, nil
+	case o.bareSince.IsZero():
+		o.bareSince = time.Now()
+	}
+	if time.Since(o.bareSince) < bareFor {
+		return all, nil
+	}
+	o.log.Error().Strs("streams", slices.Sorted(maps.Keys(missing))).Msg("NATS has come back without these streams and what was in them: they are made again")
+	made, err := o.create(ctx, missing)
+	return append(all, made...), err
+}
+
+// refuseRetention refuses to start beside a stream that cannot be counted. If one becomes so later, it stands still.
+func (o *ownStreams) refuseRetention(ctx context.Context, all []string) error {
+	for _, name := range all {
+		if !o.settings.Streams.Match(name) {
+			continue
+		}
+		handle, err := o.js.Stream(ctx, name)
+		if err == nil && handle.CachedInfo().Config.Retention != jetstream.LimitsPolicy {
+			return boot.UsageError{Err: fmt.Errorf("stream %s: %w", name, consume.ErrRetention)}
+		}
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("look at stream %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// wanting returns the subjects of the streams to make, by stream name. If no stream matches,
+// these are HITS, or HITS_0… if INGEST_PARTITIONS asks for several. If some of HITS_0… exist, these
+// are the missing ones: the worker that was making them died before the last one, or somebody has
+// raised INGEST_PARTITIONS.
+func (o *ownStreams) wanting(all []string) map[string]string {
+	own := o.subjects()
+	if !slices.ContainsFunc(all, o.settings.Streams.Match) {
+		return own
+	}
+	if len(own) == 1 || !slices.ContainsFunc(all, func(name string) bool { return own[name] != "" }) {
+		return nil // only one stream was asked for, or none of the existing ones is a partition
+	}
+	maps.DeleteFunc(own, func(name, _ string) bool { return slices.Contains(all, name) || !o.settings.Streams.Match(name) })
+	return own
+}
+
+// subjects returns those of the streams that a worker makes, by stream name.
+func (o *ownStreams) subjects() map[string]string {
+	n := o.settings.Partitions
+	if n == 1 {
+		return map[string]string{"HITS": o.settings.Subject}
+	}
+	subjects := make(map[string]string, n)
+	for i := range n {
+		subjects[fmt.Sprintf("HITS_%d", i)] = fmt.Sprintf("hitp.%d.>", i)
+	}
+	return subjects
+}
+
+// create makes streams. Another worker may have made them first.
+func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]string, error) {
+	for name := range subjects {
+		if !o.settings.Streams.Match(name) {
+			return nil, &boot.SettingError{Key: "INGEST_STREAMS", Value: o.settings.Streams.String(),
+				Allowed: fmt.Sprintf("names of existing streams, or globs that match the new stream %s", name)}
+		}
+	}
+	var names []string
+	for name, subject := range subjects {
+		_, err := o.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: name, Subjects: []string{subject},
+			Replicas: o.settings.Replicas, MaxAge: o.settings.MaxAge,
+		})
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return nil, o.uncreated(ctx, name, subject, err)
+		}
+		o.log.Info().Str("stream", name).Str("subject", subject).Stringer("max_age", o.settings.MaxAge).Int("replicas", o.settings.Replicas).Msg("stream created")
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// warnIdle logs at start which settings have no effect because the streams already exist.
+func (o *ownStreams) warnIdle(ctx context.Context, all []string) {
+	own, s := o.subjects(), o.settings
+	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !s.Streams.Match(name) })
+	if len(read) == 0 {
+		return
+	}
+	idle := func(setting string, value any, why string) {
+		o.log.Warn().Strs("streams", read).Msgf("%s=%v has no effect: %s", setting, value, why)
+	}
+	there := slices.DeleteFunc(slices.Clone(read), func(name string) bool { return own[name] == "" })
+	if s.Partitions > 1 && len(there) == 0 {
+		idle("INGEST_PARTITIONS", s.Partitions, "streams are made only if none matches INGEST_STREAMS; docs/scaling.md says how to change to several (make HITS_0 by hand, and the next start makes the others)")
+	}
+	if s.Partitions == 1 && len(there) == 0 && s.SubjectGiven {
+		idle("INGEST_SUBJECT", s.Subject, "it is the subject of the stream HITS, which is made only if no stream matches INGEST_STREAMS")
+	}
+	for _, name := range there {
+		asking, cancel := context.WithTimeout(ctx, source.LookWithin)
+		handle, err := o.js.Stream(asking, name)
+		cancel()
+		if err != nil {
+			continue // other log lines report streams that do not answer
+		}
+		have := handle.CachedInfo().Config
+		if s.Partitions == 1 && s.SubjectGiven && !slices.Contains(have.Subjects, s.Subject) {
+			idle("INGEST_SUBJECT", s.Subject, fmt.Sprintf("the stream %s is there already, on %s; change it with: nats stream edit %s", name, strings.Join(have.Subjects, ", "), name))
+		}
+		if have.Replicas != s.Replicas && s.ReplicasGiven {
+			idle("INGEST_REPLICAS", s.Replicas, fmt.Sprintf("the stream %s is there already, with %d; change it with: nats stream edit %s --replicas %d", name, have.Replicas, name, s.Replicas))
+		}
+		if have.MaxAge != s.MaxAge && s.MaxAgeGiven {
+			idle("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s is there already, and keeps hits for %s; change it with: nats stream edit %s --max-age %s", name, human.Duration(have.MaxAge), name, s.MaxAge))
+		}
+	}
+}
+
+// What the server answers if it cannot make a stream as requested.
+const (
+	// noPeers is "no suitable peers for placement": suitable servers may still come up.
+	noPeers jetstream.ErrorCode = 10005
+	// noReplicas is the answer of a server without a cluster that was asked for more than one replica.
+	noReplicas jetstream.ErrorCode = 10074
+	// subjectsOverlap means that another stream has some of the subjects.
+	subjectsOverlap jetstream.ErrorCode = 10065
+	// invalidConfig is about the subjects of the streams made here: everything else has been validated.
+	invalidConfig jetstream.ErrorCode = 10052
+)
+
+// placeWithin is how long a worker waits at start until there are enough servers for the
+// replicas of a stream that it makes: a cluster may still be coming up.
+const placeWithin = time.Minute
+
+// refused turns an answer of the server that only other settings can mend into
+// an error that names the setting.
+func (s *Settings) refused(err error) error {
+	var answer *jetstream.APIError
+	if !errors.As(err, &answer) {
+		return err
+	}
+	switch answer.ErrorCode {
+	case noPeers, noReplicas:
+		return &boot.SettingError{Key: "INGEST_REPLICAS", Value: strconv.Itoa(s.Replicas),
+			Allowed: fmt.Sprintf("at most the number of servers that NATS has for streams (%v)", err)}
+	case subjectsOverlap:
+		return boot.UsageError{Err: fmt.Errorf("%w: give that stream other subjects", err)}
+	}
+	return err
+}
+
+// uncreated returns why one of the worker's own streams could not be made.
+func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err error) error {
+	failed := fmt.Errorf("create stream %s on %s: %w", name, subject, err)
+	var answer *jetstream.APIError
+	if !errors.As(err, &answer) || answer.ErrorCode != subjectsOverlap && answer.ErrorCode != invalidConfig {
+		return failed
+	}
+	if answer.ErrorCode == subjectsOverlap {
+		for other := range o.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject)).Name() {
+			failed = fmt.Errorf("%w: %s", failed, other)
+		}
+	}
+	if o.settings.Partitions > 1 {
+		return &boot.SettingError{Key: "INGEST_PARTITIONS", Value: strconv.Itoa(o.settings.Partitions),
+			Allowed: fmt.Sprintf("1, or more if no other stream has subjects of hitp.> (%v)", failed)}
+	}
+	return &boot.SettingError{Key: "INGEST_SUBJECT", Value: subject,
+		Allowed: fmt.Sprintf("%s that overlaps with no other stream's subjects; to count another stream, name it in INGEST_STREAMS (%v)", subjectForm, failed)}
+}
+
+const subjectForm = "a NATS subject such as hits.>"
+
+// transient reports whether waiting can mend an error: a cluster gives such answers, or
+// none, while it elects leaders or has too few servers.
+func transient(err error) bool {
+	var answer *jetstream.APIError
+	if errors.As(err, &answer) {
+		return answer.Code == http.StatusServiceUnavailable || answer.ErrorCode == noPeers
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
+}
+
+// awaitLeader calls try until it succeeds or fails for a reason that does not pass. It logs
+// what it waits for. A lack of servers passes within placeWithin, or not at all.
+func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
+	began := time.Now()
+	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", placeWithin)
+	err := boot.WaitFor(ctx, log, what, func(ctx context.Context) error {
+		failed = try(ctx)
+		var answer *jetstream.APIError
+		if errors.As(failed, &answer) && answer.ErrorCode == noPeers && time.Since(began) > placeWithin {
+			return nil
+		}
+		if transient(failed) {
+			return failed
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}

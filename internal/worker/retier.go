@@ -1,0 +1,153 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/fleet"
+	"tallyroll/internal/window"
+)
+
+const (
+	// quietFor is how long nobody may count before tiers are changed. A worker counts, or says that there is nothing to
+	// count, every second.
+	quietFor = 3 * time.Second
+	// fleetWithin is how long NATS gets to say who lives.
+	fleetWithin = 5 * time.Second
+	// tellEvery is how often a change of tiers logs how far it is.
+	tellEvery = 2 * time.Second
+)
+
+// Retier changes the tiers of the settings' namespace. order is tiers, or confirm, or back. It writes to out what the
+// namespace has then.
+func Retier(ctx context.Context, settings Settings, order string, out io.Writer, log zerolog.Logger) error {
+	client := settings.Redis.ClientOnConnect(window.RewriteTorn(func(error) {}))
+	defer client.Close()
+	if err := boot.WaitForRedis(ctx, client, log); err != nil {
+		return err
+	}
+	r := retiering{settings, window.NewStore(client, settings.Redis.Namespace), out, log}
+	err := r.do(ctx, order)
+	var refused *window.RetierError
+	if errors.As(err, &refused) || errors.Is(err, window.ErrNoLayout) || errors.Is(err, window.ErrBadLayout) {
+		return boot.UsageError{Err: err}
+	}
+	return err
+}
+
+type retiering struct {
+	settings Settings
+	store    *window.Store
+	out      io.Writer
+	log      zerolog.Logger
+}
+
+func (r *retiering) do(ctx context.Context, order string) error {
+	tell := r.teller()
+	switch order {
+	case "confirm":
+		tiers, err := r.store.RetierConfirm(ctx, tell)
+		if err == nil {
+			r.say("the namespace %s has the tiers %s; the old ones are deleted", r.settings.Redis.Namespace, tiers)
+		}
+		return err
+	case "back":
+		if err := r.refuseWorkers(ctx); err != nil {
+			return err
+		}
+		tiers, err := r.store.RetierBack(ctx, tell)
+		if err == nil {
+			r.say("the namespace %s has the tiers %s again; start the workers: they count again what was stored since then", r.settings.Redis.Namespace, tiers)
+		}
+		return err
+	}
+	tiers, err := window.ParseTiers(order)
+	if err != nil {
+		return boot.BadUsage("--retier: allowed are cell/window pairs such as 1s/1m,1m/1h, confirm, or back: %w", err)
+	}
+	layout := window.Layout{Tiers: tiers, Shards: r.settings.Shards}
+	if err := r.settings.checkCommands(layout); err != nil {
+		return err
+	}
+	if err := r.refuseWorkers(ctx); err != nil {
+		return err
+	}
+	built, changed, err := r.store.Retier(ctx, tiers, tell)
+	if err != nil {
+		return err
+	}
+	if !changed {
+		r.say("nothing to do: the namespace %s has the tiers %s", r.settings.Redis.Namespace, tiers)
+		return nil
+	}
+	r.say("the namespace %s has the tiers %s", r.settings.Redis.Namespace, tiers)
+	for _, b := range built {
+		if b.CompleteFrom == 0 {
+			r.say("  %s: as complete as before", b.Tier)
+		} else {
+			r.say("  %s: complete from %s on; answers that reach further back say complete: false", b.Tier, window.Moment(b.CompleteFrom))
+		}
+	}
+	r.say("start the workers with TIERS unset, or set to these. Then run ingest --retier confirm, which deletes the old tiers; or stop the workers and run ingest --retier back, for as long as the streams hold what was stored since now")
+	return nil
+}
+
+func (r *retiering) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
+
+// teller logs how far a change is, but not each step.
+func (r *retiering) teller() window.RetierProgress {
+	var told time.Time
+	return func(what string, done int) {
+		if time.Since(told) > tellEvery {
+			told = time.Now()
+			r.log.Info().Int(strings.ReplaceAll(what, " ", "_"), done).Msg("changing tiers")
+		}
+	}
+}
+
+// refuseWorkers returns an error if a worker lives. It is for people: that nobody counts while tiers are changed, the
+// layout record and the cursors make sure.
+func (r *retiering) refuseWorkers(ctx context.Context) error {
+	_, id, err := r.store.Identify(ctx)
+	if err != nil {
+		return err
+	}
+	moves, err := r.store.Moves(ctx, quietFor)
+	if err != nil {
+		return err
+	}
+	names, err := r.living(ctx, id)
+	if err != nil {
+		r.log.Warn().Err(err).Msg("NATS does not say which workers live: Redis alone is asked")
+	}
+	if moves && len(names) == 0 {
+		names = []string{"one of unknown name"}
+	}
+	if len(names) > 0 {
+		return boot.BadUsage("the namespace %s has living workers (%s): stop all of them, and run this again some seconds later", r.settings.Redis.Namespace, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// living asks NATS for the fleet.
+func (r *retiering) living(ctx context.Context, id string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, fleetWithin)
+	defer cancel()
+	conn, err := r.settings.NATS.Connect(ctx, "ingest --retier", r.log)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	js, err := r.settings.NATS.JetStream(conn)
+	if err != nil {
+		return nil, err
+	}
+	return fleet.Living(ctx, js, r.settings.Redis.Namespace, id)
+}

@@ -1,0 +1,339 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/rejects"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// testLayout is that of a rig's namespace.
+var testLayout = func() window.Layout {
+	tiers, err := window.ParseTiers(window.DefaultTiers)
+	if err != nil {
+		panic(err)
+	}
+	return window.Layout{Tiers: tiers, Shards: 4}
+}()
+
+// soon bounds every wait: long beside the slowest step (a stall is noticed after three seconds).
+const soon = 2 * time.Minute
+
+// rig is a stream on a real NATS, and a namespace in a real Redis.
+type rig struct {
+	t      *testing.T
+	nats   *stack.NATSEmbedded
+	redis  *stack.RedisServer
+	js     jetstream.JetStream
+	store  *window.Store
+	reader *window.Reader
+	logs   logs // of all workers
+}
+
+// logs are lines that workers write; they are the test's, too.
+type logs struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logs) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+// count is how many lines have a part.
+func (l *logs) count(part string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// await waits for a line that has all of the parts.
+func (l *logs) await(t *testing.T, parts ...string) {
+	t.Helper()
+	stack.Eventually(t, soon, fmt.Sprintf("a line with %q", parts), func() (bool, string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for line := range strings.Lines(l.text.String()) {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+				return true, ""
+			}
+		}
+		return false, "no such line"
+	})
+}
+
+func newRig(t *testing.T) *rig { return newRigOn(t, stack.NATS(t)) }
+
+func newRigOn(t *testing.T, nats *stack.NATSEmbedded) *rig {
+	r := &rig{t: t, nats: nats, redis: stack.Redis(t)}
+	r.js = r.nats.JetStream()
+	r.store = window.NewStore(r.redis.Client(), "test")
+	r.reader = window.NewReader(r.store)
+	return r
+}
+
+func (r *rig) createStream(maxAge time.Duration) jetstream.Stream {
+	r.t.Helper()
+	handle, err := r.js.CreateStream(r.t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxAge: maxAge})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return handle
+}
+
+// publish publishes messages of one hit each, all of the counter c.
+func (r *rig) publish(messages int) {
+	r.t.Helper()
+	for range messages {
+		if _, err := r.js.PublishAsync("hits.c", nil); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	select {
+	case <-r.js.PublishAsyncComplete():
+	case <-time.After(soon):
+		r.t.Fatal("published messages are not acknowledged")
+	}
+}
+
+// running is a worker inside the test process.
+type running struct {
+	t    *testing.T
+	addr string
+	stop func()
+
+	reload chan<- os.Signal // as SIGHUP
+}
+
+func (r *rig) start(env ...string) *running {
+	r.t.Helper()
+	addr := fmt.Sprintf("127.0.0.1:%d", stack.FreePort(r.t))
+	settings := parse(r.t, append([]string{
+		"NATS_URL=" + r.nats.URL(), "REDIS_URL=" + r.redis.URL(), "TALLYROLL_NAMESPACE=test", "SHARDS=4",
+		"INGEST_FLUSH_INTERVAL=20ms", "INGEST_ADDR=" + addr,
+	}, env...)...)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, reload := make(chan error, 1), make(chan os.Signal)
+	go func() {
+		ended <- Run(ctx, settings, zerolog.New(zerolog.MultiLevelWriter(zerolog.NewTestWriter(r.t), &r.logs)), nil, reload)
+	}()
+	w := &running{t: r.t, addr: addr, reload: reload}
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				r.t.Errorf("the worker ended with %v", err)
+			}
+		case <-time.After(soon):
+			r.t.Error("the worker does not stop")
+		}
+	})
+	r.t.Cleanup(w.stop)
+	return w
+}
+
+// metric is the value of a metric, summed over its labels.
+func (w *running) metric(name string) float64 {
+	w.t.Helper()
+	response, err := http.Get("http://" + w.addr + "/metrics")
+	if err != nil {
+		return -1 // not up yet
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sum := 0.0
+	for line := range strings.Lines(string(body)) {
+		line = strings.TrimPrefix(strings.TrimPrefix(line, "tallyroll_"), "ingest_")
+		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
+			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			sum += value
+		}
+	}
+	return sum
+}
+
+// discarded waits until the worker says that it has missed so many messages: it does
+// just after the commit.
+func (w *running) discarded(want float64) {
+	w.t.Helper()
+	stack.Eventually(w.t, soon, fmt.Sprintf("%v messages discarded", want), func() (bool, string) {
+		got := w.metric("discarded_messages_total")
+		return got == want, fmt.Sprint(got)
+	})
+}
+
+// answer is the total of c over the last 20 hours.
+func (r *rig) answer() (window.Answers, error) {
+	return r.reader.Answer(r.t.Context(), []window.Question{{Counter: "c", Span: window.Last(20 * time.Hour)}})
+}
+
+// settled waits until everything stored up to this call has been applied, and
+// checks that the total is want then.
+func (r *rig) settled(want int64) window.Answer {
+	r.t.Helper()
+	called := time.Now().UnixMilli()
+	var got window.Answers
+	stack.Eventually(r.t, soon, "as_of to pass what was published", func() (bool, string) {
+		var err error
+		got, err = r.answer()
+		return err == nil && got.AsOf > called, fmt.Sprintf("%+v %v, called at %d", got, err, called)
+	})
+	if total := got.Answers[0].Estimate; total.Total != want || total.Lower != want || total.Upper != want {
+		r.t.Fatalf("total %+v, want %d", total, want)
+	}
+	return got.Answers[0]
+}
+
+func (r *rig) cursor(shard int) window.Cursor {
+	r.t.Helper()
+	w, err := r.store.OpenWriter(r.t.Context(), testLayout, "HITS", shard)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c, _ := w.Cursor()
+	return c
+}
+
+// cursors waits until the cursors of all shards are at a sequence, and returns them. One
+// without hits to commit is moved once a second.
+func (r *rig) cursors(at uint64) []window.Cursor {
+	r.t.Helper()
+	all := make([]window.Cursor, testLayout.Shards)
+	stack.Eventually(r.t, soon, fmt.Sprintf("the cursors of all shards to be at %d", at), func() (bool, string) {
+		there := true
+		for shard := range all {
+			all[shard] = r.cursor(shard)
+			there = there && all[shard].Seq == at
+		}
+		return there, fmt.Sprintf("%+v", all)
+	})
+	return all
+}
+
+// withLoner is a server with a user that cannot join a fleet: it reads every
+// stream, whoever else does.
+func withLoner(t *testing.T) (nats *stack.NATSEmbedded, loner []string) {
+	return stack.NATS(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "all", Password: "all"},
+			{Username: "loner", Password: "loner", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.*.KV_tallyroll_test", "$KV.>"}},
+			}},
+		}
+		o.NoAuthUser = "all"
+	}), []string{"NATS_USER=loner", "NATS_PASSWORD=loner"}
+}
+
+func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
+	t.Helper()
+	handle, err := js.Stream(t.Context(), rejects.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := handle.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State.Msgs
+}
+
+// passed waits until as_of of all shards has passed a moment (Unix milliseconds).
+func (r *rig) passed(moment int64) {
+	r.t.Helper()
+	var questions []window.Question
+	for i := range 16 * testLayout.Shards { // enough names for every shard to have one
+		questions = append(questions, window.Question{Counter: fmt.Sprint(i), Span: window.Last(time.Hour)})
+	}
+	stack.Eventually(r.t, soon, "as_of to pass what was published", func() (bool, string) {
+		got, err := r.reader.Answer(r.t.Context(), questions)
+		return err == nil && got.AsOf > moment, fmt.Sprintf("%d, %v, called at %d", got.AsOf, err, moment)
+	})
+}
+
+// compare compares the totals of counters with what they must be.
+func (r *rig) compare(want map[string]int64) {
+	r.t.Helper()
+	var questions []window.Question
+	for counter := range want {
+		questions = append(questions, window.Question{Counter: counter, Span: window.Last(time.Hour)})
+	}
+	found, err := r.reader.Answer(r.t.Context(), questions)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i, a := range found.Answers {
+		if counter := questions[i].Counter; a.Upper != want[counter] {
+			r.t.Errorf("%s has %d hits, want %d", counter, a.Upper, want[counter])
+		}
+	}
+}
+
+// readiness is what /readyz says.
+func (w *running) readiness() string {
+	w.t.Helper()
+	response, err := http.Get("http://" + w.addr + "/readyz")
+	if err != nil {
+		return err.Error()
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(body))
+}
+
+func (w *running) awaitReadiness(parts ...string) {
+	w.t.Helper()
+	stack.Eventually(w.t, soon, fmt.Sprintf("/readyz to say %q", parts), func() (bool, string) {
+		says := w.readiness()
+		for _, part := range parts {
+			if !strings.Contains(says, part) {
+				return false, says
+			}
+		}
+		return true, ""
+	})
+}
+
+// parse is the worker's settings, validated, from an environment.
+func parse(t testing.TB, env ...string) Settings {
+	t.Helper()
+	var s Settings
+	if err := boot.Parse(&s, env...); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,286 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/rules"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// rulesFile is a file whose one rule counts each event of hits.order.* on the counters of names.
+type rulesFile struct {
+	t    *testing.T
+	path string
+}
+
+func newRulesFile(t *testing.T, names ...string) *rulesFile {
+	f := &rulesFile{t, filepath.Join(t.TempDir(), "rules.yml")}
+	f.write(rulesCounting(names...))
+	return f
+}
+
+func rulesCounting(names ...string) string {
+	text := "- stream: HITS\n  subject: hits.order.*\n  count:\n"
+	for _, name := range names {
+		text += fmt.Sprintf("    - key: %s\n", name)
+	}
+	return text
+}
+
+func (f *rulesFile) write(text string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func fingerprint(t *testing.T, text string) string {
+	t.Helper()
+	set, err := rules.Parse("test", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Fingerprint()
+}
+
+// order publishes an event, which counts by the rules.
+func (r *rig) order(id string) {
+	r.t.Helper()
+	if _, err := r.js.Publish(r.t.Context(), "hits.order.new", fmt.Appendf(nil, `{"id":%q}`, id)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) keptRules() []string {
+	r.t.Helper()
+	kept, err := r.store.RulesKept(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return slices.Sorted(slices.Values(kept))
+}
+
+// loseShards lets half of the shards lose what they had, as by a fail-over of their node in a cluster.
+func (r *rig) loseShards() {
+	r.t.Helper()
+	for shard := range testLayout.Shards / 2 {
+		for _, key := range stack.Scan(r.t, r.redis.Client(), fmt.Sprintf("test:{%d}:*", shard)) {
+			if err := r.redis.Client().Del(r.t.Context(), key).Err(); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A signal makes a running worker begin a version by what the file says then. A bad file changes nothing.
+func TestRulesAreReloaded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(0)
+	first, second := rulesCounting("a.{id}", "all"), rulesCounting("b.{id}", "all")
+	file := newRulesFile(t)
+	file.write(first)
+	w := r.start("INGEST_RULES=" + file.path)
+	r.order("1")
+	r.passed(time.Now().UnixMilli())
+	want := map[string]int64{"a.1": 1, "b.1": 0, "all": 1, "order.new": 0}
+	r.compare(want)
+	if got := r.cursor(0).Naming; got != fmt.Sprintf(`[{"from":1,"subjects":["hits.>"],"rules":%q}]`, fingerprint(t, first)) {
+		t.Errorf("cursors name %s", got)
+	}
+	if text, found, err := r.store.RulesText(t.Context(), fingerprint(t, first)); err != nil || !found || string(text) != first {
+		t.Errorf("Redis has the text %q, %v, %v", text, found, err)
+	}
+
+	file.write("- stream: [\n")
+	w.reload <- syscall.SIGHUP
+	r.logs.await(t, "rules not reloaded", fingerprint(t, first))
+	if n := w.metric("last_reload_successful"); n != 0 {
+		t.Errorf("after a bad file, the reload is %v", n)
+	}
+	r.order("2")
+	r.passed(time.Now().UnixMilli())
+	want["a.2"], want["all"] = 1, 2
+	r.compare(want)
+
+	file.write(second)
+	w.reload <- syscall.SIGHUP
+	r.logs.await(t, "the rules were changed", `"before":"`+fingerprint(t, first), `"rules":"`+fingerprint(t, second))
+	if n := w.metric("last_reload_successful"); n != 1 {
+		t.Errorf("after a good file, the reload is %v", n)
+	}
+	r.order("3")
+	r.passed(time.Now().UnixMilli())
+	want["a.3"], want["b.3"], want["all"] = 0, 1, 3
+	r.compare(want)
+	if got, want := r.keptRules(), slices.Sorted(slices.Values([]string{fingerprint(t, first), fingerprint(t, second)})); !slices.Equal(got, want) {
+		t.Errorf("Redis keeps the rules %v, want %v", got, want)
+	}
+
+	// Redis loses the texts, and the worker, which still has them in memory, writes them again.
+	if err := r.store.DropRules(t.Context(), r.keptRules()); err != nil {
+		t.Fatal(err)
+	}
+	stack.Eventually(t, soon, "both texts to be back", func() (bool, string) {
+		kept := r.keptRules()
+		return len(kept) == 2, fmt.Sprint(kept)
+	})
+}
+
+// Messages are read again by the rules of their version, whatever the file says by then, and also by a worker
+// without rules.
+func TestRulesOfTheirVersion(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string][]string{"other rules": {"b.{id}"}, "no rules": nil} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.createStream(0)
+			const orders = 100
+			want := map[string]int64{}
+			for i := range orders {
+				r.order(fmt.Sprint(i))
+				want[fmt.Sprintf("a.%d", i)], want[fmt.Sprintf("c.%d", i)], want[fmt.Sprintf("b.%d", i)] = 1, 1, 0
+			}
+			w := r.start("INGEST_RULES=" + newRulesFile(t, "a.{id}", "c.{id}").path)
+			r.passed(time.Now().UnixMilli())
+			w.stop()
+			r.loseShards()
+			if then == nil {
+				r.start()
+			} else {
+				r.start("INGEST_RULES=" + newRulesFile(t, then...).path)
+			}
+			r.passed(time.Now().UnixMilli())
+			r.order("new")
+			r.passed(time.Now().UnixMilli())
+			want["a.new"], want["b.new"], want["order.new"] = 0, int64(len(then)), int64(1-len(then))
+			r.compare(want)
+		})
+	}
+}
+
+// If nobody has the text of the rules that messages must be read by, the stream stands still and says why. It
+// goes on when the text is back, or when the messages are gone, whose loss is then admitted.
+func TestRulesAreLost(t *testing.T) {
+	t.Parallel()
+	text := rulesCounting("a.{id}", "c.{id}")
+	for _, mended := range []string{"the text is put back", "the messages are purged"} {
+		t.Run(mended, func(t *testing.T) {
+			r := newRig(t)
+			handle := r.createStream(0)
+			began := time.Now()
+			const orders = 40
+			want := map[string]int64{}
+			for i := range orders {
+				r.order(fmt.Sprint(i))
+				want[fmt.Sprintf("a.%d", i)], want[fmt.Sprintf("c.%d", i)], want[fmt.Sprintf("b.%d", i)] = 1, 1, 0
+			}
+			w := r.start("INGEST_RULES=" + newRulesFile(t, "a.{id}", "c.{id}").path)
+			r.passed(time.Now().UnixMilli())
+			w.stop()
+			r.loseShards()
+			if err := r.store.DropRules(t.Context(), r.keptRules()); err != nil {
+				t.Fatal(err)
+			}
+			r.start("INGEST_RULES=" + newRulesFile(t, "b.{id}").path)
+			r.logs.await(t, "messages 1 to 40", "the rules by which these messages were read first are lost", fingerprint(t, text), "HSET test:rules", "--seq=41")
+			if mended == "the text is put back" {
+				if err := r.redis.Client().HSet(t.Context(), "test:rules", fingerprint(t, text), text).Err(); err != nil {
+					t.Fatal(err)
+				}
+				r.passed(time.Now().UnixMilli())
+				r.compare(want)
+				return
+			}
+			if err := handle.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r.passed(time.Now().UnixMilli())
+			lost := 0
+			for counter, n := range want {
+				got, err := r.reader.Answer(t.Context(), []window.Question{{Counter: counter, Span: window.Between(began.UnixMilli(), window.Now)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := got.Answers[0]
+				if shard := testLayout.ShardOf(window.HashCounter([]byte(counter))); shard < testLayout.Shards/2 {
+					n = 0
+					lost++
+					if a.Complete {
+						t.Errorf("%s has lost its hits, and its total is called complete", counter)
+					}
+				}
+				if a.Upper != n {
+					t.Errorf("%s has %d hits, want %d", counter, a.Upper, n)
+				}
+			}
+			if lost == 0 {
+				t.Error("no counter has lost anything: the test tests nothing")
+			}
+			r.order("new")
+			r.passed(time.Now().UnixMilli())
+			r.compare(map[string]int64{"b.new": 1, "a.new": 0})
+		})
+	}
+}
+
+// Headers reach the rules: a CloudEvent in binary mode is one only by its headers.
+func TestRulesSeeHeaders(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(0)
+	file := newRulesFile(t)
+	file.write("- stream: HITS\n  subject: hits.order.*\n  format: cloudevents\n  count:\n    - key: '{type}.{data.id}'\n")
+	w := r.start("INGEST_RULES=" + file.path)
+	event := func(subject string) {
+		t.Helper()
+		m := nats.NewMsg(subject)
+		m.Data = []byte(`{"id":"7"}`)
+		for name, value := range map[string]string{"ce-specversion": "1.0", "ce-type": "made", "ce-source": "/s", "ce-id": "1", "content-type": "application/json"} {
+			m.Header.Set(name, value)
+		}
+		if _, err := r.js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event("hits.order.new")
+	event("hits.other") // no rule says what it counts
+	r.passed(time.Now().UnixMilli())
+	r.compare(map[string]int64{"made.7": 1, "other": 0, "order.new": 0})
+	if n := w.metric("rejects_total"); n != 1 {
+		t.Errorf("%v rejects, want 1", n)
+	}
+	r.logs.await(t, `"reason":"no_rule"`)
+}
+
+// What cannot be rules ends the start, with a line that names the setting, the file and the line.
+func TestAWorkerWithoutARulesFileDoesNotStart(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{"": "", "bad": "- stream: HITS\n  subjekt: x\n"} {
+		path := filepath.Join(t.TempDir(), "rules.yml")
+		want := []string{"INGEST_RULES", path, "no such file"}
+		if name != "" {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			want[2] = path + ":2"
+		}
+		err := Run(t.Context(), parse(t, "INGEST_RULES="+path), zerolog.Nop(), nil, nil)
+		for _, part := range want {
+			if err == nil || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want one line with %q", err, part)
+			}
+		}
+	}
+}

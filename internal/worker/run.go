@@ -1,0 +1,149 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/consume"
+	"tallyroll/internal/fleet"
+	"tallyroll/internal/wake"
+	"tallyroll/internal/window"
+)
+
+// Run runs a worker: it connects, counts until ctx ends, commits what it has read and
+// closes. The settings must have been validated. progress may be nil. At each signal of reload, which
+// may be nil, it reads the file of rules again.
+func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress consume.Progress, reload <-chan os.Signal) error {
+	log = log.With().Str("worker", settings.Worker).Logger()
+	registry := buildinfo.NewRegistry()
+	metrics := newMetrics(registry)
+	book, err := consume.OpenRulebook(settings.Rules, settings.Streams, metrics.sessions, log)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(settings, log)
+	if err != nil {
+		return err
+	}
+	w := &worker{
+		settings: settings, log: log, progress: progress, metrics: metrics, rules: book,
+		status: newStatus(), own: ownStreams{settings: settings, log: log}, look: wake.New(),
+		open: make(map[string]context.CancelFunc), absent: make(map[string]bool), counted: make(map[string]bool),
+	}
+
+	// The status server outlives the work, so that /healthz answers while the last commit runs.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return boot.Serve(serving, listener, w.status.serve(registry), nil) })
+	group.Go(func() error {
+		defer stopServing()
+		return w.connectAndRun(gctx, listener)
+	})
+	group.Go(func() error {
+		boot.Announce(gctx, func(context.Context) string {
+			why, _ := w.status.unready()
+			return why
+		})
+		return nil
+	})
+	if book != nil {
+		group.Go(func() error {
+			book.KeepReloading(serving, reload)
+			return nil
+		})
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }()
+	err, late := awaitEnd(ctx, ended)
+	if late {
+		log.Error().Strs("streams", w.status.streams()).Msg("something hangs, and the time allowed for stopping is over: exiting without it")
+		return nil
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	log.Info().Msg("stopped")
+	return nil
+}
+
+// listen opens the status address. If nobody has set an address and another worker
+// of this machine has taken the default one, it takes any free port.
+func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
+	if settings.AddrGiven {
+		return boot.Listen("INGEST_ADDR", settings.Addr)
+	}
+	listener, err := boot.ListenNear("INGEST_ADDR", settings.Addr)
+	if err == nil && listener.Addr().String() != settings.Addr {
+		log.Warn().Str("taken", settings.Addr).Str("status", listener.Addr().String()).Msg("the usual status address is taken; set INGEST_ADDR to choose one")
+	}
+	return listener, err
+}
+
+func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error {
+	client := w.settings.Redis.ClientOnConnect(window.RewriteTorn(w.logRewritten))
+	defer client.Close()
+	if err := boot.WaitForRedis(ctx, client, w.log); err != nil {
+		return err
+	}
+	w.store = window.NewStore(client, w.settings.Redis.Namespace)
+	var err error
+	if w.layout, err = (&namespace{w.settings, w.store, w.log}).open(ctx); err != nil {
+		return err
+	}
+
+	conn, err := w.settings.NATS.Connect(ctx, w.settings.Worker, w.log)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := w.settings.NATS.JetStream(conn, jetstream.WithPublishAsyncTimeout(5*time.Second))
+	if err != nil {
+		return err
+	}
+	w.own.js = js
+	far := boot.FarJetStream(js)
+	if err := boot.WaitFor(ctx, w.log, strings.TrimSpace("JetStream "+far), func(ctx context.Context) error {
+		_, err := js.AccountInfo(ctx)
+		if far != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+			return errors.New("nobody answers: the way there may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX (or the context) names it wrongly")
+		}
+		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+			return boot.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable JetStream for the account", boot.NATSServer(conn), err)}
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := awaitLeader(ctx, w.log, w.own.createRejects); err != nil {
+		return w.settings.refused(err)
+	}
+	w.log.Info().Str("version", boot.Version()).Str("nats", boot.NATSServer(conn)).Str("redis", w.settings.Redis.URL.Addr()).
+		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
+		Stringer("streams", w.reads()).Str("status", listener.Addr().String()).Msg("started")
+	w.connect(js, fleet.New(fleet.Config{
+		JS: js, Namespace: w.settings.Redis.Namespace, ID: w.store.ID,
+		Name: w.settings.Worker, Status: listener.Addr().String(), Streams: w.reads(), Replicas: w.settings.Replicas,
+		LastCommit: consume.LastCommitWithin, LeaveWithin: leaveWithin, Log: w.log,
+	}))
+	return w.readShare(ctx)
+}
+
+// logRewritten logs what came of asking Redis to rewrite its append-only file.
+func (w *worker) logRewritten(err error) {
+	if err != nil {
+		w.log.Warn().Err(err).Msg("if Redis is killed while it writes a transaction, and then restarted twice, hits can count twice: answers will say complete: false")
+		return
+	}
+	w.log.Info().Msg("Redis has been started: it rewrites its append-only file, which may end in a torn transaction")
+}

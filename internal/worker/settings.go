@@ -1,0 +1,133 @@
+package worker
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/consume"
+	"tallyroll/internal/fleet"
+	"tallyroll/internal/hit"
+	"tallyroll/internal/window"
+)
+
+// Settings of the worker; --help prints their tags.
+type Settings struct {
+	NATS  boot.NATS
+	Redis boot.Redis
+	Log   boot.Log
+
+	Tiers         string        `env:"TIERS" envDefault:"1s/1m,1m/1h,15m/1d,1h/32d" help:"cell/window pairs, finest first; units s m h d w y; changed by --retier alone; if it is not set, those of the namespace if there is one"`
+	TiersGiven    bool          `given:"TIERS"`
+	Shards        int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
+	ShardsGiven   bool          `given:"SHARDS"`
+	Streams       fleet.Globs   `env:"INGEST_STREAMS" envDefault:"HITS*" help:"streams to count, beside those that a rule of INGEST_RULES names without a wildcard: names or globs, comma-separated; HITS_REJECTED never; new ones are found while running"`
+	Subject       string        `env:"INGEST_SUBJECT" envDefault:"hits.>" help:"if no stream matches at start, the worker creates the stream HITS on this subject"`
+	SubjectGiven  bool          `given:"INGEST_SUBJECT"`
+	Partitions    int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"if no stream matches at start and this is N > 1, the worker creates HITS_0 to HITS_<N-1> on hitp.<i>.>; if some of these exist, it creates the missing ones"`
+	FlushInterval time.Duration `env:"INGEST_FLUSH_INTERVAL" envDefault:"250ms" help:"longest time that a hit waits in memory before its commit begins; shorter is fresher and costs Redis more"`
+	MaxCommands   int           `env:"INGEST_MAX_COMMANDS" envDefault:"2000" help:"most Redis commands in one transaction, which blocks Redis while it runs (2000 take about 2 ms); a larger flush is split into several"`
+	MaxLoad       int           `env:"INGEST_MAX_LOAD" envDefault:"50331648" help:"most bytes of hits in memory that wait for their commit, all streams together; as many again are being committed; a worker that is behind needs fewer Redis commands per hit if it is larger"`
+	MaxAhead      time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored; such a hit counts at the time it was stored, and a hit further ahead is rejected"`
+	MaxHits       int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
+	Rules         string        `env:"INGEST_RULES" help:"a YAML file that says which events count, and on which counters; SIGHUP reads it again; new rules hold for messages that no shard has passed; without a file, messages carry hits"`
+	Replicas      int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that the worker creates, and of the bucket through which workers share streams"`
+	ReplicasGiven bool          `given:"INGEST_REPLICAS"`
+	MaxAge        time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long the streams that the worker creates keep hits, such as 48h, 7d or 2w: this is how far back a lost Redis can be rebuilt"`
+	MaxAgeGiven   bool          `given:"INGEST_MAX_AGE"`
+	AllowEviction bool          `env:"INGEST_ALLOW_EVICTION" envDefault:"false" help:"true: run on a Redis that may evict any key (allkeys-*); cursors and counts can then vanish, and totals can be wrong without warning"`
+	Addr          string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:8082" help:"where /healthz, /readyz and /metrics are served; if it is not set and the port is taken, the worker takes a free port and logs it"`
+	AddrGiven     bool          `given:"INGEST_ADDR"`
+	Worker        string        `env:"INGEST_WORKER" help:"this worker's name in its log, in NATS and in the bucket through which workers share streams; a label: give each worker a different one (default: host name and a random suffix)"`
+
+	layout window.Layout
+}
+
+// Validate checks what the types of the fields do not.
+func (s *Settings) Validate() error {
+	tiers, err := window.ParseTiers(s.Tiers)
+	if err != nil {
+		return &boot.SettingError{Key: "TIERS", Value: s.Tiers, Allowed: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
+	}
+	s.layout = window.Layout{Tiers: tiers, Shards: s.Shards}
+	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+		return err
+	}
+	if !hit.ValidSubject(s.Subject) {
+		return &boot.SettingError{Key: "INGEST_SUBJECT", Value: s.Subject, Allowed: subjectForm}
+	}
+	for _, n := range []struct {
+		key             string
+		value, min, max int
+	}{
+		{"SHARDS", s.Shards, 1, window.MaxShards},
+		{"INGEST_PARTITIONS", s.Partitions, 1, 1024},
+		{"INGEST_MAX_HITS", s.MaxHits, 1, 1_000_000},
+		{"INGEST_MAX_LOAD", s.MaxLoad, 1 << 20, 1 << 32},
+		{"INGEST_REPLICAS", s.Replicas, 1, 5},
+	} {
+		if err := checkWhole(n.key, n.value, n.min, n.max); err != nil {
+			return err
+		}
+	}
+	if err := s.checkCommands(s.layout); err != nil {
+		return err
+	}
+	for _, d := range []struct {
+		key             string
+		value, min, max time.Duration
+	}{
+		{"INGEST_FLUSH_INTERVAL", s.FlushInterval, time.Millisecond, time.Minute},
+		{"INGEST_MAX_AHEAD", s.MaxAhead, 0, 24 * time.Hour},
+		{"INGEST_MAX_AGE", s.MaxAge, time.Minute, 10 * 365 * 24 * time.Hour},
+	} {
+		if d.value < d.min || d.value > d.max {
+			return &boot.SettingError{Key: d.key, Value: window.FormatDuration(d.value), Allowed: fmt.Sprintf("a duration from %s to %s", window.FormatDuration(d.min), window.FormatDuration(d.max))}
+		}
+	}
+	if err := boot.CheckAddress("INGEST_ADDR", s.Addr); err != nil {
+		return err
+	}
+	if s.Worker == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "worker"
+		}
+		s.Worker = host + "-" + strings.ToLower(rand.Text()[:8])
+	}
+	return nil
+}
+
+// checkCommands makes sure that the commands of one hit fit into a transaction.
+func (s *Settings) checkCommands(layout window.Layout) error {
+	return checkWhole("INGEST_MAX_COMMANDS", s.MaxCommands, layout.CommandsPerHit(), 100_000)
+}
+
+func checkWhole(key string, value, least, most int) error {
+	if value < least || value > most {
+		return &boot.SettingError{Key: key, Value: strconv.Itoa(value), Allowed: fmt.Sprintf("a whole number from %d to %d", least, most)}
+	}
+	return nil
+}
+
+// adopt returns the layout of a namespace, but with the tiers and shards that are set.
+func (s *Settings) adopt(have window.Layout) window.Layout {
+	if s.TiersGiven {
+		have.Tiers = s.layout.Tiers
+	}
+	if s.ShardsGiven {
+		have.Shards = s.layout.Shards
+	}
+	return have
+}
+
+func (s *Settings) limits() consume.Limits {
+	return consume.Limits{FlushInterval: s.FlushInterval, MaxCommands: s.MaxCommands, MaxLoad: s.MaxLoad, MaxAhead: s.MaxAhead, MaxHits: s.MaxHits}
+}
+
+// HitLimits are the bounds that a worker with these settings, which are validated, sets for hits.
+func (s *Settings) HitLimits() hit.Limits { return s.limits().HitLimits(s.layout) }

@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"tallyroll/internal/consume"
+)
+
+// What a worker shows about itself: /healthz, /readyz and /metrics.
+
+// metrics are described in docs/operations.md.
+type metrics struct {
+	sessions           *consume.Metrics
+	fleetWorkers, held prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help})
+	}
+	m := &metrics{
+		sessions:     consume.NewMetrics(r),
+		fleetWorkers: gauge("fleet_workers", "Workers that share the streams, this one included; 0 if no fleet can be joined."),
+		held:         gauge("streams_held", "Streams that this worker reads; 0 while it stands by."),
+	}
+	r.MustRegister(m.fleetWorkers, m.held)
+	return m
+}
+
+// status is what the status server shows. Any goroutine may use it.
+type status struct {
+	waits *consume.Waits
+
+	mu        sync.Mutex
+	conn      *nats.Conn      // nil until the worker's share of the streams is known
+	reading   map[string]bool // by stream that the worker holds: whether a session reads it
+	idleRules []string        // of each rule that counts nothing, where it is and why
+}
+
+func newStatus() *status {
+	return &status{waits: consume.NewWaits(), reading: make(map[string]bool)}
+}
+
+// serve serves /healthz (the process runs), /readyz (the worker reads every stream of its share, and
+// no commit has waited for long; it names rules that count nothing) and /metrics.
+func (s *status) serve(registry *prometheus.Registry) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprintln(rw, "ok") })
+	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
+		why, idleRules := s.unready()
+		if why != "" {
+			http.Error(rw, why, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(rw, strings.Join(append([]string{"ready"}, idleRules...), "\n"))
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// unready returns why this worker does not do its share of the work. The reason is empty if the worker does, or
+// if it stands by.
+func (s *status) unready() (why string, idleRules []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.conn == nil:
+		return "this worker does not know its share of the streams yet", nil
+	case s.conn.Status() != nats.CONNECTED:
+		return "NATS does not answer", nil
+	}
+	for _, stream := range slices.Sorted(maps.Keys(s.reading)) {
+		if s.reading[stream] {
+			continue
+		}
+		if why := s.waits.Why(stream); why != nil {
+			return fmt.Sprintf("stream %s is not being read: %v", stream, why), nil
+		}
+		return fmt.Sprintf("stream %s is not being read yet", stream), nil
+	}
+	return s.waits.Lasting(), s.idleRules
+}
+
+// settle notes that the worker knows its share.
+func (s *status) settle(conn *nats.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = conn
+}
+
+// enter notes whether a session reads a stream.
+func (s *status) enter(stream string, reading bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reading[stream] = reading
+}
+
+// leave notes that the worker has let a stream go.
+func (s *status) leave(stream string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.reading, stream)
+}
+
+// streams returns those that the worker has not let go.
+func (s *status) streams() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.reading))
+}
+
+// setIdleRules replaces the rules that count nothing, and returns the previous ones.
+func (s *status) setIdleRules(now []string) (before []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.idleRules = s.idleRules, now
+	return before
+}

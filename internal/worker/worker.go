@@ -1,0 +1,278 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/consume"
+	"tallyroll/internal/fleet"
+	"tallyroll/internal/rules"
+	"tallyroll/internal/source"
+	"tallyroll/internal/wake"
+	"tallyroll/internal/window"
+)
+
+// worker reads its share of the streams that match, each in sessions of its own.
+type worker struct {
+	settings Settings
+	log      zerolog.Logger
+	progress consume.Progress  // may be nil
+	rules    *consume.Rulebook // nil: INGEST_RULES is not set
+	metrics  *metrics
+	status   *status
+	look     wake.Signal // the worker should look for streams at once
+	own      ownStreams
+
+	// connectAndRun sets these.
+	store  *window.Store
+	layout window.Layout
+
+	// connect sets these.
+	js      jetstream.JetStream
+	fleet   *fleet.Fleet
+	keeper  *consume.Keeper
+	census  census
+	endings consume.Endings
+	probe   probe
+
+	running sync.WaitGroup // the sessions, claims and the sweeper
+
+	mu     sync.Mutex
+	open   map[string]context.CancelFunc // the streams that are read, or are about to be let go
+	absent map[string]bool               // streams that a session has found gone, until they are listed again
+
+	// Only readShare's goroutine uses these.
+	known     []string        // all streams that exist; nil before the first look
+	counted   map[string]bool // streams that may have series of metrics
+	lastShare string          // what the log last reported about the share
+}
+
+// connect gives the parts of the worker their connections.
+func (w *worker) connect(js jetstream.JetStream, f *fleet.Fleet) {
+	w.js, w.fleet = js, f
+	w.own.js = js
+	w.census = census{js: js, store: w.store, fleet: f, reads: w.reads, log: w.log}
+	w.endings = consume.Endings{JS: js, Store: w.store, Layout: w.layout, Fleet: f, Reads: w.reads, Log: w.log, MakeRejects: w.own.createRejects}
+	w.probe = probe{js: js, settings: w.settings, reads: w.reads, log: w.log}
+	w.keeper = consume.NewKeeper(consume.Config{
+		Store: w.store, Layout: w.layout, Limits: w.settings.limits(), Metrics: w.metrics.sessions, Waits: w.status.waits,
+		Rules: w.rules, Log: w.log, Progress: w.progress, Listed: w.census.upToDate,
+	})
+}
+
+// readShare finds streams and reads its share of them until ctx ends and every session
+// has committed what it had.
+func (w *worker) readShare(ctx context.Context) error {
+	stopHearing, err := w.census.hear(w.look)
+	if err != nil {
+		return err
+	}
+	defer stopHearing()
+	if err := awaitLeader(ctx, w.log, w.discover); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return w.settings.refused(err) // at start: say what is wrong instead of waiting silently
+	}
+	// The fleet's context outlives ctx: a worker stays in the fleet until its last commit.
+	inFleet, leave := context.WithCancel(context.WithoutCancel(ctx))
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		w.fleet.Run(inFleet)
+	}()
+
+	w.running.Go(func() { w.keeper.KeepClaiming(ctx) })
+	if w.rules != nil {
+		w.running.Go(func() { w.keeper.KeepSweeping(ctx) })
+	}
+	ticker := time.NewTicker(discoverEvery)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+			w.look.Give()
+		case <-w.look:
+			if err := w.discover(ctx); err != nil && ctx.Err() == nil {
+				w.log.Warn().Err(err).Msg("streams could not be listed")
+			}
+		case <-w.fleet.Changed():
+		}
+		if ctx.Err() == nil {
+			w.follow(ctx, w.fleet.Share())
+		}
+	}
+	w.log.Info().Msg("stopping: committing what is in memory")
+	w.fleet.Leaving()
+	w.running.Wait()
+	w.census.running.Wait()
+	w.probe.running.Wait()
+	leave()
+	<-left
+	return nil
+}
+
+// follow begins to read the streams that have become this worker's, and lets go of those that
+// have become another's. If the share is not known, it changes nothing.
+func (w *worker) follow(ctx context.Context, s fleet.Share) {
+	if !s.Known {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keeper.Divide(len(s.Mine))
+	for name, stop := range w.open {
+		if !s.Mine[name] {
+			stop() // the session commits, and the stream is released when it ends
+		}
+	}
+	for name := range s.Mine {
+		if w.open[name] == nil && !s.Busy[name] && !w.absent[name] {
+			w.hold(ctx, name)
+		}
+	}
+	w.status.settle(w.js.Conn())
+	w.metrics.fleetWorkers.Set(float64(s.Workers))
+	if share := fmt.Sprint(s.Workers, s.Streams, slices.Sorted(maps.Keys(s.Mine))); share != w.lastShare {
+		w.lastShare = share
+		line := w.log.Info().Int("workers", s.Workers).Int("of", s.Streams).Strs("streams", slices.Sorted(maps.Keys(s.Mine)))
+		if len(s.Mine) == 0 {
+			line.Msg("no stream is this worker's: standing by")
+		} else {
+			line.Msg("this worker's streams")
+		}
+	}
+}
+
+// hold starts the sessions of a stream. The caller holds mu.
+func (w *worker) hold(working context.Context, name string) {
+	ctx, stop := context.WithCancel(working)
+	w.open[name] = stop
+	w.status.enter(name, false)
+	w.counted[name] = true
+	w.metrics.held.Set(float64(len(w.open)))
+	w.fleet.Hold(name)
+	w.running.Go(func() {
+		defer stop()
+		gone, lost := w.keeper.Keep(ctx, name, func(reading bool) { w.status.enter(name, reading) }, func(bytes int) source.Stream {
+			s := source.New(w.js, w.settings.Redis.Namespace, name, bytes)
+			s.Remake = w.own.createRejects
+			s.Unsure = source.NewUnsureLog(w.log, name)
+			return s
+		})
+		if lost {
+			w.endings.AdmitLoss(working, name) // even if the fleet has let go of the stream in the meantime
+		}
+		w.mu.Lock()
+		delete(w.open, name)
+		if gone {
+			w.absent[name] = true
+		}
+		w.metrics.held.Set(float64(len(w.open)))
+		w.mu.Unlock()
+		w.status.leave(name)
+		w.fleet.Release(name)
+	})
+}
+
+// discoverEvery is how often the worker looks for streams, whatever the advisories say.
+const discoverEvery = time.Second
+
+// discover finds out which streams exist, and tells the fleet. At the first look
+// it makes the streams that are missing.
+func (w *worker) discover(ctx context.Context) error {
+	all, err := listStreams(ctx, w.js)
+	switch {
+	case err != nil:
+	case w.known == nil:
+		all, err = w.own.begin(ctx, all)
+	default:
+		all, err = w.own.remake(ctx, all)
+	}
+	if err != nil {
+		return err
+	}
+	w.fleet.Read(w.reads()) // the rules may have been reloaded
+	listed, err := w.store.Streams(ctx)
+	if err == nil {
+		w.census.recall(all, listed)
+		err = w.census.enlist(ctx, all)
+	}
+	if err != nil && ctx.Err() == nil {
+		w.log.Debug().Err(err).Msg("not every stream is listed yet")
+	}
+	w.mu.Lock()
+	for _, name := range all {
+		delete(w.absent, name)
+	}
+	w.mu.Unlock()
+	w.known = append(all, w.endings.Unlisted(ctx, w.known, all, listed)...)
+	w.fleet.Exist(w.known)
+	w.forgetMetrics()
+	w.probe.look(ctx, all)
+	w.judgeRules(all)
+	return nil
+}
+
+// reads returns the streams that this worker may read: those of INGEST_STREAMS, and those that the rules in force name.
+func (w *worker) reads() fleet.Globs {
+	if set := w.rules.Current(); set != nil {
+		return append(slices.Clone(w.settings.Streams), set.Streams()...)
+	}
+	return w.settings.Streams
+}
+
+// forgetMetrics removes the series of streams that are gone.
+func (w *worker) forgetMetrics() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.counted {
+		if w.open[name] == nil && !slices.Contains(w.known, name) {
+			w.metrics.sessions.Forget(name)
+			delete(w.counted, name)
+		}
+	}
+}
+
+// judgeRules finds the rules that count nothing, because no stream that this worker reads matches them. It logs
+// them when they change. /readyz shows them, too.
+func (w *worker) judgeRules(all []string) {
+	set, reads := w.rules.Current(), w.reads()
+	if set == nil {
+		return
+	}
+	var idle []string
+	for _, at := range set.Unused(slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !reads.Match(name) })) {
+		idle = append(idle, fmt.Sprintf("%s:%d: this rule counts nothing: %s", w.settings.Rules, at.Line, w.whyUnused(at.Stream, all)))
+	}
+	before := w.status.setIdleRules(idle)
+	for _, text := range idle {
+		if !slices.Contains(before, text) {
+			w.log.Warn().Msg(text)
+		}
+	}
+}
+
+// whyUnused returns why a rule's stream, which may be a glob, matches no stream that is read, and what to do.
+func (w *worker) whyUnused(stream string, all []string) string {
+	if !rules.IsGlob(stream) {
+		if slices.Contains(all, stream) {
+			return "the stream " + stream + " holds no hits, and is never read"
+		}
+		return "there is no stream " + stream + " yet"
+	}
+	for _, name := range all {
+		if (fleet.Globs{stream}).Match(name) {
+			return fmt.Sprintf("it matches the stream %s, which INGEST_STREAMS=%s leaves out: add it there, or name the stream in the rule, without a wildcard", name, w.settings.Streams)
+		}
+	}
+	return fmt.Sprintf("no stream matches %s yet; INGEST_STREAMS=%s must match it, too, because only a name without a wildcard makes a stream read", stream, w.settings.Streams)
+}

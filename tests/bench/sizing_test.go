@@ -1,0 +1,221 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+// sizing is what a namespace with the default tiers is to count. Counters have hits by Zipf's law, or evenly.
+type sizing struct {
+	counters int
+	zipf     float64 // the exponent; 0: evenly
+	rate     float64 // hits per second
+	shards   int
+}
+
+// What a counter or a load costs, by the measurements below.
+const (
+	flushSeconds   = 0.25
+	perShardCommit = 10      // commands of a shard's transaction beside the counters'
+	commandMicros  = 3.5     // of Redis per command, its append-only file included
+	hitMicros      = 0.4     // of a worker per hit, 100 to a message
+	sendMicros     = 1.8     // of a worker per command
+	streamRate     = 125_000 // hits per second of a stream, so that it stays far from its end
+	hashBytes      = 180     // of a hash with a field, its place and its expiry included
+	nameBytes      = 110
+)
+
+// share calls each with groups of counters that have about the same share of the hits.
+func (s sizing) share(each func(counters, share float64)) {
+	if s.zipf == 0 {
+		each(float64(s.counters), 1/float64(s.counters))
+		return
+	}
+	group := func(k int) int { return min(max(1, k/100), s.counters-k+1) }
+	sum := 0.0
+	for k := 1; k <= s.counters; k += group(k) {
+		sum += float64(group(k)) * math.Pow(float64(k)+float64(group(k)-1)/2, -s.zipf)
+	}
+	for k := 1; k <= s.counters; k += group(k) {
+		each(float64(group(k)), math.Pow(float64(k)+float64(group(k)-1)/2, -s.zipf)/sum)
+	}
+}
+
+// distinct is how many counters a number of hits falls on.
+func (s sizing) distinct(hits float64) (n float64) {
+	s.share(func(counters, share float64) { n += counters * (1 - math.Exp(-hits*share)) })
+	return n
+}
+
+// commandsPerHit is what Redis has to do for a hit that comes in a load of so many. Each counter of a load needs an
+// increment in each tier, each hash an expiry once, and each shard the cursor and what a transaction is made of.
+func (s sizing) commandsPerHit(load float64) float64 {
+	commands := float64(len(defaultTiers)) * s.distinct(load)
+	for _, t := range defaultTiers {
+		epoch := epochSeconds(t)
+		commands += s.distinct(s.rate*epoch) / (s.rate * epoch) * load
+	}
+	return (commands + float64(s.shards)*perShardCommit) / load
+}
+
+// epochSeconds is how much time a hash holds: two windows, or 256 cells.
+func epochSeconds(t window.Tier) float64 {
+	return min(2*t.Window.Seconds(), 256*t.Cell.Seconds())
+}
+
+// bytesOf is the mean of a counter whose hits come evenly, so many per second. A hash lives from its first hit until
+// no window reaches back to it, a grace and a jitter: until then all of its cells are there.
+func bytesOf(tiers window.Tiers, rate float64) float64 {
+	longest := tiers[len(tiers)-1]
+	sum := nameBytes * min(1, rate*epochSeconds(longest))
+	for _, t := range tiers {
+		cell, epoch, w := t.Cell.Seconds(), epochSeconds(t), t.Window.Seconds()
+		after := w + min(w/4, 300) + min(w/4, epoch)/2
+		some := min(1, rate*epoch)
+		hashes := some * (after/epoch + max(0.5, 1-1/(2*max(rate*epoch, 0.5))))
+		fields := min(1, rate*cell) * (after + epoch/2) / cell
+		sum += hashes*hashBytes + max(0, fields-hashes)*fieldBytes(rate*cell)
+	}
+	return sum
+}
+
+// fieldBytes is what a further field takes: its number, its count, and what the allocator rounds up.
+func fieldBytes(count float64) float64 {
+	switch {
+	case count < 128:
+		return 4.8
+	case count < 4096:
+		return 5.8
+	}
+	return 6.8
+}
+
+func (s sizing) bytes() (sum float64) {
+	s.share(func(counters, share float64) { sum += counters * bytesOf(defaultTiers, share*s.rate) })
+	return sum
+}
+
+const (
+	sizingPage  = "../../docs/scaling.md"
+	sizingBegin = "<!-- sizing: begin (SIZING=write rewrites from here) -->\n\n"
+	sizingEnd   = "\n<!-- sizing: end -->"
+)
+
+// The table of the docs is what the formula yields. SIZING=write writes it.
+func TestSizingTableIsThatOfTheDocs(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("| counters | hits/s | streams | commands per hit | cores of workers | cores of Redis | masters, at half load | memory of Redis |\n")
+	table.WriteString("| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, counters := range []int{100_000, 1_000_000, 10_000_000} {
+		for _, rate := range []float64{10_000, 100_000, 1_000_000} {
+			s := sizing{counters: counters, zipf: 1.1, rate: rate, shards: queriedShards}
+			streams := math.Ceil(rate / streamRate)
+			commands := s.commandsPerHit(rate * flushSeconds / streams)
+			redis := rate * commands * commandMicros / 1e6
+			fmt.Fprintf(&table, "| %s | %s | %.0f | %.2f | %.1f | %.1f | %.0f | %.1f GB |\n", boot.Thousands(float64(counters)), boot.Thousands(rate), streams,
+				commands, rate*(hitMicros+sendMicros*commands)/1e6, redis, math.Ceil(2*redis), s.bytes()/1e9)
+		}
+	}
+	page, err := os.ReadFile(sizingPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(page), sizingBegin)
+	old, tail, ok2 := strings.Cut(rest, sizingEnd)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no lines %q and %q: there is no place for the table\n%s", sizingPage, sizingBegin, sizingEnd, table.String())
+	}
+	if os.Getenv("SIZING") == "write" {
+		if err := os.WriteFile(sizingPage, []byte(head+sizingBegin+table.String()+sizingEnd+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if old != table.String() {
+		t.Errorf("%s has another table; with SIZING=write this test writes that of the formula:\n%s", sizingPage, table.String())
+	}
+}
+
+// What the formula says of Redis's memory is what counters take there.
+func TestSizingKnowsMemory(t *testing.T) {
+	r := newRig(t)
+	daily := rate{"a hit a day", 24 * hour}
+	for _, c := range []struct {
+		tiers string
+		rates []rate
+	}{
+		{window.DefaultTiers, []rate{daily, {"a hit an hour", hour}, {"10 hits an hour", hour / 10}, {"1,000 hits an hour", 3600}, {"a hit a second", second}}},
+		{"1d/5y", []rate{{"a hit a quarter", 91 * 24 * hour}, {"a hit a month", 30 * 24 * hour}, daily, {"1,000 hits an hour", 3600}}},
+	} {
+		for _, rate := range c.rates {
+			got, want := r.tierBytes(t, c.tiers, rate, max(100, options{scale: 0.2}.counters(rate))), bytesOf(mustTiers(t, c.tiers), 1000/float64(rate.period))
+			t.Logf("%s, %s: %.0f bytes, by the formula %.0f", c.tiers, rate.name, got, want)
+			if math.Abs(got/want-1) > 0.2 {
+				t.Errorf("%s, %s: %.0f bytes, by the formula %.0f", c.tiers, rate.name, got, want)
+			}
+		}
+	}
+}
+
+// What the formula says of Redis's commands is what a worker sends: at first with what new counters cost, since no
+// hash is there yet.
+func TestSizingKnowsCommands(t *testing.T) {
+	r := newRig(t)
+	w := workload{counters: 20_000, zipf: 1.1}
+	s := sizing{counters: w.counters, zipf: w.zipf, rate: 4_000, shards: queriedShards}
+	fill(t, r.js, "LIVE", "live", w, 1, 1)
+	worker := stack.Ingest(t, r.nats, r.redis, "TALLYROLL_NAMESPACE="+namespace, "INGEST_STREAMS=LIVE", "LOG_LEVEL=warn")
+	ctx, cancel := context.WithCancel(t.Context())
+	var publishing sync.WaitGroup
+	publishing.Go(func() { r.publishAt(t, ctx, w, s.rate, 1) })
+	defer publishing.Wait()
+	defer cancel()
+	counted := func() int {
+		n, err := hitsCounted(worker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	reach := func(n int) int {
+		stack.Eventually(t, time.Minute, fmt.Sprint(n, " hits"), func() (bool, string) { return counted() >= n, fmt.Sprint(counted()) })
+		return counted()
+	}
+	before := reach(20_000)
+	r.resetStats(t)
+	after := reach(before + 40_000)
+	calls := r.calls(t)
+	hits, loads := float64(after-before), float64(calls["exec"])/float64(s.shards)
+	increments := float64(calls["hincrby"] - calls["exec"]) // each transaction has one of its cursor
+	fresh := s.distinct(float64(after)) - s.distinct(float64(before))
+	for _, c := range []struct {
+		name      string
+		got, want float64
+	}{
+		{"increments per hit", increments / hits, float64(len(defaultTiers)) * s.distinct(hits/loads) * loads / hits},
+		{"expiries of new counters per hit", float64(calls["expireat"]) / hits, float64(len(defaultTiers)) * fresh / hits},
+	} {
+		t.Logf("%s: %.3f, by the formula %.3f (loads of %.0f hits)", c.name, c.got, c.want, hits/loads)
+		if math.Abs(c.got/c.want-1) > 0.2 {
+			t.Errorf("%s: %.3f, by the formula %.3f", c.name, c.got, c.want)
+		}
+	}
+}
+
+var defaultTiers = func() window.Tiers {
+	tiers, err := window.ParseTiers(window.DefaultTiers)
+	if err != nil {
+		panic(err)
+	}
+	return tiers
+}()

@@ -1,0 +1,196 @@
+package deploy_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+// services are the programs that have a unit.
+var services = []string{"collect", "ingest", "promql", "query"}
+
+// exposure is the most that systemd may find in a unit: 10 is a service with all rights.
+const exposure = "15" // tenths
+
+// systemd accepts the units, finds little that they leave open, and each starts a program that is there.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	units, err := filepath.Glob(filepath.Join(root(t), "deploy/systemd/*.service"))
+	if err != nil || len(units) != len(services) {
+		t.Fatalf("there are the units %v (%v), want one for each of %v", units, err, services)
+	}
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("NOT CHECKED: the units in deploy/systemd, because there is no systemd-analyze on the PATH")
+	}
+	dir := t.TempDir()
+	for _, name := range services {
+		file := "tallyroll-" + name + ".service"
+		// It looks for the program where the unit says that it is.
+		text := strings.ReplaceAll(read(t, filepath.Join(root(t), "deploy/systemd", file)), "/usr/lib/tallyroll/"+name, stack.Build(t, name))
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", filepath.Join(dir, file)).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("systemd-analyze verify %s: %v\n%s", file, err, out)
+		}
+		if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--threshold="+exposure, filepath.Join(dir, file)).CombinedOutput(); err != nil {
+			t.Errorf("systemd-analyze security %s: %v\n%s", file, err, out)
+		}
+	}
+}
+
+// manager is what the programs see of systemd.
+type manager struct {
+	t    *testing.T
+	path string
+	mu   sync.Mutex
+	said []string // the datagrams
+}
+
+func newManager(t *testing.T) *manager {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "notify") // that of the test may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &manager{t: t, path: filepath.Join(dir, "socket")}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		buffer := make([]byte, 4<<10)
+		for {
+			n, err := conn.Read(buffer)
+			if err != nil { // it is closed
+				return
+			}
+			m.mu.Lock()
+			m.said = append(m.said, string(buffer[:n]))
+			m.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-read
+		_ = os.RemoveAll(dir)
+	})
+	return m
+}
+
+// states returns what the program has said, but for its lines about why it waits.
+func (m *manager) states() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(m.said), func(s string) bool { return strings.HasPrefix(s, "STATUS=") })
+}
+
+func (m *manager) await(want ...string) {
+	m.t.Helper()
+	stack.Eventually(m.t, time.Minute, "word of the program", func() (bool, string) {
+		states := m.states()
+		return len(states) >= len(want), strings.Join(states, ", ")
+	})
+	for i, said := range m.states() {
+		if i >= len(want) || !regexp.MustCompile("^"+want[i]+"$").MatchString(said) {
+			m.t.Fatalf("it said %q, want %q", m.states(), want)
+		}
+	}
+}
+
+func (m *manager) awaitStatus(part string) {
+	m.t.Helper()
+	stack.Eventually(m.t, time.Minute, "a status with "+part, func() (bool, string) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		all := strings.Join(m.said, "\n")
+		return strings.Contains(all, part), all
+	})
+}
+
+// A program says READY once /readyz does and not before, RELOADING and READY around a reload, and STOPPING on SIGTERM.
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.yml")
+	if err := os.WriteFile(rules, []byte("- {stream: ORDERS, subject: orders, count: [{key: orders}]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const ready, reloading = "READY=1\nSTATUS=ready", "RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]+"
+	for _, program := range services {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			nats, redis, m := stack.NATSProcess(t), stack.Redis(t), newManager(t)
+			env := []string{stack.NoWait, "NOTIFY_SOCKET=" + m.path}
+			redis.Stop()
+			var s *stack.Service
+			switch program {
+			case "collect": // which has nothing of Redis
+				nats.Stop()
+				s = stack.Collect(t, nats, env...)
+			case "ingest":
+				s = stack.Ingest(t, nats, redis, append(env, "INGEST_RULES="+rules)...)
+			case "promql":
+				s = stack.PromQL(t, redis, env...)
+			case "query":
+				s = stack.Query(t, redis, env...)
+			}
+			m.awaitStatus("STATUS=")
+			reloads := map[string]string{"ingest": "rules reloaded", "query": "nothing to reload", "collect": "nothing to reload"}[program]
+			if reloads != "" {
+				s.Signal(syscall.SIGHUP)
+				s.WaitForLog(reloads)
+			}
+			m.await() // a reload does not make it ready
+			switch program {
+			case "collect":
+				nats.Start()
+				if _, err := nats.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}}); err != nil {
+					t.Fatal(err)
+				}
+			case "ingest":
+				redis.Start()
+			default:
+				redis.Start()
+				stack.Ingest(t, nats, redis) // the first worker writes which tiers there are
+			}
+			m.await(ready)
+			s.WaitReady()
+			want := []string{ready}
+			if reloads != "" {
+				s.Signal(syscall.SIGHUP)
+				want = append(want, reloading, "READY=1")
+				m.await(want...)
+			}
+			if code := s.Stop(); code != 0 {
+				t.Errorf("it ended with exit code %d", code)
+			}
+			m.await(append(want, "STOPPING=1")...)
+		})
+	}
+}
+
+// A worker without rules has nothing to read again: what a manager sends to reload does not end it.
+func TestReloadWithoutRules(t *testing.T) {
+	t.Parallel()
+	m := newManager(t)
+	s := stack.Ingest(t, stack.NATSProcess(t), stack.Redis(t), "NOTIFY_SOCKET="+m.path)
+	m.await("READY=1\nSTATUS=ready")
+	s.Signal(syscall.SIGHUP)
+	if code := s.Stop(); code != 0 {
+		t.Errorf("it ended with exit code %d", code)
+	}
+}

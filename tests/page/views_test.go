@@ -1,0 +1,293 @@
+package page_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+
+	"tallyroll/tests/stack"
+)
+
+// namedLimits is a file of limits.
+func namedLimits(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "limits.yml")
+	text := `limits:
+  - {name: login, window: 1h, max: 5, policy: log, fail: closed}
+  - {name: per-route, window: 1m, max: 100, key: "{ip} {path}"}
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "QUERY_LIMITS_FILE=" + path
+}
+
+// take takes a hit, and says whether it was allowed.
+func (s *system) take(body string) bool {
+	s.t.Helper()
+	resp, err := http.Post(s.query.URL()+"/v1/take", "application/json", strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests {
+		s.t.Fatalf("take %s: status %d", body, resp.StatusCode)
+	}
+	return resp.StatusCode == http.StatusOK
+}
+
+// shownView is the view that one sees, by what is displayed.
+const shownView = `["explore", "welcome", "limits", "operate"].filter((id) => document.getElementById(id).offsetParent !== null || document.getElementById(id).getClientRects().length > 0).join()`
+
+// The way between the views: by click and by keyboard, with the rest of the address kept, and back again. What another view
+// shows is not asked for meanwhile.
+func TestViews(t *testing.T) {
+	s := start(t)
+	s.hit("a", "b")
+	b := open(t, s.query.URL()+"/?key=a&range=24h", desktop)
+	b.until("the total", hits("a")+` === "1"`)
+	title := eval[string](b, "document.title")
+	b.click(`#views a[data-to="limits"]`)
+	b.until("the limits", shownView+` === "limits" && document.title.startsWith("Limits") && document.querySelector("#views [aria-current]").textContent === "Limits"`)
+	b.until("the address", `/^\?key=a&range=24h.*&view=limits$/.test(location.search)`)
+	b.until("what to do without limits", `/QUERY_LIMITS_FILE/.test(document.getElementById("limits-note").textContent)`)
+	b.until("no freshness of counters", `getComputedStyle(document.getElementById("fresh")).display === "none"`)
+	count := func(part string) (n int) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, url := range b.requests {
+			if strings.Contains(url, part) {
+				n++
+			}
+		}
+		return n
+	}
+	others := func() int { return count("/v1/total") + count("/v1/live") + count("/v1/top") + count("/v1/streams") }
+	before, asked := others(), count("/v1/limits")
+	stack.Eventually(t, soon, "the limits to be asked for again", func() (bool, string) { return count("/v1/limits") >= asked+3, "" })
+	if now := others(); now != before {
+		t.Errorf("%d questions of other views were asked", now-before)
+	}
+	eval[bool](b, `(document.querySelector('#views a[data-to="operate"]').focus(), true)`)
+	b.press(kb.Enter)
+	b.until("operate", shownView+` === "operate" && document.title.startsWith("Operate")`)
+	eval[bool](b, "(history.back(), true)")
+	b.until("the limits again", shownView+` === "limits" && document.title.startsWith("Limits")`)
+	eval[bool](b, "(history.back(), true)")
+	b.until("the counters again", shownView+` === "explore" && !location.search.includes("view")`)
+	s.hit("a")
+	b.until("a further hit", hits("a")+` === "2" && document.getElementById("fresh").dataset.state === "green"`)
+	if got := eval[string](b, "document.title"); got != title {
+		t.Errorf("the title is %q, want %q", got, title)
+	}
+	b.clean(s.query.URL())
+
+	other := open(t, s.query.URL()+"/?view=nonsense", desktop)
+	other.until("the counters", shownView+` === "explore"`)
+	other.clean(s.query.URL())
+}
+
+// Who is limited, how much of a limit a key has used, and how one resets it: with the mouse, and with the keyboard alone.
+func TestLimitsView(t *testing.T) {
+	s := start(t, namedLimits(t))
+	for range 7 {
+		s.take(`{"limit":"login","key":"alice"}`)
+	}
+	s.take(`{"limit":"login","key":"<b>\u202ebob"}`)
+	s.take(`{"limit":"per-route","ip":"2001:db8::7","path":"/a b"}`)
+	b := open(t, s.query.URL()+"/?view=limits", desktop)
+	rows := `[...document.querySelectorAll("#limits-rows tr")].map((r) => [...r.children].map((c) => c.textContent).join("|"))`
+	b.until("the limits", rows+`[0]?.startsWith("login|5 in 1 hour|") && `+rows+`[0].endsWith("|6|2|0") && `+rows+`[1].startsWith("per-route|100 in 1 minute|")`)
+	keys := `[...document.querySelectorAll("#busiest-rows tr")].map((r) => [...r.children].map((c) => c.textContent).join("|")).join()`
+	b.until("the busiest keys", keys+` === "alice|7|2,<b>\\u202ebob|1|0"`)
+	b.click(`#busiest-rows [data-key="alice"]`)
+	meter := `document.querySelector("#use-found [role=meter]")`
+	b.until("the use of alice", meter+`?.getAttribute("aria-valuetext") === "5 of 5 used, 0 left" && /refused. It is allowed in/.test(document.getElementById("use-found").textContent)`)
+	b.until("the field to be filled in", `document.querySelector("#use-fields input").value === "alice"`)
+
+	// A reset asks once more. Escape keeps the hits.
+	b.click(`#use-reset button`)
+	b.until("the question", `/Forget all hits of alice under login/.test(document.getElementById("use-reset").textContent) && document.activeElement.textContent === "Keep them"`)
+	b.press(kb.Escape)
+	b.until("the button again", `document.activeElement.textContent === "Reset…" && `+meter+`.getAttribute("aria-valuenow") === "5"`)
+	b.press(kb.Enter)
+	b.until("the question again", `document.activeElement.textContent === "Keep them"`)
+	eval[bool](b, `([...document.querySelectorAll("#use-reset button")].find((b) => b.textContent === "Forget them").focus(), true)`)
+	b.press(kb.Enter)
+	b.until("the reset", meter+`.getAttribute("aria-valuetext") === "0 of 5 used, 5 left" && /Forgotten/.test(document.getElementById("use-reset").textContent)`)
+
+	// By the keyboard: another key, and another limit, which has other fields.
+	eval[bool](b, `(document.querySelector("#use-fields input").select(), document.querySelector("#use-fields input").focus(), true)`)
+	b.press("z", "o", "e", kb.Enter)
+	b.until("the use of zoe", `document.querySelector("#use-found h3").textContent === "zoe" && `+meter+`.getAttribute("aria-valuenow") === "0"`)
+	eval[bool](b, `(document.querySelectorAll("#limits-rows button")[1].focus(), true)`)
+	b.press(kb.Enter)
+	b.until("the other limit", `document.querySelectorAll("#limits-rows button")[1].getAttribute("aria-pressed") === "true" && [...document.querySelectorAll("#use-fields label")].map((l) => l.textContent).join() === "Address,Path" && location.search.includes("limit=per-route")`)
+	b.click(`#busiest-rows [data-key]`)
+	b.until("its use", meter+`?.getAttribute("aria-valuetext") === "1 of 100 used, 99 left"`)
+	b.clean(s.query.URL())
+}
+
+// A service that counts no takes resets nothing, and an answer that refuses is said.
+func TestLimitsViewWithoutTakes(t *testing.T) {
+	s := start(t, namedLimits(t), "QUERY_TAKE=off")
+	b := open(t, s.query.URL()+"/?view=limits&limit=per-route", desktop)
+	b.until("why nothing is counted", `/QUERY_TAKE=off/.test(document.getElementById("limits-note").textContent)`)
+	b.until("the limit of the address", `document.querySelectorAll("#limits-rows button")[1]?.getAttribute("aria-pressed") === "true" && document.querySelectorAll("#use-fields input").length === 2`)
+	eval[bool](b, `(document.querySelector('[name=ip]').value = "nowhere", document.querySelector('[name=path]').value = "/", document.getElementById("use-form").requestSubmit(), true)`)
+	b.until("what is wrong", `/Ip: "nowhere": allowed is an address/.test(document.querySelector("#use-found [role=alert]")?.textContent)`)
+	eval[bool](b, `(document.querySelector('[name=ip]').value = "192.0.2.1", document.getElementById("use-form").requestSubmit(), true)`)
+	b.until("the use", `/0 of 100 used/.test(document.getElementById("use-found").textContent)`)
+	if n := eval[int](b, `document.querySelectorAll("#use-found button").length`); n != 0 {
+		t.Errorf("%d buttons to reset", n)
+	}
+	b.clean(s.query.URL(), failedRequests...)
+}
+
+// What was refused: by reason, in pages, per hour, and the command that sends it again.
+func TestRejectsView(t *testing.T) {
+	s := start(t)
+	for i := range 12 {
+		s.publish("hits.a", fmt.Sprintf(`{"kay":%d`, i))
+	}
+	s.publish("hits.a", `{"ts":"2020-01-01T00:00:00Z"}`)
+	s.hit("a")
+	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	b := open(t, s.query.URL()+"/?view=operate", desktop)
+	bodies := `[...document.querySelectorAll("#rejects-list pre")].map((p) => p.textContent)`
+	b.until("the newest", bodies+`.length === 10 && `+bodies+`[0].includes("2020")`)
+	b.until("the reasons", `[...document.querySelectorAll("#rejects-reasons span")].map((s) => s.textContent).join() === "all 13,bad_json 12,too_late 1"`)
+	b.until("the hours", `/^Refused per hour: 13 in the last 24 hours/.test(document.querySelector(".bars").getAttribute("aria-label")) && document.querySelectorAll(".bars i").length === 24`)
+	command := `document.getElementById("redrive").textContent`
+	b.until("the command", command+` === "redrive --ts now"`)
+	older, newer := `#rejects-pages button:nth-of-type(2)`, `#rejects-pages button:nth-of-type(1)`
+	b.click(older)
+	b.until("the older ones", bodies+`.length === 3 && document.querySelector("`+older+`").disabled && /Page 2/.test(document.getElementById("rejects-pages").textContent)`)
+	b.click(newer)
+	b.until("the newest again", bodies+`.length === 10 && document.querySelector("`+newer+`").disabled`)
+	eval[bool](b, `(document.querySelector("#rejects-reasons input:checked").focus(), true)`)
+	b.press(kb.ArrowLeft) // around to the last one
+	b.until("those that are too late", bodies+`.length === 1 && `+command+` === "redrive --reason too_late --ts now"`)
+	if got := eval[string](b, `document.activeElement.value`); got != "too_late" {
+		t.Errorf("the focus is on %q", got)
+	}
+	b.click(`#rejects-list summary`)
+	eval[int](b, `document.querySelector("#rejects-list details").seen = 1`)
+	s.publish("hits.a", `{"kay"`)
+	b.until("a further one", `document.querySelector('#rejects-reasons input[value=""] + span').textContent === "all 14"`)
+	if !eval[bool](b, `document.querySelector("#rejects-list details").open && document.querySelector("#rejects-list details").seen === 1`) {
+		t.Error("what one reads was drawn anew")
+	}
+	b.click(`.command button`)
+	b.until("the copy", `/Copied|Selected/.test(document.querySelector(".command button").textContent)`)
+	b.clean(s.query.URL())
+}
+
+// publish publishes a body as it is.
+func (s *system) publish(subject, body string) {
+	s.t.Helper()
+	if _, err := s.js.Publish(s.t.Context(), subject, []byte(body)); err != nil {
+		s.t.Fatalf("publish to %s: %v", subject, err)
+	}
+}
+
+// Streams and workers in words: keeping up, and then nobody reads.
+func TestStreamsInWords(t *testing.T) {
+	s := start(t)
+	s.hit("a")
+	b := open(t, s.query.URL()+"/?view=operate", desktop)
+	words := `document.querySelector("#streams .words")`
+	b.until("a stream that keeps up", words+`?.textContent === "keeping up" && `+words+`.dataset.state === "green" && document.querySelectorAll("#workers tbody tr").length === 1`)
+	b.until("no rejects", `/^None\./.test(document.getElementById("rejects-note").textContent) && document.getElementById("rejects-list").hidden`)
+	s.ingest.Kill()
+	b.until("nobody", words+`?.textContent === "nobody reads it" && /No worker is alive/.test(document.getElementById("workers").textContent)`)
+	s.ingest.Start()
+	b.until("the stream to be read again", words+`?.textContent === "keeping up"`)
+	s.redis.Kill()
+	b.until("what is wrong", `/Redis/.test(document.getElementById("operate-trouble").textContent) && /comes back by itself/.test(document.getElementById("operate-trouble").textContent)`)
+	s.redis.Start()
+	b.until("the view to come back", `document.getElementById("operate-trouble").textContent === ""`)
+	b.clean(s.query.URL(), failedRequests...)
+}
+
+// Both views ask for a token, and say if it is refused.
+func TestViewsAskForAToken(t *testing.T) {
+	s := start(t, "QUERY_TOKENS=secret", namedLimits(t))
+	for _, view := range []string{"limits", "operate"} {
+		b := open(t, s.query.URL()+"/?view="+view, desktop)
+		b.until("the question", `document.getElementById("token").open && document.activeElement.id === "token-value"`)
+		b.press("w", "r", "o", "n", "g", kb.Enter)
+		b.until("the refusal", `document.getElementById("token").open && /refused/.test(document.getElementById("token-error").textContent)`)
+		b.press("s", "e", "c", "r", "e", "t", kb.Enter)
+		b.until("the view", `document.querySelectorAll("#limits-rows tr").length === 2 || document.querySelectorAll("#streams tbody tr").length === 1`)
+		b.clean(s.query.URL(), failedRequests...)
+	}
+}
+
+// Neither view is wider than a phone, whatever the names, and nothing is read on a ground that hides it: contrast AA, in
+// light and dark.
+func TestViewsOnPhoneAndDark(t *testing.T) {
+	s := start(t, namedLimits(t))
+	long := strings.Repeat("a-very-long-name.", 12)
+	for range 7 {
+		s.take(fmt.Sprintf(`{"limit":"login","key":%q}`, long))
+	}
+	s.publish("hits."+strings.TrimSuffix(long, "."), strings.Repeat("9", 700))
+	s.hit("a")
+	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	for _, as := range []looks{phone, {390, 844, "dark"}, {320, 640, "light"}, {768, 900, "dark"}, {1440, 900, "light"}} {
+		b := open(t, s.query.URL()+"/?view=limits", as)
+		b.click(`#busiest-rows [data-key]`)
+		b.until("the use", `document.querySelector("#use-found [role=meter]")`)
+		b.legible(as)
+		b.click(`#views [data-to="operate"]`)
+		b.until("the reject", `document.querySelector("#rejects-list details")`)
+		eval[bool](b, `(document.querySelector("#rejects-list details").open = true)`)
+		b.legible(as)
+		b.clean(s.query.URL())
+	}
+}
+
+// The API's page leads back and to the guides, and sends what one tries with the token that the page has kept.
+func TestDocsPage(t *testing.T) {
+	s := start(t, "QUERY_TOKENS=secret", namedLimits(t))
+	s.hit("a")
+	b := open(t, s.query.URL()+"/docs", phone)
+	try := `document.querySelector('form.try [name=path][value="/v1/about"]').form`
+	b.until("what can be tried", `[...document.querySelectorAll("form.try")].length > 15 && [...document.querySelectorAll("form.try")].every((f) => !f.hidden)`)
+	eval[bool](b, "("+try+".requestSubmit(), true)")
+	b.until("that a token is missing", `/^401 .*Enter a token on the page/.test(`+try+`.querySelector("output p")?.textContent)`)
+	b.click("header a[href='/']")
+	b.until("the question", `document.getElementById("token")?.open`)
+	b.press("s", "e", "c", "r", "e", "t", kb.Enter)
+	b.until("the page", `!document.getElementById("token").open && document.querySelector("#views")`)
+	b.click(`#views a[href="docs"]`)
+	b.until("the API again", `document.querySelector("form.try:not([hidden])")`)
+	eval[bool](b, "("+try+".elements.path.focus(), true)")
+	b.press(kb.Enter)
+	b.until("the answer", `/^200/.test(`+try+`.querySelector("output p")?.textContent) && JSON.parse(`+try+`.querySelector("pre").textContent).namespace === "tallyroll"`)
+	post := `document.querySelector('form.try [name=path][value="/v1/take"]').form`
+	eval[bool](b, "("+post+".requestSubmit(), true)")
+	b.until("a take", `/^200/.test(`+post+`.querySelector("output p")?.textContent) && JSON.parse(`+post+`.querySelector("pre").textContent).limit === "login"`)
+	live := `document.querySelector('form.try [name=path][value^="/v1/live"]').form`
+	eval[bool](b, "("+live+".requestSubmit(), true)")
+	b.until("the beginning of a stream", `/event: total[^]*it goes on/.test(`+live+`.querySelector("pre")?.textContent)`)
+	eval[bool](b, "("+try+".elements.path.value = 'https://example.org/', "+try+".requestSubmit(), true)")
+	b.until("a refusal to ask elsewhere", `/Only this service/.test(`+try+`.querySelector("output p").textContent)`)
+	if widths := eval[[]int](b, `[document.documentElement.scrollWidth, innerWidth]`); widths[0] > widths[1] {
+		t.Errorf("the page is %d wide", widths[0])
+	}
+	b.click(`nav a[href="/docs/limits"]`)
+	b.until("the guide", `document.querySelector("h1")?.textContent === "Limits" && document.getElementById("who-is-limited-now") && document.querySelectorAll("table").length > 3`)
+	if widths := eval[[]int](b, `[document.documentElement.scrollWidth, innerWidth]`); widths[0] > widths[1] {
+		t.Errorf("the guide is %d wide", widths[0])
+	}
+	b.click(`a[href="/docs"]`)
+	b.until("the API once more", `document.querySelector("form.try")`)
+	b.clean(s.query.URL(), failedRequests...)
+}
