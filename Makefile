@@ -1,14 +1,16 @@
 # Tallyroll. `make` or `make help` lists what can be made.
 GO ?= go
-PROGRAMS := ingest query collect publish
+PROGRAMS := ingest query collect publish redrive audit
 # promql is a module of its own: Prometheus's engine brings many others.
 PROMQL := cmd/promql
 # So is the comparison with Postgres in the benchmarks: its driver is no dependency of Tallyroll.
 MODULES := . $(PROMQL) tests/bench/pgcount
+# And what makes releases and checks what is in deploy/.
+TOOLS := deploy/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick bench-smoke build lint vet staticcheck govulncheck fuzz faults soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus postgres clean
+.PHONY: help run test tested test-machine quick bench-smoke build release lint vet staticcheck govulncheck fuzz faults soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus postgres clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -18,28 +20,42 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 	@exec bin/dev $(ARGS)
 
 # The programs under test are built once for all packages, with the race detector (alone, `go test` builds its own).
-# The tests of internal and cmd have it too. Those of tests start programs: they do without, and -count=1 runs
-# them though nothing of theirs has changed, as the cache does not know the programs. All wait more than they
-# compute, so several run at once, the slowest packages first. Chromium's tests run after the others: it drops all
-# its connections if a network comes or goes on the machine, and the image tests make networks.
+# The tests of internal and cmd have it too, but for those that start no goroutine and compute much. The tests of
+# tests start programs: they do without, and -count=1 runs them though nothing of theirs has changed, as the cache does
+# not know the programs. All wait more than they compute, so several run at once, the slowest packages first.
 JOBS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
 TEST := $(GO) test -vet=off -timeout 15m -p $(JOBS)
-INSIDE := $(TEST) -race -parallel $$((2 * $(JOBS)))
+INSIDE := $(TEST) -parallel $$((2 * $(JOBS)))
+ALONE := ./internal/answer ./internal/chart
 OUTSIDE := TALLYROLL_BIN=$(CURDIR)/bin/test $(TEST) -count=1 -parallel $(JOBS)
 
-test: redis ## all tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
-	@echo "make test takes some 10 minutes on two cores, and 5 more if nothing is built yet"
-	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/dev
-	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2
-	$(INSIDE) ./internal/consume $$($(GO) list ./... | grep -v /tests/)
-	cd $(PROMQL) && TALLYROLL_BIN=$(CURDIR)/bin/test $(INSIDE) -count=1 ./...
-	$(OUTSIDE) ./tests/faults ./tests/e2e ./tests/deploy ./tests/clients ./tests/docs ./tests/stack
-	$(OUTSIDE) ./tests/page
+test: redis tested ## the tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
+	@$(OUTSIDE) ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients & outside=$$!; failed=0; \
+	  $(INSIDE) -race ./internal/consume ./internal/worker $$($(GO) list ./internal/... ./cmd/... | grep -vE 'internal/(answer|chart)$$') || failed=1; \
+	  $(INSIDE) $(ALONE) || failed=1; \
+	  (cd $(PROMQL) && TALLYROLL_BIN=$(CURDIR)/bin/test $(INSIDE) -race -count=1 ./...) || failed=1; \
+	  wait $$outside && exit $$failed
 	@test -n "$$TEST_OGEN" || echo "SKIPPED: the test that asks with a client generated from the OpenAPI document (tests/clients): TEST_OGEN=true make test runs it, and fetches the generator"
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "SKIPPED: the example in examples/postgres, for want of PostgreSQL: make postgres installs it"
+	@echo "make test-machine runs the tests that need more of the machine: Docker, Chromium, nginx, Caddy, Prometheus"
+
+tested:
+	@echo "make test takes some 4 minutes on two cores, and 5 more if nothing is built yet"
+	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/redrive ./cmd/audit ./cmd/dev
+	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2
+
+# Chromium's tests run after the others: it drops all its connections if a network comes or goes on the machine, and the
+# image tests make networks.
+test-machine: redis tested ## the tests of deploy/ and the page, which need Docker, Chromium, nginx, Caddy and Prometheus; says what it skips
+	$(OUTSIDE) ./tests/deploy
+	$(OUTSIDE) ./tests/page
+	cd $(TOOLS) && $(TEST) -count=1 ./...
+	@command -v dpkg >/dev/null && [ "$$(id -u)" = 0 ] || echo "SKIPPED: installing the Debian package (deploy/tools/release), which needs dpkg and root"
+	@command -v systemd-analyze >/dev/null || echo "SKIPPED: the check of deploy/systemd, for want of systemd-analyze"
 	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
-	@for program in nginx caddy chromium prometheus postgres; do sh tests/install.sh -n $$program; done
+	@for program in nginx caddy chromium prometheus; do sh tests/install.sh -n $$program; done
 
 quick: ## what one runs all day: the tests without servers and programs, from the cache if nothing has changed
 	@echo "SKIPPED: what needs servers or programs, and promql: make test"
@@ -47,16 +63,20 @@ quick: ## what one runs all day: the tests without servers and programs, from th
 
 bench-smoke: redis ## the benchmark's harness: each candidate counts and answers right
 	$(OUTSIDE) ./tests/bench
+	@sh tests/install.sh -n postgres
 
 build: ## the programs, static, into bin/
 	@for p in $(PROGRAMS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
 	@CGO_ENABLED=0 $(GO) build -C $(PROMQL) -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o $(CURDIR)/bin/promql .
 	@ls -l bin
 
+release: ## static programs, archives, Debian packages, SBOM and checksums into bin/release: VERSION=v0.1.0, or the tag; ARGS=-again makes it twice and compares
+	cd $(TOOLS) && $(GO) run ./release -root ../.. $(if $(filter command environment,$(firstword $(origin VERSION))),-version '$(VERSION)') $(ARGS)
+
 lint: vet staticcheck govulncheck ## vet, staticcheck and govulncheck
 
 vet: ## go vet and gofmt
-	@for module in $(MODULES); do $(GO) vet -C $$module ./... || exit 1; done
+	@for module in $(MODULES) $(TOOLS); do $(GO) vet -C $$module ./... || exit 1; done
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these files"; exit 1; }
 
 staticcheck: ## staticcheck, from its module
@@ -81,17 +101,17 @@ soak: redis ## all faults mixed for SOAK (default 30m)
 simulate: ## N random fault schedules against the production code, on all processors (N=100000)
 	$(GO) test ./internal/consume -run '^TestSimulation$$' -simulation.schedules=$(or $(N),100000) -timeout 0 -v
 
-planted: ## plant known bugs in the production code, one at a time: the simulation finds each within N schedules (N=20000)
-	$(GO) test ./internal/consume -run '^TestPlantedBugs$$' -simulation.planted=$(or $(N),20000) -timeout 0 -v
+planted: ## plant known bugs in the production code, one at a time: the simulation finds each within N schedules (N=40000)
+	$(GO) test ./internal/consume -run '^TestPlantedBugs$$' -simulation.planted=$(or $(N),40000) -timeout 0 -v
 
 simulate-limits: redis ## N random schedules of takes against models of the limits' policies, and with trouble (N=100000)
 	$(GO) test ./internal/limit -run '^(TestPoliciesAgainstModels|TestBound)$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v
 
-bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks.md: RUNS=5 SCALE=1 ONLY=pattern (an hour and a half on two cores)
-	BENCH=1 RUNS=$(RUNS) SCALE=$(SCALE) ONLY='$(ONLY)' OUT=$(CURDIR)/docs/benchmarks.md FLEET=$(FLEET) $(GO) test -v -count=1 -timeout 0 -run '^TestBench$$' ./tests/bench
+bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks-tables.md: RUNS=5 SCALE=1 ONLY=pattern (an hour and a half on two cores)
+	BENCH=1 RUNS=$(RUNS) SCALE=$(SCALE) ONLY='$(ONLY)' OUT=$(CURDIR)/docs/benchmarks-tables.md FLEET=$(FLEET) $(GO) test -v -count=1 -timeout 0 -run '^TestBench$$' ./tests/bench
 
 microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times each; BENCH=Drain is the whole worker
-	@$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -skip '$(if $(BENCH),^$$,Drain|IdleStreams)' -benchmem -count $(or $(COUNT),10) -timeout 0 ./internal/hit ./internal/consume ./internal/window ./internal/limit
+	@$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -skip '$(if $(BENCH),^$$,Drain|IdleStreams)' -benchmem -count $(or $(COUNT),10) -timeout 0 ./internal/hit ./internal/consume ./internal/worker ./internal/window ./internal/limit
 
 proxies: redis nginx caddy ## nginx and Caddy as in deploy/examples, each under load for LOAD (30s)
 	LOAD=$(or $(LOAD),30s) $(GO) test -v -count=1 -run '^TestProxy' ./tests/deploy

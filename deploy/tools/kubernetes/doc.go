@@ -1,0 +1,2 @@
+// Package kubernetes builds and scores what is in deploy/kubernetes, in its tests.
+package kubernetes

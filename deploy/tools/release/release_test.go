@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+const testVersion = "v9.8.7-rc.1"
+
+// A release for this machine, made twice in two folders, is the same to the byte; it can be installed on an empty system,
+// its programs run there, and nothing but what the administrator added is left of it.
+func TestRelease(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("NOT CHECKED: the release, which is made for Linux here")
+	}
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := release{root: root, out: t.TempDir(), targets: []target{{runtime.GOOS, runtime.GOARCH}}, sameCache: true}
+	if err := r.describe(t.Context(), testVersion); err != nil {
+		t.Fatal(err)
+	}
+	sums, err := r.make(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.compare(t.Context(), sums); err != nil {
+		t.Error(err)
+	}
+	run(t, "sh", "-c", "cd "+r.out+" && sha256sum --check --strict SHA256SUMS")
+	name := "tallyroll_9.8.7-rc.1_linux_" + runtime.GOARCH
+	for _, want := range []string{"/LICENSE", "/LICENCES.txt", "/query", "/promql", "/tallyroll", "/deploy/systemd/tallyroll-query.service"} {
+		if !slices.Contains(strings.Fields(run(t, "tar", "-tzf", filepath.Join(r.out, name+".tar.gz"))), name+want) {
+			t.Errorf("the archive has no %s", want)
+		}
+	}
+	checkSBOM(t, filepath.Join(r.out, "tallyroll_9.8.7-rc.1.cdx.json"))
+	t.Run("install", func(t *testing.T) { install(t, filepath.Join(r.out, "tallyroll_9.8.7-rc.1_"+runtime.GOARCH+".deb")) })
+}
+
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	var failed bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Stderr = &failed
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, out, failed.Bytes())
+	}
+	return string(out)
+}
+
+// checkSBOM looks for what every program needs, with its licence.
+func checkSBOM(t *testing.T, path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var bom cdx.BOM
+	if err := json.NewDecoder(f).Decode(&bom); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	for _, c := range *bom.Components {
+		if c.Licenses != nil {
+			got[c.Name] = (*c.Licenses)[0].License.ID
+		}
+	}
+	for name, licence := range map[string]string{"std": "BSD-3-Clause", "github.com/nats-io/nats.go": "Apache-2.0", "github.com/rs/zerolog": "MIT", "github.com/prometheus/prometheus": "Apache-2.0"} {
+		if got[name] != licence {
+			t.Errorf("%s has the licence %q in the SBOM, want %s", name, got[name], licence)
+		}
+	}
+}
+
+// install puts the package into a system without anything else: that of TEST_DEBIAN_ROOT, which debootstrap made and
+// which has /proc mounted, or one with a shell for the package's scripts.
+func install(t *testing.T, deb string) {
+	if _, err := exec.LookPath("dpkg"); err != nil {
+		t.Skip("NOT CHECKED: the package, because there is no dpkg on the PATH")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("NOT CHECKED: the package, because only root may install it into a folder")
+	}
+	system := os.Getenv("TEST_DEBIAN_ROOT")
+	if system == "" {
+		system = emptySystem(t)
+	}
+	before := tree(t, system)
+	dpkg := func(args ...string) {
+		t.Helper()
+		run(t, "dpkg", append([]string{"--root=" + system}, args...)...)
+	}
+	dpkg("--install", deb)
+	for _, program := range []string{"ingest", "query", "collect", "promql", "publish", "redrive", "audit"} {
+		if got, want := run(t, "chroot", system, "/usr/bin/tallyroll", program, "--version"), program+" "+testVersion+"\n"; got != want {
+			t.Errorf("%s --version says %q, want %q", program, got, want)
+		}
+	}
+	for path, mode := range map[string]fs.FileMode{
+		"etc/tallyroll/credentials": fs.ModeDir | 0o700, "etc/tallyroll/common.env": 0o600, "etc/tallyroll/query.env": 0o600,
+		"usr/lib/systemd/system/tallyroll-query.service": 0o644, "usr/share/doc/tallyroll/copyright": 0o644,
+	} {
+		if info, err := os.Stat(filepath.Join(system, path)); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v (%v), want mode %v", path, info, err, mode)
+		}
+	}
+	for _, path := range []string{"etc/tallyroll/credentials/nats.creds", "etc/tallyroll/rules.yml"} {
+		if err := os.WriteFile(filepath.Join(system, path), []byte("the administrator's\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dpkg("--install", deb) // as an upgrade does
+	dpkg("--remove", "tallyroll")
+	dpkg("--purge", "tallyroll")
+	var left []string
+	for _, path := range tree(t, system) {
+		if !slices.Contains(before, path) && !strings.HasPrefix(path, "var/") {
+			left = append(left, path)
+		}
+	}
+	if want := []string{"etc/tallyroll", "etc/tallyroll/credentials", "etc/tallyroll/credentials/nats.creds", "etc/tallyroll/rules.yml"}; !slices.Equal(left, want) {
+		t.Errorf("what is left is %v, want %v", left, want)
+	}
+	if err := os.RemoveAll(filepath.Join(system, "etc/tallyroll")); err != nil {
+		t.Error(err)
+	}
+}
+
+// emptySystem is a folder with what dpkg needs, and with a shell.
+func emptySystem(t *testing.T) string {
+	system := t.TempDir()
+	for _, dir := range []string{"bin", "etc", "usr/bin", "usr/lib", "usr/share/doc", "var/lib/dpkg/info", "var/lib/dpkg/updates", "dev", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(system, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"var/lib/dpkg/status", "var/lib/dpkg/available", "dev/null"} {
+		if err := os.WriteFile(filepath.Join(system, file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Without /proc mounted, this is how tallyroll finds the programs beside itself.
+	if err := os.Mkdir(filepath.Join(system, "proc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(system, "proc/self"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/usr/lib/tallyroll/tallyroll", filepath.Join(system, "proc/self/exe")); err != nil {
+		t.Fatal(err)
+	}
+	// The shell, and the libraries that it is linked to.
+	needed := append(regexp.MustCompile(`(?m)/\S+`).FindAllString(run(t, "ldd", "/bin/sh"), -1), "/bin/sh")
+	for _, path := range needed {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := filepath.Join(system, path)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return system
+}
+
+// tree returns the paths of all files and folders.
+func tree(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if name == "proc" {
+			return fs.SkipDir
+		}
+		if name != "." {
+			out = append(out, name)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestJudge(t *testing.T) {
+	bsd, err := os.ReadFile(filepath.Join(runtime.GOROOT(), "LICENSE"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const gpl = "This program is free software: you can redistribute it and/or modify it under the terms of the GNU General Public License as published by the Free Software Foundation, either version 3 of the License, or (at your option) any later version. This program is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY; without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the GNU General Public License for more details."
+	for _, c := range []struct{ name, file, content, within, want string }{
+		{"allowed", "LICENSE", string(bsd), "", ""},
+		{"not allowed", "COPYING", gpl, "", "is not allowed"},
+		{"unknown", "LICENSE.md", "You may use it on Sundays.", "", "it is not known"},
+		{"none", "README.md", "free!", "", "no licence was found"},
+		{"in a folder", "LICENSE", string(bsd), gpl, "vendored/LICENSE: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			within := filepath.Join(dir, "vendored")
+			if err := os.Mkdir(within, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, c.file), []byte(c.content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if c.within != "" {
+				if err := os.WriteFile(filepath.Join(within, c.file), []byte(c.within), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := modules{"m@v1": {path: "m", version: "v1", dir: dir, folders: map[string]bool{within: true}}}.judge()
+			if err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for version, ok := range map[string]bool{"v0.1.0": true, "1.2.3": true, "v1.2.3-rc.1": true, "v1.2": false, "v1.2.3-4-gabc": false, "v1.2.3-dirty+x": false, "abc": false} {
+		if versions.MatchString(version) != ok {
+			t.Errorf("%s: allowed is %v, want %v", version, !ok, ok)
+		}
+	}
+}
