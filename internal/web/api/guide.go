@@ -7,6 +7,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	tables "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/renderer"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+
 	"tallyroll/internal/web"
 )
 
@@ -28,209 +37,45 @@ func guidePage(title Title, guide Guide) []byte {
 	m.head(title.Name + ": " + guide.Title)
 	m.home("/docs", title.Name+": the API")
 	m.add("<main class=\"guide\">\n")
-	(&guideWriter{markup: m, known: title.Guides}).write(guide.Text)
+	markdown := goldmark.New(
+		goldmark.WithExtensions(extension.Table),
+		goldmark.WithParserOptions(parser.WithAutoHeadingID(), parser.WithASTTransformers(util.Prioritized(guideNodes{title.Guides}, 0))),
+		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(wideTables{}, 0))),
+	)
+	if err := markdown.Convert([]byte(guide.Text), m, parser.WithContext(parser.NewContext(parser.WithIDs(anchors{})))); err != nil {
+		panic(fmt.Errorf("write guide %s: %w", guide.Name, err)) // memory takes it
+	}
 	m.add("</main>\n</body>\n</html>\n")
 	return m.Bytes()
 }
 
-// guideWriter writes the part of Markdown that the pages of docs/ use: headings, paragraphs, lists, tables, code, and
-// in text code, bold and links. Everything else is text.
-type guideWriter struct {
-	*markup
-	known []Guide
-	list  string // the open list's element, empty outside of one
-}
+// guideNodes changes what stands in a guide for this place: links to other guides lead to their pages here, links to
+// files of the repository show the path instead, pictures are their text, and comments are gone.
+type guideNodes struct{ known []Guide }
 
-var (
-	heading  = regexp.MustCompile(`^(#{1,4}) (.*)$`)
-	listItem = regexp.MustCompile(`^(-|\d+\.) (.*)$`)
-	comment  = regexp.MustCompile(`(?s)<!--.*?-->\n?`)
-	picture  = regexp.MustCompile(`!\[([^]]*)\]\([^)]*\)`)
-	inline   = regexp.MustCompile("``(.+?)``|`([^`]+)`|\\*\\*(.+?)\\*\\*|\\[((?:[^]`]|`[^`]*`)+)\\]\\(([^)]+)\\)")
-	notSlug  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
-)
-
-func (g *guideWriter) write(text string) {
-	lines := strings.Split(comment.ReplaceAllString(text, ""), "\n")
-	for i := 0; i < len(lines); {
-		i += g.block(lines[i:])
-	}
-	g.endList()
-}
-
-// block writes what begins at the first line, and returns how many lines that were.
-func (g *guideWriter) block(lines []string) int {
-	line := lines[0]
-	item := listItem.FindStringSubmatch(line)
-	switch {
-	case strings.TrimSpace(line) == "":
-		return 1
-	case g.list != "" && strings.HasPrefix(line, "  "): // a further paragraph, or code, of an item
-		n := run(lines, func(l string) bool {
-			return strings.HasPrefix(l, "  ") && listItem.FindString(strings.TrimSpace(l)) == "" || l == line
-		})
-		g.WriteString("<p>")
-		g.text(strings.Join(trimmed(lines[:n]), " "))
-		g.WriteString("</p>\n")
-		return n
-	case item != nil:
-		return g.item(lines, item)
-	}
-	g.endList()
-	switch h := heading.FindStringSubmatch(line); {
-	case h != nil:
-		level := fmt.Sprint(len(h[1]))
-		g.add("<h"+level+" id=\"%s\">", slug(h[2]))
-		g.text(h[2])
-		g.add("</h" + level + ">\n")
-		return 1
-	case strings.HasPrefix(line, "```"):
-		n := 1 + run(lines[1:], func(l string) bool { return !strings.HasPrefix(l, "```") })
-		g.add("<pre>%s</pre>\n", strings.Join(lines[1:n], "\n"))
-		return n + 1
-	case strings.HasPrefix(line, "    "):
-		n := run(lines, func(l string) bool { return strings.HasPrefix(l, "    ") })
-		g.add("<pre>%s</pre>\n", strings.ReplaceAll(strings.Join(lines[:n], "\n")[4:], "\n    ", "\n"))
-		return n
-	case strings.HasPrefix(line, "|"):
-		n := run(lines, func(l string) bool { return strings.HasPrefix(l, "|") })
-		g.table(lines[:n])
-		return n
-	}
-	n := run(lines, func(l string) bool {
-		return strings.TrimSpace(l) != "" && listItem.FindString(l) == "" && !strings.HasPrefix(l, "```") && !strings.HasPrefix(l, "|") && heading.FindString(l) == ""
+// Transform implements parser.ASTTransformer.
+func (g guideNodes) Transform(document *ast.Document, _ text.Reader, _ parser.Context) {
+	var all []ast.Node // first, because what is changed is not to be walked
+	_ = ast.Walk(document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if entering {
+			all = append(all, n)
+		}
+		return ast.WalkContinue, nil
 	})
-	g.WriteString("<p>")
-	g.text(strings.Join(lines[:n], " "))
-	g.WriteString("</p>\n")
-	return n
-}
-
-// run is how many lines a block has: at least one.
-func run(lines []string, within func(string) bool) int {
-	n := slices.IndexFunc(lines, func(l string) bool { return !within(l) })
-	if n < 0 {
-		return len(lines)
-	}
-	return max(1, n)
-}
-
-func trimmed(lines []string) (out []string) {
-	for _, l := range lines {
-		out = append(out, strings.TrimSpace(l))
-	}
-	return out
-}
-
-func (g *guideWriter) item(lines, item []string) int {
-	list := "ul"
-	if item[1] != "-" {
-		list = "ol"
-	}
-	if g.list != list {
-		g.endList()
-		g.list = list
-		g.add("<" + list + ">\n")
-	}
-	n := 1 + runOn(lines[1:])
-	g.WriteString("<li>")
-	g.text(strings.Join(append([]string{item[2]}, trimmed(lines[1:n])...), " "))
-	g.WriteString("\n")
-	return n
-}
-
-// runOn is how many lines belong to the item that has begun.
-func runOn(lines []string) int {
-	n := slices.IndexFunc(lines, func(l string) bool { return !strings.HasPrefix(l, "  ") })
-	if n < 0 {
-		return len(lines)
-	}
-	return n
-}
-
-func (g *guideWriter) endList() {
-	if g.list != "" {
-		g.add("</" + g.list + ">\n")
-		g.list = ""
-	}
-}
-
-// table writes rows, of which the second only divides the head from the rest.
-func (g *guideWriter) table(rows []string) {
-	g.WriteString("<div class=\"scroll\"><table>\n")
-	for i, row := range rows {
-		if i == 1 {
-			continue
+	for _, n := range all {
+		switch n := n.(type) {
+		case *ast.HTMLBlock:
+			n.Parent().RemoveChild(n.Parent(), n)
+		case *ast.Image:
+			unwrap(n)
+		case *ast.Link:
+			g.link(n)
 		}
-		cell := "td"
-		if i == 0 {
-			cell = "th"
-		}
-		g.WriteString("<tr>")
-		for _, text := range cells(row) {
-			g.add("<" + cell + ">")
-			g.text(text)
-			g.add("</" + cell + ">")
-		}
-		g.WriteString("</tr>\n")
-	}
-	g.WriteString("</table></div>\n")
-}
-
-// cells splits a row where a bar is neither escaped nor code.
-func cells(row string) (out []string) {
-	row = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(row), "|"), "|")
-	cell, code := "", false
-	for i := 0; i < len(row); i++ {
-		switch {
-		case row[i] == '\\' && i+1 < len(row) && row[i+1] == '|':
-			cell += "|"
-			i++
-			continue
-		case row[i] == '`':
-			code = !code
-		case row[i] == '|' && !code:
-			out = append(out, strings.TrimSpace(cell))
-			cell = ""
-			continue
-		}
-		cell += row[i : i+1]
-	}
-	return append(out, strings.TrimSpace(cell))
-}
-
-// text writes text with what is marked in it.
-func (g *guideWriter) text(text string) {
-	text = picture.ReplaceAllString(text, "$1")
-	for {
-		at := inline.FindStringSubmatchIndex(text)
-		if at == nil {
-			g.add("%s", text)
-			return
-		}
-		part := func(n int) string {
-			if at[2*n] < 0 {
-				return ""
-			}
-			return text[at[2*n]:at[2*n+1]]
-		}
-		g.add("%s", text[:at[0]])
-		switch {
-		case part(1)+part(2) != "":
-			g.add("<code>%s</code>", strings.TrimSpace(part(1)+part(2)))
-		case part(3) != "":
-			g.WriteString("<strong>")
-			g.text(part(3))
-			g.WriteString("</strong>")
-		default:
-			g.link(part(4), part(5))
-		}
-		text = text[at[1]:]
 	}
 }
 
-// link leads to another guide, or elsewhere. Files of the repository are not here: their path is shown.
-func (g *guideWriter) link(text, target string) {
+func (g guideNodes) link(n *ast.Link) {
+	target := string(n.Destination)
 	file, anchor, _ := strings.Cut(target, "#")
 	name := strings.TrimSuffix(file, ".md")
 	switch {
@@ -241,17 +86,55 @@ func (g *guideWriter) link(text, target string) {
 			target += "#" + anchor
 		}
 	default:
-		g.add("<span title=\"%s, in the repository\">", strings.TrimPrefix(file, "../"))
-		g.text(text)
-		g.WriteString("</span>")
+		path := util.EscapeHTML([]byte(strings.TrimPrefix(file, "../")))
+		n.Parent().InsertBefore(n.Parent(), n, markupNode(fmt.Sprintf("<span title=\"%s, in the repository\">", path)))
+		n.Parent().InsertAfter(n.Parent(), n, markupNode("</span>"))
+		unwrap(n)
 		return
 	}
-	g.add("<a href=\"%s\" rel=\"noreferrer\">", target)
-	g.text(text)
-	g.WriteString("</a>")
+	n.Destination = []byte(target)
+	n.SetAttributeString("rel", []byte("noreferrer"))
 }
 
-// slug is the anchor that a heading has on the usual sites of repositories.
-func slug(heading string) string {
-	return strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+// unwrap puts the children of a node in its place.
+func unwrap(n ast.Node) {
+	parent := n.Parent()
+	for child := n.FirstChild(); child != nil; child = n.FirstChild() {
+		parent.InsertBefore(parent, n, child)
+	}
+	parent.RemoveChild(parent, n)
 }
+
+func markupNode(html string) ast.Node {
+	n := ast.NewString([]byte(html))
+	n.SetCode(true) // or it would be escaped
+	return n
+}
+
+// wideTables writes tables that scroll by themselves if they are wider than the page.
+type wideTables struct{}
+
+// RegisterFuncs implements renderer.NodeRenderer.
+func (wideTables) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(tables.KindTable, func(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
+		tags := "</table></div>\n"
+		if entering {
+			tags = "<div class=\"scroll\"><table>\n"
+		}
+		_, err := w.WriteString(tags)
+		return ast.WalkContinue, err
+	})
+}
+
+var notSlug = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+
+// anchors are those that headings have on the usual sites of repositories.
+type anchors struct{}
+
+// Generate implements parser.IDs.
+func (anchors) Generate(heading []byte, _ ast.NodeKind) []byte {
+	return []byte(strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(string(heading)), ""), " ", "-"))
+}
+
+// Put implements parser.IDs.
+func (anchors) Put([]byte) {}
