@@ -32,7 +32,7 @@ func newBare(t *testing.T) *bare {
 	for _, name := range []string{"Makefile", "go.mod", "go.sum", "tests/install.sh"} {
 		b.write(name, read(t, filepath.Join(root(t), name)), 0o644)
 	}
-	for _, name := range []string{"cmd", "internal"} {
+	for _, name := range []string{"cmd", "docs", "internal"} {
 		if err := os.CopyFS(filepath.Join(b.dir, name), os.DirFS(filepath.Join(root(t), name))); err != nil {
 			t.Fatal(err)
 		}
@@ -103,14 +103,22 @@ func TestMakeRunInstallsNothing(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
-		_ = cmd.Wait() // interrupted, says make
+		<-ended // interrupted, says make
 		if called, err := os.ReadFile(b.called); err == nil {
 			t.Errorf("make run has called %s", called)
 		}
 	})
 	stack.Eventually(t, 10*time.Minute, "dev, which is built first", func() (bool, string) {
+		select {
+		case err := <-ended:
+			close(ended)
+			t.Fatalf("make run: %v\n%s", err, out.String())
+		default:
+		}
 		return strings.Contains(out.String(), "Ctrl-C ends"), out.String()
 	})
 	if !strings.Contains(out.String(), "embedded stand-in") {
