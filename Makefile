@@ -98,8 +98,8 @@ faults: redis ## the fault tests of tests/faults, many rounds of each
 soak: redis ## all faults mixed for SOAK (default 30m)
 	SOAK=$(or $(SOAK),30m) $(GO) test -v -count=1 -timeout 0 -run '^TestSoak$$' ./tests/faults
 
-simulate: ## N random fault schedules against the production code, on all processors (N=100000)
-	$(GO) test ./internal/consume -run '^TestSimulation$$' -simulation.schedules=$(or $(N),100000) -timeout 0 -v
+simulate: ## the stories of schedules that went wrong once, and N random fault schedules, against the production code, on all processors (N=100000)
+	$(GO) test ./internal/consume -run '^(TestSimulation|TestStories)$$' -simulation.schedules=$(or $(N),100000) -timeout 0 -v
 
 planted: ## plant known bugs in the production code, one at a time: the simulation finds each within N schedules (N=40000)
 	$(GO) test ./internal/consume -run '^TestPlantedBugs$$' -simulation.planted=$(or $(N),40000) -timeout 0 -v
