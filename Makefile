@@ -10,7 +10,7 @@ TOOLS := deploy/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test tested test-machine quick bench-smoke build release lint vet staticcheck govulncheck fuzz faults soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus postgres clean
+.PHONY: help run test tested test-machine quick bench-smoke build release lint vet staticcheck govulncheck fuzz faults soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -38,7 +38,7 @@ test: redis tested ## the tests, with the race detector, on real NATS and Redis 
 	@test -n "$$TEST_OGEN" || echo "SKIPPED: the test that asks with a client generated from the OpenAPI document (tests/clients): TEST_OGEN=true make test runs it, and fetches the generator"
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "SKIPPED: the example in examples/postgres, for want of PostgreSQL: make postgres installs it"
-	@echo "make test-machine runs the tests that need more of the machine: Docker, Chromium, nginx, Caddy, Prometheus"
+	@echo "make test-machine runs the tests that need more of the machine: Docker, Chromium, nginx, Caddy, Prometheus, Alertmanager"
 
 tested:
 	@echo "make test takes some 4 minutes on two cores, and 5 more if nothing is built yet"
@@ -48,14 +48,14 @@ tested:
 
 # Chromium's tests run after the others: it drops all its connections if a network comes or goes on the machine, and the
 # image tests make networks.
-test-machine: redis tested ## the tests of deploy/ and the page, which need Docker, Chromium, nginx, Caddy and Prometheus; says what it skips
+test-machine: redis tested ## the tests of deploy/ and the page, which need Docker, Chromium, nginx, Caddy, Prometheus and Alertmanager; says what it skips
 	$(OUTSIDE) ./tests/deploy
 	$(OUTSIDE) ./tests/page
 	cd $(TOOLS) && $(TEST) -count=1 ./...
 	@command -v dpkg >/dev/null && [ "$$(id -u)" = 0 ] || echo "SKIPPED: installing the Debian package (deploy/tools/release), which needs dpkg and root"
 	@command -v systemd-analyze >/dev/null || echo "SKIPPED: the check of deploy/systemd, for want of systemd-analyze"
 	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
-	@for program in nginx caddy chromium prometheus; do sh tests/install.sh -n $$program; done
+	@for program in nginx caddy chromium prometheus alertmanager; do sh tests/install.sh -n $$program; done
 
 quick: ## what one runs all day: the tests without servers and programs, from the cache if nothing has changed
 	@echo "SKIPPED: what needs servers or programs, and promql: make test"
@@ -120,10 +120,11 @@ nginx: ## install nginx, with which a test tries its example in deploy/examples
 caddy: ## install Caddy, with which a test tries its example in deploy/examples
 chromium: ## install Chromium, for the tests of the page
 prometheus: ## install prometheus and promtool, for the tests of metrics, alerts and scraping
+alertmanager: ## install Alertmanager and amtool, for the check of its example
 postgres: ## install PostgreSQL, for the comparison in the benchmarks
 
 # Each says what it installs before it does; none does anything if the program is there.
-redis nginx caddy chromium prometheus postgres:
+redis nginx caddy chromium prometheus alertmanager postgres:
 	@sh tests/install.sh $@
 
 clean: ## remove what was built

@@ -3,7 +3,7 @@
 # Does nothing if it is there. Says what it will do before it does it; ends with an error if it does not know
 # how. With -n it installs nothing, and says what is left out for want of the program.
 #
-#   sh tests/install.sh [-n] redis|nginx|caddy|chromium|prometheus|postgres
+#   sh tests/install.sh [-n] redis|nginx|caddy|chromium|prometheus|alertmanager|postgres
 set -eu
 only_look=
 [ "$1" != -n ] || { only_look=1 && shift; }
@@ -13,8 +13,9 @@ redis) program=redis-server need="the tests" ;;
 nginx | caddy) need="the test of deploy/examples with a real $name" ;;
 chromium) program="chromium chromium-browser google-chrome" need="the tests of the page in a browser (tests/page)" ;;
 prometheus) need="the tests of metric names, alerts and scraping in tests/deploy" ;;
+alertmanager) program=amtool need="the check of deploy/alertmanager.yml" ;;
 postgres) package=postgresql need="the comparison with Postgres in tests/bench" ;;
-*) echo "$name: redis, nginx, caddy, chromium, prometheus and postgres are known" >&2 && exit 2 ;;
+*) echo "$name: redis, nginx, caddy, chromium, prometheus, alertmanager and postgres are known" >&2 && exit 2 ;;
 esac
 
 # Debian puts servers where not every user looks.
@@ -33,6 +34,7 @@ fi
 sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
 if command -v apt-get >/dev/null; then
+	[ "$package" != alertmanager ] || package=prometheus-alertmanager
 	# RUNLEVEL=1 keeps the package from starting a server: the tests start their own.
 	set -- "$sudo apt-get update -qq" "$sudo env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $package"
 elif command -v dnf >/dev/null; then

@@ -70,7 +70,7 @@ func (s *service) answer(encode encoder) http.Handler {
 			if errors.As(err, &redis) {
 				cause = redis.cause
 			}
-			s.failures.Warn().Err(cause).Str("path", r.URL.Path).Int("code", e.status).Msg("query not answered")
+			s.failures.Warn().Ctx(r.Context()).Err(cause).Str("path", r.URL.Path).Int("code", e.status).Msg("query not answered")
 		}
 		writeError(w, e)
 	})

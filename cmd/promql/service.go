@@ -62,7 +62,7 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) *s
 	p := parser.NewParser(parser.Options{})
 	return &service{
 		settings: settings, reader: reader, parser: p, gate: newGate(settings), memory: math.MaxInt64,
-		server: web.Server{Metrics: web.NewMetrics("promql", 16), Log: log},
+		server: web.Server{Metrics: web.NewMetrics("promql", 16), Log: log, Apart: settings.MetricsAddr != ""},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // what it logs are errors that it also returns
 			MaxSamples: settings.MaxSamples,
@@ -149,6 +149,8 @@ type Settings struct {
 	TLSKey  string      `env:"PROMQL_TLS_KEY" help:"the private key of PROMQL_TLS_CERT (PEM)"`
 	Tokens  boot.Tokens `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated; if set, every /api call needs one"`
 
+	MetricsAddr string `env:"PROMQL_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port; by default /metrics is at PROMQL_ADDR, and there are no profiles"`
+
 	MaxCounters int           `env:"PROMQL_MAX_COUNTERS" envDefault:"1000" help:"most counters that the selectors of one query together may read or look through; each costs up to two hash reads per selector and tier with the default tiers"`
 	MaxCells    int64         `env:"PROMQL_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one selector can hold; a million filled cells take about half a second and 110 MB while a query is answered"`
 	MaxSamples  int           `env:"PROMQL_MAX_SAMPLES" envDefault:"1000000" help:"most samples that one query may read or hold at a time, and most steps of a subquery"`
@@ -186,5 +188,5 @@ func (s *Settings) Validate() error {
 }
 
 func (s *Settings) addresses() web.Addresses {
-	return web.Addresses{Program: "PROMQL", Main: s.Addr, Certificate: s.TLSCert, Key: s.TLSKey}
+	return web.Addresses{Program: "PROMQL", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey}
 }

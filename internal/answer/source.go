@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -51,11 +52,11 @@ type Source struct {
 }
 
 func NewSource(health Health, failures zerolog.Logger, registry prometheus.Registerer) *Source {
-	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
+	seconds := prometheus.NewHistogram(buildinfo.Native(prometheus.HistogramOpts{
 		Namespace: "tallyroll", Subsystem: "query", Name: "redis_seconds",
 		Help:    "Seconds that Redis took for the reads of one answer.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-	})
+	}))
 	registry.MustRegister(seconds)
 	return &Source{health: health, seconds: seconds, failures: failures}
 }
@@ -86,7 +87,7 @@ func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, rea
 	case IsSpoilt(err):
 		// Asking again does not help: whoever runs the service has to look at the key.
 		r.health.Doubt()
-		r.failures.Error().Err(err).Msg("question not answered")
+		r.failures.Error().Ctx(ctx).Err(err).Msg("question not answered")
 		if errors.As(err, &bad) {
 			return out, &window.QuestionError{Index: bad.Index, Err: SpoiltProblem(err)}
 		}
@@ -143,7 +144,7 @@ func (r *Source) unavailable(ctx context.Context, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
 		detail = "Redis did not answer within " + Timeout.String() + ": ask again in a second"
 	}
-	r.LogFailure(err, "question not answered")
+	r.LogFailure(ctx, err, "question not answered")
 	p := web.RetryLater(detail, "1")
 	if errors.Is(err, window.ErrNoLayout) {
 		p.OfKind(web.NothingCounted)
@@ -151,11 +152,11 @@ func (r *Source) unavailable(ctx context.Context, err error) error {
 	return p
 }
 
-// LogFailure logs a failed read, unless the log has said why all of them fail.
-func (r *Source) LogFailure(err error, message string) {
+// LogFailure logs a failed read of a request with this context, unless the log has said why all of them fail.
+func (r *Source) LogFailure(ctx context.Context, err error, message string) {
 	r.health.Doubt()
 	if r.health.Why() == "" {
-		r.failures.Warn().Err(err).Msg(message)
+		r.failures.Warn().Ctx(ctx).Err(err).Msg(message)
 	}
 }
 

@@ -115,9 +115,9 @@ func (c *Certificate) check() {
 	}
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
-		c.reloaded(err)
-		if err.Error() != c.failure {
+		if err.Error() != c.failure { // it is read again every second
 			c.failure = err.Error()
+			c.reloaded(err)
 			c.log.Error().Err(err).Str("certificate", c.cert).Str("key", c.key).Msg("certificate not reloaded: the one before stays in use")
 		}
 		return

@@ -49,13 +49,14 @@ func init() { zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00" }
 // consoleTime is what a person needs of it.
 const consoleTime = "15:04:05.000"
 
-// New returns a logger that writes to w. Only a terminal gets colours and, with auto, console lines.
+// New returns a logger that writes to w. Only a terminal gets colours and, with auto, console lines. Lines that have the
+// context of a request (zerolog.Event.Ctx) name its trace.
 func (l Log) New(w io.Writer) zerolog.Logger {
 	terminal := isTerminal(w)
 	if l.Format == "console" || l.Format == "auto" && terminal {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: consoleTime, NoColor: !terminal || os.Getenv("TERM") == "dumb" || os.Getenv("NO_COLOR") != ""}
 	}
-	return zerolog.New(w).Level(zerolog.Level(l.Level)).With().Timestamp().Logger()
+	return zerolog.New(w).Level(zerolog.Level(l.Level)).With().Timestamp().Logger().Hook(traceHook{})
 }
 
 // isTerminal reports whether w, or the file behind a Screen, is a terminal.

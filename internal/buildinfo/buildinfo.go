@@ -1,14 +1,18 @@
-// Package buildinfo has the metrics that every program shares: its release, what its process takes, and whether the
-// files that it reads again while it runs are in use. It is apart from boot so that programs without metrics do not
-// carry Prometheus's client.
+// Package buildinfo has what every program shows of itself: the metrics that all share (its release, what its process
+// takes, whether the files that it reads again while it runs are in use), and its profiles. It is apart from boot so that
+// programs without metrics do not carry Prometheus's client.
 package buildinfo
 
 import (
 	"cmp"
+	"net/http"
+	"net/http/pprof"
 	"runtime"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"tallyroll/internal/boot"
 )
@@ -30,29 +34,62 @@ func collector() prometheus.Collector {
 	return info
 }
 
-// Reloads is the gauge tallyroll_last_reload_successful of the files that a program reads again while it runs.
-type Reloads struct{ gauge *prometheus.GaugeVec }
+// RouteMetrics serves /metrics.
+func RouteMetrics(mux *http.ServeMux, registry *prometheus.Registry) {
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+}
 
-// NewReloads registers the gauge.
+// RouteProfiles serves Go's profiles at /debug/pprof/. Whoever reaches them can keep a processor busy, so they belong to
+// an address that clients do not reach.
+func RouteProfiles(mux *http.ServeMux) {
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+}
+
+// Native makes a histogram native, too, for a Prometheus that asks for it: its buckets are at most 10 % apart, and at
+// most 100. Others get the classic buckets.
+func Native(opts prometheus.HistogramOpts) prometheus.HistogramOpts {
+	opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber, opts.NativeHistogramMinResetDuration = 1.1, 100, time.Hour
+	return opts
+}
+
+// Reloads are the metrics tallyroll_last_reload_successful and tallyroll_reloads_total of the files that a program reads
+// again while it runs.
+type Reloads struct {
+	last  *prometheus.GaugeVec
+	total *prometheus.CounterVec
+}
+
+// NewReloads registers the metrics.
 func NewReloads(registry prometheus.Registerer) Reloads {
-	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	last := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "tallyroll", Name: "last_reload_successful",
 		Help: "1 if what was read last of a file is in use, 0 if it could not be used and what was read before stays.",
 	}, []string{"what"})
-	registry.MustRegister(gauge)
-	return Reloads{gauge}
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "tallyroll", Name: "reloads_total",
+		Help: "Times that a file was read again, by result: ok, or failed if it could not be used.",
+	}, []string{"what", "result"})
+	registry.MustRegister(last, total)
+	return Reloads{last, total}
 }
 
 // Of returns what is to be told of each time that a file has been read again: certificate, limits, rules or tokens.
 // The file has been read once before.
 func (r Reloads) Of(what string) func(error) {
-	gauge := r.gauge.WithLabelValues(what)
-	gauge.Set(1)
+	last, ok, failed := r.last.WithLabelValues(what), r.total.WithLabelValues(what, "ok"), r.total.WithLabelValues(what, "failed")
+	last.Set(1)
 	return func(err error) {
 		if err != nil {
-			gauge.Set(0)
+			last.Set(0)
+			failed.Inc()
 			return
 		}
-		gauge.Set(1)
+		last.Set(1)
+		ok.Inc()
 	}
 }

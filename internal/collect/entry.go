@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/rules"
@@ -51,6 +52,9 @@ func (s *service) store(ctx context.Context, e *entry) (receipt, error) {
 	if e.size() > most {
 		return receipt{}, tooLargeFor(bound)
 	}
+	if trace := boot.TraceOf(ctx); trace != "" && e.size()+boot.TraceSize <= most { // no hit is refused for its trace
+		e.trace(trace)
+	}
 	o := p.store(e)
 	if o.problem != nil {
 		return receipt{}, o.problem
@@ -69,7 +73,7 @@ func newEvents(g *gate, body []byte, events int, header nats.Header, id string) 
 	if e == nil {
 		return nil
 	}
-	e.lines, e.hits, e.alone, e.event = append(e.lines, body...), events, true, header
+	e.lines, e.hits, e.alone, e.more = append(e.lines, body...), events, true, header
 	if !e.held.resize(cap(e.lines)) {
 		e.free()
 		return nil
@@ -85,7 +89,7 @@ type entry struct {
 	named string      // whose the id is, for people
 	id    string      // Nats-Msg-Id; empty: any
 	alone bool        // it shares no message with others
-	event nats.Header // of CloudEvents, on the message
+	more  nats.Header // on the message, if no other entry shares it: the event's of CloudEvents, and the trace
 	since time.Time
 	held  hold
 	done  chan outcome
@@ -107,7 +111,7 @@ const mostPooled = 64 << 10
 // newEntry writes hits as the workers read them. It returns nil if there is no room for them.
 func newEntry(g *gate, hits []hit.Hit, id string) *entry {
 	e := entries.Get().(*entry)
-	e.lines, e.hits, e.id, e.alone, e.event, e.named, e.since, e.held = e.lines[:0], len(hits), id, id != "", nil, keyHeader, time.Now(), hold{gate: g}
+	e.lines, e.hits, e.id, e.alone, e.more, e.named, e.since, e.held = e.lines[:0], len(hits), id, id != "", nil, keyHeader, time.Now(), hold{gate: g}
 	for _, h := range hits {
 		e.lines = append(h.AppendJSON(e.lines), '\n')
 	}
@@ -121,12 +125,20 @@ func newEntry(g *gate, hits []hit.Hit, id string) *entry {
 // size is how many bytes of a message the entry takes, beside its Nats-Msg-Id.
 func (e *entry) size() int {
 	n := len(e.lines)
-	for name, values := range e.event {
+	for name, values := range e.more {
 		for _, v := range values {
 			n += len(name) + len(": \r\n") + len(v)
 		}
 	}
 	return n
+}
+
+// trace adds the traceparent of its request.
+func (e *entry) trace(parent string) {
+	if e.more == nil {
+		e.more = make(nats.Header, 1)
+	}
+	e.more.Set(boot.TraceHeader, parent)
 }
 
 // free gives the entry's memory back. Nobody else may use it.
@@ -156,9 +168,10 @@ func newMessage(subject string) *message {
 
 // add puts an entry's hits into the message.
 func (m *message) add(e *entry, timeout time.Duration) {
+	m.More = nil // of several requests, none's trace is the message's; an event is alone
 	if len(m.entries) == 0 {
 		m.deadline = e.since.Add(timeout)
-		m.More = e.event // such an entry is alone
+		m.More = e.more
 	}
 	m.Body = append(m.Body, e.lines...)
 	m.hits += e.hits
@@ -198,11 +211,11 @@ func (s *service) sameAsFirst(ctx context.Context, e *entry, o outcome) *web.Pro
 	case errors.Is(err, errGone):
 		return nil
 	case err != nil:
-		s.failures.Warn().Err(err).Str("stream", o.stream).Uint64("sequence", o.sequence).Msg("the first message of a repeated Idempotency-Key or CloudEvent cannot be read")
+		s.failures.Warn().Ctx(ctx).Err(err).Str("stream", o.stream).Uint64("sequence", o.sequence).Msg("the first message of a repeated Idempotency-Key or CloudEvent cannot be read")
 		return web.NewProblem(http.StatusGatewayTimeout, fmt.Sprintf(
 			"%s: hits are stored under it (%s, sequence %d), but whether they are the hits of this request is unknown: JetStream does not show them; send the same request again",
 			e.named, o.stream, o.sequence)).OfKind(web.StoredUnknown)
-	case !bytes.Equal(first, e.lines) || !sameEvent(header, e.event):
+	case !bytes.Equal(first, e.lines) || !sameEvent(header, e.more):
 		return keyReused(e.named, o)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/web"
 )
@@ -172,11 +173,11 @@ func newMetrics(g *gate) *metrics {
 	}
 	m := &metrics{
 		Metrics: web.NewMetrics("collect", 17),
-		storeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		storeSeconds: prometheus.NewHistogram(buildinfo.Native(prometheus.HistogramOpts{
 			Namespace: "tallyroll", Subsystem: "collect", Name: "store_seconds",
 			Help:    "Seconds from the first send of a message until JetStream had stored it.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
-		}),
+		})),
 		hits:       counter("hits_total", "Hit objects and CloudEvents that JetStream has stored; each may count more than one."),
 		messages:   counter("messages_total", "Messages that JetStream has stored."),
 		duplicates: counter("duplicates_total", "Messages that JetStream had stored before: sent again by this service, or by a client with the same Idempotency-Key."),

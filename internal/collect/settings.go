@@ -24,7 +24,7 @@ type Settings struct {
 	MaxWait time.Duration `env:"COLLECT_MAX_WAIT" envDefault:"5ms" help:"the longest that requests gather into one message, 0s to 1s; while nothing is under way to JetStream, a request does not wait"`
 	Timeout time.Duration `env:"COLLECT_TIMEOUT" envDefault:"30s" help:"how long a request waits for JetStream, 1s to 90s, before it is answered 504: stored or not is unknown"`
 
-	MetricsAddr string `env:"COLLECT_METRICS_ADDR" help:"an address of its own for /metrics, host:port; by default it is at COLLECT_ADDR"`
+	MetricsAddr string `env:"COLLECT_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port; by default /metrics is at COLLECT_ADDR, and there are no profiles"`
 
 	MaxBody     int64 `env:"COLLECT_MAX_BODY" envDefault:"1048576" help:"most bytes of one body, after unpacking"`
 	MaxHits     int   `env:"COLLECT_MAX_HITS" envDefault:"10000" help:"most hits of one request, and of one message; at most INGEST_MAX_HITS of the workers"`

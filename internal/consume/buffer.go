@@ -92,6 +92,7 @@ type message struct {
 	rejects []hit.Reject
 	counter string         // of hits that name none
 	origin  rejects.Origin // of rejects of events
+	trace   string         // of rejects: the message's traceparent
 	unmet   int            // events that the rules left uncounted
 }
 
@@ -131,9 +132,9 @@ func (b *buffer) add(stream string, m message) error {
 			if r.Kind == hit.OfHit {
 				rejected.Counter = m.counter
 			}
-			rejected.Origin = m.origin
+			rejected.Origin, rejected.Trace = m.origin, m.trace
 			l.rejects = append(l.rejects, rejected)
-			l.rejectBytes += len(r.Body) + len(r.Detail) + len(m.counter) + m.origin.Size() + rejectCost
+			l.rejectBytes += len(r.Body) + len(r.Detail) + len(m.counter) + m.origin.Size() + len(m.trace) + rejectCost
 		}
 	}
 	if discarded := m.seq - l.seq - 1; discarded > 0 {

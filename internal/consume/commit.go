@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
@@ -401,8 +402,11 @@ func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
 			continue
 		}
 		l.counts[r.Reason] = &rejectCount{logged: now}
-		l.log.Warn().Str("reason", string(r.Reason)).Str("detail", rejects.HeaderText(r.Detail)).Uint64("sequence", r.Seq).Int("item", r.Item).
-			Msg("a hit is rejected: it is in " + rejects.Stream + "; further ones of this reason are counted once a minute")
+		line := l.log.Warn().Str("reason", string(r.Reason)).Str("detail", rejects.HeaderText(r.Detail)).Uint64("sequence", r.Seq).Int("item", r.Item)
+		if r.Trace != "" {
+			line = line.Str("trace_id", boot.TraceID(r.Trace))
+		}
+		line.Msg("a hit is rejected: it is in " + rejects.Stream + "; further ones of this reason are counted once a minute")
 	}
 }
 

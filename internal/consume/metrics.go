@@ -41,7 +41,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return g
 	}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help, Buckets: buckets})
+		return prometheus.NewHistogram(buildinfo.Native(prometheus.HistogramOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help, Buckets: buckets}))
 	}
 	commands := counter("commands_total", "Redis commands in applied transactions.")
 	retries := counter("commit_retries_total", "Commits whose fate was unknown, so that the worker checked them again.")

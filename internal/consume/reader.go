@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/human"
 	"tallyroll/internal/rejects"
@@ -80,10 +81,14 @@ func (r *decoder) read(d source.Delivery, m *message) {
 	m.counter = r.names.counter(d.Seq, d.Subject)
 	if r.names.rules == "" {
 		m.hits, m.rejects = r.decode.Decode(m.counter, d.Stored/1e6, d.Data)
+	} else {
+		m.hits, m.rejects, m.unmet = r.ruled.decode(r.names.rules, d, m.counter)
+	}
+	if len(m.rejects) == 0 {
 		return
 	}
-	m.hits, m.rejects, m.unmet = r.ruled.decode(r.names.rules, d, m.counter)
-	if len(m.rejects) > 0 {
+	m.trace = boot.TraceParent(d.Header)
+	if r.names.rules != "" {
 		m.origin = rejects.NewOrigin(d.Subject, d.Header)
 	}
 }

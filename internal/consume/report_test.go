@@ -30,9 +30,12 @@ func TestRejectLog(t *testing.T) {
 		}
 		return out
 	}
-	l.add(now, append(some(hit.TooLate, 1000), some(hit.BadJSON, 1)...))
+	traced := some(hit.BadJSON, 1)
+	traced[0].Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	l.add(now, append(some(hit.TooLate, 1000), traced...))
 	l.report(now, false)
-	if got := out.String(); lines(&out) != 2 || !strings.Contains(got, `"reason":"too_late","detail":"a year old","sequence":812,"item":3`) {
+	if got := out.String(); lines(&out) != 2 || !strings.Contains(got, `"reason":"too_late","detail":"a year old","sequence":812,"item":3,"message"`) ||
+		!strings.Contains(got, `"item":3,"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","message"`) {
 		t.Errorf("the first of each reason:\n%s", got)
 	}
 	out.Reset()

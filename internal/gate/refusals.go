@@ -34,13 +34,13 @@ func (g *Gate) limitError(ctx context.Context, err error, takes []limit.Take, se
 	case ctx.Err() != nil:
 		return web.ClientGone()
 	case errors.As(err, &foreign):
-		g.failures.Error().Err(err).Msg("take not decided")
+		g.failures.Error().Ctx(ctx).Err(err).Msg("take not decided")
 		return web.NewProblem(http.StatusInternalServerError, foreign.Error()).OfKind(web.ForeignKey)
 	case errors.As(err, &forbidden):
-		g.failures.Error().Err(forbidden.Err).Msg("take not decided: Redis refuses its user a command")
+		g.failures.Error().Ctx(ctx).Err(forbidden.Err).Msg("take not decided: Redis refuses its user a command")
 		return web.RetryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden).OfKind(web.RightsMissing)
 	}
-	g.redis.LogFailure(errors.Unwrap(err), "take not decided")
+	g.redis.LogFailure(ctx, errors.Unwrap(err), "take not decided")
 	if errors.Is(err, limit.ErrFull) {
 		return web.RetryLater("Redis has no memory left for hits, and the limit is closed then: ask again in a second, or whoever runs the service for more memory (maxmemory)", "1")
 	}

@@ -72,7 +72,7 @@ func (s *service) logErasure(r *http.Request, p *answer.EraseParams, out answer.
 	if client, err := s.gate.Proxies.Client(r); err == nil {
 		from = client.String()
 	}
-	line := s.log.Info().Str("from", from)
+	line := s.log.Info().Ctx(r.Context()).Str("from", from)
 	if hash, ok := boot.BearerHash(r); ok && s.tokens.Required() {
 		line = line.Str("token", hex.EncodeToString(hash[:4]))
 	}

@@ -156,7 +156,7 @@ func sendExport(ctx context.Context, w http.ResponseWriter, control *http.Respon
 func (s *service) breakOff(r *http.Request, e *answer.Export, why error) {
 	var p *web.Problem
 	if r.Context().Err() == nil && errors.As(why, &p) { // a client that is gone knows it
-		s.log.Warn().Str("why", p.Detail).Int64("rows", e.Rows()).Msg("an export has been broken off")
+		s.log.Warn().Ctx(r.Context()).Str("why", p.Detail).Int64("rows", e.Rows()).Msg("an export has been broken off")
 	}
 	panic(http.ErrAbortHandler)
 }

@@ -13,7 +13,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// With QUERY_METRICS_ADDR the metrics are there, and nowhere else; the document does not promise them.
+// With QUERY_METRICS_ADDR the metrics and the profiles are there, and nowhere else; the document does not promise them.
 func TestMetricsApart(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
@@ -40,6 +40,7 @@ func TestMetricsApart(t *testing.T) {
 	}{
 		{settings.MetricsAddr, "/healthz", 404}, {settings.MetricsAddr, "/v1/counters", 404},
 		{settings.Addr, "/metrics", 404}, {settings.Addr, "/healthz", 200},
+		{settings.MetricsAddr, "/debug/pprof/heap", 200}, {settings.Addr, "/debug/pprof/heap", 404}, {settings.Addr, "/debug/pprof/", 404},
 	} {
 		if status, body := get(c.addr, c.path); status != c.want {
 			t.Errorf("%s%s: %d, want %d: %s", c.addr, c.path, status, c.want, body)

@@ -224,20 +224,22 @@ func newResponder(s *service, conn *nats.Conn) *responder {
 	return &responder{service: s, conn: conn, slots: make(chan struct{}, maxConcurrent)}
 }
 
-// dispatch waits for a slot and then answers the request concurrently with others.
+// dispatch waits for a slot and then answers the request concurrently with others. Requests under way when the service
+// stops are answered.
 func (r *responder) dispatch(ctx context.Context, stats *micro.EndpointStats, find endpoint, req *nats.Msg) {
 	start := time.Now()
+	traced := boot.WithTrace(context.WithoutCancel(ctx), req.Header)
 	select {
 	case <-ctx.Done():
-		r.record(stats, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))
+		r.record(traced, stats, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))
 		return
 	case r.slots <- struct{}{}:
 	}
 	go func() {
 		defer func() { <-r.slots }()
 		start := time.Now()
-		err := r.answer(ctx, find, req)
-		r.record(stats, err, time.Since(start))
+		err := r.answer(traced, find, req)
+		r.record(traced, stats, err, time.Since(start))
 	}()
 }
 
@@ -249,16 +251,15 @@ func (r *responder) wait() {
 	}
 }
 
-// answer sends the answer or the error, which it returns too. Requests under
-// way when the service stops are answered.
+// answer sends the answer or the error, which it returns too.
 func (r *responder) answer(ctx context.Context, find endpoint, req *nats.Msg) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.service.log.Error().Str("subject", req.Subject).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
+			r.service.log.Error().Ctx(ctx).Str("subject", req.Subject).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
 			err = r.refuse(req, web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log"))
 		}
 	}()
-	out, err := find(context.WithoutCancel(ctx), req.Data)
+	out, err := find(ctx, req.Data)
 	if err != nil {
 		return r.refuse(req, web.ProblemOf(err))
 	}
@@ -279,13 +280,14 @@ func (r *responder) refuse(req *nats.Msg, p *web.Problem) error {
 	return p
 }
 
-// record keeps the statistics of an endpoint as micro does. A take that is refused is no error.
-func (r *responder) record(stats *micro.EndpointStats, err error, took time.Duration) {
+// record logs a request, and keeps the statistics of its endpoint as micro does. A take that is refused is no error.
+func (r *responder) record(ctx context.Context, stats *micro.EndpointStats, err error, took time.Duration) {
 	code := http.StatusOK
 	if err != nil {
 		code = web.ProblemOf(err).Status
 	}
 	r.service.server.Metrics.Observe("NATS "+stats.Name, code, took)
+	r.service.log.Debug().Ctx(ctx).Str("subject", stats.Subject).Int("code", code).Dur("took", took).Msg("request")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stats.NumRequests++

@@ -36,7 +36,7 @@ type Settings struct {
 	MaxSum     int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that an answer adds up over a prefix or by groups; each costs Redis up to two hash reads per window, and a total two more for its name"`
 	MaxExplain int `env:"QUERY_MAX_EXPLAIN" envDefault:"5000" help:"most cells that the explanations of one answer name; each takes about 100 bytes of the answer"`
 
-	MetricsAddr string `env:"QUERY_METRICS_ADDR" help:"an address of its own for /metrics, host:port; by default it is at QUERY_ADDR"`
+	MetricsAddr string `env:"QUERY_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port; by default /metrics is at QUERY_ADDR, and there are no profiles"`
 	MaxProbe    int    `env:"QUERY_MAX_PROBE" envDefault:"500" help:"most totals (counter and window) in one answer of /probe; each is four series in Prometheus"`
 	MaxExports  int    `env:"QUERY_MAX_EXPORTS" envDefault:"2" help:"most exports (/v1/export) under way at once; each keeps Redis busy for as long as its client reads fast enough"`
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rules"
 )
@@ -72,6 +73,7 @@ type Reject struct {
 	Seq       uint64 // of the message
 	Stored    int64  // when the message was, Unix nanoseconds
 	Counter   string // of a hit that names none; empty: not known
+	Trace     string // the message's traceparent; empty: it has none
 	Origin           // of a message that was read with rules
 }
 
@@ -161,6 +163,9 @@ func (r Reject) Messages(maxPayload int) ([]*nats.Msg, error) {
 	if r.Origin.size > maxPayload/4 {
 		r.Origin = Origin{} // likewise
 	}
+	if boot.TraceSize > maxPayload/16 {
+		r.Trace = "" // likewise
+	}
 	longest := r.message("", maxParts, maxParts).Header
 	room := maxPayload - HeaderSize(longest) - len(namesakeSuffix(longest))
 	detail = clipText(detail, room/2)
@@ -200,6 +205,9 @@ func (r *Reject) message(detail string, part, parts int) *nats.Msg {
 		m.Header.Set(HeaderKind, string(r.Kind))
 	}
 	r.Origin.AddTo(m.Header, r.Kind)
+	if r.Trace != "" {
+		m.Header.Set(boot.TraceHeader, r.Trace)
+	}
 	id := fmt.Sprintf("%s:%d:%d", r.view(), r.Seq, r.Item)
 	if parts > 1 {
 		m.Header.Set(HeaderPart, fmt.Sprintf("%d/%d", part, parts))

@@ -111,7 +111,7 @@ func TestRejectInParts(t *testing.T) {
 			body[i] = byte(i * 7)
 		}
 		r := New(test.stream, 1<<60, time.Now().UnixNano(), hit.Reject{Reason: hit.TooLarge, Detail: strings.Repeat("dü", 500), Item: 9999, Body: body})
-		r.Namespace = "tallyroll"
+		r.Namespace, r.Trace = "tallyroll", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 		messages, err := r.Messages(test.maxPayload)
 		if err != nil || len(messages) != test.parts && test.parts > 0 || len(messages) < 2 && test.parts == 0 {
 			t.Errorf("%d of %d bytes: %d parts, want %d: %v", test.body, test.maxPayload, len(messages), test.parts, err)
@@ -127,6 +127,9 @@ func TestRejectInParts(t *testing.T) {
 			}
 			if want := fmt.Sprintf("%d/%d", i+1, len(messages)); len(messages) > 1 && m.Header.Get("Tallyroll-Part") != want {
 				t.Errorf("part %q, want %q", m.Header.Get("Tallyroll-Part"), want)
+			}
+			if got := m.Header.Get("traceparent"); got != r.Trace && test.maxPayload > 1<<10 {
+				t.Errorf("%d of %d bytes: part %d has the traceparent %q", test.body, test.maxPayload, i+1, got)
 			}
 			if detail := m.Header.Get("Tallyroll-Detail"); !utf8.ValidString(detail) || detail == "" {
 				t.Errorf("detail %q", detail)

@@ -81,7 +81,7 @@ func (s *Status) natsUnavailable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return web.ClientGone()
 	}
-	s.failures.Warn().Err(err).Msg("question not answered")
+	s.failures.Warn().Ctx(ctx).Err(err).Msg("question not answered")
 	return web.RetryLater("NATS cannot answer now: ask again in a second", "1")
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -26,7 +25,7 @@ type Server struct {
 	Metrics *Metrics
 	Log     zerolog.Logger
 	Leaving boot.Leaving // the zero value never leaves
-	Apart   bool         // /metrics has an address of its own
+	Apart   bool         // /metrics has an address of its own, where /debug/pprof/ is, too
 
 	why func(context.Context) string // why the service is not ready; set by RouteStatus
 }
@@ -37,7 +36,8 @@ func (s *Server) Serve(ctx context.Context, at *Listeners, handler http.Handler,
 	group, ctx := errgroup.WithContext(ctx)
 	if at.metrics != nil {
 		mux := http.NewServeMux()
-		s.routeMetrics(mux)
+		buildinfo.RouteMetrics(mux, s.Metrics.Registry)
+		buildinfo.RouteProfiles(mux)
 		group.Go(func() error { return boot.Serve(ctx, at.metrics, mux, nil, boot.LogErrors(s.Log)) })
 	}
 	options = append([]func(*http.Server){boot.LogErrors(s.Log), s.Leaving.Release}, options...)
@@ -58,16 +58,12 @@ func (s *Server) RouteStatus(mux *http.ServeMux, why func(context.Context) strin
 	s.Leaving.HandleReady(mux, "/readyz", why)
 	s.why = why
 	if !s.Apart {
-		s.routeMetrics(mux)
+		buildinfo.RouteMetrics(mux, s.Metrics.Registry)
 	}
 }
 
 func (s *Server) whyNotReady(ctx context.Context) string {
 	return cmp.Or(s.Leaving.Why(), s.why(ctx))
-}
-
-func (s *Server) routeMetrics(mux *http.ServeMux) {
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics.Registry, promhttp.HandlerOpts{}))
 }
 
 // Edge is what every request passes first. It is measured, and a handler that panics ends its request and not the
@@ -76,6 +72,9 @@ func (s *Server) routeMetrics(mux *http.ServeMux) {
 func (s *Server) Edge(mux *http.ServeMux, next func(w *Response, r *http.Request, pattern string, handler http.Handler)) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := time.Now()
+		if ctx := boot.WithTrace(r.Context(), r.Header); ctx != r.Context() {
+			r = r.WithContext(ctx)
+		}
 		w := &Response{ResponseWriter: rw, request: r}
 		handler, pattern := mux.Handler(r)
 		defer func() {
@@ -93,7 +92,7 @@ func (s *Server) end(w *Response, r *http.Request, v any) {
 	if v == http.ErrAbortHandler {
 		panic(v) // a handler breaks off the connection in this way; the server knows it
 	}
-	s.Log.Error().Str("method", r.Method).Str("path", r.URL.Path).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
+	s.Log.Error().Ctx(r.Context()).Str("method", r.Method).Str("path", r.URL.Path).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
 	if w.status == 0 {
 		NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log").Write(w)
 	}
@@ -109,7 +108,7 @@ func (s *Server) measure(w *Response, r *http.Request, pattern string, took time
 	}
 	code := w.Status()
 	s.Metrics.Observe(pattern, code, took)
-	s.Log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).AnErr("undelivered", w.err).Msg("request")
+	s.Log.Debug().Ctx(r.Context()).Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).AnErr("undelivered", w.err).Msg("request")
 }
 
 // Addresses say where a service listens.
@@ -182,11 +181,11 @@ type Metrics struct {
 // NewMetrics makes the metrics of a program. Requests are measured in so many buckets, from half a millisecond on, each
 // twice as long as the one before.
 func NewMetrics(program string, buckets int) *Metrics {
-	m := &Metrics{Registry: buildinfo.NewRegistry(), requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	m := &Metrics{Registry: buildinfo.NewRegistry(), requestSeconds: prometheus.NewHistogramVec(buildinfo.Native(prometheus.HistogramOpts{
 		Namespace: "tallyroll", Subsystem: program, Name: "request_seconds",
 		Help:    "Seconds from a request's header to the end of its answer, by route and status.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, buckets),
-	}, []string{"route", "code"})}
+	}), []string{"route", "code"})}
 	m.Registry.MustRegister(m.requestSeconds)
 	m.Reloads = buildinfo.NewReloads(m.Registry)
 	return m

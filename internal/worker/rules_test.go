@@ -117,8 +117,8 @@ func TestRulesAreReloaded(t *testing.T) {
 	file.write(second)
 	w.reload <- syscall.SIGHUP
 	r.logs.await(t, "the rules were changed", `"before":"`+fingerprint(t, first), `"rules":"`+fingerprint(t, second))
-	if n := w.metric("last_reload_successful"); n != 1 {
-		t.Errorf("after a good file, the reload is %v", n)
+	if last, ok, failed := w.metric("last_reload_successful"), w.metric(`reloads_total{result="ok",what="rules"}`), w.metric(`reloads_total{result="failed",what="rules"}`); last != 1 || ok != 1 || failed != 1 {
+		t.Errorf("after a good file, the reload is %v; %v and %v failed", last, ok, failed)
 	}
 	r.order("3")
 	r.passed(time.Now().UnixMilli())

@@ -40,7 +40,7 @@ type Settings struct {
 	MaxAge        time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long the streams that the worker creates keep hits, such as 48h, 7d or 2w: this is how far back a lost Redis can be rebuilt"`
 	MaxAgeGiven   bool          `given:"INGEST_MAX_AGE"`
 	AllowEviction bool          `env:"INGEST_ALLOW_EVICTION" envDefault:"false" help:"true: run on a Redis that may evict any key (allkeys-*); cursors and counts can then vanish, and totals can be wrong without warning"`
-	Addr          string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:8082" help:"where /healthz, /readyz and /metrics are served; if it is not set and the port is taken, the worker takes a free port and logs it"`
+	Addr          string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:8082" help:"where /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/) are served; if it is not set and the port is taken, the worker takes a free port and logs it"`
 	AddrGiven     bool          `given:"INGEST_ADDR"`
 	Worker        string        `env:"INGEST_WORKER" help:"this worker's name in its log, in NATS and in the bucket through which workers share streams; a label: give each worker a different one (default: host name and a random suffix)"`
 

@@ -10,12 +10,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/consume"
 )
 
-// What a worker shows about itself: /healthz, /readyz and /metrics.
+// What a worker shows about itself at INGEST_ADDR.
 
 // metrics are described in docs/operations.md.
 type metrics struct {
@@ -51,7 +51,7 @@ func newStatus() *status {
 }
 
 // serve serves /healthz (the process runs), /readyz (the worker reads every stream of its share, and
-// no commit has waited for long; it names rules that count nothing) and /metrics.
+// no commit has waited for long; it names rules that count nothing), /metrics and /debug/pprof/.
 func (s *status) serve(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprintln(rw, "ok") })
@@ -63,7 +63,8 @@ func (s *status) serve(registry *prometheus.Registry) http.Handler {
 		}
 		fmt.Fprintln(rw, strings.Join(append([]string{"ready"}, idleRules...), "\n"))
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	buildinfo.RouteMetrics(mux, registry)
+	buildinfo.RouteProfiles(mux)
 	return mux
 }
 

@@ -27,6 +27,7 @@ type dashboard struct {
 			Name, Type string
 			Datasource grafanaRef
 			Query      json.RawMessage
+			Current    struct{ Value any }
 		}
 	}
 }
@@ -46,6 +47,16 @@ type target struct {
 	Datasource grafanaRef
 	Expr       string // of Prometheus
 	URL        string // of Infinity
+}
+
+// chosen is the data source that a dashboard uses until somebody chooses another one.
+func (d dashboard) chosen(ref grafanaRef) grafanaRef {
+	for _, v := range d.Templating.List {
+		if uid, ok := v.Current.Value.(string); ok && v.Type == "datasource" && ref.UID == "${"+v.Name+"}" {
+			ref.UID = uid
+		}
+	}
+	return ref
 }
 
 func (d dashboard) targets() (out []target) {
@@ -106,10 +117,11 @@ func TestDashboards(t *testing.T) {
 		uids[d.UID] = true
 		known := func(where string, ref grafanaRef) {
 			t.Helper()
-			if s, there := sources[ref.UID]; !there || s.Type != ref.Type {
-				t.Errorf("%s, %s: no data source %+v is provisioned", d.Title, where, ref)
+			chosen := d.chosen(ref)
+			if s, there := sources[chosen.UID]; !there || s.Type != ref.Type || chosen == ref {
+				t.Errorf("%s, %s: the data source is %+v, want a variable whose value is provisioned", d.Title, where, ref)
 			}
-			asked = append(asked, ref.UID)
+			asked = append(asked, chosen.UID)
 		}
 		ids := make(map[int]bool)
 		for i, p := range d.Panels {
@@ -135,7 +147,7 @@ func TestDashboards(t *testing.T) {
 				if q.RefID == "" || (q.Expr == "") == (q.URL == "") {
 					t.Errorf("%s, %s: %+v", d.Title, p.Title, q)
 				}
-				if q.Datasource.UID == "tallyroll" && !strings.Contains(q.Expr, promqlMetric) {
+				if d.chosen(q.Datasource).UID == "tallyroll" && !strings.Contains(q.Expr, promqlMetric) {
 					t.Errorf("%s, %s asks promql for %s, which has only %s", d.Title, p.Title, q.Expr, promqlMetric)
 				}
 			}
@@ -150,6 +162,41 @@ func TestDashboards(t *testing.T) {
 		if !slices.Contains(asked, uid) {
 			t.Errorf("no dashboard uses the data source %s", uid)
 		}
+	}
+}
+
+// foreignMetrics are those of the exporters in deploy/compose.yml that the alerts and dashboards ask for.
+var foreignMetrics = []string{"redis_memory_used_bytes", "redis_memory_max_bytes", "jetstream_server_total_message_bytes", "jetstream_server_max_storage"}
+
+var (
+	anyMetric = regexp.MustCompile(`\b(?:tallyroll|process|go|redis|jetstream|nats)_[a-z_]+`)
+	metricOf  = regexp.MustCompile(anyMetric.String() + `(\{[^}]*\})?`)
+)
+
+// Every metric that a dashboard asks Prometheus for is that of the jobs and instances that are chosen. Counters, which
+// promql and query answer about, have neither.
+func TestDashboardsAskForTheChosenInstances(t *testing.T) {
+	asked := 0
+	for _, d := range dashboards(t) {
+		for _, q := range d.targets() {
+			if d.chosen(q.Datasource).UID != "prometheus" {
+				continue
+			}
+			for _, m := range metricOf.FindAllStringSubmatch(q.Expr, -1) {
+				asked++
+				for _, want := range []string{`job=~"$job"`, `instance=~"$instance"`} {
+					if !strings.Contains(m[1], want) {
+						t.Errorf("%s asks for %s without %s", d.Title, m[0], want)
+					}
+				}
+			}
+			if !metricOf.MatchString(q.Expr) {
+				t.Errorf("%s asks for no metric that is known: %s", d.Title, q.Expr)
+			}
+		}
+	}
+	if asked < 45 {
+		t.Errorf("only %d metrics were looked at", asked)
 	}
 }
 
@@ -226,6 +273,7 @@ func TestComposeSee(t *testing.T) {
 		"prometheus":     {"image: prom/prometheus:v", "/etc/prometheus"},
 		"grafana":        {"image: grafana/grafana:1", "/etc/grafana/provisioning", "/etc/grafana/dashboards"},
 		"redis-exporter": {"image: oliver006/redis_exporter:v"},
+		"nats-exporter":  {"image: natsio/prometheus-nats-exporter:", "-jsz=streams", "http://nats:8222"},
 		"promql":         {"/promql", "PROMQL_ADDR: 0.0.0.0:9091"},
 	} {
 		text := service(t, config, name)

@@ -137,6 +137,13 @@ func TestAlertsFireWhenTheWorkerIsKilled(t *testing.T) {
 	eventually("sum(tallyroll_ingest_hits_total)", map[string]string{"map[]": "7"})
 	eventually("count(tallyroll_build_info)", map[string]string{"map[]": "4"})
 
+	for _, name := range []string{
+		"ingest_commit_seconds", "ingest_commit_commands", "ingest_commit_hits", "query_request_seconds", "query_redis_seconds",
+		"collect_request_seconds", "collect_store_seconds", "promql_request_seconds",
+	} {
+		eventually(fmt.Sprintf("count(histogram_count(tallyroll_%s)) > bool 0", name), map[string]string{"map[]": "1"}) // it is native
+	}
+
 	eventuallyFiring := func(want ...string) {
 		t.Helper()
 		stack.Eventually(t, time.Minute, "the alerts "+strings.Join(want, ", "), func() (bool, string) {

@@ -32,6 +32,24 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
+// amtool takes the example for Alertmanager, which rings for what is critical and writes of the
+// rest.
+func TestAlertmanagerExample(t *testing.T) {
+	if _, err := exec.LookPath("amtool"); err != nil {
+		t.Skip("SKIPPED: amtool is not on the PATH; `make alertmanager` installs it")
+	}
+	file := "deploy/alertmanager.yml"
+	if out, err := tryIn(root(t), "amtool", "check-config", file); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for severity, want := range map[string]string{"critical": "pager", "warning": "mail"} {
+		out, err := tryIn(root(t), "amtool", "config", "routes", "test", "--config.file="+file, "severity="+severity, "alertname=TallyrollLag")
+		if err != nil || strings.TrimSpace(out) != want {
+			t.Errorf("%s goes to %q, want %s (%v)", severity, out, want, err)
+		}
+	}
+}
+
 // The metrics of both programs, and what /probe answers, are named and described as Prometheus's conventions want it.
 func TestMetricNamesAreConventional(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ func TestTokensAreReloaded(t *testing.T) {
 	if two := statusFor(t, collect, "hunter2"); two != 202 {
 		t.Errorf("after a bad file: status %d", two)
 	}
-	if _, text, err := stack.Do(http.MethodGet, collect.URL()+"/metrics", nil); err != nil || !strings.Contains(string(text), `tallyroll_last_reload_successful{what="tokens"} 0`) {
+	if _, text, err := stack.Do(http.MethodGet, collect.URL()+"/metrics", nil); err != nil || !hasAll(string(text), []string{`tallyroll_last_reload_successful{what="tokens"} 0`, `tallyroll_reloads_total{result="failed",what="tokens"} 1`, `tallyroll_reloads_total{result="ok",what="tokens"} 1`}) {
 		t.Errorf("after a bad file, metrics say %s %v", linesWith(string(text), "reload"), err)
 	}
 	if logs := collect.Logs(); !strings.Contains(logs, file+": line 3: token: ") || strings.Contains(logs, "hunter") {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -180,26 +181,30 @@ func TestRenewedCertificates(t *testing.T) {
 					}
 				}()
 			}
-			reloaded := func(want string) {
+			reloaded := func(last string, ok, failed int) {
 				t.Helper()
-				line := `tallyroll_last_reload_successful{what="certificate"} ` + want
-				stack.Eventually(t, soon, line, func() (bool, string) {
+				lines := []string{
+					`tallyroll_last_reload_successful{what="certificate"} ` + last + "\n",
+					fmt.Sprintf(`tallyroll_reloads_total{result="failed",what="certificate"} %d`, failed) + "\n",
+					fmt.Sprintf(`tallyroll_reloads_total{result="ok",what="certificate"} %d`, ok) + "\n",
+				}
+				stack.Eventually(t, soon, fmt.Sprint(lines), func() (bool, string) {
 					client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 					_, text, err := send(t.Context(), client, service.URL()+"/metrics", "")
-					return strings.Contains(text, line+"\n"), linesWith(text, "reload") + errorOf(err)
+					return hasAll(text, lines), linesWith(text, "reload") + errorOf(err)
 				})
 			}
-			reloaded("1")
+			reloaded("1", 0, 0)
 
 			rename(t, next.CertFile, files.CertFile) // the key is still the old one
 			service.WaitForLog("certificate not reloaded")
-			reloaded("0")
+			reloaded("0", 0, 1)
 			if !bytes.Equal(shown(), first) {
 				t.Error("a certificate without its key is shown")
 			}
 			rename(t, next.KeyFile, files.KeyFile)
 			stack.Eventually(t, soon, "the new certificate", func() (bool, string) { return !bytes.Equal(shown(), first), "" })
-			reloaded("1")
+			reloaded("1", 1, 1)
 			close(done)
 			t.Logf("%d and %d requests", <-asked, <-asked)
 			if n := strings.Count(service.Logs(), `"message":"certificate not reloaded`); n != 1 {

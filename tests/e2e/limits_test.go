@@ -129,7 +129,7 @@ func TestLimitsAreReloaded(t *testing.T) {
 	write(t, file, "limits:\n- {name: a, window: 1h, max: 9}\n- {name: b, window: 1x, max: 1}\n")
 	q.Signal(syscall.SIGHUP)
 	q.WaitForLog("limits not reloaded")
-	if _, text, err := stack.Do(http.MethodGet, q.URL()+"/metrics", nil); err != nil || !strings.Contains(string(text), `tallyroll_last_reload_successful{what="limits"} 0`) {
+	if _, text, err := stack.Do(http.MethodGet, q.URL()+"/metrics", nil); err != nil || !hasAll(string(text), []string{`tallyroll_last_reload_successful{what="limits"} 0`, `tallyroll_reloads_total{result="failed",what="limits"} 1`, `tallyroll_reloads_total{result="ok",what="limits"} 1`}) {
 		t.Errorf("after a bad file, metrics say %s %v", linesWith(string(text), "reload"), err)
 	}
 	if logs := q.Logs(); !strings.Contains(logs, file+": line 3: window: ") || strings.Count(logs, `"level":"error"`) != 1 {

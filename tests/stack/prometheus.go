@@ -10,7 +10,7 @@ import (
 // PrometheusServer is a prometheus process.
 type PrometheusServer struct{ *Process }
 
-// Prometheus starts prometheus from the PATH with a configuration file. Without one the test fails:
+// Prometheus starts prometheus from the PATH with a configuration file. It asks for native histograms. Without one the test fails:
 // ask [HasPrometheus] first.
 func Prometheus(t testing.TB, config string) *PrometheusServer {
 	t.Helper()
@@ -21,7 +21,7 @@ func Prometheus(t testing.TB, config string) *PrometheusServer {
 	data := t.TempDir()
 	p := &PrometheusServer{}
 	p.Process = newProcess(t, "prometheus", path, func(port int) (args, env []string) {
-		return []string{"--config.file=" + config, "--storage.tsdb.path=" + data, "--web.listen-address=127.0.0.1:" + strconv.Itoa(port)}, nil
+		return []string{"--config.file=" + config, "--enable-feature=native-histograms", "--storage.tsdb.path=" + data, "--web.listen-address=127.0.0.1:" + strconv.Itoa(port)}, nil
 	})
 	p.ready = func() (bool, string) {
 		status, body, err := Do(http.MethodGet, p.URL()+"/-/ready", nil)

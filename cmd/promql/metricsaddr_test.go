@@ -1,0 +1,24 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"tallyroll/tests/stack"
+)
+
+// With PROMQL_METRICS_ADDR the metrics and the profiles are there, and nowhere else.
+func TestMetricsApart(t *testing.T) {
+	t.Parallel()
+	apart := fmt.Sprintf("http://127.0.0.1:%d", stack.FreePort(t))
+	public := start(t, stack.Redis(t), "PROMQL_METRICS_ADDR="+apart[len("http://"):]).URL()
+	for address, want := range map[string]int{
+		apart + "/metrics": 200, apart + "/debug/pprof/heap": 200, apart + "/healthz": 404, apart + "/api/v1/labels": 404,
+		public + "/metrics": 404, public + "/debug/pprof/heap": 404, public + "/healthz": 200,
+	} {
+		if status, body, err := stack.Do(http.MethodGet, address, nil); err != nil || status != want {
+			t.Errorf("%s answers %d, want %d: %.200s %v", address, status, want, body, err)
+		}
+	}
+}
