@@ -112,7 +112,8 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 		c.metrics.unmet.WithLabelValues(c.stream).Add(float64(l.unmet))
 	}
 	if l.discarded > 0 {
-		c.log.Warn().Uint64("discarded", l.discarded).Uint64("at", l.seq).Msg("messages were discarded before they were read")
+		c.log.Warn().Uint64("discarded", l.discarded).Uint64("at", l.seq).Msg(reasons[discardedUnread])
+		c.markLoss(l.incompleteBefore, reasons[discardedUnread])
 	}
 	return nil
 }
@@ -292,6 +293,7 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 			c.metrics.lost.WithLabelValues(c.stream).Inc()
 			c.log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
 				Msg("hits of an applied transaction are not counted: answers about their time say complete: false")
+			c.markLoss(cells.End(), "hits of an applied transaction are not counted: something else had written to a key")
 			if failed := c.admitLost(flushing, shard, cells.End()); failed != nil && err == nil {
 				err = failed
 			}

@@ -19,9 +19,10 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Progress is the part of window.Reader that says how far the streams are counted.
+// Progress is the part of window.Reader that says how far the streams are counted, and what happened to the counts.
 type Progress interface {
 	Progress(ctx context.Context) (id string, streams []window.Progress, err error)
+	Marks(ctx context.Context) ([]window.Mark, error)
 	ClockDifference() (ahead time.Duration, known bool)
 }
 
@@ -36,6 +37,7 @@ type Status struct {
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
 	streams   recent[StreamsAnswer]
 	rejects   recent[newestRejects]
+	marks     recent[[]window.Mark]
 }
 
 // New makes a status, and adds its gauges to the registry. asksNATS says that there is a NATS, which may come later.
@@ -49,6 +51,7 @@ func New(reader Progress, redis *answer.Source, namespace string, asksNATS bool,
 func (s *Status) Register(a *api.API) {
 	s.registerStreams(a)
 	s.registerRejects(a)
+	s.registerMarks(a)
 }
 
 // Connected keeps the connection to NATS, which is there from now on.

@@ -1,5 +1,6 @@
 // Questions about the totals and the series of many counters, in few requests.
 import { ask, post, clock } from "./api.js";
+import { ofZone } from "./format.js";
 import { windowOf, windowBefore, stepOf, zoneName } from "./range.js";
 
 export const mostListed = 1000; // the most that /v1/top lists and, by default, that one request may name
@@ -73,7 +74,7 @@ async function seriesOfKeys(keys, span) {
 // rangeOf is a little less than a window, so that the tier of its length still reaches back to its beginning.
 function rangeOf(span) {
   const step = stepOf(span), from = span.window ? span.from + Math.max(5000, (clock.now() - span.from) / 1000) : span.from;
-  return [["from", Math.ceil(from / 1000) * 1000], ...(span.to ? [["to", span.to]] : []), ["step", step], ...(zoneName && /^1[dw]$/.test(step) ? [["tz", zoneName]] : [])];
+  return [["from", Math.ceil(from / 1000) * 1000], ...(span.to ? [["to", span.to]] : []), ["step", step], ...(zoneName && ofZone(step) ? [["tz", zoneName]] : [])];
 }
 
 // seriesOf are the series of counters, by name, and of groups of counters, by the name of the group: parents are the

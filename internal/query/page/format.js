@@ -24,9 +24,15 @@ export const apart = (name) => (/[^ -~]/.test(name) ? `\u2068${shown(name)}\u206
 // short is a name for a sentence that has room for a part of it.
 export const short = (name) => apart(name.length > 40 ? `${name.slice(0, 40)}…` : name);
 
-const units = { s: 1, m: 60, h: 3600, d: 86400, w: 604800, mo: 2629746 }; // a month on average
-const names = { s: "second", m: "minute", h: "hour", d: "day", w: "week", mo: "month" };
+const units = { s: 1, m: 60, h: 3600, d: 86400, w: 604800, mo: 2629746, y: 31556952 }; // a month and a year on average
+const names = { s: "second", m: "minute", h: "hour", d: "day", w: "week", mo: "month", y: "year" };
 const unitOf = (text) => text.replace(/^\d+/, "");
+
+// Steps of a calendar that are longer than all that /v1/about offers: the service answers them, too.
+export const longSteps = ["1mo", "1y"];
+
+// ofZone reports whether a step is one of a calendar, which depends on the zone.
+export const ofZone = (step) => /^1(d|w|mo|y)$/.test(step);
 
 // seconds is the length of a duration such as 15m.
 export const seconds = (text) => Number.parseInt(text, 10) * units[unitOf(text)];

@@ -1,6 +1,6 @@
 // The range of time that the page is about: which ones the tiers hold, and from when to when each of them goes. Days and
 // months are those of the reader's own time zone.
-import { seconds, spoken, brief, inFull } from "./format.js";
+import { seconds, spoken, brief, inFull, longSteps } from "./format.js";
 import { clock } from "./api.js";
 
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
@@ -24,7 +24,7 @@ const dayLength = 86400_000;
 export function offer(about, now = clock.now()) {
   reach = Math.max(...about.tiers.map((tier) => seconds(tier.window) * 1000));
   since = Date.parse(about.counting_since ?? "") || 0;
-  steps = about.steps;
+  steps = [...about.steps, ...longSteps];
   const has = (window) => about.windows.includes(window);
   rolling = longer.filter(has);
   for (const window of [...fillers.filter(has), about.windows.at(-1)]) {

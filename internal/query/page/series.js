@@ -1,6 +1,6 @@
 // Questions to /v1/series and their answers, as the lines of a chart.
 import { ask } from "./api.js";
-import { seconds } from "./format.js";
+import { longSteps, ofZone, seconds } from "./format.js";
 
 // lengthOf is the length of a step in milliseconds.
 export const lengthOf = (step) => 1000 * seconds(step);
@@ -21,8 +21,9 @@ const fewestPoints = 4;
 // stepsOf are the steps of a range that its tier has, and that draw neither a smear nor a few blocks.
 export function stepsOf({ tiers, steps }, length, age) {
   const { cell } = tierOf(tiers, length, age);
-  const whole = (step) => step.endsWith("mo") || seconds(step) % seconds(cell) === 0;
-  const out = steps.filter((step) => whole(step) && length / lengthOf(step) <= mostPoints && length / lengthOf(step) >= fewestPoints);
+  const whole = (step) => (longSteps.includes(step) ? seconds(cell) <= 86400 : seconds(step) % seconds(cell) === 0);
+  const fewest = (step) => (step === "1y" ? 2 : fewestPoints);
+  const out = [...steps, ...longSteps].filter((step) => whole(step) && length / lengthOf(step) <= mostPoints && length / lengthOf(step) >= fewest(step));
   return out.length > 0 ? out : [cell];
 }
 
@@ -31,11 +32,11 @@ export const usualStep = (steps, length) => steps.find((step) => length / length
 
 const zoneHere = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
 
-// requestsOf are the questions about lines: one for all counters, one for each prefix. Days, weeks and months are those
-// of a zone; other steps have none.
+// requestsOf are the questions about lines: one for all counters, one for each prefix. Days, weeks, months and
+// years are those of a zone; other steps have none.
 export function requestsOf(lines, { from, to, step, zone }) {
   const tz = zone || zoneHere;
-  const rest = [["from", from], ...(to === null ? [] : [["to", to]]), ["step", step], ...(/^1(d|w|mo)$/.test(step) && /^[A-Z]/.test(tz) ? [["tz", tz]] : [])];
+  const rest = [["from", from], ...(to === null ? [] : [["to", to]]), ["step", step], ...(ofZone(step) && /^[A-Z]/.test(tz) ? [["tz", tz]] : [])];
   const counters = lines.filter(({ key }) => key !== undefined);
   return [
     ...(counters.length === 0 ? [] : [{ lines: counters, params: [...counters.map(({ key }) => ["key", key]), ...rest] }]),

@@ -1,5 +1,5 @@
 // What the reader has chosen. The choice lives in the address, so that a view can be shared, and so that Back undoes it.
-import { seconds, short, spoken, apart } from "./format.js";
+import { seconds, short, spoken, apart, longSteps } from "./format.js";
 import { ranges, usual, rolling, zoned } from "./range.js";
 
 export const most = 7; // as many lines as can be told apart
@@ -31,7 +31,7 @@ export function readAddress() {
     lines: lines.slice(0, most), waiting: lines.slice(most), unmet: [],
     chosen: ["key", "prefix", "none"].some((name) => params.has(name)),
     compare: params.get("compare") !== "0", flat: params.get("list") === "flat", find: params.get("find") ?? "",
-    step: duration.test(params.get("step") ?? "") || params.get("step") === "1mo" ? params.get("step") : "",
+    step: duration.test(params.get("step") ?? "") || longSteps.includes(params.get("step")) ? params.get("step") : "",
   });
   const sort = (params.get("sort") ?? "").replace(/^-/, "");
   if (sorts.includes(sort)) Object.assign(view, { sort, turned: params.get("sort").startsWith("-") });
