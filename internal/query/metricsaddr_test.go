@@ -38,7 +38,7 @@ func TestMetricsApart(t *testing.T) {
 		addr, path string
 		want       int
 	}{
-		{settings.MetricsAddr, "/healthz", 404}, {settings.MetricsAddr, "/v1/counters", 404},
+		{settings.MetricsAddr, "/healthz", 200}, {settings.MetricsAddr, "/readyz", 503}, {settings.MetricsAddr, "/v1/counters", 404},
 		{settings.Addr, "/metrics", 404}, {settings.Addr, "/healthz", 200},
 	} {
 		if status, body := get(c.addr, c.path); status != c.want {
