@@ -52,10 +52,10 @@ func (r *rotation) cut() {
 	}
 }
 
-// only lets the programs connect to NATS with a password, and with no other.
-func only(password string) func(*server.Options) {
+// only lets a user connect to NATS with a password and with no other, and the test without one.
+func only(user, password string) func(*server.Options) {
 	return func(o *server.Options) {
-		o.Users, o.NoAuthUser = []*server.User{{Username: "test", Password: "test"}, {Username: "counter", Password: password}}, "test"
+		o.Users, o.NoAuthUser = []*server.User{{Username: "test", Password: "test"}, {Username: user, Password: password}}, "test"
 	}
 }
 
@@ -102,7 +102,7 @@ func (r *rotation) goesOn(after string) {
 func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 	t.Parallel()
 	r := &rotation{t: t, redis: stack.Redis(t), dir: t.TempDir(), end: make(chan struct{}), stored: make(chan int, 1)}
-	r.nats = stack.NATS(t, only("n-one"))
+	r.nats = stack.NATS(t, only("counter", "n-one"))
 	restrict(t, r.redis)
 	r.acl("resetpass", ">r-one")
 	r.put("redis", "r-one\n")
@@ -139,15 +139,18 @@ func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 	}
 	r.acl("resetpass", ">r-three") // the file has it only once connections are refused
 	r.cut()
-	r.ingest.WaitForLog("WRONGPASS")
+	stack.Eventually(t, soon, "a connection to be refused", func() (bool, string) {
+		log, err := r.redis.Client().Do(t.Context(), "acl", "log").Slice()
+		return len(log) > 0, fmt.Sprint(log, err)
+	})
 	redis("r-three")
 	r.goesOn("with the third password of Redis")
 
 	back := func(p *stack.Service, password string) {
 		t.Helper()
 		was := strings.Count(p.Logs(), "NATS back")
-		r.nats.Reload(only(password)) // cuts those who are connected with another
-		if password == "n-three" {    // the file has it only once connections are refused
+		r.nats.Reload(only("counter", password)) // cuts those who are connected with another
+		if password == "n-three" {               // the file has it only once connections are refused
 			p.WaitForLog("uthorization")
 			r.put("nats", password)
 			r.put("nats-url", "nats://counter:"+password+"@"+strings.TrimPrefix(r.nats.URL(), "nats://"))

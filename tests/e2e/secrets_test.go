@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"tallyroll/tests/stack"
 )
 
@@ -68,8 +66,7 @@ func TestNoProgramTellsItsSecrets(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			users := []*server.User{{Username: "user", Password: secret}, {Username: "test", Password: "test"}}
-			nats := stack.NATS(t, func(o *server.Options) { o.Users, o.NoAuthUser = users, "test" })
+			nats := stack.NATS(t, only("user", secret))
 			redis := stack.Redis(t)
 			if err := redis.Client().Do(t.Context(), "acl", "setuser", "user", "on", ">"+secret, "allkeys", "allchannels", "allcommands").Err(); err != nil {
 				t.Fatal(err)
@@ -109,8 +106,13 @@ func TestNoProgramTellsItsSecrets(t *testing.T) {
 			if err := redis.Client().Do(t.Context(), "client", "kill", "user", "user").Err(); err != nil {
 				t.Fatal(err)
 			}
-			nats.Stop()
-			nats.Start()
+			nats.Reload(only("user", "other")) // cuts them, and refuses them
+			for _, s := range services {
+				if strings.Contains(s.Logs(), "NATS") || strings.Contains(s.Logs(), `"nats"`) {
+					s.WaitForLog("NATS lost")
+				}
+			}
+			nats.Reload(only("user", secret))
 			for _, s := range services {
 				told := make(map[string]string)
 				for _, path := range []string{"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/v1/about", "/v1/total?key=api-1&window=1h", "/v1/streams", "/v1/hits", "/api/v1/query?query=x", "/none"} {
