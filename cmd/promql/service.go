@@ -30,7 +30,8 @@ type service struct {
 	memory   memory
 	unread   atomic.Int64 // bytes of answers that clients have not taken yet
 	parser   parser.Parser
-	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+	tokens   func() boot.Tokens // as they are now
+	failures zerolog.Logger     // limited to a few lines per minute, because clients decide how often something fails
 }
 
 // run listens at once, whether Redis answers or not, and answers until ctx ends and SHUTDOWN_DELAY is over, in which it
@@ -38,7 +39,7 @@ type service struct {
 func run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
-	client := settings.Redis.Client()
+	client := settings.Redis.Logging(log).Client()
 	defer client.Close()
 	s := newService(window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings, log)
 	defer s.engine.Close()
@@ -63,6 +64,7 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) *s
 	return &service{
 		settings: settings, reader: reader, parser: p, gate: newGate(settings), memory: math.MaxInt64,
 		server: web.Server{Metrics: web.NewMetrics("promql", 16), Log: log, Apart: settings.MetricsAddr != ""},
+		tokens: settings.Tokens.Again(settings.TokensFile, log),
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // what it logs are errors that it also returns
 			MaxSamples: settings.MaxSamples,
@@ -123,7 +125,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 				writeError(w, &apiError{http.StatusForbidden, "forbidden", why})
 				return
 			}
-			if !s.settings.Tokens.Admit(r) {
+			if !s.tokens().Admit(r) {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				writeError(w, &apiError{http.StatusUnauthorized, "unauthorized", "this call needs the header Authorization: Bearer with one of the tokens of PROMQL_TOKENS"})
 				return
@@ -143,13 +145,15 @@ type Settings struct {
 	Log      boot.Log
 	Shutdown boot.Shutdown
 
-	Addr    string      `env:"PROMQL_ADDR" envDefault:"127.0.0.1:9091" help:"where HTTP listens, host:port"`
-	Hosts   boot.Hosts  `env:"PROMQL_HOSTS" help:"public names at which promql may be asked, comma-separated, such as promql.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with PROMQL_TOKENS or over HTTPS"`
-	TLSCert string      `env:"PROMQL_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with PROMQL_TLS_KEY; both files are read again when they change"`
-	TLSKey  string      `env:"PROMQL_TLS_KEY" help:"the private key of PROMQL_TLS_CERT (PEM)"`
-	Tokens  boot.Tokens `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated; if set, every /api call needs one"`
+	Addr        string          `env:"PROMQL_ADDR" envDefault:"127.0.0.1:9091" help:"where HTTP listens, host:port"`
+	Hosts       boot.Hosts      `env:"PROMQL_HOSTS" help:"public names at which promql may be asked, comma-separated, such as promql.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with PROMQL_TOKENS or over HTTPS"`
+	TLSCert     string          `env:"PROMQL_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with PROMQL_TLS_KEY; both files are read again when they change"`
+	TLSKey      string          `env:"PROMQL_TLS_KEY" help:"the private key of PROMQL_TLS_CERT (PEM)"`
+	TLSClientCA string          `env:"PROMQL_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs PROMQL_TLS_CERT; read again when it changes"`
+	Tokens      boot.Tokens     `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated; if set, every /api call needs one"`
+	TokensFile  boot.SecretFile `file:"PROMQL_TOKENS"`
 
-	MetricsAddr string `env:"PROMQL_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port; by default /metrics is at PROMQL_ADDR, and there are no profiles"`
+	MetricsAddr string `env:"PROMQL_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port, where /healthz and /readyz are too; by default /metrics is at PROMQL_ADDR, and there are no profiles"`
 
 	MaxCounters int           `env:"PROMQL_MAX_COUNTERS" envDefault:"1000" help:"most counters that the selectors of one query together may read or look through; each costs up to two hash reads per selector and tier with the default tiers"`
 	MaxCells    int64         `env:"PROMQL_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one selector can hold; a million filled cells take about half a second and 110 MB while a query is answered"`
@@ -188,5 +192,5 @@ func (s *Settings) Validate() error {
 }
 
 func (s *Settings) addresses() web.Addresses {
-	return web.Addresses{Program: "PROMQL", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey}
+	return web.Addresses{Program: "PROMQL", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}
 }

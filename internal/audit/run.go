@@ -101,7 +101,7 @@ func connect(ctx context.Context, env *settings, opts options, stdout, stderr io
 	log := env.Log.New(bar.Screen)
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
-	client := env.Redis.Client()
+	client := env.Redis.Logging(log).Client()
 	closeRedis := func() { _ = client.Close() }
 	if err := boot.WaitForRedis(ctx, client, log); err != nil {
 		closeRedis()

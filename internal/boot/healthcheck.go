@@ -20,10 +20,13 @@ const healthTimeout = 3 * time.Second
 // /healthz. An image built from scratch has no other HTTP client. addrKey is the
 // variable with the program's address, def that variable's default.
 func Healthcheck(addrKey, def string) error {
-	addr := cmp.Or(os.Getenv(addrKey), def)
-	scheme := "http"
-	if os.Getenv(strings.TrimSuffix(addrKey, "_ADDR")+"_TLS_CERT") != "" {
+	program := strings.TrimSuffix(addrKey, "_ADDR")
+	addr, scheme := cmp.Or(os.Getenv(addrKey), def), "http"
+	if os.Getenv(program+"_TLS_CERT") != "" {
 		scheme = "https"
+	}
+	if apart := os.Getenv(program + "_METRICS_ADDR"); apart != "" && os.Getenv(program+"_TLS_CLIENT_CA") != "" {
+		addr, addrKey, scheme = apart, program+"_METRICS_ADDR", "http" // the other one asks for a certificate
 	}
 	dialer := &net.Dialer{}
 	client := &http.Client{
@@ -40,6 +43,9 @@ func Healthcheck(addrKey, def string) error {
 		},
 	}
 	resp, err := client.Get(scheme + "://localhost/healthz")
+	if err != nil && strings.Contains(err.Error(), "certificate required") { // an alert; its type is not exported
+		err = fmt.Errorf("%w: set %s_METRICS_ADDR, where no certificate is needed", err, program)
+	}
 	if err != nil {
 		return fmt.Errorf("health of %s (%s): %w", addr, addrKey, err)
 	}

@@ -111,7 +111,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Cer
 	if certificate == nil {
 		go func() { ended <- srv.Serve(l) }()
 	} else {
-		srv.TLSConfig = &tls.Config{GetCertificate: certificate.get}
+		srv.TLSConfig = &tls.Config{GetConfigForClient: certificate.get}
 		watching, stop := context.WithCancel(ctx)
 		watched := make(chan struct{})
 		go func() { defer close(watched); certificate.run(watching) }()

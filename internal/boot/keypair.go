@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -37,21 +38,68 @@ func bothOrNeither(cert, key PEMFile) error {
 	return nil
 }
 
-// Certificate is a server's certificate and key, which are read again when their files change: whoever renews
-// certificates replaces files and restarts nothing.
+// ServerFiles are the settings of a server's TLS.
+type ServerFiles struct {
+	Cert, Key PEMFile
+	ClientCA  PEMFile // of the authorities that sign the certificates of clients; empty: clients need none
+}
+
+// Validate reads the files.
+func (f ServerFiles) Validate() error {
+	if err := CheckKeyPair(f.Cert, f.Key); err != nil || f.ClientCA.Path == "" {
+		return err
+	}
+	if f.Cert.Path == "" {
+		return &SettingError{Key: f.ClientCA.Key, Value: f.ClientCA.Path, Allowed: "a PEM file together with " + f.Cert.Key}
+	}
+	_, err := f.ClientCA.pool()
+	return err
+}
+
+// pool returns the certificates in the file.
+func (f PEMFile) pool() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(f.Path)
+	if err != nil {
+		return nil, &SettingError{Key: f.Key, Value: f.Path, Allowed: fmt.Sprintf("a PEM file that can be read (%v)", err)}
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, &SettingError{Key: f.Key, Value: f.Path, Allowed: "a PEM file with a certificate: there is none in it"}
+	}
+	return pool, nil
+}
+
+// load returns what the server's handshakes need.
+func (f ServerFiles) load() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert.Path, f.Key.Path)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
+	if f.ClientCA.Path == "" {
+		return config, nil
+	}
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	config.SessionTicketsDisabled = true // a session of before must not outlive its authority
+	config.ClientCAs, err = f.ClientCA.pool()
+	return config, err
+}
+
+// Certificate is a server's certificate, its key, and the authorities of its clients. They are read again when their
+// files change: whoever renews certificates replaces files and restarts nothing.
 type Certificate struct {
-	cert, key string
-	log       zerolog.Logger
-	reloaded  func(error) // told of each attempt
-	pair      atomic.Pointer[tls.Certificate]
+	files    ServerFiles
+	log      zerolog.Logger
+	reloaded func(error) // told of each attempt
+	config   atomic.Pointer[tls.Config]
 
 	// Of the goroutine in run:
-	read, seen filesState // of the pair, and at the last look
+	read, seen filesState // of the files in use, and at the last look
 	failure    string     // of the last attempt, so that it is logged once
 }
 
-// filesState identifies two files, so that a change of either is seen.
-type filesState [2]os.FileInfo
+// filesState identifies files, so that a change of any is seen.
+type filesState []os.FileInfo
 
 func (a filesState) same(b filesState) bool {
 	for i := range a {
@@ -62,28 +110,31 @@ func (a filesState) same(b filesState) bool {
 	return true
 }
 
-// OpenCertificate reads a certificate and its key, which CheckKeyPair has checked. It returns nil if there is none.
+// OpenCertificate reads the files, which have been validated. It returns nil if there are none.
 // watch returns what is to be told of each time that the files are read again.
-func OpenCertificate(cert, key PEMFile, log zerolog.Logger, watch func(what string) func(error)) (*Certificate, error) {
-	if cert.Path == "" {
+func OpenCertificate(files ServerFiles, log zerolog.Logger, watch func(what string) func(error)) (*Certificate, error) {
+	if files.Cert.Path == "" {
 		return nil, nil
 	}
-	c := &Certificate{cert: cert.Path, key: key.Path, log: log, reloaded: watch("certificate")}
-	c.read = c.look() // before the pair: a change in between is seen later
+	c := &Certificate{files: files, log: log, reloaded: watch("certificate")}
+	c.read = c.look() // before the files: a change in between is seen later
 	c.seen = c.read
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	config, err := files.load()
 	if err != nil {
-		return nil, CheckKeyPair(cert, key)
+		return nil, files.Validate()
 	}
-	c.pair.Store(&pair)
+	c.config.Store(config)
 	return c, nil
 }
 
-func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.pair.Load(), nil }
+func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Config, error) { return c.config.Load(), nil }
 
 func (c *Certificate) look() (out filesState) {
-	for i, path := range []string{c.cert, c.key} {
-		out[i], _ = os.Stat(path) // a file that is gone differs from all others
+	for _, file := range []PEMFile{c.files.Cert, c.files.Key, c.files.ClientCA} {
+		if file.Path != "" {
+			info, _ := os.Stat(file.Path) // a file that is gone differs from all others
+			out = append(out, info)
+		}
 	}
 	return out
 }
@@ -108,25 +159,25 @@ func (c *Certificate) run(ctx context.Context) {
 
 func (c *Certificate) check() {
 	now := c.look()
-	still := now.same(c.seen) || now[0] == nil || now[1] == nil
+	still := now.same(c.seen) || slices.Contains(now, nil)
 	c.seen = now
 	if !still || now.same(c.read) && c.failure == "" {
 		return
 	}
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	config, err := c.files.load()
 	if err != nil {
 		if err.Error() != c.failure { // it is read again every second
 			c.failure = err.Error()
 			c.reloaded(err)
-			c.log.Error().Err(err).Str("certificate", c.cert).Str("key", c.key).Msg("certificate not reloaded: the one before stays in use")
+			c.log.Error().Err(err).Str("certificate", c.files.Cert.Path).Str("key", c.files.Key.Path).Msg("certificate not reloaded: the one before stays in use")
 		}
 		return
 	}
 	c.read, c.failure = now, ""
-	c.pair.Store(&pair)
+	c.config.Store(config)
 	c.reloaded(nil)
-	line := c.log.Info().Str("certificate", c.cert)
-	if leaf, err := x509.ParseCertificate(pair.Certificate[0]); err == nil {
+	line := c.log.Info().Str("certificate", c.files.Cert.Path)
+	if leaf, err := x509.ParseCertificate(config.Certificates[0].Certificate[0]); err == nil {
 		line = line.Time("until", leaf.NotAfter)
 	}
 	line.Msg("certificate reloaded")

@@ -3,6 +3,7 @@ package boot
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 type NATS struct {
 	URL      NATSServers `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers, comma-separated: host:port, nats://[user:password@]host:port, tls://…, ws://…, wss://…"`
 	URLGiven bool        `given:"NATS_URL"`
+	URLFile  SecretFile  `file:"NATS_URL"` // the users in it are those of the next connection, its servers those of the start
 	NATSAccess
 }
 
@@ -38,6 +40,9 @@ type NATSAccess struct {
 	InboxPrefix string `env:"NATS_INBOX_PREFIX" help:"first part of the subjects on which answers come, in place of _INBOX"`
 	JSDomain    string `env:"NATS_JS_DOMAIN" help:"the JetStream domain that has the streams, such as that of a leaf node; not with NATS_JS_API_PREFIX"`
 	JSAPIPrefix string `env:"NATS_JS_API_PREFIX" help:"the prefix at which this account imports the JetStream API of another, such as JS.counts.API; not with NATS_JS_DOMAIN"`
+
+	PasswordFile SecretFile `file:"NATS_PASSWORD"`
+	TokenFile    SecretFile `file:"NATS_TOKEN"`
 
 	context natsContext // that Context names
 }
@@ -135,7 +140,14 @@ func (n NATS) options(name string, log zerolog.Logger) []nats.Option {
 		}),
 	}
 	if n.Creds != "" {
-		opts = append(opts, nats.UserCredentials(n.Creds))
+		creds := keep("NATS_CREDS", log, n.readCreds)
+		var attempt *nats.Options // of the connection under way: its JWT and its signature belong together
+		opts = append(opts, nats.UserJWT(func() (jwt string, err error) {
+			if attempt, err = creds.get(); err != nil {
+				return "", err
+			}
+			return attempt.UserJWT()
+		}, func(nonce []byte) ([]byte, error) { return attempt.SignatureCB(nonce) }))
 	}
 	if n.NKey != "" {
 		opts = append(opts, func(o *nats.Options) error {
@@ -146,22 +158,77 @@ func (n NATS) options(name string, log zerolog.Logger) []nats.Option {
 			return option(o)
 		})
 	}
-	if n.User != "" {
+	login := keep("file of a secret of NATS", log, n.readLogin) // checked by connect
+	switch {
+	case n.URLFile.Set() || n.PasswordFile.Set():
+		opts = append(opts, nats.UserInfoHandler(func() (user, password string) {
+			now, _ := login.get()
+			return now.user, now.password
+		}))
+	case n.User != "":
 		opts = append(opts, nats.UserInfo(n.User, n.Password))
 	}
-	if n.Token != "" {
+	switch {
+	case n.URLFile.Set() || n.TokenFile.Set():
+		opts = append(opts, nats.TokenHandler(func() string {
+			now, _ := login.get()
+			return now.token
+		}))
+	case n.Token != "":
 		opts = append(opts, nats.Token(n.Token))
 	}
 	if n.CA != "" {
 		opts = append(opts, nats.RootCAs(n.CA))
 	}
 	if n.Cert != "" {
-		opts = append(opts, nats.ClientCert(n.Cert, n.Key))
+		pair := keep("NATS_CERT and NATS_KEY", log, func() (tls.Certificate, error) { return tls.LoadX509KeyPair(n.Cert, n.Key) })
+		opts = append(opts, nats.ClientCert(n.Cert, n.Key), func(o *nats.Options) error {
+			o.TLSCertCB = pair.get
+			return nil
+		})
 	}
 	if n.InboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(n.InboxPrefix))
 	}
 	return append(opts, n.context.options()...)
+}
+
+// natsLogin says who connects.
+type natsLogin struct{ user, password, token string }
+
+// readLogin returns who connects as the files have it now. As in the library, what NATS_URL says wins.
+func (n NATS) readLogin() (natsLogin, error) {
+	login := natsLogin{n.User, n.Password, n.Token}
+	for _, f := range []struct {
+		file SecretFile
+		into *string
+	}{{n.PasswordFile, &login.password}, {n.TokenFile, &login.token}} {
+		if !f.file.Set() {
+			continue
+		}
+		var err error
+		if *f.into, err = f.file.read(); err != nil {
+			return natsLogin{}, err
+		}
+	}
+	if !n.URLFile.Set() {
+		return login, nil
+	}
+	text, err := n.URLFile.read()
+	if err != nil {
+		return natsLogin{}, err
+	}
+	var servers NATSServers
+	if err := servers.UnmarshalText([]byte(text)); err != nil {
+		return natsLogin{}, n.URLFile.refuse(err.Error())
+	}
+	switch logins := servers.logins(); len(logins) {
+	case 0:
+		return login, nil
+	case 1:
+		return logins[0], nil
+	}
+	return natsLogin{}, n.URLFile.refuse("a file with the same user, or token, for each of its servers")
 }
 
 // NATSServer returns host:port of the server that a connection leads to. The library's own
@@ -192,9 +259,16 @@ func (n NATS) Chosen() bool { return n.URLGiven || n.Context != "" || n.identifi
 
 func (n NATS) connect(ctx context.Context, name string, log zerolog.Logger, sayEvery time.Duration, missing string, more []nats.Option) (conn *nats.Conn, err error) {
 	n = n.complete()
+	servers := n.URL
+	if _, err := n.readLogin(); err != nil {
+		return nil, err
+	}
+	if n.URLFile.Set() {
+		servers = servers.anonymous() // a user in an address would win over what the file says later
+	}
 	opts := append(n.options(name, log), more...)
 	err = waitFor(ctx, log, "NATS at "+n.URL.String()+missing, sayEvery, func(context.Context) error {
-		conn, err = nats.Connect(*n.URL.text, opts...)
+		conn, err = nats.Connect(*servers.text, opts...)
 		if err == nil {
 			return nil
 		}

@@ -246,17 +246,27 @@ func (n NATSAccess) checkFiles(refuse func(field, path, allowed string) error) e
 	return nil
 }
 
-// checkCreds reads the file as the library will for a connection.
+// checkCreds reads the file as a connection will.
 func (n NATSAccess) checkCreds() error {
+	_, err := n.readCreds()
+	return err
+}
+
+// readCreds returns options that have the file's JWT and sign with its seed.
+func (n NATSAccess) readCreds() (*nats.Options, error) {
+	text, err := os.ReadFile(n.Creds)
+	if err != nil {
+		return nil, err
+	}
 	var o nats.Options
-	if err := nats.UserCredentials(n.Creds)(&o); err != nil {
-		return err
+	if err := nats.UserCredentialBytes(text)(&o); err != nil {
+		return nil, err
 	}
 	if _, err := o.UserJWT(); err != nil {
-		return err
+		return nil, err
 	}
-	_, err := o.SignatureCB(nil)
-	return err
+	_, err = o.SignatureCB(nil)
+	return &o, err
 }
 
 // checkNKey reads the seed. The library's error for other text says only that there is none.

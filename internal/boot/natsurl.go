@@ -98,6 +98,24 @@ func (s NATSServers) identified() bool {
 	return s.Set() && *s.text != *s.anonymous().text
 }
 
+// logins are the different users and tokens that come with the servers.
+func (s NATSServers) logins() (out []natsLogin) {
+	for entry := range strings.SplitSeq(*s.text, ",") {
+		u, err := url.Parse(entry)
+		if err != nil || u.User == nil {
+			continue
+		}
+		login := natsLogin{token: u.User.Username()} // as the library has it: without a password, it is a token
+		if password, ok := u.User.Password(); ok {
+			login = natsLogin{user: u.User.Username(), password: password}
+		}
+		if !slices.Contains(out, login) {
+			out = append(out, login)
+		}
+	}
+	return out
+}
+
 // anonymous returns the servers without users and tokens.
 func (s NATSServers) anonymous() NATSServers {
 	var servers []string

@@ -1,7 +1,9 @@
 package boot
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"strings"
 	"time"
@@ -15,7 +17,51 @@ import (
 type Redis struct {
 	URL       RedisURL `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379/0" secret:"true" help:"Redis: redis://[user:password@]host:port/db; a cluster: redis+cluster://host:port?addr=host:port; Sentinels: redis+sentinel://host:port/db?master_name=NAME&addr=host:port (their own credentials: sentinel_username, sentinel_password); rediss://, rediss+cluster://, rediss+sentinel:// for TLS"`
 	Namespace string   `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"first part of every Redis key: letters, digits, and _ - . (1 to 64)"`
+	Password  string   `env:"REDIS_PASSWORD" secret:"true" help:"the password, if REDIS_URL has none"`
 	TLS       RedisTLS
+
+	URLFile      SecretFile `file:"REDIS_URL"` // user and password in it are those of the next connection, the rest is that of the start
+	PasswordFile SecretFile `file:"REDIS_PASSWORD"`
+
+	files *redisFiles
+}
+
+// redisFiles are read again for each connection.
+type redisFiles struct {
+	login *kept[redisLogin]
+	pair  *kept[tls.Certificate]
+}
+
+// Logging returns settings whose clients log if their files cannot be read again.
+func (r Redis) Logging(log zerolog.Logger) Redis {
+	r.files = &redisFiles{
+		keep("file of a secret of Redis", log, r.readLogin),
+		keep("REDIS_CERT and REDIS_KEY", log, func() (tls.Certificate, error) { return tls.LoadX509KeyPair(r.TLS.Cert, r.TLS.Key) }),
+	}
+	return r
+}
+
+// redisLogin says who connects.
+type redisLogin struct{ user, password string }
+
+// readLogin returns who connects as the files have it now.
+func (r Redis) readLogin() (login redisLogin, err error) {
+	url, password := r.URL, r.Password
+	if r.URLFile.Set() {
+		text, err := r.URLFile.read()
+		if err != nil {
+			return login, err
+		}
+		if err := url.UnmarshalText([]byte(text)); err != nil {
+			return login, r.URLFile.refuse(err.Error())
+		}
+	}
+	if r.PasswordFile.Set() {
+		if password, err = r.PasswordFile.read(); err != nil {
+			return login, err
+		}
+	}
+	return redisLogin{url.options.Username, cmp.Or(password, url.options.Password)}, nil
 }
 
 // ioTimeout bounds one exchange with Redis. Only the caller tries again, because it
@@ -46,7 +92,18 @@ func (r Redis) ClientOnConnect(connected func(context.Context, *redis.Conn) erro
 // reads, and writes that can be repeated. The clients of its nodes do not repeat.
 func (r Redis) Options() *redis.UniversalOptions {
 	o := *r.URL.options
-	o.TLSConfig = r.TLS.apply(o.TLSConfig)
+	files := r.files
+	if files == nil {
+		files = r.Logging(zerolog.Nop()).files
+	}
+	o.TLSConfig = r.TLS.apply(o.TLSConfig, files.pair)
+	o.Password = cmp.Or(r.Password, o.Password)
+	if r.URLFile.Set() || r.PasswordFile.Set() {
+		o.CredentialsProviderContext = func(context.Context) (user, password string, err error) {
+			login, err := files.login.get()
+			return login.user, login.password, err
+		}
+	}
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true // otherwise a deadline does not bound socket reads
 	o.DialerRetries = 1            // one takes 5 s if a machine is gone: the caller tries again, by then perhaps at another machine
@@ -83,7 +140,7 @@ func AskRedis(ctx context.Context, log zerolog.Logger, ask func(context.Context)
 		}
 		switch {
 		case redis.IsAuthError(err):
-			return UsageError{fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL", err)}
+			return UsageError{fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL, or the password into REDIS_PASSWORD", err)}
 		case redis.IsPermissionError(err):
 			return UsageError{fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the rights in docs/delivery.md", err)}
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,6 +152,9 @@ type RedisTLS struct {
 
 // Validate reads the files.
 func (r *Redis) Validate() error {
+	if r.Password != "" && r.URL.options.Password != "" {
+		return &SettingError{Key: "REDIS_PASSWORD", Allowed: "a password if there is none in REDIS_URL: leave out one of them"}
+	}
 	t := &r.TLS
 	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key}} {
 		if file.path != "" && r.URL.options.TLSConfig == nil {
@@ -160,30 +162,25 @@ func (r *Redis) Validate() error {
 		}
 	}
 	if t.CA != "" {
-		pem, err := os.ReadFile(t.CA)
-		if err != nil {
-			return &SettingError{Key: "REDIS_CA", Value: t.CA, Allowed: fmt.Sprintf("a PEM file that can be read (%v)", err)}
-		}
-		t.roots = x509.NewCertPool()
-		if !t.roots.AppendCertsFromPEM(pem) {
-			return &SettingError{Key: "REDIS_CA", Value: t.CA, Allowed: "a PEM file with a certificate: there is none in it"}
+		var err error
+		if t.roots, err = (PEMFile{"REDIS_CA", t.CA}).pool(); err != nil {
+			return err
 		}
 	}
 	return CheckKeyPair(PEMFile{"REDIS_CERT", t.Cert}, PEMFile{"REDIS_KEY", t.Key})
 }
 
 // apply returns a URL's configuration with the files; nil without TLS.
-func (t RedisTLS) apply(config *tls.Config) *tls.Config {
+func (t RedisTLS) apply(config *tls.Config, pair *kept[tls.Certificate]) *tls.Config {
 	if config == nil {
 		return nil
 	}
 	config = config.Clone()
 	config.RootCAs = t.roots
 	if t.Cert != "" {
-		// Read for every connection, so that a certificate renewed in its file is used from then on.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-			return &pair, err
+			now, err := pair.get()
+			return &now, err
 		}
 	}
 	return config

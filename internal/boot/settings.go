@@ -61,8 +61,10 @@ type validator interface{ Validate() error }
 
 // Parse fills the struct that settings points to from the environment, by its
 // `env`, `envDefault` and `help` tags, then calls the Validate method of every struct
-// in it that has one, inner ones first. It sets a bool tagged `given:"KEY"` if KEY
-// is in the environment, and one tagged `emptied:"KEY"` if it is there and empty. It returns the first unusable setting as a *SettingError.
+// in it that has one, inner ones first. A setting tagged `secret:"true"` can also be given as a file, by its name with
+// _FILE. Parse sets a bool tagged `given:"KEY"` if KEY
+// is in the environment, one tagged `emptied:"KEY"` if it is there and empty, and a SecretFile tagged `file:"KEY"` if KEY
+// was read from a file. It returns the first unusable setting as a *SettingError.
 // Variables given as KEY=value override the environment.
 func Parse(settings any, override ...string) error {
 	environment := env.ToMap(append(os.Environ(), override...))
@@ -72,14 +74,18 @@ func Parse(settings any, override ...string) error {
 			reflect.TypeFor[time.Duration](): func(text string) (any, error) { return ParseDuration(text) },
 		},
 	}
-	if err := env.ParseWithOptions(settings, options); err != nil {
-		return settingError(settings, err, environment)
+	files, err := readSecrets(settings, environment, override)
+	if err != nil {
+		return err
 	}
-	return finish(reflect.ValueOf(settings).Elem(), environment)
+	if err := env.ParseWithOptions(settings, options); err != nil {
+		return settingError(settings, err, environment, files)
+	}
+	return finish(reflect.ValueOf(settings).Elem(), environment, files)
 }
 
-// finish does what the library cannot: it fills the `given` fields, and validates.
-func finish(s reflect.Value, environment map[string]string) error {
+// finish does what the library cannot: it fills the fields tagged `given`, `emptied` and `file`, and validates.
+func finish(s reflect.Value, environment map[string]string, files map[string]SecretFile) error {
 	for f, v := range s.Fields() {
 		switch {
 		case !f.IsExported():
@@ -88,8 +94,10 @@ func finish(s reflect.Value, environment map[string]string) error {
 		case f.Tag.Get("emptied") != "":
 			value, there := environment[f.Tag.Get("emptied")]
 			v.SetBool(there && value == "")
+		case f.Tag.Get("file") != "":
+			v.Set(reflect.ValueOf(files[f.Tag.Get("file")]))
 		case f.Tag.Get("env") == "" && f.Type.Kind() == reflect.Struct:
-			if err := finish(v, environment); err != nil {
+			if err := finish(v, environment, files); err != nil {
 				return err
 			}
 		}
@@ -101,7 +109,7 @@ func finish(s reflect.Value, environment map[string]string) error {
 }
 
 // settingError turns the library's error into one about the first bad variable.
-func settingError(settings any, err error, environment map[string]string) error {
+func settingError(settings any, err error, environment map[string]string, files map[string]SecretFile) error {
 	var aggregate env.AggregateError
 	if errors.As(err, &aggregate) && len(aggregate.Errors) > 0 {
 		err = aggregate.Errors[0]
@@ -113,6 +121,9 @@ func settingError(settings any, err error, environment map[string]string) error 
 	for _, f := range fields(reflect.TypeOf(settings).Elem()) {
 		if f.name != parse.Name || f.typ != parse.Type {
 			continue
+		}
+		if file := files[f.key]; file.Set() {
+			return file.refuse(allowed(parse))
 		}
 		out := &SettingError{Key: f.key, Allowed: allowed(parse)}
 		if !f.secret {
@@ -184,6 +195,9 @@ func Usage(w io.Writer, program, about string, settings any, modes ...Mode) {
 		fmt.Fprintf(tw, "  %s\t%s\t%s\n", f.key, def, f.help)
 	}
 	_ = tw.Flush()
+	if secrets := secretKeys(settings); len(secrets) > 0 {
+		fmt.Fprintf(w, "\nEach of %s can be given as a file instead: %s_FILE names it. It is read again for each use.\n", strings.Join(secrets, ", "), secrets[0])
+	}
 	fmt.Fprintf(w, "\nFlags: --help prints this, --version the version.\n")
 	if addr, ok := addrField(settings); ok {
 		fmt.Fprintf(w, "--healthcheck asks the program at %s for /healthz: exit code 0 if it is well, 1 if not.\n", addr.key)

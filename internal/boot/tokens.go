@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/rs/zerolog"
 )
 
 // Tokens are the bearer tokens that open an HTTP API; the zero value asks for none.
@@ -23,6 +25,26 @@ func (t *Tokens) UnmarshalText(text []byte) error {
 		t.hashes = append(t.hashes, sha256.Sum256([]byte(token)))
 	}
 	return nil
+}
+
+// Again returns a function that returns the tokens as their file has them now. Without a file it returns t.
+func (t Tokens) Again(file SecretFile, log zerolog.Logger) func() Tokens {
+	if !file.Set() {
+		return func() Tokens { return t }
+	}
+	kept := keep("file of tokens", log, func() (now Tokens, err error) {
+		text, err := file.read()
+		if err == nil && now.UnmarshalText([]byte(text)) != nil {
+			err = file.refuse("a file of comma-separated tokens, as " + strings.TrimSuffix(file.key, "_FILE") + " has them")
+		}
+		return now, err
+	})
+	return func() Tokens {
+		if now, err := kept.get(); err == nil {
+			return now
+		}
+		return t
+	}
 }
 
 // PlainToken reports whether an HTTP header can carry a token unchanged.

@@ -38,7 +38,7 @@ func TestMetricsApart(t *testing.T) {
 		addr, path string
 		want       int
 	}{
-		{settings.MetricsAddr, "/healthz", 404}, {settings.MetricsAddr, "/v1/counters", 404},
+		{settings.MetricsAddr, "/healthz", 200}, {settings.MetricsAddr, "/readyz", 503}, {settings.MetricsAddr, "/v1/counters", 404},
 		{settings.Addr, "/metrics", 404}, {settings.Addr, "/healthz", 200},
 		{settings.MetricsAddr, "/debug/pprof/heap", 200}, {settings.Addr, "/debug/pprof/heap", 404}, {settings.Addr, "/debug/pprof/", 404},
 	} {

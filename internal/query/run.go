@@ -26,6 +26,7 @@ import (
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
+	settings.Redis = settings.Redis.Logging(log)
 	// Takes have connections of their own: questions that read much do not hold them up.
 	takeClient := settings.Redis.Client()
 	defer takeClient.Close()

@@ -20,15 +20,17 @@ type Settings struct {
 	NATSURL   boot.NATSServers `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers as for ingest, comma-separated: query answers requests there, too, and lists streams and rejects; it does not wait for them; set to nothing: there is no NATS, unless NATS_CONTEXT names it"`
 	NATSGiven bool             `given:"NATS_URL"`
 	NATSNone  bool             `emptied:"NATS_URL"`
+	NATSFile  boot.SecretFile  `file:"NATS_URL"`
 	NATS      boot.NATSAccess
 
-	Addr    string      `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
-	Tokens  boot.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; if set, every /v1 call and /probe needs one"`
-	Hosts   boot.Hosts  `env:"QUERY_HOSTS" help:"public names at which query may be asked, comma-separated, such as stats.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with QUERY_TOKENS or over HTTPS"`
-	Origins web.Origins `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default; pages of named origins may take, too, those of * only with a token"`
-	TLSCert string      `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY; both files are read again when they change"`
-	TLSKey  string      `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
-	MaxKeys int         `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads per window with the default tiers"`
+	Addr        string      `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
+	Tokens      boot.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; if set, every /v1 call and /probe needs one"`
+	Hosts       boot.Hosts  `env:"QUERY_HOSTS" help:"public names at which query may be asked, comma-separated, such as stats.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with QUERY_TOKENS or over HTTPS"`
+	Origins     web.Origins `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default; pages of named origins may take, too, those of * only with a token"`
+	TLSCert     string      `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY; both files are read again when they change"`
+	TLSKey      string      `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
+	TLSClientCA string      `env:"QUERY_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs QUERY_TLS_CERT; read again when it changes"`
+	MaxKeys     int         `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads per window with the default tiers"`
 
 	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million filled cells take about half a second and 110 MB while a request is answered"`
 	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
@@ -36,7 +38,7 @@ type Settings struct {
 	MaxSum     int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that an answer adds up over a prefix or by groups; each costs Redis up to two hash reads per window, and a total two more for its name"`
 	MaxExplain int `env:"QUERY_MAX_EXPLAIN" envDefault:"5000" help:"most cells that the explanations of one answer name; each takes about 100 bytes of the answer"`
 
-	MetricsAddr string `env:"QUERY_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port; by default /metrics is at QUERY_ADDR, and there are no profiles"`
+	MetricsAddr string `env:"QUERY_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port, where /healthz and /readyz are too; by default /metrics is at QUERY_ADDR, and there are no profiles"`
 	MaxProbe    int    `env:"QUERY_MAX_PROBE" envDefault:"500" help:"most totals (counter and window) in one answer of /probe; each is four series in Prometheus"`
 	MaxExports  int    `env:"QUERY_MAX_EXPORTS" envDefault:"2" help:"most exports (/v1/export) under way at once; each keeps Redis busy for as long as its client reads fast enough"`
 
@@ -60,7 +62,7 @@ const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 
 // natsAt is where it is.
 func (s *Settings) natsAt() boot.NATS {
-	return boot.NATS{URL: s.NATSURL, URLGiven: s.NATSGiven, NATSAccess: s.NATS}
+	return boot.NATS{URL: s.NATSURL, URLGiven: s.NATSGiven, URLFile: s.NATSFile, NATSAccess: s.NATS}
 }
 
 // Validate checks what the types of the fields do not.
@@ -93,5 +95,5 @@ func (s *Settings) Validate() error {
 func (s *Settings) asksNATS() bool { return s.NATSURL.Set() && !s.NATSNone || s.NATS.Context != "" }
 
 func (s *Settings) addresses() web.Addresses {
-	return web.Addresses{Program: "QUERY", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey}
+	return web.Addresses{Program: "QUERY", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}
 }

@@ -38,6 +38,7 @@ func (s *Server) Serve(ctx context.Context, at *Listeners, handler http.Handler,
 		mux := http.NewServeMux()
 		buildinfo.RouteMetrics(mux, s.Metrics.Registry)
 		buildinfo.RouteProfiles(mux)
+		s.routeHealth(mux)
 		group.Go(func() error { return boot.Serve(ctx, at.metrics, mux, nil, boot.LogErrors(s.Log)) })
 	}
 	options = append([]func(*http.Server){boot.LogErrors(s.Log), s.Leaving.Release}, options...)
@@ -54,12 +55,16 @@ func (s *Server) Serve(ctx context.Context, at *Listeners, handler http.Handler,
 // RouteStatus adds what is answered in plain text: /healthz, /metrics unless it has an address of its own, and /readyz.
 // why returns why the service is not ready, and nothing if it is; Serve tells the service manager, too.
 func (s *Server) RouteStatus(mux *http.ServeMux, why func(context.Context) string) {
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	s.Leaving.HandleReady(mux, "/readyz", why)
 	s.why = why
+	s.routeHealth(mux)
 	if !s.Apart {
 		buildinfo.RouteMetrics(mux, s.Metrics.Registry)
 	}
+}
+
+func (s *Server) routeHealth(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	s.Leaving.HandleReady(mux, "/readyz", s.why)
 }
 
 func (s *Server) whyNotReady(ctx context.Context) string {
@@ -115,9 +120,10 @@ func (s *Server) measure(w *Response, r *http.Request, pattern string, took time
 type Addresses struct {
 	Program     string // what the names of its settings begin with, such as QUERY
 	Main        string
-	Metrics     string // empty: /metrics is at Main
+	Metrics     string // of /metrics, and of /healthz and /readyz too; empty: they are at Main alone
 	Certificate string // a file; empty: plain HTTP
 	Key         string
+	ClientCA    string // a file; empty: clients need no certificate
 }
 
 // Validate names the setting that is wrong.
@@ -130,7 +136,7 @@ func (a Addresses) Validate() error {
 			return err
 		}
 	}
-	return boot.CheckKeyPair(a.keyPair())
+	return a.files().Validate()
 }
 
 // Listeners are open addresses. Serve closes them.
@@ -141,10 +147,9 @@ type Listeners struct {
 
 // Listen opens the addresses. The certificate is read again when its files change, which reloads is told.
 func (a Addresses) Listen(log zerolog.Logger, reloads buildinfo.Reloads) (*Listeners, error) {
-	certificate, key := a.keyPair()
 	var out Listeners
 	var err error
-	out.certificate, err = boot.OpenCertificate(certificate, key, log, reloads.Of)
+	out.certificate, err = boot.OpenCertificate(a.files(), log, reloads.Of)
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +164,12 @@ func (a Addresses) Listen(log zerolog.Logger, reloads buildinfo.Reloads) (*Liste
 	return &out, nil
 }
 
-func (a Addresses) keyPair() (certificate, key boot.PEMFile) {
-	return boot.PEMFile{Key: a.Program + "_TLS_CERT", Path: a.Certificate}, boot.PEMFile{Key: a.Program + "_TLS_KEY", Path: a.Key}
+func (a Addresses) files() boot.ServerFiles {
+	return boot.ServerFiles{
+		Cert:     boot.PEMFile{Key: a.Program + "_TLS_CERT", Path: a.Certificate},
+		Key:      boot.PEMFile{Key: a.Program + "_TLS_KEY", Path: a.Key},
+		ClientCA: boot.PEMFile{Key: a.Program + "_TLS_CLIENT_CA", Path: a.ClientCA},
+	}
 }
 
 // URL is where the service answers.

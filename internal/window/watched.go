@@ -1,7 +1,9 @@
 package window
 
 import (
+	"cmp"
 	"context"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -46,12 +48,17 @@ func (w *watched) look(ctx context.Context, queue func(redis.Pipeliner)) error {
 		args = append(args, w.keys[i])
 	}
 	watch := redis.NewStatusCmd(ctx, args...)
-	_, _ = w.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := w.Pipelined(ctx, func(p redis.Pipeliner) error {
 		_ = p.Process(ctx, watch) // queues it
 		queue(p)
 		return nil
 	})
 	w.watching = true
+	if watch.Err() == nil && watch.Val() == "" {
+		// If Redis refuses the password of a new connection, go-redis 9.23 leaves all commands without an error and
+		// without a reply, as if there were no cursor.
+		return cmp.Or(err, errors.New("WATCH was not answered"))
+	}
 	return watch.Err()
 }
 

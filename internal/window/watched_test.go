@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
 )
 
 // interrupts does something once, before a command of the requests that follow. A transaction is one
@@ -188,5 +189,65 @@ func nothingIsCommittedUnwatched(t *testing.T, r *rig) {
 	}
 	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 1 {
 		t.Errorf("counted %+v; want 1", a)
+	}
+}
+
+// If Redis refuses the password of a new connection, go-redis gives commands of a pipeline no error. That is neither a
+// cursor that is missing nor one of somebody else: the commit waits, and counts once.
+func TestARefusedPasswordIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	if err := server.Client().Do(t.Context(), "acl", "setuser", "counter", "on", ">right", "allkeys", "allcommands").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var password atomic.Value
+	password.Store("right")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1,
+		CredentialsProvider: func() (string, string) { return "counter", password.Load().(string) }})
+	defer client.Close()
+	store := window.NewStore(client, "test")
+	tiers, err := window.ParseTiers("1s/1m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout, err := store.OpenLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := store.OpenWriter(t.Context(), layout, "HITS", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	w.OnRetry = func(err error) {
+		if refused++; !strings.Contains(err.Error(), "WRONGPASS") {
+			t.Errorf("retried after: %v", err)
+		}
+		password.Store("right")
+	}
+	now := time.Now()
+	for seq := range uint64(3) {
+		if seq > 0 {
+			password.Store("wrong")
+			if err := server.Client().Do(t.Context(), "client", "kill", "user", "counter").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b := window.NewBatch(layout)
+		b.Add([]byte("c"), window.HashCounter([]byte("c")), now.UnixMilli(), now.UnixMilli(), 1)
+		to := window.Cursor{Created: 1, Seq: seq + 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()}
+		if done, err := w.Commit(t.Context(), b.Shard(0), to); err != nil || done.Failed != nil {
+			t.Fatalf("commit %d: %v, %v", seq, err, done.Failed)
+		}
+	}
+	if refused < 2 {
+		t.Errorf("%d attempts were refused, want one or two of each commit", refused)
+	}
+	for _, key := range stack.Scan(t, server.Client(), "test:{0}:h:*:c") {
+		for cell, n := range server.Client().HGetAll(t.Context(), key).Val() {
+			if n != "3" {
+				t.Errorf("%s has %s in cell %s, want 3", key, n, cell)
+			}
+		}
 	}
 }

@@ -28,7 +28,7 @@ const (
 // Retier changes the tiers of the settings' namespace. order is tiers, or confirm, or back. It writes to out what the
 // namespace has then.
 func Retier(ctx context.Context, settings Settings, order string, out io.Writer, log zerolog.Logger) error {
-	client := settings.Redis.ClientOnConnect(window.RewriteTorn(func(error) {}))
+	client := settings.Redis.Logging(log).ClientOnConnect(window.RewriteTorn(func(error) {}))
 	defer client.Close()
 	if err := boot.WaitForRedis(ctx, client, log); err != nil {
 		return err

@@ -91,7 +91,7 @@ func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 }
 
 func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error {
-	client := w.settings.Redis.ClientOnConnect(window.RewriteTorn(w.logRewritten))
+	client := w.settings.Redis.Logging(w.log).ClientOnConnect(window.RewriteTorn(w.logRewritten))
 	defer client.Close()
 	if err := boot.WaitForRedis(ctx, client, w.log); err != nil {
 		return err

@@ -75,6 +75,15 @@ func (n *NATSEmbedded) Start() {
 	}
 }
 
+// Reload changes options of the running server, as SIGHUP does with the settings in a file.
+func (n *NATSEmbedded) Reload(change func(*server.Options)) {
+	n.t.Helper()
+	change(n.opts)
+	if err := n.srv.ReloadOptions(n.opts.Clone()); err != nil {
+		n.t.Fatalf("reload NATS: %v", err)
+	}
+}
+
 // Stop shuts the server down and returns when it has.
 func (n *NATSEmbedded) Stop() {
 	n.t.Helper()
