@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"tallyroll/tests/stack"
 )
@@ -12,7 +13,9 @@ import (
 func TestMetricsApart(t *testing.T) {
 	t.Parallel()
 	apart := fmt.Sprintf("http://127.0.0.1:%d", stack.FreePort(t))
-	public := start(t, stack.Redis(t), "PROMQL_METRICS_ADDR="+apart[len("http://"):]).URL()
+	redis := stack.Redis(t)
+	seed(t, redis.Client(), time.Now())
+	public := start(t, redis, "PROMQL_METRICS_ADDR="+apart[len("http://"):]).URL()
 	for address, want := range map[string]int{
 		apart + "/metrics": 200, apart + "/debug/pprof/heap": 200, apart + "/healthz": 404, apart + "/api/v1/labels": 404,
 		public + "/metrics": 404, public + "/debug/pprof/heap": 404, public + "/healthz": 200,
