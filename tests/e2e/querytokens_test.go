@@ -18,8 +18,8 @@ func TestQueryTokensAreReloaded(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	for name, run := range map[string]func(env string) *stack.Service{
-		"QUERY":  func(env string) *stack.Service { return stack.Query(t, redis, env, "QUERY_TOKENS=root") },
-		"PROMQL": func(env string) *stack.Service { return stack.PromQL(t, redis, env, "PROMQL_TOKENS=root") },
+		"QUERY":  func(env string) *stack.Service { return stack.Query(t, redis, stack.NoWait, env, "QUERY_TOKENS=root") },
+		"PROMQL": func(env string) *stack.Service { return stack.PromQL(t, redis, stack.NoWait, env, "PROMQL_TOKENS=root") },
 	} {
 		file := filepath.Join(t.TempDir(), "tokens.yml")
 		tokens := func(name string) string {
@@ -27,6 +27,7 @@ func TestQueryTokensAreReloaded(t *testing.T) {
 		}
 		write(t, file, tokens("hunter1"))
 		service := run(name + "_TOKENS_FILE=" + file)
+		service.WaitForLog(`"message":"started"`) // it listens, and has nothing to answer from
 		path := map[string]string{"QUERY": "/v1/nothing", "PROMQL": "/api/v1/metadata"}[name]
 		knows := func(token string) bool {
 			t.Helper()
