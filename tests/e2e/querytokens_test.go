@@ -18,8 +18,10 @@ func TestQueryTokensAreReloaded(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	for name, run := range map[string]func(env string) *stack.Service{
-		"QUERY":  func(env string) *stack.Service { return stack.Query(t, redis, stack.NoWait, env, "QUERY_TOKENS=root") },
-		"PROMQL": func(env string) *stack.Service { return stack.PromQL(t, redis, stack.NoWait, env, "PROMQL_TOKENS=root") },
+		"QUERY": func(env string) *stack.Service { return stack.Query(t, redis, stack.NoWait, env, "QUERY_TOKENS=root") },
+		"PROMQL": func(env string) *stack.Service {
+			return stack.PromQL(t, redis, stack.NoWait, env, "PROMQL_TOKENS=root")
+		},
 	} {
 		file := filepath.Join(t.TempDir(), "tokens.yml")
 		tokens := func(name string) string {
