@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
@@ -174,6 +175,8 @@ func askRedis[T any](ctx context.Context, read func(context.Context) (T, error))
 	var foreign *window.ForeignError
 	var bad *window.QuestionError
 	switch {
+	case forbidden(err) != nil:
+		return out, forbidden(err)
 	case errors.As(err, &foreign):
 		return out, &apiError{http.StatusInternalServerError, "internal", foreign.Error()}
 	case errors.Is(err, window.ErrBadLayout):
@@ -194,6 +197,15 @@ func askRedis[T any](ctx context.Context, read func(context.Context) (T, error))
 		return out, context.DeadlineExceeded
 	}
 	return out, &redisError{*unavailable("Redis did not answer within %s: ask again in a second", readTimeout), err}
+}
+
+// forbidden returns the error about a token that is not about what is asked; nil if err is another one.
+func forbidden(err error) *apiError {
+	var p *web.Problem
+	if !errors.As(err, &p) {
+		return nil
+	}
+	return &apiError{p.Status, "forbidden", p.Detail}
 }
 
 // unavailable is a 503: the same request may be answered later.

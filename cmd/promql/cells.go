@@ -133,7 +133,7 @@ func (q *querier) part(ctx context.Context, counters []string, from int64, sel s
 	for i, counter := range counters {
 		questions[i] = window.SeriesQuestion{Counter: counter, Span: span, Reach: reach}
 	}
-	found, err := askRedis(ctx, func(ctx context.Context) ([]window.Series, error) { return q.service.reader.Series(ctx, questions) })
+	found, err := askRedis(ctx, func(ctx context.Context) ([]window.Series, error) { return q.service.counters.Series(ctx, questions) })
 	if err != nil {
 		return part{}, err
 	}

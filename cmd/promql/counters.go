@@ -132,7 +132,7 @@ func tooManyNames(prefix string, most int) error {
 func (q *querier) names(ctx context.Context, prefix string, most int) (names []string, more bool, err error) {
 	ask := window.NamesQuestion{Prefix: prefix, Limit: min(most+1, namesPage)}
 	for {
-		page, err := askRedis(ctx, func(ctx context.Context) (window.Names, error) { return q.service.reader.Names(ctx, ask) })
+		page, err := askRedis(ctx, func(ctx context.Context) (window.Names, error) { return q.service.counters.Names(ctx, ask) })
 		if err != nil {
 			return nil, false, err
 		}
@@ -157,7 +157,7 @@ func (q *querier) known(ctx context.Context, counters []string) ([]string, error
 	for i, counter := range counters {
 		questions[i] = window.Question{Counter: counter, Span: window.Last(tiers[len(tiers)-1].Window)}
 	}
-	found, err := askRedis(ctx, func(ctx context.Context) (window.Answers, error) { return q.service.reader.Answer(ctx, questions) })
+	found, err := askRedis(ctx, func(ctx context.Context) (window.Answers, error) { return q.service.counters.Answer(ctx, questions) })
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ package main
 import (
 	"context"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"tallyroll/internal/boot"
 )
@@ -17,11 +19,13 @@ func main() {
 	if !boot.Flags("promql", "answers PromQL about counters over Prometheus's HTTP API, from Redis.", &settings) {
 		return
 	}
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
 	boot.Main("promql", func(ctx context.Context) error {
 		boot.QuietRedis()
 		if err := boot.Parse(&settings); err != nil {
 			return err
 		}
-		return run(ctx, settings, settings.Log.New(os.Stderr))
+		return run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

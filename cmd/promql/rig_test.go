@@ -89,7 +89,11 @@ func serviceOf(t testing.TB, redis stack.Endpoint, change func(*Settings)) *serv
 		t.Fatal(err)
 	}
 	change(&settings)
-	return newService(window.NewReader(window.NewStore(stack.ProgramClient(t, redis.URL()), namespace)), settings, zerolog.Nop())
+	s, err := newService(window.NewReader(window.NewStore(stack.ProgramClient(t, redis.URL()), namespace)), settings, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // peakMemory is the most memory that a process has held, in bytes.

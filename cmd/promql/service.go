@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,7 +15,9 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
@@ -24,24 +27,29 @@ import (
 type service struct {
 	server   web.Server
 	settings Settings
-	reader   *window.Reader
+	reader   *window.Reader // of the layout and the clock
+	counters access.Reader  // of everything about counters
+	tokens   *access.Tokens
 	engine   *promql.Engine
 	gate     gate
 	memory   memory
 	unread   atomic.Int64 // bytes of answers that clients have not taken yet
 	parser   parser.Parser
-	tokens   func() boot.Tokens // as they are now
-	failures zerolog.Logger     // limited to a few lines per minute, because clients decide how often something fails
+	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 }
 
 // run listens at once, whether Redis answers or not, and answers until ctx ends and SHUTDOWN_DELAY is over, in which it
-// is not ready any more. It finishes the requests under way before it closes the connections to Redis.
-func run(ctx context.Context, settings Settings, log zerolog.Logger) error {
+// is not ready any more. It finishes the requests under way before it closes the connections to Redis. At each signal of
+// reload it reads the file of tokens again.
+func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
 	client := settings.Redis.Logging(log).Client()
 	defer client.Close()
-	s := newService(window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings, log)
+	s, err := newService(window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings, log)
+	if err != nil {
+		return err
+	}
 	defer s.engine.Close()
 	s.server.Leaving, s.memory = leaving, limitMemory(settings)
 	listeners, err := settings.addresses().Listen(log, s.server.Metrics.Reloads)
@@ -49,22 +57,31 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger) error {
 		return err
 	}
 	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Bool("tokens", settings.Tokens.Required()).Int64("memory_limit", int64(s.memory)).Str("url", listeners.URL()).Msg("started")
+		Int("tokens", s.tokens.Count()).Int64("memory_limit", int64(s.memory)).Str("url", listeners.URL()).Msg("started")
 	patient := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
-	if err := s.server.Serve(ctx, listeners, s.handler(), patient); err != nil {
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.tokens.Follow(gctx) })
+	group.Go(func() error { return boot.FollowReloads(gctx, reload, func() { s.tokens.Reload("SIGHUP") }) })
+	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler(), patient) })
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	log.Info().Msg("stopped")
 	return nil
 }
 
-func newService(reader *window.Reader, settings Settings, log zerolog.Logger) *service {
+// newService has an error about the file of tokens.
+func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*service, error) {
+	metrics := web.NewMetrics("promql", 16)
+	tokens, err := access.New(access.Settings{Program: "PROMQL", Plain: settings.Tokens, File: settings.TokensFile}, log, metrics.Reloads.Of)
+	if err != nil {
+		return nil, err
+	}
 	reader.MaxCells, reader.MaxPoints = settings.MaxCells, int64(settings.MaxSamples)
 	p := parser.NewParser(parser.Options{})
 	return &service{
-		settings: settings, reader: reader, parser: p, gate: newGate(settings), memory: math.MaxInt64,
-		server: web.Server{Metrics: web.NewMetrics("promql", 16), Log: log, Apart: settings.MetricsAddr != ""},
-		tokens: settings.Tokens.Again(settings.TokensFile, log),
+		settings: settings, reader: reader, counters: access.Reader{Counters: reader}, tokens: tokens, parser: p, gate: newGate(settings), memory: math.MaxInt64,
+		server: web.Server{Metrics: metrics, Log: log, Apart: settings.MetricsAddr != ""},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // what it logs are errors that it also returns
 			MaxSamples: settings.MaxSamples,
@@ -73,7 +90,7 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) *s
 			Parser:                   p,
 		}),
 		failures: boot.Sampled(log),
-	}
+	}, nil
 }
 
 // handler is the whole service.
@@ -121,15 +138,21 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 	return s.server.Edge(mux, func(w *web.Response, r *http.Request, _ string, _ http.Handler) {
 		if strings.HasPrefix(r.URL.Path, "/api/") {
 			w.Header().Set("Cache-Control", "no-store")
-			if why := s.settings.Hosts.Refuse(r, "PROMQL_HOSTS"); why != "" && !s.settings.Tokens.Required() {
+			if why := s.settings.Hosts.Refuse(r, "PROMQL_HOSTS"); why != "" && !s.tokens.Required() {
 				writeError(w, &apiError{http.StatusForbidden, "forbidden", why})
 				return
 			}
-			if !s.tokens().Admit(r) {
+			token, p := s.tokens.Find(r)
+			if p != nil {
 				w.Header().Set("WWW-Authenticate", "Bearer")
-				writeError(w, &apiError{http.StatusUnauthorized, "unauthorized", "this call needs the header Authorization: Bearer with one of the tokens of PROMQL_TOKENS"})
+				writeError(w, &apiError{p.Status, "unauthorized", p.Detail})
 				return
 			}
+			if err := token.Need(access.Read, "promql"); err != nil {
+				writeError(w, s.apiErrorOf(forbidden(err)))
+				return
+			}
+			r = r.WithContext(access.With(r.Context(), token))
 			r.Body = http.MaxBytesReader(w.ResponseWriter, r.Body, s.settings.maxBody())
 		}
 		compressed.ServeHTTP(w, r)
@@ -145,13 +168,13 @@ type Settings struct {
 	Log      boot.Log
 	Shutdown boot.Shutdown
 
-	Addr        string          `env:"PROMQL_ADDR" envDefault:"127.0.0.1:9091" help:"where HTTP listens, host:port"`
-	Hosts       boot.Hosts      `env:"PROMQL_HOSTS" help:"public names at which promql may be asked, comma-separated, such as promql.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with PROMQL_TOKENS or over HTTPS"`
-	TLSCert     string          `env:"PROMQL_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with PROMQL_TLS_KEY; both files are read again when they change"`
-	TLSKey      string          `env:"PROMQL_TLS_KEY" help:"the private key of PROMQL_TLS_CERT (PEM)"`
-	TLSClientCA string          `env:"PROMQL_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs PROMQL_TLS_CERT; read again when it changes"`
-	Tokens      boot.Tokens     `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated; if set, every /api call needs one"`
-	TokensFile  boot.SecretFile `file:"PROMQL_TOKENS"`
+	Addr        string      `env:"PROMQL_ADDR" envDefault:"127.0.0.1:9091" help:"where HTTP listens, host:port"`
+	Hosts       boot.Hosts  `env:"PROMQL_HOSTS" help:"public names at which promql may be asked, comma-separated, such as promql.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with tokens or over HTTPS"`
+	TLSCert     string      `env:"PROMQL_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with PROMQL_TLS_KEY; both files are read again when they change"`
+	TLSKey      string      `env:"PROMQL_TLS_KEY" help:"the private key of PROMQL_TLS_CERT (PEM)"`
+	TLSClientCA string      `env:"PROMQL_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs PROMQL_TLS_CERT; read again when it changes"`
+	Tokens      boot.Tokens `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated, for all counters; if set, every /api call needs one of them or of PROMQL_TOKENS_FILE"`
+	TokensFile  string      `env:"PROMQL_TOKENS_FILE" help:"a YAML file of further bearer tokens with the right read, in the form of QUERY_TOKENS_FILE; it is read again when it changes and at SIGHUP"`
 
 	MetricsAddr string `env:"PROMQL_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port, where /healthz and /readyz are too; by default /metrics is at PROMQL_ADDR, and there are no profiles"`
 

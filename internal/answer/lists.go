@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -70,15 +71,19 @@ func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, e
 	if err != nil {
 		return topAnswer{}, web.InputProblem(err, part)
 	}
-	if in.sums() {
-		return d.topGroups(ctx, in, periods[0], int(limit))
+	return d.top(ctx, in, periods[0], int(limit))
+}
+
+// top answers a checked input. The summaries of the streams are about all counters, so the largest of a prefix, or of a
+// token that is about some, are found among the totals of them all.
+func (d *Desk) top(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
+	if in.sums() || access.From(ctx).Narrow() {
+		return d.topGroups(ctx, in, p, limit)
 	}
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Top, error) {
-		return d.Reader.Top(ctx, periods[0].Span, int(limit))
-	})
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
 	if err != nil {
 		if bad := Mendable(err); bad != nil {
-			return topAnswer{}, in.unanswerable(periods[0], bad)
+			return topAnswer{}, in.unanswerable(p, bad)
 		}
 		return topAnswer{}, err
 	}
@@ -204,7 +209,7 @@ func folded(text string) string {
 
 // About answers what can be asked. What the settings turn on, the caller knows.
 func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
-	out := AboutAnswer{Version: boot.Version(), Namespace: d.Namespace, Features: on}
+	out := AboutAnswer{Version: boot.Version(), Namespace: d.Namespace, Features: on, Token: aboutToken(access.From(ctx))}
 	layout, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
 		layout, since, err := d.Reader.About(ctx)
 		out.CountingSince = Since(since)
@@ -246,6 +251,26 @@ type AboutAnswer struct {
 	Windows       []string    `json:"windows" doc:"Windows to offer, the shortest first: the usual ones that the tiers answer with at least one whole cell, and the longest of each tier. Any other window up to the longest is answered, too." example:"[\"1m\",\"5m\",\"15m\",\"1h\",\"6h\",\"24h\",\"7d\",\"30d\",\"32d\"]"`
 	Steps         []string    `json:"steps" doc:"Steps of /v1/series to offer, the shortest first: the usual ones that are whole cells of a tier and fit into its window, and the cell of each tier. Any other step is rounded up to whole cells." example:"[\"1s\",\"5s\",\"10s\",\"30s\",\"1m\",\"5m\",\"15m\",\"30m\",\"1h\",\"3h\",\"6h\",\"12h\",\"1d\",\"1w\"]"`
 	Features      Features    `json:"features" doc:"What this service can do beyond totals."`
+	Token         *AboutToken `json:"token,omitempty" doc:"What the token of the call may do; absent if the service needs none."`
+}
+
+// AboutToken is what a token may do.
+type AboutToken struct {
+	Name     string    `json:"name" doc:"What the file of tokens calls it; of a token of QUERY_TOKENS, the beginning of its SHA-256." example:"shop"`
+	May      []string  `json:"may" doc:"Its rights: read, take, erase and admin, or some of them." example:"[\"read\"]"`
+	Prefixes []string  `json:"prefixes,omitempty" doc:"The counters that it is about begin with one of these; absent if it is about all." example:"[\"shop.\"]"`
+	Until    time.Time `json:"until,omitzero" doc:"When it ends; absent if it does not." example:"2027-01-01T00:00:00Z"`
+}
+
+func aboutToken(t *access.Token) *AboutToken {
+	if t == nil {
+		return nil
+	}
+	out := &AboutToken{Name: t.Name(), Prefixes: t.Prefixes(), Until: t.Until()}
+	for _, right := range t.Rights() {
+		out.May = append(out.May, string(right))
+	}
+	return out
 }
 
 // AboutTier is a tier as TIERS has it.

@@ -114,15 +114,12 @@ func (d *Desk) probedTop(ctx context.Context, in *Input, periods []period, text 
 	}
 	var out []probed
 	for _, p := range periods {
-		found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
-		if bad := Mendable(err); bad != nil {
-			return nil, in.unanswerable(p, bad)
-		}
+		found, err := d.top(ctx, in, p, limit)
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range found.Counters {
-			out = append(out, probed{c.Counter, p})
+		for _, c := range found.Top {
+			out = append(out, probed{c.Key, p})
 		}
 	}
 	return out, nil

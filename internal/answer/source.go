@@ -68,7 +68,7 @@ type Health interface {
 }
 
 // Ask reads from Redis for at most Timeout. If the client must correct its question, it
-// returns the *window.QuestionError unchanged (see mendable). Every other error is, or wraps, one
+// returns the *window.QuestionError unchanged (see mendable), and so it does a *web.Problem (see access.Reader). Every other error is, or wraps, one
 // to return to the client.
 func Ask[T any](ctx context.Context, r *Source, read func(context.Context) (T, error)) (T, error) {
 	return askWithin(ctx, r, Timeout, read)
@@ -83,6 +83,7 @@ func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, rea
 	r.seconds.Observe(time.Since(began).Seconds())
 	var bad *window.QuestionError
 	var much *window.TooMuchError
+	var refused *web.Problem
 	switch {
 	case IsSpoilt(err):
 		// Asking again does not help: whoever runs the service has to look at the key.
@@ -92,7 +93,7 @@ func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, rea
 			return out, &window.QuestionError{Index: bad.Index, Err: SpoiltProblem(err)}
 		}
 		return out, SpoiltProblem(err)
-	case err == nil, errors.As(err, &bad):
+	case err == nil, errors.As(err, &bad), errors.As(err, &refused):
 		return out, err
 	case errors.As(err, &much):
 		return out, tooMuchProblem(much)

@@ -79,3 +79,15 @@ func Reload(read func()) {
 	read()
 	Notify("READY=1")
 }
+
+// FollowReloads reads settings again at each signal, until ctx ends.
+func FollowReloads(ctx context.Context, signals <-chan os.Signal, read func()) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-signals:
+			Reload(read)
+		}
+	}
+}

@@ -98,13 +98,22 @@ func TestBadSecretFile(t *testing.T) {
 // What can no longer be read stays as it was, and is logged once per state.
 func TestSecretsAreReadAgain(t *testing.T) {
 	path := writeSecret(t, filepath.Join(t.TempDir(), "tokens"), "one,two")
-	t.Setenv("TEST_TOKENS_FILE", path)
-	var s secretSettings
-	if err := Parse(&s); err != nil {
-		t.Fatal(err)
-	}
+	file := SecretFile{"TEST_TOKENS_FILE", path}
 	var log bytes.Buffer
-	tokens := s.Tokens.Again(SecretFile{"TEST_TOKENS_FILE", path}, zerolog.New(&log))
+	kept := keep("file of tokens", zerolog.New(&log), func() (now Tokens, err error) {
+		text, err := file.read()
+		if err == nil && now.UnmarshalText([]byte(text)) != nil {
+			err = file.refuse("a file of tokens")
+		}
+		return now, err
+	})
+	tokens := func() Tokens {
+		now, err := kept.get()
+		if err != nil {
+			t.Error(err)
+		}
+		return now
+	}
 	for i, c := range []struct {
 		text  string
 		want  int // tokens

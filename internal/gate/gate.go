@@ -3,7 +3,6 @@ package gate
 import (
 	"context"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,6 +38,7 @@ type Gate struct {
 	failures  zerolog.Logger         // limited to a few lines per minute, because clients decide how often something fails
 	decisions *prometheus.CounterVec // by limit, result and source
 	process   string                 // as /v1/limits names it
+	audit     Audit
 }
 
 // Settings of a gate.
@@ -46,7 +46,11 @@ type Settings struct {
 	Take    TakeMode
 	File    string // of named limits; empty: there are none
 	Proxies web.Networks
+	Audit   Audit
 }
+
+// Audit begins a line of the log about what a request has changed: who has sent it, and from where.
+type Audit func(*http.Request) *zerolog.Event
 
 // New makes a gate and reads the file of limits. The error names the setting, the file and the line.
 func New(settings Settings, l Limiter, counters Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Gate, error) {
@@ -55,7 +59,7 @@ func New(settings Settings, l Limiter, counters Counters, redis *answer.Source, 
 		return nil, err
 	}
 	g := &Gate{
-		Proxies: settings.Proxies, limits: limits, limiter: l, Counters: counters, redis: redis, failures: failures,
+		Proxies: settings.Proxies, limits: limits, limiter: l, Counters: counters, redis: redis, failures: failures, audit: settings.Audit,
 		process: newProcess(), decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
 			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
@@ -65,10 +69,8 @@ func New(settings Settings, l Limiter, counters Counters, redis *answer.Source, 
 	return g, nil
 }
 
-// Run reads the file of limits again at each signal, until ctx ends. A bad file changes nothing.
-func (g *Gate) Run(ctx context.Context, signals <-chan os.Signal, log zerolog.Logger) error {
-	return g.limits.follow(ctx, signals, log)
-}
+// Reload reads the file of limits again. A bad file changes nothing.
+func (g *Gate) Reload(log zerolog.Logger) { g.limits.reload(log) }
 
 // Named is how many limits have names.
 func (g *Gate) Named() int { return len(*g.limits.named.Load()) }

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -43,18 +42,7 @@ func newLimits(mode TakeMode, file string, reloads buildinfo.Reloads) (*limits, 
 	return out, nil
 }
 
-// follow reads the file again at each signal, until ctx ends. A bad file changes nothing.
-func (l *limits) follow(ctx context.Context, signals <-chan os.Signal, log zerolog.Logger) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-signals:
-			boot.Reload(func() { l.reload(log) })
-		}
-	}
-}
-
+// reload reads the file again. A bad file changes nothing.
 func (l *limits) reload(log zerolog.Logger) {
 	if l.file == "" {
 		log.Info().Msg("nothing to reload: QUERY_LIMITS_FILE is not set")

@@ -27,7 +27,7 @@ func TestReload(t *testing.T) {
 	var log asking.Log
 	ctx, cancel := context.WithCancel(t.Context())
 	signals, ended := make(chan os.Signal), make(chan error, 1)
-	go func() { ended <- l.follow(ctx, signals, zerolog.New(&log)) }()
+	go func() { ended <- boot.FollowReloads(ctx, signals, func() { l.reload(zerolog.New(&log)) }) }()
 	reload := func(text, message string, n int) {
 		t.Helper()
 		if err := os.WriteFile(l.file, []byte(text), 0o600); err != nil {

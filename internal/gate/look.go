@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
@@ -42,7 +43,15 @@ func (g *Gate) registerLimit(a *api.API) {
 		Metadata:   api.Tryout("/v1/limit?limit=login&key=alice"),
 	})
 	describeForbidden(a, &reset)
-	api.AnswerQuery(a, reset, func(ctx context.Context, p *resetParams) (*api.NoOutput, error) { return nil, g.reset(ctx, p) })
+	api.HandleQuery[resetParams, api.NoOutput](a, reset, func(w http.ResponseWriter, r *http.Request, p *resetParams) error {
+		take, err := g.reset(r.Context(), p)
+		if err != nil {
+			return err
+		}
+		g.audit(r).Str("limit", p.Limit).Str("key", take.Under).Msg("limit reset")
+		(*api.NoOutput)(nil).Write(w)
+		return nil
+	})
 }
 
 // Look checks an item and decides about it. Its errors are for the client.
@@ -92,27 +101,27 @@ func (p *resetParams) Read(g api.Given) (err error) {
 	)
 }
 
-func (g *Gate) reset(ctx context.Context, p *resetParams) error {
-	err := g.limits.mayCount()
+func (g *Gate) reset(ctx context.Context, p *resetParams) (take limit.Take, err error) {
+	err = g.limits.mayCount()
 	if err != nil {
-		return err
+		return take, err
 	}
 	item := &takeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy, IP: p.IP, Method: p.Method, Host: p.Host, Path: p.Path, Header: p.header}
 	if p.Limit == "" && p.Window != "" {
 		if p.Policy == "" {
-			return web.BadInput("policy", "it is missing: allowed is %s", policyHint).Problem(web.InQuery)
+			return take, web.BadInput("policy", "it is missing: allowed is %s", policyHint).Problem(web.InQuery)
 		}
 		item.Max = "1" // any: it is no part of what hits are kept under
 	}
-	take, err := g.limits.takeOf(item, "")
+	take, err = g.limits.takeOf(item, "")
 	if err != nil {
-		return web.InputProblem(err, web.InQuery)
+		return take, web.InputProblem(err, web.InQuery)
 	}
 	err = g.limiter.Reset(ctx, take)
 	if err != nil {
-		return g.limitError(ctx, err, []limit.Take{take}, false)
+		return take, g.limitError(ctx, err, []limit.Take{take}, false)
 	}
-	return nil
+	return take, nil
 }
 
 // maxJudged is the largest max of a judgement: whole numbers up to it are exact in every JSON reader.
@@ -121,6 +130,9 @@ const maxJudged = 1 << 53
 // judge decides about a counter of the streams, from its rolling total. Nothing is counted: the
 // streams do that.
 func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
+	if err := access.From(ctx).Need(access.Read, "a look at a counter of the streams"); err != nil {
+		return nil, err
+	}
 	j, err := judgementOf(item)
 	if err != nil {
 		return nil, web.InputProblem(err, part)

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -85,6 +86,11 @@ func (l *Live) getLive(w http.ResponseWriter, r *http.Request, p *params) error 
 	asked, lengths, err := p.questions(l.MaxKeys)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
+	}
+	for _, key := range p.Keys { // the hub reads for all who listen, and knows no tokens
+		if err := access.From(r.Context()).CheckKey(key); err != nil {
+			return err
+		}
 	}
 	listening, err := l.hub.join(l.clientOf(r), asked, lengths, p.AsOf == "true")
 	if err != nil {

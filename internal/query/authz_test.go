@@ -171,9 +171,7 @@ func TestAuthzAnswers(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	s := onRedis(t, redis.URL(), asking.Now())
-	if err := s.tokens.UnmarshalText([]byte("secret")); err != nil {
-		t.Fatal(err)
-	}
+	useTokens(t, s, "secret")
 	ask := func(method string) *http.Response {
 		r := proxied(t, method, "/v1/authz/per-agent/x", "User-Agent", "a", "Authorization", "Bearer secret")
 		r.Body, r.ContentLength = io.NopCloser(unreadable{t}), 7

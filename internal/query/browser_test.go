@@ -82,9 +82,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 				}
 			}
 			if c.token != "" {
-				if err := s.tokens.UnmarshalText([]byte(c.token)); err != nil {
-					t.Fatal(err)
-				}
+				useTokens(t, s, c.token)
 			}
 			r := httptest.NewRequest(c.request[0], "http://query.test"+c.request[1], strings.NewReader(c.request[2]))
 			r.RemoteAddr = "192.0.2.9:999" // no trusted proxy's
@@ -215,9 +213,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 
 	// A rebound page has no token, and no certificate of its name.
 	tokens, _ := onFake(t)
-	if err := tokens.tokens.UnmarshalText([]byte("secret")); err != nil {
-		t.Fatal(err)
-	}
+	useTokens(t, tokens, "secret")
 	h = onPort(t, tokens)
 	fine("a token", h.ask("GET", "stats.example.com", goodTarget, "", "Authorization", "Bearer secret"))
 	asking.Refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusUnauthorized)

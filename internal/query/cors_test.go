@@ -29,9 +29,7 @@ func TestCORS(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := s.tokens.UnmarshalText([]byte("secret")); err != nil {
-				t.Fatal(err)
-			}
+			useTokens(t, s, "secret")
 			h := s.handler()
 			resp := asking.Ask(h, http.MethodGet, goodTarget, "", "Origin", c.origin, "Authorization", "Bearer secret")
 			if got := resp.Header.Get("Access-Control-Allow-Origin"); resp.StatusCode != http.StatusOK || got != c.allowed {

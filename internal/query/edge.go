@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/gzhttp"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/gate"
 	"tallyroll/internal/live"
 	"tallyroll/internal/web"
@@ -34,10 +35,23 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 			if web.UnderV1(r.URL.Path) && !authz && cors(s.origins).Apply(w, r) {
 				return
 			}
-			if !s.tokens.Admit(r) {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-				web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS").Write(w)
+			token, p := s.tokens.Find(r)
+			if p == nil {
+				p = refuseRight(token, pattern)
+			}
+			if p != nil {
+				p.Write(w)
 				return
+			}
+			if token != nil {
+				w.Header().Add("Vary", "Authorization")
+				ctx := access.With(r.Context(), token)
+				if r.URL.Path == live.Path || r.URL.Path == exportPath {
+					bound, cancel := token.Bind(ctx)
+					defer cancel()
+					ctx = bound
+				}
+				r = r.WithContext(ctx)
 			}
 		}
 		if pattern == "" {

@@ -21,9 +21,7 @@ const goodTarget = "/v1/total?key=a&window=1h"
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	s, _ := onFake(t)
-	if err := s.tokens.UnmarshalText([]byte("first, second")); err != nil {
-		t.Fatal(err)
-	}
+	useTokens(t, s, "first, second")
 	h := s.handler()
 	for _, header := range []string{"Bearer first", "bearer second", "BEARER  second"} {
 		answered(t, asking.Ask(h, http.MethodGet, goodTarget, "", "Authorization", header))

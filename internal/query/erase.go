@@ -1,16 +1,16 @@
 package query
 
 import (
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/rs/zerolog"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
-	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
@@ -66,16 +66,22 @@ func (s *service) deleteCounters(w http.ResponseWriter, r *http.Request, p *answ
 	return nil
 }
 
-// logErasure writes who has erased what. A token is known by the beginning of its SHA-256.
-func (s *service) logErasure(r *http.Request, p *answer.EraseParams, out answer.EraseAnswer, err error) {
+// audit begins a line of the log about what a request has changed. A token of QUERY_TOKENS is known by the beginning of
+// its SHA-256.
+func (s *service) audit(r *http.Request) *zerolog.Event {
 	from := r.RemoteAddr
 	if client, err := s.gate.Proxies.Client(r); err == nil {
 		from = client.String()
 	}
-	line := s.log.Info().Ctx(r.Context()).Str("from", from)
-	if hash, ok := boot.BearerHash(r); ok && s.tokens.Required() {
-		line = line.Str("token", hex.EncodeToString(hash[:4]))
+	line := s.log.Info().Ctx(r.Context()).Bool("audit", true).Str("from", from)
+	if name := access.From(r.Context()).Name(); name != "" {
+		line = line.Str("token", name)
 	}
+	return line
+}
+
+func (s *service) logErasure(r *http.Request, p *answer.EraseParams, out answer.EraseAnswer, err error) {
+	line := s.audit(r)
 	if p.Key != "" {
 		line = line.Str("key", p.Key)
 	} else {

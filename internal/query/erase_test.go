@@ -111,9 +111,7 @@ func TestEraseIsRefused(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	if err := s.tokens.UnmarshalText([]byte("secret")); err != nil {
-		t.Fatal(err)
-	}
+	useTokens(t, s, "secret")
 	log := new(asking.Log)
 	s.log = zerolog.New(log)
 	asking.Refused(t, asking.Ask(s.handler(), http.MethodDelete, "/v1/counters?key=a", ""), http.StatusUnauthorized)

@@ -59,9 +59,7 @@ func TestOpenAPI(t *testing.T) {
 	for _, tokens := range []string{"", "secret"} {
 		s, _ := onFake(t)
 		if tokens != "" {
-			if err := s.tokens.UnmarshalText([]byte(tokens)); err != nil {
-				t.Fatal(err)
-			}
+			useTokens(t, s, tokens)
 		}
 		var doc document
 		data := asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/openapi.json", ""))
@@ -161,7 +159,7 @@ func TestDocumentedRequests(t *testing.T) {
 	h := s.handler()
 	eventuallyReady(t, h, http.StatusOK)
 	mux := http.NewServeMux()
-	doc := newAPI(mux, false)
+	doc := newAPI(mux, tokensOf(t, ""))
 	s.registerTotal(doc)
 	s.registerSeries(doc)
 	s.live.Register(doc)
@@ -265,7 +263,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 	t.Parallel()
 	s, _ := onFake(t)
 	mux := http.NewServeMux()
-	doc := newAPI(mux, true)
+	doc := newAPI(mux, tokensOf(t, "x"))
 	s.registerTotal(doc)
 	s.registerSeries(doc)
 	s.live.Register(doc)

@@ -25,9 +25,7 @@ func validDocument(t *testing.T, target, version, tokens string) {
 	t.Helper()
 	s, _ := onFake(t)
 	if tokens != "" {
-		if err := s.tokens.UnmarshalText([]byte(tokens)); err != nil {
-			t.Fatal(err)
-		}
+		useTokens(t, s, tokens)
 	}
 	document, err := openapi3.NewLoader().LoadFromData(asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, target, "")))
 	if err != nil {

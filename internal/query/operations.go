@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/common/expfmt"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/chart"
@@ -312,14 +313,14 @@ func (s *service) getProbe(ctx context.Context, p *answer.ProbeParams) (*api.Raw
 	return &api.RawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, err
 }
 
-// newAPI describes the API. Tokens are needed or not.
-func newAPI(mux *http.ServeMux, tokens bool) *api.API {
+// newAPI describes the API.
+func newAPI(mux *http.ServeMux, tokens *access.Tokens) *api.API {
 	title := api.Title{Name: "Tallyroll", About: "Rolling totals of counters: how many hits in the last minute, hour, day or month, with bounds. " +
 		"Windows are durations (90s, 15m, 24h, 7d, 1w); times are RFC 3339 or Unix milliseconds. " +
 		"Errors are RFC 9457 problems whose detail says what was wrong and what is allowed.", Every: describeProblems,
 		Home: "/", Groups: groups, Guides: guides()}
-	if tokens {
-		title.Tokens = "One of the tokens of QUERY_TOKENS."
+	if tokens.Required() {
+		title.Tokens = "One of the tokens of " + tokens.Settings() + "."
 	}
 	return api.New(mux, title)
 }
@@ -343,6 +344,8 @@ var problemExamples = []struct {
 		web.NewProblem(http.StatusServiceUnavailable, "Redis cannot answer now: ask again in a second")},
 }
 
+var outsideExample = web.NewProblem(http.StatusForbidden, `the counter "/cart" is outside of the token shop, which is about names that begin with "shop."`).OfKind(web.KeyOutsidePrefix)
+
 func unknownHostExample() *web.Problem {
 	r := &http.Request{Host: "pages.example:8080"}
 	return web.NewProblem(http.StatusForbidden, boot.Hosts{}.Refuse(r, "QUERY_HOSTS")).OfKind(web.UnknownHost)
@@ -351,8 +354,11 @@ func unknownHostExample() *web.Problem {
 // describeProblems adds the problems, and the token if one is needed.
 func describeProblems(a *api.API, op *huma.Operation) {
 	for _, p := range problemExamples {
-		if p.status == http.StatusUnauthorized && !a.Tokens() || p.status == http.StatusForbidden && a.Tokens() {
+		switch {
+		case p.status == http.StatusUnauthorized && !a.Tokens():
 			continue
+		case p.status == http.StatusForbidden && a.Tokens():
+			p.about, p.example = "The token lacks the right that this call needs, or is not about what is asked.", outsideExample
 		}
 		var headers map[string]*huma.Header
 		switch p.status {

@@ -143,9 +143,7 @@ func TestProbeRefuses(t *testing.T) {
 func TestProbeNeedsAToken(t *testing.T) {
 	t.Parallel()
 	s, _ := onFake(t)
-	if err := s.tokens.UnmarshalText([]byte("secret")); err != nil {
-		t.Fatal(err)
-	}
+	useTokens(t, s, "secret")
 	h := s.handler()
 	const target = "/probe?key=a&window=1h"
 	asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusUnauthorized)

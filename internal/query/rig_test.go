@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/gate"
@@ -72,12 +73,38 @@ func holdClock(s *service, at time.Time) {
 }
 
 // readFrom has the service answer requests from another reader.
-func readFrom(s *service, r allReader) { s.answers.Reader, s.gate.Counters, s.status.Reader = r, r, r }
+func readFrom(s *service, r allReader) {
+	bounded := access.Reader{Counters: r}
+	s.answers.Reader, s.gate.Counters, s.status.Reader = bounded, bounded, r
+}
+
+// useTokens has the service ask for one of the tokens.
+func useTokens(t testing.TB, s *service, tokens string) {
+	t.Helper()
+	s.tokens = tokensOf(t, tokens)
+}
+
+// tokensOf are the tokens of a setting.
+func tokensOf(t testing.TB, tokens string) *access.Tokens {
+	t.Helper()
+	settings := access.Settings{Program: "QUERY"}
+	if tokens != "" {
+		if err := settings.Plain.UnmarshalText([]byte(tokens)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := access.New(settings, zerolog.Nop(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
 
 // limited bounds the cells and points that the service reads for one request.
 func limited(t testing.TB, s *service, cells, points int64) {
 	t.Helper()
-	r, ok := s.answers.Reader.(*window.Reader)
+	bounded, _ := s.answers.Reader.(access.Reader)
+	r, ok := bounded.Counters.(*window.Reader)
 	if !ok {
 		t.Fatalf("the service reads %T", s.answers.Reader)
 	}

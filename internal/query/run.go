@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/gate"
@@ -21,8 +22,8 @@ import (
 
 // Run runs the service. It listens at once, whether Redis and NATS answer or not, and
 // answers until ctx ends and SHUTDOWN_DELAY is over, in which it is not ready any more. It finishes the requests
-// under way before it closes the connections to Redis. At each signal of reload, which may be nil, it reads the file of limits
-// again. The settings must have been validated.
+// under way before it closes the connections to Redis. At each signal of reload, which may be nil, it reads the files of limits
+// and tokens again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
@@ -47,12 +48,18 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		return err
 	}
 	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Bool("tokens", settings.Tokens.Required()).Int("limits", s.gate.Named()).Str("url", listeners.URL()).Msg("started")
+		Int("tokens", s.tokens.Count()).Int("limits", s.gate.Named()).Str("url", listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.Run(gctx) })
 	group.Go(func() error { return s.live.Run(gctx) })
-	group.Go(func() error { return s.gate.Run(gctx, reload, log) })
+	group.Go(func() error { return s.tokens.Follow(gctx) })
+	group.Go(func() error {
+		return boot.FollowReloads(gctx, reload, func() {
+			s.gate.Reload(log)
+			s.tokens.Reload("SIGHUP")
+		})
+	})
 	if settings.asksNATS() {
 		group.Go(func() error {
 			return s.serveNATS(gctx, settings.natsAt(), settings.Redis.Namespace)
@@ -69,7 +76,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 // service is the rooms and what joins them: the edge and the page.
 type service struct {
 	server  web.Server
-	tokens  boot.Tokens
+	tokens  *access.Tokens
 	origins web.Origins
 	hosts   boot.Hosts
 	health  *status.Health
@@ -93,23 +100,27 @@ type allReader interface {
 
 // newService makes a service that answers requests from one reader, and the listeners at /v1/live
 // from another. The number of their questions bounds the listeners, not what one request
-// may cost. Its error is about the file of limits. The caller must run health, gate and hub.
+// may cost. Its error is about the file of limits or of tokens. The caller must run health, gate and hub.
 func newService(requests, listeners allReader, takes gate.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, boot.Sampled(log)
 	s := &service{
-		server: web.Server{Metrics: metrics, Log: log, Apart: settings.MetricsAddr != ""},
-		tokens: settings.Tokens, origins: settings.Origins, hosts: settings.Hosts,
+		server:  web.Server{Metrics: metrics, Log: log, Apart: settings.MetricsAddr != ""},
+		origins: settings.Origins, hosts: settings.Hosts,
 		health: status.NewHealth(requests, log, registry), now: time.Now, log: log,
+	}
+	var err error
+	s.tokens, err = access.New(access.Settings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}, log, metrics.Reloads.Of)
+	if err != nil {
+		return nil, err
 	}
 	redis := answer.NewSource(s.health, failures, registry)
 	s.answers = &answer.Desk{
-		Reader: requests, Redis: redis, Namespace: settings.Redis.Namespace,
+		Reader: access.Reader{Counters: requests}, Redis: redis, Namespace: settings.Redis.Namespace,
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxExplain: settings.MaxExplain, MaxProbe: settings.MaxProbe,
 	}
 	s.exports, s.erases = make(exports, settings.MaxExports), settings.Erase
-	var err error
-	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Proxies: settings.TrustedProxies}, takes, requests, redis, failures, metrics)
+	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Proxies: settings.TrustedProxies, Audit: s.audit}, takes, access.Reader{Counters: requests}, redis, failures, metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +141,7 @@ func (s *service) handler() http.Handler {
 }
 
 func (s *service) routes(mux *http.ServeMux) {
-	a := newAPI(mux, s.tokens.Required())
+	a := newAPI(mux, s.tokens)
 	a.Within(groupAsk)
 	s.registerAnswers(a)
 	s.live.Register(a)

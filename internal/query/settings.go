@@ -24,8 +24,9 @@ type Settings struct {
 	NATS      boot.NATSAccess
 
 	Addr        string      `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
-	Tokens      boot.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; if set, every /v1 call and /probe needs one"`
-	Hosts       boot.Hosts  `env:"QUERY_HOSTS" help:"public names at which query may be asked, comma-separated, such as stats.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with QUERY_TOKENS or over HTTPS"`
+	Tokens      boot.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; they may do everything; if set, every /v1 call and /probe needs one of them or of QUERY_TOKENS_FILE"`
+	TokensFile  string      `env:"QUERY_TOKENS_FILE" help:"a YAML file of further bearer tokens, each with rights, prefixes of counters and an end; it is read again when it changes and at SIGHUP"`
+	Hosts       boot.Hosts  `env:"QUERY_HOSTS" help:"public names at which query may be asked, comma-separated, such as stats.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with tokens or over HTTPS"`
 	Origins     web.Origins `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default; pages of named origins may take, too, those of * only with a token"`
 	TLSCert     string      `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY; both files are read again when they change"`
 	TLSKey      string      `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`

@@ -24,6 +24,7 @@ type Kind struct {
 var (
 	IdempotencyKeyReused = &Kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency key used for something else", "take a new key for new hits; nothing of this request is stored"}
 	KeyOutsidePrefix     = &Kind{"key-outside-prefix", http.StatusForbidden, "Key outside of the token's prefix", "correct the keys, or use another token"}
+	TokenLacksRight      = &Kind{"token-lacks-right", http.StatusForbidden, "The token lacks a right", "use a token that has the right that detail names"}
 	NotStored            = &Kind{"not-stored", http.StatusServiceUnavailable, "Not stored", "send the same again after Retry-After: nothing of it is stored"}
 	StoredUnknown        = &Kind{"stored-unknown", http.StatusGatewayTimeout, "Stored or not is unknown", "send the same again with the same Idempotency-Key, or accept that it may count twice"}
 	ForeignOrigin        = &Kind{"foreign-origin", http.StatusForbidden, "Sent for a page of another origin", "ask from the service's own page or from a server, or ask whoever runs the service for the setting that detail names"}
@@ -54,7 +55,7 @@ var byStatus = []*Kind{
 
 // Kinds lists all kinds, in the order of their statuses.
 func Kinds() []*Kind {
-	all := append([]*Kind{IdempotencyKeyReused, KeyOutsidePrefix, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, TooManyExports, NothingCounted, RightsMissing, ForeignKey}, byStatus...)
+	all := append([]*Kind{IdempotencyKeyReused, KeyOutsidePrefix, TokenLacksRight, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, TooManyExports, NothingCounted, RightsMissing, ForeignKey}, byStatus...)
 	slices.SortStableFunc(all, func(a, b *Kind) int { return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name)) })
 	return all
 }

@@ -80,7 +80,7 @@ func syntaxError(err error) *Error {
 const errAlias = "an alias is not allowed: write the value again"
 
 // Fields returns the values of a mapping. It refuses fields with other names, fields that are there twice, and
-// empty ones. what says whose fields they are.
+// empty ones. what says whose fields they are. An allowed name that ends with [] is that of a list of single values.
 func Fields(node *yaml.Node, what string, allowed ...string) (map[string]*yaml.Node, error) {
 	return fields(node, what, func(name string) string { return fmt.Sprintf(" %q", name) }, allowed)
 }
@@ -93,6 +93,12 @@ func SecretFields(node *yaml.Node, what string, allowed ...string) (map[string]*
 func fields(node *yaml.Node, what string, quote func(name string) string, allowed []string) (map[string]*yaml.Node, error) {
 	if node.Kind == yaml.AliasNode {
 		return nil, &Error{node.Line, errAlias}
+	}
+	lists := make(map[string]bool)
+	allowed = slices.Clone(allowed)
+	for i, name := range allowed {
+		allowed[i] = strings.TrimSuffix(name, "[]")
+		lists[allowed[i]] = allowed[i] != name
 	}
 	if node.Kind != yaml.MappingNode {
 		return nil, Errorf(node.Line, "%s is no mapping: allowed is %s", what, strings.Join(allowed, ", "))
@@ -109,12 +115,33 @@ func fields(node *yaml.Node, what string, quote func(name string) string, allowe
 			return nil, &Error{value.Line, name.Value + ": " + errAlias}
 		case value.Kind == yaml.ScalarNode && (value.Value == "" || value.ShortTag() == "!!null"):
 			return nil, &Error{name.Line, name.Value + ": it is empty"}
+		case lists[name.Value]:
+			if !isList(value) {
+				return nil, &Error{value.Line, name.Value + ": allowed is a list, such as [a, b], of values that are not empty"}
+			}
 		case len(allowed) > 1 && value.Kind != yaml.ScalarNode:
 			return nil, &Error{value.Line, name.Value + ": allowed is a single value"}
 		}
 		out[name.Value] = value
 	}
 	return out, nil
+}
+
+func isList(node *yaml.Node) bool {
+	return node.Kind == yaml.SequenceNode && len(node.Content) > 0 && !slices.ContainsFunc(node.Content, func(v *yaml.Node) bool {
+		return v.Kind != yaml.ScalarNode || v.Value == "" || v.ShortTag() == "!!null"
+	})
+}
+
+// Values are the texts of a list; none if it is missing.
+func Values(node *yaml.Node) (out []string) {
+	if node == nil {
+		return nil
+	}
+	for _, v := range node.Content {
+		out = append(out, v.Value)
+	}
+	return out
 }
 
 // Value is the text of a single value; empty if it is missing.

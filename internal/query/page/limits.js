@@ -35,6 +35,7 @@ async function load() {
   } catch (error) {
     put($("limits-note"), `${sentence(error.message)} This view comes back by itself.`);
     $("limits-note").classList.add("bad");
+    if (error.status === 403) $("limits-table").hidden = $("limit-split").hidden = true; // the token may not
     return 5;
   }
   return 2;

@@ -83,8 +83,21 @@ function reveal(numbers) {
   for (const id of ["span", "explore"]) $(id).toggleAttribute("hidden", !numbers);
 }
 
+// showToken says what the reader's token is about, and hides the views that it does not open.
+function showToken(token) {
+  if (!token) return;
+  const words = [];
+  if (token.prefixes) words.push(`Your token ${token.name} is about counters that begin with ${token.prefixes.join(" or ")}: this page shows no others.`);
+  if (!token.may.includes("admin")) {
+    words.push("Limits and Operate are for tokens with the right admin.");
+    for (const view of ["limits", "operate"]) $("views").querySelector(`[data-to="${view}"]`).hidden = true;
+  }
+  $("token-note").textContent = words.join(" ");
+}
+
 // show shows all that depends on what can be asked here.
 function show() {
+  showToken(about.token);
   startView();
   if (view.lines.length > 0) reveal(true);
   chart.start({ about, ...chartHooks });

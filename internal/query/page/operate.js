@@ -35,6 +35,7 @@ async function load() {
 function fail(error) {
   put($("operate-note"), "");
   if (error.status !== 501) {
+    if (error.status === 403) $("operate-parts").hidden = true; // the token may not
     $("operate-trouble").replaceChildren(el("p", { class: "note bad" }, `${sentence(error.message)} This view comes back by itself.`));
     return 5;
   }

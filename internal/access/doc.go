@@ -1,0 +1,17 @@
+// Package access says who may ask what: tokens with rights, with the counters that they are about, and with an end.
+//
+// # What it promises
+//
+//   - A token opens the routes of its rights, and no others.
+//   - A token with prefixes is about the counters that begin with one of them. A Reader answers no question about
+//     another counter, and keeps lists and sums to those that the token is about.
+//   - A question that names a counter or a prefix outside of them is refused with 403, whether there is such a counter
+//     or not. A list that names none is about the token's counters.
+//   - Requests are compared with every token, by hashes and in constant time.
+//   - A file of tokens that is wrong changes nothing.
+//
+// # When it acts
+//
+// Tokens.Follow looks at the file once per second, and reads it again when it has changed. A token that is gone from the
+// file or has another meaning in it, and one whose time is over, ends what its bearer has under way and may last.
+package access

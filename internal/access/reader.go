@@ -1,0 +1,193 @@
+package access
+
+import (
+	"context"
+	"math"
+	"strings"
+	"time"
+
+	"tallyroll/internal/window"
+)
+
+// Counters is what can be asked about counters. *window.Reader answers.
+type Counters interface {
+	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
+	Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error)
+	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
+	SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error)
+	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
+	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
+	BeginExport(ctx context.Context, q window.ExportQuestion) (window.Export, error)
+	ExportPage(ctx context.Context, e window.Export, at window.ExportPlace) (window.ExportPage, error)
+	Erase(ctx context.Context, counters []string) (window.Erased, error)
+	EraseListed(ctx context.Context, prefix, after string) (window.Erased, error)
+	Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error)
+	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
+}
+
+// Reader asks Counters for the bearer of the token that is in the context. A question that names what the token is not
+// about has a *web.Problem as its error, and Counters does not hear of it. A list that names no prefix has the token's
+// counters. Counters is not embedded, so that no method is forgotten.
+type Reader struct{ Counters Counters }
+
+// About is not about counters.
+func (r Reader) About(ctx context.Context) (layout window.Layout, countingSince int64, err error) {
+	return r.Counters.About(ctx)
+}
+
+func checkKeys[T any](ctx context.Context, questions []T, key func(T) string) error {
+	t := From(ctx)
+	for _, q := range questions {
+		if err := t.CheckKey(key(q)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func counterOf(q window.Question) string { return q.Counter }
+
+func itself(counter string) string { return counter }
+
+func (r Reader) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	if err := checkKeys(ctx, questions, counterOf); err != nil {
+		return window.Answers{}, err
+	}
+	return r.Counters.Answer(ctx, questions)
+}
+
+// Explain leaves out how far streams are counted if the token is about some counters alone: their sequences count
+// everybody's messages.
+func (r Reader) Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error) {
+	if err := checkKeys(ctx, questions, counterOf); err != nil {
+		return window.Answers{}, nil, err
+	}
+	found, why, err := r.Counters.Explain(ctx, questions, maxCells)
+	if From(ctx).Narrow() {
+		for i := range why {
+			why[i].Cursors = nil
+		}
+	}
+	return found, why, err
+}
+
+func (r Reader) Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
+	if err := checkKeys(ctx, questions, func(q window.SeriesQuestion) string { return q.Counter }); err != nil {
+		return nil, err
+	}
+	return r.Counters.Series(ctx, questions)
+}
+
+func (r Reader) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error) {
+	if err := checkKeys(ctx, append([]string{q.Counter}, counters...), itself); err != nil {
+		return window.SeriesSums{}, err
+	}
+	return r.Counters.SeriesSums(ctx, q, counters, group, lines)
+}
+
+// Top is about all counters. It is refused for a token that is about some: the largest of its own follow from Names and
+// Answer.
+func (r Reader) Top(ctx context.Context, asked window.Span, limit int) (window.Top, error) {
+	if err := From(ctx).CheckPrefix(""); err != nil {
+		return window.Top{}, err
+	}
+	return r.Counters.Top(ctx, asked, limit)
+}
+
+// Names lists one prefix of the token after the other, which is the order of the names.
+func (r Reader) Names(ctx context.Context, q window.NamesQuestion) (out window.Names, err error) {
+	prefixes, err := within(ctx, q.Prefix)
+	if err != nil {
+		return out, err
+	}
+	out = window.Names{AsOf: math.MaxInt64, Now: math.MaxInt64, Complete: true}
+	limit := q.Limit
+	for i, prefix := range prefixes {
+		last := i == len(prefixes)-1
+		if !last && isPast(q.After, prefix) {
+			continue
+		}
+		q.Prefix, q.Limit = prefix, limit-len(out.Counters)
+		page, err := r.Counters.Names(ctx, q)
+		if err != nil {
+			return page, err
+		}
+		out.AsOf, out.Now, out.Complete = min(out.AsOf, page.AsOf), min(out.Now, page.Now), out.Complete && page.Complete
+		out.CompleteSince, out.CountingSince = max(out.CompleteSince, page.CompleteSince), page.CountingSince
+		out.Counters, out.Answers, out.Next = append(out.Counters, page.Counters...), append(out.Answers, page.Answers...), page.Next
+		if page.Next != "" {
+			break
+		}
+		if len(out.Counters) == limit && !last {
+			out.Next = out.Counters[limit-1]
+			break
+		}
+	}
+	return out, nil
+}
+
+func (r Reader) BeginExport(ctx context.Context, q window.ExportQuestion) (window.Export, error) {
+	if _, err := within(ctx, q.Prefix); err != nil {
+		return window.Export{}, err
+	}
+	return r.Counters.BeginExport(ctx, q)
+}
+
+// ExportPage reads one prefix of the token after the other. The place may be what anybody has made up.
+func (r Reader) ExportPage(ctx context.Context, e window.Export, at window.ExportPlace) (page window.ExportPage, err error) {
+	prefixes, err := within(ctx, e.Prefix)
+	if err != nil {
+		return page, err
+	}
+	if !hasAny(at.Counter, prefixes) {
+		at.Inside = 0
+	}
+	for i, prefix := range prefixes {
+		last := i == len(prefixes)-1
+		if !last && isPast(at.Counter, prefix) {
+			continue
+		}
+		e.Prefix = prefix
+		page, err = r.Counters.ExportPage(ctx, e, at)
+		if err != nil || last || page.More || page.Next != at {
+			page.More = page.More || !last
+			break
+		}
+		at.Inside = 0 // there is nothing more of this prefix
+	}
+	return page, err
+}
+
+func (r Reader) Erase(ctx context.Context, counters []string) (window.Erased, error) {
+	if err := checkKeys(ctx, counters, itself); err != nil {
+		return window.Erased{}, err
+	}
+	return r.Counters.Erase(ctx, counters)
+}
+
+// EraseListed erases nothing without a prefix of the token.
+func (r Reader) EraseListed(ctx context.Context, prefix, after string) (window.Erased, error) {
+	if err := From(ctx).CheckPrefix(prefix); err != nil {
+		return window.Erased{}, err
+	}
+	return r.Counters.EraseListed(ctx, prefix, after)
+}
+
+func (r Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
+	if err := From(ctx).CheckKey(counter); err != nil {
+		return window.Answers{}, 0, err
+	}
+	return r.Counters.Fall(ctx, counter, length, most)
+}
+
+// within returns the prefixes that a list is about: the one that is asked for, or those of the token if none is.
+func within(ctx context.Context, prefix string) ([]string, error) {
+	t := From(ctx)
+	if prefix == "" && t.Narrow() {
+		return t.prefixes, nil
+	}
+	return []string{prefix}, t.CheckPrefix(prefix)
+}
+
+// isPast reports whether a place in the order of names is behind all names with a prefix.
+func isPast(place, prefix string) bool { return place > prefix && !strings.HasPrefix(place, prefix) }

@@ -1,0 +1,170 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"tallyroll/internal/web"
+)
+
+// Right is what a token may be used for.
+type Right string
+
+// The rights.
+const (
+	Read  Right = "read"  // what counters have
+	Take  Right = "take"  // decide about takes, and look at limits
+	Erase Right = "erase" // counters
+	Admin Right = "admin" // what is about all counters and limits: streams, rejects, limits, and their resets
+)
+
+var allRights = []Right{Read, Take, Erase, Admin}
+
+// Token is what its bearer may do. A nil *Token is that of a caller who needs none, and may do everything.
+type Token struct {
+	grant
+	// ended is over when the token is: its time has come, or it is not in the file any more.
+	ended context.Context
+	end   context.CancelFunc
+}
+
+// grant is what the file says of a token.
+type grant struct {
+	name     string
+	hash     [sha256.Size]byte
+	may      []Right
+	prefixes []string  // in order, none within another; empty: of any counter
+	until    time.Time // zero: for ever
+}
+
+// start makes a token of what the file says.
+func (g grant) start() *Token {
+	t := &Token{grant: g}
+	if g.until.IsZero() {
+		t.ended, t.end = context.WithCancel(context.Background())
+	} else {
+		t.ended, t.end = context.WithDeadline(context.Background(), g.until)
+	}
+	return t
+}
+
+func (g grant) same(other grant) bool {
+	return g.name == other.name && g.hash == other.hash && slices.Equal(g.may, other.may) && slices.Equal(g.prefixes, other.prefixes) && g.until.Equal(other.until)
+}
+
+// contextKey is under what a context has the token.
+type contextKey struct{}
+
+// With adds the caller's token to a context.
+func With(ctx context.Context, t *Token) context.Context {
+	return context.WithValue(ctx, contextKey{}, t)
+}
+
+// From returns the token of whoever asks: nil if none is needed, or if nobody asks over HTTP.
+func From(ctx context.Context) *Token {
+	t, _ := ctx.Value(contextKey{}).(*Token)
+	return t
+}
+
+// Bind returns a context that ends with the token, too. It is for answers that last.
+func (t *Token) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if t == nil {
+		return ctx, cancel
+	}
+	stop := context.AfterFunc(t.ended, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// Name is what logs call the token; empty without one.
+func (t *Token) Name() string {
+	if t == nil {
+		return ""
+	}
+	return t.name
+}
+
+// Rights are those of the token, Prefixes what the names of its counters begin with; empty: anything. Until is when it
+// ends; zero: never.
+func (t *Token) Rights() []Right {
+	if t == nil {
+		return allRights
+	}
+	return t.may
+}
+
+func (t *Token) Prefixes() []string {
+	if t == nil {
+		return nil
+	}
+	return t.prefixes
+}
+
+func (t *Token) Until() time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.until
+}
+
+// Narrow reports whether the token is about some counters alone.
+func (t *Token) Narrow() bool { return len(t.Prefixes()) > 0 }
+
+// Need refuses a token without a right. what needs it is for people.
+func (t *Token) Need(right Right, what string) error {
+	if slices.Contains(t.Rights(), right) {
+		return nil
+	}
+	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("the token %s lacks the right %s, which %s needs: it has %s", t.name, right, what, list(t.may))).OfKind(web.TokenLacksRight)
+}
+
+func list(rights []Right) string {
+	texts := make([]string, len(rights))
+	for i, r := range rights {
+		texts[i] = string(r)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// CheckKey refuses a counter that the token is not about. The empty name is that of no counter.
+func (t *Token) CheckKey(key string) error {
+	if key == "" {
+		return nil
+	}
+	return t.check("the counter", key)
+}
+
+// CheckPrefix refuses a prefix of counters that the token is not about, even if it is about some of them: a part of a
+// list or of a sum would look like all of it.
+func (t *Token) CheckPrefix(prefix string) error { return t.check("the prefix", prefix) }
+
+func (t *Token) check(what, name string) error {
+	if !t.Narrow() || hasAny(name, t.prefixes) {
+		return nil
+	}
+	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s %s is outside of the token %s, which is about names that begin with %s", what, web.Excerpt(name), t.name, t.told())).
+		OfKind(web.KeyOutsidePrefix)
+}
+
+// maxTold is how many prefixes a problem lists.
+const maxTold = 5
+
+func (t *Token) told() string {
+	var out []string
+	for _, p := range t.prefixes[:min(maxTold, len(t.prefixes))] {
+		out = append(out, web.Excerpt(p))
+	}
+	if more := len(t.prefixes) - maxTold; more > 0 {
+		out = append(out, fmt.Sprintf("%d others", more))
+	}
+	return strings.Join(out, " or ")
+}
+
+func hasAny(name string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
