@@ -52,6 +52,7 @@ test-machine: redis tested ## the tests of deploy/ and the page, which need Dock
 	$(OUTSIDE) ./tests/deploy
 	$(OUTSIDE) ./tests/page
 	cd $(TOOLS) && $(TEST) -count=1 ./...
+	@git describe --tags --match 'v[0-9]*' >/dev/null 2>&1 || echo "SKIPPED: the comparison of the OpenAPI documents with those of the last release (deploy/tools/openapi): NO TAG OF A RELEASE IS IN THIS CLONE (git fetch --tags, if there are releases)"
 	@command -v dpkg >/dev/null && [ "$$(id -u)" = 0 ] || echo "SKIPPED: installing the Debian package (deploy/tools/release), which needs dpkg and root"
 	@command -v systemd-analyze >/dev/null || echo "SKIPPED: the check of deploy/systemd, for want of systemd-analyze"
 	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
