@@ -10,7 +10,7 @@ TOOLS := deploy/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test tested test-machine quick bench-smoke build release lint vet staticcheck govulncheck fuzz faults soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres clean
+.PHONY: help run test tested test-machine quick bench-smoke build release lint vet staticcheck govulncheck fuzz faults drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -30,7 +30,7 @@ ALONE := ./internal/answer ./internal/chart
 OUTSIDE := TALLYROLL_BIN=$(CURDIR)/bin/test $(TEST) -count=1 -parallel $(JOBS)
 
 test: redis tested ## the tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
-	@$(OUTSIDE) ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients & outside=$$!; failed=0; \
+	@$(OUTSIDE) ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills & outside=$$!; failed=0; \
 	  $(INSIDE) -race ./internal/consume ./internal/worker $$($(GO) list ./internal/... ./cmd/... | grep -vE 'internal/(answer|chart)$$') || failed=1; \
 	  $(INSIDE) $(ALONE) || failed=1; \
 	  (cd $(PROMQL) && TALLYROLL_BIN=$(CURDIR)/bin/test $(INSIDE) -race -count=1 ./...) || failed=1; \
@@ -52,6 +52,7 @@ test-machine: redis tested ## the tests of deploy/ and the page, which need Dock
 	$(OUTSIDE) ./tests/deploy
 	$(OUTSIDE) ./tests/page
 	cd $(TOOLS) && $(TEST) -count=1 ./...
+	@git describe --tags --match 'v[0-9]*' >/dev/null 2>&1 || echo "SKIPPED: the comparison of the OpenAPI documents with those of the last release (deploy/tools/openapi): NO TAG OF A RELEASE IS IN THIS CLONE (git fetch --tags, if there are releases)"
 	@command -v dpkg >/dev/null && [ "$$(id -u)" = 0 ] || echo "SKIPPED: installing the Debian package (deploy/tools/release), which needs dpkg and root"
 	@command -v systemd-analyze >/dev/null || echo "SKIPPED: the check of deploy/systemd, for want of systemd-analyze"
 	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
@@ -94,6 +95,10 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 
 faults: redis ## the fault tests of tests/faults, many rounds of each
 	FAULTS=full $(GO) test -v -count=1 -timeout 60m ./tests/faults
+
+drills: redis ## what operators do after a loss (docs/operations.md), under load and timed; DRILLS_FROM=v0.1.0 upgrades from there and goes back
+	@DRILLS=full $(GO) test -v -count=1 -timeout 30m ./tests/drills
+	@test -n "$$DRILLS_FROM" || echo "SKIPPED: the upgrade and downgrade between two versions: DRILLS_FROM=COMMIT names the other one (make drills DRILLS_FROM=v0.1.0)"
 
 soak: redis ## all faults mixed for SOAK (default 30m)
 	SOAK=$(or $(SOAK),30m) $(GO) test -v -count=1 -timeout 0 -run '^TestSoak$$' ./tests/faults

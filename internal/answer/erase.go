@@ -113,7 +113,7 @@ func (d *Desk) eraseStep(ctx context.Context, out *EraseAnswer, step func(contex
 	case errors.Is(why, window.ErrEraseRetier):
 		return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters are erased, and no more: %v", out.Erased, window.ErrEraseRetier))
 	}
-	return web.RetryLater("the Redis user may not erase: it needs the rights that ingest has (docs/delivery.md)", "10").OfKind(web.RightsMissing)
+	return web.RetryLater("the Redis user may not erase: it needs the rights of query-erase in deploy/redis-users.acl (docs/operations.md)", "10").OfKind(web.RightsMissing)
 }
 
 // countListed counts the counters that begin with a prefix.

@@ -125,27 +125,28 @@ func TestEraseIsRefused(t *testing.T) {
 	}
 }
 
-// A Redis user who may only read is told what it lacks. The rights that docs/delivery.md names for ingest are enough.
+// A Redis user who may only read is told what it lacks. Those of query-erase are enough.
 func TestRightsToErase(t *testing.T) {
 	t.Parallel()
 	server, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, server.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
-	as := func(user, keys string, rights ...any) http.Handler {
-		args := append([]any{"acl", "setuser", user, "on", ">s3cret", "resetchannels", keys + asking.Namespace + ":*", "-@all"}, rights...)
-		if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
+	as := func(user string) http.Handler {
+		rights := stack.RightsOf(t, user)
+		for i, word := range rights {
+			rights[i] = strings.Replace(word, "~tallyroll:", "~"+asking.Namespace+":", 1)
 		}
+		stack.NewUser(t, server, user, "s3cret", rights...)
 		return onRedis(t, strings.Replace(server.URL(), "redis://", "redis://"+user+":s3cret@", 1), now).handler()
 	}
-	reader := as("reader", "%R~", "+@read", "+@transaction", "+@connection", "-@dangerous", "+time")
+	reader := as("query")
 	p := asking.Refused(t, asking.Ask(reader, http.MethodDelete, "/v1/counters?key=a", ""), http.StatusServiceUnavailable)
-	if p.Type != web.RightsMissing.Type() || !strings.Contains(p.Detail, "rights that ingest has") {
+	if p.Type != web.RightsMissing.Type() || !strings.Contains(p.Detail, "rights of query-erase") {
 		t.Errorf("%+v", p)
 	}
 	if n := len(stack.Scan(t, server.Client(), asking.Namespace+":*:h:*:a")); n == 0 {
 		t.Error("it is erased")
 	}
-	if n := erased(t, as("writer", "~", "+@read", "+@write", "+@transaction", "+@connection", "-@dangerous", "+time"), "key=a"); n != 1 {
+	if n := erased(t, as("query-erase"), "key=a"); n != 1 {
 		t.Errorf("%d are erased", n)
 	}
 }

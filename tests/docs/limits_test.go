@@ -67,12 +67,6 @@ func absolute(t *testing.T, path string) string {
 	return out
 }
 
-// rightsOn are the lines of a page that say what a Redis user may do.
-func rightsOn(t *testing.T, path string) []string {
-	t.Helper()
-	return regexp.MustCompile(`(?m)^resetchannels .*$`).FindAllString(readPage(t, path), -1)
-}
-
 // redisAs is a Redis with a user who has these rights and no other.
 type redisAs struct {
 	server *stack.RedisServer
@@ -81,30 +75,21 @@ type redisAs struct {
 
 func (r redisAs) URL() string { return "redis://" + r.user + ":s3cret@" + r.server.Addr() + "/0" }
 
-func newUser(t *testing.T, server *stack.RedisServer, name, rights string) redisAs {
+// newUser has the rights of a user in deploy/redis-users.acl.
+func newUser(t *testing.T, server *stack.RedisServer, name string) redisAs {
 	t.Helper()
-	args := []any{"acl", "setuser", name, "reset", "on", ">s3cret"}
-	for word := range strings.FieldsSeq(rights) {
-		args = append(args, word)
-	}
-	if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	stack.NewUser(t, server, name, "s3cret", stack.RightsOf(t, name)...)
 	return redisAs{server, name}
 }
 
-// The rights that the pages name are enough for what the pages say.
+// The rights in deploy/redis-users.acl are enough for what the pages say.
 func TestRightsForLimits(t *testing.T) {
 	t.Parallel()
-	onPage, common := rightsOn(t, limitsPage), rightsOn(t, "../../docs/delivery.md")
-	if len(onPage) != 2 || len(common) != 1 {
-		t.Fatalf("the pages have the lines %q and %q", onPage, common)
-	}
 	redis := stack.Redis(t)
 	stack.Ingest(t, stack.NATS(t), redis)
 	limits := "QUERY_LIMITS_FILE=" + absolute(t, "../../deploy/examples/limits.yml")
-	start := func(name, rights string) *stack.Service {
-		return stack.Query(t, newUser(t, redis, name, rights), limits, "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s")
+	start := func(name string) *stack.Service {
+		return stack.Query(t, newUser(t, redis, name), limits, "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s")
 	}
 	answersTotals := func(query *stack.Service) {
 		t.Helper()
@@ -112,8 +97,8 @@ func TestRightsForLimits(t *testing.T) {
 			t.Errorf("total: %+v %v", total, err)
 		}
 	}
-	for name, rights := range map[string]string{"limits": onPage[0], "both": common[0] + " +eval +evalsha"} {
-		query := start(name, rights)
+	for _, name := range []string{"query-take", "tallyroll"} {
+		query := start(name)
 		answersTotals(query)
 		for _, policy := range []string{"cells", "log", "stream"} {
 			// Redis forgets scripts if it is restarted: the first take sends it again.
@@ -136,7 +121,7 @@ func TestRightsForLimits(t *testing.T) {
 			}
 		}
 	}
-	query := start("reads", onPage[1])
+	query := start("query")
 	answersTotals(query)
 	status, answer, err := stack.Do(http.MethodPost, query.URL()+"/v1/take", map[string]any{"limit": "login", "key": "a"})
 	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(string(answer), "right") {

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -9,52 +8,24 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// leastRights is what docs/delivery.md says that a Redis user needs.
-func leastRights(t *testing.T) string {
-	t.Helper()
-	doc, err := os.ReadFile("../../docs/delivery.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(doc)) {
-		if strings.HasPrefix(line, "resetchannels ~tallyroll:*") {
-			return line
-		}
-	}
-	t.Fatal("docs/delivery.md does not say what a user needs")
-	return ""
-}
-
 // redisAt is a Redis that is reached at a URL.
 type redisAt string
 
 func (r redisAt) URL() string { return string(r) }
-
-// restrict makes a user who has no other rights.
-func restrict(t *testing.T, servers ...*stack.RedisServer) {
-	t.Helper()
-	args := []any{"acl", "setuser", "counter", "on", ">s3cret"}
-	for word := range strings.FieldsSeq(leastRights(t)) {
-		args = append(args, word)
-	}
-	for _, server := range servers {
-		if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 func TestTLSAndAUserOfFewRights(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*testing.T, stack.RedisOption) string{
 		"one server": func(t *testing.T, tls stack.RedisOption) string {
 			server := stack.Redis(t, tls)
-			restrict(t, server)
+			stack.NewUser(t, server, "counter", "s3cret", stack.RightsOf(t, "ingest")...)
 			return "rediss://counter:s3cret@" + server.TLSAddr() + "/0"
 		},
 		"cluster": func(t *testing.T, tls stack.RedisOption) string {
 			cluster := stack.Cluster(t, 0, tls)
-			restrict(t, cluster.Nodes...)
+			for _, node := range cluster.Nodes {
+				stack.NewUser(t, node, "counter", "s3cret", stack.RightsOf(t, "ingest")...)
+			}
 			return "rediss+cluster://counter:s3cret@" + cluster.Nodes[0].TLSAddr() + "?addr=" + cluster.Nodes[1].TLSAddr()
 		},
 	} {

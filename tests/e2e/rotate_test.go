@@ -103,8 +103,7 @@ func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 	t.Parallel()
 	r := &rotation{t: t, redis: stack.Redis(t), dir: t.TempDir(), end: make(chan struct{}), stored: make(chan int, 1)}
 	r.nats = stack.NATS(t, only("counter", "n-one"))
-	restrict(t, r.redis)
-	r.acl("resetpass", ">r-one")
+	stack.NewUser(t, r.redis, "counter", "r-one", stack.RightsOf(t, "ingest")...)
 	r.put("redis", "r-one\n")
 	r.put("redis-url", "redis://counter:r-one@"+r.redis.Addr()+"/0\n")
 	r.put("nats", "n-one\n")

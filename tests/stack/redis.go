@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -196,4 +197,32 @@ func Scan(t testing.TB, client redis.UniversalClient, pattern string) []string {
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys) // SCAN may return a key twice while the table grows
+}
+
+// NewUser makes a user of Redis, who has these rights and no others.
+func NewUser(t testing.TB, server *RedisServer, name, password string, rights ...string) {
+	t.Helper()
+	args := []any{"acl", "setuser", name, "reset", "on", ">" + password}
+	for _, word := range rights {
+		args = append(args, word)
+	}
+	if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("make the user %s: %v", name, err)
+	}
+}
+
+// RightsOf are those of a user in deploy/redis-users.acl, as ACL SETUSER takes them.
+func RightsOf(t testing.TB, user string) (words []string) {
+	t.Helper()
+	users, err := os.ReadFile("../../deploy/redis-users.acl") // from any package with tests of programs
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(users)) {
+		if words := strings.Fields(line); len(words) > 4 && words[1] == user {
+			return words[4:] // behind user, the name, on and the password
+		}
+	}
+	t.Fatalf("deploy/redis-users.acl has no user %s", user)
+	return nil
 }

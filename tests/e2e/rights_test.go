@@ -1,0 +1,446 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/tests/stack"
+)
+
+// guarded are servers with the users of deploy/nats-permissions.conf and deploy/redis-users.acl, who all have the
+// password secret.
+type guarded struct {
+	t     *testing.T
+	nats  *stack.Process
+	redis *stack.RedisServer
+}
+
+// secretHash is bcrypt's of secret, made to be checked fast.
+const secretHash = "$2a$04$NlGIv4Iumz342HbIusl/EeeidzitgvDI7HnaJ694FLVYLgQ/b6ple"
+
+// filled writes a file of deploy into a directory of the test's own, with replacements.
+func filled(t *testing.T, file, pattern, by string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), file)
+	write(t, path, regexp.MustCompile(pattern).ReplaceAllLiteralString(read(t, "../../deploy/"+file), by))
+	return path
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func natsWith(t *testing.T, permissions string) *stack.Process {
+	t.Helper()
+	config := filepath.Join(filepath.Dir(permissions), "nats.conf")
+	write(t, config, fmt.Sprintf("jetstream { store_dir: %q }\ninclude %s\n", t.TempDir(), filepath.Base(permissions)))
+	return stack.Server(t, stack.NATSServer(t), func(port int) (args, env []string) {
+		return []string{"--addr", "127.0.0.1", "--port", strconv.Itoa(port), "--config", config}, nil
+	})
+}
+
+func guard(t *testing.T) *guarded {
+	t.Helper()
+	g := &guarded{t: t, nats: natsWith(t, filled(t, "nats-permissions.conf", `\$2a\$11\$[A-Z]+`, secretHash))}
+	// The harness is the default user, who is off in the file.
+	g.redis = stack.Redis(t)
+	for _, user := range regexp.MustCompile(`(?m)^user (\S+) on`).FindAllStringSubmatch(read(t, "../../deploy/redis-users.acl"), -1) {
+		stack.NewUser(t, g.redis, user[1], secret, stack.RightsOf(t, user[1])...)
+	}
+	return g
+}
+
+// as is the environment of a program with a user of NATS, or of Redis, or both.
+func (g *guarded) as(nats, redis string) []string {
+	env := []string{"REDIS_URL=redis://" + redis + ":" + secret + "@" + g.redis.Addr() + "/0", "NATS_URL="}
+	if nats != "" {
+		env = append(env, "NATS_URL=nats://"+g.nats.Addr(), "NATS_USER="+nats, "NATS_PASSWORD="+secret, "NATS_INBOX_PREFIX=_INBOX_"+nats)
+	}
+	return env
+}
+
+// conn is the connection of a user.
+func (g *guarded) conn(user string, opts ...nats.Option) *nats.Conn {
+	g.t.Helper()
+	conn, err := nats.Connect("nats://"+g.nats.Addr(), append(opts, nats.UserInfo(user, secret), nats.CustomInboxPrefix("_INBOX_"+user))...)
+	if err != nil {
+		g.t.Fatalf("connect as %s: %v", user, err)
+	}
+	g.t.Cleanup(conn.Close)
+	return conn
+}
+
+// run runs a program that ends, as users of its own name.
+func (g *guarded) run(program, stdin, want string, args ...string) {
+	g.t.Helper()
+	code, out := endsWith(g.t, program, strings.NewReader(stdin), args, g.as(program, program)...)
+	if code != 0 || !strings.Contains(out, want) {
+		g.t.Errorf("%s %v ends with %d and %q, want %q", program, args, code, out, want)
+	}
+}
+
+// ask asks a service, whose answer has to have some text.
+func (g *guarded) ask(method, url string, body any, want int, text string) {
+	g.t.Helper()
+	status, answer, err := stack.Do(method, url, body)
+	if err != nil || status != want || !strings.Contains(string(answer), text) {
+		g.t.Errorf("%s %s: %d %s %v, want %d and %s", method, url, status, answer, err, want, text)
+	}
+}
+
+// With the users of deploy everything works, and nobody lacks a right or has one of another.
+func TestUsersOfFewRights(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	admin := jetStreamOf(t, g.conn("admin"))
+	stack.Eventually(t, soon, "JetStream", func() (bool, string) {
+		_, err := admin.AccountInfo(t.Context())
+		return err == nil, fmt.Sprint(err)
+	})
+	g.counts(admin)
+	g.wantNoRightMissing()
+	g.refusesOnNATS(admin)
+	g.refusesOnRedis()
+}
+
+// counts goes through what the programs do.
+func (g *guarded) counts(admin jetstream.JetStream) {
+	t := g.t
+	ingest := stack.Ingest(t, nil, nil, append(g.as("ingest", "ingest"), "INGEST_WORKER=one")...) // makes its streams
+	query := stack.Query(t, nil, g.as("query", "query")...)
+	takes := stack.Query(t, nil, append(g.as("", "query-take"), "QUERY_TAKE=any", patient)...)
+	erases := stack.Query(t, nil, append(g.as("", "query-erase"), "QUERY_TAKE=any", "QUERY_ERASE=on", patient)...)
+	promql := stack.PromQL(t, nil, g.as("", "promql")...)
+	collect := stack.Collect(t, nil, g.as("collect", "none")...)
+	total := func(key string, want int64) {
+		t.Helper()
+		stack.EventuallyTotal(t, soon, query.URL(), key, "24h", want)
+	}
+
+	producer := jetStreamOf(t, g.conn("producer"))
+	for _, body := range []string{"", `{"key":"a","n":4}`, "no hit"} {
+		if _, err := producer.Publish(t.Context(), "hits.a", []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.run("publish", "{\"key\":\"b\"}\n{\"key\":\"b\",\"n\":2,\"ts\":1}\n", "rejected so far: 1 too_late", "--format", "ndjson")
+	for range 2 {
+		if status, detail := posted(t, collect, []byte(`{"key":"c","n":3}`), "Idempotency-Key", "once"); status != http.StatusAccepted {
+			t.Errorf("collect: %d %s", status, detail)
+		}
+	}
+	total("a", 5)
+	total("b", 1)
+	total("c", 3)
+	g.run("redrive", "", "sent 1 again", "--ts", "now")
+	total("b", 3)
+
+	second := stack.Ingest(t, nil, nil, append(g.as("ingest", "ingest"), "INGEST_WORKER=two")...)
+	if _, err := admin.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_EU", Subjects: []string{"eu.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Publish(t.Context(), "eu.d", nil); err != nil {
+		t.Fatal(err)
+	}
+	total("d", 1)
+	eventuallyAnswers(t, query.URL()+"/v1/streams", "two streams, two workers and a reject", func(a streamsAnswer) bool {
+		return len(a.Streams) == 2 && len(a.Workers) == 2 && a.Streams[0].Worker != "" && a.Streams[1].Worker != "" && a.Streams[0].Rejects == 1
+	})
+	second.Stop()
+	eventuallyAnswers(t, query.URL()+"/v1/rejects", "the reject", func(a rejectsAnswer) bool {
+		return len(a.Rejects) == 1 && a.Rejects[0].Body == "no hit"
+	})
+	reply, err := g.conn("reader").Request("tallyroll.total", []byte(`{"keys":["a"],"windows":["24h"]}`), soon)
+	if err != nil || !strings.Contains(string(reply.Data), `"total":5`) {
+		t.Errorf("over NATS: %v %v", reply, err)
+	}
+
+	for _, service := range []*stack.Service{query, takes, erases} {
+		for path, text := range map[string]string{
+			"/v1/series?key=a&step=1m": `"points"`, "/v1/top?window=1h": `"key":"a"`, "/v1/counters": `"a"`, "/v1/total?prefix=a&window=1h": `"total":5`,
+			"/v1/export?step=1h": "key,from,to,hits", "/v1/about": `"tiers"`, "/v1/limit?key=a&window=1h&max=5": `"allowed":false`, "/probe?key=a&window=1h": "tallyroll_window_hits",
+		} {
+			g.ask(http.MethodGet, service.URL()+path, nil, http.StatusOK, text)
+		}
+	}
+	g.ask(http.MethodGet, promql.URL()+"/api/v1/query?query="+`sum(sum_over_time(tallyroll_hits[1h]))`, nil, http.StatusOK, `"success"`)
+	g.ask(http.MethodGet, promql.URL()+"/api/v1/label/key/values", nil, http.StatusOK, `"a"`)
+	g.run("audit", "", "audit: 12 hits, 4 counters, 0 differences")
+	for _, service := range []*stack.Service{takes, erases} {
+		for _, policy := range []string{"cells", "log", "stream"} {
+			take := map[string]any{"key": service.URL(), "window": "1h", "max": 3, "policy": policy, "n": 3}
+			g.ask(http.MethodPost, service.URL()+"/v1/take", take, http.StatusOK, `"source":"redis"`)
+			g.ask(http.MethodPost, service.URL()+"/v1/take", take, http.StatusTooManyRequests, `"remaining":0`)
+			g.ask(http.MethodDelete, service.URL()+"/v1/limit?key=k&window=1h&policy="+policy, nil, http.StatusNoContent, "")
+		}
+	}
+	g.ask(http.MethodDelete, erases.URL()+"/v1/counters?key=c", nil, http.StatusOK, `"erased":1`)
+	total("c", 0)
+
+	ingest.Stop()
+	for _, order := range []string{"1s/1m,1m/1h,15m/1d,1h/32d,1d/5y", "back"} {
+		if code, out := ends(t, "ingest", []string{"--retier", order}, g.as("ingest", "retier")...); code != 0 || strings.Contains(out, "Redis alone is asked") {
+			t.Fatalf("ingest --retier %s ends with %d and %s", order, code, out)
+		}
+	}
+	ingest.Start()
+	if _, err := producer.Publish(t.Context(), "hits.a", nil); err != nil {
+		t.Fatal(err)
+	}
+	total("a", 6)
+	for _, service := range []*stack.Service{ingest, second, query, takes, erases, promql, collect} {
+		logs := service.Logs()
+		for _, bad := range []string{"NOPERM", "ermissions violation", "may not", secret} {
+			if strings.Contains(strings.ToLower(logs), strings.ToLower(bad)) {
+				t.Errorf("a log says %q:\n%s", bad, logs)
+			}
+		}
+	}
+}
+
+// wantNoRightMissing looks at what the servers have refused.
+func (g *guarded) wantNoRightMissing() {
+	g.t.Helper()
+	if logs := g.nats.Logs(); strings.Contains(logs, "Violation") {
+		g.t.Errorf("NATS has refused something:\n%s", logs)
+	}
+	refused, err := g.redis.Client().Do(g.t.Context(), "acl", "log").Slice()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for _, entry := range refused {
+		if text := fmt.Sprint(entry); !strings.Contains(text, "object:info ") { // by which readers only find out what kind of server it is
+			g.t.Errorf("Redis has refused something: %s", text)
+		}
+	}
+}
+
+// refusesOnNATS lets every user try what it may not, and then those who may, and admin, so that no row is mistyped.
+func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
+	rows := []struct {
+		what, subject, body string
+		may                 []string
+	}{
+		{"count", "hits.x", "", []string{"publish", "redrive", "producer"}},
+		{"count elsewhere", "hits.x.y", "", []string{"publish", "producer"}},
+		{"count as collect does", "hits.collect", "", []string{"collect", "publish", "redrive", "producer"}},
+		{"write a reject", "hits_rejected.HITS", "", []string{"ingest"}},
+		{"write of the fleet", "$KV.tallyroll_tallyroll.x", "", []string{"ingest"}},
+		{"ask", "tallyroll.total", "{}", []string{"reader"}},
+		{"take", "tallyroll.take", "{}", nil},
+		{"look at the account", "$JS.API.INFO", "", []string{"ingest"}},
+		{"name streams", "$JS.API.STREAM.NAMES", "", []string{"ingest", "redrive"}},
+		{"list streams", "$JS.API.STREAM.LIST", "", []string{"query"}},
+		{"read hits", "$JS.API.CONSUMER.CREATE.HITS.x", "{}", []string{"ingest", "audit"}},
+		{"read one hit", "$JS.API.STREAM.MSG.GET.HITS", `{"seq":1}`, []string{"ingest", "collect", "publish", "redrive", "audit"}},
+		{"read rejects", "$JS.API.CONSUMER.CREATE.HITS_REJECTED.x", "{}", []string{"ingest", "query", "publish", "redrive", "audit"}},
+		{"remove a reject", "$JS.API.STREAM.MSG.DELETE.HITS_REJECTED", `{"seq":1}`, []string{"redrive"}},
+		{"remove a hit", "$JS.API.STREAM.MSG.DELETE.HITS", `{"seq":1}`, nil},
+		{"make HITS", "$JS.API.STREAM.CREATE.HITS", "{}", []string{"ingest"}},
+		{"make a stream", "$JS.API.STREAM.CREATE.OTHER", "{}", nil},
+		{"change a stream", "$JS.API.STREAM.UPDATE.HITS", "{}", nil},
+		{"back a stream up", "$JS.API.STREAM.SNAPSHOT.HITS", "{}", nil},
+		{"restore a stream", "$JS.API.STREAM.RESTORE.OTHER", "{}", nil},
+		{"purge a stream", "$JS.API.STREAM.PURGE.HITS", "", nil},
+		{"delete a consumer", "$JS.API.CONSUMER.DELETE.HITS.x", "", []string{"ingest", "audit"}},
+		{"delete the rejects", "$JS.API.STREAM.DELETE.HITS_REJECTED", "", nil},
+		{"delete the fleet", "$JS.API.STREAM.DELETE.KV_tallyroll_tallyroll", "", nil},
+		{"delete a stream", "$JS.API.STREAM.DELETE.HITS", "", nil},
+	}
+	listens := map[string][]string{
+		">": nil, "hits.>": nil, "hits_rejected.>": nil, "_INBOX.>": nil, "_INBOX_ingest.>": {"ingest"}, "_INBOX_query.x": {"query"},
+		"tallyroll.*": {"query"}, "$JS.>": nil, "$JS.EVENT.ADVISORY.STREAM.CREATED.*": {"ingest"}, "$SYS.>": nil, "$KV.>": nil,
+	}
+	held := func() (out string) {
+		list := admin.ListStreams(g.t.Context())
+		for info := range list.Info() {
+			if !strings.HasPrefix(info.Config.Name, "KV_") {
+				out += fmt.Sprintf("%s %d..%d ", info.Config.Name, info.State.FirstSeq, info.State.LastSeq)
+			}
+		}
+		return out
+	}
+	refused := func(conn *nats.Conn, violations chan error, wanted bool, try func() error) bool {
+		within := 20 * time.Millisecond
+		if wanted {
+			within = soon // it ends with the refusal
+		}
+		if err := errors.Join(try(), conn.FlushTimeout(soon)); err != nil {
+			g.t.Fatal(err)
+		}
+		select { // a refusal comes before the answer to the flush; its handler is told of it later
+		case <-violations:
+			return true
+		case <-time.After(within):
+			return false
+		}
+	}
+	before := held()
+	for _, user := range []string{"ingest", "query", "collect", "publish", "redrive", "audit", "producer", "reader"} {
+		violations := make(chan error, 10)
+		conn := g.conn(user, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				violations <- err
+			}
+		}))
+		for _, row := range rows {
+			if !slices.Contains(row.may, user) && !refused(conn, violations, true, func() error { return conn.Publish(row.subject, []byte(row.body)) }) {
+				g.t.Errorf("%s may %s: publish to %s", user, row.what, row.subject)
+			}
+		}
+		for subject, may := range listens {
+			want := !slices.Contains(may, user)
+			if got := refused(conn, violations, want, func() error { _, err := conn.SubscribeSync(subject); return err }); got != want {
+				g.t.Errorf("%s is refused to listen to %s: %t, want %t", user, subject, got, want)
+			}
+		}
+	}
+	if after := held(); before != after {
+		g.t.Errorf("the streams were %s, and are %s", before, after)
+	}
+	for _, row := range rows {
+		if _, err := admin.Conn().Request(row.subject, []byte(row.body), soon); err != nil {
+			g.t.Errorf("admin: %s: %v", row.what, err)
+		}
+	}
+}
+
+// refusesOnRedis lets every user try what it may not, and asks Redis whether those may who should.
+func (g *guarded) refusesOnRedis() {
+	g.t.Helper()
+	readers := []string{"ingest", "retier", "query", "query-take", "query-erase", "promql", "audit", "tallyroll"}
+	counts := []string{"ingest", "retier", "tallyroll"}
+	limits := []string{"query-take", "query-erase", "tallyroll"}
+	rows := map[string][]string{
+		"get tallyroll:layout":                      readers,
+		"hmget tallyroll:{0}:cursor:HITS seq":       readers,
+		"get other:layout":                          nil,
+		"hincrby other:{0}:h:1s:1:a 0 1":            nil,
+		"set tallyroll:layout x":                    counts,
+		"hset tallyroll:streams a b":                counts,
+		"del tallyroll:layout":                      counts,
+		"hincrby tallyroll:{0}:h:1s:1:a 0 1":        {"ingest", "retier", "query-erase", "tallyroll"},
+		"hincrby tallyroll:{0}:limit:a f 1":         {"ingest", "retier", "query-take", "query-erase", "tallyroll"},
+		"xadd tallyroll:{0}:limit:a * f v":          limits,
+		"xadd tallyroll:{0}:a * f v":                {"query-erase", "tallyroll"},
+		"eval return 0":                             limits,
+		"unlink tallyroll:{0}:names:1":              {"retier", "query-erase", "tallyroll"},
+		"scan 0":                                    {"retier", "audit", "tallyroll"},
+		"config get maxmemory-policy":               counts,
+		"bgrewriteaof":                              counts,
+		"info":                                      counts,
+		"rename tallyroll:{0}:a tallyroll:{0}:b":    {"tallyroll"},
+		"config set maxmemory 1":                    nil,
+		"keys *":                                    nil,
+		"flushall":                                  nil,
+		"flushdb":                                   nil,
+		"acl list":                                  nil,
+		"acl whoami":                                nil,
+		"client list":                               nil,
+		"client kill type normal":                   nil,
+		"latency reset":                             nil,
+		"monitor":                                   nil,
+		"save":                                      nil,
+		"shutdown nosave":                           nil,
+		"replicaof 127.0.0.1 1":                     nil,
+		"psync ? -1":                                nil,
+		"migrate 127.0.0.1 1 tallyroll:layout 0 10": nil,
+		"sort tallyroll:layout":                     nil,
+		"script flush":                              nil,
+		"function flush":                            nil,
+		"module list":                               nil,
+		"psubscribe *":                              nil,
+		"publish tallyroll a":                       nil,
+	}
+	for _, user := range readers {
+		client := redis.NewClient(&redis.Options{Addr: g.redis.Addr(), Username: user, Password: secret, MaxRetries: -1})
+		defer client.Close()
+		for command, may := range rows {
+			var args []any
+			for _, word := range strings.Fields(command) {
+				args = append(args, word)
+			}
+			if slices.Contains(may, user) {
+				answer, err := g.redis.Client().Do(g.t.Context(), append([]any{"acl", "dryrun", user}, args...)...).Text()
+				if err != nil || answer != "OK" {
+					g.t.Errorf("%s: %s: %s %v", user, command, answer, err)
+				}
+			} else if err := client.Do(g.t.Context(), args...).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+				g.t.Errorf("%s: %s: %v, want a refusal", user, command, err)
+			}
+		}
+	}
+	for command := range rows { // none of them is mistyped
+		args := []any{"acl", "dryrun", "admin"}
+		for _, word := range strings.Fields(command) {
+			args = append(args, word)
+		}
+		if answer, err := g.redis.Client().Do(g.t.Context(), args...).Text(); err != nil || answer != "OK" {
+			g.t.Errorf("admin: %s: %s %v", command, answer, err)
+		}
+	}
+}
+
+// As the files are, they let nobody in.
+func TestNobodyHasAPasswordYet(t *testing.T) {
+	t.Parallel()
+	permissions := filled(t, "nats-permissions.conf", "^$", "")
+	whole := filepath.Join(filepath.Dir(permissions), "whole.conf") // as the file says
+	write(t, whole, read(t, "../../deploy/nats.conf")+"\ninclude nats-permissions.conf\n")
+	if out, err := exec.Command(stack.NATSServer(t), "-t", "-c", whole).CombinedOutput(); err != nil {
+		t.Errorf("nats-server -t: %v\n%s", err, out)
+	}
+	server := natsWith(t, permissions)
+	users := regexp.MustCompile(`user: (\w+), password: "([^"]*)"`).FindAllStringSubmatch(read(t, permissions), -1)
+	if len(users) != 9 {
+		t.Fatalf("NATS has the users %q", users)
+	}
+	for _, user := range append(users, []string{"", "", ""}) {
+		for _, password := range []string{"", user[1], user[2], strings.ToUpper(user[1])} {
+			if conn, err := nats.Connect("nats://"+server.Addr(), nats.UserInfo(user[1], password)); !errors.Is(err, nats.ErrAuthorization) {
+				t.Errorf("%q with %q: %v %v", user[1], password, conn, err)
+			}
+		}
+	}
+
+	acl := filled(t, "redis-users.acl", "^$", "")
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guarded := stack.Server(t, path, func(port int) (args, env []string) {
+		return []string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--aclfile", acl}, nil
+	})
+	names := []string{""}
+	for line := range strings.Lines(read(t, acl)) {
+		names = append(names, strings.Fields(line)[1])
+	}
+	for _, name := range names {
+		for _, password := range []string{"", name, strings.Repeat("0", 64)} {
+			client := redis.NewClient(&redis.Options{Addr: guarded.Addr(), Username: name, Password: password, MaxRetries: -1})
+			if err := client.Ping(t.Context()).Err(); err == nil || !strings.HasPrefix(err.Error(), "WRONGPASS") && !strings.HasPrefix(err.Error(), "NOAUTH") {
+				t.Errorf("%q with %q: %v", name, password, err)
+			}
+			_ = client.Close()
+		}
+	}
+}
