@@ -1,0 +1,53 @@
+package compose
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// The files are valid, alone and in the combinations that the docs name. What they mount is there.
+func TestFiles(t *testing.T) {
+	for _, files := range [][]string{
+		{"compose.yml"},
+		{"compose.yml", "compose.tokens.yml"},
+		{"compose.yml", "compose.partitions.yml"},
+		{"compose.yml", "compose.partitions.yml", "compose.tokens.yml"},
+	} {
+		t.Run(strings.Join(files, "+"), func(t *testing.T) {
+			var paths []string
+			for _, file := range files {
+				paths = append(paths, filepath.Join("../..", file))
+			}
+			options, err := cli.NewProjectOptions(paths, cli.WithProfiles([]string{"*"}), cli.WithEnv([]string{
+				"QUERY_TOKENS=a", "COLLECT_TOKENS=compose.yml", "INGEST_PARTITIONS=4",
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			project, err := options.LoadProject(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, service := range project.Services {
+				if service.Image == "" && service.Build == nil {
+					t.Errorf("%s has neither an image nor how to build one", name)
+				}
+				for _, v := range service.Volumes {
+					if v.Type != types.VolumeTypeBind {
+						continue
+					}
+					if found, err := filepath.Glob(v.Source); err != nil || len(found) != 1 {
+						t.Errorf("%s mounts %s, which is not there", name, v.Source)
+					}
+				}
+			}
+			if len(project.Services) < 5 {
+				t.Errorf("there are %d services", len(project.Services))
+			}
+		})
+	}
+}
