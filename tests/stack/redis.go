@@ -64,6 +64,12 @@ func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 		opt(&o)
 	}
 	dir := t.TempDir()
+	t.Cleanup(func() { // a child of the killed server may still write a file of its data
+		Eventually(t, time.Minute, "the end of "+dir, func() (bool, string) {
+			err := os.RemoveAll(dir)
+			return err == nil, fmt.Sprint(err)
+		})
+	})
 	s := &RedisServer{dir: dir}
 	if o.tls != nil {
 		s.tlsPort = FreePort(t)

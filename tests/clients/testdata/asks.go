@@ -87,6 +87,8 @@ func questions(now time.Time) []question {
 		of("get-live", 200, (*client.Client).GetLive, client.GetLiveParams{Key: both, Window: []string{"1h"}}),
 		of("get-live", 400, (*client.Client).GetLive, client.GetLiveParams{Key: both, Window: []string{"0h"}}),
 		plain("get-streams", (*client.Client).GetStreams),
+		of("get-marks", 200, (*client.Client).GetMarks, client.GetMarksParams{}),
+		of("get-marks", 400, (*client.Client).GetMarks, client.GetMarksParams{Limit: number(0)}),
 		of("get-rejects", 200, (*client.Client).GetRejects, client.GetRejectsParams{}),
 		of("get-rejects", 400, (*client.Client).GetRejects, client.GetRejectsParams{Limit: number(1000)}),
 		of("get-probe", 200, (*client.Client).GetProbe, client.GetProbeParams{Key: both, Window: []string{"1h"}}),
