@@ -157,7 +157,7 @@ var clockOffset = func() (seconds int64) {
 	if err := os.WriteFile(overlay, replace, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"ingest", "query"} {
+	for _, name := range []string{"ingest", "query", "audit"} {
 		out, err := exec.Command("go", "build", "-overlay", overlay, "-o", filepath.Join(dir, name), "tallyroll/cmd/"+name).CombinedOutput()
 		if err != nil {
 			t.Fatalf("build %s: %v\n%s", name, err, out)
