@@ -604,6 +604,7 @@ func (c *simConn) do(args []string, out []byte) []byte {
 				c.watched = map[string]uint64{}
 			}
 			if _, ok := c.watched[key]; !ok {
+				r.get(key) // if it has expired, it is gone already
 				c.watched[key] = r.versions[key]
 			}
 		}
@@ -628,6 +629,7 @@ func (c *simConn) do(args []string, out []byte) []byte {
 		queued, watched := c.queued, c.watched
 		c.multi, c.queued, c.watched = false, nil, nil
 		for key, version := range watched {
+			r.get(key) // a watched key that has expired since has changed
 			if r.versions[key] != version {
 				return append(out, "*-1\r\n"...)
 			}

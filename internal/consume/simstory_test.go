@@ -153,6 +153,21 @@ var stories = map[string]simPlan{
 			{kind: "lost reply", after: 7 * simTick},
 		},
 	},
+	// The model of Redis ran an EXEC though a watched key had expired since: Redis does not.
+	"the cursor of an ended stream expires while an erasure is under way": {
+		tiers: "1s/4s", shards: 4, maxCommands: 8, flush: 900 * simTick, maxAhead: 1000 * simTick, latency: 20 * simTick, workers: 1, clustered: true, rewrites: true, hurried: true,
+		events: []simEvent{
+			{kind: "another stream ends", d: 5 * simTick},
+			{kind: "publish", worker: 1, d: 5 * simTick},
+			{kind: "publish", after: 1100 * simTick},
+			{kind: "publish", n: 4, after: 1100 * simTick},
+			{kind: "wait", d: 2500 * simTick, after: 400 * simTick},
+			{kind: "publish", after: 1100 * simTick},
+			{kind: "publish", n: 12, after: simTick},
+			{kind: "stop", n: 1, d: 9000 * simTick, after: 400 * simTick},
+			{kind: "erase", n: 5, d: 2500 * simTick, after: 40 * simTick},
+		},
+	},
 	// Another shard was fenced before the worker had looked what became of the transaction.
 	"a foreign key, a lost reply, and another worker has the other shards": {
 		tiers: "2s/60s", epochCells: 5, shards: 3, maxCommands: 29, flush: 900 * simTick, latency: 20 * simTick, offset: 46000 * simTick, workers: 2, rules: 3, hurried: true,
