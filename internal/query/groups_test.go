@@ -236,7 +236,8 @@ func TestGroups(t *testing.T) {
 	from := fmt.Sprint(at.UnixMilli())
 	get := func(target, accept string) string {
 		t.Helper()
-		resp := asking.Ask(h, http.MethodGet, strings.ReplaceAll(target, "FROM", from), "", "Accept", accept)
+		target = strings.NewReplacer("FROM", from, "EARLIER", fmt.Sprint(now.Add(-3*time.Hour).UnixMilli())).Replace(target)
+		resp := asking.Ask(h, http.MethodGet, target, "", "Accept", accept)
 		data := asking.ReadAll(t, resp)
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %d %s", target, resp.StatusCode, data)
@@ -269,7 +270,7 @@ func TestGroups(t *testing.T) {
 		"/v1/top?window=1h&prefix=shop.us":                   `"top":[{"key":"shop.us.cart","total":4,"lower":4,"upper":4},{"key":"shop.us.pay","total":2,`,
 		"/v1/top?window=20h&prefix=shop.&group=2":            `"complete":false,`,
 		"/v1/top?window=1h&prefix=nobody&group=1":            `"floor":0,"top":[]}`,
-		"/v1/top?window=1h&prefix=shop.&group=2&at=FROM":     `"floor":0,"top":[]}`,
+		"/v1/top?window=1h&prefix=shop.&group=2&at=EARLIER":  `"top":[]}`,
 		"/v1/series?prefix=nobody&group=1&format=svg":        `others`,
 		"/v1/series?prefix=shop.&group=2&format=svg":         `shop.asia`,
 		"/v1/series?prefix=shop.&group=2&limit=1&format=svg": `others`,
