@@ -2,7 +2,6 @@ package boot
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log"
@@ -111,10 +110,10 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Cer
 	if certificate == nil {
 		go func() { ended <- srv.Serve(l) }()
 	} else {
-		srv.TLSConfig = &tls.Config{GetConfigForClient: certificate.get}
+		srv.TLSConfig = certificate.TLS()
 		watching, stop := context.WithCancel(ctx)
 		watched := make(chan struct{})
-		go func() { defer close(watched); certificate.run(watching) }()
+		go func() { defer close(watched); certificate.Follow(watching) }()
 		defer func() { stop(); <-watched }()
 		go func() { ended <- srv.ServeTLS(l, "", "") }()
 	}

@@ -93,7 +93,7 @@ type Certificate struct {
 	reloaded func(error) // told of each attempt
 	config   atomic.Pointer[tls.Config]
 
-	// Of the goroutine in run:
+	// Of the goroutine in Follow:
 	read, seen filesState // of the files in use, and at the last look
 	failure    string     // of the last attempt, so that it is logged once
 }
@@ -127,7 +127,10 @@ func OpenCertificate(files ServerFiles, log zerolog.Logger, watch func(what stri
 	return c, nil
 }
 
-func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Config, error) { return c.config.Load(), nil }
+// TLS is the settings of a server whose handshakes use the files as they were read last.
+func (c *Certificate) TLS() *tls.Config {
+	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.config.Load(), nil }}
+}
 
 func (c *Certificate) look() (out filesState) {
 	for _, file := range []PEMFile{c.files.Cert, c.files.Key, c.files.ClientCA} {
@@ -142,9 +145,9 @@ func (c *Certificate) look() (out filesState) {
 // certificateEvery is the pause between two looks at the files.
 const certificateEvery = time.Second
 
-// run looks at the files until ctx ends. It reads them once they have not changed between two looks, because one of
+// Follow looks at the files until ctx ends. It reads them once they have not changed between two looks, because one of
 // them is always replaced before the other. A pair that cannot be used changes nothing.
-func (c *Certificate) run(ctx context.Context) {
+func (c *Certificate) Follow(ctx context.Context) {
 	ticker := time.NewTicker(certificateEvery)
 	defer ticker.Stop()
 	for {

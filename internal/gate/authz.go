@@ -3,10 +3,8 @@ package gate
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 
@@ -125,7 +123,7 @@ func (l *limits) takesFor(f *forwarded, asked []*limit.Limit) ([]limit.Take, err
 		if err != nil {
 			return nil, err
 		}
-		caller, err := callerOf(lim, under, f.value)
+		caller, err := lim.Caller(under, f.value)
 		if err != nil {
 			return nil, err
 		}
@@ -242,24 +240,12 @@ func (f *forwarded) value(variable string) (string, error) {
 	case limit.VarMethod:
 		return f.target("Method", f.request.Method), nil
 	case limit.VarHost:
-		return plainHostOf(f.target("Host", f.request.Host)), nil
+		return web.PlainHost(f.target("Host", f.request.Host)), nil
 	case limit.VarPath:
 		return f.path(), nil
 	}
 	name, _ := limit.HeaderOf(variable)
 	return f.header(name)
-}
-
-// callerOf returns the key that decides about the hash tag; value gives the variables of the limit's template their
-// values. It depends on nothing but what hits are kept under: hits of one key would be in several places otherwise.
-// Limits of one caller get the same tag where possible.
-func callerOf(lim *limit.Limit, under string, value func(variable string) (string, error)) (string, error) {
-	for _, variable := range []string{limit.VarKey, limit.VarIP} {
-		if lim.Key.Uses(variable) {
-			return value(variable)
-		}
-	}
-	return under, nil
 }
 
 // header returns a field of the request. If there were two, the service behind the proxy might read the
@@ -290,9 +276,9 @@ func (f *forwarded) address() (string, error) {
 // path has no count of its own.
 func (f *forwarded) path() string {
 	if f.ownTarget {
-		return cleanPath(f.request.PathValue(originalPath))
+		return web.CleanPath(f.request.PathValue(originalPath))
 	}
-	return plainPathOf(f.target("Uri", f.request.URL.EscapedPath()))
+	return web.PlainPath(f.target("Uri", f.request.URL.EscapedPath()))
 }
 
 // target is a part of the other request's target, as the proxy tells it.
@@ -306,25 +292,4 @@ func (f *forwarded) target(name, own string) string {
 		}
 	}
 	return own
-}
-
-// plainPathOf is the path of a request's target.
-func plainPathOf(target string) string {
-	told, _, _ := strings.Cut(target, "?")
-	plain, err := url.PathUnescape(told)
-	if err != nil {
-		plain = told
-	}
-	return cleanPath(plain)
-}
-
-func cleanPath(p string) string { return path.Clean("/" + p) }
-
-// plainHostOf is a host without its port, in small letters.
-func plainHostOf(host string) string {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = host
-	}
-	return strings.ToLower(name)
 }

@@ -93,7 +93,7 @@ func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, 
 	if err != nil {
 		return "", "", keyError(lim, err)
 	}
-	caller, err = callerOf(lim, under, value)
+	caller, err = lim.Caller(under, value)
 	return caller, under, err
 }
 
@@ -112,9 +112,9 @@ func (i *takeItem) value(variable, prefix string) (string, error) {
 	case limit.VarMethod:
 		return i.Method, nil
 	case limit.VarHost:
-		return plainHostOf(i.Host), nil
+		return web.PlainHost(i.Host), nil
 	case limit.VarPath:
-		return plainPathOf(i.Path), nil
+		return web.PlainPath(i.Path), nil
 	}
 	out := ""
 	for _, given := range i.values() {

@@ -157,9 +157,9 @@ func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
 		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter),
 		Limit: d.Take.Limit.Name, Source: string(d.Source),
 	}}
-	out.RateLimitPolicy, out.RateLimit = rateFields(a)
+	out.RateLimitPolicy, out.RateLimit = a.RateFields()
 	if !a.Allowed {
-		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, wholeSeconds(d.RetryAfter), violated(a)
+		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(d.RetryAfter), violated(a)
 	}
 	if !several {
 		return out

@@ -33,6 +33,8 @@
 //	limit.go     limits, takes, decisions
 //	file.go      named limits from a file
 //	template.go  the key of a limit
+//	envoy.go     which descriptors of Envoy's a limit is for, and how it makes its key of them
+//	fields.go    decisions as the fields of an HTTP answer
 //	limiter.go   the order of things: memory, Redis, fail mode
 //	ask.go       a question to Redis, and what is made of its answer
 //	late.go      answers that are late: connections that are read after the client has closed them

@@ -18,7 +18,7 @@ type Set map[string]*Limit
 type FileError = yamlfile.Error
 
 // the fields of a limit in a file
-const fileFields = "name, window, max, policy, fail and key"
+const fileFields = "name, window, max, policy, fail, key and envoy"
 
 // Parse reads named limits:
 //
@@ -29,6 +29,7 @@ const fileFields = "name, window, max, policy, fail and key"
 //	    policy: log        # cells (default), log or stream
 //	    fail: closed       # local (default), open or closed
 //	    key: "user:{key}"  # default {key}
+//	    envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: user}]}   # or a list of them; default none
 //
 // The error is a *FileError. It names the first mistake.
 func Parse(data []byte) (Set, error) {
@@ -61,7 +62,7 @@ func Parse(data []byte) (Set, error) {
 
 // parseLimit reads one entry; line is that of its name.
 func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
-	fields, err := yamlfile.Fields(node, "a limit", "name", "window", "max", "policy", "fail", "key")
+	fields, err := yamlfile.Fields(node, "a limit", "name", "window", "max", "policy", "fail", "key", "envoy{}")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -95,6 +96,9 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	var bad *FieldError
 	if errors.As(err, &bad) {
 		return nil, 0, wrong(bad.Field, bad.Message)
+	}
+	if node := fields["envoy"]; node != nil {
+		l.Envoy, err = parseEnvoy(node, l)
 	}
 	return l, fields["name"].Line, err
 }

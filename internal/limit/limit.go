@@ -65,6 +65,7 @@ type Limit struct {
 	Policy Policy
 	Fail   Fail
 	Key    Template // makes the key that hits are kept under
+	Envoy  []Descriptor
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)

@@ -154,6 +154,18 @@ func (t Template) Fill(lookup func(variable string) (string, error)) (string, er
 	return out.String(), nil
 }
 
+// Caller returns the key that decides about the hash tag, for hits that are kept under a key; value gives the variables
+// of the limit's template their values. It depends on nothing but what hits are kept under: hits of one key would be in
+// several places otherwise. Limits of one caller get the same tag where possible.
+func (l *Limit) Caller(under string, value func(variable string) (string, error)) (string, error) {
+	for _, variable := range []string{VarKey, VarIP} {
+		if l.Key.Uses(variable) {
+			return value(variable)
+		}
+	}
+	return under, nil
+}
+
 // String returns the template as it is written.
 func (t Template) String() string {
 	if t.parts == nil {

@@ -3,9 +3,11 @@ package web
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 )
@@ -233,4 +235,27 @@ func AddressKey(address netip.Addr) string {
 		return address.String()
 	}
 	return netip.PrefixFrom(address, clientPrefix).Masked().String()
+}
+
+// PlainPath is the path of a request's target, without escapes, double slashes and dots, so that another spelling of a
+// path has no count of its own.
+func PlainPath(target string) string {
+	told, _, _ := strings.Cut(target, "?")
+	plain, err := url.PathUnescape(told)
+	if err != nil {
+		plain = told
+	}
+	return CleanPath(plain)
+}
+
+// CleanPath is a path without double slashes and dots.
+func CleanPath(p string) string { return path.Clean("/" + p) }
+
+// PlainHost is a host without its port, in small letters.
+func PlainHost(host string) string {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	return strings.ToLower(name)
 }

@@ -136,7 +136,7 @@ func (a Addresses) Validate() error {
 			return err
 		}
 	}
-	return a.files().Validate()
+	return a.Files().Validate()
 }
 
 // Listeners are open addresses. Serve closes them.
@@ -149,7 +149,7 @@ type Listeners struct {
 func (a Addresses) Listen(log zerolog.Logger, reloads buildinfo.Reloads) (*Listeners, error) {
 	var out Listeners
 	var err error
-	out.certificate, err = boot.OpenCertificate(a.files(), log, reloads.Of)
+	out.certificate, err = boot.OpenCertificate(a.Files(), log, reloads.Of)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (a Addresses) Listen(log zerolog.Logger, reloads buildinfo.Reloads) (*Liste
 	return &out, nil
 }
 
-func (a Addresses) files() boot.ServerFiles {
+func (a Addresses) Files() boot.ServerFiles {
 	return boot.ServerFiles{
 		Cert:     boot.PEMFile{Key: a.Program + "_TLS_CERT", Path: a.Certificate},
 		Key:      boot.PEMFile{Key: a.Program + "_TLS_KEY", Path: a.Key},

@@ -1,0 +1,409 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	units "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tallyroll/internal/limit"
+)
+
+// maxTakes is how many counts one request may ask about: one script decides about all of them, and Redis does nothing
+// else meanwhile. Over HTTP it is the same.
+const maxTakes = 16
+
+// asked is what a request asks for.
+type asked struct {
+	takes []limit.Take // each limit and key once
+	kinds []kind       // of the takes
+	of    [][]int      // which takes each descriptor has asked for
+}
+
+// kind is what is special about a take.
+type kind struct {
+	look    bool // whether one more hit would be allowed: nothing is counted
+	partly  bool // what fits is counted, and the rest has happened all the same
+	blocked bool // the request says that nothing is allowed
+}
+
+// read finds the limits of a request. Its error is for the caller.
+func read(m *mapping, req *rls.RateLimitRequest) (*asked, error) {
+	if req.GetDomain() == "" {
+		return nil, badRequest("domain: it is missing: allowed is a domain of the limits in RLS_LIMITS_FILE (envoy: domain)")
+	}
+	if len(req.GetDescriptors()) == 0 {
+		return nil, badRequest("descriptors: it is empty: allowed is one or more descriptors, each with entries")
+	}
+	out := &asked{of: make([][]int, len(req.GetDescriptors()))}
+	for i, d := range req.GetDescriptors() {
+		if len(d.GetEntries()) == 0 {
+			return nil, badRequest("descriptors[%d].entries: it is empty: allowed is one or more entries", i)
+		}
+		rules := m.find(req.GetDomain(), d.GetEntries())
+		if len(rules) == 0 {
+			continue
+		}
+		values := make([]string, len(d.GetEntries()))
+		for j, e := range d.GetEntries() {
+			values[j] = e.GetValue()
+		}
+		n, look := hitsOf(req, d)
+		for _, r := range rules {
+			k := kind{look: look, partly: r.descriptor.Partly}
+			if err := r.override(d.GetLimit(), &k); err != nil {
+				return nil, badRequest("descriptors[%d].limit: %v", i, err)
+			}
+			take, err := r.take(values, n)
+			if err != nil {
+				return nil, status.Errorf(codes.Internal, "the key of the limit %s: %v", r.limit.Name, err)
+			}
+			out.of[i] = append(out.of[i], out.add(take, k))
+		}
+	}
+	if len(out.takes) > maxTakes {
+		return nil, badRequest("descriptors: they ask about %d limits and keys: at most %d are allowed in one request: send fewer descriptors, or give fewer limits the same one", len(out.takes), maxTakes)
+	}
+	return out, nil
+}
+
+func badRequest(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}
+
+// hitsOf is how many hits a descriptor is about: its own number, or that of the request, or 1. With its own number 0, it
+// asks whether one more would be allowed.
+func hitsOf(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int64, look bool) {
+	n = max(1, int64(req.GetHitsAddend()))
+	if own := d.GetHitsAddend(); own != nil {
+		n = int64(min(own.GetValue(), limit.MaxHits+1)) // more than any limit allows
+	}
+	switch {
+	case n == 0:
+		return 1, true
+	case d.GetIsNegativeHits():
+		return -n, false
+	}
+	return n, false
+}
+
+// add finds or adds a take, and returns its place. Hits of the same limit and key are added up: one decision is about all
+// of them. If only some of them ask to look, those that count decide.
+func (a *asked) add(take limit.Take, k kind) int {
+	for i := range a.takes {
+		t := &a.takes[i]
+		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Under != take.Under {
+			continue
+		}
+		if t.Limit.Max > take.Limit.Max {
+			t.Limit = take.Limit
+		}
+		switch known := &a.kinds[i]; {
+		case k.look:
+			known.blocked = known.blocked || k.blocked
+		case known.look:
+			t.N, a.kinds[i] = take.N, kind{partly: k.partly, blocked: known.blocked || k.blocked}
+		default:
+			t.N += take.N
+			known.partly, known.blocked = known.partly && k.partly, known.blocked || k.blocked
+		}
+		return i
+	}
+	a.takes, a.kinds = append(a.takes, take), append(a.kinds, k)
+	return len(a.takes) - 1
+}
+
+// lengths are the units of an override.
+var lengths = map[units.RateLimitUnit]time.Duration{
+	units.RateLimitUnit_SECOND: time.Second, units.RateLimitUnit_MINUTE: time.Minute, units.RateLimitUnit_HOUR: time.Hour, units.RateLimitUnit_DAY: 24 * time.Hour,
+	units.RateLimitUnit_MONTH: 30 * 24 * time.Hour, units.RateLimitUnit_YEAR: 365 * 24 * time.Hour,
+}
+
+// override gives the rule the numbers that Envoy's own settings have for a request, if they have some.
+func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *kind) error {
+	if o == nil {
+		return nil
+	}
+	length, known := lengths[o.GetUnit()]
+	if !known {
+		return fmt.Errorf("unit: %v: allowed are SECOND, MINUTE, HOUR, DAY, MONTH (30 days) and YEAR (365 days)", o.GetUnit())
+	}
+	if multiplier := o.GetUnitMultiplier(); multiplier != nil {
+		if multiplier.GetValue() == 0 || time.Duration(multiplier.GetValue()) > limit.MaxWindow/length {
+			return fmt.Errorf("unit_multiplier: %d of the unit %v: allowed is 1 and more, up to %d days in all", multiplier.GetValue(), o.GetUnit(), limit.MaxWindow/(24*time.Hour))
+		}
+		length *= time.Duration(multiplier.GetValue())
+	}
+	k.blocked = o.GetRequestsPerUnit() == 0
+	l, err := r.limit.WithNumbers(length, max(1, int64(o.GetRequestsPerUnit())))
+	r.limit = l
+	return err
+}
+
+// ShouldRateLimit decides about the limits of a request's descriptors, and counts its hits under all of them or none. Its
+// errors have a code of gRPC and a sentence for whoever set up Envoy.
+func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	a, err := read(s.mapping.Load(), req)
+	if err != nil {
+		return nil, err
+	}
+	for _, takes := range a.of {
+		if len(takes) == 0 {
+			s.unmatched.Inc()
+		}
+	}
+	if len(a.takes) == 0 {
+		return a.response(&verdict{allowed: true}, false), nil
+	}
+	v, err := s.decide(ctx, a)
+	if err == nil {
+		s.count(v.decisions)
+		return a.response(v, s.settings.Headers), nil
+	}
+	if ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	s.countErrors(a.takes)
+	s.failures.Warn().Ctx(ctx).Err(errors.Join(err, errors.Unwrap(err))).Msg("take not decided")
+	if slices.ContainsFunc(a.takes, isClosed) {
+		return a.response(&verdict{closed: true}, s.settings.Headers), nil
+	}
+	var forbidden *limit.ForbiddenError
+	if errors.As(err, &forbidden) {
+		return nil, status.Error(codes.Unavailable, forbidden.Error())
+	}
+	var foreign *limit.ForeignError
+	if errors.As(err, &foreign) {
+		return nil, status.Error(codes.Internal, foreign.Error())
+	}
+	return nil, status.Error(codes.Unavailable, "Redis cannot decide now") // what it said may tell about the network inside
+}
+
+func isClosed(t limit.Take) bool { return t.Limit.Fail == limit.FailClosed }
+
+// verdict is what has been decided about a request.
+type verdict struct {
+	allowed bool
+	closed  bool // Redis does not decide, and limits that are closed then refuse
+	// decisions are in the order of the takes, nil if nothing was decided about one, because others had refused already.
+	decisions []*limit.Decision
+}
+
+// decide decides and counts. Its errors are those of limit.Take.
+func (s *service) decide(ctx context.Context, a *asked) (*verdict, error) {
+	v := &verdict{decisions: make([]*limit.Decision, len(a.takes))}
+	var looks, counts []int
+	for i, k := range a.kinds {
+		if k.look {
+			looks = append(looks, i)
+		} else {
+			counts = append(counts, i)
+		}
+	}
+	impossible := a.impossible()
+	if slices.Contains(impossible, true) {
+		looks, counts = append(looks, counts...), nil
+	}
+	allowed, err := s.ask(ctx, s.limiter.Look, a, v, looks, impossible)
+	if err != nil {
+		return nil, err
+	}
+	ask := s.limiter.Take
+	if !allowed {
+		ask = s.limiter.Look // the request is refused: it counts nothing
+	}
+	counted, err := s.ask(ctx, ask, a, v, counts, impossible)
+	if err != nil {
+		return nil, err
+	}
+	v.allowed = allowed && counted
+	if !v.allowed {
+		s.countPart(ctx, a, v)
+	}
+	return v, nil
+}
+
+// impossible says of each take whether it asks for more hits than can be allowed at once.
+func (a *asked) impossible() []bool {
+	out := make([]bool, len(a.takes))
+	members := int64(0)
+	for i, t := range a.takes {
+		out[i] = t.N > t.Limit.Max || a.kinds[i].blocked && t.N > 0
+		if t.Limit.Policy == limit.Log && t.N > 0 {
+			members += t.N
+			out[i] = out[i] || members > limit.MaxLogTake
+		}
+	}
+	return out
+}
+
+// ask asks the limiter about some of the takes, and notes what it says. Takes that are impossible are looked at as one
+// hit, and are over their limit whatever it says.
+func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Take) (limit.Answer, error), a *asked, v *verdict, which []int, impossible []bool) (allowed bool, err error) {
+	if len(which) == 0 {
+		return true, nil
+	}
+	takes := make([]limit.Take, len(which))
+	for i, place := range which {
+		takes[i] = a.takes[place]
+		if impossible[place] {
+			takes[i].N = 1
+		}
+	}
+	answer, err := ask(ctx, takes)
+	if err != nil {
+		return false, err
+	}
+	allowed = answer.Allowed
+	for i := range answer.Decisions {
+		d := &answer.Decisions[i]
+		place := which[slices.IndexFunc(takes, func(t limit.Take) bool { return t == d.Take })]
+		if impossible[place] && d.Allowed {
+			d.Allowed, d.Certain, d.RetryAfter = false, true, d.Take.Limit.Window
+			allowed = false
+		}
+		if a.kinds[place].blocked {
+			d.Remaining = 0
+		}
+		v.decisions[place] = d
+	}
+	return allowed, nil
+}
+
+// countPart counts what fits of hits that have happened although they are over their limit.
+func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
+	const tries = 3 // others may have counted meanwhile
+	for i, d := range v.decisions {
+		if d == nil || d.Allowed || !a.kinds[i].partly || a.kinds[i].look || a.kinds[i].blocked {
+			continue
+		}
+		for try := 0; try < tries && d.Remaining > 0; try++ {
+			part := a.takes[i]
+			part.N = min(d.Remaining, part.N)
+			if part.Limit.Policy == limit.Log {
+				part.N = min(part.N, limit.MaxLogTake)
+			}
+			answer, err := s.limiter.Take(ctx, []limit.Take{part})
+			if err != nil {
+				s.failures.Warn().Ctx(ctx).Err(err).Str("limit", part.Limit.Name).Msg("hits that have happened are not counted")
+				break
+			}
+			d.Remaining = answer.Decisions[0].Remaining
+			if answer.Allowed {
+				break
+			}
+		}
+	}
+}
+
+// response is what Envoy gets: a status for each descriptor in its order. That of a descriptor with several limits is of
+// the one that says most.
+func (a *asked) response(v *verdict, headers bool) *rls.RateLimitResponse {
+	out := &rls.RateLimitResponse{OverallCode: codeOf(v.allowed), Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(a.of))}
+	for i, places := range a.of {
+		out.Statuses[i] = a.statusOf(v, places)
+	}
+	if headers {
+		out.ResponseHeadersToAdd = v.headers()
+	}
+	return out
+}
+
+func codeOf(allowed bool) rls.RateLimitResponse_Code {
+	if allowed {
+		return rls.RateLimitResponse_OK
+	}
+	return rls.RateLimitResponse_OVER_LIMIT
+}
+
+func (a *asked) statusOf(v *verdict, places []int) *rls.RateLimitResponse_DescriptorStatus {
+	if len(places) == 0 {
+		return &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
+	}
+	if v.closed {
+		code := rls.RateLimitResponse_UNKNOWN
+		if slices.ContainsFunc(places, func(i int) bool { return isClosed(a.takes[i]) }) {
+			code = rls.RateLimitResponse_OVER_LIMIT
+		}
+		return &rls.RateLimitResponse_DescriptorStatus{Code: code, CurrentLimit: currentLimit(a.takes[places[0]].Limit)}
+	}
+	var own limit.Answer
+	for _, i := range places {
+		if d := v.decisions[i]; d != nil {
+			own.Decisions = append(own.Decisions, *d)
+		}
+	}
+	if len(own.Decisions) == 0 {
+		return &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_UNKNOWN, CurrentLimit: currentLimit(a.takes[places[0]].Limit)}
+	}
+	d := own.Decisive()
+	out := &rls.RateLimitResponse_DescriptorStatus{
+		Code: codeOf(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: uint32(d.Remaining), // at most limit.MaxHits
+		DurationUntilReset: durationpb.New(d.Take.Limit.Window),
+	}
+	if !d.Allowed {
+		out.DurationUntilReset = durationpb.New(d.RetryAfter)
+	}
+	return out
+}
+
+// windowUnits are the units of a status, the largest first.
+var windowUnits = []struct {
+	unit   rls.RateLimitResponse_RateLimit_Unit
+	length time.Duration
+}{
+	{rls.RateLimitResponse_RateLimit_YEAR, 365 * 24 * time.Hour},
+	{rls.RateLimitResponse_RateLimit_MONTH, 30 * 24 * time.Hour},
+	{rls.RateLimitResponse_RateLimit_WEEK, 7 * 24 * time.Hour},
+	{rls.RateLimitResponse_RateLimit_DAY, 24 * time.Hour},
+	{rls.RateLimitResponse_RateLimit_HOUR, time.Hour},
+	{rls.RateLimitResponse_RateLimit_MINUTE, time.Minute},
+	{rls.RateLimitResponse_RateLimit_SECOND, time.Second},
+}
+
+// currentLimit writes a limit with its window as so many of the largest unit that divides it.
+func currentLimit(l *limit.Limit) *rls.RateLimitResponse_RateLimit {
+	out := &rls.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: uint32(l.Max)}
+	for _, u := range windowUnits {
+		if l.Window%u.length == 0 {
+			out.Unit = u.unit
+			if n := l.Window / u.length; n > 1 {
+				out.UnitMultiplier = wrapperspb.UInt32(uint32(n))
+			}
+			break
+		}
+	}
+	return out
+}
+
+// headers are those of an answer over HTTP.
+func (v *verdict) headers() (out []*core.HeaderValue) {
+	add := func(key, value string) { out = append(out, &core.HeaderValue{Key: key, Value: value}) }
+	if v.closed {
+		add("Retry-After", "1")
+		return out
+	}
+	answer := limit.Answer{Allowed: v.allowed}
+	for _, d := range v.decisions {
+		if d != nil {
+			answer.Decisions = append(answer.Decisions, *d)
+		}
+	}
+	policy, rate := answer.RateFields()
+	add("RateLimit-Policy", policy)
+	add("RateLimit", rate)
+	if !v.allowed {
+		add("Retry-After", limit.WholeSeconds(answer.Decisive().RetryAfter))
+	}
+	return out
+}

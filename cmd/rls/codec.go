@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto" // registers the codec that this one is made of
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	messages "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// codec reads messages whose texts are no UTF-8, too: Envoy sends the values of its clients' headers as they are. Go's
+// library refuses such a message, and Envoy would let the request through then, so any client could choose to be under
+// no limit. Bytes that are no UTF-8 are written as %XX.
+type codec struct{}
+
+var plainCodec = encoding.GetCodecV2(proto.Name)
+
+func (codec) Name() string { return proto.Name }
+
+func (codec) Marshal(v any) (mem.BufferSlice, error) { return plainCodec.Marshal(v) }
+
+func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+	err := plainCodec.Unmarshal(data, v)
+	message, ok := v.(messages.Message)
+	if err == nil || !ok {
+		return err
+	}
+	mended, ok := mend(nil, data.Materialize(), message.ProtoReflect().Descriptor())
+	if !ok {
+		return err
+	}
+	messages.Reset(message)
+	return messages.Unmarshal(mended, message)
+}
+
+// mend appends a message with its texts in UTF-8. ok is false if the text is no message.
+func mend(out, text []byte, of protoreflect.MessageDescriptor) (_ []byte, ok bool) {
+	for len(text) > 0 {
+		number, kind, n := protowire.ConsumeTag(text)
+		if n < 0 {
+			return nil, false
+		}
+		length := protowire.ConsumeFieldValue(number, kind, text[n:])
+		if length < 0 {
+			return nil, false
+		}
+		value, field := text[n:n+length], of.Fields().ByNumber(number)
+		text = text[n+length:]
+		out = protowire.AppendTag(out, number, kind)
+		if kind != protowire.BytesType || field == nil {
+			out = append(out, value...)
+			continue
+		}
+		inner, _ := protowire.ConsumeBytes(value)
+		switch field.Kind() {
+		case protoreflect.StringKind:
+			inner = escape(inner)
+		case protoreflect.MessageKind:
+			if inner, ok = mend([]byte{}, inner, field.Message()); !ok {
+				return nil, false
+			}
+		}
+		out = protowire.AppendBytes(out, inner)
+	}
+	return out, true
+}
+
+// escape writes bytes that are no UTF-8 as %XX.
+func escape(text []byte) []byte {
+	if utf8.Valid(text) {
+		return text
+	}
+	var out []byte
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		if r == utf8.RuneError && size == 1 {
+			out = fmt.Appendf(out, "%%%02X", text[0])
+		} else {
+			out = append(out, text[:size]...)
+		}
+		text = text[size:]
+	}
+	return out
+}

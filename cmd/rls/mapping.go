@@ -1,0 +1,143 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+)
+
+// mapping finds the limits that a descriptor is for.
+//
+// A descriptor of the file is for those of requests that have the same domain and the same keys in the same order, and
+// its values where it has some. If several are, the most specific decides, from the left: an entry with a value comes
+// before one without. Limits with this descriptor all count.
+type mapping struct {
+	domains map[string]*node
+	limits  int  // that have a descriptor
+	closed  bool // all of them are, while Redis is away
+}
+
+// node is what the entries of a descriptor lead to, one at a time.
+type node struct {
+	exact map[pair]*node
+	any   map[string]*node // by key
+	rules []rule           // whose descriptors end here
+}
+
+type pair struct{ key, value string }
+
+// rule is a limit with the descriptor that it is for.
+type rule struct {
+	limit      *limit.Limit
+	descriptor *limit.Descriptor
+}
+
+func newMapping(set limit.Set) *mapping {
+	out := &mapping{domains: make(map[string]*node), closed: true}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		l := set[name]
+		if len(l.Envoy) == 0 {
+			continue
+		}
+		out.limits++
+		out.closed = out.closed && l.Fail == limit.FailClosed
+		for i := range l.Envoy {
+			d := &l.Envoy[i]
+			at := child(&out.domains, d.Domain)
+			for _, e := range d.Entries {
+				if e.Value != "" {
+					at = child(&at.exact, pair{e.Key, e.Value})
+				} else {
+					at = child(&at.any, e.Key)
+				}
+			}
+			at.rules = append(at.rules, rule{l, d})
+		}
+	}
+	return out
+}
+
+// child is the node under a key, made if there is none.
+func child[K comparable](nodes *map[K]*node, key K) *node {
+	if *nodes == nil {
+		*nodes = make(map[K]*node)
+	}
+	if (*nodes)[key] == nil {
+		(*nodes)[key] = &node{}
+	}
+	return (*nodes)[key]
+}
+
+// find returns the rules for a descriptor, none if there are none.
+func (m *mapping) find(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) []rule {
+	if at := m.domains[domain]; at != nil {
+		return at.find(entries)
+	}
+	return nil
+}
+
+// find goes down as deep as the file's descriptors are, however many entries there are.
+func (n *node) find(entries []*ratelimit.RateLimitDescriptor_Entry) []rule {
+	if len(entries) == 0 {
+		return n.rules
+	}
+	e := entries[0]
+	for _, next := range [...]*node{n.exact[pair{e.GetKey(), e.GetValue()}], n.any[e.GetKey()]} {
+		if next == nil {
+			continue
+		}
+		if found := next.find(entries[1:]); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// take is a take of n hits for a descriptor with these values.
+func (r rule) take(values []string, n int64) (limit.Take, error) {
+	value := func(variable string) (string, error) {
+		v, err := r.descriptor.Value(variable, values)
+		return plain(variable, v), err
+	}
+	under, err := r.limit.Key.Fill(value)
+	if err != nil {
+		return limit.Take{}, err
+	}
+	caller, err := r.limit.Caller(under, value)
+	return limit.Take{Limit: r.limit, Key: bounded(caller), Under: bounded(under), N: n}, err
+}
+
+// plain reads a value as query reads it, so that both count under the same key. What is no address stays as it is, such
+// as the network of Envoy's masked_remote_address.
+func plain(variable, value string) string {
+	switch variable {
+	case limit.VarIP:
+		if address, err := netip.ParseAddr(value); err == nil {
+			return web.AddressKey(web.PlainAddress(address))
+		}
+	case limit.VarHost:
+		return web.PlainHost(value)
+	case limit.VarPath:
+		return web.PlainPath(value)
+	}
+	return value
+}
+
+// maxKey is how many bytes a key can have over HTTP.
+const maxKey = 512
+
+// bounded is a key that Redis can keep: a longer one is known by its SHA-256, because a client that sends a long value
+// must be limited, too.
+func bounded(key string) string {
+	if len(key) <= maxKey {
+		return key
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(key)))
+}

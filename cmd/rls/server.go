@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"path"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/grpclog"
+	healthservice "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"tallyroll/internal/boot"
+)
+
+const (
+	// handshakeTimeout bounds the time from a connection to its first request.
+	handshakeTimeout = 5 * time.Second
+	// maxHeaderBytes bounds the header of a request.
+	maxHeaderBytes = 64 << 10
+	// pingEvery is the shortest pause between two pings with which a client keeps its connection. Envoy's are seconds
+	// apart if they are set up; gRPC would end connections with less than five minutes between them.
+	pingEvery = time.Second
+	// idlePing is how long nothing comes before the server asks whether the client is still there.
+	idlePing = time.Minute
+	// finishWithin is how long requests under way may take when the service stops.
+	finishWithin = 5 * time.Second
+)
+
+// serve answers gRPC until ctx ends. Requests under way then have up to five seconds.
+func (s *service) serve(ctx context.Context, l net.Listener, certificate *boot.Certificate) error {
+	options := []grpc.ServerOption{
+		grpc.UnaryInterceptor(s.measure),
+		grpc.ForceServerCodecV2(codec{}),
+		grpc.MaxRecvMsgSize(s.settings.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(uint32(min(s.settings.MaxStreams, 1<<31-1))),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: idlePing}),
+		grpc.WaitForHandlers(true),
+	}
+	if certificate != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(certificate.TLS())))
+	}
+	server := grpc.NewServer(options...)
+	rls.RegisterRateLimitServiceServer(server, s)
+	healthservice.RegisterHealthServer(server, s.health.server)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(&boundedListener{Listener: l, service: s}) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve gRPC on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	over := time.AfterFunc(finishWithin, server.Stop)
+	defer over.Stop()
+	server.GracefulStop()
+	return nil
+}
+
+// measure measures a request. A handler that panics ends its request and not the process.
+func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
+	start := time.Now()
+	if header, ok := metadata.FromIncomingContext(ctx); ok {
+		ctx = boot.WithTrace(ctx, header)
+	}
+	method := path.Base(info.FullMethod)
+	defer func() {
+		if v := recover(); v != nil {
+			s.log.Error().Ctx(ctx).Str("method", method).Str("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
+			err = status.Error(codes.Internal, "a fault of this service, which is in its log")
+		}
+		code := status.Code(err)
+		s.server.Metrics.Observe(method, int(code), time.Since(start))
+		if code == codes.InvalidArgument {
+			s.failures.Warn().Ctx(ctx).Err(err).Msg("request not understood: Envoy's failure mode decides about what it asked for")
+		}
+	}()
+	return handler(ctx, req)
+}
+
+// boundedListener closes connections at once if there are too many.
+type boundedListener struct {
+	net.Listener
+	service *service
+	open    atomic.Int64
+}
+
+func (b *boundedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if b.open.Add(1) <= int64(b.service.settings.MaxConnections) {
+			b.service.connections.Inc()
+			return &boundedConn{Conn: conn, listener: b}, nil
+		}
+		b.open.Add(-1)
+		b.service.turnedAway.Inc()
+		b.service.failures.Warn().Stringer("client", conn.RemoteAddr()).Int("open", b.service.settings.MaxConnections).Msg("connection refused: as many are open as RLS_MAX_CONNECTIONS allows")
+		_ = conn.Close()
+	}
+}
+
+// boundedConn makes room when it is closed.
+type boundedConn struct {
+	net.Conn
+	listener *boundedListener
+	closed   sync.Once
+}
+
+func (c *boundedConn) Close() error {
+	c.closed.Do(func() {
+		c.listener.open.Add(-1)
+		c.listener.service.connections.Dec()
+	})
+	return c.Conn.Close()
+}
+
+// quietGRPC sends what gRPC says about connections that fail to the log, in a few lines per minute.
+func quietGRPC(log zerolog.Logger) {
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2WithVerbosity(io.Discard, io.Discard, grpcLines{boot.Sampled(log)}, 0))
+}
+
+type grpcLines struct{ log zerolog.Logger }
+
+func (g grpcLines) Write(line []byte) (int, error) {
+	g.log.Warn().Str("error", strings.TrimSpace(string(line))).Msg("gRPC server")
+	return len(line), nil
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
+)
+
+// Settings of the program. --help prints their tags.
+type Settings struct {
+	Redis    boot.Redis
+	Log      boot.Log
+	Shutdown boot.Shutdown
+
+	MetricsAddr string `env:"RLS_METRICS_ADDR" envDefault:"127.0.0.1:8083" help:"where plain HTTP listens, host:port, with /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/)"`
+	Addr        string `env:"RLS_ADDR" envDefault:"127.0.0.1:8082" help:"where gRPC listens, host:port: the rate limit service of Envoy, and gRPC's health service"`
+	LimitsFile  string `env:"RLS_LIMITS_FILE" help:"the YAML file of limits, which can be that of QUERY_LIMITS_FILE: those with envoy: are for descriptors of Envoy; SIGHUP reads it again"`
+
+	TakeTimeout time.Duration `env:"RLS_TAKE_TIMEOUT" envDefault:"500ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides; let Envoy wait longer (timeout of its filter, 20ms by default), or its own failure mode decides"`
+	Headers     bool          `env:"RLS_HEADERS" envDefault:"true" help:"whether Envoy adds RateLimit-Policy, RateLimit and, to a refusal, Retry-After to its answers"`
+
+	TLSCert     string `env:"RLS_TLS_CERT" help:"a certificate file (PEM, chain included): serve gRPC over TLS, with RLS_TLS_KEY; both files are read again when they change"`
+	TLSKey      string `env:"RLS_TLS_KEY" help:"the private key of RLS_TLS_CERT (PEM)"`
+	TLSClientCA string `env:"RLS_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed; needs RLS_TLS_CERT; read again when it changes"`
+
+	MaxConnections  int `env:"RLS_MAX_CONNECTIONS" envDefault:"1000" help:"most connections at a time; more are closed at once"`
+	MaxStreams      int `env:"RLS_MAX_STREAMS" envDefault:"1000" help:"most requests at a time on one connection; Envoy keeps more back, or opens another connection"`
+	MaxMessageBytes int `env:"RLS_MAX_MESSAGE_BYTES" envDefault:"1048576" help:"most bytes of one request; a larger one gets RESOURCE_EXHAUSTED, so let all headers that Envoy may put into it have room"`
+}
+
+// The bounds of RLS_TAKE_TIMEOUT.
+const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
+
+// Validate checks what the types of the fields do not.
+func (s *Settings) Validate() error {
+	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+		return err
+	}
+	if s.LimitsFile == "" {
+		return &boot.SettingError{Key: "RLS_LIMITS_FILE", Allowed: "a YAML file of limits (docs/limits.md): without limits there is nothing to decide"}
+	}
+	if err := errors.Join(s.addresses().Validate(), s.metricsAddresses().Validate()); err != nil {
+		return err
+	}
+	if s.TakeTimeout < minTakeTimeout || s.TakeTimeout > maxTakeTimeout {
+		return &boot.SettingError{Key: "RLS_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
+	}
+	return boot.CheckMost(boot.Most{Key: "RLS_MAX_CONNECTIONS", N: int64(s.MaxConnections)}, boot.Most{Key: "RLS_MAX_STREAMS", N: int64(s.MaxStreams)},
+		boot.Most{Key: "RLS_MAX_MESSAGE_BYTES", N: int64(s.MaxMessageBytes)})
+}
+
+func (s *Settings) addresses() web.Addresses {
+	return web.Addresses{Program: "RLS", Main: s.Addr, Certificate: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}
+}
+
+func (s *Settings) metricsAddresses() web.Addresses {
+	return web.Addresses{Program: "RLS_METRICS", Main: s.MetricsAddr}
+}
+
+// limiter is the part of limit.Limiter that the service uses.
+type limiter interface {
+	Take(ctx context.Context, takes []limit.Take) (limit.Answer, error)
+	Look(ctx context.Context, takes []limit.Take) (limit.Answer, error)
+}
+
+// service is what requests share.
+type service struct {
+	rls.UnimplementedRateLimitServiceServer
+
+	server   web.Server // of the address for metrics
+	settings Settings
+	limiter  limiter
+	mapping  atomic.Pointer[mapping]
+	health   *health
+	log      zerolog.Logger
+	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+
+	reloaded    func(error) // told of each time that the file was read again
+	decisions   *prometheus.CounterVec
+	unmatched   prometheus.Counter
+	connections prometheus.Gauge
+	turnedAway  prometheus.Counter
+}
+
+// run listens at once, whether Redis answers or not, and answers until ctx ends and SHUTDOWN_DELAY is over, in which it
+// is not ready any more. It finishes the requests under way before it closes the connections to Redis. At each signal of
+// reload it reads the file of limits again.
+func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
+	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
+	defer stop()
+	settings.Redis = settings.Redis.Logging(log)
+	client := settings.Redis.Client()
+	defer client.Close()
+	takes := limit.New(client, settings.Redis.Namespace, settings.TakeTimeout)
+	defer takes.Wait() // answers that come late may have to be undone
+	looks := settings.Redis.Client()
+	defer looks.Close()
+	s, err := newService(takes, settings, log)
+	if err != nil {
+		return err
+	}
+	s.server.Leaving = leaving
+	s.health = newHealth(func(ctx context.Context) error { return looks.Ping(ctx).Err() }, s.why)
+	certificate, err := boot.OpenCertificate(settings.addresses().Files(), log, s.server.Metrics.Reloads.Of)
+	if err != nil {
+		return err
+	}
+	listener, err := boot.Listen("RLS_ADDR", settings.Addr)
+	if err != nil {
+		return err
+	}
+	status, err := settings.metricsAddresses().Listen(log, s.server.Metrics.Reloads)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
+		Int("limits", s.mapping.Load().limits).Str("grpc", listener.Addr().String()).Bool("tls", certificate != nil).Str("url", status.URL()).Msg("started")
+	if s.mapping.Load().limits == 0 {
+		log.Warn().Str("file", settings.LimitsFile).Msg("no limit of the file has envoy: every request is let through")
+	}
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return boot.FollowReloads(gctx, reload, s.reload) })
+	group.Go(func() error { s.health.run(gctx, leaving); return nil })
+	if certificate != nil {
+		group.Go(func() error { certificate.Follow(gctx); return nil })
+	}
+	group.Go(func() error { return s.serve(gctx, listener, certificate) })
+	group.Go(func() error { return s.server.Serve(gctx, status, s.pages()) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	log.Info().Msg("stopped")
+	return nil
+}
+
+// newService reads the file of limits. Its error names the file and the line.
+func newService(takes limiter, settings Settings, log zerolog.Logger) (*service, error) {
+	quietGRPC(log)
+	metrics := web.NewMetrics("rls", 14)
+	s := &service{
+		server: web.Server{Metrics: metrics, Log: log}, settings: settings, limiter: takes, log: log, failures: boot.Sampled(log),
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
+			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
+		}, []string{"limit", "result", "source"}),
+		unmatched: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "tallyroll", Subsystem: "rls", Name: "unmatched_descriptors_total",
+			Help: "Descriptors for which no limit is: they were let through.",
+		}),
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "tallyroll", Subsystem: "rls", Name: "connections", Help: "Connections of gRPC clients that are open.",
+		}),
+		turnedAway: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "tallyroll", Subsystem: "rls", Name: "connections_refused_total", Help: "Connections that were closed at once, because RLS_MAX_CONNECTIONS were open.",
+		}),
+	}
+	metrics.Registry.MustRegister(s.decisions, s.unmatched, s.connections, s.turnedAway)
+	set, err := s.readLimits()
+	if err != nil {
+		return nil, boot.UsageError{Err: err}
+	}
+	s.mapping.Store(newMapping(set))
+	s.reloaded = metrics.Reloads.Of("limits")
+	return s, nil
+}
+
+func (s *service) readLimits() (limit.Set, error) {
+	data, err := os.ReadFile(s.settings.LimitsFile)
+	if err != nil {
+		return nil, fmt.Errorf("RLS_LIMITS_FILE: %w", err)
+	}
+	set, err := limit.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("RLS_LIMITS_FILE: %s: %w", s.settings.LimitsFile, err)
+	}
+	return set, nil
+}
+
+// reload reads the file of limits again. A bad file changes nothing.
+func (s *service) reload() {
+	set, err := s.readLimits()
+	s.reloaded(err)
+	if err != nil {
+		s.log.Error().Err(err).Int("limits", s.mapping.Load().limits).Msg("limits not reloaded: they stay as they were")
+		return
+	}
+	m := newMapping(set)
+	s.mapping.Store(m)
+	s.log.Info().Str("file", s.settings.LimitsFile).Int("limits", m.limits).Msg("limits reloaded")
+}
+
+// pages is what HTTP answers.
+func (s *service) pages() http.Handler {
+	mux := http.NewServeMux()
+	s.server.RouteStatus(mux, func(context.Context) string { return s.why() })
+	buildinfo.RouteProfiles(mux)
+	return mux
+}
+
+// why returns why no request can be decided now. It is empty if one can: without Redis, those of limits that are not
+// closed then.
+func (s *service) why() string {
+	m := s.mapping.Load()
+	looked, lost := s.health.redis()
+	switch {
+	case m.limits == 0:
+		return "there is no limit to decide by: none of RLS_LIMITS_FILE has envoy"
+	case !looked:
+		return "Redis has not answered yet" // a process that starts is not ready before it has looked once
+	case lost && m.closed:
+		return "Redis does not answer, and every limit is closed then"
+	}
+	return ""
+}
+
+// count counts decisions.
+func (s *service) count(all []*limit.Decision) {
+	for _, d := range all {
+		if d == nil {
+			continue
+		}
+		result := "refused"
+		if d.Allowed {
+			result = "allowed"
+		}
+		s.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
+	}
+}
+
+// countErrors counts takes about which nothing could be decided.
+func (s *service) countErrors(takes []limit.Take) {
+	for i := range takes {
+		s.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
+	}
+}

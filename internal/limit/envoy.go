@@ -1,0 +1,192 @@
+package limit
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"tallyroll/internal/yamlfile"
+)
+
+// Descriptor says which descriptors of Envoy's global rate limit protocol a limit is for, and how it makes its key of
+// them. It has entries in the order in which Envoy sends them.
+type Descriptor struct {
+	Domain  string
+	Entries []Entry
+	// Partly is true if hits that do not all fit are counted as far as they do: they have happened already, such as the
+	// bytes of an answer. They are over the limit all the same.
+	Partly bool
+}
+
+// Entry is an entry of a descriptor.
+type Entry struct {
+	Key   string
+	Value string // empty: any value
+	As    string // the variable of the limit's key template that the value is for; empty: it may be a part of {key}
+}
+
+const (
+	// MaxEntries is how many entries a descriptor in the file of limits can have.
+	MaxEntries = 16
+	// MaxDescriptors is how many descriptors one limit can have.
+	MaxDescriptors = 1000
+)
+
+// between is what the values of several entries are joined with if they make {key} together.
+const between = " "
+
+// joined encodes values that are joined, as a template with a space between its variables does.
+var joined = Template{between: between + "%"}
+
+// makesKey reports whether an entry's value is a part of {key}: those are the values that are neither in the file nor
+// for a variable, or if there are none, all that are for no variable.
+func (d *Descriptor) makesKey(e *Entry) bool {
+	anyValue := slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.Value == "" && e.As == "" })
+	return e.As == "" && (e.Value == "" || !anyValue)
+}
+
+// Value is what a variable of the limit's key template stands for if Envoy sends a descriptor with these values, in the
+// order of the entries. Different values never make the same {key}.
+func (d *Descriptor) Value(variable string, values []string) (string, error) {
+	if variable != VarKey {
+		for i := range d.Entries {
+			if e := &d.Entries[i]; e.As != "" && SameVariable(e.As, variable) {
+				return values[i], nil
+			}
+		}
+		return "", fmt.Errorf("no entry is for it") // check has seen to it
+	}
+	var parts []string
+	for i := range d.Entries {
+		if d.makesKey(&d.Entries[i]) {
+			parts = append(parts, values[i])
+		}
+	}
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	for i := range parts {
+		parts[i] = joined.encode(parts[i])
+	}
+	return strings.Join(parts, between), nil
+}
+
+// String is the descriptor as an error names it: edge: path=/login, remote_address.
+func (d *Descriptor) String() string {
+	var out []string
+	for _, e := range d.Entries {
+		text := e.Key
+		if e.Value != "" {
+			text += "=" + e.Value
+		}
+		out = append(out, text)
+	}
+	return d.Domain + ": " + strings.Join(out, ", ")
+}
+
+// check refuses a descriptor that the limit's key template cannot be filled from, or of which a value would be lost.
+func (d *Descriptor) check(l *Limit) error {
+	variables := l.Key.Variables()
+	for i, e := range d.Entries {
+		switch {
+		case e.As == VarKey:
+			return fmt.Errorf("the entry %q is for {key}: leave as out, which means the same", e.Key)
+		case e.As != "" && !slices.ContainsFunc(variables, func(v string) bool { return SameVariable(v, e.As) }):
+			return fmt.Errorf("the entry %q is for {%s}, which the limit's key %s does not have", e.Key, e.As, l.Key)
+		case e.As != "" && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool { return other.As != "" && SameVariable(other.As, e.As) }):
+			return fmt.Errorf("the entry %q is for {%s}, and so is one before it: one is allowed", e.Key, e.As)
+		case e.Value == "" && e.As == "" && !l.Key.Uses(VarKey):
+			return fmt.Errorf("the entry %q can have any value, and the limit's key %s has no place for it: say for which variable it is, such as as: %s", e.Key, l.Key, variables[0])
+		}
+	}
+	for _, v := range variables {
+		filled := slices.ContainsFunc(d.Entries, func(e Entry) bool {
+			return v == VarKey && d.makesKey(&e) || e.As != "" && SameVariable(e.As, v)
+		})
+		if !filled {
+			return fmt.Errorf("no entry is for {%s} of the limit's key %s: give one of them as: %s", v, l.Key, v)
+		}
+	}
+	return nil
+}
+
+// parseEnvoy reads the field envoy of a limit: one descriptor, or a list of them.
+func parseEnvoy(node *yaml.Node, l *Limit) ([]Descriptor, error) {
+	nodes := []*yaml.Node{node}
+	if node.Kind == yaml.SequenceNode {
+		nodes = node.Content
+	}
+	if len(nodes) == 0 || len(nodes) > MaxDescriptors {
+		return nil, yamlfile.Errorf(node.Line, "envoy: %d descriptors: allowed are 1 to %d", len(nodes), MaxDescriptors)
+	}
+	out := make([]Descriptor, 0, len(nodes))
+	for _, node := range nodes {
+		d, err := parseDescriptor(node)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.check(l); err != nil {
+			return nil, yamlfile.Errorf(node.Line, "envoy: %v", err)
+		}
+		if i := slices.IndexFunc(out, func(other Descriptor) bool { return other.same(&d) }); i >= 0 {
+			return nil, yamlfile.Errorf(node.Line, "envoy: the descriptor %.200q is there twice", d.String())
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// same reports whether two descriptors are for the same requests.
+func (d *Descriptor) same(other *Descriptor) bool {
+	return d.Domain == other.Domain && slices.EqualFunc(d.Entries, other.Entries, func(a, b Entry) bool { return a.Key == b.Key && a.Value == b.Value })
+}
+
+func parseDescriptor(node *yaml.Node) (Descriptor, error) {
+	fields, err := yamlfile.Fields(node, "envoy", "domain", "descriptor{}", "partly")
+	if err != nil {
+		return Descriptor{}, err
+	}
+	for _, name := range []string{"domain", "descriptor"} {
+		if fields[name] == nil {
+			return Descriptor{}, yamlfile.Errorf(node.Line, "envoy: %s is missing: it needs a domain and a descriptor, which is a list of entries", name)
+		}
+	}
+	list := fields["descriptor"]
+	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 || len(list.Content) > MaxEntries {
+		return Descriptor{}, yamlfile.Errorf(list.Line, "descriptor: allowed is a list of 1 to %d entries, such as [{key: path, value: /login}, {key: remote_address}]", MaxEntries)
+	}
+	d := Descriptor{Domain: fields["domain"].Value}
+	if partly := fields["partly"]; partly != nil {
+		var err error
+		if d.Partly, err = strconv.ParseBool(partly.Value); err != nil {
+			return Descriptor{}, yamlfile.Errorf(partly.Line, "partly: %q: allowed are true and false", partly.Value)
+		}
+	}
+	for _, item := range list.Content {
+		entry, err := yamlfile.Fields(item, "an entry of descriptor", "key", "value", "as")
+		if err != nil {
+			return Descriptor{}, err
+		}
+		if entry["key"] == nil {
+			return Descriptor{}, yamlfile.Errorf(item.Line, "key: it is missing: an entry of descriptor needs one")
+		}
+		e := Entry{Key: entry["key"].Value, Value: yamlfile.Value(entry["value"]), As: yamlfile.Value(entry["as"])}
+		if e.As != "" && !knownVariable(e.As) {
+			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: allowed are ip, method, host, path and header.NAME", e.As)
+		}
+		d.Entries = append(d.Entries, e)
+	}
+	return d, nil
+}
+
+// WithNumbers returns a limit that differs in its window and its max alone: those that a request gives in their place.
+// It shares the hits of the limit if the window is the same. The error is a *FieldError.
+func (l *Limit) WithNumbers(length time.Duration, most int64) (*Limit, error) {
+	out := *l
+	out.Window, out.Max = length, most
+	return &out, out.check()
+}

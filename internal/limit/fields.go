@@ -1,0 +1,58 @@
+package limit
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// numbersName is the name in the fields of a limit that has none: the draft wants one.
+const numbersName = "default"
+
+// PolicyName is what the fields call a limit.
+func (l *Limit) PolicyName() string { return cmp.Or(l.Name, numbersName) }
+
+// RateFields returns the fields RateLimit-Policy and RateLimit of
+// draft-ietf-httpapi-ratelimit-headers-11. They have one item for each name: of several takes under it,
+// that of the decisive one.
+//
+//	RateLimit-Policy: "login";q=5;w=60     5 hits in 60 seconds
+//	RateLimit: "login";r=4;t=60            4 are available within 60 seconds; after a refusal: ask again in t seconds
+//
+// r and t were what remains until a reset. They are the available quota and its effective window since revision 11,
+// which is what a rolling window can say: its quota is never reset.
+func (a *Answer) RateFields() (policy, rate string) {
+	var names []string
+	byName := make(map[string]Answer, 1)
+	for _, d := range a.Decisions {
+		name := d.Take.Limit.PolicyName()
+		group, known := byName[name]
+		if !known {
+			names = append(names, name)
+		}
+		group.Decisions = append(group.Decisions, d)
+		byName[name] = group
+	}
+	var policies, rates []string
+	for _, name := range names {
+		group := byName[name]
+		d := group.Decisive()
+		l := d.Take.Limit
+		window := int64(l.Window / time.Second)
+		t := strconv.FormatInt(window, 10)
+		if !d.Allowed {
+			t = WholeSeconds(d.RetryAfter)
+		}
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", name, l.Max, window))
+		rates = append(rates, fmt.Sprintf("%q;r=%d;t=%s", name, d.Remaining, t))
+	}
+	return strings.Join(policies, ", "), strings.Join(rates, ", ")
+}
+
+// WholeSeconds is a time to wait as Retry-After writes it: rounded up, and never 0, which clients
+// would take for "at once".
+func WholeSeconds(d time.Duration) string {
+	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
+}
