@@ -1,5 +1,8 @@
-package main
-
+// Rls answers Envoy's global rate limit protocol: Envoy asks it about each request, and the limits of a file decide, whose
+// hits are kept in Redis. It is a module of its own, because gRPC and Envoy's messages bring many others with them.
+//
+//	Envoy ─gRPC─▶ server (bounds, TLS) ─▶ answer (one request) ─▶ mapping (descriptor to limits) ─▶ limit ─▶ Redis
+//
 // # What it promises
 //
 //   - A request of Envoy's is decided as a take over HTTP is, by internal/limit, and both count in the same keys of Redis.
@@ -13,10 +16,11 @@ package main
 // # What can go wrong
 //
 // If Redis does not decide within RLS_TAKE_TIMEOUT, the limit's fail mode does. If Envoy waits for a shorter time, it is
-// gone by then, and its own failure mode has decided; what Redis has counted is undone. A bad file of limits keeps the
+// gone by then, and its own failure mode has decided; the hits may have been counted. A bad file of limits keeps the
 // program from starting, and is not used if it is read at SIGHUP.
 //
 // # Goroutines
 //
 // run waits for all of them: those of the gRPC server, one for each request that is under way, one that looks at Redis
 // every second (health.go), one that reads the certificate again, and the server for /healthz, /readyz and /metrics.
+package main

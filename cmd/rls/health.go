@@ -17,8 +17,8 @@ const (
 	lookEvery = time.Second
 	// lookWithin is how long one may take.
 	lookWithin = 2 * time.Second
-	// leaveEvery is the pause between two looks at whether the service has been asked to stop.
-	leaveEvery = 100 * time.Millisecond
+	// tellEvery is the longest that the health service tells what holds no more.
+	tellEvery = 100 * time.Millisecond
 )
 
 // health knows whether Redis answers, and tells it by gRPC's health service.
@@ -37,16 +37,20 @@ func newHealth(ask func(context.Context) error, why func() string) *health {
 	return h
 }
 
-// run looks at Redis until ctx ends.
+// run looks at Redis, and tells what it knows, until ctx ends.
 func (h *health) run(ctx context.Context, leaving boot.Leaving) {
-	ticker := time.NewTicker(leaveEvery)
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	looking.Go(func() { every(ctx, lookEvery, func() { h.look(ctx) }) })
+	every(ctx, tellEvery, func() { h.tell(leaving.Why() == "" && h.why() == "") })
+}
+
+// every calls do at once and then after each pause, until ctx ends.
+func every(ctx context.Context, pause time.Duration, do func()) {
+	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
-	for next := time.Now(); ; {
-		if now := time.Now(); !now.Before(next) {
-			h.look(ctx)
-			next = now.Add(lookEvery)
-		}
-		h.tell(leaving.Why() == "" && h.why() == "")
+	for {
+		do()
 		select {
 		case <-ctx.Done():
 			return

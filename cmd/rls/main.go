@@ -1,7 +1,3 @@
-// Rls answers Envoy's global rate limit protocol: Envoy asks it about each request, and the limits of a file decide, whose
-// hits are kept in Redis. It is a module of its own, because gRPC and Envoy's messages bring many others with them.
-//
-//	Envoy ─gRPC─▶ server (bounds, TLS) ─▶ answer (one request) ─▶ mapping (descriptor to limits) ─▶ limit ─▶ Redis
 package main
 
 import (

@@ -127,7 +127,7 @@ func moduleOf(program string) (string, error) {
 		return "", fmt.Errorf("find the module of %s: %w", program, err)
 	}
 	dir := strings.TrimSpace(string(out))
-	if program == "promql" {
+	if program == "promql" || program == "rls" {
 		dir = filepath.Join(dir, "cmd", program)
 	}
 	return dir, nil

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// NoWait among the settings given to [Ingest], [Query], [Collect] and [PromQL]: do not wait until
+// NoWait among the settings given to [Ingest], [Query], [Collect], [PromQL] and [RLS]: do not wait until
 // the program is ready. It is not passed on.
 const NoWait = "STACK_NO_WAIT=1"
 
@@ -58,12 +58,20 @@ func PromQL(t testing.TB, redis Endpoint, env ...string) *Service {
 	return service(t, "promql", "PROMQL_ADDR", nil, redis, env)
 }
 
+// RLS builds and starts cmd/rls against a Redis, which may be nil, and returns the address of its gRPC. env are
+// further settings, KEY=value; the last one holds.
+func RLS(t testing.TB, redis Endpoint, env ...string) (s *Service, grpc string) {
+	t.Helper()
+	grpc = address(FreePort(t))
+	return service(t, "rls", "RLS_METRICS_ADDR", nil, redis, append([]string{"RLS_ADDR=" + grpc}, env...)), grpc
+}
+
 func service(t testing.TB, name, addrKey string, nats, redis Endpoint, env []string) *Service {
 	t.Helper()
 	s := &Service{scheme: "http://"}
 	wait := !slices.Contains(env, NoWait)
 	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool { return e == NoWait })
-	if slices.ContainsFunc(env, func(e string) bool {
+	if !strings.HasSuffix(addrKey, "_METRICS_ADDR") && slices.ContainsFunc(env, func(e string) bool {
 		key, value, _ := strings.Cut(e, "=")
 		return strings.HasSuffix(key, "_TLS_CERT") && value != ""
 	}) {

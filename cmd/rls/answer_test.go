@@ -1,0 +1,439 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	units "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tallyroll/tests/stack"
+)
+
+const limitsOfAll = `
+limits:
+- {name: login, window: 1m, max: 2, policy: log, key: "{ip}", envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: remote_address, as: ip}]}}
+- {name: pages, window: 1h, max: 5, envoy: {domain: edge, descriptor: [{key: path}, {key: remote_address}]}}
+- {name: second, window: 90s, max: 3, policy: log, envoy: {domain: edge, descriptor: [{key: user}]}}
+- {name: day, window: 1d, max: 10, policy: log, envoy: {domain: edge, descriptor: [{key: user}]}}
+- {name: bytes, window: 1h, max: 1000, envoy: {domain: edge, partly: true, descriptor: [{key: bytes}]}}
+- {name: exact, window: 1h, max: 5000, policy: log, envoy: {domain: edge, descriptor: [{key: exact}]}}
+- {name: http, window: 1h, max: 1}
+`
+
+// The codes, the order of the statuses, and what each says.
+func TestCodesAndStatuses(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), limitsOfAll)
+	login, unknown, user := descriptor("path=/login", "remote_address=192.0.2.1"), descriptor("nobody=1"), descriptor("user=u1")
+
+	out := r.ask(unknown, login, user)
+	if got := codesOf(out); got != "OK: OK OK OK" {
+		t.Fatalf("the first: %s", got)
+	}
+	if s := out.Statuses[0]; s.CurrentLimit != nil || s.DurationUntilReset != nil {
+		t.Errorf("what has no limit has the status %v", s)
+	}
+	s := out.Statuses[1]
+	if l := s.CurrentLimit; l.GetName() != "login" || l.GetRequestsPerUnit() != 2 || l.GetUnit() != rls.RateLimitResponse_RateLimit_MINUTE || l.GetUnitMultiplier() != nil || s.LimitRemaining != 1 || s.DurationUntilReset.AsDuration() != time.Minute {
+		t.Errorf("the status is %v", s)
+	}
+	s = out.Statuses[2] // of two limits, the one with the least left
+	if l := s.CurrentLimit; l.GetName() != "second" || l.GetUnit() != rls.RateLimitResponse_RateLimit_SECOND || l.GetUnitMultiplier().GetValue() != 90 || s.LimitRemaining != 2 {
+		t.Errorf("the status is %v", s)
+	}
+	if h := headersOf(out); len(h) != 2 || h["RateLimit-Policy"] != `"login";q=2;w=60, "day";q=10;w=86400, "second";q=3;w=90` || h["RateLimit"] != `"login";r=1;t=60, "day";r=9;t=86400, "second";r=2;t=90` {
+		t.Errorf("the headers are %v", h)
+	}
+
+	r.ask(login)
+	out = r.ask(user, login)
+	if got := codesOf(out); got != "OVER_LIMIT: OK OVER_LIMIT" {
+		t.Fatalf("over one limit: %s", got)
+	}
+	if s := out.Statuses[0]; s.LimitRemaining != 2 {
+		t.Errorf("a refused request was counted: %v", s)
+	}
+	wait := out.Statuses[1].DurationUntilReset.AsDuration()
+	if wait <= 0 || wait > time.Minute {
+		t.Errorf("it is to wait %v", wait)
+	}
+	retry, err := strconv.Atoi(headersOf(out)["Retry-After"])
+	if err != nil || time.Duration(retry)*time.Second < wait || time.Duration(retry-1)*time.Second > wait {
+		t.Errorf("Retry-After is %v, and the wait %v", headersOf(out), wait)
+	}
+	// Now memory knows the refusal, and Redis is not asked about the other one.
+	if got := codesOf(r.ask(user, login)); got != "OVER_LIMIT: UNKNOWN OVER_LIMIT" {
+		t.Errorf("refused from memory: %s", got)
+	}
+	out, err = r.send(&rls.RateLimitRequest{Domain: "other", Descriptors: []*ratelimit.RateLimitDescriptor{login}})
+	if err != nil || codesOf(out) != "OK: OK" || len(out.ResponseHeadersToAdd) != 0 {
+		t.Errorf("another domain: %v %v", out, err)
+	}
+
+	status, metrics, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
+	if err != nil || status != http.StatusOK {
+		t.Fatal(status, err)
+	}
+	for _, want := range []string{
+		`tallyroll_limit_decisions_total{limit="login",result="refused",source="memory"} 1`,
+		`tallyroll_limit_decisions_total{limit="login",result="allowed",source="redis"} 2`,
+		`tallyroll_rls_unmatched_descriptors_total 2`, `tallyroll_rls_connections 1`,
+		`tallyroll_rls_request_seconds_count{code="0",route="ShouldRateLimit"} 5`,
+		`tallyroll_last_reload_successful{what="limits"} 1`,
+	} {
+		if !strings.Contains(string(metrics), want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+}
+
+// What comes first in the file does not matter: the most specific descriptor decides, and no other counts.
+func TestMostSpecificDecides(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), limitsOfAll, "RLS_HEADERS=false")
+	for _, c := range []struct {
+		path string
+		want string
+	}{{"/login", "login"}, {"/other", "pages"}} {
+		out := r.ask(descriptor("path="+c.path, "remote_address=192.0.2.1"))
+		if got := out.Statuses[0].CurrentLimit.GetName(); got != c.want || len(out.ResponseHeadersToAdd) != 0 {
+			t.Errorf("%s: %v, want %s", c.path, out, c.want)
+		}
+	}
+	for _, d := range []*ratelimit.RateLimitDescriptor{descriptor("remote_address=192.0.2.1", "path=/login"), descriptor("path=/login"), descriptor("path=/login", "remote_address=192.0.2.1", "a=b"), descriptor("path")} {
+		if out := r.ask(d); out.Statuses[0].CurrentLimit != nil {
+			t.Errorf("%v has the limit %v", d, out)
+		}
+	}
+	// Clients of one IPv6 network are one, as over HTTP.
+	r.ask(descriptor("path=/login", "remote_address=2001:db8::1"))
+	if out := r.ask(descriptor("path=/login", "remote_address=2001:db8::2")); out.Statuses[0].LimitRemaining != 0 {
+		t.Errorf("two addresses of a /64: %v", out)
+	}
+	if out := r.ask(descriptor("path=/login", "remote_address=10.0.0.0/8")); out.Statuses[0].LimitRemaining != 1 {
+		t.Errorf("a network for an address: %v", out)
+	}
+}
+
+// All numbers of hits that Envoy can send.
+func TestHits(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), limitsOfAll)
+	user := func(name string) *ratelimit.RateLimitDescriptor { return descriptor("user=" + name) }
+	left := func(out *rls.RateLimitResponse, want uint32, code string) {
+		t.Helper()
+		if got := codesOf(out); got != code || out.Statuses[0].LimitRemaining != want {
+			t.Errorf("%v, want %d left and %s", out, want, code)
+		}
+	}
+	request := func(n uint32, d ...*ratelimit.RateLimitDescriptor) *rls.RateLimitResponse {
+		t.Helper()
+		out, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: d, HitsAddend: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	left(request(2, user("a")), 1, "OK: OK")
+	left(request(2, hits(user("a"), 1)), 0, "OK: OK")
+	left(r.ask(hits(user("a"), 0)), 0, "OVER_LIMIT: OVER_LIMIT") // would one more be allowed? No.
+	left(r.ask(hits(user("a"), -2)), 2, "OK: OK")
+	left(r.ask(hits(user("a"), 0)), 2, "OK: OK")
+	left(r.ask(hits(user("a"), -100)), 3, "OK: OK") // never below zero
+
+	// The same limit and key twice: the hits are added up, and one decision is about all.
+	left(r.ask(user("b"), user("b")), 1, "OK: OK OK")
+	left(r.ask(user("b"), user("b")), 1, "OVER_LIMIT: OVER_LIMIT OVER_LIMIT")
+	left(r.ask(user("b"), hits(user("b"), 0)), 0, "OK: OK OK")
+	// A look that refuses lets nothing of the request be counted.
+	left(r.ask(user("c"), hits(user("b"), 0)), 3, "OVER_LIMIT: OK OVER_LIMIT")
+	left(r.ask(hits(user("c"), 0)), 3, "OK: OK")
+
+	// More than can ever be allowed is over the limit, and no error: Envoy would let the request through.
+	left(r.ask(hits(user("d"), 4)), 3, "OVER_LIMIT: OVER_LIMIT")
+	left(r.ask(hits(user("d"), 11)), 10, "OVER_LIMIT: OVER_LIMIT") // that is of the limit with the longer window
+	left(r.ask(hits(user("d"), 1<<40)), 10, "OVER_LIMIT: OVER_LIMIT")
+	left(request(1<<32-1, user("d")), 10, "OVER_LIMIT: OVER_LIMIT")
+	left(r.ask(hits(descriptor("exact=1"), 1001)), 5000, "OVER_LIMIT: OVER_LIMIT")
+	left(r.ask(hits(descriptor("exact=1"), 1000)), 4000, "OK: OK")
+	left(r.ask(user("e"), hits(user("d"), 4)), 3, "OVER_LIMIT: OK OVER_LIMIT")
+	left(r.ask(user("e")), 2, "OK: OK")
+
+	// Hits that have happened are counted as far as there is room.
+	bytes := func(n int64) *ratelimit.RateLimitDescriptor { return hits(descriptor("bytes=a"), n) }
+	left(r.ask(bytes(900)), 100, "OK: OK")
+	left(r.ask(bytes(300)), 0, "OVER_LIMIT: OVER_LIMIT")
+	left(r.ask(bytes(0)), 0, "OVER_LIMIT: OVER_LIMIT")
+	left(r.ask(hits(descriptor("bytes=b"), 5000)), 0, "OVER_LIMIT: OVER_LIMIT")
+	left(r.ask(hits(descriptor("bytes=b"), 1)), 0, "OVER_LIMIT: OVER_LIMIT")
+}
+
+// Envoy's own settings can give a limit other numbers for a request.
+func TestOverride(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), limitsOfAll)
+	with := func(n uint32, unit units.RateLimitUnit, multiplier uint32) *ratelimit.RateLimitDescriptor {
+		d := descriptor("path=/x", "remote_address=192.0.2.1")
+		d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
+		if multiplier > 0 {
+			d.Limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
+		}
+		return d
+	}
+	s := r.ask(with(7, units.RateLimitUnit_HOUR, 0)).Statuses[0]
+	if l := s.CurrentLimit; l.RequestsPerUnit != 7 || l.Unit != rls.RateLimitResponse_RateLimit_HOUR || s.LimitRemaining != 6 {
+		t.Errorf("another max: %v", s)
+	}
+	if s := r.ask(descriptor("path=/x", "remote_address=192.0.2.1")).Statuses[0]; s.LimitRemaining != 3 {
+		t.Errorf("the window is the limit's own, and so are the hits: %v", s)
+	}
+	s = r.ask(with(7, units.RateLimitUnit_MINUTE, 3)).Statuses[0]
+	if l := s.CurrentLimit; l.Unit != rls.RateLimitResponse_RateLimit_MINUTE || l.UnitMultiplier.GetValue() != 3 || s.LimitRemaining != 6 {
+		t.Errorf("another window: %v", s)
+	}
+	if got := codesOf(r.ask(with(0, units.RateLimitUnit_HOUR, 0))); got != "OVER_LIMIT: OVER_LIMIT" {
+		t.Errorf("no request allowed: %s", got)
+	}
+	if out := r.ask(func() *ratelimit.RateLimitDescriptor {
+		d := with(0, units.RateLimitUnit_HOUR, 0)
+		d.Entries[0].Key = "none"
+		return d
+	}()); codesOf(out) != "OK: OK" {
+		t.Errorf("an override without a limit: %v", out)
+	}
+	for _, c := range []struct {
+		d    *ratelimit.RateLimitDescriptor
+		want string
+	}{
+		{with(7, units.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit: unit: UNKNOWN: allowed are SECOND, MINUTE"},
+		{with(7, units.RateLimitUnit_YEAR, 2), "descriptors[1].limit: unit_multiplier: 2"},
+		{with(4_000_000_000, units.RateLimitUnit_HOUR, 0), "descriptors[1].limit: max: 4000000000: allowed is 1 to 1000000000"},
+	} {
+		_, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a=b"), c.d}})
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v", c.d, err)
+		}
+	}
+}
+
+// Requests that only Envoy's settings can make get an error that says what is wrong.
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), limitsOfAll)
+	var many []*ratelimit.RateLimitDescriptor
+	for i := range maxTakes/2 + 1 { // two limits each
+		many = append(many, descriptor(fmt.Sprintf("user=%d", i)))
+	}
+	for _, c := range []struct {
+		req  *rls.RateLimitRequest
+		want string
+	}{
+		{&rls.RateLimitRequest{}, "domain: it is missing"},
+		{&rls.RateLimitRequest{Domain: "edge"}, "descriptors: it is empty"},
+		{&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a=b"), {}}}, "descriptors[1].entries: it is empty"},
+		{&rls.RateLimitRequest{Domain: "edge", Descriptors: many}, "they ask about 18 limits and keys: at most 16"},
+	} {
+		_, err := r.send(c.req)
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.req, err, c.want)
+		}
+	}
+	r.WaitForLog("they ask about 18 limits")
+	if got := codesOf(r.ask(many[:maxTakes/2]...)); !strings.HasPrefix(got, "OK:") {
+		t.Errorf("as many as are allowed: %s", got)
+	}
+}
+
+// Whatever a client writes into its request, it is limited.
+func TestNoValueEscapes(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), limitsOfAll)
+	for name, value := range map[string]string{
+		"none": "", "long": strings.Repeat("x", 100_000), "control": "a\x00\nb", "a brace": "}:{", "percent": "%FF",
+	} {
+		d := descriptor("user=" + value)
+		for i, want := range []string{"OK: OK", "OK: OK", "OK: OK", "OVER_LIMIT: OVER_LIMIT"} {
+			if got := codesOf(r.ask(d)); got != want {
+				t.Errorf("%s, request %d: %s", name, i, got)
+			}
+		}
+	}
+	// Another long value is another key.
+	if got := codesOf(r.ask(descriptor("user=" + strings.Repeat("x", 99_999)))); got != "OK: OK" {
+		t.Errorf("another long value: %s", got)
+	}
+	// Envoy sends bytes that are no UTF-8 as they are.
+	conn := dial(t, r.addr, insecure.NewCredentials(), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
+	entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "user")
+	entry = protowire.AppendBytes(protowire.AppendTag(entry, 2, protowire.BytesType), []byte{'a', 0xff, 0xc3})
+	list := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
+	text := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "edge")
+	text = protowire.AppendBytes(protowire.AppendTag(text, 2, protowire.BytesType), list)
+	for i, want := range []string{"OK: OK", "OK: OK", "OK: OK", "OVER_LIMIT: OVER_LIMIT"} {
+		out := &rls.RateLimitResponse{}
+		if err := conn.Invoke(t.Context(), rls.RateLimitService_ShouldRateLimit_FullMethodName, text, out); err != nil || codesOf(out) != want {
+			t.Errorf("no UTF-8, request %d: %v %v", i, out, err)
+		}
+	}
+	if err := conn.Invoke(t.Context(), rls.RateLimitService_ShouldRateLimit_FullMethodName, []byte{0xff}, &rls.RateLimitResponse{}); status.Code(err) != codes.Internal {
+		t.Errorf("what is no message: %v", err)
+	}
+}
+
+// rawCodec sends bytes as they are.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	return encoding.GetCodecV2("proto").Unmarshal(data, v)
+}
+
+// However many clients ask at a time, over gRPC and over HTTP, together they are allowed max, and no fewer.
+func TestExactAndSharedWithTakes(t *testing.T) {
+	t.Parallel()
+	const clients, each, most = 64, 40, 1000
+	for _, policy := range []string{"cells", "log", "stream"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			redis := stack.Redis(t)
+			r := start(t, redis, fmt.Sprintf(`
+limits:
+- {name: shared, window: 1h, max: %d, policy: %s, key: "{ip}", envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: remote_address, as: ip}]}}
+- {name: joined, window: 1h, max: 2, policy: %s, envoy: {domain: edge, descriptor: [{key: user}, {key: plan}]}}
+`, most, policy, policy))
+			other := start(t, redis, "", "RLS_LIMITS_FILE="+r.file, stack.NoWait)
+			other.write("limits: []") // of its own, which it does not read
+			other.WaitReady()
+			query := stack.Query(t, redis, "QUERY_LIMITS_FILE="+r.file, "QUERY_TAKE_TIMEOUT=5s", stack.NoWait)
+			stack.Eventually(t, soon, "query to take", func() (bool, string) {
+				status, text, err := stack.Do(http.MethodGet, query.URL()+"/readyz/takes", nil)
+				return err == nil && status == http.StatusOK, string(text)
+			})
+			var allowed, refused atomic.Int64
+			var group sync.WaitGroup
+			for i := range clients {
+				group.Go(func() {
+					for range each {
+						ok, err := false, error(nil)
+						switch i % 3 {
+						case 0:
+							var status int
+							status, _, err = stack.Do(http.MethodPost, query.URL()+"/v1/take", map[string]any{"limit": "shared", "ip": "192.0.2.1"})
+							ok = status == http.StatusOK
+						default:
+							client := []*rig{r, other}[i%3-1]
+							var out *rls.RateLimitResponse
+							out, err = client.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("path=/login", "remote_address=192.0.2.1")}})
+							ok = out.GetOverallCode() == rls.RateLimitResponse_OK
+						}
+						switch {
+						case err != nil:
+							t.Error(err)
+						case ok:
+							allowed.Add(1)
+						default:
+							refused.Add(1)
+						}
+					}
+				})
+			}
+			group.Wait()
+			if allowed.Load() != most || refused.Load() != clients*each-most {
+				t.Errorf("%d were allowed and %d refused of %d, with max %d", allowed.Load(), refused.Load(), clients*each, most)
+			}
+
+			// {key} of several values is what docs/limits.md says.
+			r.ask(descriptor("user=a b", "plan=50%"))
+			status, text, err := stack.Do(http.MethodPost, query.URL()+"/v1/take", map[string]any{"limit": "joined", "key": "a%20b 50%25"})
+			var d struct{ Remaining int64 }
+			if err != nil || status != http.StatusOK || json.Unmarshal(text, &d) != nil || d.Remaining != 0 {
+				t.Errorf("the key of two values: %d %s %v", status, text, err)
+			}
+		})
+	}
+}
+
+const limitsOfFailModes = `
+limits:
+- {name: local, window: 1h, max: 2, fail: local, envoy: {domain: edge, descriptor: [{key: local}]}}
+- {name: open, window: 1h, max: 1, fail: open, envoy: {domain: edge, descriptor: [{key: open}]}}
+- {name: closed, window: 1h, max: 1000, fail: closed, envoy: {domain: edge, descriptor: [{key: closed}]}}
+`
+
+// Without Redis, the limit's fail mode decides, and not Envoy's: what is closed is over the limit, and no error.
+func TestFailModes(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	r := start(t, redis, limitsOfFailModes)
+	redis.Kill()
+	for i, c := range []struct {
+		d    *ratelimit.RateLimitDescriptor
+		want string
+	}{
+		{descriptor("local=a"), "OK: OK"}, {descriptor("local=a"), "OK: OK"}, {descriptor("local=a"), "OVER_LIMIT: OVER_LIMIT"},
+		{descriptor("open=a"), "OK: OK"}, {descriptor("open=a"), "OK: OK"}, {descriptor("closed=a"), "OVER_LIMIT: OVER_LIMIT"},
+	} {
+		if got := codesOf(r.ask(c.d)); got != c.want {
+			t.Errorf("request %d, %v: %s, want %s", i, c.d, got, c.want)
+		}
+	}
+	out := r.ask(descriptor("none=a"), descriptor("open=a"), descriptor("closed=a"))
+	if got := codesOf(out); got != "OVER_LIMIT: OK UNKNOWN OVER_LIMIT" || headersOf(out)["Retry-After"] != "1" {
+		t.Errorf("one is closed: %v", out)
+	}
+	redis.Start()
+	stack.Eventually(t, soon, "Redis to decide again", func() (bool, string) {
+		got := codesOf(r.ask(descriptor("closed=b")))
+		return got == "OK: OK", got
+	})
+	if got := codesOf(r.ask(descriptor("local=a"))); got != "OVER_LIMIT: OVER_LIMIT" {
+		t.Errorf("what was allowed without Redis is not counted: %s", got)
+	}
+}
+
+// A caller that waits no longer gets its own error at once, and nothing waits for Redis in its place.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	r := start(t, redis, limitsOfFailModes)
+	r.ask(descriptor("closed=a")) // the connections are open
+	redis.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := r.client.ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{hits(descriptor("closed=a"), 500)}})
+	if status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("the error is %v", err)
+	}
+	stack.Eventually(t, soon, "the end of the request", func() (bool, string) {
+		_, text, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
+		return err == nil && regexp.MustCompile(`tallyroll_rls_request_seconds_count{code="[14]",route="ShouldRateLimit"} 1\n`).Match(text), string(text)
+	})
+	redis.Resume()
+	if code := r.Stop(); code != 0 {
+		t.Errorf("it ends with %d", code)
+	}
+}

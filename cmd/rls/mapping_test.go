@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"tallyroll/internal/limit"
+)
+
+// matches reports whether a descriptor of the file is for one of a request.
+func matches(d *limit.Descriptor, domain string, entries []*ratelimit.RateLimitDescriptor_Entry) bool {
+	if d.Domain != domain || len(d.Entries) != len(entries) {
+		return false
+	}
+	for i, e := range d.Entries {
+		if e.Key != entries[i].Key || e.Value != "" && e.Value != entries[i].Value {
+			return false
+		}
+	}
+	return true
+}
+
+// moreSpecific reports whether a comes before b: at the first entry at which they differ, it has a value.
+func moreSpecific(a, b *limit.Descriptor) bool {
+	for i := range a.Entries {
+		if (a.Entries[i].Value == "") != (b.Entries[i].Value == "") {
+			return a.Entries[i].Value != ""
+		}
+	}
+	return false
+}
+
+// The mapping finds what a search through all descriptors finds.
+func TestMappingFindsTheMostSpecific(t *testing.T) {
+	t.Parallel()
+	word := rapid.SampledFrom([]string{"a", "b", "c"})
+	value := rapid.SampledFrom([]string{"", "a", "b"})
+	domain := rapid.SampledFrom([]string{"x", "y"})
+	rapid.Check(t, func(t *rapid.T) {
+		set := make(limit.Set)
+		for i := range rapid.IntRange(0, 12).Draw(t, "limits") {
+			l := &limit.Limit{Name: fmt.Sprintf("l%02d", i)}
+			for range rapid.IntRange(0, 3).Draw(t, "descriptors") {
+				d := limit.Descriptor{Domain: domain.Draw(t, "domain")}
+				for range rapid.IntRange(1, 4).Draw(t, "entries") {
+					d.Entries = append(d.Entries, limit.Entry{Key: word.Draw(t, "key"), Value: value.Draw(t, "value")})
+				}
+				if !slices.ContainsFunc(l.Envoy, func(other limit.Descriptor) bool { return other.String() == d.String() }) {
+					l.Envoy = append(l.Envoy, d)
+				}
+			}
+			set[l.Name] = l
+		}
+		m := newMapping(set)
+		for range 20 {
+			in := domain.Draw(t, "domain")
+			var entries []*ratelimit.RateLimitDescriptor_Entry
+			for range rapid.IntRange(1, 5).Draw(t, "entries") {
+				entries = append(entries, &ratelimit.RateLimitDescriptor_Entry{Key: word.Draw(t, "key"), Value: value.Draw(t, "value")})
+			}
+			var best *limit.Descriptor
+			for _, l := range set {
+				for i := range l.Envoy {
+					if d := &l.Envoy[i]; matches(d, in, entries) && (best == nil || moreSpecific(d, best)) {
+						best = d
+					}
+				}
+			}
+			var want, got []string
+			for _, l := range set {
+				for i := range l.Envoy {
+					if best != nil && l.Envoy[i].String() == best.String() {
+						want = append(want, l.Name)
+					}
+				}
+			}
+			for _, r := range m.find(in, entries) {
+				got = append(got, r.limit.Name)
+			}
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Fatalf("%s %v has the limits %v, want %v (%v)", in, entries, got, want, best)
+			}
+		}
+	})
+}
+
+// Different values have different keys, as long as they are. Those of one address, host or path have one.
+func TestKeysOfValues(t *testing.T) {
+	t.Parallel()
+	set, err := limit.Parse([]byte(`
+limits:
+- {name: joined, window: 1h, max: 5, envoy: {domain: edge, descriptor: [{key: a}, {key: b, value: x}, {key: c}]}}
+- {name: parts, window: 1h, max: 5, key: "{host} {path} {ip}", envoy: {domain: edge, descriptor: [{key: h, as: host}, {key: p, as: path}, {key: i, as: ip}]}}
+- {name: fixed, window: 1h, max: 5, envoy: {domain: edge, descriptor: [{key: f, value: v}, {key: g, value: "w w"}]}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMapping(set)
+	keyOf := func(d *ratelimit.RateLimitDescriptor) string {
+		rules := m.find("edge", d.Entries)
+		if len(rules) != 1 {
+			t.Fatalf("%v has %d limits", d, len(rules))
+		}
+		var values []string
+		for _, e := range d.Entries {
+			values = append(values, e.Value)
+		}
+		take, err := rules[0].take(values, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return take.Under
+	}
+	for _, c := range []struct {
+		d    *ratelimit.RateLimitDescriptor
+		want string
+	}{
+		{descriptor("a=1", "b=x", "c=2"), "1 2"},
+		{descriptor("a=1 2", "b=x", "c=%"), "1%202 %25"},
+		{descriptor("h=Shop.Example:443", "p=/a//b/../c?d=e", "i=2001:db8::1"), "shop.example /a/c 2001:db8::/64"},
+		{descriptor("h=a b", "p=x", "i=::ffff:192.0.2.1"), "a%20b /x 192.0.2.1"},
+		{descriptor("f=v", "g=w w"), "v w%20w"},
+	} {
+		if got := keyOf(c.d); got != c.want {
+			t.Errorf("%v is kept under %q, want %q", c.d, got, c.want)
+		}
+	}
+	text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ %a]{0,4}`), rapid.StringMatching(`x{510,515}`))
+	rapid.Check(t, func(t *rapid.T) {
+		a, b, c, d := text.Draw(t, "a"), text.Draw(t, "b"), text.Draw(t, "c"), text.Draw(t, "d")
+		one, other := keyOf(descriptor("a="+a, "b=x", "c="+b)), keyOf(descriptor("a="+c, "b=x", "c="+d))
+		if same := a == c && b == d; same != (one == other) {
+			t.Fatalf("%q %q and %q %q have the keys %q and %q", a, b, c, d, one, other)
+		}
+		if len(one) > maxKey {
+			t.Fatalf("a key of %d bytes", len(one))
+		}
+	})
+}
+
+// What is a message stays as it is. What is one but for its texts becomes one, and nothing makes the codec panic.
+func FuzzCodec(f *testing.F) {
+	whole, err := proto.Marshal(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{hits(descriptor("user=\u00e9", "a=b"), 3)}, HitsAddend: 2})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add([]byte("\n\x01\xff"))
+	f.Add([]byte("\x12\x06\n\x04\n\x02\xc3\x28"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var out, same rls.RateLimitRequest
+		mended, ok := mend(nil, text, out.ProtoReflect().Descriptor())
+		if proto.Unmarshal(text, &same) == nil {
+			if !ok || proto.Unmarshal(mended, &out) != nil || !proto.Equal(&out, &same) {
+				t.Fatalf("%x is a message, and became %x", text, mended)
+			}
+			return
+		}
+		if ok && proto.Unmarshal(mended, &out) != nil {
+			t.Fatalf("%x became %x, which is no message", text, mended)
+		}
+	})
+}

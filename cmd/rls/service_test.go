@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthservice "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"tallyroll/tests/stack"
+)
+
+const oneLimit = "limits:\n- {name: one, window: 1h, max: 1000, envoy: {domain: edge, descriptor: [{key: user}]}}\n"
+
+// limitOf is the name of the limit of a descriptor.
+func (r *rig) limitOf(d *ratelimit.RateLimitDescriptor) string {
+	r.t.Helper()
+	return r.ask(d).Statuses[0].CurrentLimit.GetName()
+}
+
+// SIGHUP reads the file again. A bad file changes nothing, and the metric and the log say so.
+func TestLimitsAreReloaded(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), oneLimit)
+	metric := func(line string) {
+		t.Helper()
+		stack.Eventually(t, soon, line, func() (bool, string) {
+			_, text, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
+			return err == nil && strings.Contains(string(text), line+"\n"), ""
+		})
+	}
+	user := descriptor("user=a")
+	if got := r.limitOf(user); got != "one" {
+		t.Fatalf("the limit is %q", got)
+	}
+	r.write("limits:\n- {name: two, window: 1h, max: 1000, envoy: {domain: edge, descriptor: [{key: usr}]}}\n- {name: three, max: 1}\n")
+	r.Signal(syscall.SIGHUP)
+	metric(`tallyroll_last_reload_successful{what="limits"} 0`)
+	r.WaitForLog("line 3: window: it is missing")
+	if got := r.limitOf(user); got != "one" {
+		t.Errorf("after a bad file the limit is %q", got)
+	}
+	r.write("limits:\n- {name: two, window: 1h, max: 1000, envoy: [{domain: edge, descriptor: [{key: other}]}, {domain: edge, descriptor: [{key: user}]}]}\n")
+	r.Signal(syscall.SIGHUP)
+	metric(`tallyroll_last_reload_successful{what="limits"} 1`)
+	metric(`tallyroll_reloads_total{result="ok",what="limits"} 1`)
+	if got := r.limitOf(user) + r.limitOf(descriptor("other=a")); got != "twotwo" {
+		t.Errorf("after a good file the limits are %q", got)
+	}
+	// Without a limit for Envoy there is nothing to decide, and a balancer should know.
+	r.write("limits:\n- {name: http, window: 1h, max: 5}\n")
+	r.Signal(syscall.SIGHUP)
+	stack.Eventually(t, soon, "not ready", func() (bool, string) {
+		code, text, err := stack.Do(http.MethodGet, r.URL()+"/readyz", nil)
+		return err == nil && code == http.StatusServiceUnavailable && strings.Contains(string(text), "none of RLS_LIMITS_FILE has envoy"), string(text)
+	})
+	if got := codesOf(r.ask(user)); got != "OK: OK" {
+		t.Errorf("without limits: %s", got)
+	}
+}
+
+// Bad settings end the program with exit code 2 and a line that says what is allowed.
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "limits.yml")
+	if err := os.WriteFile(file, []byte("limits:\n- {name: a, window: 1h, max: 5, envoy: {domain: edge}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ env, want string }{
+		{"LOG_LEVEL=info", "rls: RLS_LIMITS_FILE: allowed is a YAML file of limits"},
+		{"RLS_LIMITS_FILE=/none", "rls: RLS_LIMITS_FILE: open /none: no such file"},
+		{"RLS_LIMITS_FILE=" + file, "line 2: envoy: descriptor is missing"},
+		{"RLS_ADDR=8082", `rls: RLS_ADDR="8082": allowed is host:port`},
+		{"RLS_METRICS_ADDR=x", `rls: RLS_METRICS_ADDR="x": allowed is host:port`},
+		{"RLS_TAKE_TIMEOUT=1m", `rls: RLS_TAKE_TIMEOUT="1m0s": allowed is a duration from 1ms to 5s`},
+		{"RLS_MAX_CONNECTIONS=0", `rls: RLS_MAX_CONNECTIONS="0": allowed is a whole number from 1 on`},
+		{"RLS_MAX_STREAMS=-1", `rls: RLS_MAX_STREAMS="-1": allowed is a whole number from 1 on`},
+		{"RLS_MAX_MESSAGE_BYTES=0", `rls: RLS_MAX_MESSAGE_BYTES="0": allowed is a whole number from 1 on`},
+		{"RLS_TLS_CERT=x", `rls: RLS_TLS_CERT="x": allowed is a PEM file together with RLS_TLS_KEY`},
+		{"TALLYROLL_NAMESPACE=a:b", `rls: TALLYROLL_NAMESPACE="a:b"`},
+	} {
+		env := []string{c.env}
+		if !strings.HasPrefix(c.env, "RLS_LIMITS_FILE") && c.env != "LOG_LEVEL=info" {
+			env = append(env, "RLS_LIMITS_FILE="+file)
+		}
+		out, err := stack.Command(t.Context(), t, "rls", nil, env).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v %s, want %s", c.env, err, out, c.want)
+		}
+	}
+}
+
+// Clients that know nothing of the authority, or that it does not know, get past no handshake. The certificate and the
+// authority are read again when they change. Health is asked for over plain HTTP.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	own, client, other := stack.NewCertificate(t), stack.NewCertificate(t), stack.NewCertificate(t)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	replace := func(with stack.Certificate) {
+		t.Helper()
+		text, err := os.ReadFile(with.CertFile)
+		if err == nil {
+			err = os.WriteFile(authority, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(client)
+	r := start(t, stack.Redis(t), oneLimit, "RLS_TLS_CERT="+own.CertFile, "RLS_TLS_KEY="+own.KeyFile, "RLS_TLS_CLIENT_CA="+authority)
+	trusted := x509.NewCertPool()
+	text, err := os.ReadFile(own.CertFile)
+	if err != nil || !trusted.AppendCertsFromPEM(text) {
+		t.Fatal(err)
+	}
+	ask := func(with *stack.Certificate) error {
+		config := &tls.Config{RootCAs: trusted}
+		if with != nil {
+			pair, err := tls.LoadX509KeyPair(with.CertFile, with.KeyFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		defer cancel()
+		_, err := rls.NewRateLimitServiceClient(dial(t, r.addr, credentials.NewTLS(config))).ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("user=a")}})
+		return err
+	}
+	if err := ask(&client); err != nil {
+		t.Errorf("with a certificate: %v", err)
+	}
+	for name, with := range map[string]*stack.Certificate{"none": nil, "another authority's": &other} {
+		if err := ask(with); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("with the certificate %s: %v", name, err)
+		}
+	}
+	if _, err := r.send(&rls.RateLimitRequest{Domain: "edge"}); status.Code(err) != codes.Unavailable {
+		t.Errorf("without TLS: %v", err)
+	}
+	replace(other)
+	stack.Eventually(t, soon, "the second authority", func() (bool, string) {
+		err := ask(&other)
+		return err == nil, fmt.Sprint(err)
+	})
+	if err := ask(&client); status.Code(err) != codes.Unavailable {
+		t.Errorf("with a certificate of the authority of before: %v", err)
+	}
+	out, err := stack.Command(t.Context(), t, "rls", []string{"--healthcheck"}, []string{"RLS_METRICS_ADDR=" + r.Addr(), "RLS_TLS_CERT=" + own.CertFile, "RLS_TLS_CLIENT_CA=" + authority}).CombinedOutput()
+	if err != nil {
+		t.Errorf("--healthcheck: %v %s", err, out)
+	}
+}
+
+// While it leaves, the service answers, and says to both kinds of probes that it is leaving.
+func TestLeaving(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), oneLimit, "SHUTDOWN_DELAY=5m")
+	probe := healthservice.NewHealthClient(dial(t, r.addr, insecure.NewCredentials()))
+	serves := func(want healthservice.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		for _, name := range []string{"", "envoy.service.ratelimit.v3.RateLimitService"} {
+			stack.Eventually(t, soon, "health of "+name, func() (bool, string) {
+				out, err := probe.Check(t.Context(), &healthservice.HealthCheckRequest{Service: name})
+				return err == nil && out.Status == want, fmt.Sprint(out, err)
+			})
+		}
+	}
+	serves(healthservice.HealthCheckResponse_SERVING)
+	r.Signal(syscall.SIGTERM)
+	serves(healthservice.HealthCheckResponse_NOT_SERVING)
+	if status, _, err := stack.Do(http.MethodGet, r.URL()+"/readyz", nil); err != nil || status != http.StatusServiceUnavailable {
+		t.Errorf("/readyz: %d %v", status, err)
+	}
+	if got := codesOf(r.ask(descriptor("user=a"))); got != "OK: OK" {
+		t.Errorf("while it leaves: %s", got)
+	}
+}
+
+// A request that is under way when the service stops is finished.
+func TestStopFinishesRequests(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	r := start(t, redis, oneLimit)
+	r.ask(descriptor("user=a"))
+	redis.Pause()
+	ended := make(chan string, 1)
+	go func() {
+		out, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("user=a")}})
+		ended <- fmt.Sprint(codesOf(out), err)
+	}()
+	stack.Eventually(t, soon, "the request in Redis's queue", func() (bool, string) { // only Redis lets it wait
+		_, text, err := stack.Do(http.MethodGet, r.URL()+"/debug/pprof/goroutine?debug=2", nil)
+		return err == nil && strings.Contains(string(text), "limit.(*Limiter).Take"), ""
+	})
+	r.Signal(syscall.SIGTERM)
+	r.WaitForLog(`"started"`)
+	redis.Resume()
+	if got := <-ended; got != "OK: OK<nil>" {
+		t.Errorf("the request under way: %s", got)
+	}
+	if code := r.Wait(soon); code != 0 {
+		t.Errorf("it ends with %d", code)
+	}
+}
+
+// More connections than allowed are closed at once, and larger requests refused; both say which setting does it.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), oneLimit, "RLS_MAX_CONNECTIONS=1", "RLS_MAX_MESSAGE_BYTES=1000")
+	large := descriptor("user=" + strings.Repeat("x", 1000))
+	if _, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{large}}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a large request: %v", err)
+	}
+	conn, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(soon))
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) || err == nil {
+		t.Errorf("a second connection reads %d bytes: %v", n, err)
+	}
+	r.WaitForLog("as many are open as RLS_MAX_CONNECTIONS allows")
+	if got := codesOf(r.ask(descriptor("user=a"))); got != "OK: OK" {
+		t.Errorf("the first connection: %s", got)
+	}
+	_, text, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
+	if err != nil || !strings.Contains(string(text), "tallyroll_rls_connections_refused_total 1\n") || !strings.Contains(string(text), "tallyroll_rls_connections 1\n") {
+		t.Errorf("the metrics do not say so: %v", err)
+	}
+}
+
+// Profiles, metrics and health are at one address, and gRPC alone at the other.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), oneLimit)
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/debug/pprof/heap"} {
+		if status, text, err := stack.Do(http.MethodGet, r.URL()+path, nil); err != nil || status != http.StatusOK {
+			t.Errorf("%s: %d %.200s %v", path, status, text, err)
+		}
+	}
+	resp, err := http.Get("http://" + r.addr + "/healthz")
+	if err == nil {
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		t.Errorf("HTTP/1.1 at the address of gRPC: %s", resp.Status)
+	}
+}
