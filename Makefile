@@ -3,8 +3,10 @@ GO ?= go
 PROGRAMS := ingest query collect publish redrive audit
 # promql is a module of its own: Prometheus's engine brings many others.
 PROMQL := cmd/promql
+# So is rls: gRPC and Envoy's messages bring as many.
+RLS := cmd/rls
 # So is the comparison with Postgres in the benchmarks: its driver is no dependency of Tallyroll.
-MODULES := . $(PROMQL) tests/bench/pgcount
+MODULES := . $(PROMQL) $(RLS) tests/bench/pgcount
 # And what makes releases and checks what is in deploy/.
 TOOLS := deploy/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
@@ -33,7 +35,7 @@ test: redis tested ## the tests, with the race detector, on real NATS and Redis 
 	@$(OUTSIDE) ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills & outside=$$!; failed=0; \
 	  $(INSIDE) -race ./internal/consume ./internal/worker $$($(GO) list ./internal/... ./cmd/... | grep -vE 'internal/(answer|chart)$$') || failed=1; \
 	  $(INSIDE) $(ALONE) || failed=1; \
-	  (cd $(PROMQL) && TALLYROLL_BIN=$(CURDIR)/bin/test $(INSIDE) -race -count=1 ./...) || failed=1; \
+	  for module in $(PROMQL) $(RLS); do (cd $$module && TALLYROLL_BIN=$(CURDIR)/bin/test $(INSIDE) -race -count=1 ./...) || failed=1; done; \
 	  wait $$outside && exit $$failed
 	@test -n "$$TEST_OGEN" || echo "SKIPPED: the test that asks with a client generated from the OpenAPI document (tests/clients): TEST_OGEN=true make test runs it, and fetches the generator"
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
@@ -44,6 +46,7 @@ tested:
 	@echo "make test takes some 4 minutes on two cores, and 5 more if nothing is built yet"
 	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/redrive ./cmd/audit ./cmd/dev
 	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
+	$(GO) build -C $(RLS) -race -o $(CURDIR)/bin/test/rls .
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2
 
 # Chromium's tests run after the others: it drops all its connections if a network comes or goes on the machine, and the
@@ -59,7 +62,7 @@ test-machine: redis tested ## the tests of deploy/ and the page, which need Dock
 	@for program in nginx caddy chromium prometheus alertmanager; do sh tests/install.sh -n $$program; done
 
 quick: ## what one runs all day: the tests without servers and programs, from the cache if nothing has changed
-	@echo "SKIPPED: what needs servers or programs, and promql: make test"
+	@echo "SKIPPED: what needs servers or programs, promql and rls: make test"
 	$(GO) test -vet=off -short ./internal/... ./cmd/...
 
 bench-smoke: redis ## the benchmark's harness: each candidate counts and answers right
@@ -68,7 +71,7 @@ bench-smoke: redis ## the benchmark's harness: each candidate counts and answers
 
 build: ## the programs, static, into bin/
 	@for p in $(PROGRAMS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
-	@CGO_ENABLED=0 $(GO) build -C $(PROMQL) -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o $(CURDIR)/bin/promql .
+	@for module in $(PROMQL) $(RLS); do CGO_ENABLED=0 $(GO) build -C $$module -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o $(CURDIR)/bin/ . || exit 1; done
 	@ls -l bin
 
 release: ## static programs, archives, Debian packages, SBOM and checksums into bin/release: VERSION=v0.1.0, or the tag; ARGS=-again makes it twice and compares
@@ -85,7 +88,7 @@ staticcheck: ## staticcheck, from its module
 
 govulncheck: ## known vulnerabilities; needs the vulnerability database
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
-	cd $(PROMQL) && $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+	for module in $(PROMQL) $(RLS); do (cd $$module && $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...) || exit 1; done
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \

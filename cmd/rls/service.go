@@ -27,8 +27,8 @@ type Settings struct {
 	Log      boot.Log
 	Shutdown boot.Shutdown
 
-	MetricsAddr string `env:"RLS_METRICS_ADDR" envDefault:"127.0.0.1:8083" help:"where plain HTTP listens, host:port, with /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/)"`
-	Addr        string `env:"RLS_ADDR" envDefault:"127.0.0.1:8082" help:"where gRPC listens, host:port: the rate limit service of Envoy, and gRPC's health service"`
+	MetricsAddr string `env:"RLS_METRICS_ADDR" envDefault:"127.0.0.1:8084" help:"where plain HTTP listens, host:port, with /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/)"`
+	Addr        string `env:"RLS_ADDR" envDefault:"127.0.0.1:8083" help:"where gRPC listens, host:port: the rate limit service of Envoy, and gRPC's health service"`
 	LimitsFile  string `env:"RLS_LIMITS_FILE" help:"the YAML file of limits, which can be that of QUERY_LIMITS_FILE: those with envoy: are for descriptors of Envoy; SIGHUP reads it again"`
 
 	TakeTimeout time.Duration `env:"RLS_TAKE_TIMEOUT" envDefault:"500ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides; let Envoy wait longer (timeout of its filter, 20ms by default), or its own failure mode decides"`

@@ -88,7 +88,7 @@ func TestSettings(t *testing.T) {
 		{"LOG_LEVEL=info", "rls: RLS_LIMITS_FILE: allowed is a YAML file of limits"},
 		{"RLS_LIMITS_FILE=/none", "rls: RLS_LIMITS_FILE: open /none: no such file"},
 		{"RLS_LIMITS_FILE=" + file, "line 2: envoy: descriptor is missing"},
-		{"RLS_ADDR=8082", `rls: RLS_ADDR="8082": allowed is host:port`},
+		{"RLS_ADDR=8083", `rls: RLS_ADDR="8083": allowed is host:port`},
 		{"RLS_METRICS_ADDR=x", `rls: RLS_METRICS_ADDR="x": allowed is host:port`},
 		{"RLS_TAKE_TIMEOUT=1m", `rls: RLS_TAKE_TIMEOUT="1m0s": allowed is a duration from 1ms to 5s`},
 		{"RLS_MAX_CONNECTIONS=0", `rls: RLS_MAX_CONNECTIONS="0": allowed is a whole number from 1 on`},

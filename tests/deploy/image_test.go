@@ -186,13 +186,13 @@ func TestImage(t *testing.T) {
 	t.Run("licences", func(t *testing.T) {
 		id := strings.TrimSpace(command(t, "", "docker", "create", img))
 		text := command(t, "", "sh", "-c", "docker cp "+id+":/LICENCES.txt - ; docker rm "+id+" >/dev/null")
-		for _, want := range []string{"Apache License", "/nats.go@", "/prometheus@", "/klauspost/compress@", "xxhash/LICENSE", "The Go Authors"} {
+		for _, want := range []string{"Apache License", "/nats.go@", "/prometheus@", "/klauspost/compress@", "/grpc@", "xxhash/LICENSE", "The Go Authors"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the licences, %d bytes, do not have %s", len(text), want)
 			}
 		}
 	})
-	for _, program := range []string{"ingest", "query", "collect", "promql", "publish", "redrive", "audit"} {
+	for _, program := range []string{"ingest", "query", "collect", "promql", "rls", "publish", "redrive", "audit"} {
 		t.Run(program+" --version", func(t *testing.T) {
 			got := command(t, "", "docker", slices.Concat([]string{"run", "--rm"}, locked, []string{img, "/" + program, "--version"})...)
 			if want := program + " " + version + "\n"; got != want {
@@ -261,7 +261,7 @@ func TestContext(t *testing.T) {
 		}
 	})
 	names := strings.Fields(command(t, "", "sh", "-c", "docker export "+id+" | tar -t"))
-	for _, want := range []string{"go.mod", "go.sum", "LICENSE", "cmd/promql/go.mod", "cmd/promql/go.sum", "internal/boot/process.go", "cmd/ingest/main.go", "cmd/collect/main.go"} {
+	for _, want := range []string{"go.mod", "go.sum", "LICENSE", "cmd/promql/go.mod", "cmd/promql/go.sum", "cmd/rls/go.mod", "cmd/rls/go.sum", "internal/boot/process.go", "cmd/ingest/main.go", "cmd/collect/main.go"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("the build would lack %s", want)
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 // services are the programs that have a unit.
-var services = []string{"collect", "ingest", "promql", "query"}
+var services = []string{"collect", "ingest", "promql", "query", "rls"}
 
 // exposure is the most that systemd may find in a unit: 10 is a service with all rights.
 const exposure = "15" // tenths
@@ -147,9 +147,11 @@ func TestNotify(t *testing.T) {
 				s = stack.PromQL(t, redis, env...)
 			case "query":
 				s = stack.Query(t, redis, env...)
+			case "rls":
+				s, _ = stack.RLS(t, redis, append(env, "RLS_LIMITS_FILE="+filepath.Join(root(t), "deploy/examples/limits.yml"))...)
 			}
 			m.awaitStatus("STATUS=")
-			reloads := map[string]string{"ingest": "rules reloaded", "query": "nothing to reload", "collect": "nothing to reload"}[program]
+			reloads := map[string]string{"ingest": "rules reloaded", "query": "nothing to reload", "collect": "nothing to reload", "rls": "limits reloaded"}[program]
 			if reloads != "" {
 				s.Signal(syscall.SIGHUP)
 				s.WaitForLog(reloads)

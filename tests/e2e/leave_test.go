@@ -120,7 +120,7 @@ func errorOf(err error) string {
 // A program refuses a delay that nobody waits for.
 func TestShutdownDelayOutOfBounds(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"query", "collect", "promql"} {
+	for _, program := range []string{"query", "collect", "promql", "rls"} {
 		code, out := ends(t, program, nil, "SHUTDOWN_DELAY=11m")
 		if code != 2 || !strings.Contains(out, `SHUTDOWN_DELAY="11m0s": allowed is a duration from 0s to 10m`) {
 			t.Errorf("%s ends with %d and %q", program, code, out)

@@ -329,7 +329,7 @@ func (g *guarded) refusesOnRedis() {
 	g.t.Helper()
 	readers := []string{"ingest", "retier", "query", "query-take", "query-erase", "promql", "audit", "tallyroll"}
 	counts := []string{"ingest", "retier", "tallyroll"}
-	limits := []string{"query-take", "query-erase", "tallyroll"}
+	limits := []string{"query-take", "query-erase", "rls", "tallyroll"}
 	rows := map[string][]string{
 		"get tallyroll:layout":                      readers,
 		"hmget tallyroll:{0}:cursor:HITS seq":       readers,
@@ -339,7 +339,7 @@ func (g *guarded) refusesOnRedis() {
 		"hset tallyroll:streams a b":                counts,
 		"del tallyroll:layout":                      counts,
 		"hincrby tallyroll:{0}:h:1s:1:a 0 1":        {"ingest", "retier", "query-erase", "tallyroll"},
-		"hincrby tallyroll:{0}:limit:a f 1":         {"ingest", "retier", "query-take", "query-erase", "tallyroll"},
+		"hincrby tallyroll:{0}:limit:a f 1":         {"ingest", "retier", "query-take", "query-erase", "rls", "tallyroll"},
 		"xadd tallyroll:{0}:limit:a * f v":          limits,
 		"xadd tallyroll:{0}:a * f v":                {"query-erase", "tallyroll"},
 		"eval return 0":                             limits,
@@ -371,7 +371,7 @@ func (g *guarded) refusesOnRedis() {
 		"psubscribe *":                              nil,
 		"publish tallyroll a":                       nil,
 	}
-	for _, user := range readers {
+	for _, user := range append(readers, "rls") { // which reads nothing but limits
 		client := redis.NewClient(&redis.Options{Addr: g.redis.Addr(), Username: user, Password: secret, MaxRetries: -1})
 		defer client.Close()
 		for command, may := range rows {

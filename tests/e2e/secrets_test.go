@@ -35,7 +35,7 @@ func TestASecretFileThatCannotWorkIsRefused(t *testing.T) {
 	good := filepath.Join(t.TempDir(), "secret")
 	write(t, good, secret)
 	for program, want := range map[string][][]string{
-		"ingest": {nats, redis}, "query": {nats, redis}, "collect": {nats}, "promql": {redis}, "publish": {nats}, "redrive": {nats}, "audit": {nats, redis},
+		"ingest": {nats, redis}, "query": {nats, redis}, "collect": {nats}, "promql": {redis}, "rls": {redis}, "publish": {nats}, "redrive": {nats}, "audit": {nats, redis},
 	} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()

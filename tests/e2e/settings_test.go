@@ -77,6 +77,7 @@ func TestABadSettingIsOneClearLine(t *testing.T) {
 		{"query", "QUERY_TLS_CERT=cert.pem", "QUERY_TLS_KEY"},
 		{"promql", "PROMQL_MAX_COUNTERS=0", "from 1"},
 		{"promql", "PROMQL_TIMEOUT=1h", "1ms to 10m"},
+		{"rls", "RLS_LIMITS_FILE=", "a YAML file of limits"},
 	} {
 		key, _, _ := strings.Cut(c.env, "=")
 		code, out := ends(t, c.program, nil, c.env)
@@ -119,7 +120,7 @@ func TestDevSaysItsVersion(t *testing.T) {
 // --help shows defaults, not what is set.
 func TestHelpHasNoSecrets(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"ingest", "query", "promql", "publish", "redrive", "audit"} {
+	for _, program := range []string{"ingest", "query", "promql", "rls", "publish", "redrive", "audit"} {
 		code, out := ends(t, program, []string{"--help"}, "NATS_URL=nats://user:"+secret+"@h", "REDIS_URL=redis://:"+secret+"@h", "NATS_PASSWORD="+secret)
 		if code != 0 || strings.Contains(out, secret) {
 			t.Errorf("%s --help ends with %d and %q", program, code, out)
