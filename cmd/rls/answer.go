@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,11 +171,12 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 		s.count(v.decisions)
 		return a.response(v, s.settings.Headers), nil
 	}
-	if ctx.Err() != nil {
-		return nil, status.FromContextError(ctx.Err()).Err()
+	if err == context.DeadlineExceeded || err == context.Canceled { // the caller's own: Redis's are wrapped
+		s.failures.Warn().Ctx(ctx).Err(err).Msg("the caller did not wait, so its own failure mode decides: let it wait longer than RLS_TAKE_TIMEOUT (timeout of Envoy's filter)")
+		return nil, status.FromContextError(err).Err()
 	}
 	s.countErrors(a.takes)
-	s.failures.Warn().Ctx(ctx).Err(errors.Join(err, errors.Unwrap(err))).Msg("take not decided")
+	s.failures.Warn().Ctx(ctx).Err(cmp.Or(errors.Unwrap(err), err)).Msg("take not decided")
 	if slices.ContainsFunc(a.takes, isClosed) {
 		return a.response(&verdict{closed: true}, s.settings.Headers), nil
 	}

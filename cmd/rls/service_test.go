@@ -266,3 +266,38 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("HTTP/1.1 at the address of gRPC: %s", resp.Status)
 	}
 }
+
+// With the user that deploy/redis-users.acl has for it, the program can do all that it does, and read nothing else.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	stack.NewUser(t, redis, "rls", "secret", stack.RightsOf(t, "rls")...)
+	for _, policy := range []string{"cells", "log", "stream"} {
+		r := start(t, nil, "limits:\n- {name: one, window: 1h, max: 5, policy: "+policy+", fail: closed, envoy: {domain: edge, descriptor: [{key: user}]}}\n",
+			"REDIS_URL=redis://rls:secret@"+redis.Addr()+"/0")
+		for i, c := range []struct {
+			n    int64
+			want string
+		}{{3, "OK: OK"}, {2, "OK: OK"}, {1, "OVER_LIMIT: OVER_LIMIT"}, {-4, "OK: OK"}, {0, "OK: OK"}, {-1, "OK: OK"}, {4, "OK: OK"}} {
+			if got := codesOf(r.ask(hits(descriptor("user=a"), c.n))); got != c.want {
+				t.Errorf("%s, request %d: %s, want %s", policy, i, got, c.want)
+			}
+		}
+	}
+}
+
+// A user that may not write keys of limits is named in the log, and what is closed stays closed.
+func TestRightsMissing(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	stack.NewUser(t, redis, "promql", "secret", stack.RightsOf(t, "promql")...)
+	r := start(t, nil, limitsOfFailModes, "REDIS_URL=redis://promql:secret@"+redis.Addr()+"/0")
+	_, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("local=a")}})
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "may not count takes") {
+		t.Errorf("the error is %v", err)
+	}
+	r.WaitForLog("NOPERM")
+	if got := codesOf(r.ask(descriptor("closed=a"), descriptor("local=a"))); got != "OVER_LIMIT: OVER_LIMIT UNKNOWN" {
+		t.Errorf("a limit that is closed: %s", got)
+	}
+}

@@ -117,9 +117,9 @@ func (l *Limiter) decide(ctx context.Context, takes []Take, count bool) (Answer,
 func (l *Limiter) notDecided(ctx context.Context, q *question, states []state, err error) (Answer, error) {
 	var late *lateError
 	errors.As(err, &late)
-	if ctx.Err() != nil { // the caller is gone: it says nothing about Redis
+	if gone := goneOf(ctx); gone != nil { // it says nothing about Redis
 		l.learn(q, states, late, toldNothing)
-		return Answer{}, ctx.Err()
+		return Answer{}, gone
 	}
 	err = l.heard(q.keys[0], err)
 	var down *downError
@@ -128,6 +128,15 @@ func (l *Limiter) notDecided(ctx context.Context, q *question, states []state, e
 		return Answer{}, err
 	}
 	return l.withoutRedis(q, states, late, down.err)
+}
+
+// goneOf is why the caller is gone, or nil. A connection's deadline, which is the caller's, can pass a moment before its
+// context ends.
+func goneOf(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // keys checks takes and returns their keys in Redis.

@@ -194,3 +194,26 @@ func TestCallerIsGone(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// Callers that wait for a shorter time than Redis takes are gone, which says nothing about Redis: neither do they get a
+// decision of the fail mode, nor is Redis left alone because of them.
+func TestCallersThatDoNotWait(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	limiter := New(stack.ProgramClient(t, server.URL()), "gone", time.Minute)
+	l := &Limit{Window: time.Hour, Max: 1000, Policy: Cells, Fail: FailClosed}
+	redisDecides(t, limiter, l)
+	server.Pause()
+	for i := range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		a, err := limiter.Take(ctx, []Take{takeOf(l, "alice", 1)})
+		cancel()
+		if err != context.DeadlineExceeded {
+			t.Errorf("take %d: %+v, %v", i, a, err)
+		}
+	}
+	server.Resume()
+	if a, err := limiter.Take(t.Context(), []Take{takeOf(l, "bob", 1)}); err != nil || a.Decisions[0].Source != FromRedis {
+		t.Errorf("then: %+v, %v", a, err)
+	}
+}
