@@ -175,11 +175,7 @@ func (a *siren) alert(s *entry, state State, starts, ends time.Time) alert {
 	if key == "" {
 		key = "all keys"
 	}
-	upper := "?"
-	if s.Upper.Known {
-		upper = fmt.Sprint(s.Upper.N)
-	}
-	summary := fmt.Sprintf("%s: %d hits in %s (%d to %s)", key, s.Total, s.Window, s.Lower, upper)
+	summary := fmt.Sprintf("%s: %d hits in %s, between %d and %s", key, s.Total, s.Window, s.Lower, strings.Replace(s.Upper.String(), "null", "any number", 1))
 	if state == Unknown {
 		summary = fmt.Sprintf("%s: nobody knows how many hits there were in %s: %s", key, s.Window, s.Reason)
 	}

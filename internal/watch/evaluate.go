@@ -34,7 +34,7 @@ type evaluator struct {
 	name      string // that no other process has
 	interval  time.Duration
 	maxStates int
-	keepAge   time.Duration // after which the stream forgets a record; 0: never
+	keepAge   time.Duration   // after which the stream forgets a record; 0: never
 	life      context.Context // of the process: when it ends, another process may take the seat at once
 	metrics   *metrics
 	out       zerolog.Logger

@@ -241,7 +241,7 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 	if given(text("above"), text("below"), text("change")) != 1 {
 		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of above, below and change", r.Name)
 	}
-	for _, kind := range []Kind{Above, Below, Change} {
+	for _, kind := range []Kind{Above, Below, ByPercent} {
 		if fields[string(kind)] == nil {
 			continue
 		}
@@ -267,7 +267,7 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 
 // parseThreshold reads a number of hits, or a percentage. allowed is empty if it could.
 func parseThreshold(kind Kind, text string) (n int64, allowed string) {
-	if kind != Change {
+	if kind != ByPercent {
 		least := int64(0)
 		if kind == Below {
 			least = 1

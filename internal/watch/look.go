@@ -63,7 +63,7 @@ func (p part) question() window.Question {
 // parts are those that a rule needs of a counter.
 func (r *Rule) parts(counter string) []part {
 	out := []part{{counter, r.Window, false}}
-	if r.Condition.Kind == Change {
+	if r.Condition.Kind == ByPercent {
 		out = append(out, part{counter, r.Window, true})
 	}
 	return out

@@ -1,9 +1,11 @@
 package watch
 
 import (
+	"math"
 	"math/bits"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 )
 
@@ -40,7 +42,7 @@ func (r *Rule) key() string {
 // spans are the pieces of time that a rule compares.
 func (r *Rule) spans() []window.Span {
 	now := window.Last(r.Window)
-	if r.Condition.Kind != Change {
+	if r.Condition.Kind != ByPercent {
 		return []window.Span{now}
 	}
 	return []window.Span{now, {To: window.Now, Calendar: before(r.Window)}}
@@ -59,15 +61,15 @@ type Kind string
 
 // The kinds of conditions.
 const (
-	Above  Kind = "above"  // more hits than a threshold
-	Below  Kind = "below"  // fewer
-	Change Kind = "change" // so much more, or less, than in the window before
+	Above     Kind = "above"  // more hits than a threshold
+	Below     Kind = "below"  // fewer
+	ByPercent Kind = "change" // so much more, or less, than in the window before
 )
 
 // Condition is what must hold for a rule to fire.
 type Condition struct {
 	Kind      Kind
-	Threshold int64 // hits; of Change, hundredths of a percent, negative for less
+	Threshold int64 // hits; of ByPercent, hundredths of a percent, negative for less
 	Surely    bool  // it must hold whatever the truth within the bounds is
 }
 
@@ -79,6 +81,14 @@ type Figures struct {
 	Young               bool // not complete because counting began inside
 }
 
+// most is the upper bound, if there is one.
+func (f Figures) most() answer.Bound {
+	if !f.Fresh {
+		return answer.Bound(math.MaxInt64) // which is null in JSON
+	}
+	return answer.Bound(f.Upper)
+}
+
 func (f Figures) known() bool { return f.Fresh && f.Complete }
 
 // add adds the figures of another counter, which must be about the same time. Sums stop at the largest number.
@@ -88,8 +98,7 @@ func (f *Figures) add(o Figures) {
 }
 
 func addUpTo(a, b int64) int64 {
-	const most = 1<<63 - 1
-	return a + min(b, most-a)
+	return a + min(b, math.MaxInt64-a)
 }
 
 // Verdict is what the figures say about a condition.
@@ -112,7 +121,7 @@ const (
 	reasonStates = "more keys than WATCH_MAX_STATES allows"
 )
 
-// judge compares the figures of a window and, for Change, of the window before. Hits that are counted were there,
+// judge compares the figures of a window and, for ByPercent, of the window before. Hits that are counted were there,
 // whatever is missing or not counted yet, so a lower bound decides even if nobody counts: what is above a threshold
 // for sure stays above it, and what is not below it for sure is not. All else needs figures that are fresh and complete.
 func (c Condition) judge(now, before Figures) (Verdict, string) {
@@ -123,7 +132,7 @@ func (c Condition) judge(now, before Figures) (Verdict, string) {
 	case Below:
 		not = now.Lower >= c.Threshold
 		holds = known && (now.Upper < c.Threshold || !c.Surely && now.Total < c.Threshold)
-	case Change:
+	case ByPercent:
 		known = known && before.known()
 		rise, fall := now.Lower > before.Upper && !c.less(now.Lower, before.Upper), now.Upper < before.Lower && !c.more(now.Upper, before.Lower)
 		switch {
@@ -141,7 +150,7 @@ func (c Condition) judge(now, before Figures) (Verdict, string) {
 		return HoldsNot, ""
 	}
 	asked := []Figures{now, before}
-	if c.Kind != Change {
+	if c.Kind != ByPercent {
 		asked = asked[:1]
 	}
 	for _, f := range asked {

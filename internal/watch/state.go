@@ -1,11 +1,10 @@
 package watch
 
 import (
-	"encoding/json"
 	"slices"
-	"strconv"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 )
 
@@ -27,42 +26,18 @@ var States = []State{OK, Pending, Firing, Resolved, Unknown}
 // calm reports whether there is nothing to tell somebody who has been told nothing.
 func (s State) calm() bool { return s == OK || s == Resolved || s == "" }
 
-// Bound is the most hits that there can have been. It is null in JSON if nobody knows.
-type Bound struct {
-	N     int64
-	Known bool
-}
-
-// MarshalJSON writes the number, or null.
-func (b Bound) MarshalJSON() ([]byte, error) {
-	if !b.Known {
-		return []byte("null"), nil
-	}
-	return strconv.AppendInt(nil, b.N, 10), nil
-}
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (b *Bound) UnmarshalJSON(data []byte) error {
-	*b = Bound{}
-	if string(data) == "null" {
-		return nil
-	}
-	b.Known = true
-	return json.Unmarshal(data, &b.N)
-}
-
 // Said is what targets are told of a change.
 type Said struct {
-	Rule   string    `json:"rule" doc:"The rule." example:"errors"`
-	Key    string    `json:"key" doc:"The counter, prefix or group that the state is about. Empty: the rule as a whole, if it has a state for each of many keys." example:"http.5xx"`
-	State  State     `json:"state" doc:"The state from now on." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
-	Total  int64     `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"131"`
-	Lower  int64     `json:"lower" doc:"There were at least this many." example:"129"`
-	Upper  Bound     `json:"upper" doc:"There were at most this many; null if nobody knows." example:"133"`
-	Window string    `json:"window" doc:"The rule's window." example:"5m"`
-	AsOf   time.Time `json:"as_of" doc:"Every hit stored before this moment was in the numbers." example:"2026-11-21T10:00:00.2Z"`
-	At     time.Time `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
-	Reason string    `json:"reason,omitempty" doc:"Why nobody knows, or why the state ended if not by the numbers." example:"nobody has counted lately"`
+	Rule   string       `json:"rule" doc:"The rule." example:"errors"`
+	Key    string       `json:"key" doc:"The counter, prefix or group that the state is about. Empty: the rule as a whole, if it has a state for each of many keys." example:"http.5xx"`
+	State  State        `json:"state" doc:"The state from now on." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
+	Total  int64        `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"131"`
+	Lower  int64        `json:"lower" doc:"There were at least this many." example:"129"`
+	Upper  answer.Bound `json:"upper" doc:"There were at most this many; null if nobody knows." example:"133"`
+	Window string       `json:"window" doc:"The rule's window." example:"5m"`
+	AsOf   time.Time    `json:"as_of" doc:"Every hit stored before this moment was in the numbers." example:"2026-11-21T10:00:00.2Z"`
+	At     time.Time    `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
+	Reason string       `json:"reason,omitempty" doc:"Why nobody knows, or why the state ended if not by the numbers." example:"nobody has counted lately"`
 }
 
 // Record is a change of a state, as the stream keeps it. The last record of a rule's key is its state.
@@ -103,7 +78,7 @@ func (r Record) next(s Sighting) (out Record, changed bool) {
 	out = Record{
 		Said: Said{
 			Rule: s.Rule.Name, Key: s.Key, Window: window.FormatDuration(s.Rule.Window), Total: s.Figures.Total, Lower: s.Figures.Lower,
-			Upper: Bound{s.Figures.Upper, s.Figures.Fresh}, AsOf: moment(s.AsOf), At: moment(s.At), Reason: s.Reason,
+			Upper: s.Figures.most(), AsOf: moment(s.AsOf), At: moment(s.At), Reason: s.Reason,
 		},
 		Since: moment(s.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: s.Rule.To, FiredTo: r.FiredTo, Previous: r.State, Told: r.Told,
 	}

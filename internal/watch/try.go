@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -35,10 +36,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 			continue // the rule as a whole is well
 		}
 		holds := map[Verdict]string{NobodyKnows: "unknown", Holds: "yes", HoldsNot: "no"}[s.Verdict]
-		upper := "?"
-		if s.Figures.Fresh {
-			upper = fmt.Sprint(s.Figures.Upper)
-		}
+		upper := strings.Replace(s.Figures.most().String(), "null", "?", 1)
 		asOf := "never"
 		if s.AsOf > 0 {
 			asOf = moment(s.AsOf).Format(time.RFC3339)
@@ -52,7 +50,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 // String is the condition as the file has it.
 func (c Condition) String() string {
 	text := fmt.Sprintf("%s %d", c.Kind, c.Threshold)
-	if c.Kind == Change {
+	if c.Kind == ByPercent {
 		text = fmt.Sprintf("change %+g%%", float64(c.Threshold)/100)
 	}
 	if c.Surely {
