@@ -44,8 +44,10 @@ type siren struct {
 	url     string
 	client  *http.Client
 	timeout time.Duration
-	metrics *metrics
-	out     zerolog.Logger
+
+	patience patience
+	metrics  *metrics
+	out      zerolog.Logger
 
 	posted   time.Time // the last time that all were taken
 	newest   uint64    // sequence of the last change that was posted
@@ -100,7 +102,7 @@ func (a *siren) tick(ctx context.Context, now time.Time) {
 	if a.failing.IsZero() {
 		a.failing = now
 	}
-	pause := backoff(a.attempts)
+	pause := a.patience.backoff(a.attempts)
 	var told *laterError
 	if errors.As(err, &told) && told.after > pause {
 		pause = min(told.after, postEvery)

@@ -16,11 +16,6 @@ import (
 )
 
 const (
-	// ackWait is how long the server waits for a process that has a message before it gives it to another. It is longer
-	// than an attempt may take.
-	ackWait = 20 * time.Second
-	// retryFirst and retryMost bound the pause after an attempt that failed. It doubles.
-	retryFirst, retryMost = time.Second, time.Minute
 	// askedMost bounds the pause that a target may ask for.
 	askedMost = time.Hour
 	// fetchFor is how long one request waits for a message.
@@ -72,8 +67,10 @@ type courier struct {
 	teller  teller
 	timeout time.Duration // of one attempt
 	giveUp  time.Duration // after which a change is no longer tried
-	metrics *metrics
-	out     zerolog.Logger
+
+	patience patience
+	metrics  *metrics
+	out      zerolog.Logger
 }
 
 // consumerName is the durable consumer of a target's lane.
@@ -97,7 +94,7 @@ func (c *courier) open(ctx context.Context) ([]jetstream.Consumer, error) {
 			out[lane], err = c.log.js.CreateOrUpdateConsumer(gctx, StreamName(c.log.namespace), jetstream.ConsumerConfig{
 				Durable: consumerName(c.target.Name, lane), Description: "tallyroll watch: what the target " + c.target.Name + " is told",
 				FilterSubject: stateSubjects(c.log.namespace, strconv.Itoa(lane)), DeliverPolicy: jetstream.DeliverNewPolicy,
-				AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: 1, MaxDeliver: -1,
+				AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.patience.ack, MaxAckPending: 1, MaxDeliver: -1,
 			})
 			return err
 		})
@@ -187,7 +184,7 @@ func (c *courier) settle(ctx context.Context, m jetstream.Msg) {
 		line(c.out.Error()).Msg("a change was not told, and is not tried any more (WATCH_GIVE_UP)")
 		return
 	}
-	pause := backoff(meta.NumDelivered)
+	pause := c.patience.backoff(meta.NumDelivered)
 	var told *laterError
 	if errors.As(err, &told) && told.after > pause {
 		pause = min(told.after, askedMost)
@@ -215,10 +212,10 @@ func (c *courier) concerns(r *Record) bool {
 }
 
 // backoff is the pause after so many attempts. Of many that failed at once, not all try again at once.
-func backoff(attempts uint64) time.Duration {
-	pause := retryMost
-	if attempts < 7 {
-		pause = min(retryMost, retryFirst<<(max(1, attempts)-1))
+func (p patience) backoff(attempts uint64) time.Duration {
+	pause := p.retryMost
+	if attempts <= 16 { // so that the shift does not overflow
+		pause = min(p.retryMost, p.retryFirst<<(max(1, attempts)-1))
 	}
 	return pause*4/5 + rand.N(pause*2/5)
 }

@@ -11,13 +11,31 @@ import (
 	"tallyroll/internal/human"
 )
 
-const (
-	// unknownAfter is how long nobody must have seen Redis before states are unknown. It is as long as as_of may usually be
-	// behind.
-	unknownAfter = 5 * time.Second
-	// goneAfter is how long a process must have had the seat before it ends the states of rules that its file does not
+// patience is how long others are waited for. Tests have less of it.
+type patience struct {
+	// seat is how long the process with the seat may be silent before another takes it.
+	seat time.Duration
+	// unknown is how long nobody must have seen Redis before states are unknown.
+	unknown time.Duration
+	// gone is how long a process must have had the seat before it ends the states of rules that its file does not
 	// have: the process before may have had another file, which is just being rolled out.
-	goneAfter = time.Minute
+	gone time.Duration
+	// ack is how long the server waits for a process that has a message before it gives it to another. It is longer
+	// than an attempt may take.
+	ack time.Duration
+	// retryFirst and retryMost bound the pause after an attempt that failed. It doubles.
+	retryFirst, retryMost time.Duration
+}
+
+// patienceFor is that of a process that evaluates so often. unknown is as long as as_of may usually be behind.
+func patienceFor(interval time.Duration) patience {
+	return patience{
+		seat: max(3*interval, 3*time.Second), unknown: max(5*interval, 5*time.Second), gone: time.Minute,
+		ack: 20 * time.Second, retryFirst: time.Second, retryMost: time.Minute,
+	}
+}
+
+const (
 	// publishWithin bounds the publishing of one evaluation.
 	publishWithin = 5 * time.Second
 	// calmFor is how long this process remembers a key that has come and gone.
@@ -33,6 +51,7 @@ type evaluator struct {
 	book      *Book
 	name      string // that no other process has
 	interval  time.Duration
+	patience  patience
 	maxStates int
 	keepAge   time.Duration   // after which the stream forgets a record; 0: never
 	life      context.Context // of the process: when it ends, another process may take the seat at once
@@ -46,9 +65,6 @@ type evaluator struct {
 	said    saying
 	cleaned bool // no consumer is left of a target that the file does not have
 }
-
-// patience is how long the process with the seat may be silent before another takes it.
-func (e *evaluator) patience() time.Duration { return max(3*e.interval, 3*time.Second) }
 
 // run evaluates until ctx ends. If the process ends, too, it gives the seat up.
 func (e *evaluator) run(ctx context.Context) error {
@@ -89,7 +105,7 @@ func (e *evaluator) leave(ctx context.Context) {
 func (e *evaluator) tick(ctx context.Context) {
 	b, seat, heard := e.log.seat()
 	silent := time.Since(later(heard, e.began))
-	if b.By != "" && b.By != e.name && !b.Blind && silent < e.patience() {
+	if b.By != "" && b.By != e.name && !b.Blind && silent < e.patience.seat {
 		if !e.seated.IsZero() {
 			e.out.Info().Str("by", b.By).Msg("another process evaluates")
 		}
@@ -110,7 +126,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	if blind {
 		e.metrics.evaluations.WithLabelValues("failed").Inc()
 		e.said.warn(e.out, err, "rules not evaluated: Redis does not answer them")
-		if silent < unknownAfter {
+		if silent < e.patience.unknown {
 			return // it may be back, or be seen by another process
 		}
 		at := e.guess()
@@ -118,7 +134,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	} else {
 		e.lastAt, e.lastWas = seen.at, began
 	}
-	if time.Since(began) > e.patience()+lookWithin {
+	if time.Since(began) > e.patience.seat+lookWithin {
 		return // the process stood still: what it has seen is old
 	}
 	if err := e.log.takeSeat(ctx, beat{By: e.name, At: moment(seen.at), File: e.book.Print, Blind: blind, Rules: len(e.book.Rules)}, seat); err != nil {
@@ -130,7 +146,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	if e.seated.IsZero() {
 		e.seated = began
 		if seat == 0 || b.By == e.name || b.File == e.book.Print {
-			e.seated = began.Add(-goneAfter) // no other process before it had another file
+			e.seated = began.Add(-e.patience.gone) // no other process before it had another file
 		}
 		e.out.Info().Int("rules", len(e.book.Rules)).Str("file", e.book.Print).Msg("evaluating")
 	}
@@ -141,7 +157,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	}
 	e.publish(ctx, began, e.changes(noted, seen))
 	e.metrics.count(e.log.snapshot())
-	if !e.cleaned && time.Since(e.seated) >= goneAfter {
+	if !e.cleaned && time.Since(e.seated) >= e.patience.gone {
 		e.clean(ctx)
 	}
 }
@@ -159,7 +175,7 @@ func (e *evaluator) clean(ctx context.Context) {
 
 // publish publishes changes unless the process has stood still since it looked.
 func (e *evaluator) publish(ctx context.Context, began time.Time, drafts []draft) {
-	if len(drafts) == 0 || time.Since(began) > e.patience()+lookWithin {
+	if len(drafts) == 0 || time.Since(began) > e.patience.seat+lookWithin {
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, publishWithin)
@@ -257,7 +273,7 @@ func (e *evaluator) changes(noted notes, seen view) (out []draft) {
 		}
 		add(s)
 	}
-	if !e.seated.IsZero() && time.Since(e.seated) >= goneAfter {
+	if !e.seated.IsZero() && time.Since(e.seated) >= e.patience.gone {
 		for subject, s := range noted.states {
 			if s.live() && !sighted[subject] && e.orphan(s) {
 				last := s.end(seen.at, "the rule, or this key of it, is not in WATCH_FILE any more")

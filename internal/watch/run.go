@@ -40,7 +40,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	s := &service{settings: settings, name: settings.Worker + "-" + rand.Text()[:6], metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
+	s := &service{settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
 	s.book.Store(book)
 	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log}
 	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
@@ -72,6 +72,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 type service struct {
 	settings Settings
 	name     string // that no other process has
+	patience patience
 	server   web.Server
 	metrics  *metrics
 	log      zerolog.Logger
@@ -203,10 +204,10 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 		s.metrics.prepare(t.Name)
 		teller := s.teller(t, js)
 		if teller == nil {
-			sirens = append(sirens, &siren{log: l, name: s.name, target: t, url: t.Alertmanager, client: newClient(), timeout: s.settings.Timeout, metrics: s.metrics, out: s.log})
+			sirens = append(sirens, &siren{log: l, name: s.name, target: t, url: t.Alertmanager, client: newClient(), timeout: s.settings.Timeout, patience: s.patience, metrics: s.metrics, out: s.log})
 			continue
 		}
-		c := &courier{log: l, target: t, teller: teller, timeout: s.settings.Timeout, giveUp: s.settings.GiveUp, metrics: s.metrics, out: s.log}
+		c := &courier{log: l, target: t, teller: teller, timeout: s.settings.Timeout, giveUp: s.settings.GiveUp, patience: s.patience, metrics: s.metrics, out: s.log}
 		if couriers[c], err = c.open(opening); err != nil { // before the first evaluation, so that they miss no change
 			return err
 		}
@@ -220,7 +221,7 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 		group.Go(func() error { return c.measure(gctx, consumers) })
 	}
 	e := &evaluator{
-		log: l, eye: eye{reader, s.settings.MaxSum}, book: book, name: s.name, interval: s.settings.Interval, maxStates: s.settings.MaxStates,
+		log: l, eye: eye{reader, s.settings.MaxSum}, book: book, name: s.name, interval: s.settings.Interval, patience: s.patience, maxStates: s.settings.MaxStates,
 		keepAge: age, life: ctx, metrics: s.metrics, out: s.log,
 	}
 	caughtUp := make(chan struct{})
