@@ -33,7 +33,7 @@ var exceptions = map[string]string{
 }
 
 // programs that are deployed.
-var programs = []string{"collect", "ingest", "promql", "query"}
+var programs = []string{"collect", "ingest", "promql", "query", "watch"}
 
 func build(t *testing.T, folder string) resmap.ResMap {
 	t.Helper()
@@ -67,7 +67,7 @@ func TestBuild(t *testing.T) {
 	} {
 		t.Run(folder, func(t *testing.T) {
 			all := build(t, folder)
-			want := slices.Concat([]string{"ConfigMap", "Namespace", "Service", "Service", "Service"}, more)
+			want := slices.Concat([]string{"ConfigMap", "ConfigMap", "Namespace", "Service", "Service", "Service"}, more)
 			for range programs {
 				want = append(want, "Deployment", "NetworkPolicy", "PodDisruptionBudget")
 			}
