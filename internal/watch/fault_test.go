@@ -183,7 +183,7 @@ func (m *member) kill() {
 func startMember(t *testing.T, url string, w *world, book *Book, name string) *member {
 	t.Helper()
 	m := &member{wire: &wire{}, done: make(chan struct{})}
-	conn, err := nats.Connect(url, nats.SetCustomDialer(m.wire), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true), nats.Timeout(5*time.Second))
+	conn, err := nats.Connect(url, nats.SetCustomDialer(m.wire), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true), nats.Timeout(5*time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		t.Fatal(err)
 	}
