@@ -1,6 +1,6 @@
 # Tallyroll. `make` or `make help` lists what can be made.
 GO ?= go
-PROGRAMS := ingest query collect publish redrive audit
+PROGRAMS := ingest query collect publish redrive audit watch
 # promql is a module of its own: Prometheus's engine brings many others.
 PROMQL := cmd/promql
 # So is rls: gRPC and Envoy's messages bring as many.
@@ -44,7 +44,7 @@ test: redis tested ## the tests, with the race detector, on real NATS and Redis 
 
 tested:
 	@echo "make test takes some 4 minutes on two cores, and 5 more if nothing is built yet"
-	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/redrive ./cmd/audit ./cmd/dev
+	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/redrive ./cmd/audit ./cmd/watch ./cmd/dev
 	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
 	$(GO) build -C $(RLS) -race -o $(CURDIR)/bin/test/rls .
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2

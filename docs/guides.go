@@ -5,5 +5,5 @@ import "embed"
 
 // Guides are the pages of this directory that users of the services read.
 //
-//go:embed queries.md limits.md collect.md rules.md delivery.md operations.md promql.md reference.md scaling.md
+//go:embed queries.md limits.md collect.md rules.md delivery.md operations.md promql.md reference.md scaling.md watch.md
 var Guides embed.FS

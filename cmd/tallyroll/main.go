@@ -21,6 +21,7 @@ const usage = `tallyroll: exact rolling-window counters, from NATS JetStream int
   collect   takes hits over HTTP and publishes them to NATS JetStream
   promql    answers PromQL about counters, for Grafana's built-in Prometheus data source
   rls       answers Envoy's global rate limit protocol, from the limits of a file
+  watch     compares counters with thresholds, and tells people and programs of each change
   publish   reads hits from logs or standard input, or makes a load, and publishes them
   redrive   publishes again what workers have rejected
   audit     counts the streams again, and compares that with every cell in Redis
@@ -42,7 +43,7 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 		return boot.ExitUsage
 	}
 	switch name := filepath.Base(args[1]); name {
-	case "ingest", "query", "collect", "promql", "rls", "publish", "redrive", "audit":
+	case "ingest", "query", "collect", "promql", "rls", "watch", "publish", "redrive", "audit":
 		if err := become(name, args[1:]); err != nil {
 			fmt.Fprintf(stderr, "tallyroll: %v\n", err)
 			return boot.ExitFailure
@@ -61,7 +62,7 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 	case "--version", "-version", "version":
 		fmt.Fprintln(stdout, "tallyroll", boot.Version())
 	default:
-		fmt.Fprintf(stderr, "tallyroll: no program %q: allowed is ingest, query, collect, promql, rls, publish, redrive or audit\n", args[1])
+		fmt.Fprintf(stderr, "tallyroll: no program %q: allowed is ingest, query, collect, promql, rls, watch, publish, redrive or audit\n", args[1])
 		return boot.ExitUsage
 	}
 	return boot.ExitOK
@@ -69,7 +70,7 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 
 // serves reports whether a program has --healthcheck.
 func serves(name string) bool {
-	return slices.Contains([]string{"ingest", "query", "collect", "promql", "rls"}, name)
+	return slices.Contains([]string{"ingest", "query", "collect", "promql", "rls", "watch"}, name)
 }
 
 // processes is where the container's processes can be seen.

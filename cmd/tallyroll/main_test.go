@@ -24,6 +24,7 @@ func TestRun(t *testing.T) {
 		{[]string{"collect"}, []string{"collect", "collect"}, 0, ""},
 		{[]string{"promql"}, []string{"promql", "promql"}, 0, ""},
 		{[]string{"rls"}, []string{"rls", "rls"}, 0, ""},
+		{[]string{"watch"}, []string{"watch", "watch"}, 0, ""},
 		{[]string{"audit"}, []string{"audit", "audit"}, 0, ""},
 		{[]string{"/query", "--help"}, []string{"query", "/query", "--help"}, 0, ""},
 		{[]string{"sh"}, nil, 2, `no program "sh"`},

@@ -5,7 +5,7 @@ set -e
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload
 	if [ "$1" = configure ] && [ -n "$2" ]; then
-		for program in query promql rls collect ingest; do
+		for program in query promql rls watch collect ingest; do
 			systemctl --no-block try-restart "tallyroll-$program.service"
 		done
 	fi

@@ -159,3 +159,6 @@ func (d *Desk) topGroups(ctx context.Context, in *Input, p period, limit int) (t
 	out.Floor = atMost(int64(out.Floor), r, asOf)
 	return out, nil
 }
+
+// GroupOf returns the first parts of a counter's name, as sums with group have them.
+func GroupOf(counter string, parts int) string { return groupOf(counter, parts) }

@@ -228,7 +228,7 @@ func AboutExample() AboutAnswer {
 		panic(err) // they are our own
 	}
 	out := AboutAnswer{
-		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true},
+		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true, Watch: true},
 	}
 	out.offer(tiers)
 	return out
@@ -281,10 +281,10 @@ type AboutTier struct {
 
 // Features are on or off by the settings of this process, or missing in its release.
 type Features struct {
-	NATS    bool `json:"nats" doc:"This service is set to ask NATS: /v1/streams and /v1/rejects answer, and so do requests over NATS." example:"true"`
+	NATS    bool `json:"nats" doc:"This service is set to ask NATS: /v1/streams, /v1/rejects and /v1/watch answer, and so do requests over NATS." example:"true"`
 	Limits  bool `json:"limits" doc:"/v1/take counts: QUERY_TAKE is any, or it is named and QUERY_LIMITS_FILE names a limit." example:"true"`
 	Uniques bool `json:"uniques" doc:"This release can estimate how many distinct values hits had." example:"false"`
-	Watch   bool `json:"watch" doc:"This release can tell the states of rules that watch totals." example:"false"`
+	Watch   bool `json:"watch" doc:"This service is set to ask NATS, so /v1/watch tells the states of rules." example:"true"`
 }
 
 // usualWindows and usualSteps are what people ask for. Each is written as it is most often said.

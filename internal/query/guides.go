@@ -21,7 +21,7 @@ var groups = []api.Group{
 	},
 	{Name: groupAsk, Guides: []string{"queries", "promql"}, About: "How many there were, of one counter or of many: totals, steps, charts, lists, and all of them as rows."},
 	{Name: groupLimit, Guides: []string{"limits"}, About: "Whether a key may have more, decided and counted in one step, and what was decided."},
-	{Name: groupOperate, Guides: []string{"operations", "scaling", "reference"}, About: "Whether the streams are counted, what was refused, and how the process is."},
+	{Name: groupOperate, Guides: []string{"operations", "watch", "scaling", "reference"}, About: "Whether the streams are counted, what was refused, what rules say, and how the process is."},
 }
 
 // guides are the pages of docs/ that the groups name. Their titles are their first lines.

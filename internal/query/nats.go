@@ -48,7 +48,7 @@ func plainSubject(ns string) bool {
 func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace string) error {
 	closed := make(chan struct{})
 	conn, err := settings.ConnectLater(ctx, "tallyroll query", s.log,
-		"until it answers, nothing is answered over NATS, and /v1/streams and /v1/rejects answer 503; if there is no NATS, set NATS_URL to nothing",
+		"until it answers, nothing is answered over NATS, and /v1/streams, /v1/rejects and /v1/watch answer 503; if there is no NATS, set NATS_URL to nothing",
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	switch {
 	case ctx.Err() != nil && err != nil:
@@ -65,6 +65,10 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 		return err
 	}
 	s.status.Connected(js)
+	followed := make(chan struct{})
+	following, stopFollowing := context.WithCancel(ctx)
+	go func() { defer close(followed); s.status.FollowWatch(following, js) }()
+	defer func() { stopFollowing(); <-followed }()
 	r := newResponder(s, conn)
 	stop, err := r.offer(ctx, namespace)
 	if err != nil {

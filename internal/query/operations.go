@@ -288,7 +288,7 @@ func (s *service) registerAbout(a *api.API) {
 const probePath = "/probe"
 
 func (s *service) findAbout(ctx context.Context) (answer.AboutAnswer, error) {
-	return s.answers.About(ctx, answer.Features{NATS: s.status.AsksNATS, Limits: s.gate.Counts()})
+	return s.answers.About(ctx, answer.Features{NATS: s.status.AsksNATS, Limits: s.gate.Counts(), Watch: s.status.AsksNATS})
 }
 
 func (s *service) registerProbe(a *api.API) {

@@ -25,6 +25,7 @@ var rights = map[string]access.Right{
 	"GET " + live.Path:  access.Read,
 	"GET " + probePath:  access.Read,
 	"GET /v1/marks":     access.Read, // they name streams, and no counters
+	"GET /v1/watch":     access.Read,
 
 	"POST /v1/take":             access.Take,
 	"GET " + gate.LimitPath:     access.Take,

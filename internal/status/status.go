@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/answer"
+	"tallyroll/internal/watch"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -38,6 +39,7 @@ type Status struct {
 	streams   recent[StreamsAnswer]
 	rejects   recent[newestRejects]
 	marks     recent[[]window.Mark]
+	watch     watch.History
 }
 
 // New makes a status, and adds its gauges to the registry. asksNATS says that there is a NATS, which may come later.
@@ -52,6 +54,7 @@ func (s *Status) Register(a *api.API) {
 	s.registerStreams(a)
 	s.registerRejects(a)
 	s.registerMarks(a)
+	s.registerWatch(a)
 }
 
 // Connected keeps the connection to NATS, which is there from now on.

@@ -19,7 +19,7 @@ import (
 )
 
 // services are the programs that have a unit.
-var services = []string{"collect", "ingest", "promql", "query", "rls"}
+var services = []string{"collect", "ingest", "promql", "query", "rls", "watch"}
 
 // exposure is the most that systemd may find in a unit: 10 is a service with all rights.
 const exposure = "15" // tenths

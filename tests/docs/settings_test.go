@@ -93,14 +93,14 @@ func same(t *testing.T, page, help map[string]string) {
 // The reference has every setting of every program, with its default, and no other.
 func TestReferenceHasTheSettings(t *testing.T) {
 	common := table(t, referencePage, "### Connections and logs")
-	for heading, programs := range map[string]string{"#### NATS": "ingest, publish, redrive, audit, query, collect", "#### Redis": "ingest, audit, query, promql, rls"} {
+	for heading, programs := range map[string]string{"#### NATS": "ingest, publish, redrive, audit, query, collect, watch", "#### Redis": "ingest, audit, query, promql, rls, watch"} {
 		for _, row := range table(t, referencePage, heading) {
 			common = append(common, []string{row[0], programs, row[1]})
 		}
 	}
 	for program, own := range map[string]string{
 		"ingest": "### Settings of ingest", "query": "### Settings of query", "collect": "### Settings of collect",
-		"promql": "### Settings of promql", "rls": "### Settings of rls", "publish": "", "redrive": "", "audit": "### Settings of audit",
+		"promql": "### Settings of promql", "rls": "### Settings of rls", "watch": "### Settings of watch", "publish": "", "redrive": "", "audit": "### Settings of audit",
 	} {
 		t.Run(program, func(t *testing.T) {
 			page := make(map[string]string)
@@ -119,7 +119,7 @@ func TestReferenceHasTheSettings(t *testing.T) {
 	}
 	for _, row := range common {
 		for program := range strings.SplitSeq(row[1], ", ") {
-			if !slices.Contains([]string{"ingest", "query", "collect", "promql", "rls", "publish", "redrive", "audit"}, program) {
+			if !slices.Contains([]string{"ingest", "query", "collect", "promql", "rls", "watch", "publish", "redrive", "audit"}, program) {
 				t.Errorf("%s is said to be used by %q, which is no program", row[0], program)
 			}
 		}

@@ -66,6 +66,13 @@ func RLS(t testing.TB, redis Endpoint, env ...string) (s *Service, grpc string) 
 	return service(t, "rls", "RLS_METRICS_ADDR", nil, redis, append([]string{"RLS_ADDR=" + grpc}, env...)), grpc
 }
 
+// Watch builds and starts cmd/watch with a file of rules against the given servers, either of which may be nil. env are
+// further settings, KEY=value; the last one holds.
+func Watch(t testing.TB, nats, redis Endpoint, file string, env ...string) *Service {
+	t.Helper()
+	return service(t, "watch", "WATCH_ADDR", nats, redis, append([]string{"WATCH_FILE=" + file}, env...))
+}
+
 func service(t testing.TB, name, addrKey string, nats, redis Endpoint, env []string) *Service {
 	t.Helper()
 	s := &Service{scheme: "http://"}

@@ -33,7 +33,7 @@ var exceptions = map[string]string{
 }
 
 // programs that are deployed.
-var programs = []string{"collect", "ingest", "promql", "query", "rls"}
+var programs = []string{"collect", "ingest", "promql", "query", "rls", "watch"}
 
 func build(t *testing.T, folder string) resmap.ResMap {
 	t.Helper()
@@ -190,7 +190,9 @@ func TestWorkersAndStreams(t *testing.T) {
 		case "ScaledObject":
 			most = fmt.Sprint(fields["spec"].(map[string]any)["maxReplicaCount"])
 		case "ConfigMap":
-			streams = fmt.Sprint(fields["data"].(map[string]any)["INGEST_PARTITIONS"])
+			if n := fields["data"].(map[string]any)["INGEST_PARTITIONS"]; n != nil {
+				streams = fmt.Sprint(n)
+			}
 		}
 	}
 	if most == "" || most != streams {

@@ -105,7 +105,7 @@ func install(t *testing.T, deb string) {
 		run(t, "dpkg", append([]string{"--root=" + system}, args...)...)
 	}
 	dpkg("--install", deb)
-	for _, program := range []string{"ingest", "query", "collect", "promql", "rls", "publish", "redrive", "audit"} {
+	for _, program := range []string{"ingest", "query", "collect", "promql", "rls", "watch", "publish", "redrive", "audit"} {
 		if got, want := run(t, "chroot", system, "/usr/bin/tallyroll", program, "--version"), program+" "+testVersion+"\n"; got != want {
 			t.Errorf("%s --version says %q, want %q", program, got, want)
 		}

@@ -1,0 +1,38 @@
+// Watch compares counters with thresholds, and tells people and programs of each change, once. Run as many as you
+// need: one evaluates, all tell, and another takes over if one is lost.
+//
+//	Redis ─▶ watch (evaluate) ─▶ JetStream (states, history, outbox) ─▶ watch (tell) ─▶ webhooks, Alertmanager, NATS
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/watch"
+)
+
+func main() {
+	var settings watch.Settings
+	try := boot.Mode{Name: "try", Help: "prints what each rule of WATCH_FILE sees now, and exits.", Run: func([]string) (int, error) {
+		boot.QuietRedis()
+		if err := boot.Parse(&settings); err != nil {
+			return boot.ExitUsage, err
+		}
+		return boot.ExitOK, watch.Try(context.Background(), settings, os.Stdout)
+	}}
+	if !boot.Flags("watch", "compares counters with thresholds, and tells people and programs of each change.", &settings, try) {
+		return
+	}
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	boot.Main("watch", func(ctx context.Context) error {
+		boot.QuietRedis()
+		if err := boot.Parse(&settings); err != nil {
+			return err
+		}
+		return watch.Run(ctx, settings, settings.Log.New(os.Stderr), reload)
+	})
+}

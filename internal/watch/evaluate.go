@@ -1,0 +1,350 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/human"
+)
+
+// patience is how long others are waited for. Tests have less of it.
+type patience struct {
+	// seat is how long the process with the seat may be silent before another takes it.
+	seat time.Duration
+	// unknown is how long nobody must have seen Redis before states are unknown.
+	unknown time.Duration
+	// gone is how long a process must have had the seat before it ends the states of rules that its file does not
+	// have: the process before may have had another file, which is just being rolled out.
+	gone time.Duration
+	// ack is how long the server waits for a process that has a message before it gives it to another. It is longer
+	// than an attempt may take.
+	ack time.Duration
+	// retryFirst and retryMost bound the pause after an attempt that failed. It doubles.
+	retryFirst, retryMost time.Duration
+}
+
+// patienceFor is that of a process that evaluates so often. unknown is as long as as_of may usually be behind.
+func patienceFor(interval time.Duration) patience {
+	return patience{
+		seat: max(3*interval, 3*time.Second), unknown: max(5*interval, 5*time.Second), gone: time.Minute,
+		ack: 20 * time.Second, retryFirst: time.Second, retryMost: time.Minute,
+	}
+}
+
+const (
+	// publishWithin bounds the publishing of one evaluation.
+	publishWithin = 5 * time.Second
+	// calmFor is how long this process remembers a key that has come and gone.
+	calmFor = time.Hour
+	// lookWithin bounds the look at Redis.
+	lookWithin = 4 * time.Second
+)
+
+// evaluator evaluates all rules, tick by tick, while it has the seat. It belongs to one goroutine.
+type evaluator struct {
+	log       *log
+	eye       eye
+	book      *Book
+	name      string // that no other process has
+	interval  time.Duration
+	patience  patience
+	maxStates int
+	keepAge   time.Duration   // after which the stream forgets a record; 0: never
+	life      context.Context // of the process: when it ends, another process may take the seat at once
+	metrics   *metrics
+	out       zerolog.Logger
+
+	began   time.Time // when this process could first have heard a beat
+	seated  time.Time // since when it has the seat; zero: it does not
+	lastAt  int64     // of the last evaluation, by Redis's clock
+	lastWas time.Time // and by this machine's
+	said    saying
+	cleaned bool // no consumer is left of a target that the file does not have
+}
+
+// run evaluates until ctx ends. If the process ends, too, it gives the seat up.
+func (e *evaluator) run(ctx context.Context) error {
+	e.began = time.Now()
+	ticker := time.NewTicker(e.interval)
+	defer ticker.Stop()
+	for {
+		e.tick(ctx)
+		select {
+		case <-ctx.Done():
+			if e.life.Err() != nil {
+				e.leave(ctx)
+			}
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// leave lets another process take the seat at once.
+func (e *evaluator) leave(ctx context.Context) {
+	b, seq, _ := e.log.seat()
+	if b.By != e.name {
+		return
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	b.By = ""
+	_ = e.log.takeSeat(bounded, b, seq) // or another takes it when its patience is over
+}
+
+// tick evaluates once if it is this process's turn.
+//
+// The order is what makes it safe. First it notes which record is the last of each subject, then it looks at Redis, then
+// it publishes what has changed, each after the record that it noted. So if another process has changed a state in
+// the meantime, the server refuses the change: no evaluation overwrites what was not known when it began. The seat only
+// saves work.
+func (e *evaluator) tick(ctx context.Context) {
+	b, seat, heard := e.log.seat()
+	silent := time.Since(later(heard, e.began))
+	if b.By != "" && b.By != e.name && !b.Blind && silent < e.patience.seat {
+		if !e.seated.IsZero() {
+			e.out.Info().Str("by", b.By).Msg("another process evaluates")
+		}
+		e.seated = time.Time{}
+		e.metrics.standBy()
+		e.compareFiles(b)
+		return
+	}
+	noted := e.note()
+	began := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, lookWithin)
+	seen, err := e.eye.look(bounded, e.book.Rules, noted.kept)
+	cancel()
+	if ctx.Err() != nil {
+		return
+	}
+	blind := err != nil
+	if blind {
+		e.metrics.evaluations.WithLabelValues("failed").Inc()
+		e.said.warn(e.out, err, "rules not evaluated: Redis does not answer them")
+		if silent < e.patience.unknown {
+			return // it may be back, or be seen by another process
+		}
+		at := e.guess()
+		seen = view{at: at, seen: allUnknown(e.book.Rules, noted.kept, at, reasonBlind)}
+	} else {
+		e.lastAt, e.lastWas = seen.at, began
+	}
+	if time.Since(began) > e.patience.seat+lookWithin {
+		return // the process stood still: what it has seen is old
+	}
+	if err := e.log.takeSeat(ctx, beat{By: e.name, At: moment(seen.at), File: e.book.Print, Blind: blind, Rules: len(e.book.Rules)}, seat); err != nil {
+		if !errors.Is(err, errOvertaken) && ctx.Err() == nil {
+			e.said.warn(e.out, err, "rules not evaluated: NATS does not store it")
+		}
+		return
+	}
+	if e.seated.IsZero() {
+		e.seated = began
+		if seat == 0 || b.By == e.name || b.File == e.book.Print {
+			e.seated = began.Add(-e.patience.gone) // no other process before it had another file
+		}
+		e.out.Info().Int("rules", len(e.book.Rules)).Str("file", e.book.Print).Msg("evaluating")
+	}
+	e.metrics.seated.Set(1)
+	if !blind {
+		e.said.good(e.out, "rules evaluated again")
+		e.metrics.evaluated(began)
+	}
+	e.publish(ctx, began, e.changes(noted, seen))
+	e.metrics.count(e.log.snapshot())
+	if !e.cleaned && time.Since(e.seated) >= e.patience.gone {
+		e.clean(ctx)
+	}
+}
+
+// clean deletes the consumers of targets that the file does not have.
+func (e *evaluator) clean(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, publishWithin)
+	defer cancel()
+	dropped, err := dropOthers(bounded, e.log, e.book)
+	if len(dropped) > 0 {
+		e.out.Info().Strs("consumers", dropped).Msg("consumers of targets that are not in WATCH_FILE deleted: what waited for these is not told any more")
+	}
+	e.cleaned = err == nil // or it is tried again
+}
+
+// publish publishes changes unless the process has stood still since it looked.
+func (e *evaluator) publish(ctx context.Context, began time.Time, drafts []draft) {
+	if len(drafts) == 0 || time.Since(began) > e.patience.seat+lookWithin {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, publishWithin)
+	defer cancel()
+	stored, lost, err := e.log.publish(bounded, drafts)
+	e.metrics.changes.Add(float64(stored))
+	if err != nil && ctx.Err() == nil {
+		e.said.warn(e.out, err, "changes of states not stored: they are tried again")
+	}
+	if lost > 0 {
+		e.out.Debug().Int("changes", lost).Msg("another process was first")
+	}
+}
+
+// guess is Redis's clock if Redis does not answer: what it said last, and what has passed since.
+func (e *evaluator) guess() int64 {
+	if e.lastAt == 0 {
+		return time.Now().UnixMilli()
+	}
+	return e.lastAt + time.Since(e.lastWas).Milliseconds()
+}
+
+// notes are the states as they were when an evaluation began.
+type notes struct {
+	states map[string]*entry
+	active map[string][]string // by rule: the keys whose state is not calm
+}
+
+func (e *evaluator) note() notes {
+	many := make(map[string]bool)
+	for _, r := range e.book.Rules {
+		many[r.Name] = r.many()
+	}
+	out := notes{e.log.snapshot(), make(map[string][]string)}
+	for subject, s := range out.states {
+		switch {
+		case s.live() && !s.State.calm() && s.Key != "":
+			out.active[s.Rule] = append(out.active[s.Rule], s.Key)
+		case s.State.calm() && (s.Gone || many[s.Rule] && s.Key != "") && time.Since(s.stored) > calmFor:
+			e.log.forget(subject) // the stream still has it: whoever publishes on the subject finds out
+			delete(out.states, subject)
+		}
+	}
+	for _, keys := range out.active {
+		slices.Sort(keys)
+	}
+	return out
+}
+
+func (n notes) kept(r *Rule) []string { return n.active[r.Name] }
+
+// changes are what an evaluation adds to the stream.
+func (e *evaluator) changes(noted notes, seen view) (out []draft) {
+	sighted := make(map[string]bool, len(seen.seen))
+	open := 0
+	for _, keys := range noted.active {
+		open += len(keys)
+	}
+	full := make(map[*Rule]bool)
+	add := func(s Sighting) {
+		subject := subjectOf(e.log.namespace, s.Rule.Name, s.Key)
+		sighted[subject] = true
+		before, seq := Record{}, uint64(0)
+		if known := noted.states[subject]; known != nil {
+			before, seq = known.Record, known.seq
+		}
+		after, changed := before.next(s)
+		switch {
+		case changed && s.Rule.many() && s.Key != "" && before.State.calm() && !after.State.calm():
+			if open >= e.maxStates {
+				full[s.Rule] = true
+				return
+			}
+			open++
+		case !changed && before.live() && e.ages(noted.states[subject]):
+			after, changed = before, true // the stream must not forget a state that lasts
+			after.Quiet, after.Previous = true, before.State
+		}
+		if changed {
+			after.By = e.name
+			out = append(out, draft{subject, seq, after})
+		}
+	}
+	var wholes []Sighting
+	for _, s := range seen.seen {
+		if s.Rule.many() && s.Key == "" {
+			wholes = append(wholes, s)
+			continue
+		}
+		add(s)
+	}
+	for _, s := range wholes { // last: they say whether a key had no room
+		if full[s.Rule] {
+			s.Verdict, s.Reason = NobodyKnows, reasonStates
+		}
+		add(s)
+	}
+	if !e.seated.IsZero() && time.Since(e.seated) >= e.patience.gone {
+		for subject, s := range noted.states {
+			if s.live() && !sighted[subject] && e.orphan(s) {
+				last := s.end(seen.at, "the rule, or this key of it, is not in WATCH_FILE any more")
+				last.By = e.name
+				out = append(out, draft{subject, s.seq, last})
+			}
+		}
+	}
+	return out
+}
+
+// orphan reports whether a state that was not sighted is nobody's. A calm one of a key that comes and goes stays until the
+// stream forgets it.
+func (e *evaluator) orphan(s *entry) bool {
+	for _, r := range e.book.Rules {
+		if r.Name == s.Rule {
+			return !r.many() || !s.State.calm()
+		}
+	}
+	return true
+}
+
+// ages reports whether the stream forgets a record before long.
+func (e *evaluator) ages(s *entry) bool {
+	return s != nil && e.keepAge > 0 && time.Since(s.stored) > e.keepAge/2
+}
+
+// compareFiles warns if the process that evaluates has another file.
+func (e *evaluator) compareFiles(b beat) {
+	differs := b.File != e.book.Print
+	e.metrics.fileDiffers.Set(0)
+	if !differs {
+		e.said.fileSaid = ""
+		return
+	}
+	e.metrics.fileDiffers.Set(1)
+	if e.said.fileSaid != b.File {
+		e.said.fileSaid = b.File
+		e.out.Warn().Str("by", b.By).Str("its", b.File).Str("own", e.book.Print).Msg("the process that evaluates has another WATCH_FILE than this one: its rules count")
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// saying logs a trouble when it begins, once a minute while it lasts, and its end.
+type saying struct {
+	since    time.Time // zero: there is none
+	last     time.Time
+	fileSaid string
+}
+
+func (s *saying) warn(out zerolog.Logger, err error, message string) {
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	if time.Since(s.last) < time.Minute {
+		return
+	}
+	s.last = time.Now()
+	out.Warn().Err(err).Msg(message)
+}
+
+func (s *saying) good(out zerolog.Logger, message string) {
+	if s.since.IsZero() {
+		return
+	}
+	out.Info().Str("after", human.Duration(time.Since(s.since))).Msg(message)
+	s.since, s.last = time.Time{}, time.Time{}
+}

@@ -1,0 +1,432 @@
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+var (
+	faultSeed  = flag.Uint64("watch.seed", 0, "seed of TestFaults; 0 draws one")
+	faultSteps = flag.Int("watch.steps", 60, "faults of TestFaults")
+)
+
+// world is what Redis would say, and when it would not.
+type world struct {
+	mu     sync.Mutex
+	totals map[string]int64
+	fresh  bool
+}
+
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+// sight is how one process sees the world.
+type sight struct {
+	*world
+	blind func() bool
+}
+
+var errAway = errors.New("Redis is away")
+
+func (s sight) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	if s.blind() {
+		return window.Answers{}, errAway
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now().UnixMilli()
+	out := window.Answers{Now: now, AsOf: now}
+	if !s.fresh {
+		out.AsOf = now - 60_000
+	}
+	for _, q := range questions {
+		n := s.totals[q.Counter]
+		out.Answers = append(out.Answers, window.Answer{
+			Estimate: window.Estimate{Total: n, Lower: n, Upper: n}, Range: window.Range{From: now - 60_000, To: now}, Complete: true, CountingSince: 1,
+		})
+	}
+	return out, nil
+}
+
+func (s sight) Top(context.Context, window.Span, int) (window.Top, error) {
+	return window.Top{}, errAway
+}
+
+func (s sight) Names(context.Context, window.NamesQuestion) (window.Names, error) {
+	return window.Names{}, errAway
+}
+
+// wire is the network between a process and NATS: it can hold everything up, and cut.
+type wire struct {
+	mu    sync.Mutex
+	held  chan struct{} // closed when it goes on; nil: it is not held up
+	conns []net.Conn
+	dead  bool
+}
+
+func (w *wire) Dial(network, address string) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, 2*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dead {
+		_ = conn.Close()
+		return nil, errors.New("the process is dead")
+	}
+	w.conns = append(w.conns, conn)
+	return &wiredConn{conn, w}, nil
+}
+
+func (w *wire) wait() {
+	w.mu.Lock()
+	held := w.held
+	w.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+}
+
+func (w *wire) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held == nil {
+		w.held = make(chan struct{})
+	}
+}
+
+func (w *wire) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held != nil {
+		close(w.held)
+		w.held = nil
+	}
+}
+
+// cut breaks all connections. A dead wire takes no more.
+func (w *wire) cut(dead bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dead = dead
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	w.conns = nil
+}
+
+type wiredConn struct {
+	net.Conn
+	w *wire
+}
+
+func (c *wiredConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.w.wait()
+	return n, err
+}
+
+func (c *wiredConn) Write(b []byte) (int, error) {
+	c.w.wait()
+	return c.Conn.Write(b)
+}
+
+// member is one process of a fleet, as far as this package makes it.
+type member struct {
+	*wire
+	conn   *nats.Conn
+	cancel context.CancelFunc
+	done   chan struct{}
+	mu     sync.Mutex
+	blind  bool
+}
+
+func (m *member) see(sees bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.blind = !sees
+}
+
+// kill ends it without a word to anybody.
+func (m *member) kill() {
+	m.cut(true)
+	m.cancel()
+	m.release()
+	<-m.done
+}
+
+func startMember(t *testing.T, url string, w *world, book *Book, name string) *member {
+	t.Helper()
+	m := &member{wire: &wire{}, done: make(chan struct{})}
+	conn, err := nats.Connect(url, nats.SetCustomDialer(m.wire), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true), nats.Timeout(5*time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &service{
+		settings: Settings{Interval: 50 * time.Millisecond, Timeout: 400 * time.Millisecond, GiveUp: time.Hour, Keep: time.Hour, Changes: 1e6, Replicas: 1, MaxStates: 1000, MaxSum: 100},
+		name:     name, metrics: newMetrics(), log: zerolog.Nop(), changed: make(chan struct{}, 1),
+		patience: patience{seat: 300 * time.Millisecond, unknown: 600 * time.Millisecond, gone: time.Second, ack: time.Second, retryFirst: 20 * time.Millisecond, retryMost: 200 * time.Millisecond},
+	}
+	s.settings.Redis.Namespace = "tallyroll"
+	s.book.Store(book)
+	ctx, cancel := context.WithCancel(context.Background())
+	m.conn, m.cancel = conn, cancel
+	go func() {
+		defer close(m.done)
+		defer conn.Close()
+		var said saying
+		for ctx.Err() == nil {
+			_ = s.session(ctx, js, sight{w, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.blind }}, &said)
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	return m
+}
+
+// ear takes webhooks, drops ids that it has seen, and is ill at times.
+type ear struct {
+	mu     sync.Mutex
+	ill    string // "", refuse, lose (it takes a change, and its answer is lost), or late
+	heard  []string
+	seen   map[string]bool
+	again  int
+	refuse int
+}
+
+func (e *ear) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	var n struct {
+		ID string `json:"id"`
+		Said
+	}
+	if err != nil || json.Unmarshal(body, &n) != nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ill == "refuse" {
+		e.refuse++
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	if e.seen[n.ID] {
+		e.again++
+	} else {
+		e.seen[n.ID] = true
+		e.heard = append(e.heard, fmt.Sprintf("%s %s %s", n.Rule, n.State, n.ID))
+	}
+	if e.ill == "lose" {
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+}
+
+func (e *ear) be(ill string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ill = ill
+}
+
+// of is what it has heard of a rule, in order.
+func (e *ear) of(rule string) (out []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, h := range e.heard {
+		if strings.HasPrefix(h, rule+" ") {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// Three processes are killed, held up, cut off and blinded at random while counters pass thresholds, and targets are
+// ill. In the end each target has heard of every change that was stored, once by its ids and in order for each rule, and
+// each stored state follows the one before it.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	seed := *faultSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-watch.seed=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	broker := stack.NATS(t)
+	ears := map[string]*ear{"a": {seen: make(map[string]bool)}, "b": {seen: make(map[string]bool)}}
+	text := "targets:\n"
+	for name, e := range ears {
+		server := httptest.NewServer(e)
+		t.Cleanup(server.Close)
+		text += fmt.Sprintf("  %s: {webhook: %s}\n", name, server.URL)
+	}
+	text += "rules:\n"
+	const rules = 24
+	for i := range rules {
+		text += fmt.Sprintf("  - {name: r%d, key: k%d, window: 1m, %s, for: %dms, to: [a, b]}\n", i, i, []string{"above: 9", "below: 10"}[i%2], []int{0, 100}[i/2%2])
+	}
+	book, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{totals: make(map[string]int64), fresh: true}
+	var members []*member
+	names := 0
+	start := func() *member {
+		names++
+		return startMember(t, broker.URL(), w, book, fmt.Sprintf("m%d", names))
+	}
+	for range 3 {
+		members = append(members, start())
+	}
+	t.Cleanup(func() {
+		for _, m := range members {
+			m.kill()
+		}
+	})
+	for range *faultSteps {
+		w.set(func() {
+			for range random.IntN(10) {
+				w.totals[fmt.Sprintf("k%d", random.IntN(rules))] = int64(random.IntN(20))
+			}
+		})
+		i := random.IntN(len(members))
+		m := members[i]
+		switch random.IntN(12) {
+		case 0:
+			m.kill()
+			members[i] = start()
+		case 1, 2:
+			m.hold()
+		case 3, 4, 5:
+			for _, m := range members {
+				m.release()
+			}
+		case 6:
+			m.cut(false)
+		case 7:
+			m.see(false)
+		case 8:
+			m.see(true)
+		case 9:
+			w.set(func() { w.fresh = random.IntN(3) > 0 })
+		case 10:
+			ears["a"].be([]string{"", "", "refuse", "lose"}[random.IntN(4)])
+		case 11:
+			if random.IntN(3) == 0 {
+				broker.Stop()
+				broker.Start()
+			}
+		}
+		time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond) // the pause between faults is one of them
+	}
+	for _, m := range members {
+		m.release()
+		m.see(true)
+	}
+	ears["a"].be("")
+	w.set(func() { w.fresh = true })
+	js := broker.JetStream()
+	var stored []*entry
+	stack.Eventually(t, time.Minute, "all states to be those of the world", func() (bool, string) {
+		stored = records(t, js)
+		last := make(map[string]State)
+		for _, e := range stored {
+			last[e.Rule] = e.State
+		}
+		for i, r := range book.Rules {
+			w.mu.Lock()
+			n := w.totals[r.Key]
+			w.mu.Unlock()
+			holds := n > 9 == (i%2 == 0)
+			if state := last[r.Name]; holds != (state == Firing) || !holds && state != OK && state != Resolved {
+				return false, fmt.Sprintf("%s with %d hits is %s", r.Name, n, state)
+			}
+		}
+		return true, ""
+	})
+	said := 0
+	for _, r := range book.Rules {
+		var want []string
+		var before Record
+		for _, e := range stored {
+			if e.Rule != r.Name {
+				continue
+			}
+			if e.Previous != before.State {
+				t.Errorf("%s: %s follows %s, and was decided after %s", r.Name, e.State, before.State, e.Previous)
+			}
+			if e.State == Firing && before.State != Pending && !before.Open && r.For > 0 {
+				t.Errorf("%s fires after %s", r.Name, before.State)
+			}
+			if !e.Quiet {
+				want = append(want, fmt.Sprintf("%s %s %s", r.Name, e.State, identify(e.seq, e.stored)))
+			}
+			before = e.Record
+		}
+		said += len(want)
+		for name, ear := range ears {
+			stack.Eventually(t, time.Minute, "what "+name+" hears of "+r.Name, func() (bool, string) {
+				got := ear.of(r.Name)
+				return slices.Equal(got, want), fmt.Sprintf("heard %v\nwant %v", got, want)
+			})
+		}
+	}
+	for name, ear := range ears {
+		ear.mu.Lock()
+		t.Logf("target %s: %d changes, %d again, %d refused; %d processes", name, len(ear.heard), ear.again, ear.refuse, names)
+		ear.mu.Unlock()
+	}
+	if said == 0 {
+		t.Error("nothing was said")
+	}
+}
+
+// records reads every record of the stream in its order.
+func records(t *testing.T, js jetstream.JetStream) (out []*entry) {
+	t.Helper()
+	l := newLog(js, "tallyroll")
+	l.told = func(e *entry) { out = append(out, e) }
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_ = l.follow(ctx, jetstream.DeliverAllPolicy, cancel)
+	return out
+}
+
+// The file that docs/watch.md shows is one that can be read.
+func TestParseOfAFileThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	s := Settings{File: filepath.Join(t.TempDir(), "none.yml")}
+	if _, err := s.read(); err == nil || !strings.Contains(err.Error(), "WATCH_FILE") || !strings.Contains(err.Error(), "none.yml") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,312 @@
+package watch
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/hit"
+	"tallyroll/internal/window"
+	"tallyroll/internal/yamlfile"
+)
+
+// Book is what a file says: rules, and the targets that they are for.
+type Book struct {
+	Rules   []*Rule
+	Targets []*Target
+	Print   string // of the file's bytes: two processes with different files can tell
+}
+
+// Target is somebody who is told.
+type Target struct {
+	Name         string
+	Webhook      string // a URL
+	SecretFile   string // beside Webhook: secrets that sign, one a line; empty: nothing is signed
+	Alertmanager string // the URL below which api/v2/alerts is
+	NATS         string // a subject
+	States       []State
+}
+
+// wants reports whether a target is to hear of a state.
+func (t *Target) wants(s State) bool { return len(t.States) == 0 || slices.Contains(t.States, s) }
+
+const (
+	ruleFields   = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally group, for and surely"
+	targetFields = "one of webhook, alertmanager and nats, and optionally states; webhook also has secret_file"
+
+	maxRules   = 10_000
+	maxTargets = 32
+	maxTop     = 1000
+	maxGroup   = 16
+	maxFor     = 31 * 24 * time.Hour
+)
+
+var (
+	ruleName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	targetName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
+	percents   = regexp.MustCompile(`^([+-])([0-9]{1,7})(?:\.([0-9]{1,2}))?%$`)
+)
+
+// Parse reads a file of rules:
+//
+//	targets:
+//	  ops: {webhook: https://example.org/hook, secret_file: /run/secrets/hook}
+//	  am:  {alertmanager: http://127.0.0.1:9093}
+//	  bus: {nats: tallyroll.alert, states: [firing, resolved]}
+//	rules:
+//	  - name: errors        # 1 to 64 letters, digits, underscores and hyphens
+//	    key: http.5xx       # or prefix: with or without group:, or top: 20
+//	    window: 5m          # a whole number and a unit (s, m, h, d, w, y)
+//	    above: 100          # or below:, or change: +50% against the window before
+//	    for: 1m             # default 0s
+//	    surely: true        # default false
+//	    to: [ops, bus]
+//
+// The error is a *yamlfile.Error. It quotes no URL, because one may hold a password.
+func Parse(data []byte) (*Book, error) {
+	document, err := yamlfile.Document(data, "targets under targets:, and a list of rules under rules:")
+	if err != nil {
+		return nil, err
+	}
+	top, err := yamlfile.Fields(document, "the file", "targets{}", "rules{}")
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(data)
+	book := &Book{Print: hex.EncodeToString(sum[:6])}
+	if book.Targets, err = parseTargets(document, top["targets"]); err != nil {
+		return nil, err
+	}
+	entries := top["rules"]
+	if entries == nil || entries.Kind != yaml.SequenceNode || len(entries.Content) == 0 {
+		return nil, yamlfile.Errorf(document.Line, "rules: it is missing, empty or no list: allowed is a list of rules, each with %s", ruleFields)
+	}
+	if n := len(entries.Content); n > maxRules {
+		return nil, yamlfile.Errorf(entries.Content[maxRules].Line, "the file has %d rules: allowed are %d", n, maxRules)
+	}
+	lines := make(map[string]int)
+	for _, node := range entries.Content {
+		rule, err := book.parseRule(node)
+		if err != nil {
+			return nil, err
+		}
+		if line := lines[rule.Name]; line > 0 {
+			return nil, yamlfile.Errorf(node.Line, "name: %q is the name of the rule on line %d, too", rule.Name, line)
+		}
+		lines[rule.Name] = node.Line
+		book.Rules = append(book.Rules, rule)
+	}
+	return book, nil
+}
+
+// parseTargets reads the targets in the order of the file.
+func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
+	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {
+		return nil, yamlfile.Errorf(document.Line, "targets: it is missing, empty or no mapping: allowed are names, each with %s", targetFields)
+	}
+	lines := make(map[string]int)
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		name := node.Content[i]
+		switch {
+		case !targetName.MatchString(name.Value):
+			return nil, yamlfile.Errorf(name.Line, "the name of a target: allowed are 1 to 32 letters, digits, underscores and hyphens")
+		case lines[name.Value] > 0:
+			return nil, yamlfile.Errorf(name.Line, "%s: it is the name of the target on line %d, too", name.Value, lines[name.Value])
+		case len(out) == maxTargets:
+			return nil, yamlfile.Errorf(name.Line, "%s: the file has more than %d targets: allowed are as many", name.Value, maxTargets)
+		}
+		lines[name.Value] = name.Line
+		target, err := parseTarget(name.Value, node.Content[i+1])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, target)
+	}
+	return out, nil
+}
+
+func parseTarget(name string, node *yaml.Node) (*Target, error) {
+	fields, err := yamlfile.SecretFields(node, "the target "+name, "webhook", "secret_file", "alertmanager", "nats", "states[]")
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{
+		Name: name, Webhook: yamlfile.Value(fields["webhook"]), SecretFile: yamlfile.Value(fields["secret_file"]),
+		Alertmanager: yamlfile.Value(fields["alertmanager"]), NATS: yamlfile.Value(fields["nats"]),
+	}
+	if given(t.Webhook, t.Alertmanager, t.NATS) != 1 {
+		return nil, yamlfile.Errorf(node.Line, "%s: a target has exactly one of webhook, alertmanager and nats", name)
+	}
+	for field, address := range map[string]string{"webhook": t.Webhook, "alertmanager": t.Alertmanager} {
+		u, err := url.Parse(address)
+		if address != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Fragment != "") {
+			return nil, yamlfile.Errorf(fields[field].Line, "%s: %s: allowed is a URL that begins with http:// or https://, such as https://example.org/hook", name, field)
+		}
+	}
+	if t.SecretFile != "" && t.Webhook == "" {
+		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: only a webhook is signed", name)
+	}
+	if strings.HasPrefix(t.SecretFile, secretPrefix) {
+		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: this is a secret: allowed is the name of a file that has it", name)
+	}
+	if t.NATS != "" && (!hit.ValidSubject(t.NATS) || strings.ContainsAny(t.NATS, "*>") || strings.HasPrefix(t.NATS, subjectPrefix) || strings.HasPrefix(t.NATS, "$")) {
+		return nil, yamlfile.Errorf(fields["nats"].Line, "%s: nats: allowed is a subject without wildcards that does not begin with %s or $, such as tallyroll.alert", name, subjectPrefix)
+	}
+	for _, s := range yamlfile.Values(fields["states"]) {
+		if !slices.Contains(States, State(s)) {
+			return nil, yamlfile.Errorf(fields["states"].Line, "%s: states: %q is no state: allowed are ok, pending, firing, resolved and unknown", name, s)
+		}
+		t.States = append(t.States, State(s))
+	}
+	return t, nil
+}
+
+func given(texts ...string) (n int) {
+	for _, text := range texts {
+		if text != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// parseRule reads one entry. The book has its targets.
+func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
+	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below", "change", "for", "surely", "to[]")
+	if err != nil {
+		return nil, err
+	}
+	for _, needed := range []string{"name", "window", "to"} {
+		if fields[needed] == nil {
+			return nil, yamlfile.Errorf(node.Line, "%s: it is missing: a rule has %s", needed, ruleFields)
+		}
+	}
+	text := func(field string) string { return yamlfile.Value(fields[field]) }
+	wrong := func(field, format string, args ...any) error {
+		return yamlfile.Errorf(fields[field].Line, "%s: "+format, append([]any{field}, args...)...)
+	}
+	r := &Rule{Name: text("name"), Key: text("key"), To: yamlfile.Values(fields["to"])}
+	if !ruleName.MatchString(r.Name) {
+		return nil, wrong("name", "%q: allowed are 1 to 64 letters, digits, underscores and hyphens", r.Name)
+	}
+	if given(text("key"), text("prefix"), text("top")) != 1 {
+		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of key, prefix and top", r.Name)
+	}
+	for _, field := range []string{"key", "prefix"} {
+		if name := text(field); name != "" && hit.CheckName([]byte(name)) != nil {
+			return nil, wrong(field, "%v: allowed are 1 to %d bytes of UTF-8 without control characters", hit.CheckName([]byte(name)), hit.MaxName)
+		}
+	}
+	if prefix := text("prefix"); prefix != "" {
+		r.Prefix = &prefix
+	}
+	if fields["top"] != nil {
+		if r.Top, err = strconv.Atoi(text("top")); err != nil || r.Top < 1 || r.Top > maxTop {
+			return nil, wrong("top", "%q: allowed is a whole number from 1 to %d", text("top"), maxTop)
+		}
+	}
+	if fields["group"] != nil {
+		if r.Group, err = strconv.Atoi(text("group")); err != nil || r.Group < 1 || r.Group > maxGroup {
+			return nil, wrong("group", "%q: allowed is a whole number from 1 to %d", text("group"), maxGroup)
+		}
+		if r.Prefix == nil {
+			return nil, wrong("group", "it is only beside prefix")
+		}
+	}
+	if r.Window, err = window.ParseDuration(text("window")); err != nil {
+		return nil, wrong("window", "%v", err)
+	}
+	if fields["for"] != nil {
+		if r.For, err = boot.ParseDuration(text("for")); err != nil || r.For < 0 || r.For > maxFor {
+			return nil, wrong("for", "%q: allowed is a duration from 0s to 31d, such as 1m", text("for"))
+		}
+	}
+	switch text("surely") {
+	case "true":
+		r.Condition.Surely = true
+	case "", "false":
+	default:
+		return nil, wrong("surely", "%q: allowed is true or false", text("surely"))
+	}
+	if given(text("above"), text("below"), text("change")) != 1 {
+		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of above, below and change", r.Name)
+	}
+	for _, kind := range []Kind{Above, Below, ByPercent} {
+		if fields[string(kind)] == nil {
+			continue
+		}
+		var allowed string
+		if r.Condition.Threshold, allowed = parseThreshold(kind, text(string(kind))); allowed != "" {
+			return nil, wrong(string(kind), "%q: allowed is %s", text(string(kind)), allowed)
+		}
+		r.Condition.Kind = kind
+	}
+	if r.Top > 0 && r.Condition.Kind == Below {
+		return nil, wrong("below", "the counters with most hits are never below anything for long: name them with key, or ask for a prefix with group")
+	}
+	for i, name := range r.To {
+		if !slices.ContainsFunc(b.Targets, func(t *Target) bool { return t.Name == name }) {
+			return nil, wrong("to", "%q is no target of this file: allowed are %s", name, b.targetNames())
+		}
+		if slices.Contains(r.To[:i], name) {
+			return nil, wrong("to", "%q is there twice", name)
+		}
+	}
+	return r, nil
+}
+
+// parseThreshold reads a number of hits, or a percentage. allowed is empty if it could.
+func parseThreshold(kind Kind, text string) (n int64, allowed string) {
+	if kind != ByPercent {
+		least := int64(0)
+		if kind == Below {
+			least = 1
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < least {
+			return 0, fmt.Sprintf("a whole number of hits from %d on", least)
+		}
+		return n, ""
+	}
+	const hint = "a percentage with a sign, such as +50% or -20%: from -100% on, and not 0%"
+	m := percents.FindStringSubmatch(text)
+	if m == nil {
+		return 0, hint
+	}
+	n, _ = strconv.ParseInt(m[2]+(cmp.Or(m[3], "0") + "0")[:2], 10, 64)
+	if m[1] == "-" {
+		n = -n
+	}
+	if n == 0 || n < -whole {
+		return 0, hint
+	}
+	return n, ""
+}
+
+func (b *Book) targetNames() string {
+	names := make([]string, len(b.Targets))
+	for i, t := range b.Targets {
+		names[i] = t.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// target returns the target of a name; nil if there is none.
+func (b *Book) target(name string) *Target {
+	for _, t := range b.Targets {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}

@@ -1,0 +1,414 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/window"
+)
+
+// Reader is the part of window.Reader that rules ask.
+type Reader interface {
+	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
+	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
+	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
+}
+
+// eye looks at what the rules of a book count. It belongs to one goroutine.
+type eye struct {
+	reader Reader
+	maxSum int // counters that one rule adds up
+}
+
+const (
+	// lookers is how many lists of names and of largest counters are asked for at once.
+	lookers = 8
+	// maxQuestions is how many counters and windows are asked for in one round trip: their replies take some
+	// megabytes.
+	maxQuestions = 5000
+	// maxRefusals is how many questions of one look may be refused before the rest waits for the next one.
+	maxRefusals = 64
+)
+
+// view is what one look has found.
+type view struct {
+	at   int64 // by Redis's clock, Unix milliseconds
+	seen []Sighting
+}
+
+// part is a counter in a piece of time, as questions name it. A length of before is that of the window before.
+type part struct {
+	counter string
+	length  time.Duration
+	before  bool
+}
+
+func (p part) question() window.Question {
+	if p.before {
+		return window.Question{Counter: p.counter, Span: window.Span{To: window.Now, Calendar: before(p.length)}}
+	}
+	return window.Question{Counter: p.counter, Span: window.Last(p.length)}
+}
+
+// parts are those that a rule needs of a counter.
+func (r *Rule) parts(counter string) []part {
+	out := []part{{counter, r.Window, false}}
+	if r.Condition.Kind == ByPercent {
+		out = append(out, part{counter, r.Window, true})
+	}
+	return out
+}
+
+// listing is the counters of a rule that names none.
+type listing struct {
+	counters      []string
+	asOf          int64
+	completeSince int64
+	countingSince int64
+	why           string // the rule cannot be asked
+}
+
+// look asks about all rules. kept are the keys, beside those that are found, of which a rule with many has a state that
+// is not calm. Its error is one of Redis: nothing is known then.
+func (e *eye) look(ctx context.Context, rules []*Rule, kept func(*Rule) []string) (view, error) {
+	lists, err := e.list(ctx, rules)
+	if errors.Is(err, window.ErrNoLayout) {
+		return nothingCounted(rules), nil
+	}
+	if err != nil {
+		return view{}, err
+	}
+	for _, r := range rules {
+		if l := lists[r]; r.Top > 0 && l.why == "" {
+			l.counters = union(l.counters, kept(r))
+		}
+	}
+	found, err := e.ask(ctx, rules, lists)
+	if errors.Is(err, window.ErrNoLayout) {
+		return nothingCounted(rules), nil
+	}
+	if err != nil {
+		return view{}, err
+	}
+	out := view{at: found.at}
+	for _, r := range rules {
+		out.seen = append(out.seen, found.sightings(r, lists[r], kept)...)
+	}
+	return out, nil
+}
+
+// nothingCounted is the view of a namespace that no worker has ever counted in. Nothing has Redis's clock then.
+func nothingCounted(rules []*Rule) view {
+	return view{at: time.Now().UnixMilli(), seen: allUnknown(rules, nil, time.Now().UnixMilli(), reasonEmpty)}
+}
+
+// allUnknown is what is seen of all rules, and of the kept keys of those with many, if nothing can be seen.
+func allUnknown(rules []*Rule, kept func(*Rule) []string, at int64, why string) (out []Sighting) {
+	for _, r := range rules {
+		out = append(out, Sighting{Rule: r, Key: r.key(), Reason: why, At: at})
+		if !r.many() || kept == nil {
+			continue
+		}
+		for _, key := range kept(r) {
+			out = append(out, Sighting{Rule: r, Key: key, Reason: why, At: at})
+		}
+	}
+	return out
+}
+
+// list lists the counters of each rule that names none, each prefix and each window once.
+func (e *eye) list(ctx context.Context, rules []*Rule) (map[*Rule]*listing, error) {
+	type wanted struct {
+		prefix string
+		top    int
+		length time.Duration
+	}
+	found := make(map[wanted]*listing)
+	want := func(r *Rule) wanted {
+		if r.Top > 0 {
+			return wanted{top: r.Top, length: r.Window}
+		}
+		return wanted{prefix: *r.Prefix}
+	}
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(lookers)
+	var mu sync.Mutex
+	for _, r := range rules {
+		if r.Key != "" {
+			continue
+		}
+		w := want(r)
+		if _, asked := found[w]; asked {
+			continue
+		}
+		found[w] = nil
+		group.Go(func() error {
+			l, err := e.listOf(gctx, w.prefix, w.top, w.length)
+			if refused := refusal(err); refused != "" {
+				l, err = &listing{why: refused}, nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[w] = l
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	out := make(map[*Rule]*listing)
+	for _, r := range rules {
+		if r.Key == "" {
+			l := *found[want(r)]
+			out[r] = &l
+		}
+	}
+	return out, nil
+}
+
+// refusal returns why a question cannot be answered whatever Redis holds, or because of a key that somebody else has
+// written to. It is empty for other errors: Redis may answer the next time.
+func refusal(err error) string {
+	var bad *window.QuestionError
+	var much *window.TooMuchError
+	if errors.As(err, &bad) || errors.As(err, &much) || window.IsForeign(err) {
+		return fmt.Sprintf("it cannot be asked: %v", err)
+	}
+	return ""
+}
+
+func (e *eye) listOf(ctx context.Context, prefix string, top int, length time.Duration) (*listing, error) {
+	if top > 0 {
+		return e.listTop(ctx, length, top)
+	}
+	return e.listNames(ctx, prefix)
+}
+
+func (e *eye) listNames(ctx context.Context, prefix string) (*listing, error) {
+	out := &listing{asOf: math.MaxInt64}
+	question := window.NamesQuestion{Prefix: prefix}
+	for {
+		question.Limit = e.maxSum + 1 - len(out.counters)
+		page, err := e.reader.Names(ctx, question)
+		if err != nil {
+			return nil, err
+		}
+		out.counters = append(out.counters, page.Counters...)
+		// What the clock of NATS has dated after Now is not listed yet.
+		out.asOf = min(out.asOf, page.AsOf, page.Now)
+		out.completeSince, out.countingSince = max(out.completeSince, page.CompleteSince), page.CountingSince
+		if len(out.counters) > e.maxSum {
+			return &listing{why: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", e.maxSum)}, nil
+		}
+		if question.After = page.Next; page.Next == "" {
+			return out, nil
+		}
+	}
+}
+
+func (e *eye) listTop(ctx context.Context, length time.Duration, limit int) (*listing, error) {
+	found, err := e.reader.Top(ctx, window.Last(length), limit)
+	if err != nil {
+		return nil, err
+	}
+	out := &listing{asOf: found.AsOf, countingSince: found.CountingSince}
+	if !found.Complete {
+		out.completeSince = math.MaxInt64
+	}
+	for _, c := range found.Counters {
+		out.counters = append(out.counters, c.Counter)
+	}
+	return out, nil
+}
+
+// findings are the answers of one look.
+type findings struct {
+	at, asOf int64
+	answers  map[part]window.Answer
+	refused  map[part]string // why, of counters
+	lengths  map[part]string // and of windows: their counter is empty
+	nows     map[part]int64
+}
+
+// ask asks about every counter of every rule in as few round trips as it can. A question that is refused is left out, and
+// so are the others about the same window if it is the window's fault.
+func (e *eye) ask(ctx context.Context, rules []*Rule, lists map[*Rule]*listing) (*findings, error) {
+	f := &findings{asOf: math.MaxInt64, answers: make(map[part]window.Answer), refused: make(map[part]string), lengths: make(map[part]string), nows: make(map[part]int64)}
+	wanted := make(map[part]bool)
+	var order []part
+	for _, r := range rules {
+		for _, counter := range lists[r].of(r) {
+			for _, p := range r.parts(counter) {
+				if !wanted[p] {
+					wanted[p] = true
+					order = append(order, p)
+				}
+			}
+		}
+	}
+	refusals := 0
+	for len(order) > 0 {
+		chunk := order[:min(maxQuestions, len(order))]
+		questions := make([]window.Question, len(chunk))
+		for i, p := range chunk {
+			questions[i] = p.question()
+		}
+		found, err := e.reader.Answer(ctx, questions)
+		why := refusal(err)
+		var bad *window.QuestionError
+		switch {
+		case err == nil:
+			for i, p := range chunk {
+				f.answers[p], f.nows[p] = found.Answers[i], found.Now
+			}
+			f.at, f.asOf = max(f.at, found.Now), min(f.asOf, found.AsOf)
+			order = order[len(chunk):]
+		case why == "" || !errors.As(err, &bad) || refusals == maxRefusals:
+			return nil, err
+		default:
+			refusals++
+			p := chunk[bad.Index]
+			if window.IsForeign(err) {
+				f.refused[p] = why
+				order = slices.DeleteFunc(order, func(o part) bool { return o == p })
+				continue
+			}
+			f.lengths[part{"", p.length, p.before}] = why
+			order = slices.DeleteFunc(order, func(o part) bool { return o.length == p.length && o.before == p.before })
+		}
+	}
+	if f.at == 0 { // nothing could be asked: there may be no counter of any rule
+		f.at = time.Now().UnixMilli()
+	}
+	return f, nil
+}
+
+// of are the counters that a rule asks about. One that lists none asks about a name that is nobody's, for the moment
+// and for what may be wrong with its window.
+func (l *listing) of(r *Rule) []string {
+	switch {
+	case l == nil:
+		return []string{r.Key}
+	case l.why != "":
+		return nil
+	case len(l.counters) == 0 && r.Prefix != nil:
+		return []string{*r.Prefix}
+	}
+	return l.counters
+}
+
+// figures returns those of a part, or why it is refused.
+func (f *findings) figures(p part) (out Figures, asOf int64, why string) {
+	if why = f.refused[p] + f.lengths[part{"", p.length, p.before}]; why != "" {
+		return out, 0, why
+	}
+	a := f.answers[p]
+	return f.about(a, f.asOf), f.asOf, ""
+}
+
+func (f *findings) about(a window.Answer, asOf int64) Figures {
+	return Figures{
+		Total: a.Total, Lower: a.Lower, Upper: a.Upper, Fresh: !a.Range.Outruns(asOf), Complete: a.Complete,
+		Young: !a.Complete && (a.CountingSince == 0 || a.Range.From < a.CountingSince),
+	}
+}
+
+// sightings are what is seen of a rule.
+func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []Sighting {
+	if l == nil {
+		return []Sighting{f.sight(r, r.Key, []string{r.Key}, nil)}
+	}
+	if l.why != "" {
+		return allUnknown([]*Rule{r}, kept, f.at, l.why)
+	}
+	if !r.many() {
+		return []Sighting{f.sight(r, *r.Prefix, l.counters, l)}
+	}
+	groups := make(map[string][]string)
+	for _, counter := range l.counters {
+		name := counter
+		if r.Group > 0 {
+			name = answer.GroupOf(counter, r.Group)
+		}
+		groups[name] = append(groups[name], counter)
+	}
+	for _, key := range kept(r) {
+		groups[key] = append([]string{}, groups[key]...) // one that has gone from the list has no hits
+	}
+	about := l
+	if r.Top > 0 {
+		about = nil // the counters of a list of the largest are answered for themselves
+	}
+	out := make([]Sighting, 0, len(groups)+1)
+	for _, key := range slices.SortedFunc(maps.Keys(groups), strings.Compare) {
+		out = append(out, f.sight(r, key, groups[key], about))
+	}
+	// The largest come first, so that they have a state if not all can have one.
+	slices.SortStableFunc(out, func(a, b Sighting) int { return int(min(1, max(-1, b.Figures.Total-a.Figures.Total))) })
+	return append([]Sighting{f.whole(r, l)}, out...)
+}
+
+// whole is what is seen of a rule with many keys itself: whether it knows of all of them.
+func (f *findings) whole(r *Rule, l *listing) Sighting {
+	out := Sighting{Rule: r, At: f.at, AsOf: min(f.asOf, l.asOf), Verdict: HoldsNot}
+	from := f.at - r.Window.Milliseconds()
+	all := Figures{
+		Fresh: !(window.Range{From: from, To: f.at}).Outruns(out.AsOf), Complete: from >= l.completeSince,
+		Young: l.countingSince == 0 || from < l.countingSince,
+	}
+	if !all.known() {
+		_, out.Reason = Condition{Kind: Above, Threshold: math.MaxInt64}.judge(all, all)
+		out.Verdict = NobodyKnows
+	}
+	return out
+}
+
+// sight adds up the counters of a key. l, if it is not nil, is what is known about all counters: one that is not listed
+// yet may belong to the key.
+func (f *findings) sight(r *Rule, key string, counters []string, l *listing) Sighting {
+	out := Sighting{Rule: r, Key: key, At: f.at, AsOf: f.asOf}
+	sums := make([]Figures, len(r.parts("")))
+	for i := range sums {
+		sums[i] = Figures{Fresh: true, Complete: true}
+		if l == nil {
+			continue
+		}
+		to := f.at - int64(i)*r.Window.Milliseconds()
+		from := to - r.Window.Milliseconds()
+		out.AsOf = min(f.asOf, l.asOf)
+		sums[i].Fresh = !(window.Range{From: from, To: to}).Outruns(out.AsOf)
+		sums[i].Complete = from >= l.completeSince
+		sums[i].Young = !sums[i].Complete && (l.countingSince == 0 || from < l.countingSince)
+	}
+	if l != nil && len(counters) == 0 {
+		for _, p := range r.parts(*r.Prefix) { // what may be wrong with the window
+			if _, _, why := f.figures(p); why != "" {
+				out.Reason = why
+				return out
+			}
+		}
+	}
+	for _, counter := range counters {
+		for i, p := range r.parts(counter) {
+			one, _, why := f.figures(p)
+			if why != "" {
+				out.Reason = why
+				return out
+			}
+			sums[i].add(one)
+		}
+	}
+	out.Figures = sums[0]
+	out.Verdict, out.Reason = r.Condition.judge(sums[0], sums[len(sums)-1])
+	return out
+}

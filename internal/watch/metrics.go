@@ -1,0 +1,101 @@
+package watch
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/web"
+)
+
+// metrics are described in docs/operations.md.
+type metrics struct {
+	*web.Metrics
+	evaluations     *prometheus.CounterVec
+	evaluateSeconds prometheus.Histogram
+	lastEvaluation  prometheus.Gauge
+	seated          prometheus.Gauge
+	fileDiffers     prometheus.Gauge
+	states          *prometheus.GaugeVec
+	changes         prometheus.Counter
+	deliveries      *prometheus.CounterVec
+	deliverySeconds *prometheus.HistogramVec
+	delaySeconds    *prometheus.HistogramVec
+	undelivered     *prometheus.GaugeVec
+	waiting         *prometheus.GaugeVec
+}
+
+func newMetrics() *metrics {
+	name := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: "tallyroll", Subsystem: "watch", Name: name, Help: help}
+	}
+	seconds := func(name, help string, buckets int) prometheus.HistogramOpts {
+		return buildinfo.Native(prometheus.HistogramOpts{
+			Namespace: "tallyroll", Subsystem: "watch", Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2, buckets),
+		})
+	}
+	m := &metrics{
+		Metrics:         web.NewMetrics("watch", 14),
+		evaluations:     prometheus.NewCounterVec(prometheus.CounterOpts(name("evaluations_total", "Evaluations of all rules by this process, by result: done, or failed because Redis did not answer.")), []string{"result"}),
+		evaluateSeconds: prometheus.NewHistogram(seconds("evaluate_seconds", "Seconds of an evaluation, from the look at Redis until the stream had its beat.", 14)),
+		lastEvaluation:  prometheus.NewGauge(prometheus.GaugeOpts(name("last_evaluation_timestamp_seconds", "When this process evaluated last. Of several processes one evaluates: take the latest of all."))),
+		seated:          prometheus.NewGauge(prometheus.GaugeOpts(name("evaluating", "1 if this process evaluates, 0 if another one does."))),
+		fileDiffers:     prometheus.NewGauge(prometheus.GaugeOpts(name("file_differs", "1 if the process that evaluates has another WATCH_FILE than this one."))),
+		states:          prometheus.NewGaugeVec(prometheus.GaugeOpts(name("states", "States of rules and keys, by state, as the process that evaluates knows them.")), []string{"state"}),
+		changes:         prometheus.NewCounter(prometheus.CounterOpts(name("changes_total", "Changes of states that this process has stored."))),
+		deliveries:      prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total", "Attempts to tell a target, by result: delivered, failed and tried again, or given_up.")), []string{"target", "result"}),
+		deliverySeconds: prometheus.NewHistogramVec(seconds("delivery_seconds", "Seconds that a target took for what it has taken.", 15), []string{"target"}),
+		delaySeconds:    prometheus.NewHistogramVec(seconds("delay_seconds", "Seconds from when a change was stored until a target had taken it.", 27), []string{"target"}),
+		undelivered:     prometheus.NewGaugeVec(prometheus.GaugeOpts(name("undelivered_age_seconds", "Seconds since the oldest change was stored that a target has not taken; 0 if it has taken all.")), []string{"target"}),
+		waiting:         prometheus.NewGaugeVec(prometheus.GaugeOpts(name("waiting", "Records that a target's consumers have not been given yet, or that are not acknowledged. Not each of them concerns the target.")), []string{"target"}),
+	}
+	m.Registry.MustRegister(m.evaluations, m.evaluateSeconds, m.lastEvaluation, m.seated, m.fileDiffers, m.states, m.changes,
+		m.deliveries, m.deliverySeconds, m.delaySeconds, m.undelivered, m.waiting)
+	for _, result := range []string{"done", "failed"} {
+		m.evaluations.WithLabelValues(result)
+	}
+	return m
+}
+
+// evaluated counts an evaluation.
+func (m *metrics) evaluated(began time.Time) {
+	m.evaluations.WithLabelValues("done").Inc()
+	m.evaluateSeconds.Observe(time.Since(began).Seconds())
+	m.lastEvaluation.SetToCurrentTime()
+}
+
+// count counts the states.
+func (m *metrics) count(entries map[string]*entry) {
+	n := make(map[State]int)
+	for _, e := range entries {
+		if e.live() {
+			n[e.State]++
+		}
+	}
+	for _, s := range States {
+		m.states.WithLabelValues(string(s)).Set(float64(n[s]))
+	}
+}
+
+// standBy forgets what only the process that evaluates knows.
+func (m *metrics) standBy() {
+	m.seated.Set(0)
+	m.states.Reset()
+}
+
+// prepare makes the series of a target, so that their rates begin at 0.
+func (m *metrics) prepare(target string) {
+	for _, result := range []string{"delivered", "failed", "given_up"} {
+		m.deliveries.WithLabelValues(target, result)
+	}
+}
+
+// delivered counts an attempt.
+func (m *metrics) delivered(target, result string, began, stored time.Time) {
+	m.deliveries.WithLabelValues(target, result).Inc()
+	if result == "delivered" {
+		m.deliverySeconds.WithLabelValues(target).Observe(time.Since(began).Seconds())
+		m.delaySeconds.WithLabelValues(target).Observe(max(0, time.Since(stored).Seconds()))
+	}
+}

@@ -1,0 +1,186 @@
+package watch
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/window"
+)
+
+// Rule is a threshold, as the file has it.
+type Rule struct {
+	Name string
+	// Exactly one of these says what is counted: a counter; the sum of all counters that begin alike, or with Group the
+	// sums of those whose names have so many first parts in common; or each of so many counters with most hits.
+	Key    string
+	Prefix *string
+	Top    int
+	Group  int
+
+	Window    time.Duration
+	Condition Condition
+	For       time.Duration // how long the condition must hold before the rule fires
+	To        []string      // names of targets
+}
+
+// many reports whether the rule has a state for each of many keys, which come and go.
+func (r *Rule) many() bool { return r.Top > 0 || r.Group > 0 }
+
+// key is that of a rule's only state. A rule with many has one of its own, too: with the empty key.
+func (r *Rule) key() string {
+	switch {
+	case r.many():
+		return ""
+	case r.Prefix != nil:
+		return *r.Prefix
+	}
+	return r.Key
+}
+
+// spans are the pieces of time that a rule compares.
+func (r *Rule) spans() []window.Span {
+	now := window.Last(r.Window)
+	if r.Condition.Kind != ByPercent {
+		return []window.Span{now}
+	}
+	return []window.Span{now, {To: window.Now, Calendar: before(r.Window)}}
+}
+
+// before is the window before the one that ends now.
+type before time.Duration
+
+func (b before) Range(now int64) window.Range {
+	length := time.Duration(b).Milliseconds()
+	return window.Range{From: now - 2*length, To: now - length}
+}
+
+// Kind is what a condition compares.
+type Kind string
+
+// The kinds of conditions.
+const (
+	Above     Kind = "above"  // more hits than a threshold
+	Below     Kind = "below"  // fewer
+	ByPercent Kind = "change" // so much more, or less, than in the window before
+)
+
+// Condition is what must hold for a rule to fire.
+type Condition struct {
+	Kind      Kind
+	Threshold int64 // hits; of ByPercent, hundredths of a percent, negative for less
+	Surely    bool  // it must hold whatever the truth within the bounds is
+}
+
+// Figures are the hits of a piece of time, and what is known about them.
+type Figures struct {
+	Total, Lower, Upper int64
+	Fresh               bool // somebody counts: Upper is a bound
+	Complete            bool // none is known to be missing
+	Young               bool // not complete because counting began inside
+}
+
+// most is the upper bound, if there is one.
+func (f Figures) most() answer.Bound {
+	if !f.Fresh {
+		return answer.Bound(math.MaxInt64) // which is null in JSON
+	}
+	return answer.Bound(f.Upper)
+}
+
+func (f Figures) known() bool { return f.Fresh && f.Complete }
+
+// add adds the figures of another counter, which must be about the same time. Sums stop at the largest number.
+func (f *Figures) add(o Figures) {
+	f.Total, f.Lower, f.Upper = addUpTo(f.Total, o.Total), addUpTo(f.Lower, o.Lower), addUpTo(f.Upper, o.Upper)
+	f.Fresh, f.Complete, f.Young = f.Fresh && o.Fresh, f.Complete && o.Complete, f.Young || o.Young
+}
+
+func addUpTo(a, b int64) int64 {
+	return a + min(b, math.MaxInt64-a)
+}
+
+// Verdict is what the figures say about a condition.
+type Verdict int
+
+// The verdicts. Nobody knows is the zero value.
+const (
+	NobodyKnows Verdict = iota
+	Holds
+	HoldsNot
+)
+
+// The reasons why nobody knows.
+const (
+	reasonStale  = "nobody has counted lately"
+	reasonLost   = "hits of the window are missing"
+	reasonYoung  = "counting began inside the window"
+	reasonBlind  = "Redis does not answer"
+	reasonEmpty  = "nobody has counted in this namespace yet"
+	reasonStates = "more keys than WATCH_MAX_STATES allows"
+)
+
+// judge compares the figures of a window and, for ByPercent, of the window before. Hits that are counted were there,
+// whatever is missing or not counted yet, so a lower bound decides even if nobody counts: what is above a threshold
+// for sure stays above it, and what is not below it for sure is not. All else needs figures that are fresh and complete.
+func (c Condition) judge(now, before Figures) (Verdict, string) {
+	holds, not, known := false, false, now.known()
+	switch c.Kind {
+	case Above:
+		holds = now.Lower > c.Threshold || known && !c.Surely && now.Total > c.Threshold
+	case Below:
+		not = now.Lower >= c.Threshold
+		holds = known && (now.Upper < c.Threshold || !c.Surely && now.Total < c.Threshold)
+	case ByPercent:
+		known = known && before.known()
+		rise, fall := now.Lower > before.Upper && !c.less(now.Lower, before.Upper), now.Upper < before.Lower && !c.more(now.Upper, before.Lower)
+		switch {
+		case c.Threshold > 0:
+			holds = before.known() && rise || known && !c.Surely && now.Total > before.Total && !c.less(now.Total, before.Total)
+		default:
+			not = before.known() && c.more(now.Lower, before.Upper)
+			holds = known && (fall || !c.Surely && now.Total < before.Total && !c.more(now.Total, before.Total))
+		}
+	}
+	switch {
+	case holds:
+		return Holds, ""
+	case not || known:
+		return HoldsNot, ""
+	}
+	asked := []Figures{now, before}
+	if c.Kind != ByPercent {
+		asked = asked[:1]
+	}
+	for _, f := range asked {
+		switch {
+		case !f.Fresh:
+			return NobodyKnows, reasonStale
+		case f.Young:
+			return NobodyKnows, reasonYoung
+		case !f.Complete:
+			return NobodyKnows, reasonLost
+		}
+	}
+	return NobodyKnows, reasonLost
+}
+
+// less and more compare a number of hits with the changed number of the window before.
+func (c Condition) less(now, before int64) bool { return c.compare(now, before) < 0 }
+func (c Condition) more(now, before int64) bool { return c.compare(now, before) > 0 }
+
+// whole is a hundred percent, in the unit of a threshold.
+const whole = 100 * 100
+
+func (c Condition) compare(now, before int64) int {
+	nowHigh, nowLow := bits.Mul64(uint64(now), whole)
+	thenHigh, thenLow := bits.Mul64(uint64(before), uint64(whole+c.Threshold))
+	switch {
+	case nowHigh < thenHigh || nowHigh == thenHigh && nowLow < thenLow:
+		return -1
+	case nowHigh == thenHigh && nowLow == thenLow:
+		return 0
+	}
+	return 1
+}

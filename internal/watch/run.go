@@ -1,0 +1,341 @@
+package watch
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
+)
+
+const (
+	// lookAtFile is how often the file is compared with what is in use.
+	lookAtFile = time.Second
+	// lookAtStream is how often it is checked that the stream is the one that was read.
+	lookAtStream = 2 * time.Second
+	// lookAtConsumers is how often the server is asked what targets have not taken.
+	lookAtConsumers = 15 * time.Second
+	// catchUpWithin is how long a process reads the stream before it evaluates with what it has.
+	catchUpWithin = 10 * time.Second
+	// againAfter is the pause before a session that failed begins again.
+	againAfter = time.Second
+)
+
+// Run evaluates the rules and tells the targets until ctx ends. It waits for NATS and Redis. At each signal of reload,
+// which may be nil, it reads the file again. The settings must have been validated.
+func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
+	book, err := settings.read()
+	if err != nil {
+		return err
+	}
+	s := &service{settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
+	s.book.Store(book)
+	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log}
+	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
+	if err != nil {
+		return err
+	}
+	log.Info().Str("version", boot.Version()).Str("nats", settings.NATS.URL.String()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
+		Int("rules", len(book.Rules)).Int("targets", len(book.Targets)).Str("file", book.Print).Str("url", listeners.URL()).Msg("started")
+	s.warnUnsigned(book)
+
+	group, gctx := errgroup.WithContext(ctx)
+	reloaded := s.metrics.Reloads.Of("watch")
+	group.Go(func() error { return s.followFile(gctx, reloaded) })
+	group.Go(func() error { return boot.FollowReloads(gctx, reload, func() { s.reload("SIGHUP", reloaded) }) })
+	group.Go(func() error { return s.watch(gctx) })
+	group.Go(func() error {
+		mux := http.NewServeMux()
+		s.server.RouteStatus(mux, func(context.Context) string { return s.whyNotReady() })
+		return s.server.Serve(gctx, listeners, mux)
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	log.Info().Msg("stopped")
+	return nil
+}
+
+// service is what the goroutines of a process share.
+type service struct {
+	settings Settings
+	name     string // that no other process has
+	patience patience
+	server   web.Server
+	metrics  *metrics
+	log      zerolog.Logger
+	book     atomic.Pointer[Book]
+	changed  chan struct{}          // has something if the book is another one than the session's
+	why      atomic.Pointer[string] // why the process is not ready; nil: it has not begun
+}
+
+func (s *service) whyNotReady() string {
+	if why := s.why.Load(); why != nil {
+		return *why
+	}
+	return "NATS has not answered yet"
+}
+
+func (s *service) notReady(why string) { s.why.Store(&why) }
+
+// followFile reads the file again when it has changed, and has been the same at two looks.
+func (s *service) followFile(ctx context.Context, reloaded func(error)) error {
+	sum := func() [sha256.Size]byte {
+		data, _ := os.ReadFile(s.settings.File)
+		return sha256.Sum256(data)
+	}
+	used := sum()
+	seen := used
+	ticker := time.NewTicker(lookAtFile)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		now := sum()
+		if now == seen && now != used {
+			s.reload("file", reloaded)
+			used = now
+		}
+		seen = now
+	}
+}
+
+// reload reads the file again. A bad one changes nothing.
+func (s *service) reload(why string, reloaded func(error)) {
+	book, err := s.settings.read()
+	reloaded(err)
+	if err != nil {
+		s.log.Error().Str("from", why).Err(err).Msg("rules not reloaded: they stay as they were")
+		return
+	}
+	if book.Print == s.book.Load().Print {
+		return
+	}
+	s.book.Store(book)
+	s.warnUnsigned(book)
+	s.log.Info().Str("from", why).Int("rules", len(book.Rules)).Int("targets", len(book.Targets)).Str("file", book.Print).Msg("rules reloaded")
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// warnUnsigned warns of webhooks whose receivers cannot tell who sends.
+func (s *service) warnUnsigned(book *Book) {
+	for _, t := range book.Targets {
+		if t.Webhook != "" && t.SecretFile == "" {
+			s.log.Warn().Str("target", t.Name).Msg("webhook without secret_file: what it is told is not signed, so its receiver cannot tell who sends")
+		}
+	}
+}
+
+// watch holds one session after the other: with each book, and with each stream if somebody deletes it.
+func (s *service) watch(ctx context.Context) error {
+	settings := s.settings
+	conn, err := settings.NATS.Connect(ctx, "tallyroll watch", s.log)
+	if ctx.Err() != nil {
+		if conn != nil {
+			conn.Close()
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := settings.NATS.JetStream(conn)
+	if err != nil {
+		return err
+	}
+	client := settings.Redis.Logging(s.log).Client()
+	defer client.Close()
+	reader := window.NewReader(window.NewStore(client, settings.Redis.Namespace))
+	var said saying
+	for ctx.Err() == nil {
+		err := s.session(ctx, js, reader, &said)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		s.notReady(err.Error())
+		said.warn(s.log, err, "not watching: it is tried again")
+		select {
+		case <-ctx.Done():
+		case <-time.After(againAfter):
+		}
+	}
+	return nil
+}
+
+// errBook ends a session for another book.
+var errBook = errors.New("another book")
+
+// session watches with one book and one stream. It ends without an error when ctx ends or the book has changed.
+func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Reader, said *saying) error {
+	select {
+	case <-s.changed:
+	default:
+	}
+	book, namespace := s.book.Load(), s.settings.Redis.Namespace
+	opening, cancel := context.WithTimeout(ctx, catchUpWithin)
+	defer cancel()
+	created, age, err := openStream(opening, js, namespace, s.settings.keeping())
+	if err != nil {
+		return err
+	}
+	l := newLog(js, namespace)
+	couriers := make(map[*courier][]jetstream.Consumer)
+	var sirens []*siren
+	for _, t := range book.Targets {
+		s.metrics.prepare(t.Name)
+		teller := s.teller(t, js)
+		if teller == nil {
+			sirens = append(sirens, &siren{log: l, name: s.name, target: t, url: t.Alertmanager, client: newClient(), timeout: s.settings.Timeout, patience: s.patience, metrics: s.metrics, out: s.log})
+			continue
+		}
+		c := &courier{log: l, target: t, teller: teller, timeout: s.settings.Timeout, giveUp: s.settings.GiveUp, patience: s.patience, metrics: s.metrics, out: s.log}
+		if couriers[c], err = c.open(opening); err != nil { // before the first evaluation, so that they miss no change
+			return err
+		}
+	}
+	group, gctx := errgroup.WithContext(ctx)
+	for _, a := range sirens {
+		group.Go(func() error { return a.run(gctx, s.settings.Interval) })
+	}
+	for c, consumers := range couriers {
+		group.Go(func() error { return c.run(gctx, consumers) })
+		group.Go(func() error { return c.measure(gctx, consumers) })
+	}
+	e := &evaluator{
+		log: l, eye: eye{reader, s.settings.MaxSum}, book: book, name: s.name, interval: s.settings.Interval, patience: s.patience, maxStates: s.settings.MaxStates,
+		keepAge: age, life: ctx, metrics: s.metrics, out: s.log,
+	}
+	caughtUp := make(chan struct{})
+	group.Go(func() error {
+		return l.follow(gctx, jetstream.DeliverLastPerSubjectPolicy, func() { close(caughtUp) })
+	})
+	group.Go(func() error {
+		select {
+		case <-gctx.Done():
+			return nil
+		case <-caughtUp:
+		case <-time.After(catchUpWithin): // what is not known the server refuses
+		}
+		s.notReady("")
+		said.good(s.log, "watching again")
+		return e.run(gctx)
+	})
+	group.Go(func() error { return s.guard(gctx, js, created) })
+	group.Go(func() error {
+		select {
+		case <-gctx.Done():
+			return nil
+		case <-s.changed:
+			return errBook
+		}
+	})
+	err = group.Wait()
+	if errors.Is(err, errBook) {
+		return nil
+	}
+	return err
+}
+
+// teller returns who tells a target of each change; nil for an Alertmanager, which is told of states.
+func (s *service) teller(t *Target, js jetstream.JetStream) teller {
+	switch {
+	case t.Webhook != "":
+		return &webhook{t.Webhook, t.SecretFile, newClient()}
+	case t.NATS != "":
+		return &bus{js, t.NATS}
+	}
+	return nil
+}
+
+// guard ends the session if the stream has been deleted, or is another one, and drops the consumers of targets that are no
+// more.
+func (s *service) guard(ctx context.Context, js jetstream.JetStream, created time.Time) error {
+	name := StreamName(s.settings.Redis.Namespace)
+	ticker := time.NewTicker(lookAtStream)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		bounded, cancel := context.WithTimeout(ctx, lookAtStream)
+		stream, err := js.Stream(bounded, name)
+		cancel()
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			return fmt.Errorf("stream %s is gone: states begin anew", name)
+		case err == nil && !stream.CachedInfo().Created.Equal(created):
+			return fmt.Errorf("stream %s is another one: states begin anew", name)
+		}
+	}
+}
+
+// measure asks the server what the target has not taken.
+func (c *courier) measure(ctx context.Context, consumers []jetstream.Consumer) error {
+	ticker := time.NewTicker(lookAtConsumers)
+	defer ticker.Stop()
+	defer c.metrics.undelivered.DeleteLabelValues(c.target.Name)
+	defer c.metrics.waiting.DeleteLabelValues(c.target.Name)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		waiting, oldest, err := c.backlog(ctx, consumers)
+		if err != nil {
+			continue // the next look may succeed; the gauges keep what they have
+		}
+		c.metrics.waiting.WithLabelValues(c.target.Name).Set(float64(waiting))
+		c.metrics.undelivered.WithLabelValues(c.target.Name).Set(oldest.Seconds())
+	}
+}
+
+// backlog returns how many records wait for the target, and for how long the oldest one does that has been tried.
+func (c *courier) backlog(ctx context.Context, consumers []jetstream.Consumer) (waiting uint64, oldest time.Duration, err error) {
+	bounded, cancel := context.WithTimeout(ctx, lookAtConsumers)
+	defer cancel()
+	stream, err := c.log.js.Stream(bounded, StreamName(c.log.namespace))
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, consumer := range consumers {
+		info, err := consumer.Info(bounded)
+		if err != nil {
+			return 0, 0, err
+		}
+		waiting += info.NumPending + uint64(info.NumAckPending)
+		if info.NumAckPending == 0 {
+			continue
+		}
+		m, err := stream.GetMsg(bounded, info.Delivered.Stream) // the one that is under way, because there is never more than one
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		oldest = max(oldest, time.Since(m.Time))
+	}
+	return waiting, oldest, nil
+}

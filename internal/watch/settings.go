@@ -1,0 +1,85 @@
+package watch
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
+)
+
+// Settings of the program. --help prints their tags.
+type Settings struct {
+	NATS  boot.NATS
+	Redis boot.Redis
+	Log   boot.Log
+
+	File string `env:"WATCH_FILE" help:"a YAML file of rules and targets, which must be set; it is read again when it changes and at SIGHUP"`
+	Addr string `env:"WATCH_ADDR" envDefault:"127.0.0.1:9092" help:"where /healthz, /readyz and /metrics are, host:port"`
+
+	Interval time.Duration `env:"WATCH_INTERVAL" envDefault:"1s" help:"how often all rules are evaluated, 100ms to 1m"`
+	Timeout  time.Duration `env:"WATCH_TIMEOUT" envDefault:"10s" help:"how long a target may take for one change, 100ms to 15s"`
+	GiveUp   time.Duration `env:"WATCH_GIVE_UP" envDefault:"24h" help:"how long a target is tried, with growing pauses, before a change for it is given up; at most WATCH_KEEP"`
+
+	Keep     time.Duration `env:"WATCH_KEEP" envDefault:"32d" help:"how long changes are kept, if this process makes the stream: at least 1h"`
+	Changes  int64         `env:"WATCH_CHANGES" envDefault:"1000" help:"most changes of one rule's key that are kept, if this process makes the stream; a target that is away for longer misses the older ones"`
+	Replicas int           `env:"WATCH_REPLICAS" envDefault:"1" help:"replicas of the stream, 1 to 5, if this process makes it"`
+
+	MaxStates int `env:"WATCH_MAX_STATES" envDefault:"10000" help:"most keys of rules with group or top whose state is neither ok nor resolved; a rule with more is unknown"`
+	MaxSum    int `env:"WATCH_MAX_SUM" envDefault:"1000" help:"most counters that a rule with prefix adds up; each costs Redis up to two hash reads per evaluation"`
+
+	Worker string `env:"WATCH_WORKER" help:"this process's name in logs and in the stream; by default the host's name"`
+}
+
+// Validate checks what the types of the fields do not.
+func (s *Settings) Validate() error {
+	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+		return err
+	}
+	if s.File == "" {
+		return &boot.SettingError{Key: "WATCH_FILE", Allowed: "the name of a YAML file with rules and targets (docs/watch.md)"}
+	}
+	if err := s.addresses().Validate(); err != nil {
+		return err
+	}
+	for _, d := range []struct {
+		key         string
+		value       time.Duration
+		least, most time.Duration
+	}{
+		{"WATCH_INTERVAL", s.Interval, 100 * time.Millisecond, time.Minute},
+		{"WATCH_TIMEOUT", s.Timeout, 100 * time.Millisecond, 15 * time.Second},
+		{"WATCH_KEEP", s.Keep, time.Hour, 10 * 365 * 24 * time.Hour},
+		{"WATCH_GIVE_UP", s.GiveUp, time.Second, s.Keep},
+	} {
+		if d.value < d.least || d.value > d.most {
+			return &boot.SettingError{Key: d.key, Value: d.value.String(), Allowed: fmt.Sprintf("a duration from %v to %v", d.least, d.most)}
+		}
+	}
+	if s.Replicas < 1 || s.Replicas > 5 {
+		return &boot.SettingError{Key: "WATCH_REPLICAS", Value: fmt.Sprint(s.Replicas), Allowed: "a whole number from 1 to 5"}
+	}
+	if s.Worker == "" {
+		s.Worker, _ = os.Hostname()
+	}
+	return boot.CheckMost(boot.Most{Key: "WATCH_CHANGES", N: s.Changes}, boot.Most{Key: "WATCH_MAX_STATES", N: int64(s.MaxStates)}, boot.Most{Key: "WATCH_MAX_SUM", N: int64(s.MaxSum)})
+}
+
+func (s *Settings) addresses() web.Addresses { return web.Addresses{Program: "WATCH", Main: s.Addr} }
+
+func (s *Settings) keeping() Keeping { return Keeping{s.Keep, s.Changes, s.Replicas} }
+
+// read reads the file. Its errors name the file and the line.
+func (s *Settings) read() (*Book, error) {
+	data, err := os.ReadFile(s.File)
+	if err != nil {
+		return nil, &boot.SettingError{Key: "WATCH_FILE", Value: s.File, Allowed: fmt.Sprintf("a file that can be read (%v)", err)}
+	}
+	book, err := Parse(data)
+	if err != nil {
+		return nil, &boot.SettingError{Key: "WATCH_FILE", Value: s.File, Allowed: fmt.Sprintf("a file of rules and targets: %v", err)}
+	}
+	return book, nil
+}

@@ -1,0 +1,162 @@
+package watch
+
+import (
+	"slices"
+	"time"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/window"
+)
+
+// State is how a rule stands for a key.
+type State string
+
+// The states. See the package's documentation for how one leads to another.
+const (
+	OK       State = "ok"       // the condition does not hold
+	Pending  State = "pending"  // it holds, and the rule's for is not over
+	Firing   State = "firing"   // it has held that long
+	Resolved State = "resolved" // it holds no more, and had fired
+	Unknown  State = "unknown"  // nobody knows
+)
+
+// States are all of them.
+var States = []State{OK, Pending, Firing, Resolved, Unknown}
+
+// calm reports whether there is nothing to tell somebody who has been told nothing.
+func (s State) calm() bool { return s == OK || s == Resolved || s == "" }
+
+// Said is what targets are told of a change.
+type Said struct {
+	Rule   string       `json:"rule" doc:"The rule." example:"errors"`
+	Key    string       `json:"key" doc:"The counter, prefix or group that the state is about. Empty: the rule as a whole, if it has a state for each of many keys." example:"http.5xx"`
+	State  State        `json:"state" doc:"The state from now on." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
+	Total  int64        `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"131"`
+	Lower  int64        `json:"lower" doc:"There were at least this many." example:"129"`
+	Upper  answer.Bound `json:"upper" doc:"There were at most this many; null if nobody knows." example:"133"`
+	Window string       `json:"window" doc:"The rule's window." example:"5m"`
+	AsOf   time.Time    `json:"as_of" doc:"Every hit stored before this moment was in the numbers." example:"2026-11-21T10:00:00.2Z"`
+	At     time.Time    `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
+	Reason string       `json:"reason,omitempty" doc:"Why nobody knows, or why the state ended if not by the numbers." example:"nobody has counted lately"`
+}
+
+// Record is a change of a state, as the stream keeps it. The last record of a rule's key is its state.
+type Record struct {
+	Said
+	Since    time.Time `json:"since"`             // the state began
+	Began    time.Time `json:"began,omitzero"`    // the condition has held since then; zero: it does not, or nobody knows
+	FiredAt  time.Time `json:"fired_at,omitzero"` // the rule has fired, and was not resolved if Open
+	Open     bool      `json:"open,omitempty"`
+	Previous State     `json:"previous,omitempty"` // empty: this is the first
+	Told     State     `json:"told,omitempty"`     // what targets were told last, this change included
+	Quiet    bool      `json:"quiet,omitempty"`    // nobody is told
+	To       []string  `json:"to,omitempty"`       // targets
+	FiredTo  []string  `json:"fired_to,omitempty"` // those who were told that it fires
+	Gone     bool      `json:"gone,omitempty"`     // the rule, or this key of it, is not in the file any more
+	By       string    `json:"by,omitempty"`       // the process that evaluated
+}
+
+// live reports whether there is a state.
+func (r *Record) live() bool { return r.State != "" && !r.Gone }
+
+// Sighting is what one evaluation has seen of a rule's key.
+type Sighting struct {
+	Rule    *Rule
+	Key     string
+	Figures Figures
+	Verdict Verdict
+	Reason  string // why nobody knows
+	AsOf    int64  // Unix milliseconds, by the clock of NATS
+	At      int64  // Unix milliseconds, by that of Redis
+}
+
+// clockFell is how far a clock must go back before the wait for a rule's for begins again.
+const clockFell = 5 * time.Second
+
+// next returns the state after a sighting, and whether it is another one. It is the whole state machine.
+func (r Record) next(s Sighting) (out Record, changed bool) {
+	out = Record{
+		Said: Said{
+			Rule: s.Rule.Name, Key: s.Key, Window: window.FormatDuration(s.Rule.Window), Total: s.Figures.Total, Lower: s.Figures.Lower,
+			Upper: s.Figures.most(), AsOf: moment(s.AsOf), At: moment(s.At), Reason: s.Reason,
+		},
+		Since: moment(s.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: s.Rule.To, FiredTo: r.FiredTo, Previous: r.State, Told: r.Told,
+	}
+	if r.Gone {
+		r = Record{}
+	}
+	switch s.Verdict {
+	case NobodyKnows:
+		out.State = Unknown
+	case HoldsNot:
+		out.State = OK
+		if out.Open || r.State == Resolved {
+			out.State, out.Open = Resolved, false
+		}
+	case Holds:
+		out.Began = out.At
+		if r.State == Pending || r.State == Firing {
+			out.Began = r.Began
+		}
+		fell := r.State == Pending && r.Began.Sub(out.At) > clockFell
+		if fell {
+			out.Began = out.At
+		}
+		out.State = Pending
+		if out.Open || out.At.Sub(out.Began) >= s.Rule.For {
+			out.State = Firing
+		}
+		if out.State == Firing && !out.Open {
+			out.Open, out.FiredAt, out.FiredTo = true, out.At, nil
+		}
+		if fell && out.State == r.State {
+			out.Since, out.Quiet = r.Since, true
+			return out, true
+		}
+	}
+	if out.State == r.State || r.State == "" && s.Rule.many() && s.Key != "" && s.Verdict != Holds {
+		return r, false // a key of many has a state once the condition has held
+	}
+	out.say(r, s.Reason)
+	return out, true
+}
+
+// say decides who is told. Nobody is told that all is well who was told nothing else, nor that counting is young when a
+// rule is seen for the first time.
+func (r *Record) say(before Record, reason string) {
+	r.Quiet = r.State.calm() && before.Told.calm() || before.State == "" && (reason == reasonYoung || reason == reasonEmpty)
+	if r.Quiet {
+		return
+	}
+	r.Told = r.State
+	if r.State == Firing {
+		r.FiredTo = union(r.FiredTo, r.To)
+	}
+	if r.Open || r.State == Resolved {
+		r.To = union(r.To, r.FiredTo) // who was told that it fires is told how it ends, whatever the file says now
+	}
+}
+
+// end returns the last record of a state whose rule or key is gone.
+func (r Record) end(at int64, reason string) Record {
+	out := r
+	out.At, out.Since, out.Previous, out.Reason, out.Gone, out.Began = moment(at), moment(at), r.State, reason, true, time.Time{}
+	out.State = OK
+	if r.Open {
+		out.State, out.Open = Resolved, false
+	}
+	out.say(r, reason)
+	return out
+}
+
+func union(a, b []string) []string {
+	out := slices.Clone(a)
+	for _, name := range b {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func moment(milli int64) time.Time { return time.UnixMilli(milli).UTC() }

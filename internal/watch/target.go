@@ -1,0 +1,152 @@
+package watch
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/boot"
+)
+
+// newClient makes a client that follows no redirect: a change goes where the file says, and nowhere else.
+func newClient() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = lanes
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// send sends a request, and returns an error unless the answer is 2xx. It does not quote the URL, which may hold a secret.
+func send(client *http.Client, r *http.Request, now time.Time) error {
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("User-Agent", "tallyroll-watch/"+boot.Version())
+	resp, err := client.Do(r)
+	if err != nil {
+		var about *url.Error
+		if errors.As(err, &about) {
+			err = about.Err
+		}
+		return err
+	}
+	defer resp.Body.Close()
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	switch code := resp.StatusCode; {
+	case code/100 == 2:
+		return nil
+	case code == http.StatusGone:
+		return errGone
+	case code/100 == 3:
+		return fmt.Errorf("%s: redirects are not followed", resp.Status)
+	}
+	err = fmt.Errorf("%s: %.200q", resp.Status, said)
+	if after := retryAfter(resp.Header.Get("Retry-After"), now); after > 0 {
+		return &laterError{after, err}
+	}
+	return err
+}
+
+// retryAfter reads seconds or a date (RFC 9110, 10.2.3); 0 if there is neither.
+func retryAfter(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
+		return max(0, time.Duration(seconds)*time.Second)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// webhook posts changes to a URL, signed as Standard Webhooks say.
+type webhook struct {
+	url, secretFile string
+	client          *http.Client
+}
+
+func (w *webhook) tell(ctx context.Context, n notice) error {
+	body := n.body()
+	now := time.Now()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
+	if err != nil {
+		return errors.New("the URL cannot be asked")
+	}
+	stamp := strconv.FormatInt(now.Unix(), 10)
+	r.Header.Set("Webhook-Id", n.id)
+	r.Header.Set("Webhook-Timestamp", stamp)
+	if w.secretFile != "" {
+		signature, err := sign(w.secretFile, n.id, stamp, body)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Webhook-Signature", signature)
+	}
+	return send(w.client, r, now)
+}
+
+// secretPrefix begins a secret of Standard Webhooks.
+const secretPrefix = "whsec_"
+
+// maxSecrets is how many secrets a file may have.
+const maxSecrets = 8
+
+// sign signs with each secret of the file, so that receivers can go from one to the next. The file is read each time.
+func sign(file, id, stamp string, body []byte) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("secret_file cannot be read: %w", err)
+	}
+	secrets := strings.Fields(string(text))
+	if len(secrets) == 0 || len(secrets) > maxSecrets {
+		return "", fmt.Errorf("secret_file %s has %d secrets: allowed are 1 to %d, each on a line", file, len(secrets), maxSecrets)
+	}
+	signatures := make([]string, len(secrets))
+	for i, secret := range secrets {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
+		if err != nil || len(key) == 0 {
+			return "", fmt.Errorf("secret_file %s: the secret on line %d is not %s followed by base64", file, i+1, secretPrefix)
+		}
+		mac := hmac.New(sha256.New, key)
+		fmt.Fprintf(mac, "%s.%s.", id, stamp)
+		mac.Write(body)
+		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
+	return strings.Join(signatures, " "), nil
+}
+
+// bus publishes changes to a subject of NATS. If a stream takes the subject, it must have stored the change; else whoever
+// listens has it.
+type bus struct {
+	js      jetstream.JetStream
+	subject string
+}
+
+func (b *bus) tell(ctx context.Context, n notice) error {
+	m := nats.NewMsg(b.subject)
+	m.Data = n.body()
+	m.Header.Set(jetstream.MsgIDHeader, n.id)
+	_, err := b.js.StreamNameBySubject(ctx, b.subject)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if err := b.js.Conn().PublishMsg(m); err != nil {
+			return err
+		}
+		return b.js.Conn().FlushWithContext(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("ask which stream takes %s: %w", b.subject, err)
+	}
+	_, err = b.js.PublishMsg(ctx, m)
+	return err
+}

@@ -1,0 +1,60 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"tallyroll/internal/window"
+)
+
+// tryWithin bounds a look that somebody waits for.
+const tryWithin = 10 * time.Second
+
+// Try prints what each rule sees now. It needs no NATS, tells nobody and changes nothing.
+func Try(ctx context.Context, settings Settings, out io.Writer) error {
+	book, err := settings.read()
+	if err != nil {
+		return err
+	}
+	client := settings.Redis.Client()
+	defer client.Close()
+	e := eye{window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings.MaxSum}
+	bounded, cancel := context.WithTimeout(ctx, tryWithin)
+	defer cancel()
+	seen, err := e.look(bounded, book.Rules, func(*Rule) []string { return nil })
+	if err != nil {
+		return fmt.Errorf("look at Redis: %w", err)
+	}
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "RULE\tKEY\tHOLDS\tTOTAL\tLOWER\tUPPER\tWINDOW\tCONDITION\tAS OF\tWHY\n")
+	for _, s := range seen.seen {
+		if s.Rule.many() && s.Key == "" && s.Verdict == HoldsNot {
+			continue // the rule as a whole is well
+		}
+		holds := map[Verdict]string{NobodyKnows: "unknown", Holds: "yes", HoldsNot: "no"}[s.Verdict]
+		upper := strings.Replace(s.Figures.most().String(), "null", "?", 1)
+		asOf := "never"
+		if s.AsOf > 0 {
+			asOf = moment(s.AsOf).Format(time.RFC3339)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", s.Rule.Name, s.Key, holds, s.Figures.Total, s.Figures.Lower, upper,
+			window.FormatDuration(s.Rule.Window), s.Rule.Condition, asOf, s.Reason)
+	}
+	return tw.Flush()
+}
+
+// String is the condition as the file has it.
+func (c Condition) String() string {
+	text := fmt.Sprintf("%s %d", c.Kind, c.Threshold)
+	if c.Kind == ByPercent {
+		text = fmt.Sprintf("change %+g%%", float64(c.Threshold)/100)
+	}
+	if c.Surely {
+		text += " surely"
+	}
+	return text
+}

@@ -1,0 +1,205 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"tallyroll/tests/stack"
+)
+
+// hookSecret is one of Standard Webhooks; hookSecretOld is what receivers had before.
+const (
+	hookSecret    = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	hookSecretOld = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+)
+
+// change is what a receiver was told.
+type change struct {
+	ID     string    `json:"id"`
+	Rule   string    `json:"rule"`
+	Key    string    `json:"key"`
+	State  string    `json:"state"`
+	Total  int64     `json:"total"`
+	Lower  int64     `json:"lower"`
+	Upper  *int64    `json:"upper"`
+	Window string    `json:"window"`
+	AsOf   time.Time `json:"as_of"`
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+
+	got time.Time
+}
+
+// receiver takes webhooks as Standard Webhooks want them: it checks the signature, and drops ids that it has seen.
+type receiver struct {
+	*httptest.Server
+	t *testing.T
+
+	mu      sync.Mutex
+	answer  int // what it answers; 0: 204
+	changes []change
+	seen    map[string]bool
+	repeats int
+}
+
+func newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{t: t, seen: make(map[string]bool)}
+	check, err := webhooks.NewWebhook(hookSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return // the sender was killed
+		}
+		if err := check.Verify(body, req.Header); err != nil {
+			t.Errorf("signature of %s: %v", body, err)
+		}
+		c := change{got: time.Now()}
+		if err := json.Unmarshal(body, &c); err != nil || c.ID != req.Header.Get("webhook-id") {
+			t.Errorf("body %s (%v), webhook-id %q", body, err, req.Header.Get("webhook-id"))
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.answer != 0 {
+			w.WriteHeader(r.answer)
+			return
+		}
+		if r.seen[c.ID] {
+			r.repeats++
+		} else {
+			r.seen[c.ID] = true
+			r.changes = append(r.changes, c)
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) answers(code int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = code
+}
+
+// of returns what was told of a rule's key, in the order of arrival.
+func (r *receiver) of(rule, key string) (out []change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.changes {
+		if c.Rule == rule && c.Key == key {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func states(changes []change) string {
+	out := make([]string, len(changes))
+	for i, c := range changes {
+		out[i] = c.State
+	}
+	return strings.Join(out, " ")
+}
+
+// eventually waits until the states that were told of a rule's key are these.
+func (r *receiver) eventually(rule, key, want string) []change {
+	r.t.Helper()
+	var got []change
+	stack.Eventually(r.t, soon, fmt.Sprintf("%s %s: %s", rule, key, want), func() (bool, string) {
+		got = r.of(rule, key)
+		return states(got) == want, states(got)
+	})
+	return got
+}
+
+// file writes a file into a directory of the test's.
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	rewrite(t, path, text)
+	return path
+}
+
+func rewrite(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watched is the namespace of a test with rules, whose only target is a receiver.
+func rulesFor(t *testing.T, r *receiver, rules string) string {
+	t.Helper()
+	return file(t, "watch.yml", fmt.Sprintf("targets:\n  ops: {webhook: %s, secret_file: %s}\nrules:\n%s", r.URL, file(t, "secret", hookSecret+"\n"+hookSecretOld+"\n"), rules))
+}
+
+// A threshold that is passed is told once by all processes together, and so is its end.
+func TestWatchTells(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	r := newReceiver(t)
+	rules := rulesFor(t, r, `
+- {name: errors, key: http.5xx, window: 6s, above: 3, to: [ops]}
+- {name: slowly, key: http.5xx, window: 1m, above: 3, for: 2s, to: [ops]}
+- {name: shops, prefix: shop., group: 2, window: 6s, above: 1, surely: true, to: [ops]}
+`)
+	for range 3 {
+		stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
+	}
+	s.send("hits.http.5xx", `{"n":5}`)
+	s.send("hits.shop.eu.cart", `{"n":2}`)
+	s.send("hits.shop.eu.basket", `{"n":2}`)
+	s.send("hits.shop.us.cart", `{"n":1}`)
+	told := r.eventually("errors", "http.5xx", "firing")
+	if c := told[0]; c.Total != 5 || c.Lower != 5 || c.Upper == nil || *c.Upper != 5 || c.Window != "6s" || c.At.Before(c.AsOf.Add(-10*time.Second)) {
+		t.Errorf("told %+v", c)
+	}
+	r.eventually("slowly", "http.5xx", "pending firing")
+	r.eventually("errors", "http.5xx", "firing resolved")
+	r.eventually("shops", "shop.eu", "firing resolved")
+	if got := r.of("shops", "shop.us"); len(got) > 0 {
+		t.Errorf("shop.us has 1 hit: %v", got)
+	}
+}
+
+// If nobody counts, a rule that waits for too few hits is unknown, and not firing.
+func TestWatchUnknown(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	r := newReceiver(t)
+	rules := rulesFor(t, r, "- {name: quiet, key: heartbeat, window: 5s, below: 1, to: [ops]}\n")
+	s.send("hits.heartbeat", `{"n":1}`)
+	stack.EventuallyTotal(t, soon, s.query.URL(), "heartbeat", "1m", 1)
+	stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
+	r.eventually("quiet", "heartbeat", "firing") // rightly: there are no more hits
+	s.ingest.Kill()
+	told := r.eventually("quiet", "heartbeat", "firing unknown")
+	if c := told[1]; c.Reason != "nobody has counted lately" || c.Upper != nil {
+		t.Errorf("told %+v", c)
+	}
+	s.ingest.Start()
+	r.eventually("quiet", "heartbeat", "firing unknown firing")
+	s.redis.Stop()
+	r.eventually("quiet", "heartbeat", "firing unknown firing unknown")
+	s.redis.Start()
+	got := states(r.eventually("quiet", "heartbeat", "firing unknown firing unknown firing"))
+	if slices.Contains(strings.Fields(got), "ok") {
+		t.Errorf("told %s", got)
+	}
+}
