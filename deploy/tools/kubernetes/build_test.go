@@ -190,7 +190,9 @@ func TestWorkersAndStreams(t *testing.T) {
 		case "ScaledObject":
 			most = fmt.Sprint(fields["spec"].(map[string]any)["maxReplicaCount"])
 		case "ConfigMap":
-			streams = fmt.Sprint(fields["data"].(map[string]any)["INGEST_PARTITIONS"])
+			if n, set := fields["data"].(map[string]any)["INGEST_PARTITIONS"]; set {
+				streams = fmt.Sprint(n)
+			}
 		}
 	}
 	if most == "" || most != streams {
