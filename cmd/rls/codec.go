@@ -41,7 +41,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 func mend(out, text []byte, of protoreflect.MessageDescriptor) (_ []byte, ok bool) {
 	for len(text) > 0 {
 		number, kind, n := protowire.ConsumeTag(text)
-		if n < 0 {
+		if n < 0 || number > protowire.MaxValidNumber {
 			return nil, false
 		}
 		length := protowire.ConsumeFieldValue(number, kind, text[n:])

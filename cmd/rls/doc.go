@@ -21,6 +21,6 @@
 //
 // # Goroutines
 //
-// run waits for all of them: those of the gRPC server, one for each request that is under way, one that looks at Redis
-// every second (health.go), one that reads the certificate again, and the server for /healthz, /readyz and /metrics.
+// run waits for all of them: those of the gRPC server (server.go: workers), one that looks at Redis every second, one that
+// tells health (health.go), one that reads the certificate again, and the server for /healthz, /readyz and /metrics.
 package main

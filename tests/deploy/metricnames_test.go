@@ -34,6 +34,8 @@ func runningMetrics(t *testing.T) map[string]string {
 	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_TAKE=any")
 	promql := stack.PromQL(t, redis)
 	collect := stack.Collect(t, nats)
+	rls, grpc := stack.RLS(t, redis, "RLS_LIMITS_FILE="+filepath.Join(root(t), "deploy/examples/limits.yml"))
+	askGRPC(t, "http://"+grpc+"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
 	js, err := jetstream.New(nats.Conn())
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +55,7 @@ func runningMetrics(t *testing.T) map[string]string {
 	addresses := map[string]string{
 		"collect": collect.URL() + "/metrics",
 		"promql":  promql.URL() + "/metrics",
+		"rls":     rls.URL() + "/metrics",
 		"ingest":  ingest.URL() + "/metrics", "query": query.URL() + "/metrics", "probe": query.URL() + "/probe?key=checkout&window=1h",
 	}
 	out := make(map[string]string)
@@ -68,6 +71,20 @@ func runningMetrics(t *testing.T) map[string]string {
 			strings.Contains(out["ingest"], "tallyroll_ingest_lag_seconds{") && strings.Contains(out["query"], "tallyroll_stream_owned{"), out["ingest"]
 	})
 	return out
+}
+
+// askGRPC sends an empty message. The answer does not matter.
+func askGRPC(t *testing.T, url string) {
+	t.Helper()
+	var plain http.Protocols
+	plain.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: &http.Transport{Protocols: &plain}}
+	resp, err := client.Post(url, "application/grpc", strings.NewReader("\x00\x00\x00\x00\x00")) // its length
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	client.CloseIdleConnections()
 }
 
 // promqlMetric is of the program promql, which has a module and tests of its own.

@@ -190,7 +190,7 @@ func TestWorkersAndStreams(t *testing.T) {
 		case "ScaledObject":
 			most = fmt.Sprint(fields["spec"].(map[string]any)["maxReplicaCount"])
 		case "ConfigMap":
-			if n := fields["data"].(map[string]any)["INGEST_PARTITIONS"]; n != nil {
+			if n, set := fields["data"].(map[string]any)["INGEST_PARTITIONS"]; set {
 				streams = fmt.Sprint(n)
 			}
 		}
