@@ -184,6 +184,24 @@ func (g *guarded) counts(admin jetstream.JetStream) {
 	}
 	g.ask(http.MethodGet, promql.URL()+"/api/v1/query?query="+`sum(sum_over_time(tallyroll_hits[1h]))`, nil, http.StatusOK, `"success"`)
 	g.ask(http.MethodGet, promql.URL()+"/api/v1/label/key/values", nil, http.StatusOK, `"a"`)
+	heard, err := admin.Conn().SubscribeSync("tallyroll.alert")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := stack.Watch(t, nil, nil, file(t, "watch.yml", `
+targets: {bus: {nats: tallyroll.alert}}
+rules:
+- {name: one, key: a, window: 1h, above: 1, to: [bus]}
+- {name: sum, prefix: a, window: 1h, above: 1, to: [bus]}
+- {name: most, top: 3, window: 1h, above: 1, to: [bus]}
+`), g.as("watch", "watch")...)
+	if m, err := heard.NextMsg(soon); err != nil || !strings.Contains(string(m.Data), `"state":"firing"`) {
+		t.Errorf("watch tells %v %v", m, err)
+	}
+	eventuallyAnswers(t, query.URL()+"/v1/watch", "states of three rules", func(a struct{ States, Changes []change }) bool {
+		return len(a.States) > 4 && a.States[0].State == "firing" && len(a.Changes) > 4
+	})
+	watch.Stop() // and its stream stands still
 	g.run("audit", "", "audit: 12 hits, 4 counters, 0 differences")
 	for _, service := range []*stack.Service{takes, erases} {
 		for _, policy := range []string{"cells", "log", "stream"} {
@@ -207,7 +225,7 @@ func (g *guarded) counts(admin jetstream.JetStream) {
 		t.Fatal(err)
 	}
 	total("a", 6)
-	for _, service := range []*stack.Service{ingest, second, query, takes, erases, promql, collect} {
+	for _, service := range []*stack.Service{ingest, second, query, takes, erases, promql, collect, watch} {
 		logs := service.Logs()
 		for _, bad := range []string{"NOPERM", "ermissions violation", "may not", secret} {
 			if strings.Contains(strings.ToLower(logs), strings.ToLower(bad)) {
@@ -248,7 +266,7 @@ func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
 		{"ask", "tallyroll.total", "{}", []string{"reader"}},
 		{"take", "tallyroll.take", "{}", nil},
 		{"look at the account", "$JS.API.INFO", "", []string{"ingest"}},
-		{"name streams", "$JS.API.STREAM.NAMES", "", []string{"ingest", "redrive"}},
+		{"name streams", "$JS.API.STREAM.NAMES", "", []string{"ingest", "redrive", "watch"}},
 		{"list streams", "$JS.API.STREAM.LIST", "", []string{"query"}},
 		{"read hits", "$JS.API.CONSUMER.CREATE.HITS.x", "{}", []string{"ingest", "audit"}},
 		{"read one hit", "$JS.API.STREAM.MSG.GET.HITS", `{"seq":1}`, []string{"ingest", "collect", "publish", "redrive", "audit"}},
@@ -263,6 +281,9 @@ func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
 		{"purge a stream", "$JS.API.STREAM.PURGE.HITS", "", nil},
 		{"delete a consumer", "$JS.API.CONSUMER.DELETE.HITS.x", "", []string{"ingest", "audit"}},
 		{"delete the rejects", "$JS.API.STREAM.DELETE.HITS_REJECTED", "", nil},
+		{"set a state", "tallyroll_watch.tallyroll.state.0.x.y", "{}", []string{"watch"}},
+		{"read states", "$JS.API.CONSUMER.CREATE.WATCH_tallyroll.x", "{}", []string{"ingest", "query", "audit", "watch"}},
+		{"delete the states", "$JS.API.STREAM.DELETE.WATCH_tallyroll", "", nil},
 		{"delete the fleet", "$JS.API.STREAM.DELETE.KV_tallyroll_tallyroll", "", nil},
 		{"delete a stream", "$JS.API.STREAM.DELETE.HITS", "", nil},
 	}
@@ -295,7 +316,7 @@ func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
 		}
 	}
 	before := held()
-	for _, user := range []string{"ingest", "query", "collect", "publish", "redrive", "audit", "producer", "reader"} {
+	for _, user := range []string{"ingest", "query", "collect", "publish", "redrive", "audit", "watch", "producer", "reader"} {
 		violations := make(chan error, 10)
 		conn := g.conn(user, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) {
@@ -327,7 +348,7 @@ func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
 // refusesOnRedis lets every user try what it may not, and asks Redis whether those may who should.
 func (g *guarded) refusesOnRedis() {
 	g.t.Helper()
-	readers := []string{"ingest", "retier", "query", "query-take", "query-erase", "promql", "audit", "tallyroll"}
+	readers := []string{"ingest", "retier", "query", "query-take", "query-erase", "promql", "watch", "audit", "tallyroll"}
 	counts := []string{"ingest", "retier", "tallyroll"}
 	limits := []string{"query-take", "query-erase", "rls", "tallyroll"}
 	rows := map[string][]string{

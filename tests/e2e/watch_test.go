@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -202,4 +203,36 @@ func TestWatchUnknown(t *testing.T) {
 	if slices.Contains(strings.Fields(got), "ok") {
 		t.Errorf("told %s", got)
 	}
+}
+
+// A real Alertmanager shows what fires, and ends it when it is resolved.
+func TestWatchTellsAlertmanager(t *testing.T) {
+	t.Parallel()
+	path, err := exec.LookPath("alertmanager")
+	if err != nil {
+		path, err = exec.LookPath("prometheus-alertmanager")
+	}
+	if err != nil {
+		t.Skip("NOT CHECKED: watch with a real Alertmanager, because there is none on the PATH: make alertmanager")
+	}
+	config := file(t, "alertmanager.yml", "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
+	am := stack.Server(t, path, func(port int) (args, env []string) {
+		return []string{"--config.file=" + config, "--storage.path=" + t.TempDir(), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port), "--cluster.listen-address="}, nil
+	})
+	s := start(t)
+	stack.Watch(t, s.nats, s.redis, file(t, "watch.yml", fmt.Sprintf("targets: {am: {alertmanager: 'http://%s'}}\nrules:\n- {name: errors, key: http.5xx, window: 10s, above: 3, to: [am]}\n", am.Addr())))
+	s.send("hits.http.5xx", `{"n":5}`)
+	shows := func(want int) {
+		t.Helper()
+		stack.Eventually(t, soon, fmt.Sprintf("%d alerts that fire", want), func() (bool, string) {
+			status, body, err := stack.Do(http.MethodGet, "http://"+am.Addr()+"/api/v2/alerts?filter=state%3Dfiring", nil)
+			var alerts []struct{ Labels map[string]string }
+			if err != nil || status != http.StatusOK || json.Unmarshal(body, &alerts) != nil {
+				return false, fmt.Sprint(status, string(body), err)
+			}
+			return len(alerts) == want && (want == 0 || alerts[0].Labels["rule"] == "errors" && alerts[0].Labels["key"] == "http.5xx" && alerts[0].Labels["namespace"] == "tallyroll"), string(body)
+		})
+	}
+	shows(1)
+	shows(0) // long before Alertmanager would forget it by itself
 }

@@ -42,7 +42,7 @@ func (s *system) take(body string) bool {
 }
 
 // shownView is the view that one sees, by what is displayed.
-const shownView = `["explore", "welcome", "limits", "operate"].filter((id) => document.getElementById(id).offsetParent !== null || document.getElementById(id).getClientRects().length > 0).join()`
+const shownView = `["explore", "welcome", "limits", "alerts", "operate"].filter((id) => document.getElementById(id).offsetParent !== null || document.getElementById(id).getClientRects().length > 0).join()`
 
 // The way between the views: by click and by keyboard, with the rest of the address kept, and back again. What another view
 // shows is not asked for meanwhile.
@@ -215,16 +215,48 @@ func TestStreamsInWords(t *testing.T) {
 	b.clean(s.query.URL(), failedRequests...)
 }
 
-// Both views ask for a token, and say if it is refused.
+// watch starts the program watch with one rule of the test's, and one that says how many hits a has.
+func (s *system) watch(rule string) *stack.Service {
+	s.t.Helper()
+	path := filepath.Join(s.t.TempDir(), "watch.yml")
+	text := "targets: {bus: {nats: tallyroll.alert}}\nrules:\n- {name: errors, key: a, window: 1h, above: 0, to: [bus]}\n- " + rule + "\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return stack.Watch(s.t, s.nats, s.redis, path)
+}
+
+// The states of rules and their changes: what fires first, with a word about each, and what to do if nobody evaluates.
+func TestAlertsView(t *testing.T) {
+	s := start(t)
+	s.hit("a")
+	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	b := open(t, s.query.URL()+"/?view=alerts", desktop)
+	trouble := `document.getElementById("alerts-trouble").textContent`
+	b.until("what to do", `/WATCH_FILE/.test(`+trouble+`) && document.getElementById("alerts-parts").hidden`)
+	w := s.watch(`{name: sales, key: "<b>shop</b>", window: 1h, below: 5, to: [bus]}`)
+	row := func(n int) string { return fmt.Sprintf(`document.querySelector("#alerts-rows tr:nth-child(%d)")`, n) }
+	b.until("the states", row(2)+`?.textContent.includes("<b>shop</b>") && /unknown/.test(`+row(2)+`.textContent) && /counting began/.test(`+row(2)+`.textContent)`)
+	b.until("what fires first", `/errors/.test(`+row(1)+`.textContent) && `+row(1)+`.querySelector(".words").dataset.state === "red"`)
+	b.until("the counts", `[...document.querySelectorAll("#alerts-kinds span")].map((s) => s.textContent).join() === "all 2,firing 1,unknown 1,pending 0,resolved 0,ok 0"`)
+	b.until("the changes", `document.querySelectorAll("#alerts-changes li").length === 2 && /nobody was told/.test(document.getElementById("alerts-changes").textContent)`)
+	b.click(`#alerts-kinds label:nth-of-type(2)`)
+	b.until("what fires", `document.querySelectorAll("#alerts-rows tr").length === 1 && document.querySelectorAll("#alerts-changes li").length === 1`)
+	w.Stop()
+	b.until("that nobody evaluates", `/no watch runs/.test(`+trouble+`) && document.getElementById("alerts-trouble").classList.contains("bad")`)
+	b.clean(s.query.URL())
+}
+
+// All views ask for a token, and say if it is refused.
 func TestViewsAskForAToken(t *testing.T) {
 	s := start(t, "QUERY_TOKENS=secret", namedLimits(t))
-	for _, view := range []string{"limits", "operate"} {
+	for _, view := range []string{"limits", "alerts", "operate"} {
 		b := open(t, s.query.URL()+"/?view="+view, desktop)
 		b.until("the question", `document.getElementById("token").open && document.activeElement.id === "token-value"`)
 		b.press("w", "r", "o", "n", "g", kb.Enter)
 		b.until("the refusal", `document.getElementById("token").open && /refused/.test(document.getElementById("token-error").textContent)`)
 		b.press("s", "e", "c", "r", "e", "t", kb.Enter)
-		b.until("the view", `document.querySelectorAll("#limits-rows tr").length === 2 || document.querySelectorAll("#streams tbody tr").length === 1`)
+		b.until("the view", `document.querySelectorAll("#limits-rows tr").length === 2 || document.querySelectorAll("#streams tbody tr").length === 1 || /No rules are watched/.test(document.getElementById("alerts-trouble").textContent)`)
 		b.clean(s.query.URL(), failedRequests...)
 	}
 }
@@ -240,6 +272,7 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 	s.publish("hits."+strings.TrimSuffix(long, "."), strings.Repeat("9", 700))
 	s.hit("a")
 	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	s.watch(fmt.Sprintf("{name: %s, prefix: %q, window: 1h, below: 1, to: [bus]}", strings.Repeat("long-", 12), long))
 	for _, as := range []looks{phone, {390, 844, "dark"}, {320, 640, "light"}, {768, 900, "dark"}, {1440, 900, "light"}} {
 		b := open(t, s.query.URL()+"/?view=limits", as)
 		b.click(`#busiest-rows [data-key]`)
@@ -248,6 +281,9 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 		b.click(`#views [data-to="operate"]`)
 		b.until("the reject", `document.querySelector("#rejects-list details")`)
 		eval[bool](b, `(document.querySelector("#rejects-list details").open = true)`)
+		b.legible(as)
+		b.click(`#views [data-to="alerts"]`)
+		b.until("the states", `document.querySelectorAll("#alerts-rows tr").length === 2`)
 		b.legible(as)
 		b.clean(s.query.URL())
 	}

@@ -1,10 +1,10 @@
-// The views of the page: counters, limits and operate. The address says which one is shown, so that Back leads to the one
+// The views of the page: counters, limits, alerts and operate. The address says which one is shown, so that Back leads to the one
 // before, and views can be shared. On the body stands data-view, if it is not that of the counters.
 import { $, say } from "./dom.js";
 
 // parts show the views. They are loaded when they are first seen.
-const parts = { limits: () => import("./limits.js"), operate: () => import("./operate.js") };
-const names = { limits: "Limits", operate: "Operate" };
+const parts = { limits: () => import("./limits.js"), alerts: () => import("./alerts.js"), operate: () => import("./operate.js") };
+const names = { limits: "Limits", alerts: "Alerts", operate: "Operate" };
 let counters = document.title; // the title of the counters' view, while another one is shown
 
 function asked() {

@@ -1,0 +1,108 @@
+// Alerts: what the rules of watch say now, and how that has changed.
+import { $, el, put, repeat } from "./dom.js";
+import { ago, apart, inFull, moment, number, sentence, shown, spoken } from "./format.js";
+import { ask, clock } from "./api.js";
+
+const listed = 20, stale = 10; // changes of a page; seconds without an evaluation that are too many
+const kinds = ["firing", "unknown", "pending", "resolved", "ok"];
+const levels = { firing: "red", unknown: "amber", pending: "amber", resolved: "green", ok: "green" };
+let state = "", pages = [[]]; // of each page that the reader has turned to, the parameters
+let again = () => {};
+
+export function start() {
+  again = repeat(load, "alerts");
+}
+
+async function load() {
+  const asked = [state, pages.length].join();
+  try {
+    const [all, some] = await Promise.all([ask("v1/watch", [["limit", 1]]), ask("v1/watch", [["limit", listed], ...(state ? [["state", state]] : []), ...pages.at(-1)])]);
+    if (asked !== [state, pages.length].join()) return 0; // the reader has turned the page meanwhile
+    draw(all, some);
+  } catch (error) {
+    return fail(error);
+  }
+  return 3;
+}
+
+function fail(error) {
+  $("alerts-parts").hidden = true;
+  put($("alerts-note"), "");
+  const needs = error.status === 501;
+  put($("alerts-trouble"), needs ? "This view needs NATS: set NATS_URL of query to the NATS of your watch, and start query again. All else works without it." : `${sentence(error.message)} This view comes back by itself.`);
+  $("alerts-trouble").classList.toggle("bad", !needs);
+  return needs ? 60 : 5;
+}
+
+function draw(all, some) {
+  const evaluated = Date.parse(all.evaluated_at ?? ""), age = (clock.now() - evaluated) / 1000, never = Number.isNaN(evaluated);
+  const old = !never && age > stale;
+  put($("alerts-note"), never ? "" : old ? "" : `Evaluated at ${moment(evaluated, clock.now())}`);
+  put($("alerts-trouble"), never ? "No rules are watched. Write a file of rules, and start watch with WATCH_FILE set to it." : old ? `The rules were evaluated ${ago(age)} ago, and not since: no watch runs, so these states are old.` : "");
+  $("alerts-trouble").classList.toggle("bad", old);
+  $("alerts-parts").hidden = never;
+  if (never) return;
+  drawKinds(all.counts);
+  drawStates(some.states);
+  drawChanges(some);
+}
+
+function drawKinds(counts) {
+  const box = $("alerts-kinds");
+  const total = Object.values(counts).reduce((sum, n) => sum + n, 0);
+  for (const name of ["", ...kinds]) {
+    let input = box.querySelector(`input[value="${name}"]`);
+    if (!input) {
+      input = el("input", { type: "radio", name: "state", value: name, checked: name === state, onchange: () => turn(name, [[]]) });
+      box.append(el("label", {}, input, el("span", {})));
+    }
+    put(input.nextSibling, `${name || "all"} ${number(name ? counts[name] ?? 0 : total)}`);
+  }
+}
+
+// turn shows other states or changes.
+function turn(to, through) {
+  state = to;
+  pages = through;
+  again();
+}
+
+const words = (kind) => el("span", { class: "words", "data-state": levels[kind] }, el("span", { class: "dot", "aria-hidden": "true" }), kind);
+const bounds = (s) => (s.upper === null ? `at least ${number(s.lower)}` : s.lower === s.upper ? "exact" : `${number(s.lower)} to ${number(s.upper)}`);
+const keyOf = (s) => (s.key === "" ? "all keys" : shown(s.key));
+
+// keep draws again only if something has changed, so that it leaves the reader alone.
+function keep(box, of, make) {
+  const names = JSON.stringify(of);
+  if (box.dataset.of === names) return;
+  box.dataset.of = names;
+  box.replaceChildren(...make());
+}
+
+function drawStates(states) {
+  keep($("alerts-rows"), states.map((s) => ({ ...s, as_of: 0, at: 0 })), () => states.map((s) => el("tr", {},
+    el("th", { scope: "row" }, el("bdi", {}, shown(s.rule)), el("span", { class: "under" }, el("bdi", {}, keyOf(s)))),
+    el("td", { "data-wide": "" }, words(s.state), s.reason ? el("span", { class: "under" }, s.reason) : null),
+    el("td", { "data-name": "Since", title: inFull(Date.parse(s.since)) }, moment(Date.parse(s.since), clock.now())),
+    el("td", { class: "number", "data-name": "Hits then", title: `${bounds(s)}, when the state began` }, number(s.total), el("span", { class: "under" }, `in ${spoken(s.window)}`)))));
+  $("alerts-table").hidden = states.length === 0;
+  put($("alerts-none"), states.length > 0 ? "" : state ? `Nothing is ${state}.` : "No rule has a state yet.");
+}
+
+function drawChanges({ changes, next }) {
+  keep($("alerts-changes"), [changes, Math.floor(clock.now() / 600_000)], () => changes.map((c) => el("li", {},
+    el("time", { class: "note", datetime: c.at, title: inFull(Date.parse(c.at)) }, moment(Date.parse(c.at), clock.now())), words(c.state),
+    el("span", {}, el("bdi", {}, `${apart(c.rule)}, ${c.key === "" ? "all keys" : apart(c.key)}`), el("span", { class: "under" }, `${c.reason ?? `${number(c.total)} in ${spoken(c.window)}, ${bounds(c)}`}${c.quiet ? "; nobody was told" : ""}`)))));
+  const box = $("alerts-pages");
+  if (box.childElementCount === 0) {
+    box.append(el("button", { type: "button", class: "button", onclick: () => turn(state, pages.slice(0, -1)) }, "Newer"),
+      el("button", { type: "button", class: "button", onclick: () => turn(state, [...pages, [["before", box.dataset.next]]]) }, "Older"), el("span", { class: "note" }));
+  }
+  const [newer, older, note] = box.children, focused = document.activeElement;
+  box.dataset.next = next ?? "";
+  newer.disabled = pages.length === 1;
+  older.disabled = !next;
+  if (focused === newer && newer.disabled) older.focus();
+  if (focused === older && older.disabled) newer.focus();
+  put(note, changes.length === 0 ? "No others." : `Page ${pages.length}`);
+}

@@ -1,0 +1,273 @@
+package faults_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/tests/stack"
+)
+
+// told is a change as a webhook brings it.
+type told struct {
+	ID, Rule, Key, State string
+	Total                int64
+	Upper                *int64
+	got                  time.Time
+}
+
+// listener takes webhooks and drops ids that it has seen, unless it is down.
+type listener struct {
+	*httptest.Server
+	mu    sync.Mutex
+	down  bool
+	heard map[string][]told // by rule, in the order of arrival
+	seen  map[string]bool
+	again int
+}
+
+func listen(t *testing.T) *listener {
+	t.Helper()
+	l := &listener{heard: make(map[string][]told), seen: make(map[string]bool)}
+	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		c := told{got: time.Now()}
+		if err != nil || json.Unmarshal(body, &c) != nil {
+			return
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		switch {
+		case l.down:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case l.seen[c.ID]:
+			l.again++
+		default:
+			l.seen[c.ID] = true
+			l.heard[c.Rule] = append(l.heard[c.Rule], c)
+		}
+	}))
+	t.Cleanup(l.Close)
+	return l
+}
+
+func (l *listener) set(down bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = down
+}
+
+func (l *listener) of(rule string) []told {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.heard[rule])
+}
+
+// thousandRules writes a file of rules: a third waits for hits, a third for too few, a third for both windows.
+func thousandRules(t *testing.T, rules int, targets map[string]*listener) string {
+	t.Helper()
+	var text strings.Builder
+	fmt.Fprintln(&text, "targets:")
+	for name, l := range targets {
+		fmt.Fprintf(&text, "  %s: {webhook: %s}\n", name, l.URL)
+	}
+	fmt.Fprintln(&text, "rules:")
+	for i := range rules {
+		condition := []string{"above: 4, window: 5s", "below: 1, window: 10s", "above: 4, surely: true, for: 1s, window: 8s"}[i%3]
+		fmt.Fprintf(&text, "  - {name: r%d, key: k%d, %s, to: [a, b]}\n", i, i, condition)
+	}
+	path := filepath.Join(t.TempDir(), "watch.yml")
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// storedChanges are the changes in the stream of the rules, in its order, that targets are to be told.
+func storedChanges(t *testing.T, js jetstream.JetStream) map[string][]string {
+	t.Helper()
+	out := make(map[string][]string)
+	consumer, err := js.OrderedConsumer(t.Context(), "WATCH_tallyroll", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"tallyroll_watch.tallyroll.state.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := consumer.CachedInfo().NumPending; n > 0; {
+		batch, err := consumer.Fetch(int(min(n, 5000)), jetstream.FetchMaxWait(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := uint64(0)
+		for m := range batch.Messages() {
+			got++
+			var r struct {
+				Rule, State string
+				Quiet       bool
+			}
+			if err := json.Unmarshal(m.Data(), &r); err != nil {
+				t.Fatal(err)
+			}
+			if !r.Quiet {
+				out[r.Rule] = append(out[r.Rule], r.State)
+			}
+		}
+		if got == 0 {
+			break
+		}
+		n -= got
+	}
+	return out
+}
+
+// 1,000 rules, three processes and two targets, while processes are killed and paused, a target is down, the worker is
+// killed, and NATS and Redis are restarted. Every change arrives once by its id, in order per rule, at each target; and
+// while nobody counts, no rule says that there are too few hits.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	s := servers(t)
+	s.worker(s.redis)
+	rules := 1000
+	targets := map[string]*listener{"a": listen(t), "b": listen(t)}
+	file := thousandRules(t, rules, targets)
+	var watches []*stack.Service
+	for range 3 {
+		watches = append(watches, stack.Watch(t, s.nats, s.redis, file))
+	}
+	hit := func(keys int) {
+		for range keys {
+			_, _ = s.js.PublishAsync("hits.any", fmt.Appendf(nil, `{"key":"k%d","n":%d}`, rand.IntN(rules), 1+rand.IntN(6))) // what is lost in a restart has not happened
+		}
+	}
+	down := targets["a"]
+	for i := range rounds(10, 60) {
+		hit(200)
+		w := watches[rand.IntN(len(watches))]
+		switch i % 10 {
+		case 0, 5:
+			w.Kill()
+			hit(100)
+			w.Start()
+		case 1, 6:
+			w.Pause()
+			defer w.Resume()
+		case 2, 7:
+			down.set(i%10 == 2)
+		case 3, 8:
+			for _, w := range watches {
+				w.Resume()
+			}
+		case 4:
+			s.redis.Kill()
+			s.redis.Start()
+		case 9:
+			s.nats.Kill()
+			s.nats.Start()
+		}
+		time.Sleep(time.Duration(rand.IntN(3000)) * time.Millisecond) // the pause between faults is one of them
+	}
+	for _, w := range watches {
+		w.Resume()
+	}
+	down.set(false)
+	// The worker is killed: what is below its threshold now is unknown, and no other becomes so.
+	killed := time.Now()
+	s.workers[0].Kill()
+	stack.Eventually(t, recovery, "every rule that waits for too few hits to be unknown", func() (bool, string) {
+		for i := 1; i < rules; i += 3 {
+			heard := targets["b"].of(fmt.Sprintf("r%d", i))
+			if len(heard) == 0 || heard[len(heard)-1].State != "unknown" {
+				return false, fmt.Sprintf("r%d: %+v", i, heard)
+			}
+		}
+		return true, ""
+	})
+	for i := 1; i < rules; i += 3 {
+		for _, c := range targets["b"].of(fmt.Sprintf("r%d", i)) {
+			if c.got.After(killed.Add(10*time.Second)) && c.State == "firing" {
+				t.Errorf("nobody counts, and %+v", c)
+			}
+		}
+	}
+	s.workers[0].Start()
+	stack.Eventually(t, recovery, "every rule to be known again, and calm or below", func() (bool, string) {
+		for i := range rules {
+			heard := targets["b"].of(fmt.Sprintf("r%d", i))
+			if len(heard) == 0 {
+				continue
+			}
+			last := heard[len(heard)-1].State
+			if want := map[bool]string{true: "firing", false: "resolved ok"}[i%3 == 1]; !strings.Contains(want, last) {
+				return false, fmt.Sprintf("r%d is %s", i, last)
+			}
+		}
+		return true, ""
+	})
+	changes := 0
+	for name, l := range targets {
+		stack.Eventually(t, recovery, "target "+name+" to have heard of every change", func() (bool, string) {
+			stored := storedChanges(t, s.js)
+			changes = 0
+			for rule, want := range stored {
+				changes += len(want)
+				var got []string
+				for _, c := range l.of(rule) {
+					got = append(got, c.State)
+				}
+				if !slices.Equal(got, want) {
+					return false, fmt.Sprintf("%s: heard %v, stored %v", rule, got, want)
+				}
+			}
+			return changes > 0, "nothing is stored"
+		})
+		t.Logf("target %s: %d changes, %d of them came again", name, changes, l.again)
+	}
+}
+
+// How long it takes from a hit until a webhook has it: WATCH_LATENCY=1 go test -v -run TestWatchLatency ./tests/faults
+func TestWatchLatency(t *testing.T) {
+	if os.Getenv("WATCH_LATENCY") == "" {
+		t.Skip("NOT MEASURED: from hit to webhook, which takes two minutes: WATCH_LATENCY=1 measures it")
+	}
+	s := servers(t)
+	s.worker(s.redis)
+	const rules = 1000
+	l := listen(t)
+	file := thousandRules(t, rules, map[string]*listener{"a": l, "b": listen(t)})
+	for range 3 {
+		stack.Watch(t, s.nats, s.redis, file)
+	}
+	time.Sleep(20 * time.Second) // until no window is young
+	sent := make(map[string]time.Time)
+	for i := 0; i < rules; i += 3 { // above: 4, without a wait
+		if _, err := s.js.Publish(t.Context(), "hits.any", fmt.Appendf(nil, `{"key":"k%d","n":5}`, i)); err != nil {
+			t.Fatal(err)
+		}
+		sent[fmt.Sprintf("r%d", i)] = time.Now()
+		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
+	}
+	var took []time.Duration
+	for rule, at := range sent {
+		stack.Eventually(t, recovery, rule+" to fire", func() (bool, string) {
+			for _, c := range l.of(rule) {
+				if c.State == "firing" {
+					took = append(took, c.got.Sub(at))
+					return true, ""
+				}
+			}
+			return false, fmt.Sprint(l.of(rule))
+		})
+	}
+	slices.Sort(took)
+	t.Logf("from hit to webhook, %d rules of %d: p50 %v, p99 %v, most %v", len(took), rules, took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+}
