@@ -80,7 +80,8 @@ func syntaxError(err error) *Error {
 const errAlias = "an alias is not allowed: write the value again"
 
 // Fields returns the values of a mapping. It refuses fields with other names, fields that are there twice, and
-// empty ones. what says whose fields they are. An allowed name that ends with [] is that of a list of single values.
+// empty ones. what says whose fields they are. An allowed name that ends with [] is that of a list of single values, one
+// that ends with {} that of a mapping.
 func Fields(node *yaml.Node, what string, allowed ...string) (map[string]*yaml.Node, error) {
 	return fields(node, what, func(name string) string { return fmt.Sprintf(" %q", name) }, allowed)
 }
@@ -94,11 +95,11 @@ func fields(node *yaml.Node, what string, quote func(name string) string, allowe
 	if node.Kind == yaml.AliasNode {
 		return nil, &Error{node.Line, errAlias}
 	}
-	lists := make(map[string]bool)
+	lists, mappings := make(map[string]bool), make(map[string]bool)
 	allowed = slices.Clone(allowed)
 	for i, name := range allowed {
-		allowed[i] = strings.TrimSuffix(name, "[]")
-		lists[allowed[i]] = allowed[i] != name
+		allowed[i] = strings.TrimSuffix(strings.TrimSuffix(name, "[]"), "{}")
+		lists[allowed[i]], mappings[allowed[i]] = strings.HasSuffix(name, "[]"), strings.HasSuffix(name, "{}")
 	}
 	if node.Kind != yaml.MappingNode {
 		return nil, Errorf(node.Line, "%s is no mapping: allowed is %s", what, strings.Join(allowed, ", "))
@@ -118,6 +119,10 @@ func fields(node *yaml.Node, what string, quote func(name string) string, allowe
 		case lists[name.Value]:
 			if !isList(value) {
 				return nil, &Error{value.Line, name.Value + ": allowed is a list, such as [a, b], of values that are not empty"}
+			}
+		case mappings[name.Value]:
+			if value.Kind != yaml.MappingNode {
+				return nil, &Error{value.Line, name.Value + ": allowed is a mapping, such as {a: 1, b: 2}"}
 			}
 		case len(allowed) > 1 && value.Kind != yaml.ScalarNode:
 			return nil, &Error{value.Line, name.Value + ": allowed is a single value"}
