@@ -118,7 +118,7 @@ func (l *Limiter) askStore(ctx context.Context, q *question) ([]state, error) {
 			all = false
 			for _, counted := range order[:done+1] {
 				l.undo(q.takes[counted:counted+1], q.keys[counted:counted+1], states[counted:counted+1])
-				states[counted].counted = 0
+				states[counted].counted, states[counted].ends = 0, 0
 			}
 		}
 		if err != nil {

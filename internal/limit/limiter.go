@@ -140,7 +140,13 @@ func (l *Limiter) decideOf(ctx context.Context, takes []Take, keys []string, cou
 			l.denials.forget(keys[i])
 		}
 	}
-	return answerOf(takes, states, FromRedis, count), nil
+	out := answerOf(takes, states, FromRedis, count)
+	for i := range out.Decisions {
+		if d := &out.Decisions[i]; d.EndsIn > 0 {
+			d.EndsIn = max(0, d.EndsIn-l.now().Sub(asked))
+		}
+	}
+	return out, nil
 }
 
 // notDecided answers if Redis has not. states are what is known to be counted all the same.
@@ -271,7 +277,7 @@ func answerOf(takes []Take, states []state, source Source, counted bool) Answer 
 			d.Certain = true
 			if s.ends > 0 {
 				d.Ends = time.UnixMilli(s.ends).UTC()
-				d.EndsIn = takes[i].Limit.Window
+				d.EndsIn = takes[i].Limit.Window // less what has passed since Redis was asked
 			}
 			if s.counted == 0 {
 				n = 0 // a place that was held before

@@ -25,6 +25,7 @@ type keyPlaces struct {
 type place struct {
 	ends time.Time
 	owed bool
+	told bool // Redis has had it at some time
 }
 
 // note remembers a place. There are at most LocalKeys: of more, those that have ended are forgotten, and then no further
@@ -52,7 +53,7 @@ func (p *places) note(key, lease string, ends time.Time, owed bool, now time.Tim
 	if owed {
 		k.owed++
 	}
-	k.leases[lease] = place{ends, owed}
+	k.leases[lease] = place{ends, owed, before.told || !owed}
 }
 
 // sweep forgets all that have ended, and reports whether there is room now.
@@ -88,17 +89,17 @@ func (p *places) remove(k *keyPlaces, lease string) {
 }
 
 // release forgets a place, and reports whether it was known here alone.
-func (p *places) release(key, lease string) (owed bool) {
+func (p *places) release(key, lease string) (alone bool) {
 	k := p.keys[key]
 	if k == nil {
 		return false
 	}
-	owed = k.leases[lease].owed
+	alone = k.leases[lease].owed && !k.leases[lease].told
 	p.remove(k, lease)
 	if len(k.leases) == 0 {
 		delete(p.keys, key)
 	}
-	return owed
+	return alone
 }
 
 func (p *places) forget(key string) {
@@ -174,7 +175,7 @@ func (l *local) learnPlaces(takes []Take, keys []string, states []state) {
 		if k := l.places.keys[keys[i]]; k != nil {
 			if held, known := k.leases[takes[i].Lease]; known && held.owed {
 				k.owed--
-				k.leases[takes[i].Lease] = place{held.ends, false}
+				k.leases[takes[i].Lease] = place{held.ends, false, true}
 			}
 		}
 		l.mu.Unlock()
@@ -227,7 +228,7 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 	if !held {
 		return Lease{Source: FromRedis}, nil
 	}
-	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: left, Source: FromRedis}, nil
+	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-l.now().Sub(now)), Source: FromRedis}, nil
 }
 
 // renewLocally decides by the fail mode. A place that this process does not know of may be one that another one has given
@@ -257,9 +258,9 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 		return false, err
 	}
 	key := l.store.key(&take)
-	owed := l.local.released(key, take.Lease)
+	alone := l.local.released(key, take.Lease)
 	if !l.breaker.mayAsk(key, l.now()) {
-		return l.notReleased(&take, owed, errDown)
+		return l.notReleased(&take, alone, errDown)
 	}
 	bounded, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
@@ -271,16 +272,16 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 		err = l.heard(key, err)
 		var down *downError
 		if errors.As(err, &down) {
-			return l.notReleased(&take, owed, down.err)
+			return l.notReleased(&take, alone, down.err)
 		}
 		return false, err
 	}
 	l.breaker.answered()
-	return held || owed, nil
+	return held || alone, nil
 }
 
-func (l *Limiter) notReleased(take *Take, owed bool, why error) (bool, error) {
-	if owed { // Redis has never heard of it
+func (l *Limiter) notReleased(take *Take, alone bool, why error) (bool, error) {
+	if alone { // Redis has never heard of it
 		return true, nil
 	}
 	return false, &UnavailableError{take.Limit, &downError{why}}
@@ -315,7 +316,7 @@ func (l *local) renewed(key, lease string, held bool, ends, now time.Time) {
 	}
 }
 
-func (l *local) released(key, lease string) (owed bool) {
+func (l *local) released(key, lease string) (alone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.places.release(key, lease)
