@@ -12,7 +12,7 @@ func TestRateFields(t *testing.T) {
 	login := &limit.Limit{Name: "login", Window: time.Minute, Max: 5}
 	numbers := &limit.Limit{Window: time.Hour, Max: 1000}
 	allowed := func(l *limit.Limit, left int64) limit.Decision {
-		return limit.Decision{Take: limit.Take{Limit: l}, Allowed: true, Remaining: left}
+		return limit.Decision{Take: limit.Take{Limit: l}, Allowed: true, WouldAllow: true, Remaining: left}
 	}
 	refused := func(l *limit.Limit, wait time.Duration) limit.Decision {
 		return limit.Decision{Take: limit.Take{Limit: l}, RetryAfter: wait}

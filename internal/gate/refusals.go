@@ -24,7 +24,10 @@ func (g *Gate) limitError(ctx context.Context, err error, takes []limit.Take, se
 	var twice *limit.TwiceError
 	var forbidden *limit.ForbiddenError
 	var foreign *limit.ForeignError
+	var lease *limit.LeaseError
 	switch {
+	case errors.As(err, &lease):
+		return web.BadInput(prefixOf(lease.Take, takes, several)+lease.Field, "%v", lease)
 	case errors.As(err, &many):
 		return web.BadInput(prefixOf(many.Take, takes, several)+"n", "%v", many)
 	case errors.As(err, &large):
@@ -81,12 +84,18 @@ const numbersName = "default"
 //	RateLimit-Policy: "login";q=5;w=60     5 hits in 60 seconds
 //	RateLimit: "login";r=4;t=60            4 are available within 60 seconds; after a refusal: ask again in t seconds
 //
+// A limit in shadow mode is in neither: it is not applied, and a client that heeds the fields would hold back for it. Places
+// are counted in the draft's own unit, and have no window: "exports";q=3;qu="concurrent-requests".
+//
 // r and t were what remains until a reset. They are the available quota and its effective window since revision 11,
 // which is what a rolling window can say: its quota is never reset.
 func rateFields(a *limit.Answer) (policy, rate string) {
 	var names []string
 	byName := make(map[string]limit.Answer, 1)
 	for _, d := range a.Decisions {
+		if d.Shadow {
+			continue
+		}
 		name := policyName(d.Take.Limit)
 		group, known := byName[name]
 		if !known {
@@ -105,7 +114,11 @@ func rateFields(a *limit.Answer) (policy, rate string) {
 		if !d.Allowed {
 			t = wholeSeconds(d.RetryAfter)
 		}
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", name, l.Max, window))
+		if l.Policy == limit.Concurrent {
+			policies = append(policies, fmt.Sprintf("%q;q=%d;qu=\"concurrent-requests\"", name, l.Max))
+		} else {
+			policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", name, l.Max, window))
+		}
 		rates = append(rates, fmt.Sprintf("%q;r=%d;t=%s", name, d.Remaining, t))
 	}
 	return strings.Join(policies, ", "), strings.Join(rates, ", ")
