@@ -14,7 +14,9 @@ import (
 )
 
 // placeOf is a take of a place.
-func placeOf(l *Limit, key, lease string) Take { return Take{Limit: l, Key: key, Under: key, N: 1, Lease: lease} }
+func placeOf(l *Limit, key, lease string) Take {
+	return Take{Limit: l, Key: key, Under: key, N: 1, Lease: lease}
+}
 
 func concurrentLimit(most int64, fail Fail) *Limit {
 	return &Limit{Name: "exports", Window: time.Minute, Max: most, Policy: Concurrent, Fail: fail, Mode: Enforce}

@@ -41,11 +41,11 @@ type share struct {
 	granted int64
 	account *account // nil if the limit is not local without Redis; what is left flies there
 
-	size    int64         // that was asked for last
-	last    time.Time     // when somebody took
-	not     time.Time     // until then Redis is not asked for a share, because there was no room for one
-	asking  *shareAsked   // nil if Redis is not asked for one
-	waiting bool          // for its end
+	size    int64       // that was asked for last
+	last    time.Time   // when somebody took
+	not     time.Time   // until then Redis is not asked for a share, because there was no room for one
+	asking  *shareAsked // nil if Redis is not asked for one
+	waiting bool        // for its end
 }
 
 // shareAsked is a question to Redis for a share.

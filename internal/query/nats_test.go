@@ -177,6 +177,14 @@ func TestRequests(t *testing.T) {
 			{"limit", `{"limit":"login"}`, "400", "key: "},
 			{"limit", `{"key":"a","window":"1h","max":0}`, "400", "max: "},
 			{"limit", `{"take":[]}`, "400", "unknown field"},
+			{"renew", `{"limit":"login","key":"a","lease":"a"}`, "400", "limit: it has no places"},
+			{"renew", `{"limit":"exports","key":"a"}`, "400", "lease: "},
+			{"renew", `{"key":"a","lease":"a"}`, "400", "limit: it is missing"},
+			{"renew", `{"limit":"exports","key":"a","lease":"a","n":1}`, "400", "unknown field"},
+			{"release", `{"limit":"login","key":"a","lease":"a"}`, "400", "limit: it has no places"},
+			{"release", `{"limit":"exports","key":"a"}`, "400", "lease: "},
+			{"release", `{"limit":"exports","lease":"a"}`, "400", "key: "},
+			{"release", `{"limit":"nothing","key":"a","lease":"a"}`, "400", "limit: "},
 			{"about", `{"window":"1h"}`, "400", "unknown field \"window\": allowed are none"},
 			{"about", `{`, "400", "body: "},
 			{"about", `[]`, "400", "body: "},
@@ -204,7 +212,7 @@ func TestRequests(t *testing.T) {
 				return false, err.Error()
 			}
 			var stats micro.Stats
-			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 7 {
+			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 9 {
 				return false, fmt.Sprintf("%s: %v", msg.Data, err)
 			}
 			for _, e := range stats.Endpoints {
@@ -231,7 +239,7 @@ func TestRequests(t *testing.T) {
 		ask("$SRV.PING", &ping)
 		var info micro.Info
 		ask("$SRV.INFO."+serviceName+"."+ping.ID, &info)
-		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != asking.Namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 7 {
+		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != asking.Namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 9 {
 			t.Errorf("%+v\n%+v", ping, info)
 		}
 	})

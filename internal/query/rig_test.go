@@ -195,7 +195,7 @@ type fakeLimiter struct {
 	looked bool
 	err    error
 	states []limit.Decision // of the takes; allowed if there are none
-	lease  limit.Lease      // of a renewal, and whether a place is released
+	lost   bool             // leases are not held any more
 }
 
 func (f *fakeLimiter) Take(_ context.Context, takes []limit.Take) (limit.Answer, error) {
@@ -215,12 +215,15 @@ func (f *fakeLimiter) Reset(_ context.Context, take limit.Take) error {
 
 func (f *fakeLimiter) Renew(_ context.Context, take limit.Take) (limit.Lease, error) {
 	f.asked = []limit.Take{take}
-	return f.lease, f.err
+	if f.lost {
+		return limit.Lease{Source: limit.FromRedis}, f.err
+	}
+	return limit.Lease{Held: true, Ends: asking.FakeNow.Add(take.Limit.Window), EndsIn: take.Limit.Window, Source: limit.FromRedis}, f.err
 }
 
 func (f *fakeLimiter) Release(_ context.Context, take limit.Take) (bool, error) {
 	f.asked = []limit.Take{take}
-	return f.lease.Held, f.err
+	return !f.lost, f.err
 }
 
 func (f *fakeLimiter) Reserved() map[string]int64 { return map[string]int64{"shared": 7} }
