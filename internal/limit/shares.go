@@ -226,7 +226,7 @@ func (l *Limiter) fill(ctx context.Context, takes []Take, keys []string, s *shar
 			l.shares.wait(l.expire, s, s.limit.Share.For)
 		}
 	})
-	out.Source = FromRedis // which has just decided
+	out.Source, out.Certain = FromRedis, states[0].upper+whole.N <= takes[0].Limit.Max // it has just decided
 	return Answer{Allowed: true, Decisions: []Decision{out}}, nil
 }
 

@@ -147,6 +147,14 @@ func TestRequests(t *testing.T) {
 			}
 		}
 	})
+	t.Run("places", func(t *testing.T) {
+		for _, c := range [][2]string{{"take", `"lease":"a"`}, {"renew", `"held":true`}, {"release", `"released":true`}, {"release", `"released":false`}} {
+			msg := request(t, conn, c[0], `{"limit":"exports","key":"b","lease":"a"}`)
+			if !strings.Contains(string(msg.Data), c[1]) {
+				t.Errorf("%s: %v %s", c[0], msg.Header, msg.Data)
+			}
+		}
+	})
 	t.Run("errors", func(t *testing.T) {
 		for _, c := range []struct{ name, body, code, detail string }{
 			{"total", "", "400", "body: it is empty"},
