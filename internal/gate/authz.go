@@ -115,6 +115,9 @@ func (l *limits) takesFor(f *forwarded, asked []*limit.Limit) ([]limit.Take, err
 	out := make([]limit.Take, len(asked))
 	keyUsed := false
 	for i, lim := range asked {
+		if lim.Policy == limit.Concurrent {
+			return nil, web.BadInput("limit", "%s has the policy concurrent: a proxy would acquire a place with each request and never free it: use POST /v1/take and POST /v1/release", web.Excerpt(lim.Name))
+		}
 		under, err := lim.Key.Fill(f.value)
 		if err != nil {
 			return nil, keyError(lim, err)

@@ -83,7 +83,7 @@ func (s *sketch) clear() {
 type busyKey struct {
 	Key       string `json:"key" doc:"What the limit's key template has made: hits are kept under it." example:"alice"`
 	Decisions uint64 `json:"decisions" doc:"Decisions since busiest_since; at most error too many." example:"42"`
-	Refused   uint64 `json:"refused" doc:"How many of them refused; at most error too few." example:"7"`
+	Refused   uint64 `json:"refused" doc:"How many of them refused, or would have in shadow mode; at most error too few." example:"7"`
 	Error     uint64 `json:"error" doc:"By how much the numbers can be wrong; 0 if they are exact." example:"0"`
 }
 

@@ -25,6 +25,10 @@ type Limiter interface {
 	Take(ctx context.Context, takes []limit.Take) (limit.Answer, error)
 	Look(ctx context.Context, takes []limit.Take) (limit.Answer, error)
 	Reset(ctx context.Context, take limit.Take) error
+	Renew(ctx context.Context, take limit.Take) (limit.Lease, error)
+	Release(ctx context.Context, take limit.Take) (bool, error)
+	// Reserved is how many hits this process has and has not spent, by the names of limits.
+	Reserved() map[string]int64
 }
 
 // Gate decides about takes, and looks at limits and at counters of the streams.
@@ -62,7 +66,7 @@ func New(settings Settings, l Limiter, counters Counters, redis *answer.Source, 
 		Proxies: settings.Proxies, limits: limits, limiter: l, Counters: counters, redis: redis, failures: failures, audit: settings.Audit,
 		process: newProcess(), decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
-			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
+			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom. A limit in shadow mode would_refuse, and refuses none.",
 		}, []string{"limit", "result", "source"}),
 	}
 	metrics.Registry.MustRegister(g.decisions)
@@ -98,6 +102,7 @@ func (g *Gate) Why(known, lost bool) string {
 // Register adds the operations.
 func (g *Gate) Register(a *api.API, mux *http.ServeMux) {
 	g.registerTake(a)
+	g.registerPlaces(a)
 	g.registerLimit(a)
 	g.registerLimits(a)
 	g.describeAuthz(a)
@@ -111,8 +116,11 @@ func (g *Gate) decided(a *limit.Answer) {
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
 		result, became := "refused", refused
-		if d.Allowed {
+		switch {
+		case d.WouldAllow:
 			result, became = "allowed", allowed
+		case d.Shadow:
+			result, became = "would_refuse", wouldRefuse
 		}
 		g.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
 		g.limits.usages.add(&d.Take, became, now)

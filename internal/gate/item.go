@@ -26,6 +26,7 @@ type takeItem struct {
 	Method string     `query:"method" json:"method,omitempty" doc:"Beside limit, if its key template has {method}." example:"POST"`
 	Host   string     `query:"host" json:"host,omitempty" doc:"Beside limit, if its key template has {host}: with or without a port." example:"shop.example"`
 	Path   string     `query:"path" json:"path,omitempty" doc:"Beside limit, if its key template has {path}: as the request has it, such as /a%20b?c=1." example:"/login"`
+	Lease  string     `query:"lease" json:"lease,omitempty" doc:"Beside limit, if its policy is concurrent: the name of the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same place, so a retry is not two. Default of a take: a new one." example:"export-17"`
 	// A query string has each header by its name: header.X-Plan=gold.
 	Header map[string]string `json:"header,omitempty" doc:"Beside limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
 	Fail   string            `query:"fail" json:"fail,omitempty" doc:"About a counter of the streams: what to do if nobody knows its hits, because they are not being counted or Redis does not answer: local (go by the hits known; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
@@ -48,6 +49,7 @@ func (i *takeItem) Read(g api.Given) (err error) {
 		api.Text("method", methodHint, &i.Method),
 		api.Text("host", hostHint, &i.Host),
 		api.Text("path", pathHint, &i.Path),
+		api.Text("lease", leaseHint, &i.Lease),
 	)
 }
 
@@ -65,7 +67,7 @@ func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
 		return limit.Take{}, err
 	}
 	n, err := item.N.Parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
-	return limit.Take{Limit: lim, Key: caller, Under: under, N: n}, err
+	return limit.Take{Limit: lim, Key: caller, Under: under, N: n, Lease: item.Lease}, err
 }
 
 // fill makes the key that hits are kept under, and returns the caller's key, too.
@@ -197,6 +199,7 @@ const (
 	methodHint  = "a method, such as GET"
 	hostHint    = "a host, such as shop.example"
 	pathHint    = "a path, such as /login"
+	leaseHint   = "the name of a lease"
 )
 
 // numbers are the fields that are given in place of limit, with what the request gives.

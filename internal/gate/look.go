@@ -219,14 +219,14 @@ func judgementOf(item *takeItem) (j judgement, err error) {
 func (j judgement) unknown(known int64) limit.Answer {
 	out := j.decide(window.Estimate{Total: known}, 0)
 	d := &out.Decisions[0]
-	out.Allowed, d.Allowed, d.Certain, d.Source = true, true, false, limit.FromLocal
+	out.Allowed, d.Allowed, d.WouldAllow, d.Certain, d.Source = true, true, true, false, limit.FromLocal
 	return out
 }
 
 func (j judgement) decide(e window.Estimate, wait time.Duration) limit.Answer {
 	d := limit.Decision{
 		Take:    limit.Take{Limit: &limit.Limit{Window: j.length, Max: j.most}, N: j.n},
-		Allowed: e.Total+j.n <= j.most,
+		Allowed: e.Total+j.n <= j.most, WouldAllow: e.Total+j.n <= j.most,
 		// It is certain if the smallest and the largest possible total lead to the same decision.
 		Certain:   (e.Lower+j.n <= j.most) == (e.Upper+j.n <= j.most),
 		Remaining: max(0, j.most-e.Total), RetryAfter: wait, Source: limit.FromRedis, Lower: e.Lower, Upper: e.Upper,

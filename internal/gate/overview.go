@@ -24,12 +24,34 @@ const (
 
 // limitsParams is what GET /v1/limits takes.
 type limitsParams struct {
-	Limit string     `query:"limit" doc:"Only the limit of this name." example:"login"`
-	Keys  api.Number `query:"keys" doc:"The most keys to list of each limit: 0 to 100. Default: 10." example:"10"`
+	Name  []string   `query:"name,explode" doc:"Only the limits of these names. May repeat, up to 100 times." example:"[\"login\"]"`
+	Top   api.Number `query:"top" doc:"The most keys to list of each limit: 0 to 100. Default: 10." example:"20"`
+	Limit string     `query:"limit" doc:"Another name for name, once." example:"login"`
+	Keys  api.Number `query:"keys" doc:"Another name for top." example:"10"`
 }
 
+// maxNames is how many limits one question may name.
+const maxNames = 100
+
 func (p *limitsParams) Read(g api.Given) error {
-	return g.Singles(api.Text("limit", limitHint, &p.Limit), api.Text("keys", api.NumberHint(0, busiestKeys), (*string)(&p.Keys)))
+	p.Name = g.Query["name"]
+	number := api.NumberHint(0, busiestKeys)
+	return g.Singles(api.Text("limit", limitHint, &p.Limit), api.Text("keys", number, (*string)(&p.Keys)), api.Text("top", number, (*string)(&p.Top)))
+}
+
+// names are the limits that are asked about; none: all.
+func (p *limitsParams) names() ([]string, error) {
+	switch {
+	case p.Limit != "" && p.Name != nil:
+		return nil, web.BadInput("limit", "not together with name, which is the same")
+	case p.Keys != "" && p.Top != "":
+		return nil, web.BadInput("keys", "not together with top, which is the same")
+	case len(p.Name) > maxNames:
+		return nil, web.BadInput("name", "%d names: at most %d are allowed", len(p.Name), maxNames)
+	case p.Limit != "":
+		return []string{p.Limit}, nil
+	}
+	return p.Name, nil
 }
 
 // LimitsAnswer has the named limits, with what this process has decided under each.
@@ -45,7 +67,8 @@ type LimitState struct {
 	Limit        string    `json:"limit" doc:"The name of the limit." example:"login"`
 	Window       string    `json:"window" doc:"How far it looks back." example:"1m"`
 	Max          int64     `json:"max" doc:"How many hits are allowed in the window." example:"5"`
-	Policy       string    `json:"policy" doc:"How hits are kept: cells, log or stream." example:"log"`
+	Policy       string    `json:"policy" doc:"How hits are kept: cells, log or stream; or concurrent: how many hold a place at once." example:"log"`
+	Mode         string    `json:"mode" doc:"enforce; or shadow: it refuses nothing." example:"enforce"`
 	Fail         string    `json:"fail" doc:"What happens without Redis: local, open or closed." example:"closed"`
 	Key          string    `json:"key" doc:"The key template." example:"{key}"`
 	Variables    []string  `json:"variables" doc:"What /v1/limit needs beside limit to look at a key." example:"[\"key\"]"`
@@ -53,12 +76,23 @@ type LimitState struct {
 	Allowed      uint64    `json:"allowed" doc:"How many takes were allowed." example:"1200"`
 	Refused      uint64    `json:"refused" doc:"How many were refused." example:"7"`
 	Failed       uint64    `json:"failed" doc:"About how many nothing could be decided." example:"0"`
+	WouldRefuse  uint64    `json:"would_refuse" doc:"How many would have been refused, if it were not in shadow mode." example:"0"`
 	AllowedRate  float64   `json:"allowed_per_second" doc:"Takes allowed per second, over the last minute." example:"1.5"`
 	RefusedRate  float64   `json:"refused_per_second" doc:"Takes refused per second, over the last minute." example:"0.1"`
 	FailedRate   float64   `json:"failed_per_second" doc:"Takes per second about which nothing could be decided, over the last minute." example:"0"`
+	WouldRate    float64   `json:"would_refuse_per_second" doc:"Takes per second that would have been refused, over the last minute." example:"0"`
+	Share        *share    `json:"share,omitempty" doc:"What this process takes from Redis at once; absent if Redis decides about every take."`
+	Bound        int64     `json:"bound" doc:"By how many hits each process of query can allow more than max in a window: less than this, for each that decides under the limit. 0 without a share." example:"0"`
 	BusiestSince time.Time `json:"busiest_since" doc:"The busiest keys are those since this moment: at most 10 minutes ago." example:"2026-11-21T09:55:00Z"`
 	Busiest      []busyKey `json:"busiest" doc:"The keys with most decisions, most first."`
 	OthersAtMost uint64    `json:"others_at_most" doc:"No key that is not listed has had more decisions since then." example:"3"`
+}
+
+// share is what a process takes of a limit at once.
+type share struct {
+	Hits    int64   `json:"hits" doc:"How many hits at most." example:"100"`
+	For     float64 `json:"for" doc:"For how many seconds. Then those that are not spent are given back." example:"1"`
+	Unspent int64   `json:"unspent" doc:"How many hits of all keys this process has now, and has not spent: others are refused them." example:"37"`
 }
 
 // newProcess names a process at random: host names would tell about the network inside.
@@ -75,24 +109,38 @@ func (g *Gate) registerLimits(a *api.API) {
 		Description: "Every named limit, with the decisions of the process that answers, per second and since its start, and the keys that it decides about most often. " +
 			"The keys are counted in bounded memory: a number is too large by at most error, and no key outside the list has more than others_at_most.",
 		Responses: api.SuccessOnly("The limits, as of now.", limitsExample()),
-		Metadata:  api.Tryout("/v1/limits", "/v1/limits?limit=login&keys=100"),
+		Metadata:  api.Tryout("/v1/limits", "/v1/limits?name=login&top=100"),
 	}), api.OverHTTP(g.findLimits))
 }
 
 // findLimits checks parameters and answers them. Its errors are for the client.
 func (g *Gate) findLimits(_ context.Context, part string, p *limitsParams) (LimitsAnswer, error) {
-	keys, err := p.Keys.Parse("keys", defaultKeys, 0, busiestKeys)
+	asked, err := p.names()
+	if err != nil {
+		return LimitsAnswer{}, web.InputProblem(err, part)
+	}
+	most, param := p.Top, "top"
+	if p.Keys != "" {
+		most, param = p.Keys, "keys"
+	}
+	keys, err := most.Parse(param, defaultKeys, 0, busiestKeys)
 	if err != nil {
 		return LimitsAnswer{}, web.InputProblem(err, part)
 	}
 	set := *g.limits.named.Load()
-	if p.Limit != "" {
-		one, err := g.limits.find(p.Limit, "limit")
-		if err != nil {
-			return LimitsAnswer{}, web.InputProblem(err, part)
+	if len(asked) > 0 {
+		set = make(limit.Set, len(asked))
+		param = "name"
+		if p.Limit != "" {
+			param = "limit"
 		}
-		set = limit.Set{p.Limit: one}
+		for _, name := range asked {
+			if set[name], err = g.limits.find(name, param); err != nil {
+				return LimitsAnswer{}, web.InputProblem(err, part)
+			}
+		}
 	}
+	reserved := g.limiter.Reserved()
 	now := g.limits.usages.now()
 	out := LimitsAnswer{AsOf: now.UTC(), Process: g.process, Counts: g.limits.mode != TakeOff, Limits: []LimitState{}}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -104,6 +152,10 @@ func (g *Gate) findLimits(_ context.Context, part string, p *limitsParams) (Limi
 		state := use.state(now, int(keys))
 		state.Limit, state.Window, state.Max = name, window.FormatDuration(lim.Window), lim.Max
 		state.Policy, state.Fail, state.Key, state.Variables = string(lim.Policy), string(lim.Fail), lim.Key.String(), lim.Key.Variables()
+		state.Mode, state.Bound = string(lim.Mode), lim.Over()
+		if lim.Share.Hits > 0 {
+			state.Share = &share{Hits: lim.Share.Hits, For: lim.Share.For.Seconds(), Unspent: reserved[name]}
+		}
 		out.Limits = append(out.Limits, state)
 	}
 	return out, nil
@@ -117,6 +169,7 @@ func (u *usage) state(now time.Time, keys int) LimitState {
 	minute, seconds := u.lastMinute(now)
 	out := LimitState{
 		Since: u.since.UTC(), Allowed: u.total.allowed, Refused: u.total.refused, Failed: u.total.failed,
+		WouldRefuse: u.total.wouldRefuse, WouldRate: float64(minute.wouldRefuse) / seconds,
 		AllowedRate: float64(minute.allowed) / seconds, RefusedRate: float64(minute.refused) / seconds, FailedRate: float64(minute.failed) / seconds,
 		BusiestSince: u.busiestSince().UTC(),
 	}
@@ -127,7 +180,7 @@ func (u *usage) state(now time.Time, keys int) LimitState {
 func limitsExample() LimitsAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
 	return LimitsAnswer{AsOf: at, Process: "5f0c2a9e", Counts: true, Limits: []LimitState{{
-		Limit: "login", Window: "1m", Max: 5, Policy: "log", Fail: "closed", Key: "{key}", Variables: []string{"key"},
+		Limit: "login", Window: "1m", Max: 5, Policy: "log", Mode: "enforce", Fail: "closed", Key: "{key}", Variables: []string{"key"},
 		Since: at.Add(-2 * time.Hour), Allowed: 1200, Refused: 7, AllowedRate: 1.5, RefusedRate: .1,
 		BusiestSince: at.Truncate(time.Minute).Add(-5 * time.Minute), Busiest: []busyKey{{Key: "alice", Decisions: 42, Refused: 7}}, OthersAtMost: 3,
 	}}}

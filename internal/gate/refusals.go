@@ -19,7 +19,10 @@ func (g *Gate) limitError(ctx context.Context, err error, takes []limit.Take, se
 	var twice *limit.TwiceError
 	var forbidden *limit.ForbiddenError
 	var foreign *limit.ForeignError
+	var lease *limit.LeaseError
 	switch {
+	case errors.As(err, &lease):
+		return web.BadInput(prefixOf(lease.Take, takes, several)+lease.Field, "%v", lease)
 	case errors.As(err, &many):
 		return web.BadInput(prefixOf(many.Take, takes, several)+"n", "%v", many)
 	case errors.As(err, &large):

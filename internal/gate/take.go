@@ -33,6 +33,7 @@ type takeBody struct {
 	Host   string            `json:"host,omitempty" doc:"Beside limit, if its key template has {host}." example:"shop.example"`
 	Path   string            `json:"path,omitempty" doc:"Beside limit, if its key template has {path}." example:"/login"`
 	Header map[string]string `json:"header,omitempty" doc:"Beside limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
+	Lease  string            `json:"lease,omitempty" doc:"Beside limit, if its policy is concurrent: a name for the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same place, so a retry is not two. Default: a new one, which the answer has." example:"export-17"`
 	Take   []takeItem        `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n is for all that have none of their own."`
 }
 
@@ -92,6 +93,9 @@ func (g *Gate) Take(ctx context.Context, part string, b *takeBody) (*TakeOutput,
 		if err != nil {
 			return nil, web.InputProblem(err, part)
 		}
+		if takes[i].Limit.Policy == limit.Concurrent && takes[i].Lease == "" && takes[i].N > 0 {
+			takes[i].Lease = limit.NewLease()
+		}
 	}
 	answer, err := g.decide(ctx, takes, several)
 	if err != nil {
@@ -104,12 +108,12 @@ func (g *Gate) Take(ctx context.Context, part string, b *takeBody) (*TakeOutput,
 func (b *takeBody) items() ([]takeItem, error) {
 	single := takeItem{
 		Limit: b.Limit, Key: b.Key, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy,
-		IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header,
+		IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header, Lease: b.Lease,
 	}
 	if len(b.Take) == 0 {
 		return []takeItem{single}, nil
 	}
-	for _, f := range append(single.numbers(), struct{ name, text string }{"limit", b.Limit}, struct{ name, text string }{"key", b.Key}) {
+	for _, f := range append(single.numbers(), struct{ name, text string }{"limit", b.Limit}, struct{ name, text string }{"key", b.Key}, struct{ name, text string }{"lease", b.Lease}) {
 		if f.text != "" {
 			return nil, web.BadInput(f.name, "not together with take: write it into the items of take")
 		}
@@ -157,6 +161,12 @@ func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
 		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter),
 		Limit: d.Take.Limit.Name, Source: string(d.Source),
 	}}
+	if shadow, would := a.Shadowed(); shadow {
+		out.Body.Shadow, out.Body.WouldAllow = true, &would
+	}
+	if a.Allowed && !several {
+		out.Body.Lease, out.Body.Ends, out.Body.EndsIn = leaseOf(d)
+	}
 	out.RateLimitPolicy, out.RateLimit = a.RateFields()
 	if !a.Allowed {
 		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(d.RetryAfter), violated(a)
@@ -166,13 +176,31 @@ func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
 	}
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
-		out.Body.Takes = append(out.Body.Takes, takeResult{
+		result := takeResult{
 			Limit: d.Take.Limit.Name, Key: d.Take.Key, Allowed: d.Allowed, Certain: d.Certain,
 			Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter), Source: string(d.Source),
-		})
+		}
+		if d.Shadow {
+			result.Shadow, result.WouldAllow = true, &d.WouldAllow
+		}
+		if a.Allowed {
+			result.Lease, result.Ends, result.EndsIn = leaseOf(d)
+		}
+		out.Body.Takes = append(out.Body.Takes, result)
 	}
 	return out
 }
+
+// leaseOf is what an answer says of the place that a take has acquired; nothing if it has none.
+func leaseOf(d *limit.Decision) (lease string, ends time.Time, endsIn float64) {
+	if d.Ends.IsZero() {
+		return "", time.Time{}, 0
+	}
+	return d.Take.Lease, d.Ends, wholeMillis(d.EndsIn)
+}
+
+// wholeMillis is a time that may be relied on, rounded down to milliseconds.
+func wholeMillis(d time.Duration) float64 { return float64(d/time.Millisecond) / 1000 }
 
 // seconds is a time to wait, rounded up to milliseconds: after it, no other answer says to wait again.
 func seconds(d time.Duration) float64 {
@@ -206,7 +234,12 @@ type TakeAnswer struct {
 	Remaining  int64        `json:"remaining" doc:"How many more hits would be allowed now." example:"99"`
 	RetryAfter float64      `json:"retry_after" doc:"Seconds until it will be allowed if nothing else comes; 0 if it is allowed." example:"0"`
 	Limit      string       `json:"limit,omitempty" doc:"The name of the limit that decided; absent if the request gave numbers." example:"login"`
-	Source     string       `json:"source" doc:"redis; memory: Redis refused the same before, and said until when; local: Redis could not be asked, and the limit's fail mode decided; or fail=open did, about a counter of the streams." example:"redis"`
+	Source     string       `json:"source" doc:"redis; share: this process had taken hits from Redis in advance; memory: Redis refused the same before, and said until when; local: Redis could not be asked, and the limit's fail mode decided; or fail=open did, about a counter of the streams." example:"redis"`
+	Shadow     bool         `json:"shadow,omitempty" doc:"True if a limit in shadow mode is among those asked about: it refuses nothing." example:"true"`
+	WouldAllow *bool        `json:"would_allow,omitempty" doc:"With shadow: whether the hits would be allowed if no limit were in shadow mode." example:"false"`
+	Lease      string       `json:"lease,omitempty" doc:"Under a limit with the policy concurrent: the place that is held. Renew it before it ends, and release it." example:"export-17"`
+	Ends       time.Time    `json:"ends,omitzero" doc:"With lease: when it ends if nobody renews it, by the clock of Redis." example:"2026-11-21T10:00:30.31Z"`
+	EndsIn     float64      `json:"ends_in,omitempty" doc:"With lease: seconds until then." example:"30"`
 	Takes      []takeResult `json:"takes,omitempty" doc:"If the request has take: the decision about each, in its order. If memory refuses, only those that it refuses."`
 	AsOf       time.Time    `json:"as_of,omitzero" doc:"Only about a counter of the streams: every hit stored before this moment is in the decision." example:"2026-11-21T10:00:00.2Z"`
 	Complete   *bool        `json:"complete,omitempty" doc:"Only about a counter of the streams: false if hits of the window are known to be missing, or may be, as in /v1/total." example:"true"`
@@ -214,13 +247,18 @@ type TakeAnswer struct {
 
 // takeResult is the decision about one take of several.
 type takeResult struct {
-	Limit      string  `json:"limit,omitempty" doc:"The name of the limit." example:"per-second"`
-	Key        string  `json:"key" doc:"The key." example:"alice"`
-	Allowed    bool    `json:"allowed" doc:"Whether this take alone is within its limit." example:"true"`
-	Certain    bool    `json:"certain" doc:"As above." example:"true"`
-	Remaining  int64   `json:"remaining" doc:"As above." example:"9"`
-	RetryAfter float64 `json:"retry_after" doc:"As above." example:"0"`
-	Source     string  `json:"source" doc:"As above." example:"redis"`
+	Limit      string    `json:"limit,omitempty" doc:"The name of the limit." example:"per-second"`
+	Key        string    `json:"key" doc:"The key." example:"alice"`
+	Allowed    bool      `json:"allowed" doc:"Whether this take alone is within its limit." example:"true"`
+	Certain    bool      `json:"certain" doc:"As above." example:"true"`
+	Remaining  int64     `json:"remaining" doc:"As above." example:"9"`
+	RetryAfter float64   `json:"retry_after" doc:"As above." example:"0"`
+	Source     string    `json:"source" doc:"As above." example:"redis"`
+	Shadow     bool      `json:"shadow,omitempty" doc:"Whether this limit is in shadow mode." example:"true"`
+	WouldAllow *bool     `json:"would_allow,omitempty" doc:"With shadow: whether it would be allowed if the limit were not. If not, it is not counted under this limit." example:"false"`
+	Lease      string    `json:"lease,omitempty" doc:"As above." example:"export-17"`
+	Ends       time.Time `json:"ends,omitzero" doc:"As above." example:"2026-11-21T10:00:30.31Z"`
+	EndsIn     float64   `json:"ends_in,omitempty" doc:"As above." example:"30"`
 }
 
 // Refusal is the body of a 429: the decision, which is also a problem, for clients that know problems only.

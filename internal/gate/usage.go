@@ -15,7 +15,7 @@ const (
 )
 
 // tally is how many decisions there were.
-type tally struct{ allowed, refused, failed uint64 }
+type tally struct{ allowed, refused, failed, wouldRefuse uint64 }
 
 func (t *tally) add(o outcome) {
 	switch o {
@@ -23,6 +23,8 @@ func (t *tally) add(o outcome) {
 		t.allowed++
 	case refused:
 		t.refused++
+	case wouldRefuse:
+		t.wouldRefuse++
 	default:
 		t.failed++
 	}
@@ -34,7 +36,8 @@ type outcome int
 const (
 	allowed outcome = iota
 	refused
-	failed // nothing could be decided
+	failed      // nothing could be decided
+	wouldRefuse // by a limit in shadow mode, under which it was not counted
 )
 
 // usage is what this process has decided under one limit. It takes at most some 135 KB, of which 130 are keys.
@@ -68,7 +71,7 @@ func (u *usage) add(key string, o outcome, now time.Time) {
 	}
 	second.add(o)
 	u.turn(now)
-	u.now.add(key, o == refused)
+	u.now.add(key, o == refused || o == wouldRefuse)
 }
 
 func turnOf(now time.Time) int64 { return now.Unix() / int64(busiestFor/time.Second) }
@@ -102,6 +105,7 @@ func (u *usage) lastMinute(now time.Time) (sum tally, seconds float64) {
 	for i := range u.seconds {
 		if s := &u.seconds[i]; s.unix <= last && s.unix > last-rateSeconds {
 			sum.allowed, sum.refused, sum.failed = sum.allowed+s.allowed, sum.refused+s.refused, sum.failed+s.failed
+			sum.wouldRefuse += s.wouldRefuse
 		}
 	}
 	return sum, float64(min(rateSeconds, max(1, last-u.since.Unix()+1)))

@@ -60,7 +60,7 @@ func compare(t *rapid.T, got LimitState, all []modelled, start, now time.Time) {
 			}
 		}
 	}
-	if (tally{got.Allowed, got.Refused, got.Failed}) != total {
+	if (tally{got.Allowed, got.Refused, got.Failed, got.WouldRefuse}) != total {
 		t.Fatalf("totals %+v, want %+v", got, total)
 	}
 	seconds := float64(min(rateSeconds, max(1, now.Unix()-start.Unix())))
@@ -140,7 +140,7 @@ func BenchmarkDecided(b *testing.B) {
 		g.limits.use(c.named)
 		for _, parallel := range []bool{false, true} {
 			decide := func(i int) {
-				g.decided(&limit.Answer{Decisions: []limit.Decision{{Take: limit.Take{Limit: lim, Under: keys[i%c.keys]}, Allowed: true, Source: limit.FromRedis}}})
+				g.decided(&limit.Answer{Decisions: []limit.Decision{{Take: limit.Take{Limit: lim, Under: keys[i%c.keys]}, Allowed: true, WouldAllow: true, Source: limit.FromRedis}}})
 			}
 			b.Run(fmt.Sprintf("%s/parallel=%v", c.name, parallel), func(b *testing.B) {
 				b.ReportAllocs()

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -107,17 +108,17 @@ func (l *Limiter) askStore(ctx context.Context, q *question) ([]state, error) {
 	}
 	states := make([]state, len(q.takes))
 	all := true
-	order := giversLast(q.takes)
+	order := orderApart(q.takes)
 	for done, i := range order {
 		s, err := l.store.decide(ctx, q.takes[i:i+1], q.keys[i:i+1], q.stakesOf(i, i+1), q.count && all)
 		if s != nil {
 			states[i] = s[0]
 		}
-		if err != nil || all && !s[0].fits {
+		if err != nil || all && !s[0].fits && !q.takes[i].Limit.shadow() {
 			all = false
 			for _, counted := range order[:done+1] {
 				l.undo(q.takes[counted:counted+1], q.keys[counted:counted+1], states[counted:counted+1])
-				states[counted].counted = 0
+				states[counted].counted, states[counted].ends = 0, 0
 			}
 		}
 		if err != nil {
@@ -131,18 +132,25 @@ func (l *Limiter) askStore(ctx context.Context, q *question) ([]state, error) {
 	return states, nil
 }
 
-// giversLast orders takes so that those which give back come last. They always fit, and what they have given
-// back could not be taken again for certain.
-func giversLast(takes []Take) []int {
-	var first, last []int
-	for i := range takes {
-		if takes[i].N < 0 {
-			last = append(last, i)
-		} else {
-			first = append(first, i)
+// orderApart is the order in which takes are asked about one by one. Those in shadow mode come after those that can
+// refuse. Those which give back come last: they always fit, and what they have given back could not be taken again for
+// certain.
+func orderApart(takes []Take) []int {
+	rank := func(i int) int {
+		switch t := &takes[i]; {
+		case t.N < 0:
+			return 2
+		case t.Limit.shadow():
+			return 1
 		}
+		return 0
 	}
-	return append(first, last...)
+	out := make([]int, len(takes))
+	for i := range out {
+		out[i] = i
+	}
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(rank(a), rank(b)) })
+	return out
 }
 
 // told is what the caller of a question has heard without Redis.
@@ -175,12 +183,25 @@ func (l *Limiter) settle(q *question, states []state, caller told) {
 	switch caller {
 	case toldAllowed:
 		l.local.learn(q.takes, q.stakes, states)
+		l.local.learnPlaces(q.takes, q.keys, states)
 	case toldRefused:
 		l.local.end(q.takes, q.keys, q.stakes, nil, l.now())
 		l.undo(q.takes, q.keys, states)
 	default:
 		l.local.end(q.takes, q.keys, q.stakes, states, l.now())
+		l.undo(q.takes, q.keys, placesOf(q.takes, states)) // nobody knows that they are held
 	}
+}
+
+// placesOf are those of the states that are about places.
+func placesOf(takes []Take, states []state) []state {
+	out := slices.Clone(states)
+	for i := range out {
+		if takes[i].Limit.Policy != Concurrent {
+			out[i].counted = 0
+		}
+	}
+	return out
 }
 
 // undo takes back what Redis has counted, and counts what it has given back. If it fails, hits stay counted that

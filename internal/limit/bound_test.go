@@ -26,22 +26,25 @@ import (
 // than max in any window. If the limit is closed without Redis, all of them together are not. Without trouble, Redis alone
 // decides, and exactly.
 //
+// If processes have shares of the limit, each can allow less than a share more: processes that die and lose theirs among
+// them. Takes that are allowed by a share, and timers that are late, are drawn, too.
+//
 // All times are at the beginnings of cells, so that cells and rings are not in doubt. `make simulate-limits` draws more.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
-	for _, script := range heldScripts {
+	for _, script := range heldScripts.decide {
 		if err := script.Load(t.Context(), client).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var seen struct{ Schedules, Allowed, Local, Late, Refused int }
+	var seen struct{ Schedules, Allowed, Local, Shared, Late, Refused, Crashed, Over int }
 	began, round := time.Now(), 0
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
 		s := newBoundRun(t, rt, client, fmt.Sprint("bound-", round))
 		defer s.end()
-		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
+		for range s.steps(rt) {
 			s.step(rt)
 		}
 		s.end()
@@ -55,11 +58,16 @@ func TestBound(t *testing.T) {
 				seen.Local++
 			}
 		}
+		seen.Shared += s.shared
+		seen.Crashed += s.crashed
+		if s.over {
+			seen.Over++
+		}
 		seen.Late += s.late
 		seen.Refused += s.refused
 	})
 	t.Logf("%+v in %s", seen, time.Since(began).Round(time.Millisecond))
-	if seen.Local == 0 || seen.Late == 0 || seen.Refused == 0 || seen.Local == seen.Allowed {
+	if seen.Local == 0 || seen.Late == 0 || seen.Refused == 0 || seen.Local == seen.Allowed || seen.Shared == 0 || seen.Crashed == 0 {
 		t.Error("the schedules miss what they are for")
 	}
 }
@@ -75,6 +83,8 @@ type boundRun struct {
 	t         *testing.T
 	client    *redis.Client // of Redis's clock
 	limit     *Limit
+	namespace string
+	alive     []int // of processes
 	processes []*boundProcess
 	healthy   bool // there is no trouble, and all clocks are the same
 	now       atomic.Int64
@@ -83,6 +93,9 @@ type boundRun struct {
 	mu            sync.Mutex // for the rest
 	allowed       []boundTake
 	refused, late int
+	shared        int // takes that a share has allowed
+	crashed       int
+	over          bool // a window had more than max, within the bound
 	story         []string
 }
 
@@ -91,6 +104,50 @@ type boundProcess struct {
 	trouble *trouble
 	ahead   atomic.Int64
 	waiting sync.WaitGroup // takes in the background
+
+	mu     sync.Mutex
+	timers []boundTimer
+}
+
+// boundTimer is the end of a share.
+type boundTimer struct {
+	at  int64
+	end func()
+}
+
+// later is time.AfterFunc by the clock of the test.
+func (p *boundProcess) later(d time.Duration, end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timers = append(p.timers, boundTimer{p.trouble.now() + d.Milliseconds(), end})
+}
+
+func (p *boundProcess) asksForAShare() bool {
+	p.limiter.shares.mu.Lock()
+	defer p.limiter.shares.mu.Unlock()
+	for _, s := range p.limiter.shares.all {
+		if s.asking != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// ring ends the shares whose time is over.
+func (p *boundProcess) ring() {
+	p.mu.Lock()
+	var due []func()
+	p.timers = slices.DeleteFunc(p.timers, func(t boundTimer) bool {
+		if t.at > p.trouble.now() {
+			return false
+		}
+		due = append(due, t.end)
+		return true
+	})
+	p.mu.Unlock()
+	for _, end := range due {
+		end()
+	}
 }
 
 // boundTake is n hits that a process was allowed.
@@ -101,29 +158,71 @@ type boundTake struct {
 }
 
 func newBoundRun(t *testing.T, rt *rapid.T, clock *redis.Client, namespace string) *boundRun {
-	s := &boundRun{t: t, client: clock, healthy: rapid.IntRange(0, 3).Draw(rt, "healthy") == 0}
+	s := &boundRun{t: t, client: clock, namespace: namespace, healthy: rapid.IntRange(0, 3).Draw(rt, "healthy") == 0}
 	s.now.Store(worldStart)
 	s.limit = &Limit{Window: boundWindow, Max: boundMax, Policy: rapid.SampledFrom(Policies).Draw(rt, "policy"), Fail: rapid.SampledFrom([]Fail{FailLocal, FailLocal, FailClosed}).Draw(rt, "fail")}
+	s.limit.Share = rapid.SampledFrom([]Share{{}, {}, {Hits: 2, For: 2 * time.Second}, {Hits: 4, For: 30 * time.Second}, {Hits: 7, For: time.Minute}}).Draw(rt, "share")
+	if s.limit.Share.Hits > 0 {
+		s.limit.Max = 4 * boundMax
+	}
 	for range rapid.IntRange(1, 3).Draw(rt, "processes") {
-		p := &boundProcess{trouble: &trouble{now: s.now.Load}}
-		client := redis.NewClient(clock.Options())
-		p.limiter = New(client, namespace, time.Minute)
-		client.AddHook(p.trouble) // after that of the limiter: it is nearer to Redis
-		p.limiter.store.scripts = heldScripts
-		if !s.healthy {
-			p.ahead.Store(boundCell * rapid.Int64Range(-90, 90).Draw(rt, "ahead"))
-		}
-		p.limiter.now = func() time.Time { return time.UnixMilli(s.now.Load() + p.ahead.Load()) }
-		s.processes = append(s.processes, p)
+		s.start(rt)
 	}
 	return s
 }
 
+// start adds a process.
+func (s *boundRun) start(rt *rapid.T) {
+	p := &boundProcess{trouble: &trouble{now: s.now.Load}}
+	client := redis.NewClient(s.client.Options())
+	p.limiter = New(client, s.namespace, time.Minute)
+	client.AddHook(p.trouble) // after that of the limiter: it is nearer to Redis
+	p.limiter.store.scripts = heldScripts
+	p.limiter.shares.after = p.later
+	if !s.healthy {
+		p.ahead.Store(boundCell * rapid.Int64Range(-90, 90).Draw(rt, "ahead"))
+	}
+	p.limiter.now = func() time.Time { return time.UnixMilli(s.now.Load() + p.ahead.Load()) }
+	s.alive = append(s.alive, len(s.processes))
+	s.processes = append(s.processes, p)
+}
+
+// crash ends a process that gives nothing back, and starts another.
+func (s *boundRun) crash(rt *rapid.T, place int) {
+	p := s.processes[s.alive[place]]
+	p.trouble.heal()
+	p.waiting.Wait()
+	p.limiter.asking.Wait()
+	clear(p.limiter.shares.all)
+	s.alive = slices.Delete(s.alive, place, place+1)
+	s.start(rt)
+	s.crashed++
+}
+
+func (s *boundRun) steps(rt *rapid.T) int {
+	if s.limit.Share.Hits > 0 {
+		return rapid.IntRange(15, 60).Draw(rt, "steps")
+	}
+	return rapid.IntRange(5, 60).Draw(rt, "steps")
+}
+
 // step lets time pass and one process take.
 func (s *boundRun) step(rt *rapid.T) {
-	now := s.now.Add(boundCell * rapid.SampledFrom([]int64{0, 0, 0, 1, 2, 7, 29, 30, 31, 59, 60, 61}).Draw(rt, "seconds"))
-	i := rapid.IntRange(0, len(s.processes)-1).Draw(rt, "process")
-	p, n, what := s.processes[i], rapid.Int64Range(1, 3).Draw(rt, "n"), ""
+	seconds, most := []int64{0, 0, 0, 1, 2, 7, 29, 30, 31, 59, 60, 61}, int64(3)
+	if s.limit.Share.Hits > 0 {
+		seconds, most = []int64{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 7, 29, 30, 58, 59}, 2
+	}
+	now := s.now.Add(boundCell * rapid.SampledFrom(seconds).Draw(rt, "seconds"))
+	place := rapid.IntRange(0, len(s.alive)-1).Draw(rt, "process")
+	if s.limit.Share.Hits > 0 && rapid.IntRange(0, 29).Draw(rt, "crash") == 0 {
+		s.crash(rt, place)
+		return
+	}
+	i := s.alive[place]
+	if rapid.IntRange(0, 2).Draw(rt, "timers") > 0 {
+		s.processes[i].ring()
+	}
+	p, n, what := s.processes[i], rapid.Int64Range(1, most).Draw(rt, "n"), ""
 	if !s.healthy {
 		what = rapid.SampledFrom([]string{"", "", "", "", "lost", "unsent", "full", "late", "later", "pending", "pending reply", "away", "heal", "back", "Redis back"}).Draw(rt, "trouble")
 	}
@@ -143,18 +242,22 @@ func (s *boundRun) step(rt *rapid.T) {
 	case "late", "later":
 		p.limiter.timeout = 5 * time.Millisecond
 		s.late++
-	case "pending", "pending reply":
+	}
+	if p.asksForAShare() { // and is held up: who waits for it gives up
+		p.limiter.timeout = 5 * time.Millisecond
+	}
+	if strings.HasPrefix(what, "pending") {
 		s.take(rt, i, n, what)
 		return
 	}
 	p.trouble.next(what)
 	s.mu.Lock()
-	fits := s.inWindow(len(s.allowed), -1, now-s.reach())+n <= boundMax
+	fits := s.inWindow(len(s.allowed), -1, now-s.reach())+n <= s.limit.Max
 	s.mu.Unlock()
 	a, err := p.limiter.Take(s.t.Context(), []Take{takeOf(s.limit, "alice", n)})
 	p.trouble.next("")
 	s.note(boundTake{now, n, i, false}, what, a, err)
-	if s.healthy && a.Allowed != fits {
+	if s.healthy && s.limit.Share.Hits == 0 && a.Allowed != fits {
 		rt.Fatalf("without trouble, process %d and not Redis has decided, or wrongly:\n%s", i, strings.Join(s.story, "\n"))
 	}
 }
@@ -197,6 +300,9 @@ func (s *boundRun) note(take boundTake, what string, a Answer, err error) {
 		s.t.Error(err)
 	case a.Allowed:
 		take.local = a.Decisions[0].Source == FromLocal
+		if a.Decisions[0].Source == FromShare {
+			s.shared++
+		}
 		s.allowed = append(s.allowed, take)
 	default:
 		s.refused++
@@ -225,16 +331,19 @@ func (s *boundRun) inWindow(upTo, process int, after int64) (sum int64) {
 
 // problem says which window has too much, or nothing.
 func (s *boundRun) problem() string {
+	over := max(0, s.limit.Share.Hits-1) // that a process can have and not have spent
 	slices.SortStableFunc(s.allowed, func(a, b boundTake) int { return cmp.Compare(a.at, b.at) })
 	for last := range s.allowed {
 		end := s.allowed[last].at
 		begin := end - boundWindow.Milliseconds()
 		for i := range s.processes {
-			if sum := s.inWindow(last+1, i, begin); sum > boundMax {
+			if sum := s.inWindow(last+1, i, begin); sum > s.limit.Max+over {
 				return fmt.Sprintf("process %d was allowed %d in the window that ends at %d s", i, sum, (end-worldStart)/1000)
 			}
 		}
-		if sum := s.inWindow(last+1, -1, begin); s.limit.Fail == FailClosed && sum > boundMax {
+		sum := s.inWindow(last+1, -1, begin)
+		s.over = s.over || sum > s.limit.Max && s.limit.Fail == FailClosed
+		if s.limit.Fail == FailClosed && sum > s.limit.Max+int64(len(s.alive))*over {
 			return fmt.Sprintf("%d were allowed in the window that ends at %d s", sum, (end-worldStart)/1000)
 		}
 	}

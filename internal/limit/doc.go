@@ -6,6 +6,9 @@
 //     processes decide about a key, together they allow no more than its limit.
 //   - Redis or not, a process never allows more than max in any window of a limit that is local without Redis: N
 //     processes no more than N times max. Without Redis it counts as Cells do.
+//   - A limit in shadow mode refuses nothing, and counts what it would allow (shadow.go).
+//   - With shares, P processes allow less than max + P × share in any window (shares.go has the proof).
+//   - No more than max hold a place of the policy Concurrent, as long as Redis's clock does not jump ahead, and Redis decides.
 //   - A refused take counts nothing. Takes that are asked for together are counted all or not at all.
 //   - Nothing grows without end. A key of the policy Cells has at most 64 cells, whatever the traffic. Keys of Log
 //     and Stream hold at most max hits. Every key expires when its last hit has left the window. Redis keeps to its
@@ -41,11 +44,14 @@
 //	breaker.go   when Redis is left alone
 //	store.go     keys and scripts in Redis (lua/: decide.lua, a file for each policy, and hot.lua for the common case)
 //	denials.go   refusals that are remembered
+//	shadow.go    limits that refuse nothing
+//	shares.go    hits that a process takes in advance, and spends by itself
+//	places.go    leases: renewing, releasing, and what this process knows of them without Redis
 //	local.go     what this process has allowed, and decides if Redis is away (ring.go: the hits of a key)
 //
 // A further policy is a file in lua/ with look, add, give and wait, and its name in Policies.
 //
 // # Goroutines
 //
-// A decision starts none. Each answer that is late has one, which hears and undoes it. Limiter.Wait waits for them.
+// A decision starts none. What is left of a share is given back by one. Each answer that is late has one, which hears and undoes it. Limiter.Wait waits for them.
 package limit

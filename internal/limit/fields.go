@@ -21,12 +21,18 @@ func (l *Limit) PolicyName() string { return cmp.Or(l.Name, numbersName) }
 //	RateLimit-Policy: "login";q=5;w=60     5 hits in 60 seconds
 //	RateLimit: "login";r=4;t=60            4 are available within 60 seconds; after a refusal: ask again in t seconds
 //
+// A limit in shadow mode is in neither: it is not applied, and a client that heeds the fields would hold back for it. Places
+// are counted in the draft's own unit, and have no window: "exports";q=3;qu="concurrent-requests".
+//
 // r and t were what remains until a reset. They are the available quota and its effective window since revision 11,
 // which is what a rolling window can say: its quota is never reset.
 func (a *Answer) RateFields() (policy, rate string) {
 	var names []string
 	byName := make(map[string]Answer, 1)
 	for _, d := range a.Decisions {
+		if d.Shadow {
+			continue
+		}
 		name := d.Take.Limit.PolicyName()
 		group, known := byName[name]
 		if !known {
@@ -45,7 +51,11 @@ func (a *Answer) RateFields() (policy, rate string) {
 		if !d.Allowed {
 			t = WholeSeconds(d.RetryAfter)
 		}
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", name, l.Max, window))
+		if l.Policy == Concurrent {
+			policies = append(policies, fmt.Sprintf("%q;q=%d;qu=\"concurrent-requests\"", name, l.Max))
+		} else {
+			policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", name, l.Max, window))
+		}
 		rates = append(rates, fmt.Sprintf("%q;r=%d;t=%s", name, d.Remaining, t))
 	}
 	return strings.Join(policies, ", "), strings.Join(rates, ", ")

@@ -10,7 +10,7 @@ func TestRateFields(t *testing.T) {
 	login := &Limit{Name: "login", Window: time.Minute, Max: 5}
 	numbers := &Limit{Window: time.Hour, Max: 1000}
 	allowed := func(l *Limit, left int64) Decision {
-		return Decision{Take: Take{Limit: l}, Allowed: true, Remaining: left}
+		return Decision{Take: Take{Limit: l}, Allowed: true, WouldAllow: true, Remaining: left}
 	}
 	refused := func(l *Limit, wait time.Duration) Decision {
 		return Decision{Take: Take{Limit: l}, RetryAfter: wait}

@@ -18,7 +18,7 @@ type Set map[string]*Limit
 type FileError = yamlfile.Error
 
 // the fields of a limit in a file
-const fileFields = "name, window, max, policy, fail, key and envoy"
+const fileFields = "name, window, max, policy, fail, key, mode, share and envoy"
 
 // Parse reads named limits:
 //
@@ -26,8 +26,10 @@ const fileFields = "name, window, max, policy, fail, key and envoy"
 //	  - name: login        # 1 to 64 letters, digits, underscores, hyphens and dots
 //	    window: 1m         # a whole number and a unit (s, m, h, d, w, y), 1s to 366d
 //	    max: 5             # hits that a key may have in the window
-//	    policy: log        # cells (default), log or stream
+//	    policy: log        # cells (default), log, stream or concurrent
 //	    fail: closed       # local (default), open or closed
+//	    mode: shadow       # enforce (default) or shadow
+//	    share: {hits: 100, for: 1s} # none by default
 //	    key: "user:{key}"  # default {key}
 //	    envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: user}]}   # or a list of them; default none
 //
@@ -62,7 +64,7 @@ func Parse(data []byte) (Set, error) {
 
 // parseLimit reads one entry; line is that of its name.
 func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
-	fields, err := yamlfile.Fields(node, "a limit", "name", "window", "max", "policy", "fail", "key", "envoy{}")
+	fields, err := yamlfile.Fields(node, "a limit", "name", "window", "max", "policy", "fail", "mode", "share{}", "key", "envoy{}")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -71,7 +73,7 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 			return nil, 0, yamlfile.Errorf(node.Line, "%s: it is missing: a limit needs name, window and max", name)
 		}
 	}
-	l = &Limit{Name: fields["name"].Value, Policy: Policy(yamlfile.Value(fields["policy"])), Fail: Fail(yamlfile.Value(fields["fail"]))}
+	l = &Limit{Name: fields["name"].Value, Policy: Policy(yamlfile.Value(fields["policy"])), Fail: Fail(yamlfile.Value(fields["fail"])), Mode: Mode(yamlfile.Value(fields["mode"]))}
 	wrong := func(field, message string) error {
 		return yamlfile.Errorf(fields[field].Line, "%s: %s", field, message)
 	}
@@ -92,13 +94,44 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 			return nil, 0, wrong("key", fmt.Sprintf("%q: %v", key.Value, err))
 		}
 	}
+	if share := fields["share"]; share != nil {
+		l.Share, err = parseShare(share)
+		if err != nil {
+			return nil, 0, err
+		}
+	}
 	err = l.check()
 	var bad *FieldError
 	if errors.As(err, &bad) {
 		return nil, 0, wrong(bad.Field, bad.Message)
 	}
 	if node := fields["envoy"]; node != nil {
+		if l.Policy == Concurrent {
+			return nil, 0, wrong("envoy", "a limit of the policy concurrent cannot have it: Envoy releases no place")
+		}
 		l.Envoy, err = parseEnvoy(node, l)
 	}
 	return l, fields["name"].Line, err
+}
+
+// parseShare reads what a process may take at once: {hits: 100, for: 1s}.
+func parseShare(node *yaml.Node) (s Share, err error) {
+	fields, err := yamlfile.Fields(node, "share", "hits", "for")
+	if err != nil {
+		return s, err
+	}
+	for _, name := range []string{"hits", "for"} {
+		if fields[name] == nil {
+			return s, yamlfile.Errorf(node.Line, "share: %s is missing: a share needs hits and for", name)
+		}
+	}
+	s.Hits, err = strconv.ParseInt(fields["hits"].Value, 10, 64)
+	if err != nil {
+		return s, yamlfile.Errorf(fields["hits"].Line, "share: hits: %q: allowed is a whole number", fields["hits"].Value)
+	}
+	s.For, err = window.ParseDuration(fields["for"].Value)
+	if err != nil {
+		return s, yamlfile.Errorf(fields["for"].Line, "share: for: %v", err)
+	}
+	return s, nil
 }

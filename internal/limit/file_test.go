@@ -106,9 +106,9 @@ func TestParseMistakes(t *testing.T) {
 		{"a list in itself", "limits: &x [*x]\n", 1, "an alias is not allowed"},
 		{"a merge key", "limits:\n  - &x\n    name: a\n    window: 1m\n    max: 5\n  - <<: *x\n    name: b\n", 6, `unknown field "<<"`},
 
-		{"a word for a limit", "limits:\n  - a\n", 2, "a limit is no mapping: allowed is name, window, max, policy, fail, key"},
+		{"a word for a limit", "limits:\n  - a\n", 2, "a limit is no mapping: allowed is name, window, max, policy, fail, mode, share, key"},
 		{"nothing for a limit", oneLimit + "  -\n", 5, "a limit is no mapping"},
-		{"an unknown field", entry(name, length, most, "burst: 5"), 5, `unknown field "burst": allowed is name, window, max, policy, fail, key`},
+		{"an unknown field", entry(name, length, most, "burst: 5"), 5, `unknown field "burst": allowed is name, window, max, policy, fail, mode, share, key`},
 		{"a field in capitals", entry(name, length, "Max: 5"), 4, `unknown field "Max"`},
 		{"a field twice", entry(name, length, most, most), 5, "max: it is there twice"},
 		{"a field without a value", entry(name, length, most, "policy:"), 5, "policy: it is empty"},

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"crypto/rand"
 	"fmt"
 	"regexp"
 	"slices"
@@ -22,6 +23,10 @@ const (
 	// MaxLogTake is how many hits the takes of one request can have together under limits of the policy Log, which
 	// keeps each of them: 1000 take Redis about a millisecond, in which it does nothing else.
 	MaxLogTake = 1000
+	// MaxPlaces is the largest max of a limit with the policy Concurrent: 10,000 places take some 1 MB of Redis per key.
+	MaxPlaces = 10_000
+	// MaxShare is the longest time for which a process keeps a share.
+	MaxShare = time.Minute
 	// MaxName is how many bytes the name of a limit can have.
 	MaxName = 64
 )
@@ -37,10 +42,37 @@ const (
 	Log Policy = "log"
 	// Stream keeps an entry of a Redis stream per take. It is exact to the millisecond.
 	Stream Policy = "stream"
+	// Concurrent keeps a member of a sorted set per place that is held. A take acquires one place, under the name of a
+	// lease, and keeps it until it is released, or until the window is over since it was last renewed.
+	Concurrent Policy = "concurrent"
 )
 
-// Policies are all policies. The first is the default.
+// Policies are those of hits in a window. The first is the default.
 var Policies = []Policy{Cells, Log, Stream}
+
+// NamedPolicies are those that a limit with a name can have. Places are acquired and released under the same limit, so
+// it needs a name.
+var NamedPolicies = append(slices.Clone(Policies), Concurrent)
+
+// Mode is what a limit does with a take that does not fit.
+type Mode string
+
+const (
+	// Enforce refuses it.
+	Enforce Mode = "enforce"
+	// Shadow allows it, does not count it, and tells that it would have been refused.
+	Shadow Mode = "shadow"
+)
+
+// Modes are all modes. The first is the default.
+var Modes = []Mode{Enforce, Shadow}
+
+// Share is what a process may take of a limit at once, to decide by itself until it is spent or over. The zero Share
+// means that every take is decided by Redis.
+type Share struct {
+	Hits int64         // at most
+	For  time.Duration // then what is not spent is given back
+}
 
 // Fail is what happens to a take while Redis cannot be asked.
 type Fail string
@@ -64,13 +96,23 @@ type Limit struct {
 	Max    int64
 	Policy Policy
 	Fail   Fail
+	Mode   Mode
+	Share  Share
 	Key    Template // makes the key that hits are kept under
 	Envoy  []Descriptor
 }
 
+// shadow reports whether the limit refuses nothing.
+func (l *Limit) shadow() bool { return l.Mode == Shadow }
+
+// Over is how many hits each process can allow beyond Max in a window, because it decides about a share by itself.
+func (l *Limit) Over() int64 { return l.Share.Hits }
+
+var leasePattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
+
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// FieldError is about one field of a limit: window, max, policy or fail.
+// FieldError is about one field of a limit: window, max, policy, fail, mode or share.
 type FieldError struct{ Field, Message string }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
@@ -83,8 +125,18 @@ func (l *Limit) check() error {
 	if l.Fail == "" {
 		l.Fail = Fails[0]
 	}
-	if !slices.Contains(Policies, l.Policy) {
-		return &FieldError{"policy", fmt.Sprintf("%.64q: allowed are %s", string(l.Policy), list(Policies))}
+	if l.Mode == "" {
+		l.Mode = Modes[0]
+	}
+	policies := Policies
+	if l.Name != "" {
+		policies = NamedPolicies
+	}
+	if !slices.Contains(policies, l.Policy) {
+		return &FieldError{"policy", fmt.Sprintf("%.64q: allowed are %s", string(l.Policy), list(policies))}
+	}
+	if !slices.Contains(Modes, l.Mode) {
+		return &FieldError{"mode", fmt.Sprintf("%q: allowed are %s", string(l.Mode), list(Modes))}
 	}
 	if !slices.Contains(Fails, l.Fail) {
 		return &FieldError{"fail", fmt.Sprintf("%q: allowed are %s", string(l.Fail), list(Fails))}
@@ -93,11 +145,34 @@ func (l *Limit) check() error {
 		return &FieldError{"window", fmt.Sprintf("%s: allowed is %s to %s", window.FormatDuration(l.Window), window.FormatDuration(MinWindow), window.FormatDuration(MaxWindow))}
 	}
 	most := int64(MaxHits)
-	if l.Policy != Cells {
+	switch l.Policy {
+	case Log, Stream:
 		most = MaxExactHits
+	case Concurrent:
+		most = MaxPlaces
 	}
 	if l.Max < 1 || l.Max > most {
 		return &FieldError{"max", fmt.Sprintf("%d: allowed is 1 to %d with the policy %s", l.Max, most, l.Policy)}
+	}
+	return l.checkShare()
+}
+
+func (l *Limit) checkShare() error {
+	share, most, longest := l.Share, l.Max, min(l.Window, MaxShare)
+	if l.Policy == Log {
+		most = min(most, MaxLogTake)
+	}
+	switch {
+	case share == Share{}:
+		return nil
+	case l.Policy == Concurrent:
+		return &FieldError{"share", "not with the policy concurrent: Redis alone knows which places are held"}
+	case l.shadow():
+		return &FieldError{"share", "not with mode: shadow, which is to say what Redis decides about every take"}
+	case share.Hits < 2 || share.Hits > most:
+		return &FieldError{"share", fmt.Sprintf("%d hits: allowed is 2 to %d", share.Hits, most)}
+	case share.For < MinWindow || share.For > longest:
+		return &FieldError{"share", fmt.Sprintf("for %s: allowed is %s to %s", window.FormatDuration(share.For), window.FormatDuration(MinWindow), window.FormatDuration(longest))}
 	}
 	return nil
 }
@@ -123,7 +198,41 @@ type Take struct {
 	Key   string // of the caller: takes with the same key share a hash tag
 	Under string // what Limit.Key makes of it: hits are kept under this
 	N     int64
+	// Lease names the place that a take under the policy Concurrent acquires. Nobody may use it again after its end.
+	Lease string
 }
+
+// LeaseError is a take under the policy Concurrent that is not one place with the name of a lease.
+type LeaseError struct {
+	Take    Take
+	Field   string // n or lease
+	Message string
+}
+
+func (e *LeaseError) Error() string { return e.Message }
+
+// checkLease refuses what cannot be held. A look needs no lease.
+func (t *Take) checkLease(count bool) error {
+	switch {
+	case t.Limit.Policy != Concurrent && t.Lease != "":
+		return &LeaseError{*t, "lease", "only under a limit with the policy concurrent"}
+	case t.Limit.Policy != Concurrent:
+		return nil
+	case t.N != 0 && t.N != 1:
+		return &LeaseError{*t, "n", fmt.Sprintf("%d: a take acquires 1 place of a concurrent limit, and POST /v1/release frees it", t.N)}
+	case t.Lease == "" && !count, t.Lease == "" && t.N == 0:
+		return nil
+	case !leasePattern.MatchString(t.Lease):
+		return &LeaseError{*t, "lease", "allowed are 1 to 64 letters, digits, _, -, . and :"}
+	}
+	return nil
+}
+
+// shares reports whether the take can be decided from a share: one that is as large as a share is decided by Redis.
+func (t *Take) shares() bool { return t.N > 0 && t.N < t.Limit.Share.Hits }
+
+// NewLease is a name that no other lease has.
+func NewLease() string { return rand.Text() }
 
 // TooManyError is a take of more hits than its limit ever allows.
 type TooManyError struct{ Take Take }
@@ -156,12 +265,17 @@ const (
 	FromRedis  Source = "redis"
 	FromMemory Source = "memory" // Redis had refused the same, and has told until when
 	FromLocal  Source = "local"  // Redis could not be asked: the limit's fail mode decided
+	FromShare  Source = "share"  // Redis had allowed this process hits in advance
 )
 
 // Decision is about one take.
 type Decision struct {
-	Take    Take
+	Take Take
+	// Allowed is always true under a limit in shadow mode.
 	Allowed bool
+	// Shadow is true if the limit is in shadow mode. WouldAllow is what it would decide if it were not: Allowed is the
+	// same under all other limits.
+	Shadow, WouldAllow bool
 	// Certain is false if the hits of the oldest cell decide, and it is not known which of them are still in the
 	// window. It is false, too, if Redis could not be asked.
 	Certain bool
@@ -174,6 +288,10 @@ type Decision struct {
 	// Lower and Upper bound the hits that are in the window now. The policies log and stream
 	// know them exactly.
 	Lower, Upper int64
+	// Ends is when the lease of a take ends if nobody renews it, by the clock of Redis, and EndsIn is the time until then.
+	// They are zero if no place is held.
+	Ends   time.Time
+	EndsIn time.Duration
 }
 
 // Answer is about takes that were asked for together.
@@ -185,19 +303,34 @@ type Answer struct {
 }
 
 // Decisive returns the decision that says most about the whole: of those that refused, the one that takes
-// longest to wait for; otherwise the one with the least left.
+// longest to wait for; otherwise the one with the least left. One in shadow mode decides only among others like it.
 func (a *Answer) Decisive() *Decision {
 	out := &a.Decisions[0]
 	for i := range a.Decisions[1:] {
 		d := &a.Decisions[i+1]
 		switch {
-		case out.Allowed != d.Allowed:
-			if out.Allowed {
+		case out.Shadow != d.Shadow:
+			if out.Shadow {
 				out = d
 			}
-		case d.Allowed && d.Remaining < out.Remaining, !d.Allowed && d.RetryAfter > out.RetryAfter:
+		case out.WouldAllow != d.WouldAllow:
+			if out.WouldAllow {
+				out = d
+			}
+		case d.WouldAllow && d.Remaining < out.Remaining, !d.WouldAllow && d.RetryAfter > out.RetryAfter:
 			out = d
 		}
 	}
 	return out
+}
+
+// Shadowed reports whether a limit in shadow mode is among those asked about, and whether all limits would have allowed
+// their takes if none were in shadow mode.
+func (a *Answer) Shadowed() (any, wouldAllow bool) {
+	wouldAllow = true
+	for i := range a.Decisions {
+		any = any || a.Decisions[i].Shadow
+		wouldAllow = wouldAllow && a.Decisions[i].WouldAllow
+	}
+	return any, wouldAllow
 }

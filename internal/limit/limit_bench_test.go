@@ -101,7 +101,7 @@ func (r benchRun) policy(b *testing.B, policy Policy) {
 		full := benchLimit(b, time.Minute, hits/2, policy)
 		b.Run(fmt.Sprintf("%s/refused=%d", name, hits), func(b *testing.B) {
 			r.fill(b, l, full, 1, hits)
-			key := l.store.key(&Take{full, "0", "0", 1})
+			key := l.store.key(&Take{Limit: full, Key: "0", Under: "0", N: 1})
 			r.loop(b, "evalsha", func(int64) error {
 				l.denials.forget(key)
 				return l.benchTake(full, "0", false)
@@ -236,7 +236,7 @@ func benchLimit(b *testing.B, window time.Duration, most int64, policy Policy) *
 }
 
 func (l *Limiter) benchTake(limit *Limit, key string, want bool) error {
-	answer, err := l.Take(context.Background(), []Take{{limit, key, key, 1}})
+	answer, err := l.Take(context.Background(), []Take{takeOf(limit, key, 1)})
 	if err == nil && answer.Allowed != want {
 		err = fmt.Errorf("allowed: %v", answer.Allowed)
 	}
@@ -250,7 +250,7 @@ func (r benchRun) fill(b *testing.B, l *Limiter, limit *Limit, keys, hits int64)
 	now := time.Now().UnixMilli()
 	length := limit.Window.Milliseconds()
 	for k := range keys {
-		take := Take{limit, strconv.FormatInt(k, 10), strconv.FormatInt(k, 10), 1}
+		take := takeOf(limit, strconv.FormatInt(k, 10), 1)
 		key := l.store.key(&take)
 		pipe := r.client.Pipeline()
 		pipe.Del(ctx, key)

@@ -19,6 +19,7 @@ type Limiter struct {
 	store   store
 	local   local
 	denials denials
+	shares  shares
 	breaker breaker
 	timeout time.Duration
 	now     func() time.Time
@@ -32,18 +33,23 @@ func New(client redis.UniversalClient, namespace string, timeout time.Duration) 
 	return &Limiter{store: store{client, namespace, scripts}, timeout: timeout, now: time.Now}
 }
 
-// Wait waits until nothing is under way any more. Call it after the last take, and before the client is closed.
-func (l *Limiter) Wait() { l.asking.Wait() }
+// Wait gives back what is not spent of shares, and waits until nothing is under way any more. Call it after the last
+// take, and before the client is closed.
+func (l *Limiter) Wait() {
+	l.giveBackAll()
+	l.asking.Wait()
+}
 
 // Take decides about takes and counts them, all of them or none. A take is refused if its hits and those in
-// the window are more than the limit's max together.
+// the window are more than the limit's max together. A limit in shadow mode refuses nothing: a take that it would refuse is
+// not counted under it, and counts under the others as if it were not there.
 //
 // If one script can reach all keys, nobody sees some of the takes counted and others not. On a cluster, keys of
 // different callers can be on different nodes. Then Take counts one after the other, and gives
 // back what it had counted if one is refused: others may be refused meanwhile, but none is
 // allowed too much.
 //
-// The error is a *TooManyError, *TooLargeError or *TwiceError for bad takes, an *UnavailableError if Redis
+// The error is a *TooManyError, *TooLargeError, *TwiceError or *LeaseError for bad takes, an *UnavailableError if Redis
 // does not decide and one of the limits is closed then, a *ForbiddenError or a *ForeignError. If the error is
 // that of ctx, the takes may have been counted.
 func (l *Limiter) Take(ctx context.Context, takes []Take) (Answer, error) {
@@ -60,6 +66,7 @@ func (l *Limiter) Look(ctx context.Context, takes []Take) (Answer, error) {
 func (l *Limiter) Reset(ctx context.Context, take Take) error {
 	key := l.store.key(&take)
 	l.denials.forget(key)
+	l.shares.forget(key)
 	l.local.forget(key)
 	if !l.breaker.mayAsk(key, l.now()) {
 		return &UnavailableError{take.Limit, &downError{errDown}}
@@ -79,10 +86,29 @@ func (l *Limiter) Reset(ctx context.Context, take Take) error {
 }
 
 func (l *Limiter) decide(ctx context.Context, takes []Take, count bool) (Answer, error) {
-	keys, err := l.keys(takes)
+	if never := neverFit(takes); never != nil {
+		return l.decideWithout(ctx, takes, never, Decision{Certain: true, Source: FromMemory}, count)
+	}
+	answer, err := l.decideAll(ctx, takes, count)
+	if shadows := shadowsOf(takes); shadows != nil && forbids(err) {
+		return l.decideWithout(ctx, takes, shadows, Decision{WouldAllow: true, Source: FromLocal}, count)
+	}
+	return answer, err
+}
+
+func (l *Limiter) decideAll(ctx context.Context, takes []Take, count bool) (Answer, error) {
+	keys, err := l.keys(takes, count)
 	if err != nil {
 		return Answer{}, err
 	}
+	if count && len(takes) == 1 && takes[0].shares() {
+		return l.takeShared(ctx, &takes[0], keys[0])
+	}
+	return l.decideOf(ctx, takes, keys, count)
+}
+
+// decideOf decides about takes that are in order, and have these keys.
+func (l *Limiter) decideOf(ctx context.Context, takes []Take, keys []string, count bool) (Answer, error) {
 	asked := l.now()
 	if count {
 		if answer, ok := l.denied(takes, keys, asked); ok {
@@ -103,14 +129,24 @@ func (l *Limiter) decide(ctx context.Context, takes []Take, count bool) (Answer,
 	}
 	l.breaker.answered()
 	l.local.end(takes, keys, q.stakes, states, l.now())
+	l.local.hold(takes, keys, states, l.now())
 	for i := range states {
+		if takes[i].Limit.Policy == Concurrent {
+			continue // a place can be free again at any time
+		}
 		if !states[i].fits {
 			l.denials.remember(&takes[i], keys[i], states[i], asked)
 		} else if takes[i].N < 0 {
 			l.denials.forget(keys[i])
 		}
 	}
-	return answerOf(takes, states, FromRedis, count), nil
+	out := answerOf(takes, states, FromRedis, count)
+	for i := range out.Decisions {
+		if d := &out.Decisions[i]; d.EndsIn > 0 {
+			d.EndsIn = max(0, d.EndsIn-l.now().Sub(asked))
+		}
+	}
+	return out, nil
 }
 
 // notDecided answers if Redis has not. states are what is known to be counted all the same.
@@ -140,11 +176,14 @@ func goneOf(ctx context.Context) error {
 }
 
 // keys checks takes and returns their keys in Redis.
-func (l *Limiter) keys(takes []Take) ([]string, error) {
+func (l *Limiter) keys(takes []Take, count bool) ([]string, error) {
 	out := make([]string, len(takes))
 	members := int64(0)
 	for i := range takes {
 		take := &takes[i]
+		if err := take.checkLease(count); err != nil {
+			return nil, err
+		}
 		if take.N > take.Limit.Max {
 			return nil, &TooManyError{*take}
 		}
@@ -161,14 +200,22 @@ func (l *Limiter) keys(takes []Take) ([]string, error) {
 	return out, nil
 }
 
-// denied returns the refusals that memory knows of.
+// denied returns the refusals that memory knows of. Those of limits in shadow mode decide only if there are no others: one
+// of them refuses nothing.
 func (l *Limiter) denied(takes []Take, keys []string, now time.Time) (Answer, bool) {
-	var known []Take
-	var states []state
+	var known, shadows []Take
+	var states, shadowStates []state
 	for i := range takes {
-		if said, ok := l.denials.find(&takes[i], keys[i], now); ok {
+		said, ok := l.denials.find(&takes[i], keys[i], now)
+		switch {
+		case ok && takes[i].Limit.shadow():
+			shadows, shadowStates = append(shadows, takes[i]), append(shadowStates, said)
+		case ok:
 			known, states = append(known, takes[i]), append(states, said)
 		}
+	}
+	if len(shadows) == len(takes) {
+		known, states = shadows, shadowStates
 	}
 	return answerOf(known, states, FromMemory, false), len(known) > 0
 }
@@ -209,7 +256,7 @@ func (l *Limiter) withoutRedis(q *question, states []state, late *lateError, why
 
 func (l *Limiter) decideLocally(q *question, late bool, why error) (Answer, error) {
 	for i := range q.takes {
-		if limit := q.takes[i].Limit; limit.Fail == FailClosed {
+		if limit := q.takes[i].Limit; limit.Fail == FailClosed && !limit.shadow() {
 			return Answer{}, &UnavailableError{limit, &downError{why}}
 		}
 	}
@@ -225,17 +272,27 @@ func (l *Limiter) decideLocally(q *question, late bool, why error) (Answer, erro
 func answerOf(takes []Take, states []state, source Source, counted bool) Answer {
 	out := Answer{Allowed: true, Decisions: make([]Decision, len(takes))}
 	for i := range states {
-		out.Allowed = out.Allowed && states[i].fits
+		out.Allowed = out.Allowed && (states[i].fits || takes[i].Limit.shadow())
 	}
 	for i := range takes {
-		s, n, most := &states[i], takes[i].N, takes[i].Limit.Max
+		s, n, most, shadow := &states[i], takes[i].N, takes[i].Limit.Max, takes[i].Limit.shadow()
 		d := Decision{
-			Take: takes[i], Allowed: s.fits, RetryAfter: s.wait, Source: source, Lower: s.lower, Upper: s.upper,
+			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait, Source: source, Lower: s.lower, Upper: s.upper,
 			// It is certain if the smallest and the largest possible number of hits lead to the same decision.
 			Certain:   n <= 0 || s.fits && s.upper+n <= most || !s.fits && s.lower+n > most,
 			Remaining: max(0, most-s.estimate),
 		}
-		if counted && out.Allowed && n > 0 {
+		if takes[i].Limit.Policy == Concurrent {
+			d.Certain = true
+			if s.ends > 0 {
+				d.Ends = time.UnixMilli(s.ends).UTC()
+				d.EndsIn = takes[i].Limit.Window // less what has passed since Redis was asked
+			}
+			if s.counted == 0 {
+				n = 0 // a place that was held before
+			}
+		}
+		if counted && out.Allowed && s.fits && n > 0 {
 			d.Lower, d.Upper, d.Remaining = d.Lower+n, d.Upper+n, d.Remaining-n
 		}
 		out.Decisions[i] = d

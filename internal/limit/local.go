@@ -20,6 +20,7 @@ type local struct {
 	// accounts are by key in Redis. If there are half as many as there may be, they become the older ones, which are
 	// forgotten when that happens again. An account that is used meanwhile is put back among the others.
 	accounts, older map[string]*account
+	places          places // of the policy Concurrent
 }
 
 // account is what this process has allowed of one key.
@@ -62,6 +63,15 @@ func (l *local) begin(takes []Take, keys []string, now time.Time, count bool) []
 	for i := range takes {
 		take := &takes[i]
 		if take.Limit.Fail != FailLocal {
+			continue
+		}
+		if take.Limit.Policy == Concurrent {
+			if n := l.places.owed(keys[i], take.Lease, now); n > 0 {
+				if out == nil {
+					out = make([]stake, len(takes))
+				}
+				out[i].beside = n
+			}
 			continue
 		}
 		flies := count && take.N > 0
@@ -161,7 +171,13 @@ func (l *local) decide(takes []Take, keys []string, stakes []stake, now time.Tim
 	all := true
 	for i := range takes {
 		if takes[i].Limit.Fail != FailLocal {
-			out[i].fits = true
+			out[i].fits = takes[i].Limit.Fail == FailOpen // one that is closed is here in shadow mode only
+			all = all && (out[i].fits || takes[i].Limit.shadow())
+			continue
+		}
+		if takes[i].Limit.Policy == Concurrent {
+			out[i] = l.places.look(&takes[i], keys[i], now)
+			all = all && (out[i].fits || takes[i].Limit.shadow())
 			continue
 		}
 		limit, a := takes[i].Limit, l.find(keys[i])
@@ -174,11 +190,14 @@ func (l *local) decide(takes []Take, keys []string, stakes []stake, now time.Tim
 		if !out[i].fits {
 			out[i].wait = a.wait(&views[i], excess)
 		}
-		all = all && out[i].fits
+		all = all && (out[i].fits || takes[i].Limit.shadow())
 	}
 	for i, take := range takes {
 		a, v := accounts[i], &views[i]
 		if a == nil {
+			if all && count && out[i].fits && take.N > 0 && take.Limit.Policy == Concurrent {
+				l.places.acquire(&take, keys[i], &out[i], now)
+			}
 			continue
 		}
 		if all && count && take.N < 0 {
@@ -187,7 +206,7 @@ func (l *local) decide(takes []Take, keys []string, stakes []stake, now time.Tim
 			a.owed -= min(n, a.owed)
 		}
 		out[i].lower, out[i].estimate, out[i].upper = v.lower(), v.estimate(), v.sum
-		if all && count && take.N > 0 {
+		if all && count && take.N > 0 && out[i].fits {
 			a.add(v, take.N)
 			if late {
 				a.busy += take.N
@@ -259,4 +278,26 @@ func (l *local) forget(key string) {
 	defer l.mu.Unlock()
 	delete(l.accounts, key)
 	delete(l.older, key)
+	l.places.forget(key)
+}
+
+// spend counts hits of a share that this process had in advance: they were flying until now.
+func (l *local) spend(a *account, now time.Time, window time.Duration, n int64) {
+	if a == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.flying -= n
+	a.count(now, window, n)
+}
+
+// giveUp ends the flight of hits of a share that are not spent.
+func (l *local) giveUp(a *account, n int64) {
+	if a == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.flying -= n
 }

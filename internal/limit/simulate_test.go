@@ -22,7 +22,7 @@ func TestPoliciesAgainstModels(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t, stack.RedisArgs("--appendonly", "no"))
 	client := server.Client()
-	for _, script := range heldWhole {
+	for _, script := range heldWhole.decide {
 		if err := script.Load(t.Context(), client).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +296,7 @@ func sizeOf(ctx context.Context, pipe redis.Cmdable, policy Policy, key string) 
 func (s *schedule) takes(st *store, p *simPart, c *simCall) ([]Take, []string) {
 	takes, keys := make([]Take, len(c.ns)), make([]string, len(c.ns))
 	for i, n := range s.ns(p, c) {
-		takes[i] = Take{p.limits[i], "k", "k", n}
+		takes[i] = Take{Limit: p.limits[i], Key: "k", Under: "k", N: n}
 		keys[i] = st.key(&takes[i])
 	}
 	return takes, keys

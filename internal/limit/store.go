@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,7 +47,10 @@ var sources embed.FS
 
 // scriptSet is the scripts that know these policies, by the set of policies: a script of one policy
 // takes half the time of one that knows all, and that of Cells has the common case first.
-type scriptSet [1 << 3]*redis.Script
+type scriptSet struct {
+	decide [1 << 4]*redis.Script
+	lease  *redis.Script // renews or ends one
+}
 
 // giveStep is how many hits of the policies Log and Stream one script gives back, or removes after they have left the
 // window: Redis does nothing else meanwhile.
@@ -57,19 +61,21 @@ var scripts = newScripts("", giveStep)
 // newScripts makes scripts that begin with a text: that of the tests gives Redis a clock that they can set.
 func newScripts(begin string, step int) *scriptSet {
 	var out scriptSet
-	for set := range out {
+	own := fmt.Sprintf("local policies, step = {}, %d\n", step)
+	for set := range out.decide {
 		text := begin
 		if set == 1<<0 { // only Policies[0], which is Cells
 			text += source("hot")
 		}
-		text += fmt.Sprintf("local policies, step = {}, %d\n", step)
-		for i, policy := range Policies {
+		text += own
+		for i, policy := range NamedPolicies {
 			if set&(1<<i) != 0 {
 				text += source(string(policy))
 			}
 		}
-		out[set] = redis.NewScript(text + source("decide"))
+		out.decide[set] = redis.NewScript(text + source("decide"))
 	}
+	out.lease = redis.NewScript(begin + own + source(string(Concurrent)) + source("lease"))
 	return &out
 }
 
@@ -88,7 +94,8 @@ type state struct {
 	lower, estimate, upper int64
 	wait                   time.Duration // until it would fit
 	counted                int64         // hits that were counted; less than 0: that were given back
-	at                     int64         // when they were counted, Unix milliseconds by the key's time
+	at                     int64         // when they were counted, Unix milliseconds by the key's time; of a place, its score
+	ends                   int64         // of a place that is held: Unix milliseconds by Redis's clock
 }
 
 // shift adds hits that Redis does not know of.
@@ -159,7 +166,7 @@ func (s *store) giveRest(ctx context.Context, takes []Take, keys []string, state
 func (s *store) force(ctx context.Context, take *Take, key string, n, most int64) (int64, error) {
 	limit := *take.Limit
 	limit.Max = most
-	states, _, err := s.run(ctx, force, []Take{{Limit: &limit, N: n}}, []string{key}, nil, newMark())
+	states, _, err := s.run(ctx, force, []Take{{Limit: &limit, N: n, Lease: take.Lease}}, []string{key}, nil, newMark())
 	if err != nil {
 		return 0, err
 	}
@@ -169,7 +176,7 @@ func (s *store) force(ctx context.Context, take *Take, key string, n, most int64
 // takeBack gives back n hits of a take's key: the newest of those that were counted at a time or before.
 func (s *store) takeBack(ctx context.Context, take *Take, key string, n, at int64) error {
 	for n > 0 {
-		_, rest, err := s.run(ctx, undo, []Take{{Limit: take.Limit, N: -n}}, []string{key}, nil, at)
+		_, rest, err := s.run(ctx, undo, []Take{{Limit: take.Limit, N: -n, Lease: take.Lease}}, []string{key}, nil, at)
 		if err != nil || rest == nil {
 			return err
 		}
@@ -202,21 +209,37 @@ func (s *store) run(ctx context.Context, m mode, takes []Take, keys []string, st
 // call returns the script for takes and its arguments.
 func (s *store) call(takes []Take, stakes []stake, m mode, last int64) (*redis.Script, []any) {
 	set := 0
-	args := make([]any, 1, 2+4*len(takes))
+	args := make([]any, 1, 2+5*len(takes))
 	args[0] = int(m)
+	if len(takes) > 1 && slices.ContainsFunc(takes, func(t Take) bool { return t.Limit.shadow() }) {
+		args[0] = withShadows(m, takes)
+	}
 	for i := range takes {
 		l := takes[i].Limit
-		for j, policy := range Policies {
+		for j, policy := range NamedPolicies {
 			if l.Policy == policy {
 				set |= 1 << j
 			}
 		}
-		args = append(args, string(l.Policy), l.Window.Milliseconds(), l.Max-besideOf(stakes, i), takes[i].N)
+		args = append(args, string(l.Policy), l.Window.Milliseconds(), l.Max-besideOf(stakes, i), takes[i].N, takes[i].Lease)
 	}
 	if last > 0 {
 		args = append(args, last)
 	}
-	return s.scripts[set], args
+	return s.scripts.decide[set], args
+}
+
+// withShadows is a mode followed by which of the takes are in shadow mode. One alone stands in nobody's way.
+func withShadows(m mode, takes []Take) string {
+	out := strconv.AppendInt(nil, int64(m), 10)
+	for i := range takes {
+		if takes[i].Limit.shadow() {
+			out = append(out, 's')
+		} else {
+			out = append(out, '-')
+		}
+	}
+	return string(out)
 }
 
 // parseStates reads what a script says about takes.
@@ -227,14 +250,14 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 	}
 	for i, item := range reply {
 		fields, _ := item.([]any)
-		if len(fields) != 5 && len(fields) != 7 {
+		if len(fields) != 5 && len(fields) != 7 && len(fields) != 8 {
 			return nil, nil, fmt.Errorf("the script answered %v", item)
 		}
-		var v [7]int64
+		var v [8]int64
 		for j, field := range fields {
 			v[j], _ = field.(int64) // Redis makes integers of a script's numbers
 		}
-		states[i] = state{fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3]}
+		states[i] = state{fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000}
 		switch last := v[4]; {
 		case v[0] == 0:
 			states[i].wait = time.Duration(last) * time.Millisecond
@@ -253,6 +276,23 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 		}
 	}
 	return states, rest, nil
+}
+
+// lease renews or releases the lease of a take, and reports whether it was held. If it is renewed, the time that it has
+// now is left, and ends is when it ends, Unix milliseconds by Redis's clock.
+func (s *store) lease(ctx context.Context, what string, take *Take, key string) (held bool, left time.Duration, ends int64, err error) {
+	var v []int64
+	err = s.onMaster(ctx, key, func(node redis.Scripter) (err error) {
+		v, err = s.scripts.lease.Run(ctx, node, []string{key}, what, take.Limit.Window.Milliseconds(), take.Lease).Int64Slice()
+		return err
+	})
+	if err == nil && len(v) != 3 {
+		err = fmt.Errorf("the script answered %v", v)
+	}
+	if err != nil {
+		return false, 0, 0, err
+	}
+	return v[0] == 1, time.Duration(v[1]) * time.Millisecond, v[2] / 1000, nil
 }
 
 // forget removes what is kept of a key.

@@ -133,4 +133,4 @@ func adhoc(t *testing.T, length time.Duration, most int64, policy Policy) *Limit
 	return l
 }
 
-func takeOf(l *Limit, key string, n int64) Take { return Take{l, key, key, n} }
+func takeOf(l *Limit, key string, n int64) Take { return Take{Limit: l, Key: key, Under: key, N: n} }

@@ -173,8 +173,10 @@ func (s *service) endpoints() map[string]endpoint {
 				return s.findAbout(ctx)
 			})(ctx, body)
 		},
-		"take":  overNATS(bodyOf(s.gate.Take)), // a refusal is an answer
-		"limit": overNATS(bodyOf(s.gate.Look)),
+		"take":    overNATS(bodyOf(s.gate.Take)), // a refusal is an answer
+		"limit":   overNATS(bodyOf(s.gate.Look)),
+		"renew":   overNATS(s.gate.Renew),
+		"release": overNATS(s.gate.Release),
 	}
 }
 

@@ -147,6 +147,14 @@ func TestRequests(t *testing.T) {
 			}
 		}
 	})
+	t.Run("places", func(t *testing.T) {
+		for _, c := range [][2]string{{"take", `"lease":"a"`}, {"renew", `"held":true`}, {"release", `"released":true`}, {"release", `"released":false`}} {
+			msg := request(t, conn, c[0], `{"limit":"exports","key":"b","lease":"a"}`)
+			if !strings.Contains(string(msg.Data), c[1]) {
+				t.Errorf("%s: %v %s", c[0], msg.Header, msg.Data)
+			}
+		}
+	})
 	t.Run("errors", func(t *testing.T) {
 		for _, c := range []struct{ name, body, code, detail string }{
 			{"total", "", "400", "body: it is empty"},
@@ -177,6 +185,14 @@ func TestRequests(t *testing.T) {
 			{"limit", `{"limit":"login"}`, "400", "key: "},
 			{"limit", `{"key":"a","window":"1h","max":0}`, "400", "max: "},
 			{"limit", `{"take":[]}`, "400", "unknown field"},
+			{"renew", `{"limit":"login","key":"a","lease":"a"}`, "400", "limit: it has no places"},
+			{"renew", `{"limit":"exports","key":"a"}`, "400", "lease: "},
+			{"renew", `{"key":"a","lease":"a"}`, "400", "limit: it is missing"},
+			{"renew", `{"limit":"exports","key":"a","lease":"a","n":1}`, "400", "unknown field"},
+			{"release", `{"limit":"login","key":"a","lease":"a"}`, "400", "limit: it has no places"},
+			{"release", `{"limit":"exports","key":"a"}`, "400", "lease: "},
+			{"release", `{"limit":"exports","lease":"a"}`, "400", "key: "},
+			{"release", `{"limit":"nothing","key":"a","lease":"a"}`, "400", "limit: "},
 			{"about", `{"window":"1h"}`, "400", "unknown field \"window\": allowed are none"},
 			{"about", `{`, "400", "body: "},
 			{"about", `[]`, "400", "body: "},
@@ -204,7 +220,7 @@ func TestRequests(t *testing.T) {
 				return false, err.Error()
 			}
 			var stats micro.Stats
-			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 7 {
+			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 9 {
 				return false, fmt.Sprintf("%s: %v", msg.Data, err)
 			}
 			for _, e := range stats.Endpoints {
@@ -231,7 +247,7 @@ func TestRequests(t *testing.T) {
 		ask("$SRV.PING", &ping)
 		var info micro.Info
 		ask("$SRV.INFO."+serviceName+"."+ping.ID, &info)
-		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != asking.Namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 7 {
+		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != asking.Namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 9 {
 			t.Errorf("%+v\n%+v", ping, info)
 		}
 	})

@@ -183,6 +183,9 @@ const testLimits = `limits:
   - {name: per-route, window: 1m, max: 3, key: "{method} {host} {path} {key}"}
   - {name: per-address, window: 1m, max: 3, key: "a {ip}"}
   - {name: per-agent, window: 1m, max: 3, key: "{header.User-Agent}"}
+  - {name: exports, policy: concurrent, max: 2, window: 30s}
+  - {name: tried, window: 1m, max: 3, mode: shadow}
+  - {name: shared, window: 1m, max: 1000, share: {hits: 100, for: 2s}}
 `
 
 // fakeLimiter remembers what it is asked, and answers that.
@@ -192,6 +195,7 @@ type fakeLimiter struct {
 	looked bool
 	err    error
 	states []limit.Decision // of the takes; allowed if there are none
+	lost   bool             // leases are not held any more
 }
 
 func (f *fakeLimiter) Take(_ context.Context, takes []limit.Take) (limit.Answer, error) {
@@ -209,12 +213,30 @@ func (f *fakeLimiter) Reset(_ context.Context, take limit.Take) error {
 	return f.err
 }
 
+func (f *fakeLimiter) Renew(_ context.Context, take limit.Take) (limit.Lease, error) {
+	f.asked = []limit.Take{take}
+	if f.lost {
+		return limit.Lease{Source: limit.FromRedis}, f.err
+	}
+	return limit.Lease{Held: true, Ends: asking.FakeNow.Add(take.Limit.Window), EndsIn: take.Limit.Window, Source: limit.FromRedis}, f.err
+}
+
+func (f *fakeLimiter) Release(_ context.Context, take limit.Take) (bool, error) {
+	f.asked = []limit.Take{take}
+	return !f.lost, f.err
+}
+
+func (f *fakeLimiter) Reserved() map[string]int64 { return map[string]int64{"shared": 7} }
+
 func (f *fakeLimiter) answer(takes []limit.Take) (limit.Answer, error) {
 	out := limit.Answer{Allowed: true}
 	for i, take := range takes {
 		d := limit.Decision{Allowed: true, Certain: true, Remaining: take.Limit.Max - take.N, Source: limit.FromRedis}
 		if i < len(f.states) {
 			d = f.states[i]
+		}
+		if !d.Shadow {
+			d.WouldAllow = d.Allowed
 		}
 		d.Take = take
 		out.Decisions = append(out.Decisions, d)

@@ -28,6 +28,8 @@ var rights = map[string]access.Right{
 	"GET /v1/watch":     access.Read,
 
 	"POST /v1/take":             access.Take,
+	"POST " + gate.RenewPath:    access.Take,
+	"POST " + gate.ReleasePath:  access.Take,
 	"GET " + gate.LimitPath:     access.Take,
 	gate.AuthzPath:              access.Take,
 	gate.AuthzPath + "/{limit}": access.Take,

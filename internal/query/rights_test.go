@@ -173,6 +173,8 @@ func ways(now time.Time, fullResume, ownResume string) []way {
 		{name: "about without read", as: "taker", target: "/v1/about", proof: `"tiers"`},
 		{name: "a take without take", as: "reader", method: http.MethodPost, target: "/v1/take", body: `{"limit":"login","key":"alice"}`, proof: `"allowed"`},
 		{name: "numbers without take", as: "reader", method: http.MethodPost, target: "/v1/take", body: `{"key":"a.x","window":"1m","max":10}`, proof: `"allowed"`},
+		{name: "a renewal without take", as: "reader", method: http.MethodPost, target: "/v1/renew", body: `{"limit":"exports","key":"alice","lease":"a"}`, proof: `lease-ended`, full: http.StatusConflict},
+		{name: "a release without take", as: "reader", method: http.MethodPost, target: "/v1/release", body: `{"limit":"exports","key":"alice","lease":"a"}`, proof: `"released":false`},
 		{name: "a look without take", as: "reader", target: "/v1/limit?limit=login&key=alice", proof: `"allowed"`},
 		{name: "a proxy's question without take", as: "reader", target: "/v1/authz?limit=per-agent", proof: `"allowed"`},
 		{name: "the same by POST", as: "reader", method: http.MethodPost, target: "/v1/authz?limit=per-agent", proof: `"allowed"`},

@@ -32,6 +32,7 @@ var (
 	TakesOff             = &Kind{"takes-off", http.StatusForbidden, "No takes are counted", "only look, or ask whoever runs the service for QUERY_TAKE"}
 	EraseOff             = &Kind{"erase-off", http.StatusForbidden, "Nothing is erased", "ask whoever runs the service for QUERY_ERASE"}
 	NotConfirmed         = &Kind{"not-confirmed", http.StatusConflict, "Another number than was confirmed", "look what there is, and ask again with the number that detail says"}
+	LeaseEnded           = &Kind{"lease-ended", http.StatusConflict, "The lease has ended", "stop what needs the place, or take a new one"}
 	TooManyExports       = &Kind{"too-many-exports", http.StatusTooManyRequests, "Too many exports at once", "ask the same again after Retry-After"}
 	NothingCounted       = &Kind{"nothing-counted", http.StatusServiceUnavailable, "Nothing has been counted yet", "ask whoever runs the service to start ingest"}
 	RightsMissing        = &Kind{"rights-missing", http.StatusServiceUnavailable, "Redis refuses its user a command", "ask whoever runs the service to give the Redis user its rights"}
@@ -55,7 +56,7 @@ var byStatus = []*Kind{
 
 // Kinds lists all kinds, in the order of their statuses.
 func Kinds() []*Kind {
-	all := append([]*Kind{IdempotencyKeyReused, KeyOutsidePrefix, TokenLacksRight, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, TooManyExports, NothingCounted, RightsMissing, ForeignKey}, byStatus...)
+	all := append([]*Kind{IdempotencyKeyReused, KeyOutsidePrefix, TokenLacksRight, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, LeaseEnded, TooManyExports, NothingCounted, RightsMissing, ForeignKey}, byStatus...)
 	slices.SortStableFunc(all, func(a, b *Kind) int { return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name)) })
 	return all
 }

@@ -1,12 +1,15 @@
--- Decides about takes and counts them: all of them or none.
+-- Decides about takes and counts them: all of them or none. A take of a limit in shadow mode that does not fit stands in
+-- nobody's way, and is not counted.
 -- KEYS: a key for each take.
 -- ARGV: 0 only to look, 1 to count what is allowed, 2 to count without asking, but not beyond max, or 3 to give back
--- what was counted at a time or before; then for each take policy, window (ms), max and n; then with 3 that time,
--- otherwise nothing, or a mark, which says nothing here.
+-- what was counted at a time or before; of several takes followed by a character for each, which is s in shadow mode;
+-- then for each take policy, window (ms), max, n, and a lease or nothing; then with 3 that time, otherwise nothing, or a
+-- mark, which says nothing here.
 -- Returns for each take: 1 if it fits or 0; the hits that are surely in the window, the estimate and
 -- the hits that may be in it, before new ones were counted and after others were given back; and the
 -- milliseconds until the take would fit if nothing else came, or the time at which it was counted. If hits were given
--- back or counted without asking, also how many, and how many are still to be given back.
+-- back or counted without asking, also how many, and how many are still to be given back. If a place was acquired or
+-- renewed, also the end of its lease in microseconds.
 --
 -- What needs memory comes before what needs none. If Redis is full (maxmemory), it refuses the former, but no longer after
 -- a script's first write. For the same reason an add of a policy begins with a command that needs memory, and a give
@@ -14,27 +17,29 @@
 local time = redis.call('TIME')
 local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 local states, all = {}, true
+local mode = string.sub(ARGV[1], 1, 1)
 for i, key in ipairs(KEYS) do
-	local a = 4 * i - 2
+	local a = 5 * i - 3
 	local window, max, n = tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
 	local policy = policies[ARGV[a]]
-	local s = policy.look(key, clock, window)
-	if ARGV[1] == '2' then
+	local s = policy.look(key, clock, window, ARGV[a + 4])
+	if mode == '2' then
 		n = math.max(0, math.min(n, max - s.count))
 	end
 	s.policy, s.n, s.excess = policy, n, s.count + n - max
 	s.ahead = s.now - clock -- of a key whose time waits for a clock that went back
-	s.fits = n <= 0 or s.excess <= 0
-	all = all and s.fits
+	s.lease = ARGV[a + 4]
+	s.fits = n <= 0 or s.excess <= 0 or s.held ~= nil
+	all = all and (s.fits or string.sub(ARGV[1], i + 1, i + 1) == 's')
 	states[i] = s
 end
-local counts, room = all and ARGV[1] ~= '0', step
-local at = ARGV[1] == '3' and tonumber(ARGV[#ARGV]) or nil
+local counts, room = all and mode ~= '0', step
+local at = mode == '3' and tonumber(ARGV[#ARGV]) or nil
 if counts then
 	for i, key in ipairs(KEYS) do
 		local s = states[i]
-		if s.n > 0 then
-			s.policy.add(key, s, s.n)
+		if s.n > 0 and s.fits then
+			s.policy.add(key, s, s.n, s.lease)
 		end
 	end
 end
@@ -45,17 +50,20 @@ for i, key in ipairs(KEYS) do
 	if not s.fits then
 		-- Hits that Redis does not know of can leave max no room at all.
 		last = s.ahead + (s.excess > s.count and s.window or s.policy.wait(key, s))
-	elseif ARGV[1] == '2' then
+	elseif mode == '2' then
 		counted, rest = s.n, 0
 	elseif counts and s.n > 0 then
-		last = s.now
+		last = s.score and (s.held and 0 or s.score) or s.now
 	elseif counts and s.n < 0 then
 		counted, rest = 0, -s.n
 		if room > 0 then
-			counted, rest, work = s.policy.give(key, s, rest, room, at)
+			counted, rest, work = s.policy.give(key, s, rest, room, at, s.lease)
 			room = room - work
 		end
 	end
 	out[i] = {s.fits and 1 or 0, s.lower, s.count, s.upper, last, counted, rest}
+	if s.score then
+		out[i] = {1, s.lower, s.count, s.upper, last, counted or 0, rest or 0, s.score}
+	end
 end
 return out

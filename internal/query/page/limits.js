@@ -4,7 +4,7 @@ import { ago, apart, atSecond, compact, moment, number, sentence, shown, spoken 
 import { ask, call, clock } from "./api.js";
 
 const listed = 20; // busiest keys
-const policies = { cells: "in cells: exact to a 60th of the window", log: "in a log: exact", stream: "in a stream: exact" };
+const policies = { cells: "in cells: exact to a 60th of the window", log: "in a log: exact", stream: "in a stream: exact", concurrent: "as leases: how many at once" };
 const fails = { local: "this process decides alone", open: "everything is allowed", closed: "everything is refused" };
 
 let limits = new Map(); // by name, as the service has told of them
@@ -71,11 +71,11 @@ function drawRows() {
   }
   for (const limit of limits.values()) {
     const row = rows.get(limit.limit) ?? makeRow(limit.limit);
-    put(row.allows, `${number(limit.max)} in ${spoken(limit.window)}`);
+    put(row.allows, `${number(limit.max)} ${limit.policy === "concurrent" ? "at once" : `in ${spoken(limit.window)}`}${limit.mode === "shadow" ? ", shadow: refuses nothing" : ""}`);
     put(row.fields[0], rate(limit.allowed_per_second));
-    put(row.fields[1], rate(limit.refused_per_second));
+    put(row.fields[1], rate(limit.refused_per_second + limit.would_refuse_per_second));
     row.fields[1].classList.toggle("bad", limit.refused_per_second > 0);
-    [limit.allowed, limit.refused, limit.failed].forEach((n, i) => {
+    [limit.allowed, limit.refused + limit.would_refuse, limit.failed].forEach((n, i) => {
       put(row.fields[i + 2], compact(n));
       row.fields[i + 2].title = `${number(n)} since ${moment(Date.parse(limit.since), clock.now())}`;
     });

@@ -1,0 +1,135 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+)
+
+// A take under a limit with the policy concurrent acquires a place. Its holder renews the lease while it works, and
+// releases it at its end.
+const (
+	RenewPath   = "/v1/renew"
+	ReleasePath = "/v1/release"
+)
+
+// placeBody is what POST /v1/renew and /v1/release take.
+type placeBody struct {
+	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE with the policy concurrent." example:"exports"`
+	Key    string            `json:"key,omitempty" doc:"Whose place it is, as in the take." example:"customer-7"`
+	Lease  string            `json:"lease,omitempty" doc:"The lease, as the answer to the take has it." example:"export-17"`
+	IP     string            `json:"ip,omitempty" doc:"Beside limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
+	Method string            `json:"method,omitempty" doc:"Beside limit, if its key template has {method}." example:"POST"`
+	Host   string            `json:"host,omitempty" doc:"Beside limit, if its key template has {host}." example:"shop.example"`
+	Path   string            `json:"path,omitempty" doc:"Beside limit, if its key template has {path}." example:"/login"`
+	Header map[string]string `json:"header,omitempty" doc:"Beside limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
+}
+
+// RenewAnswer says that a place is held on.
+type RenewAnswer struct {
+	Held   bool      `json:"held" doc:"Whether the place is held. False only if the limit is in shadow mode: otherwise a lease that has ended is a problem with the status 409." example:"true"`
+	Lease  string    `json:"lease" doc:"The lease." example:"export-17"`
+	Ends   time.Time `json:"ends,omitzero" doc:"When it ends if nobody renews it, by the clock of Redis." example:"2026-11-21T10:00:30.31Z"`
+	EndsIn float64   `json:"ends_in,omitempty" doc:"Seconds until then." example:"30"`
+	Limit  string    `json:"limit" doc:"The name of the limit." example:"exports"`
+	Source string    `json:"source" doc:"redis; or local: Redis could not be asked, and the limit's fail mode decided." example:"redis"`
+	Shadow bool      `json:"shadow,omitempty" doc:"Whether the limit is in shadow mode." example:"false"`
+}
+
+// ReleaseAnswer says that a place is free.
+type ReleaseAnswer struct {
+	Released bool   `json:"released" doc:"Whether the place was held until now. False if the lease has ended, was released before, or was never given out: that is no error." example:"true"`
+	Lease    string `json:"lease" doc:"The lease." example:"export-17"`
+	Limit    string `json:"limit" doc:"The name of the limit." example:"exports"`
+}
+
+func (g *Gate) registerPlaces(a *api.API) {
+	body := func(about string) *huma.RequestBody {
+		return &huma.RequestBody{Description: about,
+			Content: map[string]*huma.MediaType{"application/json": {Example: placeBody{Limit: "exports", Key: "customer-7", Lease: "export-17"}}}}
+	}
+	at := time.Date(2026, 11, 21, 10, 0, 30, 31e7, time.UTC)
+	renew := a.Operation(huma.Operation{
+		OperationID: "post-renew", Method: http.MethodPost, Path: RenewPath,
+		Summary: "Hold a place on",
+		Description: "Lets a lease of a limit with the policy concurrent last for the limit's window from now on. It acquires nothing: a lease that has ended stays ended, " +
+			"because the place may be another's. Renew about three times in a window, so that one request can be lost.",
+		RequestBody: body("The limit, the key and the lease of the take."),
+		Responses:   api.SuccessOnly("The place is held on.", RenewAnswer{Held: true, Lease: "export-17", Ends: at, EndsIn: 30, Limit: "exports", Source: "redis"}),
+		Metadata:    api.Tryout(RenewPath),
+	})
+	describeForbidden(a, &renew)
+	renew.Responses[strconv.Itoa(http.StatusConflict)] = a.ProblemResponse("The lease has ended or was released.", leaseEnded("export-17"), nil)
+	api.AnswerBody(a, renew, api.OverHTTP(g.Renew))
+	release := a.Operation(huma.Operation{
+		OperationID: "post-release", Method: http.MethodPost, Path: ReleasePath,
+		Summary:     "Free a place",
+		Description: "Ends a lease of a limit with the policy concurrent at once. To release it again, or one that has ended, is no error.",
+		RequestBody: body("The limit, the key and the lease of the take."),
+		Responses:   api.SuccessOnly("The place is free.", ReleaseAnswer{Released: true, Lease: "export-17", Limit: "exports"}),
+		Metadata:    api.Tryout(ReleasePath),
+	})
+	describeForbidden(a, &release)
+	api.AnswerBody(a, release, api.OverHTTP(g.Release))
+}
+
+// leaseEnded is the problem of a holder that has lost its place.
+func leaseEnded(lease string) *web.Problem {
+	return web.NewProblem(http.StatusConflict, fmt.Sprintf("the lease %s has ended or was released: its place may be another's: take a new one", web.Excerpt(lease))).OfKind(web.LeaseEnded)
+}
+
+// Renew checks a body and renews a lease. Its errors are for the client.
+func (g *Gate) Renew(ctx context.Context, part string, b *placeBody) (RenewAnswer, error) {
+	take, err := g.placeOf(part, b)
+	if err != nil {
+		return RenewAnswer{}, err
+	}
+	lease, err := g.limiter.Renew(ctx, take)
+	if err != nil {
+		return RenewAnswer{}, web.InputProblem(g.limitError(ctx, err, []limit.Take{take}, false), part)
+	}
+	shadow := take.Limit.Mode == limit.Shadow
+	if !lease.Held && !shadow {
+		return RenewAnswer{}, leaseEnded(b.Lease)
+	}
+	return RenewAnswer{
+		Held: lease.Held, Lease: b.Lease, Ends: lease.Ends, EndsIn: wholeMillis(lease.EndsIn), Limit: b.Limit, Source: string(lease.Source), Shadow: shadow,
+	}, nil
+}
+
+// Release checks a body and releases a lease. Its errors are for the client.
+func (g *Gate) Release(ctx context.Context, part string, b *placeBody) (ReleaseAnswer, error) {
+	take, err := g.placeOf(part, b)
+	if err != nil {
+		return ReleaseAnswer{}, err
+	}
+	released, err := g.limiter.Release(ctx, take)
+	if err != nil {
+		return ReleaseAnswer{}, web.InputProblem(g.limitError(ctx, err, []limit.Take{take}, false), part)
+	}
+	return ReleaseAnswer{Released: released, Lease: b.Lease, Limit: b.Limit}, nil
+}
+
+// placeOf is the take of a place that a body is about.
+func (g *Gate) placeOf(part string, b *placeBody) (take limit.Take, err error) {
+	err = g.limits.mayCount()
+	if err != nil {
+		return take, err
+	}
+	if b.Limit == "" {
+		return take, web.BadInput("limit", "it is missing: name a limit with the policy concurrent").Problem(part)
+	}
+	take, err = g.limits.takeOf(&takeItem{Limit: b.Limit, Key: b.Key, Lease: b.Lease, IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header}, "")
+	if err != nil {
+		return take, web.InputProblem(err, part)
+	}
+	return take, nil
+}

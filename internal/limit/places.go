@@ -1,0 +1,323 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// places are those of the policy Concurrent that this process has given out under limits that are local without Redis, so
+// that it never gives out more than max by itself. local.mu guards them.
+//
+// A place that was given out without Redis is owed until Redis has heard of it: when its lease is renewed, or when a late
+// answer says so. Until then it counts beside those that Redis knows.
+type places struct {
+	keys  map[string]*keyPlaces // by key in Redis
+	all   int
+	swept time.Time
+}
+
+type keyPlaces struct {
+	leases map[string]place
+	owed   int // at least as many as are owed
+}
+
+type place struct {
+	ends time.Time
+	owed bool
+	told bool // Redis has had it at some time
+}
+
+// note remembers a place. There are at most LocalKeys: of more, those that have ended are forgotten, and then no further
+// ones are remembered.
+func (p *places) note(key, lease string, ends time.Time, owed bool, now time.Time) {
+	k := p.keys[key]
+	if k == nil {
+		k = &keyPlaces{leases: make(map[string]place, 1)}
+		if p.keys == nil {
+			p.keys = make(map[string]*keyPlaces)
+		}
+		p.keys[key] = k
+	}
+	before, known := k.leases[lease]
+	if !known {
+		if p.all >= LocalKeys && (now.Sub(p.swept) < time.Second || !p.sweep(now)) {
+			return
+		}
+		p.keys[key] = k // sweep removes keys without places
+		p.all++
+	}
+	if before.owed {
+		k.owed--
+	}
+	if owed {
+		k.owed++
+	}
+	k.leases[lease] = place{ends, owed, before.told || !owed}
+}
+
+// sweep forgets all that have ended, and reports whether there is room now.
+func (p *places) sweep(now time.Time) bool {
+	p.swept = now
+	for key, k := range p.keys {
+		p.clean(k, now)
+		if len(k.leases) == 0 {
+			delete(p.keys, key)
+		}
+	}
+	return p.all < LocalKeys
+}
+
+func (p *places) clean(k *keyPlaces, now time.Time) {
+	for lease, held := range k.leases {
+		if !now.Before(held.ends) {
+			p.remove(k, lease)
+		}
+	}
+}
+
+func (p *places) remove(k *keyPlaces, lease string) {
+	held, known := k.leases[lease]
+	if !known {
+		return
+	}
+	if held.owed {
+		k.owed--
+	}
+	delete(k.leases, lease)
+	p.all--
+}
+
+// release forgets a place, and reports whether it was known here alone.
+func (p *places) release(key, lease string) (alone bool) {
+	k := p.keys[key]
+	if k == nil {
+		return false
+	}
+	alone = k.leases[lease].owed && !k.leases[lease].told
+	p.remove(k, lease)
+	if len(k.leases) == 0 {
+		delete(p.keys, key)
+	}
+	return alone
+}
+
+func (p *places) forget(key string) {
+	if k := p.keys[key]; k != nil {
+		p.all -= len(k.leases)
+		delete(p.keys, key)
+	}
+}
+
+// owed is how many places count beside those that Redis knows: without that of the lease itself, about which it is asked.
+func (p *places) owed(key, lease string, now time.Time) (n int64) {
+	k := p.keys[key]
+	if k == nil || k.owed == 0 {
+		return 0
+	}
+	p.clean(k, now)
+	for name, held := range k.leases {
+		if held.owed && name != lease {
+			n++
+		}
+	}
+	return n
+}
+
+// look decides about a take from the places that are known here.
+func (p *places) look(t *Take, key string, now time.Time) (out state) {
+	held, wait := int64(0), t.Limit.Window
+	again := false
+	if k := p.keys[key]; k != nil {
+		p.clean(k, now)
+		held = int64(len(k.leases))
+		_, again = k.leases[t.Lease]
+		for _, one := range k.leases {
+			wait = min(wait, one.ends.Sub(now))
+		}
+	}
+	out.lower, out.estimate, out.upper = held, held, held
+	out.fits = again || held+t.N <= t.Limit.Max
+	if !out.fits {
+		out.wait = wait
+	}
+	return out
+}
+
+// acquire notes the place that look has found.
+func (p *places) acquire(t *Take, key string, s *state, now time.Time) {
+	before := p.all
+	p.note(key, t.Lease, now.Add(t.Limit.Window), true, now)
+	s.ends = now.Add(t.Limit.Window).UnixMilli()
+	if p.all > before {
+		s.counted = 1
+	}
+}
+
+// hold notes the places that Redis has given out.
+func (l *local) hold(takes []Take, keys []string, states []state, now time.Time) {
+	for i := range takes {
+		if states[i].ends > 0 && takes[i].Limit.Fail == FailLocal {
+			l.mu.Lock()
+			l.places.note(keys[i], takes[i].Lease, now.Add(takes[i].Limit.Window), false, now)
+			l.mu.Unlock()
+		}
+	}
+}
+
+// learnPlaces notes that Redis knows of places, after all, that were given out here.
+func (l *local) learnPlaces(takes []Take, keys []string, states []state) {
+	for i := range states {
+		if states[i].ends == 0 || takes[i].Limit.Policy != Concurrent {
+			continue
+		}
+		l.mu.Lock()
+		if k := l.places.keys[keys[i]]; k != nil {
+			if held, known := k.leases[takes[i].Lease]; known && held.owed {
+				k.owed--
+				k.leases[takes[i].Lease] = place{held.ends, false, true}
+			}
+		}
+		l.mu.Unlock()
+	}
+}
+
+// Lease is what is known of a place after it was to be renewed.
+type Lease struct {
+	// Held is false if the lease had ended, or was released: the place may be another's.
+	Held bool
+	// Ends is when it ends if nobody renews it, by the clock of Redis, and EndsIn is the time until then.
+	Ends   time.Time
+	EndsIn time.Duration
+	Source Source
+}
+
+// Renew lets the lease of a take under the policy Concurrent last for a whole window from now on. It acquires nothing. The
+// error is one of Take's.
+func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
+	take.N = 1
+	if err := take.checkPlace(); err != nil {
+		return Lease{}, err
+	}
+	key, now := l.store.key(&take), l.now()
+	if !l.breaker.mayAsk(key, now) {
+		return l.renewLocally(&take, key, errDown)
+	}
+	what, local := "renew", take.Limit.Fail == FailLocal
+	if local && l.local.owes(key, take.Lease, now) {
+		what = "adopt"
+	}
+	bounded, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	held, left, ends, err := l.store.lease(bounded, what, &take, key)
+	if err != nil {
+		if ctx.Err() != nil {
+			return Lease{}, ctx.Err()
+		}
+		err = l.heard(key, err)
+		var down *downError
+		if errors.As(err, &down) {
+			return l.renewLocally(&take, key, down.err)
+		}
+		return Lease{}, err
+	}
+	l.breaker.answered()
+	if local {
+		l.local.renewed(key, take.Lease, held, now.Add(left), now)
+	}
+	if !held {
+		return Lease{Source: FromRedis}, nil
+	}
+	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-l.now().Sub(now)), Source: FromRedis}, nil
+}
+
+// renewLocally decides by the fail mode. A place that this process does not know of may be one that another one has given
+// out: if there is room, it is taken for held.
+func (l *Limiter) renewLocally(take *Take, key string, why error) (Lease, error) {
+	now := l.now()
+	switch take.Limit.Fail {
+	case FailClosed:
+		return Lease{}, &UnavailableError{take.Limit, &downError{why}}
+	case FailLocal:
+		l.local.mu.Lock()
+		defer l.local.mu.Unlock()
+		if !l.local.places.look(take, key, now).fits {
+			return Lease{}, &UnavailableError{take.Limit, &downError{why}}
+		}
+		l.local.places.note(key, take.Lease, now.Add(take.Limit.Window), true, now)
+	}
+	return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: FromLocal}, nil
+}
+
+// Release frees the place of a take under the policy Concurrent, and reports whether it was held. The error is one of
+// Take's: an *UnavailableError if Redis could not be asked, whatever the limit's fail mode. The place is free when its
+// lease ends then.
+func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
+	take.N = 1
+	if err := take.checkPlace(); err != nil {
+		return false, err
+	}
+	key := l.store.key(&take)
+	alone := l.local.released(key, take.Lease)
+	if !l.breaker.mayAsk(key, l.now()) {
+		return l.notReleased(&take, alone, errDown)
+	}
+	bounded, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	held, _, _, err := l.store.lease(bounded, "release", &take, key)
+	if err != nil {
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		err = l.heard(key, err)
+		var down *downError
+		if errors.As(err, &down) {
+			return l.notReleased(&take, alone, down.err)
+		}
+		return false, err
+	}
+	l.breaker.answered()
+	return held || alone, nil
+}
+
+func (l *Limiter) notReleased(take *Take, alone bool, why error) (bool, error) {
+	if alone { // Redis has never heard of it
+		return true, nil
+	}
+	return false, &UnavailableError{take.Limit, &downError{why}}
+}
+
+// checkPlace refuses what is no place.
+func (t *Take) checkPlace() error {
+	if t.Limit.Policy != Concurrent {
+		return &LeaseError{*t, "limit", "it has no places: only a limit with the policy concurrent has"}
+	}
+	return t.checkLease(true)
+}
+
+func (l *local) owes(key, lease string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.places.keys[key]
+	if k == nil {
+		return false
+	}
+	held := k.leases[lease]
+	return held.owed && now.Before(held.ends)
+}
+
+func (l *local) renewed(key, lease string, held bool, ends, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if held {
+		l.places.note(key, lease, ends, false, now)
+	} else {
+		l.places.release(key, lease)
+	}
+}
+
+func (l *local) released(key, lease string) (alone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.places.release(key, lease)
+}

@@ -1,0 +1,73 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// A limit in shadow mode decides like any other and refuses nothing. Redis has to do with it what this file does not: a
+// take that does not fit stands in nobody's way, and is not counted (lua/decide.lua).
+
+// shadowsOf are the places of the takes in shadow mode.
+func shadowsOf(takes []Take) (out []int) {
+	for i := range takes {
+		if takes[i].Limit.shadow() {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// neverFit are the places of takes in shadow mode that would be refused as bad ones. The others are what they would be
+// without them.
+func neverFit(takes []Take) (out []int) {
+	members := int64(0)
+	for i := range takes {
+		t := &takes[i]
+		logged := int64(0)
+		if t.Limit.Policy == Log && t.N > 0 {
+			logged = t.N
+		}
+		if t.Limit.shadow() && (t.N > t.Limit.Max || members+logged > MaxLogTake) {
+			out = append(out, i)
+			continue
+		}
+		members += logged
+	}
+	return out
+}
+
+// forbids reports whether Redis was asked, and refuses to decide at all.
+func forbids(err error) bool {
+	var forbidden *ForbiddenError
+	var foreign *ForeignError
+	return errors.As(err, &forbidden) || errors.As(err, &foreign)
+}
+
+// decideWithout decides about the other takes, and says of those at the places, which are in shadow mode, what is given.
+func (l *Limiter) decideWithout(ctx context.Context, takes []Take, places []int, said Decision, count bool) (Answer, error) {
+	var rest []Take
+	for i := range takes {
+		if !slices.Contains(places, i) {
+			rest = append(rest, takes[i])
+		}
+	}
+	out := Answer{Allowed: true}
+	if rest != nil {
+		var err error
+		out, err = l.decide(ctx, rest, count)
+		if err != nil || len(out.Decisions) < len(rest) || !out.Allowed && out.Decisions[0].Source == FromMemory {
+			return out, err // memory says only who refuses
+		}
+	}
+	for _, i := range places {
+		d := said
+		d.Take, d.Allowed, d.Shadow = takes[i], true, true
+		if !d.WouldAllow {
+			d.RetryAfter = takes[i].Limit.Window
+		}
+		out.Decisions = slices.Insert(out.Decisions, i, d)
+	}
+	return out, nil
+}

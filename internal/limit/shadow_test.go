@@ -1,0 +1,244 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tallyroll/tests/stack"
+)
+
+// shadowOf is a limit in shadow mode with these numbers.
+func shadowOf(name string, length time.Duration, most int64, policy Policy) *Limit {
+	return &Limit{Name: name, Window: length, Max: most, Policy: policy, Fail: FailLocal, Mode: Shadow}
+}
+
+// A shadow and an enforcing limit of the same numbers agree about every take of the same traffic: in one request, and in
+// two. What is drawn is as in TestPoliciesAgainstModels: bursts, edges, weights, and clocks that step back.
+func TestShadowAgrees(t *testing.T) {
+	t.Parallel()
+	for _, b := range []backend{backends[0], backends[2]} {
+		client := b.start(t)
+		worlds, refused, allowed := 0, 0, 0
+		rapid.Check(t, func(rt *rapid.T) {
+			worlds++
+			w := newWorld(t, client, fmt.Sprint("shadow-", worlds))
+			policy := rapid.SampledFrom(append(Policies, Concurrent)).Draw(rt, "policy")
+			most := rapid.Int64Range(1, 6).Draw(rt, "max")
+			enforcing := shadowOf("enforcing", time.Minute, most, policy)
+			enforcing.Mode = Enforce
+			shadow, alone := shadowOf("shadow", time.Minute, most, policy), shadowOf("alone", time.Minute, most, policy)
+			ms := int64(0)
+			for i := range rapid.IntRange(1, 30).Draw(rt, "calls") {
+				ms += rapid.SampledFrom([]int64{0, 0, 0, 1, 500, 7000, 59_999, 60_000, 61_000, -2000}).Draw(rt, "ms")
+				w.at(ms)
+				n, lease := int64(1), fmt.Sprint("lease-", i)
+				if policy != Concurrent {
+					n, lease = rapid.Int64Range(-1, most).Draw(rt, "n"), ""
+				}
+				take := func(l *Limit) Take { return Take{Limit: l, Key: "alice", Under: "alice", N: n, Lease: lease} }
+				together := w.take(take(enforcing), take(shadow))
+				single := w.take(take(alone)).Decisions[0]
+				one, other := together.Decisions[0], together.Decisions[1]
+				if together.Allowed != one.Allowed || !single.Allowed || !other.Allowed || !single.Shadow || one.Shadow {
+					rt.Fatalf("call %d: a limit in shadow mode has refused: %+v %+v", i, together, single)
+				}
+				for _, d := range []Decision{other, single} {
+					if d.WouldAllow != one.Allowed || d.Certain != one.Certain || d.Remaining != one.Remaining || d.RetryAfter != one.RetryAfter || d.Lower != one.Lower || d.Upper != one.Upper {
+						rt.Fatalf("call %d, n %d, %s: they differ:\n%+v\n%+v", i, n, policy, one, d)
+					}
+				}
+				if one.Allowed {
+					allowed++
+				} else {
+					refused++
+				}
+			}
+		})
+		t.Logf("%s: %d allowed, %d refused", b.name, allowed, refused)
+		if allowed == 0 || refused == 0 {
+			t.Error("the schedules miss what they are for")
+		}
+	}
+}
+
+// A limit in shadow mode stands in nobody's way: not in an array, not on a cluster, not in memory, not without Redis, and
+// not with takes that could never fit.
+func TestShadowRefusesNothing(t *testing.T) {
+	t.Parallel()
+	for _, b := range backends[:3] {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, b.start(t), "nothing")
+			few, many := shadowOf("few", time.Minute, 1, Log), adhoc(t, time.Hour, 4, Cells)
+			for _, other := range []string{"alice", "bob"} { // on a cluster, on another node
+				takes := []Take{takeOf(few, "alice", 1), takeOf(many, other, 1)}
+				for i := range 4 {
+					a := w.take(takes...)
+					if shadow, would := a.Shadowed(); !a.Allowed || !shadow || would != (i == 0 && other == "alice") || a.Decisive().Take != takes[1] {
+						t.Fatalf("%s, take %d: %+v", other, i, a)
+					}
+					if a.Decisions[0].WouldAllow != (i == 0 && other == "alice") || a.Decisions[1].Remaining != int64(3-i) {
+						t.Fatalf("%s, take %d: %+v", other, i, a)
+					}
+				}
+				a := w.take(takes...)
+				if a.Allowed || !a.Decisions[0].Allowed || a.Decisions[1].Allowed || a.Decisive().Take != takes[1] {
+					t.Fatalf("%s: %+v", other, a)
+				}
+			}
+			w.wantRemaining(few, "alice", 0)
+			// If one that enforces refuses, nothing is counted under the shadow either.
+			w.take(takeOf(few, "carol", 1), takeOf(many, "bob", 1))
+			w.wantRemaining(few, "carol", 1)
+		})
+	}
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, backends[2].start(t), "memory")
+		few, many := shadowOf("few", time.Minute, 1, Log), adhoc(t, time.Hour, 4, Cells)
+		w.take(takeOf(few, "alice", 1))
+		for i, want := range []Source{FromRedis, FromMemory, FromMemory} {
+			a, err := w.limiter.Take(t.Context(), []Take{takeOf(few, "alice", 1)})
+			if d := a.Decisions[0]; err != nil || !a.Allowed || d.WouldAllow || d.Source != want || d.RetryAfter <= 0 {
+				t.Errorf("%d: %+v %v", i, a, err)
+			}
+		}
+		a, err := w.limiter.Take(t.Context(), []Take{takeOf(few, "alice", 1), takeOf(many, "alice", 1)})
+		if err != nil || !a.Allowed || len(a.Decisions) != 2 || a.Decisions[1].Remaining != 3 {
+			t.Errorf("%+v %v", a, err)
+		}
+	})
+	t.Run("without Redis", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, nil, "away")
+		for _, fail := range Fails {
+			l := shadowOf(string(fail), time.Minute, 1, Log)
+			l.Fail = fail
+			enforcing := adhoc(t, time.Minute, 100, Cells)
+			for i := range 3 {
+				a := w.take(takeOf(l, "alice", 1), takeOf(enforcing, string(fail), 1))
+				would := fail == FailOpen || fail == FailLocal && i == 0
+				if d := a.Decisions[0]; !a.Allowed || d.WouldAllow != would || d.Certain || a.Decisions[1].Remaining != int64(99-i) {
+					t.Errorf("%s, take %d: %+v", fail, i, a)
+				}
+			}
+		}
+	})
+	t.Run("never", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, backends[2].start(t), "never")
+		few, logged, many := shadowOf("few", time.Minute, 5, Cells), shadowOf("logged", time.Minute, 2000, Log), adhoc(t, time.Hour, 5000, Cells)
+		a := w.take(takeOf(few, "alice", 1500), takeOf(many, "alice", 1500), takeOf(logged, "alice", 1500))
+		if !a.Allowed || len(a.Decisions) != 3 || a.Decisions[0].WouldAllow || a.Decisions[2].WouldAllow || a.Decisions[1].Remaining != 3500 {
+			t.Errorf("%+v", a)
+		}
+		if a := w.take(takeOf(few, "alice", 6)); !a.Allowed || a.Decisions[0].WouldAllow {
+			t.Errorf("%+v", a)
+		}
+	})
+	t.Run("a foreign key", func(t *testing.T) {
+		t.Parallel()
+		client := backends[0].start(t)
+		w := newWorld(t, client, "foreign")
+		few, many := shadowOf("few", time.Minute, 5, Cells), adhoc(t, time.Hour, 10, Cells)
+		take := takeOf(few, "alice", 1)
+		if err := client.Set(t.Context(), w.limiter.store.key(&take), "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		a, err := w.limiter.Take(t.Context(), []Take{take, takeOf(many, "alice", 1)})
+		if err != nil || !a.Allowed || a.Decisions[0].Certain || a.Decisions[1].Remaining != 9 {
+			t.Errorf("%+v %v", a, err)
+		}
+		a, err = w.limiter.Take(t.Context(), []Take{take})
+		if err != nil || !a.Allowed || a.Decisions[0].Source != FromLocal {
+			t.Errorf("%+v %v", a, err)
+		}
+		enforcing := *few
+		enforcing.Mode = Enforce
+		var foreign *ForeignError
+		if _, err := w.limiter.Take(t.Context(), []Take{takeOf(&enforcing, "alice", 1)}); !errors.As(err, &foreign) {
+			t.Error(err)
+		}
+	})
+}
+
+// A share saves round trips, gives back what it has not spent, and ends with a reload, a reset and the process.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	limiter, server := realServer(t)
+	l := &Limit{Name: "shared", Window: time.Hour, Max: 10_000, Policy: Cells, Fail: FailLocal, Mode: Enforce, Share: Share{Hits: 100, For: time.Minute}}
+	other := New(stack.ProgramClient(t, server.URL()), "real", 5*time.Second)
+	plain := *l
+	plain.Share = Share{}
+	kept := func() int64 { return l.Max - mustTake(t, other, takeOf(&plain, "alice", 0)).Decisions[0].Remaining }
+
+	sent := watchCommands(limiter.store.client)
+	bySource := map[Source]int{}
+	for range 3000 {
+		d := mustTake(t, limiter, takeOf(l, "alice", 1)).Decisions[0]
+		bySource[d.Source]++
+		if !d.Allowed || d.Certain != (d.Source == FromRedis) {
+			t.Fatalf("%+v", d)
+		}
+	}
+	if n := len(sent.scripts()); n > 50 || bySource[FromShare] < 2900 {
+		t.Errorf("3000 takes sent %d scripts: %v", n, bySource)
+	}
+	held := limiter.Reserved()["shared"]
+	if n := kept(); n != 3000+held || held <= 0 || held >= 100 {
+		t.Errorf("Redis has %d hits, of which %d are not spent", n, held)
+	}
+	limiter.Wait() // as at the end of a process
+	if n := kept(); n != 3000 || limiter.Reserved()["shared"] != 0 {
+		t.Errorf("Redis has %d hits after what was not spent was given back", n)
+	}
+
+	mustTake(t, limiter, takeOf(l, "alice", 1)) // a share again
+	smaller := *l
+	smaller.Max = 3001
+	if a := mustTake(t, limiter, takeOf(&smaller, "alice", 1)); a.Decisions[0].Source == FromShare {
+		t.Errorf("a reload has changed max, and a share decides: %+v", a)
+	}
+	limiter.Wait()
+	for range 5 {
+		mustTake(t, limiter, takeOf(l, "bob", 1))
+	}
+	if err := limiter.Reset(t.Context(), takeOf(l, "bob", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if d := mustTake(t, limiter, takeOf(l, "bob", 1)).Decisions[0]; d.Source != FromRedis || d.Remaining != l.Max-1 {
+		t.Errorf("after a reset: %+v", d)
+	}
+
+	short := *l
+	short.Name, short.Share.For = "short", time.Second
+	for range 4 {
+		mustTake(t, limiter, takeOf(&short, "carol", 1))
+	}
+	stack.Eventually(t, time.Minute, "what is not spent to be given back", func() (bool, string) {
+		d := mustTake(t, other, takeOf(&Limit{Name: "short", Window: time.Hour, Max: 10_000, Policy: Cells, Fail: FailLocal}, "carol", 0)).Decisions[0]
+		return d.Remaining == 9996 && limiter.Reserved()["short"] == 0, fmt.Sprintf("%+v", d)
+	})
+}
+
+// Near max there are no shares: Redis decides about each take, so nothing is refused while there is room.
+func TestSharesNearMax(t *testing.T) {
+	t.Parallel()
+	for _, policy := range Policies {
+		limiter, _ := realServer(t)
+		l := &Limit{Name: "near", Window: time.Hour, Max: 250, Policy: policy, Fail: FailClosed, Mode: Enforce, Share: Share{Hits: 100, For: time.Minute}}
+		allowed := 0
+		for range 400 {
+			if mustTake(t, limiter, takeOf(l, "alice", 1)).Allowed {
+				allowed++
+			}
+		}
+		if allowed != 250 {
+			t.Errorf("%s: %d were allowed of 250", policy, allowed)
+		}
+	}
+}
