@@ -264,7 +264,8 @@ func (s *session) verify(ctx context.Context) error {
 //     holds the cursor's message: the same sequence, stored at the same nanosecond. A backup that is restored in a NATS
 //     cluster, and a mirror that is promoted or made again, have another creation and the same messages. If a stream
 //     was created after the cursor's message, and holds nothing older than itself, it is a new one. Any other is a
-//     riddle: see errUnidentified.
+//     riddle: see errUnidentified. If nothing of a copy was applied, it counts from its first message either way. But if
+//     rejects of it may be stored, it is taken for the same, so that the versions stay by which they were refused.
 //  2. Place. Mostly it is the cursor's sequence. If the stream holds another message there, or ends before it, it was
 //     rolled back, and reading goes on after the messages that were applied.
 //  3. Discard check. Whatever lies between the place and the first message that is held will never be read.
@@ -460,6 +461,10 @@ func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) 
 	switch {
 	case proven:
 		return true, nil
+	case old && c.Furthest() < s.First && h.refused(c.Created) >= s.First:
+		// Nothing that it holds was applied, but rejects of it may be stored. The versions by which it was judged must
+		// stay, or an event that was refused would be counted by others.
+		return true, nil
 	case !s.Mirror && !old, c.Furthest() < s.First: // nothing that it holds was applied
 		return false, nil
 	case s.Mirror:
@@ -468,6 +473,16 @@ func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) 
 	}
 	return false, fmt.Errorf("it was created at %s, holds messages %d to %d, of which the first was stored at %s, and not the one that was applied last (%d, stored at %s), so it may be an older backup or a copy of another stream: %w: restore a backup that holds that message; or purge the messages that were counted before (nats stream purge NAME --seq=N, where N is the first one that was not); or, if none of them was, delete the stream's cursors in Redis",
 		moment(s.Created), s.First, s.Last, moment(s.FirstStored), c.Seq, moment(c.Stored), errUnidentified)
+}
+
+// refused is the last message of a creation's stream of which rejects may be stored.
+func (h *history) refused(created int64) (seq uint64) {
+	for _, c := range h.cursors {
+		if c.Created == created {
+			seq = max(seq, c.Refused)
+		}
+	}
+	return seq
 }
 
 func moment(nano int64) string { return time.Unix(0, nano).UTC().Format(time.RFC3339Nano) }

@@ -138,6 +138,18 @@ var stories = map[string]simPlan{
 			{kind: "wait", d: 100 * simTick},
 		},
 	},
+	// No cursor named a message of the stream, so its copy was taken for a new one, and the version went by which the
+	// event had been refused.
+	"a stream of which there are only rejects is restored, and the rules are edited": {
+		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 8, flush: 50 * simTick, maxAhead: 1000 * simTick, workers: 1, rules: 3,
+		events: []simEvent{
+			{kind: "rejects unacknowledged", d: 2500 * simTick},
+			{kind: "publish events", d: 5 * simTick},
+			{kind: "crash", after: 1100 * simTick, d: 5 * simTick},
+			{kind: "rules edited", d: 5 * simTick},
+			{kind: "stream restored", d: 5 * simTick},
+		},
+	},
 	// Each wrote only the cursors that did not name its version yet, and counted on those.
 	"two workers with different rules begin at once, and again": {
 		tiers: "1s/6s,3s/12s", epochCells: 2, shards: 2, maxCommands: 8, flush: 10 * simTick, maxAhead: 1000 * simTick, latency: 20 * simTick, offset: 3000 * simTick, workers: 3, rules: 1, hurried: true,
