@@ -91,29 +91,30 @@ var simMetrics = NewMetrics(prometheus.NewRegistry())
 
 // simWorld is a schedule that runs.
 type simWorld struct {
-	plan      simPlan
-	log       zerolog.Logger
-	limits    Limits
-	layout    window.Layout
-	server    boot.Redis      // has only an address
-	single    []window.Layout // of each tier alone
-	redis     *simRedis
-	stream    *simStream
-	messages  []*simMessage
-	slots     [3]*simProcess
-	asker     *redis.Client // of the reader
-	reader    *window.Reader
-	running   sync.WaitGroup
-	workers   atomic.Int32 // that have not ended yet
-	erasers   atomic.Int32
-	stored    int64                  // of the last message, Unix nanoseconds
-	rules     int                    // the file, of simRules
-	meanings  map[string]*simMeaning // by key
-	checked   simState               // by the last check
-	alive     map[simHashes]int64    // of one check, like segments
-	segments  map[simSegment]int64
-	expires   int64   // the first key that the last check has seen, Unix milliseconds
-	mostAlive []int64 // by tier, see mostAliveOf
+	plan         simPlan
+	log          zerolog.Logger
+	limits       Limits
+	layout       window.Layout
+	server       boot.Redis      // has only an address
+	single       []window.Layout // of each tier alone
+	singleUnique []window.Layout // of each unique tier alone
+	redis        *simRedis
+	stream       *simStream
+	messages     []*simMessage
+	slots        [3]*simProcess
+	asker        *redis.Client // of the reader
+	reader       *window.Reader
+	running      sync.WaitGroup
+	workers      atomic.Int32 // that have not ended yet
+	erasers      atomic.Int32
+	stored       int64                  // of the last message, Unix nanoseconds
+	rules        int                    // the file, of simRules
+	meanings     map[string]*simMeaning // by key
+	checked      simState               // by the last check
+	alive        map[simHashes]int64    // of one check, like segments
+	segments     map[simSegment]int64
+	expires      int64   // the first key that the last check has seen, Unix milliseconds
+	mostAlive    []int64 // by tier, see mostAliveOf
 
 	shown     int64 // the latest moment that the clock of NATS has shown when it was set back, Unix nanoseconds
 	living    context.Context
@@ -181,7 +182,14 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	w.living, w.die = context.WithCancel(context.Background())
 	w.redis.latency, w.redis.rewrites, w.stream.clustered = p.latency, p.rewrites, p.clustered
 	w.limits = Limits{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxLoad: cmp.Or(p.maxLoad, 48<<20), MaxAhead: p.maxAhead, MaxHits: 100}
-	w.layout = window.Layout{Tiers: tiers, Shards: p.shards}
+	uniqueTiers, err := window.ParseUniqueTiers(cmp.Or(p.uniqueTiers, "off"))
+	if err != nil {
+		panic(err)
+	}
+	w.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: p.shards}
+	for i := range uniqueTiers {
+		w.singleUnique = append(w.singleUnique, window.Layout{Tiers: uniqueTiers[i : i+1], Shards: 1})
+	}
 	for i := range tiers {
 		w.single = append(w.single, window.Layout{Tiers: tiers[i : i+1], Shards: 1})
 		w.mostAlive = append(w.mostAlive, w.mostAliveOf(tiers[i]))
@@ -504,6 +512,7 @@ type simHit struct {
 	shard   int
 	at, n   int64
 	cells   []simCell
+	uniques []simRegister
 	shared  bool
 	names   []simHit // the same hit under each name that its message's subject can give it; nil if it names its counter
 }
@@ -541,6 +550,11 @@ func (w *simWorld) publish(form int) {
 		if unnamed {
 			item = fmt.Sprintf(`{"n":%d,"id":"%d.%d"}`, hit.n, id, k)
 		}
+		value := ""
+		if !unnamed && (form+id+k)%3 > 0 {
+			value = simUnique(form + id/2 + k)
+			item = strings.Replace(item, "}", fmt.Sprintf(`,"unique":%q}`, value), 1)
+		}
 		if bad {
 			item = strings.Replace(item, `"n":`, `"n":-`, 1)
 		}
@@ -550,7 +564,11 @@ func (w *simWorld) publish(form int) {
 			continue
 		}
 		if !unnamed {
-			m.hits = append(m.hits, w.placed(hit, stored/1e6))
+			hit = w.placed(hit, stored/1e6)
+			if value != "" {
+				hit.uniques = w.registersOf(hit, value, stored/1e6)
+			}
+			m.hits = append(m.hits, hit)
 			continue
 		}
 		var names []simHit

@@ -104,6 +104,9 @@ func (w *simWorld) check(all bool) string {
 				continue
 			}
 			due := m.due(all, asOf[h.shard])
+			if problem := w.checkUniques(m, h, due, now); problem != "" {
+				return problem
+			}
 			for _, c := range h.cells {
 				if !w.holds(c.tier, h, now) {
 					continue // past its deadline
@@ -134,6 +137,9 @@ func (w *simWorld) check(all bool) string {
 		return w.misheld
 	}
 	if problem := w.checkKeys(all); problem != "" {
+		return problem
+	}
+	if problem := w.checkRegisters(); problem != "" {
 		return problem
 	}
 	if problem := w.checkEnded(); problem != "" {
@@ -255,6 +261,7 @@ type simMeaning struct {
 	lasts  bool // it may have no expiry
 	cursor bool
 
+	uniques bool // it is a unique cell
 	cells   bool // it is a hash of cells, of which the rest tells
 	shard   string
 	tier    int
@@ -279,6 +286,7 @@ func (w *simWorld) newMeaning(key string) *simMeaning {
 	}
 	is := &simMeaning{cursor: strings.HasSuffix(key, "}:cursor:"+simName)}
 	is.lasts = strings.Contains(key, "}:cursor:") || strings.HasSuffix(key, "}:erased") || slices.Contains([]string{simNamespace + ":layout", simNamespace + ":streams", simNamespace + ":rules"}, key)
+	is.uniques = strings.Contains(key, "}:u:")
 	shard, rest, cells := strings.Cut(key, ":h:")
 	if !cells {
 		return is
@@ -508,7 +516,7 @@ func (w *simWorld) ask(healed int64) string {
 		}
 	}
 	lost := len(hits)
-	for _, h := range w.countedTwice() {
+	for _, h := range slices.Concat(w.countedTwice(), w.lostUniques(latest)) {
 		if now-h.at+1 <= longest && h.at < now {
 			hits = append(hits, h)
 			questions = append(questions, window.Question{Counter: h.counter, Span: window.Between(h.at-1, window.Now)})
@@ -534,7 +542,7 @@ func (w *simWorld) ask(healed int64) string {
 	for i, h := range hits {
 		a := answers.Answers[i]
 		if i >= lost && a.Complete {
-			return fmt.Sprintf("%s was counted twice by a torn transaction, and the answer is called complete: %+v", h.counter, a)
+			return fmt.Sprintf("%s was counted twice by a torn transaction, or lacks its unique value, and the answer is called complete: %+v", h.counter, a)
 		}
 		if a.Complete && a.Upper < h.n {
 			if i >= discarded {

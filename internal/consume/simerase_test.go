@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 )
 
@@ -22,7 +23,14 @@ func (r *simRedis) unlink(keys []string) (n int64) {
 			continue
 		}
 		n++
-		if kept := r.keys[simErased+key].copy(); !e.isForeign() && len(e.fields) > 0 {
+		if kept := r.keys[simErased+key].copy(); !e.isForeign() && strings.Contains(key, "}:u:") {
+			for _, f := range e.fields {
+				if unique.Register(kept.number(f.name)) < unique.Register(e.number(f.name)) {
+					kept.set(f.name, f.value)
+				}
+			}
+			r.put(simErased+key, kept)
+		} else if !e.isForeign() && len(e.fields) > 0 {
 			for _, f := range e.fields {
 				kept.set(f.name, strconv.FormatInt(kept.number(f.name)+e.number(f.name)-e.tornInto(f.name).by, 10))
 			}
@@ -102,7 +110,7 @@ func (w *simWorld) checkErased(counters []string) {
 		}
 		is := w.meaning(key)
 		for _, counter := range counters {
-			left := is.cells && is.counter == counter
+			left := is.cells && is.counter == counter || is.uniques && strings.HasSuffix(key, ":"+counter)
 			if strings.Contains(key, ":names:") {
 				_, left = e.value(counter)
 			}

@@ -57,8 +57,10 @@ func (w *simWorld) foreign(e simEvent) {
 			if h.shared || h.names != nil || len(h.cells) == 0 {
 				continue
 			}
-			c := h.cells[e.n%len(h.cells)]
-			key := c.key
+			key := h.cells[e.n%len(h.cells)].key
+			if n := len(h.uniques); n > 0 && e.n%3 == 0 {
+				key = h.uniques[e.n%n].key
+			}
 			if e.kind == "foreign summary" {
 				coarsest := w.layout.Tiers[len(w.layout.Tiers)-1]
 				length := w.segmentCells(coarsest) * coarsest.Cell.Milliseconds()

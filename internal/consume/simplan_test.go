@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -12,7 +13,8 @@ import (
 // simPlan is a schedule: everything that is drawn, before anything runs.
 type simPlan struct {
 	tiers       string
-	epochCells  int64 // most cells of a hash; 0: as many as in production
+	uniqueTiers string // empty: off
+	epochCells  int64  // most cells of a hash; 0: as many as in production
 	shards      int
 	maxCommands int
 	maxLoad     int // 0: as in production
@@ -131,6 +133,7 @@ func drawEvent(kinds []string) *rapid.Generator[simEvent] {
 func drawPlan(t *rapid.T) simPlan {
 	return simPlan{
 		tiers:       rapid.SampledFrom([]string{"1s/4s,4s/60s", "1s/4s", "1s/6s,3s/12s", "2s/60s", "1s/40s,5s/90s"}).Draw(t, "tiers"),
+		uniqueTiers: rapid.SampledFrom([]string{"2s/10s,6s/60s", "5s/60s", "off", "1s/4s,4s/20s,20s/80s"}).Draw(t, "uniqueTiers"),
 		epochCells:  rapid.SampledFrom([]int64{0, 2, 5, 16}).Draw(t, "epochCells"),
 		shards:      rapid.IntRange(2, 4).Draw(t, "shards"),
 		maxCommands: rapid.IntRange(8, 40).Draw(t, "maxCommands"),
@@ -150,8 +153,8 @@ func drawPlan(t *rapid.T) simPlan {
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes\n",
-		p.tiers, p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad)
+	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes\n",
+		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after

@@ -680,6 +680,19 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 		if e != nil && fields == nil {
 			return append(out, wrongType...)
 		}
+	case "pfadd":
+		if e.isForeign() {
+			return append(out, wrongType...)
+		}
+		return appendInteger(out, r.pfadd(args[1], args[2:]))
+	case "getrange": // of a HyperLogLog
+		switch {
+		case e.isForeign():
+			return appendBulk(out, e.text)
+		case e == nil:
+			return appendBulk(out, "")
+		}
+		return appendBulk(out, simHeader)
 	}
 	switch name {
 	case "ping":

@@ -13,8 +13,8 @@ func (r *simRedis) tear(queued [][]string) {
 	r.cutAll(nil)
 }
 
-// runTorn kills Redis once more. Its start runs the piece. Of it only the increments matter: whatever follows
-// writes the rest again.
+// runTorn kills Redis once more. Its start runs the piece. Of it only the increments and registers matter: whatever
+// follows writes the rest again.
 func (r *simRedis) runTorn() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -24,14 +24,14 @@ func (r *simRedis) runTorn() {
 	}
 	mark := len(r.undo)
 	for _, args := range r.piece {
-		if args[0] != "hincrby" {
+		if args[0] != "hincrby" && args[0] != "pfadd" {
 			continue
 		}
 		if e := r.get(args[1]); e == nil || e.isForeign() {
 			continue
 		}
 		r.run(args, nil)
-		if args[2] == "opened" {
+		if args[0] == "pfadd" || args[2] == "opened" {
 			continue
 		}
 		by, err := strconv.ParseInt(args[3], 10, 64)

@@ -1,0 +1,168 @@
+package consume
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tallyroll/internal/unique"
+	"tallyroll/internal/window"
+)
+
+// Some hits have a unique value. Whatever happens, a unique cell has the registers of hits that were stored, and no
+// others; it has those of every hit that has to be counted, and of every hit that its other cells have counted.
+
+// simUniques is how many different values there are.
+const simUniques = 60
+
+func simUnique(n int) string { return fmt.Sprintf("visitor %d", n%simUniques) }
+
+// simArguments are the registers that arguments of PFADD raise.
+var simArguments = func() map[string]unique.Register {
+	out := map[string]unique.Register{}
+	for n := range simUniques {
+		r := unique.Of([]byte(simUnique(n)))
+		out[r.Argument()] = r
+	}
+	return out
+}()
+
+// simRegister is the register of a hit in a unique cell.
+type simRegister struct {
+	tier     int
+	key      string
+	register unique.Register
+}
+
+// registersOf are the registers that a hit with a unique value raises, if it is stored at a Unix millisecond: in the
+// cells of the number ⌊t/c⌋.
+func (w *simWorld) registersOf(h simHit, value string, stored int64) (out []simRegister) {
+	for i, t := range w.layout.UniqueTiers {
+		if w.holdsUnique(i, h, stored) {
+			key := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", simNamespace, h.shard, window.FormatDuration(t.Cell), floorTo(h.at, t.Cell.Milliseconds()), h.counter)
+			out = append(out, simRegister{i, key, unique.Of([]byte(value))})
+		}
+	}
+	return out
+}
+
+// holdsUnique reports whether a unique tier still holds a hit at a Unix millisecond, and notes if that is not as
+// documented: a cell expires a window and the grace after its end, and no later than the longest jitter after that.
+func (w *simWorld) holdsUnique(tier int, h simHit, at int64) bool {
+	got := w.singleUnique[tier].Holds(h.hash, h.at, at)
+	t := w.layout.UniqueTiers[tier]
+	kept, latest := uniqueKept(t, floorTo(h.at, t.Cell.Milliseconds()))
+	if got && at >= latest || !got && at < kept {
+		w.misheld = fmt.Sprintf("the unique cell of a hit at %d in tier %s is there at %d: %v; it is to expire from %d to %d", h.at, t, at, got, kept, latest)
+	}
+	return got
+}
+
+// uniqueKept is from when on, and by when at the latest, a unique cell expires.
+func uniqueKept(t window.Tier, cell int64) (from, to int64) {
+	from = (cell+1)*t.Cell.Milliseconds() + (t.Window + simGrace(t)).Milliseconds()
+	return from, from + min(t.Window.Milliseconds()/4, t.Cell.Milliseconds()) + 999
+}
+
+// isRaised reports whether a register has been raised: also if it was erased since.
+func (w *simWorld) isRaised(r simRegister) bool {
+	return w.redis.get(r.key).rank(r.register) >= r.register.Rank() ||
+		w.redis.erasures > 0 && w.redis.keys[simErased+r.key].rank(r.register) >= r.register.Rank()
+}
+
+// checkUniques compares the registers of a hit with those in Redis. due says that it has to be counted.
+func (w *simWorld) checkUniques(m *simMessage, h simHit, due bool, now int64) string {
+	for _, r := range h.uniques {
+		if !w.holdsUnique(r.tier, h, now) || w.foreignKeys[r.key] || w.isRaised(r) {
+			continue
+		}
+		counted := slices.ContainsFunc(h.cells, func(c simCell) bool { return !h.shared && w.holds(c.tier, h, now) && w.count(c) > 0 })
+		if due || counted {
+			return fmt.Sprintf("%s: register %d of %s of %s is not raised to %d (due %v, counted %v, fate %d)",
+				m, r.register.Index(), h.counter, r.key, r.register.Rank(), due, counted, m.fate)
+		}
+	}
+	return ""
+}
+
+// checkRegisters: a unique cell expires when it has to, and has no registers but those of hits.
+func (w *simWorld) checkRegisters() string {
+	known := map[string]map[string]bool{}
+	for _, m := range w.messages {
+		for _, h := range m.hits {
+			for _, r := range h.uniques {
+				if known[r.key] == nil {
+					known[r.key] = map[string]bool{}
+				}
+				known[r.key][strconv.Itoa(int(r.register))] = true
+			}
+		}
+	}
+	for key := range w.redis.keys {
+		e := w.redis.get(key)
+		if e == nil || e.isForeign() || !strings.Contains(key, "}:u:") || strings.HasPrefix(key, simErased) {
+			continue
+		}
+		parts := strings.SplitN(key, ":", 6)
+		tier := slices.IndexFunc(w.layout.UniqueTiers, func(t window.Tier) bool { return window.FormatDuration(t.Cell) == parts[3] })
+		cell, _ := strconv.ParseInt(parts[4], 10, 64)
+		if from, to := uniqueKept(w.layout.UniqueTiers[tier], cell); e.expires < from || e.expires > to {
+			return fmt.Sprintf("%s expires at %d, want %d to %d", key, e.expires, from, to)
+		}
+		for _, f := range e.fields {
+			if !known[key][f.value] {
+				return fmt.Sprintf("%s has register %s with %s, of no hit", key, f.name, f.value)
+			}
+		}
+	}
+	return ""
+}
+
+// lostUniques are the hits whose registers met a foreign key, if the worker has had the time to admit it; see
+// lostToForeign.
+func (w *simWorld) lostUniques(now int64) (hits []simHit) {
+	if w.redis.erasures > 0 {
+		return nil
+	}
+	for _, m := range w.messages {
+		if !m.foreign || m.fate != simHeld || m.id < w.unadmitted {
+			continue
+		}
+		for _, h := range m.hits {
+			if slices.ContainsFunc(h.uniques, func(r simRegister) bool {
+				return w.foreignKeys[r.key] && !w.isRaised(r) && w.holdsUnique(r.tier, h, now)
+			}) {
+				hits = append(hits, h)
+			}
+		}
+	}
+	return hits
+}
+
+// pfadd raises registers of a key. A register is a field, and its value is the Register.
+func (r *simRedis) pfadd(key string, arguments []string) (raised int64) {
+	changed := r.get(key).copy()
+	for _, argument := range arguments {
+		register, ok := simArguments[argument]
+		if !ok {
+			panic(fmt.Sprintf("simulated Redis: PFADD of %q, which raises no register of a value", argument))
+		}
+		if changed.rank(register) < register.Rank() {
+			changed.set(strconv.Itoa(register.Index()), strconv.Itoa(int(register)))
+			raised = 1
+		}
+	}
+	if raised > 0 {
+		r.put(key, changed)
+	}
+	return raised
+}
+
+// rank is that of a register's index.
+func (e *simEntry) rank(r unique.Register) int {
+	return unique.Register(e.number(strconv.Itoa(r.Index()))).Rank()
+}
+
+// simHeader is how a HyperLogLog begins.
+const simHeader = "HYLL\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x80"
