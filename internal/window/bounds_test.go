@@ -132,7 +132,7 @@ func TestBoundsHoldOnBursts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, want := p.sum(p.cellsOf(leftBy(Layout{Tiers{p.Tier}, l.Shards}, "c", seen, now)), 0), truth(seen, p.Range)
+		got, want := p.sum(p.cellsOf(leftBy(Layout{Tiers: Tiers{p.Tier}, Shards: l.Shards}, "c", seen, now)), 0), truth(seen, p.Range)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("window of %d ms at %d: %+v does not hold the truth, %d", window, now, got, want)
 		}

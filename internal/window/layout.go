@@ -11,8 +11,9 @@ import (
 // Layout is how a namespace maps a counter and a moment to Redis: its tiers, which Retier changes, and
 // its number of shards, which is fixed for the life of a namespace.
 type Layout struct {
-	Tiers  Tiers
-	Shards int
+	Tiers       Tiers
+	Shards      int
+	UniqueTiers Tiers
 }
 
 // MaxShards bounds SHARDS: each stream has a cursor on every shard, and a worker moves it every second if there are hits.

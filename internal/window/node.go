@@ -110,7 +110,7 @@ func (s *Store) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) 
 func refusal(cmds []redis.Cmder) error {
 	for _, cmd := range cmds {
 		if raw, ok := cmd.(*redis.RawCmd); ok {
-			if err := errorIn(raw.Val()); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			if err := errorIn(raw.Val()); err != nil && !isAboutValue(err) {
 				return err
 			}
 		}

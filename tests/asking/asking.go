@@ -194,6 +194,22 @@ func (f *FakeReader) Series(_ context.Context, questions []window.SeriesQuestion
 	return out, nil
 }
 
+// Uniques finds as many as Answer does hits.
+func (f *FakeReader) Uniques(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	return f.Answer(ctx, questions)
+}
+
+// UniqueSeries finds what Series does, with bounds.
+func (f *FakeReader) UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
+	out, err := f.Series(ctx, questions)
+	for i := range out {
+		for _, n := range out[i].Counts {
+			out[i].Bounds = append(out[i].Bounds, [2]int64{n, n + 1})
+		}
+	}
+	return out, err
+}
+
 func (f *FakeReader) SeriesSums(ctx context.Context, q window.SeriesQuestion, _ []string, _ func(string) string, _ int) (out window.SeriesSums, err error) {
 	found, err := f.Series(ctx, []window.SeriesQuestion{q})
 	if err == nil {
