@@ -23,8 +23,10 @@ import (
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
 //	<ns>:{<shard>}:names:<set>                    ZSET    the coarsest tier's counters, all of score 0; see Tier.namesOf; expires
 //	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number: Tier.segmentOf; expires
+//	<ns>:{<shard>}:u:<cell>:<number>:<counter>    STRING  HyperLogLog of a cell of a unique tier; number: Tier.cellAt; expires
 //
-// If a namespace's tiers were changed, "g<generation>:" comes behind the braces of the last three. Until the change
+// If a namespace's tiers were changed, "g<generation>:" comes behind the braces of "h", "names" and "top". Unique tiers
+// do not change, and PFADD twice is as good as once. So all generations share "u". Until the change
 // is confirmed, there are also:
 //
 //	<ns>:{<shard>}:g<generation>:was:<stream>     HASH    the cursor as it was when the generation was built
@@ -65,6 +67,16 @@ func (k keys) hash(h cellHash) string {
 	out = appendDuration(out, h.tier.Cell)
 	out = strconv.AppendInt(append(out, ':'), h.epoch, 10)
 	out = append(append(out, ':'), h.counter...)
+	return string(out)
+}
+
+// unique makes the key of a cell of a unique tier.
+func (k keys) unique(shard int, t Tier, cell int64, counter string) string {
+	out := append(make([]byte, 0, 128), k.namespace...)
+	out = strconv.AppendInt(append(out, ":{"...), int64(shard), 10)
+	out = appendDuration(append(out, "}:u:"...), t.Cell)
+	out = strconv.AppendInt(append(out, ':'), cell, 10)
+	out = append(append(out, ':'), counter...)
 	return string(out)
 }
 

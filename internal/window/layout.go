@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,11 +10,11 @@ import (
 )
 
 // Layout is how a namespace maps a counter and a moment to Redis: its tiers, which Retier changes, and
-// its number of shards, which is fixed for the life of a namespace.
+// its unique tiers and its number of shards, which are fixed for the life of a namespace.
 type Layout struct {
 	Tiers       Tiers
+	UniqueTiers Tiers // as ParseUniqueTiers returns them; empty if different ones are not counted
 	Shards      int
-	UniqueTiers Tiers
 }
 
 // MaxShards bounds SHARDS: each stream has a cursor on every shard, and a worker moves it every second if there are hits.
@@ -62,11 +63,17 @@ type layoutRecord struct {
 type layoutJSON struct {
 	Version int `json:"version"`
 	tiersJSON
-	Shards int         `json:"shards"`
-	Hash   string      `json:"hash"` // of counters
-	ID     string      `json:"id"`
-	Change *changeJSON `json:"retier,omitempty"`
+	// UniqueTiers are as ParseUniqueTiers reads them, and empty for recordUniqueTiers.
+	UniqueTiers string      `json:"unique_tiers,omitempty"`
+	Shards      int         `json:"shards"`
+	Hash        string      `json:"hash"` // of counters
+	ID          string      `json:"id"`
+	Change      *changeJSON `json:"retier,omitempty"`
 }
+
+// recordUniqueTiers are those of a record that does not name any, such as one of a version that did not know them. They
+// stay, whatever DefaultUniqueTiers become.
+const recordUniqueTiers = "5m/1h,1h/1d,1d/32d"
 
 // tiersJSON are tiers, and where their cells are.
 type tiersJSON struct {
@@ -113,7 +120,13 @@ func (j tiersJSON) parse() (Tiers, error) {
 }
 
 func (r layoutRecord) encode() string {
-	record := layoutJSON{Version: layoutVersion, tiersJSON: r.Tiers.toJSON(), Shards: r.Shards, Hash: layoutHash, ID: r.id}
+	record := layoutJSON{
+		Version: layoutVersion, tiersJSON: r.Tiers.toJSON(), UniqueTiers: FormatUniqueTiers(r.UniqueTiers),
+		Shards: r.Shards, Hash: layoutHash, ID: r.id,
+	}
+	if record.UniqueTiers == recordUniqueTiers {
+		record.UniqueTiers = "" // as versions write it that do not know them
+	}
 	if r.change != nil {
 		record.Change = &changeJSON{Phase: r.change.phase, tiersJSON: r.change.other.toJSON()}
 	}
@@ -141,7 +154,11 @@ func parseLayoutRecord(text string) (layoutRecord, error) {
 	if err != nil {
 		return layoutRecord{}, err
 	}
-	out := layoutRecord{Layout: Layout{Tiers: tiers, Shards: found.Shards}, id: found.ID}
+	uniqueTiers, err := ParseUniqueTiers(cmp.Or(found.UniqueTiers, recordUniqueTiers))
+	if err != nil {
+		return layoutRecord{}, fmt.Errorf("%w: unique tiers: %w", ErrBadLayout, err)
+	}
+	out := layoutRecord{Layout: Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards}, id: found.ID}
 	if err := out.validate(); err != nil {
 		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}

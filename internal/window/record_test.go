@@ -95,7 +95,7 @@ func FuzzDecodeLayout(f *testing.F) {
 // What another release has written is refused, and the error names what to do.
 func TestAnotherVersionOfTheLayoutIsRefused(t *testing.T) {
 	t.Parallel()
-	record := layoutRecord{Layout: Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}, id: "A"}
+	record := layoutRecord{Layout: Layout{Tiers: mustTiers(t, DefaultTiers), UniqueTiers: mustTiers(t, recordUniqueTiers).Cut(1), Shards: 16}, id: "A"}
 	text := record.encode()
 	if want := `{"version":1,"tiers":"` + DefaultTiers + `","epoch_cells":256,"shards":16,"hash":"xxhash64","id":"A"}`; text != want {
 		t.Errorf("%s, want %s", text, want)
@@ -104,5 +104,24 @@ func TestAnotherVersionOfTheLayoutIsRefused(t *testing.T) {
 		if _, err := parseLayoutRecord(other); !errors.Is(err, ErrBadLayout) || !strings.Contains(err.Error(), "TALLYROLL_NAMESPACE") {
 			t.Errorf("%s: %v", other, err)
 		}
+	}
+}
+
+// TestTheRecordKeepsUniqueTiers: none, the usual ones and others come back from a record.
+func TestTheRecordKeepsUniqueTiers(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"off", recordUniqueTiers, "1m/1h,1d/64d"} {
+		tiers, err := ParseUniqueTiers(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record := layoutRecord{Layout: Layout{Tiers: mustTiers(t, DefaultTiers), UniqueTiers: tiers, Shards: 16}, id: "A"}
+		got, err := parseLayoutRecord(record.encode())
+		if err != nil || !slices.Equal(got.UniqueTiers, tiers) || FormatUniqueTiers(got.UniqueTiers) != text {
+			t.Errorf("%s: %v, %v", text, got.UniqueTiers, err)
+		}
+	}
+	if _, err := ParseUniqueTiers("1h/1d,5m/1h"); err == nil {
+		t.Error("coarse before fine was taken")
 	}
 }

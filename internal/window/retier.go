@@ -122,7 +122,8 @@ func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (b
 	if target, err = s.rebuild(ctx, have.Layout, target, tell); err != nil {
 		return nil, false, err
 	}
-	next := layoutRecord{Layout: Layout{Tiers: target, Shards: have.Shards}, id: have.id, change: &change{switched, have.Tiers}}
+	next := have
+	next.Tiers, next.change = target, &change{switched, have.Tiers}
 	if err := s.swapLayout(ctx, have, next); err != nil {
 		return nil, false, err
 	}
@@ -167,7 +168,7 @@ func (s *Store) RetierBack(ctx context.Context, tell RetierProgress) (Tiers, err
 		if err := s.putBack(ctx, have.Layout, tell); err != nil {
 			return nil, err
 		}
-		next = layoutRecord{Layout: Layout{Tiers: have.change.other, Shards: have.Shards}, id: have.id, change: &change{undone, have.Tiers}}
+		next.Tiers, next.change = have.change.other, &change{undone, have.Tiers}
 		if err := s.swapLayout(ctx, have, next); err != nil {
 			return nil, err
 		}

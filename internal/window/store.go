@@ -47,13 +47,18 @@ type LayoutMismatchError struct {
 }
 
 func (e *LayoutMismatchError) Error() string {
-	return fmt.Sprintf("namespace %q was made with TIERS=%s SHARDS=%d, and this worker has TIERS=%s SHARDS=%d: to go on with the namespace, unset TIERS and SHARDS and start the worker again; to change its tiers, stop all workers and run ingest --retier; to use these settings, set another TALLYROLL_NAMESPACE (counting in that one starts from what the streams still hold)",
-		e.namespace, e.Have.Tiers, e.Have.Shards, e.want.Tiers, e.want.Shards)
+	names, have, want := "TIERS and SHARDS", "", ""
+	if !e.Have.UniqueTiers.answerAlike(e.want.UniqueTiers) {
+		names = "TIERS, UNIQUE_TIERS and SHARDS"
+		have, want = " UNIQUE_TIERS="+FormatUniqueTiers(e.Have.UniqueTiers), " UNIQUE_TIERS="+FormatUniqueTiers(e.want.UniqueTiers)
+	}
+	return fmt.Sprintf("namespace %q was made with TIERS=%s%s SHARDS=%d, and this worker has TIERS=%s%s SHARDS=%d: to go on with the namespace, unset %s and start the worker again; to change its tiers, stop all workers and run ingest --retier; to use these settings, set another TALLYROLL_NAMESPACE (counting in that one starts from what the streams still hold)",
+		e.namespace, e.Have.Tiers, have, e.Have.Shards, e.want.Tiers, want, e.want.Shards, names)
 }
 
 // ErrLayoutLost means that a namespace has streams and no layout record. With another layout, nobody would find its
 // counts.
-var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if none runs, set TIERS and SHARDS to those that the namespace was made with")
+var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if none runs, set TIERS, UNIQUE_TIERS and SHARDS to those that the namespace was made with")
 
 // CheckLayout returns ErrLayoutLost if somebody has deleted the layout record alone.
 func (s *Store) CheckLayout(ctx context.Context) error {
@@ -86,14 +91,14 @@ var ErrRemade = errors.New("the namespace has been made anew by a worker of anot
 // namespace has the same layout. Its errors are those of OpenLayout, and ErrRemade.
 func (s *Store) EnsureLayout(ctx context.Context, want Layout) error {
 	have, err := s.OpenLayout(ctx, want)
-	if err == nil && !slices.Equal(have.Tiers, want.Tiers) {
+	if err == nil && !slices.Equal(have.Tiers, want.Tiers) { // the unique tiers have no spans that could differ
 		return ErrRemade
 	}
 	return err
 }
 
 // OpenLayout returns the namespace's layout, which is the one that must be used. If the namespace has none,
-// it writes the one wanted. Otherwise it returns a *LayoutMismatchError if the tiers or the shards
+// it writes the one wanted. Otherwise it returns a *LayoutMismatchError if the tiers, the unique tiers or the shards
 // are others, and a *RetieringError while they are being changed. How long hashes span is what it was when the namespace was made.
 func (s *Store) OpenLayout(ctx context.Context, want Layout) (Layout, error) {
 	id := s.ID()
@@ -110,7 +115,7 @@ func (s *Store) OpenLayout(ctx context.Context, want Layout) (Layout, error) {
 	if have.change.forbidsCounting() {
 		return Layout{}, &RetieringError{s.keys.namespace, *have.change}
 	}
-	if have.Shards != want.Shards || !have.Tiers.answerAlike(want.Tiers) {
+	if have.Shards != want.Shards || !have.Tiers.answerAlike(want.Tiers) || !have.UniqueTiers.answerAlike(want.UniqueTiers) {
 		return Layout{}, &LayoutMismatchError{s.keys.namespace, have.Layout, want}
 	}
 	s.id.Store(&have.id)

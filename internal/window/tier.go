@@ -67,6 +67,30 @@ func ParseTiers(s string) (Tiers, error) {
 	return tiers.Cut(EpochCells), nil
 }
 
+// DefaultUniqueTiers are the unique tiers of a namespace that is made now, if nobody sets others.
+const DefaultUniqueTiers = "5m/1h,1h/1d,1d/32d"
+
+// noUniqueTiers is how people write that different ones are not counted.
+const noUniqueTiers = "off"
+
+// ParseUniqueTiers reads the tiers in which different ones are counted: like ParseTiers, but each cell is a key of its own,
+// or "off" for no tiers.
+func ParseUniqueTiers(s string) (Tiers, error) {
+	if s == noUniqueTiers {
+		return nil, nil
+	}
+	tiers, err := ParseTiers(s)
+	return tiers.Cut(1), err
+}
+
+// FormatUniqueTiers writes what ParseUniqueTiers reads.
+func FormatUniqueTiers(ts Tiers) string {
+	if len(ts) == 0 {
+		return noUniqueTiers
+	}
+	return ts.String()
+}
+
 // Cut returns the tiers with hashes that span at most so many cells. A hash never spans more than two windows.
 func (ts Tiers) Cut(cells int64) Tiers {
 	out := slices.Clone(ts)

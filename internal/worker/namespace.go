@@ -42,7 +42,7 @@ func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) 
 // hashes of the old tiers, and no answer would read or miss them.
 func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
 	want := n.settings.layout
-	if !n.settings.TiersGiven || !n.settings.ShardsGiven { // a default may not be what the namespace was made with
+	if !n.settings.TiersGiven || !n.settings.UniqueTiersGiven || !n.settings.ShardsGiven { // a default may not be what the namespace was made with
 		if err := n.store.CheckLayout(ctx); err != nil {
 			return window.Layout{}, err
 		}
@@ -56,8 +56,8 @@ func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
 		return window.Layout{}, err
 	}
 	if mismatch != nil {
-		n.log.Info().Stringer("tiers", layout.Tiers).Int("shards", layout.Shards).
-			Stringer("default_tiers", want.Tiers).Int("default_shards", want.Shards).
+		n.log.Info().Stringer("tiers", layout.Tiers).Str("unique_tiers", window.FormatUniqueTiers(layout.UniqueTiers)).Int("shards", layout.Shards).
+			Stringer("default_tiers", want.Tiers).Str("default_unique_tiers", window.FormatUniqueTiers(want.UniqueTiers)).Int("default_shards", want.Shards).
 			Msg("going on with the tiers and shards of the namespace: it was made with others than this worker would take, and no setting asks for these")
 	}
 	return layout, n.settings.checkCommands(layout)

@@ -74,7 +74,8 @@ func (r *retiering) do(ctx context.Context, order string) error {
 	if err != nil {
 		return boot.BadUsage("--retier: allowed are cell/window pairs such as 1s/1m,1m/1h, confirm, or back: %w", err)
 	}
-	layout := window.Layout{Tiers: tiers, Shards: r.settings.Shards}
+	layout := r.settings.layout
+	layout.Tiers = tiers
 	if err := r.settings.checkCommands(layout); err != nil {
 		return err
 	}

@@ -21,28 +21,30 @@ type Settings struct {
 	Redis boot.Redis
 	Log   boot.Log
 
-	Tiers         string        `env:"TIERS" envDefault:"1s/1m,1m/1h,15m/1d,1h/32d" help:"cell/window pairs, finest first; units s m h d w y; changed by --retier alone; if it is not set, those of the namespace if there is one"`
-	TiersGiven    bool          `given:"TIERS"`
-	Shards        int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
-	ShardsGiven   bool          `given:"SHARDS"`
-	Streams       fleet.Globs   `env:"INGEST_STREAMS" envDefault:"HITS*" help:"streams to count, beside those that a rule of INGEST_RULES names without a wildcard: names or globs, comma-separated; HITS_REJECTED never; new ones are found while running"`
-	Subject       string        `env:"INGEST_SUBJECT" envDefault:"hits.>" help:"if no stream matches at start, the worker creates the stream HITS on this subject"`
-	SubjectGiven  bool          `given:"INGEST_SUBJECT"`
-	Partitions    int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"if no stream matches at start and this is N > 1, the worker creates HITS_0 to HITS_<N-1> on hitp.<i>.>; if some of these exist, it creates the missing ones"`
-	FlushInterval time.Duration `env:"INGEST_FLUSH_INTERVAL" envDefault:"250ms" help:"longest time that a hit waits in memory before its commit begins; shorter is fresher and costs Redis more"`
-	MaxCommands   int           `env:"INGEST_MAX_COMMANDS" envDefault:"2000" help:"most Redis commands in one transaction, which blocks Redis while it runs (2000 take about 2 ms); a larger flush is split into several"`
-	MaxLoad       int           `env:"INGEST_MAX_LOAD" envDefault:"50331648" help:"most bytes of hits in memory that wait for their commit, all streams together; as many again are being committed; a worker that is behind needs fewer Redis commands per hit if it is larger"`
-	MaxAhead      time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored; such a hit counts at the time it was stored, and a hit further ahead is rejected"`
-	MaxHits       int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
-	Rules         string        `env:"INGEST_RULES" help:"a YAML file that says which events count, and on which counters; SIGHUP reads it again; new rules hold for messages that no shard has passed; without a file, messages carry hits"`
-	Replicas      int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that the worker creates, and of the bucket through which workers share streams"`
-	ReplicasGiven bool          `given:"INGEST_REPLICAS"`
-	MaxAge        time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long the streams that the worker creates keep hits, such as 48h, 7d or 2w: this is how far back a lost Redis can be rebuilt"`
-	MaxAgeGiven   bool          `given:"INGEST_MAX_AGE"`
-	AllowEviction bool          `env:"INGEST_ALLOW_EVICTION" envDefault:"false" help:"true: run on a Redis that may evict any key (allkeys-*); cursors and counts can then vanish, and totals can be wrong without warning"`
-	Addr          string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:8082" help:"where /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/) are served; if it is not set and the port is taken, the worker takes a free port and logs it"`
-	AddrGiven     bool          `given:"INGEST_ADDR"`
-	Worker        string        `env:"INGEST_WORKER" help:"this worker's name in its log, in NATS and in the bucket through which workers share streams; a label: give each worker a different one (default: host name and a random suffix)"`
+	Tiers            string        `env:"TIERS" envDefault:"1s/1m,1m/1h,15m/1d,1h/32d" help:"cell/window pairs, finest first; units s m h d w y; changed by --retier alone; if it is not set, those of the namespace if there is one"`
+	TiersGiven       bool          `given:"TIERS"`
+	UniqueTiers      string        `env:"UNIQUE_TIERS" envDefault:"5m/1h,1h/1d,1d/32d" help:"cell/window pairs in which hits with \"unique\" are counted as different ones, or off; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
+	UniqueTiersGiven bool          `given:"UNIQUE_TIERS"`
+	Shards           int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
+	ShardsGiven      bool          `given:"SHARDS"`
+	Streams          fleet.Globs   `env:"INGEST_STREAMS" envDefault:"HITS*" help:"streams to count, beside those that a rule of INGEST_RULES names without a wildcard: names or globs, comma-separated; HITS_REJECTED never; new ones are found while running"`
+	Subject          string        `env:"INGEST_SUBJECT" envDefault:"hits.>" help:"if no stream matches at start, the worker creates the stream HITS on this subject"`
+	SubjectGiven     bool          `given:"INGEST_SUBJECT"`
+	Partitions       int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"if no stream matches at start and this is N > 1, the worker creates HITS_0 to HITS_<N-1> on hitp.<i>.>; if some of these exist, it creates the missing ones"`
+	FlushInterval    time.Duration `env:"INGEST_FLUSH_INTERVAL" envDefault:"250ms" help:"longest time that a hit waits in memory before its commit begins; shorter is fresher and costs Redis more"`
+	MaxCommands      int           `env:"INGEST_MAX_COMMANDS" envDefault:"2000" help:"most Redis commands in one transaction, which blocks Redis while it runs (2000 take about 2 ms); a larger flush is split into several"`
+	MaxLoad          int           `env:"INGEST_MAX_LOAD" envDefault:"50331648" help:"most bytes of hits in memory that wait for their commit, all streams together; as many again are being committed; a worker that is behind needs fewer Redis commands per hit if it is larger"`
+	MaxAhead         time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored; such a hit counts at the time it was stored, and a hit further ahead is rejected"`
+	MaxHits          int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
+	Rules            string        `env:"INGEST_RULES" help:"a YAML file that says which events count, and on which counters; SIGHUP reads it again; new rules hold for messages that no shard has passed; without a file, messages carry hits"`
+	Replicas         int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that the worker creates, and of the bucket through which workers share streams"`
+	ReplicasGiven    bool          `given:"INGEST_REPLICAS"`
+	MaxAge           time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long the streams that the worker creates keep hits, such as 48h, 7d or 2w: this is how far back a lost Redis can be rebuilt"`
+	MaxAgeGiven      bool          `given:"INGEST_MAX_AGE"`
+	AllowEviction    bool          `env:"INGEST_ALLOW_EVICTION" envDefault:"false" help:"true: run on a Redis that may evict any key (allkeys-*); cursors and counts can then vanish, and totals can be wrong without warning"`
+	Addr             string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:8082" help:"where /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/) are served; if it is not set and the port is taken, the worker takes a free port and logs it"`
+	AddrGiven        bool          `given:"INGEST_ADDR"`
+	Worker           string        `env:"INGEST_WORKER" help:"this worker's name in its log, in NATS and in the bucket through which workers share streams; a label: give each worker a different one (default: host name and a random suffix)"`
 
 	layout window.Layout
 }
@@ -53,7 +55,11 @@ func (s *Settings) Validate() error {
 	if err != nil {
 		return &boot.SettingError{Key: "TIERS", Value: s.Tiers, Allowed: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
 	}
-	s.layout = window.Layout{Tiers: tiers, Shards: s.Shards}
+	uniqueTiers, err := window.ParseUniqueTiers(s.UniqueTiers)
+	if err != nil {
+		return &boot.SettingError{Key: "UNIQUE_TIERS", Value: s.UniqueTiers, Allowed: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
+	}
+	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards}
 	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
@@ -118,6 +124,9 @@ func checkWhole(key string, value, least, most int) error {
 func (s *Settings) adopt(have window.Layout) window.Layout {
 	if s.TiersGiven {
 		have.Tiers = s.layout.Tiers
+	}
+	if s.UniqueTiersGiven {
+		have.UniqueTiers = s.layout.UniqueTiers
 	}
 	if s.ShardsGiven {
 		have.Shards = s.layout.Shards

@@ -1,0 +1,89 @@
+package unique
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A HyperLogLog as Redis keeps it in a STRING begins with "HYLL", a byte for the encoding, three that are not used, and
+// eight in which PFCOUNT remembers its last result.
+const (
+	magic      = "HYLL"
+	headerSize = 16
+	dense      = 0 // six bits per register, the lowest of a byte first
+	sparse     = 1 // runs, see decodeSparse
+	denseSize  = headerSize + Registers*rankBits/8
+)
+
+// ErrNotHYLL means that a text is not a HyperLogLog of Redis.
+var ErrNotHYLL = errors.New("it is not a HyperLogLog of Redis")
+
+// CheckHeader takes the beginning of a text, at least 5 bytes if the text has as many, and returns ErrNotHYLL if PFADD
+// would not take the text for a HyperLogLog.
+func CheckHeader(text string) error {
+	if len(text) <= len(magic) || text[:len(magic)] != magic || text[len(magic)] > sparse {
+		return ErrNotHYLL
+	}
+	return nil
+}
+
+// Decode reads the registers of a HyperLogLog as GET returns it. Errors are ErrNotHYLL.
+func Decode(text string) (*Sketch, error) {
+	if err := CheckHeader(text); err != nil || len(text) < headerSize {
+		return nil, ErrNotHYLL
+	}
+	if text[len(magic)] == sparse {
+		return decodeSparse(text[headerSize:])
+	}
+	if len(text) != denseSize {
+		return nil, fmt.Errorf("%w: it has %d bytes, and %d were expected", ErrNotHYLL, len(text), denseSize)
+	}
+	s := new(Sketch)
+	s.spread()
+	body := text[headerSize:]
+	for i := range Registers {
+		bit := i * rankBits
+		pair := uint(body[bit/8])
+		if next := bit/8 + 1; next < len(body) {
+			pair |= uint(body[next]) << 8
+		}
+		if rank := pair >> (bit % 8) % (1 << rankBits); rank > 0 {
+			s.raise(newRegister(i, int(rank)))
+		}
+	}
+	return s, nil
+}
+
+// decodeSparse reads runs of equal registers:
+//
+//	00llllll            l+1 registers that are 0
+//	01llllll llllllll   as many, with 14 bits for l
+//	1rrrrrll            l+1 registers of rank r+1
+func decodeSparse(body string) (*Sketch, error) {
+	s, index := new(Sketch), 0
+	for i := 0; i < len(body); i++ {
+		switch op := int(body[i]); {
+		case op < 0x40:
+			index += op + 1
+		case op < 0x80:
+			if i++; i == len(body) {
+				return nil, fmt.Errorf("%w: its last run is cut", ErrNotHYLL)
+			}
+			index += (op&0x3f)<<8 + int(body[i]) + 1
+		default:
+			for range op&3 + 1 {
+				if index < Registers {
+					s.Add(newRegister(index, op>>2&0x1f+1))
+				}
+				index++
+			}
+		}
+		if index > Registers {
+			break
+		}
+	}
+	if index != Registers {
+		return nil, fmt.Errorf("%w: it has other than %d registers", ErrNotHYLL, Registers)
+	}
+	return s, nil
+}

@@ -1,0 +1,207 @@
+package unique
+
+import (
+	"iter"
+	"math"
+	"slices"
+)
+
+// Sketch is a HyperLogLog: the largest rank of each register. The zero value is empty. It takes 4 bytes per register
+// while few are set, and 16 KiB from then on. It is not safe for concurrent use, even by readers.
+type Sketch struct {
+	list   []Register // unless there is dense; the first of them, as many as sorted says, have rising indexes
+	sorted int
+	dense  *[Registers]uint8 // ranks
+	set    int               // registers of dense that are not 0
+}
+
+const (
+	// denseFrom is how many registers are kept in a list, at most: a longer one would take more than half of the memory.
+	denseFrom = Registers / 8
+	leastList = 4
+)
+
+// Add raises a register to a rank, if it is lower.
+func (s *Sketch) Add(r Register) {
+	if s.dense != nil {
+		s.raise(r)
+		return
+	}
+	if n := len(s.list); n > 0 && s.list[n-1] == r {
+		return
+	}
+	if len(s.list) == cap(s.list) {
+		s.compact()
+		if s.dense == nil && 2*len(s.list) >= cap(s.list) {
+			s.list = slices.Grow(s.list, max(leastList, len(s.list)+1))
+		}
+		if s.dense != nil {
+			s.raise(r)
+			return
+		}
+	}
+	s.list = append(s.list, r)
+}
+
+func (s *Sketch) raise(r Register) {
+	if have := &s.dense[r.Index()]; int(*have) < r.Rank() {
+		if *have == 0 {
+			s.set++
+		}
+		*have = uint8(r.Rank())
+	}
+}
+
+// compact leaves each register once, and makes the sketch dense if these are many.
+func (s *Sketch) compact() {
+	if s.dense == nil && s.sorted < len(s.list) {
+		slices.Sort(s.list)
+		kept := s.list[:0]
+		for _, r := range s.list {
+			if n := len(kept); n > 0 && kept[n-1].Index() == r.Index() {
+				kept[n-1] = r // the higher one
+			} else {
+				kept = append(kept, r)
+			}
+		}
+		s.list, s.sorted = kept, len(kept)
+	}
+	if s.dense == nil && len(s.list) > denseFrom {
+		s.spread()
+	}
+}
+
+// spread makes the sketch dense.
+func (s *Sketch) spread() {
+	list := s.list
+	s.list, s.sorted, s.dense = nil, 0, new([Registers]uint8)
+	for _, r := range list {
+		s.raise(r)
+	}
+}
+
+// Merge adds what another sketch holds.
+func (s *Sketch) Merge(other *Sketch) {
+	if other.dense != nil && s.dense == nil {
+		s.spread()
+	}
+	for r := range other.All() {
+		s.Add(r)
+	}
+}
+
+// All yields the registers that are set, by rising index.
+func (s *Sketch) All() iter.Seq[Register] {
+	return func(yield func(Register) bool) {
+		s.compact()
+		for _, r := range s.list {
+			if !yield(r) {
+				return
+			}
+		}
+		if s.dense == nil {
+			return
+		}
+		for i, rank := range s.dense {
+			if rank > 0 && !yield(newRegister(i, int(rank))) {
+				return
+			}
+		}
+	}
+}
+
+// Len is how many registers are set.
+func (s *Sketch) Len() int {
+	s.compact()
+	return len(s.list) + s.set
+}
+
+// AppendAbove appends the registers that are higher than in another sketch, by rising index.
+func (s *Sketch) AppendAbove(to []Register, other *Sketch) []Register {
+	s.compact()
+	other.compact()
+	if s.dense != nil && other.dense != nil {
+		for i, rank := range s.dense {
+			if rank > other.dense[i] {
+				to = append(to, newRegister(i, int(rank)))
+			}
+		}
+		return to
+	}
+	rest := other.list
+	for r := range s.All() {
+		if other.dense != nil {
+			if r.Rank() > int(other.dense[r.Index()]) {
+				to = append(to, r)
+			}
+			continue
+		}
+		for len(rest) > 0 && rest[0].Index() < r.Index() {
+			rest = rest[1:]
+		}
+		if len(rest) == 0 || rest[0] < r || rest[0].Index() > r.Index() {
+			to = append(to, r)
+		}
+	}
+	return to
+}
+
+// Equal reports whether both hold the same.
+func (s *Sketch) Equal(other *Sketch) bool {
+	return s.Len() == other.Len() && len(s.AppendAbove(nil, other)) == 0 && len(other.AppendAbove(nil, s)) == 0
+}
+
+// Bytes is the memory that the registers take, without the Sketch itself.
+func (s *Sketch) Bytes() int {
+	if s.dense != nil {
+		return Registers
+	}
+	return cap(s.list) * 4
+}
+
+// Estimate is about how many different values the sketch was made of, as Redis estimates it: with a relative standard
+// error of 0.81 %. It is the estimator of O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches",
+// 2017, algorithm 6.
+func (s *Sketch) Estimate() float64 {
+	var with [MaxRank + 1]float64 // how many registers have a rank
+	for r := range s.All() {
+		with[r.Rank()]++
+	}
+	with[0] = Registers - float64(s.Len())
+	if with[0] == Registers {
+		return 0
+	}
+	z := Registers * tau(1-with[MaxRank]/Registers)
+	for rank := MaxRank - 1; rank >= 1; rank-- {
+		z = (z + with[rank]) / 2
+	}
+	z += Registers * sigma(with[0]/Registers)
+	return Registers / (2 * math.Ln2) * (Registers / z)
+}
+
+// sigma is x + Σ x^(2^k) 2^(k-1), and infinite for 1.
+func sigma(x float64) float64 {
+	if x == 1 {
+		return math.Inf(1)
+	}
+	sum := x
+	for weight, before := 1.0, math.Inf(-1); sum != before; weight *= 2 {
+		x *= x
+		before, sum = sum, sum+x*weight
+	}
+	return sum
+}
+
+// tau is (1 - x - Σ (1 - x^(2^-k))² 2^-k) / 3.
+func tau(x float64) float64 {
+	if x == 0 || x == 1 {
+		return 0
+	}
+	sum := 1 - x
+	for weight, before := 1.0, math.Inf(-1); sum != before; {
+		x = math.Sqrt(x)
+		weight /= 2
+		before, sum = sum, sum-(1-x)*(1-x)*weight
+	}
+	return sum / 3
+}
