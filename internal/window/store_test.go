@@ -138,6 +138,7 @@ func startStandIn(t *testing.T) *backend {
 			}
 		},
 		cannot: map[string]string{
+			"uniques step by step":           "its PFCOUNT of several keys counts some twice",
 			"hashes are listpacks":           "OBJECT ENCODING is unknown to it",
 			"a cut between two commands":     "CLIENT KILL is unknown to it",
 			"nothing is committed unwatched": "ACL is unknown to it",
@@ -163,7 +164,11 @@ var layout = func() window.Layout {
 	if err != nil {
 		panic(err)
 	}
-	return window.Layout{Tiers: tiers, Shards: 4}
+	uniqueTiers, err := window.ParseUniqueTiers(window.DefaultUniqueTiers)
+	if err != nil {
+		panic(err)
+	}
+	return window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: 4}
 }()
 
 // rig is an empty Redis with a namespace of one stream.

@@ -36,7 +36,11 @@ func Layout(t testing.TB) window.Layout {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return window.Layout{Tiers: tiers, Shards: 4}
+	uniqueTiers, err := window.ParseUniqueTiers(window.DefaultUniqueTiers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: 4}
 }
 
 // Sample is n hits of a counter at a moment.
