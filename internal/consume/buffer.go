@@ -7,6 +7,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/unique"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 )
@@ -63,7 +64,9 @@ type buffer struct {
 	spare   *load // nil while it is being committed
 	waiting bool  // the reader waits for room
 	closed  bool
-	perHit  []int // scratch: hits of one message per shard
+	ofShard []int // scratch: commands of one message per shard
+
+	perHit, perUnique int // see window.Layout.CommandsPerHit
 
 	full wake.Signal // a flush is due before the next tick
 }
@@ -73,8 +76,9 @@ func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *bu
 		layout: layout, maxCommands: limits.MaxCommands, maxBytes: limits.MaxLoad, resumed: resumed,
 		filling: &load{batch: window.NewBatch(layout)},
 		spare:   &load{batch: window.NewBatch(layout)},
-		perHit:  make([]int, layout.Shards),
-		full:    wake.New(),
+		ofShard: make([]int, layout.Shards),
+		perHit:  layout.CommandsPerHit(false), perUnique: layout.CommandsPerHit(true),
+		full: wake.New(),
 	}
 	for _, c := range resumed {
 		b.replayed = max(b.replayed, c.Furthest())
@@ -121,7 +125,11 @@ func (b *buffer) add(stream string, m message) error {
 	storedMilli := m.stored / 1e6
 	for _, h := range m.hits {
 		if shard := b.layout.ShardOf(h.Hash); m.seq > b.replayed || m.seq > b.resumed[shard].Applied(h.Hash) {
-			l.batch.Add(h.Counter, h.Hash, h.At, storedMilli, h.N)
+			if h.Unique == nil {
+				l.batch.Add(h.Counter, h.Hash, h.At, storedMilli, h.N)
+			} else {
+				l.batch.AddUnique(h.Counter, h.Hash, h.At, storedMilli, h.N, unique.Of(h.Unique))
+			}
 			l.sum += h.N
 		}
 	}
@@ -210,19 +218,28 @@ func (b *buffer) fits(m message) bool {
 	case !b.whole:
 		return true
 	}
-	perHit := b.layout.CommandsPerHit()
 	if len(m.hits) == 1 {
-		return l.batch.Shard(b.layout.ShardOf(m.hits[0].Hash)).Commands()+perHit <= b.maxCommands
+		h := &m.hits[0]
+		return l.batch.Shard(b.layout.ShardOf(h.Hash)).Commands()+b.commandsOf(h) <= b.maxCommands
 	}
-	clear(b.perHit)
-	for _, h := range m.hits {
+	clear(b.ofShard)
+	for i := range m.hits {
+		h := &m.hits[i]
 		shard := b.layout.ShardOf(h.Hash)
-		b.perHit[shard]++
-		if l.batch.Shard(shard).Commands()+b.perHit[shard]*perHit > b.maxCommands {
+		b.ofShard[shard] += b.commandsOf(h)
+		if l.batch.Shard(shard).Commands()+b.ofShard[shard] > b.maxCommands {
 			return false
 		}
 	}
 	return true
+}
+
+// commandsOf returns the most commands that a hit can add to a transaction.
+func (b *buffer) commandsOf(h *hit.Hit) int {
+	if h.Unique != nil {
+		return b.perUnique
+	}
+	return b.perHit
 }
 
 // take swaps the halves and returns the one to commit.

@@ -37,7 +37,7 @@ func TestBufferGivesEveryHitOnce(t *testing.T) {
 
 func testBufferGivesEveryHitOnce(t *testing.T, replay bool) {
 	const messages, maxCommands, maxLoad = 3000, 64, 4000
-	perHit := testLayout.CommandsPerHit()
+	perHit := testLayout.CommandsPerHit(false)
 	b := newBuffer(testLayout, Limits{MaxCommands: maxCommands, MaxLoad: maxLoad}, make([]window.Cursor, testLayout.Shards))
 	if replay {
 		b.replayed, b.maxBytes = 2*messages, 1<<20

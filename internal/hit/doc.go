@@ -41,8 +41,11 @@
 //   - ts, the time: an integer of Unix milliseconds, without fraction or exponent, or
 //     a string that ParseTime reads. It must lie in the years 1 to 9999. If it is
 //     missing, the time at which the message was stored.
-//   - Key, N, count, value, time and timestamp are refused: somebody meant one of the three
-//     fields above, and the hit would count wrongly.
+//   - unique, a string that CheckUnique takes: whom or what the hit is of, such as a visitor.
+//     Different ones are counted per counter, beside the hits. If it is missing, the hit
+//     counts among the hits alone. What is wrong with it is told without its value.
+//   - Key, N, count, value, time, timestamp, Unique, uniques and uniq are refused: somebody
+//     meant one of the fields above, and the hit would count wrongly.
 //   - Other fields are skipped, whatever they hold. They must be JSON, but their names and
 //     strings may hold bytes that are not UTF-8.
 //

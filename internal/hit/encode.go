@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the hit's object, without n if it is 1 and without ts for NoTime.
+// AppendJSON appends the hit's object, without n if it is 1, without ts for NoTime, and without unique if it has none.
 // It does not check the hit.
 func (h Hit) AppendJSON(b []byte) []byte {
 	b = append(b, `{"key":`...)
@@ -17,6 +17,10 @@ func (h Hit) AppendJSON(b []byte) []byte {
 	if h.At != NoTime {
 		b = append(b, `,"ts":`...)
 		b = strconv.AppendInt(b, h.At, 10)
+	}
+	if h.Unique != nil {
+		b = append(b, `,"unique":`...)
+		b = appendString(b, h.Unique)
 	}
 	return append(b, '}')
 }

@@ -19,13 +19,29 @@ const MaxN = 1 << 40
 // Only producers have such hits: Decoder gives each hit a time.
 const NoTime = math.MinInt64
 
-// Hit is something that happened N times. Its counter may point into memory that will be
-// reused: if you keep a hit, copy its counter.
+// Hit is something that happened N times. Its counter and unique value may point into memory that will be
+// reused: if you keep a hit, copy them.
 type Hit struct {
 	Counter []byte
 	N       int64
 	At      int64  // Unix milliseconds, or NoTime
 	Hash    uint64 // of the counter, as Limits.Place gives it; 0 in a producer's hits
+	Unique  []byte // whom or what the hit is of, to count different ones; nil if the hit does not say. Never log it.
+}
+
+// MaxUnique is the longest unique value, in bytes.
+const MaxUnique = 512
+
+// CheckUnique returns an error if no hit can have this unique value: it has 1 to MaxUnique bytes of valid UTF-8. The error
+// does not contain the value.
+func CheckUnique(value []byte) error {
+	switch {
+	case len(value) == 0 || len(value) > MaxUnique:
+		return fmt.Errorf("it has %d bytes; 1 to %d are allowed", len(value), MaxUnique)
+	case !utf8.Valid(value):
+		return errors.New("it is not valid UTF-8")
+	}
+	return nil
 }
 
 // MaxName is the longest name of a counter, in bytes.
@@ -109,18 +125,19 @@ func Moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-0
 type Reason string
 
 const (
-	BadJSON  Reason = "bad_json"  // not an object, or it has a field that was meant to be another
-	BadKey   Reason = "bad_key"   // no counter can have the name
-	BadCount Reason = "bad_count" // n is not an integer from 1 to MaxN
-	BadTime  Reason = "bad_time"  // ts is not a time, or outside the years 1 to 9999
-	Future   Reason = "future"    // ts is later than the time stored by more than Limits.MaxAhead
-	TooLate  Reason = "too_late"  // no tier held ts any more at the time stored
-	TooLarge Reason = "too_large" // the message carries more than Limits.MaxHits
-	NoRule   Reason = "no_rule"   // a CloudEvent, and no rule of internal/rules says what it counts
+	BadJSON   Reason = "bad_json"   // not an object, or it has a field that was meant to be another
+	BadKey    Reason = "bad_key"    // no counter can have the name
+	BadCount  Reason = "bad_count"  // n is not an integer from 1 to MaxN
+	BadTime   Reason = "bad_time"   // ts is not a time, or outside the years 1 to 9999
+	BadUnique Reason = "bad_unique" // unique is not text, or not such as CheckUnique takes
+	Future    Reason = "future"     // ts is later than the time stored by more than Limits.MaxAhead
+	TooLate   Reason = "too_late"   // no tier held ts any more at the time stored
+	TooLarge  Reason = "too_large"  // the message carries more than Limits.MaxHits
+	NoRule    Reason = "no_rule"    // a CloudEvent, and no rule of internal/rules says what it counts
 )
 
 // Reasons lists all reasons.
-var Reasons = []Reason{BadJSON, BadKey, BadCount, BadTime, Future, TooLate, TooLarge, NoRule}
+var Reasons = []Reason{BadJSON, BadKey, BadCount, BadTime, BadUnique, Future, TooLate, TooLarge, NoRule}
 
 // Refusal is the error for a hit that is refused.
 type Refusal struct {

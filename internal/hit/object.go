@@ -16,12 +16,13 @@ import (
 type object struct {
 	json  jx.Decoder
 	field func(j *jx.Decoder, name []byte) error // readField, as a method value that is made only once
-	names []byte                                 // the counters since forget
+	names []byte                                 // the counters and unique values since forget
 
 	// Of the current object.
 	key    []byte // points into names
 	hasKey bool
 	n, at  int64
+	unique []byte   // points into names; nil if there is none
 	wrong  *Refusal // for the first bad field
 }
 
@@ -31,12 +32,12 @@ func newObject() *object {
 	return o
 }
 
-// forget makes room. Counters that were read before are no longer valid.
+// forget makes room. Counters and unique values that were read before are no longer valid.
 func (o *object) forget() { o.names = o.names[:0] }
 
 // begin clears what the previous object has left. at is the time of an object without ts.
 func (o *object) begin(at int64) {
-	o.key, o.hasKey, o.n, o.at, o.wrong = nil, false, 1, at, nil
+	o.key, o.hasKey, o.n, o.at, o.unique, o.wrong = nil, false, 1, at, nil, nil
 }
 
 // read reads one object into h. subject is the counter if it has no key.
@@ -61,8 +62,10 @@ func (o *object) readAny(h *Hit, raw []byte, subject string, at int64) *Refusal 
 		return &Refusal{BadJSON, "not a JSON object: " + err.Error()}
 	case o.wrong != nil:
 		return o.wrong
-	case o.hasKey && bytes.Contains(o.key, replacement) && halfSurrogate(raw):
+	case o.hasKey && bytes.Contains(o.key, replacement) && halfSurrogate(raw, "key"):
 		return &Refusal{BadKey, "key has half of a surrogate pair"}
+	case bytes.Contains(o.unique, replacement) && halfSurrogate(raw, "unique"):
+		return &Refusal{BadUnique, "unique has half of a surrogate pair"}
 	}
 	return o.hit(h, subject)
 }
@@ -84,7 +87,7 @@ func (o *object) hit(h *Hit, subject string) *Refusal {
 	if err := CheckTime(o.at); err != nil && o.at != NoTime {
 		return &Refusal{BadTime, err.Error()}
 	}
-	h.Counter, h.N, h.At = counter, o.n, o.at
+	h.Counter, h.N, h.At, h.Unique = counter, o.n, o.at, o.unique
 	return nil
 }
 
@@ -97,12 +100,16 @@ func (o *object) readField(j *jx.Decoder, name []byte) error {
 		return o.readN(j)
 	case "ts":
 		return o.readTS(j)
+	case "unique":
+		return o.readUnique(j)
 	case "Key":
 		return o.slip(j, name, "key")
 	case "N", "count", "value":
 		return o.slip(j, name, "n")
 	case "time", "timestamp":
 		return o.slip(j, name, "ts")
+	case "Unique", "uniques", "uniq":
+		return o.slip(j, name, "unique")
 	}
 	return j.Skip()
 }
@@ -116,6 +123,23 @@ func (o *object) readKey(j *jx.Decoder) (err error) {
 	o.names, err = j.StrAppend(o.names)
 	o.key, o.hasKey = o.names[start:], true
 	return err
+}
+
+// readUnique's refusals do not contain the value.
+func (o *object) readUnique(j *jx.Decoder) (err error) {
+	if j.Next() != jx.String {
+		o.refuse(BadUnique, "unique must be a string")
+		return j.Skip()
+	}
+	start := len(o.names)
+	if o.names, err = j.StrAppend(o.names); err != nil {
+		return err
+	}
+	o.unique = o.names[start:len(o.names):len(o.names)]
+	if wrong := CheckUnique(o.unique); wrong != nil {
+		o.refuse(BadUnique, "unique: "+wrong.Error())
+	}
+	return nil
 }
 
 func (o *object) readN(j *jx.Decoder) error {
@@ -185,14 +209,14 @@ func quote(text []byte) string {
 // replacement is what half of a surrogate pair decodes to.
 var replacement = []byte("\ufffd")
 
-// halfSurrogate reports whether the key of an object that has been read has an
+// halfSurrogate reports whether a string field of an object that has been read has an
 // escape such as \ud83d without its other half, which decodes to U+FFFD: two
-// different keys would become the same. A U+FFFD that was written as itself is a character like any other.
-func halfSurrogate(object []byte) (half bool) {
+// different texts would become the same. A U+FFFD that was written as itself is a character like any other.
+func halfSurrogate(object []byte, field string) (half bool) {
 	err := jx.DecodeBytes(object).ObjBytes(func(j *jx.Decoder, name []byte) error {
-		isKey := string(name) == "key"
+		isField := string(name) == field
 		raw, err := j.Raw()
-		if isKey {
+		if isField {
 			half = HalfSurrogate(raw)
 		}
 		return err

@@ -5,23 +5,25 @@ import (
 	"fmt"
 )
 
+// HeaderSize is how many bytes come before the registers.
+const HeaderSize = 16
+
 // A HyperLogLog as Redis keeps it in a STRING begins with "HYLL", a byte for the encoding, three that are not used, and
 // eight in which PFCOUNT remembers its last result.
 const (
-	magic      = "HYLL"
-	headerSize = 16
-	dense      = 0 // six bits per register, the lowest of a byte first
-	sparse     = 1 // runs, see decodeSparse
-	denseSize  = headerSize + Registers*rankBits/8
+	magic     = "HYLL"
+	dense     = 0 // six bits per register, the lowest of a byte first
+	sparse    = 1 // runs, see decodeSparse
+	denseSize = HeaderSize + Registers*rankBits/8
 )
 
 // ErrNotHYLL means that a text is not a HyperLogLog of Redis.
 var ErrNotHYLL = errors.New("it is not a HyperLogLog of Redis")
 
-// CheckHeader takes the beginning of a text, at least 5 bytes if the text has as many, and returns ErrNotHYLL if PFADD
-// would not take the text for a HyperLogLog.
+// CheckHeader takes the first HeaderSize bytes of a text, and returns ErrNotHYLL if PFADD would not take the text for a
+// HyperLogLog.
 func CheckHeader(text string) error {
-	if len(text) <= len(magic) || text[:len(magic)] != magic || text[len(magic)] > sparse {
+	if len(text) < HeaderSize || text[:len(magic)] != magic || text[len(magic)] > sparse {
 		return ErrNotHYLL
 	}
 	return nil
@@ -29,18 +31,18 @@ func CheckHeader(text string) error {
 
 // Decode reads the registers of a HyperLogLog as GET returns it. Errors are ErrNotHYLL.
 func Decode(text string) (*Sketch, error) {
-	if err := CheckHeader(text); err != nil || len(text) < headerSize {
-		return nil, ErrNotHYLL
+	if err := CheckHeader(text); err != nil {
+		return nil, err
 	}
 	if text[len(magic)] == sparse {
-		return decodeSparse(text[headerSize:])
+		return decodeSparse(text[HeaderSize:])
 	}
 	if len(text) != denseSize {
 		return nil, fmt.Errorf("%w: it has %d bytes, and %d were expected", ErrNotHYLL, len(text), denseSize)
 	}
 	s := new(Sketch)
 	s.spread()
-	body := text[headerSize:]
+	body := text[HeaderSize:]
 	for i := range Registers {
 		bit := i * rankBits
 		pair := uint(body[bit/8])

@@ -36,6 +36,9 @@ func (r Register) Index() int { return int(r >> rankBits) }
 // Rank is from 1 to MaxRank.
 func (r Register) Rank() int { return int(r & (1<<rankBits - 1)) }
 
+// ArgumentSize is the length of an Argument.
+const ArgumentSize = 8
+
 // Argument is what PFADD has to be given to raise the register to its rank: 8 bytes.
 func (r Register) Argument() string { return string(r.AppendArgument(nil)) }
 
@@ -51,12 +54,11 @@ func (r Register) AppendArgument(to []byte) []byte {
 // MurmurHash64A of 8 bytes multiplies by an odd number, and folds the upper bits of a number into the lower ones. Each
 // of these steps can be undone.
 const (
-	murmurSeed     = 0xadc83b19 // Redis's
-	murmurFactor   = 0xc6a4a7935bd1e995
-	murmurShift    = 47
-	murmurStart    = murmurSeed ^ 8*murmurFactor&(1<<64-1) // of a text of 8 bytes
-	murmurInverse  = 0x5f7a0ea7e59b19bd                    // murmurFactor times this is 1, modulo 2⁶⁴
-	murmurTextSize = 8
+	murmurSeed    = 0xadc83b19 // Redis's
+	murmurFactor  = 0xc6a4a7935bd1e995
+	murmurShift   = 47
+	murmurStart   = murmurSeed ^ 8*murmurFactor&(1<<64-1) // of a text of 8 bytes
+	murmurInverse = 0x5f7a0ea7e59b19bd                    // murmurFactor times this is 1, modulo 2⁶⁴
 )
 
 // murmur is the hash that Redis takes of a text of 8 bytes.

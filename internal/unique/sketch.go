@@ -90,6 +90,16 @@ func (s *Sketch) Merge(other *Sketch) {
 	}
 }
 
+// Clone returns a copy.
+func (s *Sketch) Clone() *Sketch {
+	out := &Sketch{list: slices.Clone(s.list), sorted: s.sorted, set: s.set}
+	if s.dense != nil {
+		ranks := *s.dense
+		out.dense = &ranks
+	}
+	return out
+}
+
 // All yields the registers that are set, by rising index.
 func (s *Sketch) All() iter.Seq[Register] {
 	return func(yield func(Register) bool) {
@@ -115,6 +125,9 @@ func (s *Sketch) Len() int {
 	s.compact()
 	return len(s.list) + s.set
 }
+
+// Held is at least Len, and takes no time: registers that were added more than once may count so.
+func (s *Sketch) Held() int { return len(s.list) + s.set }
 
 // AppendAbove appends the registers that are higher than in another sketch, by rising index.
 func (s *Sketch) AppendAbove(to []Register, other *Sketch) []Register {

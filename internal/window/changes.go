@@ -9,6 +9,7 @@ type changes struct {
 	trusted    []hashExpiry       // assumed to be set already
 	names      map[int64][]string // by set (see Tier.namesOf), the counters whose expiry the transaction sets
 	segments   []segmentHits
+	raises     raises
 
 	index map[segment]int // of segments
 	cells []cellHits      // of the current counter
@@ -50,11 +51,15 @@ const trustSeconds = 60
 
 // workOut computes what a batch changes if Redis's clock says now, in Unix seconds. It leaves out
 // cells that have expired since their hits were stored. known are the hashes whose expiry has been set.
-func (c *changes) workOut(batch *ShardBatch, shard int, keys keys, known *expiryMemory, now int64) {
+// raised are the registers that are in Redis.
+func (c *changes) workOut(batch *ShardBatch, shard int, keys keys, known *expiryMemory, raised *registerMemory, now int64) {
 	c.reset()
 	layout := batch.layout
 	for i := range batch.counters {
 		counter := &batch.counters[i]
+		if counter.uniques != nil {
+			c.raises.workOut(layout, shard, keys, counter, batch.unique, raised, now)
+		}
 		c.cells = batch.cells(counter, c.cells)
 		for _, cell := range c.cells {
 			t := layout.Tiers[cell.tier]
@@ -82,6 +87,7 @@ func (c *changes) workOut(batch *ShardBatch, shard int, keys keys, known *expiry
 			}
 		}
 	}
+	c.raises.finish()
 }
 
 // reset forgets what was worked out before. None of that may still be in use.
@@ -92,6 +98,7 @@ func (c *changes) reset() {
 	for i := range c.segments {
 		clear(c.segments[i].counters)
 	}
+	c.raises.reset()
 	c.increments, c.set, c.trusted, c.segments = c.increments[:0], c.set[:0], c.trusted[:0], c.segments[:0]
 	c.names, c.index = make(map[int64][]string), make(map[segment]int)
 }

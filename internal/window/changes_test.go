@@ -64,7 +64,7 @@ func TestChangesOfABatch(t *testing.T) {
 					}
 				}
 			}
-			c.workOut(batch.Shard(0), 0, keys{"ns"}, &known, now)
+			c.workOut(batch.Shard(0), 0, keys{"ns"}, &known, &registerMemory{}, now)
 
 			for _, inc := range c.increments {
 				f := field{inc.key, inc.field}

@@ -39,9 +39,11 @@ type Writer struct {
 	held     record // what Redis last had, for compare-and-set
 	exists   bool   // whether the record existed then
 	expiries expiryMemory
-	erased   string // what keys.erased had when expiries were remembered, see erase.go
-	changes  changes
-	commands commands
+	// registers are those that are in Redis, as far as they are remembered.
+	registers registerMemory
+	erased    string // what keys.erased had when expiries and registers were remembered, see erase.go
+	changes   changes
+	commands  commands
 
 	// doubted is the moment that Redis's clock had shown before it fell; zero if it has not.
 	doubted time.Time
@@ -92,9 +94,9 @@ func (c *Commit) failed(err *ForeignError) {
 func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, shard int) (*Writer, error) {
 	w := &Writer{
 		store: s, layout: layout, stream: stream, shard: shard,
-		key:     s.keys.cursor(shard, stream),
-		watch:   []string{s.keys.cursor(shard, stream), s.keys.erased(shard)},
-		id:      newWriterID(),
+		key:   s.keys.cursor(shard, stream),
+		watch: []string{s.keys.cursor(shard, stream), s.keys.erased(shard)},
+		id:    newWriterID(), registers: registerMemory{most: max(knownRegisters/layout.Shards, leastRegisters)},
 		OnRetry: func(error) {}, OnAdmit: func(error) {},
 	}
 	var err error

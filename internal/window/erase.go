@@ -15,15 +15,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An erasure removes all that Redis has of some counters: hashes, names, and entries in summaries. It goes on shard by
+// An erasure removes all that Redis has of some counters: hashes, unique cells, names, and entries in summaries. It goes on shard by
 // shard in transactions of a few counters each. What is removed is removed whole, and a call that breaks off leaves the
 // rest listed, for another one.
 //
 // Each transaction writes a new text (see erasureText) to the key "erased" of its shard. Every writer watches that key beside its
 // cursor, and reads it in each look. This is what makes an erasure and commits exclude each other:
 //
-//   - A writer sends no expiry and no name for a hash whose expiry it has set before. It forgets all of them when the
-//     text differs from the one that it has seen last. An EXEC that relies on what it remembers runs only if the text is
+//   - A writer sends no expiry and no name for a hash whose expiry it has set before, and no register that it has
+//     raised before. It forgets all of them when the text differs from the one that it has seen last. An EXEC that relies on what it remembers runs only if the text is
 //     still that one, and what was set under that text has not been erased since. So no hash comes back without
 //     an expiry or unlisted. It does not matter who reads the stream, whether there is a cursor, or whether
 //     anybody knows of the stream. No text comes twice, so it does not matter either if Redis loses an erasure: any
@@ -43,8 +43,8 @@ import (
 // runs the beginning of one again, it may remove later hits, and the next commit admits that.
 
 const (
-	// eraseCounters is the most counters that a transaction removes, and eraseHashes the most hashes that these can have.
-	// A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
+	// eraseCounters is the most counters that a transaction removes, and eraseHashes the most hashes and unique cells that
+	// these can have. A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
 	eraseCounters, eraseHashes = 100, 5000
 	// eraseReads is how many summaries are read at a time.
 	eraseReads = 500
@@ -175,18 +175,22 @@ type eraser struct {
 	wanted  map[string]bool
 
 	// The plan: which keys there can be.
-	counters int                           // that a transaction removes
-	now      int64                         // Unix milliseconds
-	until    int64                         // keys are planned for hits up to this moment
-	sets     []string                      // of names
-	tops     [][]topOf                     // by stream
-	epochs   []struct{ first, last int64 } // by tier
+	counters int       // that a transaction removes
+	now      int64     // Unix milliseconds
+	until    int64     // keys are planned for hits up to this moment
+	sets     []string  // of names
+	tops     [][]topOf // by stream
+	epochs   []alive   // by tier
+	uniques  []alive   // by unique tier
 
 	// What has been read of the summaries: those that list a counter which is wanted. It is up to date as long as
 	// cursors and erasures are what they were then.
 	erased string
 	known  []knownTops // by stream
 }
+
+// alive are the epochs of a tier of which there can be keys.
+type alive struct{ first, last int64 }
 
 // topOf is the key of a summary, and when it expires (Unix seconds).
 type topOf struct {
@@ -223,15 +227,21 @@ func (t Tier) epochsAlive(now, latest int64) (first, last int64) {
 // plan decides which keys there can be.
 func (e *eraser) plan(now, latest int64) {
 	e.now, latest = now, max(now, latest)
-	e.epochs, e.sets = e.epochs[:0], e.sets[:0]
+	e.epochs, e.uniques, e.sets = e.epochs[:0], e.uniques[:0], e.sets[:0]
 	e.tops = make([][]topOf, len(e.streams))
-	hashes, span := int64(0), int64(math.MaxInt64)
-	for _, t := range e.layout.Tiers {
+	keys, span := int64(0), int64(math.MaxInt64)
+	add := func(to *[]alive, t Tier) {
 		first, last := t.epochsAlive(now, latest)
-		e.epochs = append(e.epochs, struct{ first, last int64 }{first, last})
-		hashes, span = hashes+last-first+1, min(span, t.epochMillis())
+		*to = append(*to, alive{first, last})
+		keys, span = keys+last-first+1, min(span, t.epochMillis())
 	}
-	e.counters = int(min(eraseCounters, max(1, eraseHashes/hashes)))
+	for _, t := range e.layout.Tiers {
+		add(&e.epochs, t)
+	}
+	for _, t := range e.layout.UniqueTiers {
+		add(&e.uniques, t)
+	}
+	e.counters = int(min(eraseCounters, max(1, eraseHashes/keys)))
 	e.until = latest + span
 	coarsest := len(e.layout.Tiers) - 1
 	t := e.layout.Tiers[coarsest]
@@ -251,11 +261,16 @@ func (e *eraser) plan(now, latest int64) {
 	}
 }
 
-// hashes returns the keys that a counter's cells can be in.
+// hashes returns the keys that a counter's cells, and its unique cells, can be in.
 func (e *eraser) hashes(counter string) (out []string) {
 	for i, t := range e.layout.Tiers {
 		for epoch := e.epochs[i].first; epoch <= e.epochs[i].last; epoch++ {
 			out = append(out, e.store.keys.hash(cellHash{shard: e.shard, counter: counter, tier: t, epoch: epoch}))
+		}
+	}
+	for i, t := range e.layout.UniqueTiers {
+		for cell := e.uniques[i].first; cell <= e.uniques[i].last; cell++ {
+			out = append(out, e.store.keys.unique(e.shard, t, cell, counter))
 		}
 	}
 	return out

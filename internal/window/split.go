@@ -2,6 +2,7 @@ package window
 
 import (
 	"iter"
+	"math/bits"
 	"slices"
 )
 
@@ -11,7 +12,8 @@ import (
 // from its own place.
 //
 // Split does not cut a commit while some counters are already ahead, and it does not cut the
-// commands of a single counter, even if they are more than maxCommands.
+// commands of a single counter, even if they are more than maxCommands. So a transaction can have as many more as the
+// largest counter needs.
 func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBatch, Cursor] {
 	return func(yield func(*ShardBatch, Cursor) bool) {
 		if s.commands <= maxCommands || from.Ahead != (Ahead{}) || from.Created != to.Created {
@@ -34,7 +36,8 @@ func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBat
 
 // numberedPart is a part that has counters, with its number.
 type numberedPart struct {
-	number int // see partOf
+	number  int // see partOf
+	largest int // commands of a counter that needs more than maxCommands by itself
 	ShardBatch
 }
 
@@ -42,8 +45,8 @@ type numberedPart struct {
 // need more than maxCommands.
 const maxParts = 1 << 20
 
-// parts divides the counters into so many parts that no part with several counters needs more
-// than maxCommands. It returns the parts that have counters.
+// parts divides the counters into so many parts that no part needs more than maxCommands, beside those of one counter that
+// needs more than maxCommands by itself. It returns the parts that have counters.
 func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 	for count = (s.commands + maxCommands - 1) / maxCommands; ; count += count/8 + 1 {
 		found, fits := make(map[int]*numberedPart), true
@@ -52,11 +55,15 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 			number := partOf(c.counterHash, count)
 			p := found[number]
 			if p == nil {
-				p = &numberedPart{number, newShardBatch(s.layout, s.grain)}
+				p = &numberedPart{number: number, ShardBatch: newShardBatch(s.layout, s.grain, s.unique)}
 				found[number] = p
 			}
+			before := p.commands
 			p.take(c)
-			fits = fits && (p.commands <= maxCommands || len(p.counters) == 1)
+			if alone := p.commands - before; alone > maxCommands && alone > p.largest {
+				p.largest = alone
+			}
+			fits = fits && p.commands-p.largest <= maxCommands
 		}
 		if !fits && count < maxParts {
 			continue
@@ -71,11 +78,18 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 
 // take adds a counter of another batch, and shares the memory of that counter's grains.
 func (s *ShardBatch) take(c *counterHits) {
-	taken := counterHits{name: c.name, counterHash: c.counterHash, unordered: c.unordered}
+	taken := counterHits{name: c.name, counterHash: c.counterHash, unordered: c.unordered, uniques: c.uniques}
 	for i, g := range c.grains {
 		s.note(&taken, g)
 		s.hits += g.n
 		taken.grains = c.grains[:i+1]
+	}
+	if c.uniques != nil {
+		s.sketches = true
+		for i := range *c.uniques {
+			g := &(*c.uniques)[i]
+			s.commands += 2*bits.OnesCount16(g.tiers) + s.weigh(g)
+		}
 	}
 	s.counters = append(s.counters, taken)
 }

@@ -76,6 +76,11 @@ var cases = []struct {
 	{"an erasure leaves foreign summaries", anErasureLeavesForeignSummaries},
 	{"erasures and commits at once", erasuresAndCommitsAtOnce},
 	{"expiries are not trusted after a fall of the clock", expiriesAreNotTrustedAfterAFallOfTheClock},
+	{"registers are those of the values", registersAreThoseOfTheValues},
+	{"only what can raise a register is sent", onlyWhatCanRaiseARegisterIsSent},
+	{"registers come back after any doubt", registersComeBackAfterAnyDoubt},
+	{"a unique cell that has expired is left out", aUniqueCellThatHasExpiredIsLeftOut},
+	{"a foreign unique cell is reported", aForeignUniqueCellIsReported},
 }
 
 func TestStore(t *testing.T) {
@@ -126,6 +131,8 @@ func startCluster(t *testing.T) *backend {
 	}
 }
 
+const hasNoRegisters = "its HyperLogLog hashes otherwise and cannot be read"
+
 // startStandIn is what cmd/dev runs where there is no redis-server.
 func startStandIn(t *testing.T) *backend {
 	server := miniredis.RunT(t)
@@ -142,6 +149,11 @@ func startStandIn(t *testing.T) *backend {
 			"hashes are listpacks":           "OBJECT ENCODING is unknown to it",
 			"a cut between two commands":     "CLIENT KILL is unknown to it",
 			"nothing is committed unwatched": "ACL is unknown to it",
+
+			"registers are those of the values":      hasNoRegisters,
+			"only what can raise a register is sent": hasNoRegisters,
+			"registers come back after any doubt":    hasNoRegisters,
+			"a foreign unique cell is reported":      hasNoRegisters,
 		},
 	}
 }

@@ -34,13 +34,15 @@ func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, n
 	}
 	found, exists, clock := at.record, at.exists, at.clock
 	if at.erased != w.erased {
-		w.erased, w.expiries = at.erased, expiryMemory{} // what was known may be gone, and its name off the list
+		w.erased = at.erased
+		w.forget() // what was known may be gone, and its name off the list
 	}
 	now, latest := clock.Unix(), w.store.clocks.observe(w.shard, clock)
 	if latest.After(w.doubted) && clock.Add(clockMayFall).Before(latest) {
-		w.doubted, w.expiries = latest, expiryMemory{} // what was known may have expired meanwhile
+		w.doubted = latest
+		w.forget() // what was known may have expired meanwhile
 	}
-	w.changes.workOut(batch, w.shard, w.store.keys, &w.expiries, now)
+	w.changes.workOut(batch, w.shard, w.store.keys, &w.expiries, &w.registers, now)
 	if out.Attempts > 0 && exists && found.same(*next) {
 		return true, w.lookBack(ctx, tx, now, out) // the previous attempt applied it, but its reply was lost
 	}
@@ -68,6 +70,12 @@ func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, n
 	out.under = w.erased
 	err = w.exec(ctx, tx, &tops, *next, now, out)
 	return err == nil, err
+}
+
+// forget forgets what this writer knows of Redis beside the cursor.
+func (w *Writer) forget() {
+	w.expiries = expiryMemory{}
+	w.registers.forget()
 }
 
 // clockMayFall is how far Redis's clock may fall before a writer takes it that the clock was wrong before.
@@ -149,6 +157,7 @@ func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next re
 			p.Set(ctx, w.store.keys.erased(w.shard), w.erased+" "+w.id, 0)
 		}
 		w.commands.queue(ctx, p, &w.changes)
+		w.commands.queueRaises(ctx, p, w.changes.raises.list)
 		w.listNames(ctx, p)
 		tops.write(ctx, p, now)
 		p.Persist(ctx, w.key) // if the stream was wrongly taken for ended, its cursor had been given an expiry
@@ -159,6 +168,7 @@ func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next re
 	if err != nil && (clock.Err() != nil || clock.Val().IsZero()) {
 		if !errors.Is(err, redis.TxFailedErr) {
 			w.doubtful = append(w.doubtful, w.changes.trusted...)
+			w.registers.forget() // Redis may not be what it was
 		}
 		return err
 	}
@@ -167,6 +177,9 @@ func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next re
 	if err == nil {
 		for _, h := range w.changes.set {
 			w.expiries.add(h.id)
+		}
+		for _, r := range w.changes.raises.list {
+			w.registers.add(r.uniqueCell, r.registers)
 		}
 	} else {
 		for _, command := range results {
@@ -241,7 +254,7 @@ func (c *commands) arguments(args ...any) []any {
 	return c.args[first:len(c.args):len(c.args)]
 }
 
-// inspect checks the cells of a transaction whose reply was lost although the cursor has
+// inspect checks the cells, and the unique cells, of a transaction whose reply was lost although the cursor has
 // moved. It looks for what the reply would have shown: single commands that failed. now is
 // Redis's clock in Unix seconds, for which the writer's changes were worked out.
 //
@@ -250,12 +263,15 @@ func (c *commands) arguments(args ...any) []any {
 func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commit) error {
 	cells := w.changes.increments
 	replies := make([]*redis.StringCmd, len(cells))
+	raises := w.changes.raises.list
+	var raised []*redis.StringCmd
 	var last *redis.StringCmd
 	_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error { // the errors are those of the single commands
 		for i, c := range cells {
 			replies[i] = redis.NewStringCmd(ctx, "hget", c.key, c.field)
 			_ = p.Process(ctx, replies[i]) // queues it
 		}
+		raised = askRaises(ctx, p, raises)
 		last = p.Get(ctx, w.store.keys.erased(w.shard)) // after the cells: an erasure that they show has changed it
 		return nil
 	})
@@ -279,6 +295,15 @@ func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commi
 			out.failed(&ForeignError{Key: c.key, Err: err})
 		case have > math.MaxInt64-c.n:
 			out.failed(&ForeignError{Key: c.key, Err: errors.New("one more hit would overflow it")})
+		}
+	}
+	for i := range raises {
+		failed, err := judgeRaise(&raises[i], raised[i], raises[i].deadline-now <= 1 || erased != out.under)
+		if err != nil {
+			return err
+		}
+		if failed != nil {
+			out.failed(failed)
 		}
 	}
 	return nil

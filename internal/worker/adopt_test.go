@@ -188,8 +188,8 @@ func TestALostLayoutIsNotMadeUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.start(unset...)
-	r.logs.await(t, "waiting for Redis", "the layout record is lost", "set TIERS and SHARDS")
-	r.start("TIERS="+formerTiers, "SHARDS=8")
+	r.logs.await(t, "waiting for Redis", "the layout record is lost", "set TIERS, UNIQUE_TIERS and SHARDS")
+	r.start("TIERS="+formerTiers, "UNIQUE_TIERS="+window.DefaultUniqueTiers, "SHARDS=8")
 	r.publish(10)
 	r.settled(20)
 }

@@ -110,7 +110,7 @@ func (s *Settings) Validate() error {
 
 // checkCommands makes sure that the commands of one hit fit into a transaction.
 func (s *Settings) checkCommands(layout window.Layout) error {
-	return checkWhole("INGEST_MAX_COMMANDS", s.MaxCommands, layout.CommandsPerHit(), 100_000)
+	return checkWhole("INGEST_MAX_COMMANDS", s.MaxCommands, layout.CommandsPerHit(true), 100_000)
 }
 
 func checkWhole(key string, value, least, most int) error {

@@ -1,0 +1,220 @@
+package window
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/unique"
+)
+
+// Different ones are counted in HyperLogLogs: one key per counter, unique tier and cell. A commit raises registers, with
+// one PFADD per cell and an argument per register (see internal/unique), in the transaction that moves the cursor.
+//
+// PFADD is a maximum, so a hit that is applied again changes nothing. But a register that is missing stays missing: a
+// writer leaves out only what it knows to be in Redis (see registerMemory).
+//
+// Each PFADD has an EXPIREAT right behind it. So no key is left without an expiry: if EXEC runs when the cell has expired
+// meanwhile, EXPIREAT deletes what PFADD has made. Nothing has to be remembered or mended, unlike for hashes.
+
+// uniqueCell is a cell of a unique tier. It has the counter's name, not its hash: two counters with the same hash would
+// hide each other's registers.
+type uniqueCell struct {
+	counter string
+	tier    int // of Layout.UniqueTiers
+	cell    int64
+}
+
+// raise is a cell of a unique tier, and the registers that a transaction raises in it.
+type raise struct {
+	uniqueCell
+	key       string
+	deadline  int64 // Unix seconds
+	registers []unique.Register
+	arguments []string // of PFADD, one per register
+}
+
+// raises are those of a transaction. They keep their memory from one transaction to the next.
+type raises struct {
+	list      []raise
+	registers []unique.Register
+	arguments []string
+	bytes     []byte
+}
+
+func (r *raises) reset() {
+	clear(r.list)
+	clear(r.arguments)
+	r.list, r.registers, r.arguments, r.bytes = r.list[:0], r.registers[:0], r.arguments[:0], r.bytes[:0]
+}
+
+// workOut lists what a counter's unique values raise, if Redis's clock says now, in Unix seconds. It leaves out cells that
+// have expired since their hits were stored, and registers that are known to be in Redis. If the grains are not in order, a
+// cell can be there twice.
+func (r *raises) workOut(layout Layout, shard int, keys keys, c *counterHits, grain int64, known *registerMemory, now int64) {
+	for i, t := range layout.UniqueTiers {
+		for rest := *c.uniques; len(rest) > 0; {
+			if rest[0].tiers&(1<<i) == 0 {
+				rest = rest[1:]
+				continue
+			}
+			var sketch *unique.Sketch
+			cell := t.cellAt(rest[0].grain * grain)
+			sketch, rest = firstCell(rest, i, t, grain)
+			deadline := t.deadline(cell, c.counterHash)
+			if deadline <= now {
+				continue
+			}
+			at := uniqueCell{c.name, i, cell}
+			from := len(r.registers)
+			r.registers = sketch.AppendAbove(r.registers, known.of(at))
+			if len(r.registers) > from {
+				r.list = append(r.list, raise{uniqueCell: at, key: keys.unique(shard, t, cell, c.name), deadline: deadline, registers: r.registers[from:]})
+			}
+		}
+	}
+}
+
+// firstCell returns what the first grains hold, up to one that is not in the same cell of a tier, and the rest from there.
+func firstCell(grains []grainUniques, tier int, t Tier, grain int64) (sketch *unique.Sketch, rest []grainUniques) {
+	sketch, cell, merged := &grains[0].sketch, t.cellAt(grains[0].grain*grain), false
+	for i := 1; i < len(grains); i++ {
+		g := &grains[i]
+		if g.tiers&(1<<tier) == 0 || t.cellAt(g.grain*grain) != cell {
+			return sketch, grains[i:]
+		}
+		if !merged {
+			sketch, merged = sketch.Clone(), true
+		}
+		sketch.Merge(&g.sketch)
+	}
+	return sketch, nil
+}
+
+// finish makes the arguments, when all is worked out.
+func (r *raises) finish() {
+	for _, register := range r.registers {
+		r.bytes = register.AppendArgument(r.bytes)
+	}
+	text := string(r.bytes)
+	for len(text) > 0 {
+		r.arguments = append(r.arguments, text[:unique.ArgumentSize])
+		text = text[unique.ArgumentSize:]
+	}
+	from := 0
+	for i := range r.list {
+		to := from + len(r.list[i].registers)
+		r.list[i].registers, r.list[i].arguments = r.registers[from:to], r.arguments[from:to]
+		from = to
+	}
+}
+
+// queueRaises queues PFADD and EXPIREAT for each cell.
+func (c *commands) queueRaises(ctx context.Context, p redis.Pipeliner, list []raise) {
+	for i := range list {
+		r := &list[i]
+		first := len(c.args)
+		c.args = append(c.args, "pfadd", &r.key)
+		for j := range r.arguments {
+			c.args = append(c.args, &r.arguments[j])
+		}
+		_ = p.Process(ctx, redis.NewIntCmd(ctx, c.args[first:len(c.args):len(c.args)]...)) // queues it
+		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments("expireat", &r.key, &r.deadline)...))
+	}
+}
+
+// askRaises asks what has become of raises whose reply was lost: for the beginning of each key, by which PFADD knows a
+// HyperLogLog.
+func askRaises(ctx context.Context, p redis.Pipeliner, list []raise) []*redis.StringCmd {
+	out := make([]*redis.StringCmd, len(list))
+	for i := range list {
+		out[i] = p.GetRange(ctx, list[i].key, 0, unique.HeaderSize-1)
+	}
+	return out
+}
+
+// judgeRaise returns why a raise has failed, or nil. gone reports whether the key may be missing. Any error beside the
+// *ForeignError means that nothing is known.
+func judgeRaise(r *raise, reply *redis.StringCmd, gone bool) (*ForeignError, error) {
+	text, err := reply.Result()
+	switch {
+	case err != nil:
+		if err := foreign(r.key, err); !IsForeign(err) {
+			return nil, err
+		}
+		return &ForeignError{Key: r.key, Err: err}, nil
+	case text == "" && gone:
+		return nil, nil
+	case text == "":
+		return &ForeignError{Key: r.key, Err: errors.New("unique values that were added are not in it")}, nil
+	}
+	if err := unique.CheckHeader(text); err != nil {
+		return &ForeignError{Key: r.key, Err: err}, nil
+	}
+	return nil, nil
+}
+
+// knownRegisters is how much memory a stream's writers take, all together, for the registers that they know to be in Redis.
+const knownRegisters = 8 << 20
+
+// leastRegisters is what each of them may take, if there are many.
+const leastRegisters = unique.Registers
+
+// registerMemory remembers the registers that this writer has raised, so that it sends only what can raise one: of a
+// million different values of a counter, 1 in 16 does. What it holds is in Redis, or in a cell that has expired: only a
+// transaction that is known to have been applied adds to it, and it is emptied at any doubt (see Writer.forget). So
+// leaving out what it holds changes nothing.
+//
+// It has two generations of cells. A cell that is used stays, and of the others the older half goes.
+type registerMemory struct {
+	young, old map[uniqueCell]*unique.Sketch
+	bytes      int // of young
+	most       int // of both
+}
+
+// cellMemoryBytes is what a cell takes beside its registers and its counter's name.
+const cellMemoryBytes = 160
+
+// of returns what is known of a cell. It is not to be changed.
+func (m *registerMemory) of(at uniqueCell) *unique.Sketch {
+	if s := m.young[at]; s != nil {
+		return s
+	}
+	if s := m.old[at]; s != nil {
+		delete(m.old, at)
+		m.keep(at, s)
+		return s
+	}
+	return &unique.Sketch{}
+}
+
+// add notes registers that are in Redis now.
+func (m *registerMemory) add(at uniqueCell, registers []unique.Register) {
+	s := m.young[at]
+	if s == nil {
+		if s = m.old[at]; s == nil {
+			s = new(unique.Sketch)
+		}
+		delete(m.old, at)
+		m.keep(at, s)
+	}
+	before := s.Bytes()
+	for _, r := range registers {
+		s.Add(r)
+	}
+	m.bytes += s.Bytes() - before
+}
+
+func (m *registerMemory) keep(at uniqueCell, s *unique.Sketch) {
+	if m.bytes > m.most/2 {
+		m.old, m.young, m.bytes = m.young, nil, 0
+	}
+	if m.young == nil {
+		m.young = make(map[uniqueCell]*unique.Sketch)
+	}
+	m.young[at] = s
+	m.bytes += cellMemoryBytes + len(at.counter) + s.Bytes()
+}
+
+func (m *registerMemory) forget() { m.young, m.old, m.bytes = nil, nil, 0 }
