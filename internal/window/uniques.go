@@ -33,17 +33,17 @@ const UniqueCells = "unique cells"
 // ErrNoUniques means that the namespace has no tiers of uniques.
 var ErrNoUniques = errors.New("this namespace counts no uniques: its workers were started with UNIQUE_TIERS=off")
 
-// uniqueCell is a HyperLogLog: the hits of a counter in one cell of a unique tier.
-type uniqueCell struct {
+// unionCell is a HyperLogLog: the hits of a counter in one cell of a unique tier.
+type unionCell struct {
 	tier   Tier
 	number int64 // since 1970
 }
 
-func (c uniqueCell) start() int64 { return c.tier.cellStart(c.number) }
-func (c uniqueCell) end() int64   { return c.tier.cellStart(c.number + 1) }
+func (c unionCell) start() int64 { return c.tier.cellStart(c.number) }
+func (c unionCell) end() int64   { return c.tier.cellStart(c.number + 1) }
 
 // union is cells whose different ones are counted together.
-type union []uniqueCell
+type union []unionCell
 
 // keySeparator parts the keys of a union. No name has control characters.
 const keySeparator = "\n"
@@ -139,7 +139,7 @@ func (l Layout) uniqueLayout() (Layout, error) {
 // uniqueGap is a part of a range in which no cell begins and ends. Cells that reach beyond it stand for it.
 type uniqueGap struct {
 	Range
-	cells   []uniqueCell // they hold the gap; one, as a rule
+	cells   []unionCell // they hold the gap; one, as a rule
 	covered int64        // how many milliseconds of these cells other cells of the range have, too
 }
 
@@ -207,7 +207,7 @@ func (l Layout) coverFrom(tier int, r Range, now int64, open bool, out *uniqueCo
 }
 
 // holdingUniques returns the cells of the finest tier that holds a range.
-func (l Layout) holdingUniques(r Range, now int64) (out []uniqueCell) {
+func (l Layout) holdingUniques(r Range, now int64) (out []unionCell) {
 	t := l.Tiers[len(l.Tiers)-1]
 	for _, finer := range l.Tiers {
 		if finer.holdsSince(r.From, now) {
@@ -217,7 +217,7 @@ func (l Layout) holdingUniques(r Range, now int64) (out []uniqueCell) {
 	}
 	first, last := t.epochsOf(r)
 	for n := first; n <= last; n++ {
-		out = append(out, uniqueCell{t, n})
+		out = append(out, unionCell{t, n})
 	}
 	return out
 }
@@ -227,7 +227,7 @@ func (c *uniqueCover) unions() (out []union) {
 	var all union
 	for _, s := range c.inside {
 		for n := s.firstEpoch; n <= s.lastEpoch; n++ {
-			all = append(all, uniqueCell{s.tier, n})
+			all = append(all, unionCell{s.tier, n})
 		}
 	}
 	out = append(out, all)

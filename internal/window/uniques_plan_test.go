@@ -1,13 +1,20 @@
 package window
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
+	"math"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"tallyroll/internal/unique"
 )
 
 // visit is a hit with a unique value, and when the stream stored it.
@@ -17,7 +24,7 @@ type visit struct {
 }
 
 // visitsLeft returns who is in a cell by the moment now: cells are sets in place of HyperLogLogs.
-func visitsLeft(visits []visit, c uniqueCell, now int64) map[int]bool {
+func visitsLeft(visits []visit, c unionCell, now int64) map[int]bool {
 	out := make(map[int]bool)
 	for _, v := range visits {
 		// As in Tier.deadline, without its jitter: the tightest that a writer may keep.
@@ -125,7 +132,7 @@ func checkCover(t *rapid.T, p uniquePlan) {
 		t.Fatalf("the parts end at %d and the range at %d", at, p.Range.To)
 	}
 	for _, u := range p.unions {
-		seen := make(map[uniqueCell]bool)
+		seen := make(map[unionCell]bool)
 		for _, c := range u {
 			if seen[c] {
 				t.Fatalf("%+v is twice in %+v", c, u)
@@ -189,8 +196,36 @@ func TestBoundsOfUniques(t *testing.T) {
 		}
 	}
 	// A gap adds the share of time of what its cell adds.
-	c := uniqueCover{gaps: []uniqueGap{{Range: Range{45 * 60_000, 60 * 60_000}, cells: []uniqueCell{{Tier{Cell: time.Hour}, 0}}}}}
+	c := uniqueCover{gaps: []uniqueGap{{Range: Range{45 * 60_000, 60 * 60_000}, cells: []unionCell{{Tier{Cell: time.Hour}, 0}}}}}
 	if got := c.estimate([]int64{1000, 1400}, 1<<40); got.Total != 1100 || got.Lower != leastUniques(1000) || got.Upper != mostUniques(1400) {
 		t.Errorf("%+v", got)
 	}
+}
+
+// The bounds hold as often as they say for any number of different ones, however few: an estimate of few is hardly ever
+// wrong, and one of many is as wrong as its standard error says.
+func TestBoundsOfUniquesHoldForAnyNumber(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(7, 2026))
+	var table strings.Builder
+	for _, n := range []int{1, 2, 3, 10, 20, 30, 31, 40, 60, 92, 100, 150, 200, 500, 1000, 3000, 10_000, 60_000} {
+		trials, held := min(1000, 1_500_000/n), 0
+		for range trials {
+			var s unique.Sketch
+			for range n {
+				s.Add(unique.Of(binary.LittleEndian.AppendUint64(nil, random.Uint64())))
+			}
+			estimate := int64(math.Round(s.Estimate()))
+			if leastUniques(estimate) <= int64(n) && int64(n) <= mostUniques(estimate) {
+				held++
+			}
+		}
+		part := float64(held) / float64(trials)
+		fmt.Fprintf(&table, "%d: %.1f %% of %d, ", n, 100*part, trials)
+		// 2.5 standard deviations of so many trials below, for those that are drawn here.
+		if least := UniqueConfidence - 2.5*math.Sqrt(UniqueConfidence*(1-UniqueConfidence)/float64(trials)); part < least {
+			t.Errorf("%d different ones: %.1f %% of %d within the bounds, want %.1f %%", n, 100*part, trials, 100*least)
+		}
+	}
+	t.Log(table.String())
 }
