@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -8,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/unique"
 )
 
 // Uniques are how many different values the hits of a counter had. Each cell of a unique tier is a HyperLogLog of
@@ -72,6 +75,34 @@ func queueUnions(ctx context.Context, p redis.Pipeliner, unions []string) []*red
 		_ = p.BatchProcess(ctx, out[i])
 	}
 	return out
+}
+
+// countUnion counts as PFCOUNT does, key by key: while a slot moves, some keys of a union are on one node and some on
+// another, and neither counts them together.
+func (s *Store) countUnion(ctx context.Context, keys []any) (int64, error) {
+	cells := make([]*redis.StringCmd, len(keys))
+	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			cells[i] = p.Get(ctx, key.(string))
+		}
+		return nil
+	})
+	var all unique.Sketch
+	for i, cell := range cells {
+		text, said := cell.Result()
+		if errors.Is(said, redis.Nil) {
+			continue
+		}
+		if said != nil {
+			return 0, cmp.Or(foreign(keys[i].(string), said), err)
+		}
+		one, bad := unique.Decode(text)
+		if bad != nil {
+			return 0, &ForeignError{keys[i].(string), bad}
+		}
+		all.Merge(one)
+	}
+	return int64(math.Round(all.Estimate())), nil
 }
 
 // dealCounts gives each plan the counts of its unions.
