@@ -200,6 +200,27 @@ func TestBoundsOfUniques(t *testing.T) {
 	if got := c.estimate([]int64{1000, 1400}, 1<<40); got.Total != 1100 || got.Lower != leastUniques(1000) || got.Upper != mostUniques(1400) {
 		t.Errorf("%+v", got)
 	}
+	// Of the rest of the hour, other cells have the half: the quarter is a half of what the cell adds.
+	c.gaps[0].covered = 30 * 60_000
+	if got := c.estimate([]int64{1000, 1400}, 1<<40); got.Total != 1200 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A plan about uniques is good for as long as the cells that it reads surely live.
+func TestUniquePlansLiveAsLongAsTheirCells(t *testing.T) {
+	t.Parallel()
+	l := Layout{Shards: 4, UniqueTiers: mustTiers(t, "1s/20s,1m/1h")}
+	now := time.Date(2026, 11, 24, 10, 0, 30, 5e8, time.UTC).UnixMilli()
+	for window, want := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second, 20 * time.Minute: 5 * time.Minute} {
+		p, err := l.planUniques(Question{"c", Last(window)}, now, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := graceOf([]Plan{p.Plan}); got != want {
+			t.Errorf("%v: %v, want %v", window, got, want)
+		}
+	}
 }
 
 // The bounds hold as often as they say for any number of different ones, however few: an estimate of few is hardly ever
