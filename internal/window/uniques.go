@@ -171,7 +171,7 @@ func (l Layout) uniqueLayout() (Layout, error) {
 type uniqueGap struct {
 	Range
 	cells   []unionCell // they hold the gap; one, as a rule
-	covered int64        // how many milliseconds of these cells other cells of the range have, too
+	covered int64       // how many milliseconds of these cells other cells of the range have, too
 }
 
 // share is which part of what the cells of a gap add to a union is of the gap, by time: from 0 to 1. There are hits up
