@@ -183,6 +183,8 @@ func askRedis[T any](ctx context.Context, read func(context.Context) (T, error))
 		return out, &apiError{http.StatusInternalServerError, "internal", err.Error()}
 	case errors.As(err, &much) && much.What == "points":
 		return out, tooManySamples(much.Count, int(much.Max))
+	case errors.As(err, &much) && much.What == window.UniqueCells:
+		return out, refused("this query reads %d cells of uniques: at most %d are allowed (PROMQL_MAX_UNIQUE_CELLS): ask about fewer counters or a shorter time", much.Count, much.Max)
 	case errors.As(err, &much):
 		return out, refused("the hashes that this query reads hold up to %d cells: at most %d are allowed (PROMQL_MAX_CELLS): ask about fewer counters", much.Count, much.Max)
 	case errors.As(err, &bad):

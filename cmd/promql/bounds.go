@@ -200,16 +200,13 @@ func (c *cost) of(expr parser.Expr, g grid) (out extent, err error) {
 
 func (c *cost) selector(e *parser.VectorSelector) extent {
 	series := float64(c.settings.MaxCounters)
-	keys, any := keyMatchers(e.LabelMatchers)
-	if !any {
-		series = 0
-	}
+	keys, metrics := keyMatchers(e.LabelMatchers)
 	for _, m := range keys {
 		if n := len(spelledBy(m)); n > 0 {
 			series = min(series, float64(n))
 		}
 	}
-	return extent{series, nameBytes, float64(len("__name__") + len(metricName) + len(keyLabel) + nameBytes)}
+	return extent{series * float64(len(metrics)), nameBytes, float64(len("__name__") + len(uniqueName) + len(keyLabel) + nameBytes)}
 }
 
 // subquery bounds the steps of a subquery: the engine makes room for all of them at once.

@@ -24,6 +24,7 @@ const maxLag = 10 * time.Second
 
 // selection is what a selector needs: samples stamped after from and up to to (Unix milliseconds).
 type selection struct {
+	metric   string
 	from, to int64
 	window   time.Duration // the range of the selector: [1h]; 0 if it has none
 	steps    int64         // at which it is evaluated, if it has a range
@@ -32,8 +33,8 @@ type selection struct {
 
 // selectionOf undoes what the engine has added to the time of the first evaluation. Without a range, the
 // latest cell that was complete by then is wanted, wherever the tier's cells begin.
-func (q *querier) selectionOf(hints *storage.SelectHints) selection {
-	s := selection{from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, steps: 1, function: hints.Func}
+func (q *querier) selectionOf(metric string, hints *storage.SelectHints) selection {
+	s := selection{metric: metric, from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, steps: 1, function: hints.Func}
 	if s.window == 0 {
 		s.from += (q.lookback() - maxLag).Milliseconds()
 	}
@@ -60,7 +61,7 @@ func (q *querier) read(ctx context.Context, counters []string, sel selection) (*
 	for i, counter := range counters {
 		points, hits := pointsOf(parts, i, sel)
 		if hits {
-			set.series = append(set.series, &storage.SeriesEntry{Lset: seriesLabels(counter), SampleIteratorFn: points.iterator})
+			set.series = append(set.series, &storage.SeriesEntry{Lset: seriesLabels(sel.metric, counter), SampleIteratorFn: points.iterator})
 		}
 	}
 	return set, nil
@@ -105,8 +106,10 @@ func (q *querier) parts(ctx context.Context, counters []string, sel selection) (
 }
 
 // sums reports whether the samples are only added up. Then each hit has to be in one of
-// them, and their cells may differ in length.
-func (s selection) sums() bool { return s.window > 0 && s.function == "sum_over_time" }
+// them, and their cells may differ in length. Uniques are not for adding up.
+func (s selection) sums() bool {
+	return s.window > 0 && s.function == "sum_over_time" && s.metric == metricName
+}
 
 // windows returns how many samples of one series are in the windows of all steps together. The engine works through
 // them without a look at its time.
@@ -133,7 +136,11 @@ func (q *querier) part(ctx context.Context, counters []string, from int64, sel s
 	for i, counter := range counters {
 		questions[i] = window.SeriesQuestion{Counter: counter, Span: span, Reach: reach}
 	}
-	found, err := askRedis(ctx, func(ctx context.Context) ([]window.Series, error) { return q.service.counters.Series(ctx, questions) })
+	ask := q.service.counters.Series
+	if sel.metric == uniqueName {
+		ask = q.service.counters.UniqueSeries
+	}
+	found, err := askRedis(ctx, func(ctx context.Context) ([]window.Series, error) { return ask(ctx, questions) })
 	if err != nil {
 		return part{}, err
 	}
@@ -224,7 +231,10 @@ var forCounters = []string{"rate", "irate", "increase"}
 // warningsOf says what a person should know about the numbers of a selection. Grafana shows it beside the panel.
 func warningsOf(sel selection, parts []part) annotations.Annotations {
 	out := annotations.New()
-	if slices.Contains(forCounters, sel.function) {
+	switch {
+	case sel.metric == uniqueName && (sel.function == "sum_over_time" || slices.Contains(forCounters, sel.function)):
+		out.Add(fmt.Errorf("%s holds how many different ones each cell has, and whoever came in several cells is in each of them, so %s() counts them more than once: ask /v1/uniques of query for how many there were in a window, and use max_over_time or avg_over_time here", uniqueName, sel.function))
+	case slices.Contains(forCounters, sel.function):
 		out.Add(fmt.Errorf("%s holds the hits of each cell, not a number that only grows, so %s() is wrong for it: use sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
 	}
 	first := parts[0].series[0]

@@ -11,24 +11,22 @@ import (
 	"tallyroll/internal/window"
 )
 
-// The one metric that there is, and its label.
+// The metrics, in the order of their names, and their label.
 const (
 	metricName = "tallyroll_hits"
+	uniqueName = "tallyroll_uniques"
 	keyLabel   = "key"
 )
 
 // seriesLabels are the labels of a counter's series.
-func seriesLabels(counter string) labels.Labels {
-	return labels.FromStrings(model.MetricNameLabel, metricName, keyLabel, counter)
+func seriesLabels(metric, counter string) labels.Labels {
+	return labels.FromStrings(model.MetricNameLabel, metric, keyLabel, counter)
 }
 
 // counters returns the counters of a selector. Those that it spells out need not exist. The error is a
 // *apiError if the query has touched too many by now.
 func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]string, error) {
-	keys, any := keyMatchers(matchers)
-	if !any {
-		return nil, nil
-	}
+	keys, _ := keyMatchers(matchers)
 	if out, ok := spelled(ctx, keys); ok {
 		q.touched += len(out)
 		if q.touched > q.service.settings.MaxCounters {
@@ -48,24 +46,33 @@ func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]s
 	return matching(ctx, keys, names)
 }
 
-// keyMatchers returns the matchers of a selector that are about the key. It reports false if the others
-// leave nothing to select: every series has the same name, and no further label.
-func keyMatchers(matchers []*labels.Matcher) (keys []*labels.Matcher, any bool) {
+// keyMatchers returns the matchers of a selector that are about the key, and the metrics that the others leave to
+// select. No series has a further label. A selector that says nothing of the name is about hits alone, or a sum over it
+// would add up hits and different ones.
+func keyMatchers(matchers []*labels.Matcher) (keys []*labels.Matcher, metrics []string) {
+	return keyMatchersAmong(matchers, metricName)
+}
+
+// keyMatchersAmong is keyMatchers with other metrics for what says nothing of the name.
+func keyMatchersAmong(matchers []*labels.Matcher, byDefault ...string) (keys []*labels.Matcher, metrics []string) {
+	metrics, named := []string{metricName, uniqueName}, false
 	for _, m := range matchers {
 		switch m.Name {
 		case keyLabel:
 			keys = append(keys, m)
 		case model.MetricNameLabel:
-			if !m.Matches(metricName) {
-				return nil, false
-			}
+			named = true
+			metrics = slices.DeleteFunc(metrics, func(metric string) bool { return !m.Matches(metric) })
 		default:
 			if !m.Matches("") {
-				return nil, false
+				return nil, nil
 			}
 		}
 	}
-	return keys, true
+	if !named {
+		metrics = byDefault
+	}
+	return keys, metrics
 }
 
 // spelled returns the counters that the matchers spell out. It reports false if they spell out none.
@@ -150,14 +157,17 @@ func (q *querier) names(ctx context.Context, prefix string, most int) (names []s
 // namesPage is how many names are read at a time; each costs up to four hash reads with the default tiers.
 const namesPage = 1000
 
-// known returns those of the counters that have hits in the longest window.
-func (q *querier) known(ctx context.Context, counters []string) ([]string, error) {
-	tiers := q.layout.Tiers
+// known returns those of the counters that have hits, or uniques, in the longest window.
+func (q *querier) known(ctx context.Context, metric string, counters []string) ([]string, error) {
+	tiers, ask := q.layout.Tiers, q.service.counters.Answer
+	if metric == uniqueName {
+		tiers, ask = q.layout.UniqueTiers, q.service.counters.Uniques
+	}
 	questions := make([]window.Question, len(counters))
 	for i, counter := range counters {
 		questions[i] = window.Question{Counter: counter, Span: window.Last(tiers[len(tiers)-1].Window)}
 	}
-	found, err := askRedis(ctx, func(ctx context.Context) (window.Answers, error) { return q.service.counters.Answer(ctx, questions) })
+	found, err := askRedis(ctx, func(ctx context.Context) (window.Answers, error) { return ask(ctx, questions) })
 	if err != nil {
 		return nil, err
 	}

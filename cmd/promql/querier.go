@@ -43,34 +43,50 @@ func (q *querier) Close() error                                  { return nil }
 // lookback is how far a selector without a range may look for a cell that was complete: the
 // longest cell and what as_of may lag behind. Marks of staleness end a series earlier (see end).
 func (q *querier) lookback() time.Duration {
-	return 2*q.layout.Tiers[len(q.layout.Tiers)-1].Cell + maxLag
+	longest := q.layout.Tiers[len(q.layout.Tiers)-1].Cell
+	if n := len(q.layout.UniqueTiers); n > 0 {
+		longest = max(longest, q.layout.UniqueTiers[n-1].Cell)
+	}
+	return 2*longest + maxLag
 }
 
 // Select reads the cells of the counters that match.
 func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
-	counters, err := q.counters(ctx, matchers)
-	if err != nil {
-		return storage.ErrSeriesSet(err)
-	}
-	if len(counters) == 0 {
-		return storage.EmptySeriesSet()
-	}
-	if hints.Func == seriesOnly {
-		known, err := q.known(ctx, counters)
+	_, metrics := keyMatchers(matchers)
+	all := &seriesSet{at: -1}
+	for _, metric := range q.there(metrics) {
+		counters, err := q.counters(ctx, matchers)
 		if err != nil {
 			return storage.ErrSeriesSet(err)
 		}
-		set := &seriesSet{at: -1}
-		for _, counter := range known {
-			set.series = append(set.series, storage.NewListSeries(seriesLabels(counter), nil))
+		if len(counters) == 0 {
+			continue
 		}
-		return set
+		set, err := q.selected(ctx, hints, metric, counters)
+		if err != nil {
+			return storage.ErrSeriesSet(err)
+		}
+		all.series, all.warnings = append(all.series, set.series...), all.warnings.Merge(set.warnings)
 	}
-	set, err := q.read(ctx, counters, q.selectionOf(hints))
-	if err != nil {
-		return storage.ErrSeriesSet(err)
+	return all
+}
+
+// selected returns the series of counters that have something in what is selected.
+func (q *querier) selected(ctx context.Context, hints *storage.SelectHints, metric string, counters []string) (*seriesSet, error) {
+	if hints.Func != seriesOnly {
+		return q.read(ctx, counters, q.selectionOf(metric, hints))
 	}
-	return set
+	known, err := q.known(ctx, metric, counters)
+	set := &seriesSet{}
+	for _, counter := range known {
+		set.series = append(set.series, storage.NewListSeries(seriesLabels(metric, counter), nil))
+	}
+	return set, err
+}
+
+// there leaves out the metric that the namespace has no tiers for.
+func (q *querier) there(metrics []string) []string {
+	return slices.DeleteFunc(slices.Clone(metrics), func(metric string) bool { return metric == uniqueName && len(q.layout.UniqueTiers) == 0 })
 }
 
 // seriesOnly in place of a function says that nobody needs the samples.
@@ -78,27 +94,29 @@ const seriesOnly = "series"
 
 // LabelValues returns the values of a label, whatever the time: those of the longest window.
 func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	keys, any := keyMatchers(matchers)
-	if !any {
+	if name == model.MetricNameLabel {
+		_, metrics := keyMatchersAmong(matchers, metricName, uniqueName)
+		return q.there(metrics), nil, nil
+	}
+	keys, metrics := keyMatchers(matchers)
+	if metrics = q.there(metrics); len(metrics) == 0 {
 		return nil, nil, nil
 	}
-	switch name {
-	case model.MetricNameLabel:
-		return []string{metricName}, nil, nil
-	case keyLabel:
-		return q.keys(ctx, hints.Limit, keys)
+	if name == keyLabel {
+		return q.keys(ctx, hints.Limit, metrics[0], keys)
 	}
 	return nil, nil, nil
 }
 
-// keys lists names for people to choose from, so it cuts the list off where a query would be refused.
-func (q *querier) keys(ctx context.Context, limit int, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
+// keys lists names for people to choose from, so it cuts the list off where a query would be refused. Those of uniques
+// are the names of all counters: which of them have some is known only if they are spelled out.
+func (q *querier) keys(ctx context.Context, limit int, metric string, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if _, ok := spelled(ctx, matchers); ok {
 		counters, err := q.counters(ctx, matchers)
 		if err != nil {
 			return nil, nil, err
 		}
-		counters, err = q.known(ctx, counters)
+		counters, err = q.known(ctx, metric, counters)
 		return counters, nil, err
 	}
 	most := q.service.settings.MaxCounters - q.touched
@@ -120,7 +138,7 @@ func (q *querier) keys(ctx context.Context, limit int, matchers []*labels.Matche
 
 // LabelNames returns the names of the labels, which all series have.
 func (q *querier) LabelNames(_ context.Context, _ *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	if _, any := keyMatchers(matchers); !any {
+	if _, metrics := keyMatchers(matchers); len(q.there(metrics)) == 0 {
 		return nil, nil, nil
 	}
 	return []string{model.MetricNameLabel, keyLabel}, nil, nil
@@ -193,21 +211,20 @@ func (s *service) series(r *http.Request) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	var names []string
+	var all []labels.Labels
 	for _, set := range sets {
 		selected := q.Select(r.Context(), true, &storage.SelectHints{Start: math.MinInt64, End: math.MaxInt64, Func: seriesOnly}, set...)
 		for selected.Next() {
-			names = append(names, selected.At().Labels().Get(keyLabel))
+			all = append(all, selected.At().Labels())
 		}
 		if err := selected.Err(); err != nil {
 			return found{}, err
 		}
 	}
-	slices.Sort(names)
-	names, cut := first(slices.Compact(names), limit)
-	all := make([]labels.Labels, len(names))
-	for i, name := range names {
-		all[i] = seriesLabels(name)
+	slices.SortFunc(all, labels.Compare)
+	all, cut := first(slices.CompactFunc(all, labels.Equal), limit)
+	if all == nil {
+		all = []labels.Labels{}
 	}
 	out := found{data: all}
 	if cut {

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -52,7 +53,7 @@ func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	layout := window.Layout{Tiers: tiers, Shards: 4}
+	layout := window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers(t), Shards: 4}
 	ctx, store := t.Context(), window.NewStore(client, namespace)
 	if err := store.EnsureLayout(ctx, layout); err != nil {
 		t.Fatal(err)
@@ -70,6 +71,31 @@ func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, 
 			t.Fatal(err)
 		}
 		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func uniqueTiers(t testing.TB) window.Tiers {
+	t.Helper()
+	tiers, err := window.ParseUniqueTiers(window.DefaultUniqueTiers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tiers
+}
+
+// came puts different ones of a counter into the unique cells of a moment, as a worker does.
+func came(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
+	t.Helper()
+	shard := window.Layout{Shards: 4}.ShardOf(window.HashCounter([]byte(key)))
+	args := make([]any, len(who))
+	for i, w := range who {
+		args[i] = unique.Of([]byte(w)).Argument()
+	}
+	for _, tier := range uniqueTiers(t) {
+		cell := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shard, window.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
+		if err := client.PFAdd(t.Context(), cell, args...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

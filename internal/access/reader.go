@@ -14,6 +14,8 @@ type Counters interface {
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
 	Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error)
 	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
+	Uniques(ctx context.Context, questions []window.Question) (window.Answers, error)
+	UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
 	SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error)
 	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
 	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
@@ -47,6 +49,8 @@ func checkKeys[T any](ctx context.Context, questions []T, key func(T) string) er
 
 func counterOf(q window.Question) string { return q.Counter }
 
+func lineOf(q window.SeriesQuestion) string { return q.Counter }
+
 func itself(counter string) string { return counter }
 
 func (r Reader) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
@@ -72,10 +76,24 @@ func (r Reader) Explain(ctx context.Context, questions []window.Question, maxCel
 }
 
 func (r Reader) Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
-	if err := checkKeys(ctx, questions, func(q window.SeriesQuestion) string { return q.Counter }); err != nil {
+	if err := checkKeys(ctx, questions, lineOf); err != nil {
 		return nil, err
 	}
 	return r.Counters.Series(ctx, questions)
+}
+
+func (r Reader) Uniques(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	if err := checkKeys(ctx, questions, counterOf); err != nil {
+		return window.Answers{}, err
+	}
+	return r.Counters.Uniques(ctx, questions)
+}
+
+func (r Reader) UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
+	if err := checkKeys(ctx, questions, lineOf); err != nil {
+		return nil, err
+	}
+	return r.Counters.UniqueSeries(ctx, questions)
 }
 
 func (r Reader) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error) {

@@ -61,8 +61,9 @@ type Input struct {
 	tz, prefix             string
 	explain                choice
 	group, limit           api.Number
-	MaxLines               int  // the most groups that a series may list; 0 for maxTop
-	calendars              bool // the resource knows the windows of a calendar, and tz
+	of                     string // what a series is of
+	MaxLines               int    // the most groups that a series may list; 0 for maxTop
+	calendars              bool   // the resource knows the windows of a calendar, and tz
 }
 
 // period is a time to ask about.

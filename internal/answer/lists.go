@@ -219,6 +219,7 @@ func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
 		return AboutAnswer{}, err
 	}
 	out.offer(layout.Tiers)
+	out.offerUniques(layout.UniqueTiers)
 	return out, nil
 }
 
@@ -231,6 +232,7 @@ func AboutExample() AboutAnswer {
 		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true, Watch: true},
 	}
 	out.offer(tiers)
+	out.offerUniques(window.Tiers{{Cell: 5 * time.Minute, Window: time.Hour}, {Cell: time.Hour, Window: 24 * time.Hour}, {Cell: 24 * time.Hour, Window: 32 * 24 * time.Hour}})
 	return out
 }
 
@@ -242,6 +244,14 @@ func (a *AboutAnswer) offer(tiers window.Tiers) {
 	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
 }
 
+// offerUniques adds what tiers of uniques can answer.
+func (a *AboutAnswer) offerUniques(tiers window.Tiers) {
+	a.Features.Uniques = len(tiers) > 0
+	for _, t := range tiers {
+		a.UniqueTiers = append(a.UniqueTiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
+	}
+}
+
 // AboutAnswer lists what can be asked of a namespace.
 type AboutAnswer struct {
 	Version       string      `json:"version" doc:"The release of this service." example:"1.4.0"`
@@ -250,6 +260,7 @@ type AboutAnswer struct {
 	Tiers         []AboutTier `json:"tiers" doc:"The tiers of the namespace, the finest first."`
 	Windows       []string    `json:"windows" doc:"Windows to offer, the shortest first: the usual ones that the tiers answer with at least one whole cell, and the longest of each tier. Any other window up to the longest is answered, too." example:"[\"1m\",\"5m\",\"15m\",\"1h\",\"6h\",\"24h\",\"7d\",\"30d\",\"32d\"]"`
 	Steps         []string    `json:"steps" doc:"Steps of /v1/series to offer, the shortest first: the usual ones that are whole cells of a tier and fit into its window, and the cell of each tier. Any other step is rounded up to whole cells." example:"[\"1s\",\"5s\",\"10s\",\"30s\",\"1m\",\"5m\",\"15m\",\"30m\",\"1h\",\"3h\",\"6h\",\"12h\",\"1d\",\"1w\"]"`
+	UniqueTiers   []AboutTier `json:"unique_tiers,omitempty" doc:"The tiers of uniques, the finest first: their cells are the shortest steps, and their windows the longest, of /v1/uniques and of series of uniques. Absent if the namespace has none."`
 	Features      Features    `json:"features" doc:"What this service can do beyond totals."`
 	Token         *AboutToken `json:"token,omitempty" doc:"What the token of the call may do; absent if the service needs none."`
 }
@@ -283,7 +294,7 @@ type AboutTier struct {
 type Features struct {
 	NATS    bool `json:"nats" doc:"This service is set to ask NATS: /v1/streams, /v1/rejects and /v1/watch answer, and so do requests over NATS." example:"true"`
 	Limits  bool `json:"limits" doc:"/v1/take counts: QUERY_TAKE is any, or it is named and QUERY_LIMITS_FILE names a limit." example:"true"`
-	Uniques bool `json:"uniques" doc:"This release can estimate how many distinct values hits had." example:"false"`
+	Uniques bool `json:"uniques" doc:"The namespace has tiers of uniques: /v1/uniques estimates how many different values hits had." example:"true"`
 	Watch   bool `json:"watch" doc:"This service is set to ask NATS, so /v1/watch tells the states of rules." example:"true"`
 }
 

@@ -28,6 +28,7 @@ type SeriesParams struct {
 	Prefix string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this. It may be empty beside group." example:"shop."`
 	Group  api.Number `query:"group" doc:"Beside prefix: a line for each group of counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
 	Limit  api.Number `query:"limit" doc:"Beside group: the most groups to list, the largest by hits in the range; the others are added up. 1 to 1000. Default: 20. In a chart at most 6, the default." example:"20"`
+	Of     string     `query:"of" doc:"What to count: hits, or uniques for how many different values of unique they had. Default: hits." example:"uniques"`
 	Format string     `query:"format" doc:"json, csv or svg; it takes precedence over the header Accept. Default: json." example:"svg"`
 	Width  string     `query:"width" doc:"Of a chart, in pixels: 200 to 2000. Default: 800." example:"800"`
 	Height string     `query:"height" doc:"Of a chart, in pixels: 100 to 1200. Default: 300." example:"300"`
@@ -44,6 +45,7 @@ func (p *SeriesParams) Read(g api.Given) error {
 		api.Text("to", api.MomentHint, (*string)(&p.To)),
 		api.Text("step", api.DurationHint, &p.Step),
 		api.Text("tz", zoneHint, &p.TZ),
+		api.Text("of", ofHint, &p.Of),
 		api.Text("format", FormatNames, &p.Format),
 		api.Text("width", api.PixelsHint, &p.Width),
 		api.Text("height", api.PixelsHint, &p.Height),
@@ -52,7 +54,7 @@ func (p *SeriesParams) Read(g api.Given) error {
 
 func (p *SeriesParams) Input() *Input {
 	return &Input{
-		Part: web.InQuery, KeyParam: "key", Keys: p.Keys, from: p.From, to: p.To, step: p.Step, tz: p.TZ, prefix: p.Prefix, group: p.Group, limit: p.Limit,
+		Part: web.InQuery, KeyParam: "key", Keys: p.Keys, from: p.From, to: p.To, step: p.Step, tz: p.TZ, prefix: p.Prefix, group: p.Group, limit: p.Limit, of: p.Of,
 	}
 }
 
@@ -66,11 +68,12 @@ type SeriesBody struct {
 	To     api.Moment `json:"to"`
 	Step   string     `json:"step"`
 	TZ     string     `json:"tz"`
+	Of     string     `json:"of"`
 }
 
 func (b *SeriesBody) Input() *Input {
 	return &Input{
-		Part: web.InBody, KeyParam: "key", Keys: b.Key, from: b.From, to: b.To, step: b.Step, tz: b.TZ, prefix: b.Prefix, group: b.Group, limit: b.Limit,
+		Part: web.InBody, KeyParam: "key", Keys: b.Key, from: b.From, to: b.To, step: b.Step, tz: b.TZ, prefix: b.Prefix, group: b.Group, limit: b.Limit, of: b.Of,
 	}
 }
 
@@ -87,9 +90,10 @@ func (o *oneOrMany) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(o))
 }
 
-// Series is the hits of one counter, or of a sum, step by step.
+// Series is the hits of one counter, or of a sum, or how many different ones they were about, step by step.
 type Series struct {
 	Key            string     `json:"key" doc:"The counter, or the prefix or the group of a sum." example:"api-1"`
+	Of             string     `json:"of,omitempty" doc:"uniques if the points are how many different values of unique the hits had; absent if they are hits." example:"uniques"`
 	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells, or 1d, 1w, 1mo or 1y." example:"1m"`
 	TZ             string     `json:"tz,omitempty" doc:"The time zone of the steps 1d, 1w, 1mo and 1y; absent with other steps." example:"Europe/Berlin"`
 	AsOf           time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the points. Later hits are still being counted, and so is the last point while its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
@@ -98,7 +102,8 @@ type Series struct {
 	CompleteFrom   int64      `json:"complete_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step from which on no hit is known to be missing, or the end of the last step if there is none. Points before it may lack hits. Absent if complete is true." example:"1795255080000"`
 	UnfinishedFrom int64      `json:"unfinished_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step that as_of has not passed: from there on points are still being counted. Absent if all steps are finished." example:"1795255200000"`
 	Points         [][2]int64 `json:"points" doc:"For every step, the moment at which it begins, in Unix milliseconds, and its hits; zeros included. The first is the step in which counting began, or an earlier one that holds hits. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
-	Bounds         [][2]int64 `json:"bounds,omitempty" doc:"For each point, the least and the most hits that its step can have had by as_of. Present only if a step begins or ends inside a cell, which steps of 1d, 1w, 1mo and 1y can do; without it every point is exact." example:"[[112,121],[121,121]]"`
+	Bounds         [][2]int64 `json:"bounds,omitempty" doc:"For each point, the least and the most hits that its step can have had by as_of. Present only if a step begins or ends inside a cell, which steps of 1d, 1w, 1mo and 1y can do; without it every point is exact. Of uniques there are always some, and they hold with confidence." example:"[[112,121],[121,121]]"`
+	Confidence     float64    `json:"confidence,omitempty" doc:"How often the truth lies within the bounds of a point, at least; absent if that is certain, as it is of hits." example:"0.95"`
 }
 
 // SeriesList has the hits of several counters or groups, with the same moments.
@@ -121,6 +126,8 @@ type SeriesLines struct {
 	Keys  []string        // what the lines are called
 	Found []window.Series // the lines: at least one; all have the same steps
 
+	Uniques bool // they are not hits, but how many different ones
+
 	groups bool // they are groups, also if there is one; without any, Found is a line of zeros
 	listed int  // so many lines are counters or groups; the last line may be the others
 	others int  // how many groups that line adds up
@@ -132,43 +139,68 @@ func (d *Desk) Series(ctx context.Context, in *Input) (out SeriesLines, err erro
 	if err != nil {
 		return out, web.InputProblem(err, in.Part)
 	}
+	uniques, err := in.ofUniques()
+	if err != nil {
+		return out, web.InputProblem(err, in.Part)
+	}
 	if in.sums() {
 		return d.sumSeries(ctx, in, question)
+	}
+	read := d.Reader.Series
+	if uniques {
+		read = d.Reader.UniqueSeries
 	}
 	questions := make([]window.SeriesQuestion, len(in.Keys))
 	for i, key := range in.Keys {
 		questions[i] = question
 		questions[i].Counter = key
 	}
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) ([]window.Series, error) { return d.Reader.Series(ctx, questions) })
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) ([]window.Series, error) { return read(ctx, questions) })
 	if bad := Mendable(err); bad != nil {
-		return out, in.unanswerable(period{}, bad)
+		return out, in.withoutUniques(period{}, bad)
 	}
-	return SeriesLines{Keys: in.Keys, Found: found, listed: len(in.Keys)}, err
+	return SeriesLines{Keys: in.Keys, Found: found, Uniques: uniques, listed: len(in.Keys)}, err
+}
+
+const ofHits, ofUniques, ofHint = "hits", "uniques", "hits or uniques"
+
+// ofUniques reports whether a question about series is about uniques. They have no sums over counters: somebody who came
+// to two counters is one of each of them, and one of both.
+func (in *Input) ofUniques() (bool, error) {
+	switch in.of {
+	case "", ofHits:
+		return false, nil
+	case ofUniques:
+		if in.sums() {
+			return false, web.BadInput("of", "uniques of several counters cannot be added up, because the same one can be in many of them: name counters with %s, or count all of them under one name besides", in.KeyParam)
+		}
+		return true, nil
+	}
+	return false, web.BadInput("of", "%s: allowed is %s", web.Excerpt(in.of), ofHint)
 }
 
 // JSON is one series, or a list if several counters or groups were asked for.
 func (l *SeriesLines) JSON() any {
 	begun := begunOf(l.Found)
 	if !l.groups && l.listed == 1 {
-		return seriesOf(l.Keys[0], l.Found[0], begun)
+		return l.seriesOf(l.Keys[0], l.Found[0], begun)
 	}
 	out := SeriesList{Step: StepText(l.Found[0]), AsOf: Time(l.Found[0].AsOf), Series: make([]Series, l.listed)}
 	for i := range out.Series {
-		out.Series[i] = seriesOf(l.Keys[i], l.Found[i], begun)
+		out.Series[i] = l.seriesOf(l.Keys[i], l.Found[i], begun)
 		if out.Series[i].AsOf.Before(out.AsOf) {
 			out.AsOf = out.Series[i].AsOf
 		}
 	}
 	if l.others > 0 {
-		rest := seriesOf("", l.Found[l.listed], begun)
+		rest := l.seriesOf("", l.Found[l.listed], begun)
 		out.Others = &OtherGroups{Groups: l.others, Points: rest.Points, Bounds: rest.Bounds}
 	}
 	return out
 }
 
 // seriesOf is the public form of a series from one of its steps on.
-func seriesOf(key string, f window.Series, begun int) Series {
+func (l *SeriesLines) seriesOf(key string, f window.Series, begun int) Series {
 	out := Series{
 		Key: key, Step: StepText(f), AsOf: Time(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),
 		CountingSince: Since(f.CountingSince), Points: make([][2]int64, 0, len(f.Counts)-begun),
@@ -181,6 +213,9 @@ func seriesOf(key string, f window.Series, begun int) Series {
 	}
 	if f.Bounds != nil {
 		out.Bounds = f.Bounds[begun:]
+	}
+	if l.Uniques {
+		out.Of, out.Confidence = ofUniques, window.UniqueConfidence
 	}
 	if n := f.CompleteFrom(); !f.Complete {
 		out.CompleteFrom = min(f.Start(max(n, begun)), f.Range.To)

@@ -25,6 +25,8 @@ type Reader interface {
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
 	Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error)
 	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
+	Uniques(ctx context.Context, questions []window.Question) (window.Answers, error)
+	UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
 	SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error)
 	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
 	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
@@ -125,6 +127,9 @@ func SpoiltProblem(err error) *web.Problem {
 func tooMuchProblem(e *window.TooMuchError) *web.Problem {
 	if e.What == window.ExplainedCells {
 		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the explanation names at least %d cells: at most %d are allowed (QUERY_MAX_EXPLAIN): ask about fewer counters or shorter windows at once", e.Count, e.Max))
+	}
+	if e.What == window.UniqueCells {
+		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("this question reads %d cells of uniques: at most %d are allowed (QUERY_MAX_UNIQUE_CELLS): ask about fewer counters, windows or steps at once, or about a shorter range", e.Count, e.Max))
 	}
 	if e.What == "points" {
 		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("%d points in one answer: at most %d are allowed (QUERY_MAX_POINTS): ask about fewer counters, a longer step or a shorter range", e.Count, e.Max))

@@ -39,6 +39,7 @@ type drawing struct {
 	width, height            float64
 	zone                     *time.Location
 	step                     string  // from one point to the next, in words
+	uniques                  bool    // the numbers are not hits
 	gap                      float64 // between the parts, less if the picture is low
 	left, top, right, bottom float64 // of the plot, where the lines are
 	ceiling                  float64 // the number of hits at the top of the plot
@@ -50,6 +51,7 @@ type Form struct {
 	Width, Height int            // CSS pixels
 	Zone          *time.Location // of the times beside the axis
 	Step          string         // what an answer calls the time from one point to the next
+	Uniques       bool           // the numbers are how many different ones, not hits
 }
 
 // levelWidth is the least pixels of a level: narrower ones would run together into a smear.
@@ -61,7 +63,7 @@ const levelWidth = 2
 // counted: a step that has just begun would look like a fall. A band also has the bounds of steps that are not
 // exact. Steps that may lack hits are shaded.
 func Draw(keys []string, series []window.Series, form Form) []byte {
-	c := &drawing{keys: make([]string, len(keys)), series: series, zone: form.Zone, step: form.Step, width: float64(form.Width), height: float64(form.Height)}
+	c := &drawing{keys: make([]string, len(keys)), series: series, zone: form.Zone, step: form.Step, uniques: form.Uniques, width: float64(form.Width), height: float64(form.Height)}
 	for i, key := range keys {
 		c.keys[i] = shown(key)
 	}
@@ -156,6 +158,9 @@ func (c *drawing) heading() {
 func (c *drawing) unit() string {
 	f := c.series[0]
 	unit := "hits per " + c.step
+	if c.uniques {
+		unit = "different ones per " + c.step
+	}
 	switch {
 	case c.crowd > 1 && f.Steps != nil:
 		unit += fmt.Sprintf(": mean and range of %d", c.crowd)

@@ -79,7 +79,7 @@ func TestAboutFeatures(t *testing.T) {
 			s = newServiceFor(t, f, &fakeLimiter{}, settings)
 		}
 		s.status.AsksNATS = c.nats
-		if got := aboutOf(t, s).Features; got != (answer.Features{NATS: c.nats, Limits: c.limits, Watch: c.nats}) {
+		if got := aboutOf(t, s).Features; got != (answer.Features{NATS: c.nats, Limits: c.limits, Watch: c.nats, Uniques: true}) {
 			t.Errorf("take mode %v, named limits %v: %+v", c.mode, c.named, got)
 		}
 	}

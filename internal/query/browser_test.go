@@ -107,6 +107,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	for _, headers := range [][]string{image, form, oldForm, mozilla} {
 		answered(t, asking.Ask(s.handler(), http.MethodGet, goodTarget, "", headers...))
 		answered(t, asking.Ask(s.handler(), http.MethodPost, totalPath, `{"keys":["a"],"windows":["1h"]}`, headers...))
+		answered(t, asking.Ask(s.handler(), http.MethodPost, uniquesPath, `{"keys":["a"],"windows":["1h"]}`, headers...))
 	}
 }
 

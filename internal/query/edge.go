@@ -109,20 +109,20 @@ func (s *service) refuseBrowser(r *http.Request) *web.Problem {
 	return nil
 }
 
-const totalPath = "/v1/total"
+const totalPath, uniquesPath = "/v1/total", "/v1/uniques"
 
 // Any page of the web can make the browsers of its visitors send requests to addresses that only they reach: forms,
 // images and simple calls of fetch, whose answers it cannot read. So what changes something is refused if a browser sends
 // it for a page of another origin.
 
-// changes reports whether a request may change what is counted. POST /v1/total only asks. A question of a proxy counts,
+// changes reports whether a request may change what is counted. POST /v1/total and /v1/uniques only ask. A question of a proxy counts,
 // whatever its method.
 func changes(method, path string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return gate.IsAuthz(path)
 	}
-	return path != totalPath
+	return path != totalPath && path != uniquesPath
 }
 
 func foreignDetail(authz bool) string {

@@ -156,6 +156,13 @@ func (s *service) endpoints() map[string]endpoint {
 			}
 			return &out.TotalAnswer, nil
 		}),
+		"uniques": overNATS(func(ctx context.Context, _ string, b *answer.UniquesBody) (any, error) {
+			out, err := s.answers.Uniques(ctx, b.Input())
+			if err != nil {
+				return nil, err
+			}
+			return &out.UniquesAnswer, nil
+		}),
 		"series": overNATS(func(ctx context.Context, _ string, b *answer.SeriesBody) (any, error) {
 			found, err := s.answers.Series(ctx, b.Input())
 			if err != nil {

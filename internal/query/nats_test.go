@@ -106,6 +106,7 @@ func TestRequests(t *testing.T) {
 	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("api", now.Add(-time.Minute), 5), asking.Hits("b", now, 1))
+	asking.Came(t, redis.Client(), "api", now.Add(-time.Minute), "ann", "bob")
 	s := onRedis(t, redis.URL(), now)
 	onNATS(t, s, broker.URL())
 	conn := broker.Conn()
@@ -115,6 +116,8 @@ func TestRequests(t *testing.T) {
 	t.Run("the same as over HTTP", func(t *testing.T) {
 		for _, c := range []struct{ name, body, target string }{
 			{"total", `{"keys":["api"],"windows":["10m","1h"]}`, "/v1/total?key=api&window=10m&window=1h"},
+			{"uniques", `{"keys":["api"],"windows":["10m","1h"]}`, "/v1/uniques?key=api&window=10m&window=1h"},
+			{"series", `{"key":"api","of":"uniques"}`, "/v1/series?key=api&of=uniques"},
 			{"series", `{"key":"api","step":"5m"}`, "/v1/series?key=api&step=5m"},
 			{"series", `{"key":["api","b"]}`, "/v1/series?key=api&key=b"},
 			{"series", `{"prefix":"a"}`, "/v1/series?prefix=a"},
@@ -169,6 +172,10 @@ func TestRequests(t *testing.T) {
 			{"take", `{"limit":"login","key":"\udfff"}`, "400", "half of a surrogate pair"},
 			{"take", `{"take":[{"limit":"login","key":"a","kEy":"b"}]}`, "400", `unknown field "kEy"`},
 			{"total", `{"keys":["a"],"windows":["9w"]}`, "400", "reaches back"},
+			{"uniques", "", "400", "body: it is empty"},
+			{"uniques", `{"keys":["a"],"prefix":"a"}`, "400", `unknown field "prefix"`},
+			{"uniques", `{"keys":["a"]}`, "400", "windows: it is missing"},
+			{"uniques", `{"keys":["a"],"windows":["9w"]}`, "400", "UNIQUE_TIERS"},
 			{"series", `{"key":null}`, "400", "key: it is missing"},
 			{"series", `{"key":7}`, "400", ""},
 			{"series", `{"key":"a","step":"1"}`, "400", "step: "},
@@ -220,7 +227,7 @@ func TestRequests(t *testing.T) {
 				return false, err.Error()
 			}
 			var stats micro.Stats
-			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 9 {
+			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 10 {
 				return false, fmt.Sprintf("%s: %v", msg.Data, err)
 			}
 			for _, e := range stats.Endpoints {
@@ -247,7 +254,7 @@ func TestRequests(t *testing.T) {
 		ask("$SRV.PING", &ping)
 		var info micro.Info
 		ask("$SRV.INFO."+serviceName+"."+ping.ID, &info)
-		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != asking.Namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 9 {
+		if ping.Type != micro.PingResponseType || ping.Name != serviceName || ping.Metadata["namespace"] != asking.Namespace || info.ID != ping.ID || info.Type != micro.InfoResponseType || len(info.Endpoints) != 10 {
 			t.Errorf("%+v\n%+v", ping, info)
 		}
 	})

@@ -75,14 +75,14 @@ func TestOpenAPI(t *testing.T) {
 			}
 		}
 		slices.Sort(bounds)
-		if want := []string{"Change.upper", "Standing.upper", "SumGroup.upper", "TopAnswer.floor", "TopTotal.upper", "Total.upper"}; !slices.Equal(bounds, want) || strings.Count(string(data), `"null"`) != len(want) {
+		if want := []string{"Change.upper", "Standing.upper", "SumGroup.upper", "TopAnswer.floor", "TopTotal.upper", "Total.upper", "Unique.upper"}; !slices.Equal(bounds, want) || strings.Count(string(data), `"null"`) != len(want) {
 			t.Errorf("%q may be null, and %d in all; want %q", bounds, strings.Count(string(data), `"null"`), want)
 		}
 		if !strings.HasPrefix(doc.OpenAPI, "3.1.") || doc.Info.Title == "" || doc.Info.Description == "" {
 			t.Errorf("OpenAPI %s, %+v", doc.OpenAPI, doc.Info)
 		}
 		for _, want := range []string{
-			"/v1/total", "/v1/series", "/v1/top", "/v1/counters", "/v1/about", "/v1/export", "/v1/live", "/v1/streams", "/v1/rejects", "/v1/marks", "/probe",
+			"/v1/total", "/v1/uniques", "/v1/series", "/v1/top", "/v1/counters", "/v1/about", "/v1/export", "/v1/live", "/v1/streams", "/v1/rejects", "/v1/marks", "/probe",
 			"/v1/take", "/v1/limit", "/v1/limits", "/v1/authz", "/v1/authz/{limit}", "/healthz", "/readyz", "/readyz/answers", "/readyz/takes", "/metrics",
 		} {
 			if doc.Paths[want] == nil {

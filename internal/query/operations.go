@@ -24,6 +24,7 @@ import (
 // registerAnswers adds the operations about counters.
 func (s *service) registerAnswers(a *api.API) {
 	s.registerTotal(a)
+	s.registerUniques(a)
 	s.registerSeries(a)
 	s.registerTop(a)
 	s.registerCounters(a)
@@ -98,11 +99,74 @@ func (s *service) getTotals(ctx context.Context, in *answer.Input) (*totalOutput
 	return out, nil
 }
 
+// uniquesOutput is the answer over HTTP.
+type uniquesOutput struct {
+	CacheControl string `header:"Cache-Control"`
+	ETag         string `header:"ETag"`
+	Body         answer.UniquesAnswer
+}
+
+func (o *uniquesOutput) Write(w http.ResponseWriter) {
+	api.SetHeader(w, "Cache-Control", o.CacheControl)
+	api.SetHeader(w, "ETag", o.ETag)
+	api.WriteJSON(w, http.StatusOK, api.JSONType, &o.Body)
+}
+
+const uniquesAbout = "How many different values of unique the hits of counters had in rolling windows, or in any range of time that a tier of uniques still holds. " +
+	"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
+	"A counter whose hits carry no unique has 0. If nobody has counted lately, upper is null, and complete is false."
+
+func (s *service) registerUniques(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-uniques", Method: http.MethodGet, Path: uniquesPath,
+		Summary: "How many different ones, of a few counters", Description: uniquesAbout,
+		Responses: api.SuccessOnly("The estimates, as of now.", answer.UniquesExample()),
+		Metadata: api.TryoutAt(func(now time.Time) []string {
+			return []string{
+				"/v1/uniques?key=visitors&window=24h",
+				"/v1/uniques?key=visitors&key=shop.visitors&window=1h&window=7d",
+				"/v1/uniques?key=visitors&window=today&tz=Europe/Berlin",
+				"/v1/uniques?key=visitors&window=1h&at=" + now.Add(-2*time.Hour).UTC().Format(time.RFC3339),
+			}
+		}),
+	}), func(ctx context.Context, p *answer.UniquesParams) (*uniquesOutput, error) {
+		return s.getUniques(ctx, p.Input())
+	})
+
+	api.AnswerBody(a, a.Operation(huma.Operation{
+		OperationID: "post-uniques", Method: http.MethodPost, Path: uniquesPath,
+		Summary: "How many different ones, of many counters", Description: uniquesAbout + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
+		RequestBody: &huma.RequestBody{
+			Description: "Counters, and windows or a range.",
+			Content: map[string]*huma.MediaType{"application/json": {Example: answer.UniquesBody{
+				Keys: []string{"visitors", "shop.visitors"}, Windows: []string{"1h", "24h"},
+			}}},
+		},
+		Responses: api.SuccessOnly("The estimates, as of now.", answer.UniquesExample()),
+		Metadata:  api.Tryout("/v1/uniques"),
+	}), func(ctx context.Context, b *answer.UniquesBody) (*uniquesOutput, error) {
+		return s.getUniques(ctx, b.Input())
+	})
+}
+
+func (s *service) getUniques(ctx context.Context, in *answer.Input) (*uniquesOutput, error) {
+	found, err := s.answers.Uniques(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	out := &uniquesOutput{Body: found.UniquesAnswer}
+	if found.Past {
+		out.CacheControl, out.ETag = api.CacheHeaders(answer.UniquesList(found.Uniques))
+	}
+	return out, nil
+}
+
 const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
 	"still has all of it, so every number is exact. With the steps 1d, 1w, 1mo and 1y, from and to are widened to whole days, weeks, months or years of the zone tz instead; " +
 	"a number whose step begins or ends inside a cell has bounds. One counter, or a prefix for the sum of all counters that begin with it, gives the object below; if key " +
 	"repeats, or with group, the answer is {\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per counter or group, and others for the groups that are not listed. " +
-	"As CSV it is a table with a row per step and a column per line; as SVG it is a chart."
+	"As CSV it is a table with a row per step and a column per line; as SVG it is a chart. With of=uniques the numbers are how many different values of unique the hits of " +
+	"each step had, in whole cells of the tiers of uniques, and every number has bounds; those of several steps or counters cannot be added up."
 
 func (s *service) registerSeries(a *api.API) {
 	one, many := api.SchemaOf[answer.Series](a), api.SchemaOf[answer.SeriesList](a)
@@ -125,6 +189,7 @@ func (s *service) registerSeries(a *api.API) {
 				"/v1/series?key=api-1&key=/cart&step=5m&format=csv",
 				"/v1/series?key=api-1&key=/cart&format=svg&width=800&height=300",
 				"/v1/series?prefix=shop.&group=1&limit=5",
+				"/v1/series?key=visitors&of=uniques&step=5m",
 				"/v1/series?prefix=shop.&group=1&format=svg",
 				"/v1/series?key=api-1&step=1d&tz=Europe/Berlin&from=" + ago(20*time.Hour),
 				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
@@ -155,7 +220,7 @@ func (s *service) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.R
 	case "csv":
 		out.Body = lines.CSV()
 	case "svg":
-		out.Body = chart.Draw(keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: answer.ZoneOf(found[0]), Step: answer.StepText(found[0])})
+		out.Body = chart.Draw(keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: answer.ZoneOf(found[0]), Step: answer.StepText(found[0]), Uniques: lines.Uniques})
 	default:
 		out.Body = append(api.Encode(lines.JSON()), '\n')
 	}

@@ -15,17 +15,19 @@ import (
 // streams, which is at GET /v1/limit. The keys of limits are no counters. Routes with admin are about all counters and all
 // limits: no prefix bounds them.
 var rights = map[string]access.Right{
-	"GET /v1/about":     access.Read,
-	"GET " + totalPath:  access.Read,
-	"POST " + totalPath: access.Read,
-	"GET /v1/series":    access.Read,
-	"GET /v1/top":       access.Read,
-	"GET /v1/counters":  access.Read,
-	"GET " + exportPath: access.Read,
-	"GET " + live.Path:  access.Read,
-	"GET " + probePath:  access.Read,
-	"GET /v1/marks":     access.Read, // they name streams, and no counters
-	"GET /v1/watch":     access.Read,
+	"GET /v1/about":       access.Read,
+	"GET " + totalPath:    access.Read,
+	"POST " + totalPath:   access.Read,
+	"GET " + uniquesPath:  access.Read,
+	"POST " + uniquesPath: access.Read,
+	"GET /v1/series":      access.Read,
+	"GET /v1/top":         access.Read,
+	"GET /v1/counters":    access.Read,
+	"GET " + exportPath:   access.Read,
+	"GET " + live.Path:    access.Read,
+	"GET " + probePath:    access.Read,
+	"GET /v1/marks":       access.Read, // they name streams, and no counters
+	"GET /v1/watch":       access.Read,
 
 	"POST /v1/take":             access.Take,
 	"POST " + gate.RenewPath:    access.Take,

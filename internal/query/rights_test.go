@@ -74,7 +74,7 @@ var others = []string{
 	"a,OTHER", "\\.OTHER", "zOTHER.x", "ſ.OTHER", "…OTHER",
 }
 
-const othersHits = 7919
+const othersHits, othersUniques = 7919, 7
 
 func q(text string) string { return url.QueryEscape(text) }
 
@@ -110,6 +110,14 @@ func ways(now time.Time, fullResume, ownResume string) []way {
 		{name: "a sum in groups", target: "/v1/total?prefix=a&group=1&window=1h", proof: "aOTHER"},
 		{name: "a sum in capitals", target: "/v1/total?prefix=A.&window=1h", proof: hits},
 		{name: "a sum in another alphabet", target: "/v1/total?prefix=" + q("а.") + "&window=1h", proof: hits},
+
+		{name: "uniques", target: "/v1/uniques?key=b.OTHER&window=1h", proof: fmt.Sprintf(`"estimate":%d`, othersUniques)},
+		{name: "uniques beside mine", target: "/v1/uniques?key=a.x&key=b.OTHER&window=1h", proof: fmt.Sprintf(`"estimate":%d`, othersUniques)},
+		{name: "uniques of a range", target: "/v1/uniques?key=b.OTHER&from=" + then(50*time.Minute), proof: fmt.Sprintf(`"estimate":%d`, othersUniques)},
+		{name: "uniques by a body", method: http.MethodPost, target: "/v1/uniques", body: `{"keys":["a.x","b.OTHER"],"windows":["1h"]}`, proof: fmt.Sprintf(`"estimate":%d`, othersUniques)},
+		{name: "uniques step by step", target: "/v1/series?key=b.OTHER&of=uniques", proof: fmt.Sprintf(",%d]", othersUniques)},
+		{name: "a table of uniques", target: "/v1/series?key=a.x&key=b.OTHER&of=uniques&format=csv", proof: fmt.Sprintf(",%d,", othersUniques)},
+		{name: "a chart of uniques", target: "/v1/series?key=b.OTHER&of=uniques&format=svg", proof: "<svg"},
 
 		{name: "a series", target: "/v1/series?key=b.OTHER", proof: fmt.Sprintf(",%d]", othersHits)},
 		{name: "a table", target: "/v1/series?key=b.OTHER&format=csv", proof: fmt.Sprintf(",%d,", othersHits)},
@@ -260,6 +268,7 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 		samples = append(samples, asking.Hits(name, now.Add(-10*time.Minute), othersHits))
 	}
 	asking.Seed(t, redis.Client(), now, samples...)
+	asking.Came(t, redis.Client(), "b.OTHER", now.Add(-10*time.Minute), strings.Split("abcdefg", "")...)
 	settings := fileSettings(tokensFile(t,
 		"narrow may: [read, take, erase], prefixes: [a.]",
 		"reader may: [read], prefixes: [a.]", "taker may: [take], prefixes: [a.]", "operator may: [admin]",

@@ -37,7 +37,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	defer client.Close()
 	store := window.NewStore(client, settings.Redis.Namespace)
 	requests := window.NewReader(store)
-	requests.MaxCells, requests.MaxPoints = settings.MaxCells, settings.MaxPoints
+	requests.MaxCells, requests.MaxPoints, requests.MaxUniqueCells = settings.MaxCells, settings.MaxPoints, settings.MaxUniqueCells
 	s, err := newService(requests, window.NewReader(store), takes, settings, log)
 	if err != nil {
 		return err

@@ -36,6 +36,8 @@ type Settings struct {
 	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million filled cells take about half a second and 110 MB while a request is answered"`
 	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
 
+	MaxUniqueCells int64 `env:"QUERY_MAX_UNIQUE_CELLS" envDefault:"100000" help:"most cells of uniques that one request reads, each as often as a bound needs it; one of 2,000 different ones or more costs Redis 39 µs, a smaller one a few"`
+
 	MaxSum     int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that an answer adds up over a prefix or by groups; each costs Redis up to two hash reads per window, and a total two more for its name"`
 	MaxExplain int `env:"QUERY_MAX_EXPLAIN" envDefault:"5000" help:"most cells that the explanations of one answer name; each takes about 100 bytes of the answer"`
 
@@ -78,7 +80,7 @@ func (s *Settings) Validate() error {
 		return &boot.SettingError{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
 	}
 	err := boot.CheckMost(boot.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, boot.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, boot.Most{Key: "QUERY_MAX_EXPLAIN", N: int64(s.MaxExplain)}, boot.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
-		boot.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, boot.Most{Key: "QUERY_MAX_EXPORTS", N: int64(s.MaxExports)}, boot.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
+		boot.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, boot.Most{Key: "QUERY_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells}, boot.Most{Key: "QUERY_MAX_EXPORTS", N: int64(s.MaxExports)}, boot.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
 		boot.Most{Key: "QUERY_LIVE_QUESTIONS", N: int64(s.LiveQuestions)})
 	if err != nil {
 		return err

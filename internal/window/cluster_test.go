@@ -2,6 +2,7 @@ package window_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,39 @@ func TestSlotMoves(t *testing.T) {
 			}
 		})
 	}
+
+	// While some cells of a counter are on one node and some on another, no node counts them together.
+	t.Run("uniques of a slot that moves", func(t *testing.T) {
+		r := newRig(t, b)
+		now := uniqueNow()
+		r.counted(cursorAt(1, now))
+		var who []string
+		for i := range 500 {
+			who = append(who, fmt.Sprint(i))
+		}
+		r.cameAt("a", now.Add(-time.Minute), who[:400]...)
+		r.cameAt("a", now.Add(-40*time.Minute), who[300:]...)
+		question := window.Question{Counter: "a", Span: window.Last(time.Hour)}
+		before, err := r.uniques(now, question)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := uniqueKey("a", layout.UniqueTiers[0], now.Add(-40*time.Minute))
+		move := cluster.MoveSlot(key, cluster.Other(key))
+		for _, moved := range []string{"", key, cursorKey(layout.ShardOf(window.HashCounter([]byte("a"))))} {
+			if moved != "" {
+				move.Keys(moved)
+			}
+			got, err := r.uniques(now, question)
+			if err != nil || got.Answers[0].Estimate != before.Answers[0].Estimate || !got.Answers[0].Complete {
+				t.Errorf("after %q had moved: %+v, %v; before %+v", moved, got.Answers, err, before.Answers)
+			}
+		}
+		move.Finish()
+		if got, err := r.uniques(now, question); err != nil || got.Answers[0].Estimate != before.Answers[0].Estimate {
+			t.Errorf("after all had moved: %+v, %v; before %+v", got.Answers, err, before.Answers)
+		}
+	})
 
 	// A cursor that is redirected must not be read after counts that are not.
 	t.Run("the cursor is read first", func(t *testing.T) {

@@ -21,9 +21,12 @@ func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan pla
 	if r.MaxCells > 0 && need.room > r.MaxCells {
 		return snapshot{}, &TooMuchError{What: "cells", Count: need.room, Max: r.MaxCells}
 	}
+	if r.MaxUniqueCells > 0 && need.unionCells > r.MaxUniqueCells {
+		return snapshot{}, &TooMuchError{What: UniqueCells, Count: need.unionCells, Max: r.MaxUniqueCells}
+	}
 	trip, err := r.trips.ask(ctx, need.wanted)
 	if err != nil {
-		return snapshot{}, fmt.Errorf("read %d hashes: %w", need.size(), err)
+		return snapshot{}, fmt.Errorf("read %d hashes and cells of uniques: %w", need.size(), err)
 	}
 	holds := r.clocks.learn(at, trip.sent, trip.received, trip.times, graceOf(plans))
 	same, err := dir.is(trip.record, trip.list)
@@ -40,7 +43,7 @@ func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan pla
 	}
 	out := snapshot{keys: r.store.keys, dir: dir, plans: plans, at: at, clock: trip.times.latest().UnixMilli()}
 	if err := out.parse(need, trip); err != nil {
-		return snapshot{}, r.blame(plans, err)
+		return snapshot{}, r.blame(plans, r.nameForeign(ctx, err))
 	}
 	return out, out.settle(plan)
 }
@@ -56,6 +59,9 @@ func (r *Reader) blame(plans []Plan, err error) error {
 			if r.store.keys.hash(h) == foreign.Key {
 				return &QuestionError{i, err}
 			}
+		}
+		if plans[i].counts(r.store.keys, foreign.Key) {
+			return &QuestionError{i, err}
 		}
 	}
 	return err
@@ -107,16 +113,31 @@ func (s *keySet) addAll(keys []string) {
 type wanted struct {
 	cursors, hashes keySet
 	sums            keySet // hashes of which the sum will do
+	unions          keySet // of unique cells: the keys of each, see union.key
+	unionCells      int64  // how many cells the unions have together
 }
 
-// size is how many hashes are read.
-func (w *wanted) size() int { return len(w.hashes.keys) + len(w.sums.keys) }
+// size is how many hashes and unique cells are read.
+func (w *wanted) size() int { return len(w.hashes.keys) + len(w.sums.keys) + int(w.unionCells) }
+
+// addUnion returns the index of a union, or -1 if it is empty.
+func (w *wanted) addUnion(key string, cells int) int {
+	if cells == 0 {
+		return -1
+	}
+	index, added := w.unions.add(key)
+	if added {
+		w.unionCells += int64(cells)
+	}
+	return index
+}
 
 // need is what plans need of Redis, and how they find it again.
 type need struct {
 	wanted
 	shards []int // that the plans are about, in the order of the cursors
 	at     []int // for each hash of each plan, in the order of Plan.hashes: its index among the hashes, or ^index among the sums
+	counts []int // for each union of each plan: its index among the unions, or -1 if it is empty
 	room   int64 // how many cells the hashes can hold
 }
 
@@ -144,6 +165,9 @@ func needOf(k keys, dir *directory, plans []Plan) (out need) {
 				index = ^index
 			}
 			out.at = append(out.at, index)
+		}
+		for _, u := range p.unions {
+			out.counts = append(out.counts, out.addUnion(u.key(k, p), len(u)))
 		}
 	}
 	return out

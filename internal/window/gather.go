@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,7 +13,7 @@ import (
 const (
 	// maxTrips is how many shared trips may be under way. With one, every question would wait for the slowest.
 	maxTrips = 2
-	// maxShared is how many hashes a shared trip may read. They take Redis some milliseconds at most.
+	// maxShared is how many hashes and unique cells a shared trip may read. They take Redis some milliseconds at most.
 	maxShared = 256
 	// gatherAtMost is how long questions gather if no trip comes back. They would fail with the trips that hang.
 	gatherAtMost = 100 * time.Millisecond
@@ -101,6 +102,9 @@ func (g *gatherer) join(ctx context.Context, want wanted) (t *trip, ok bool) {
 	t.cursors.addAll(want.cursors.keys)
 	t.hashes.addAll(want.hashes.keys)
 	t.sums.addAll(want.sums.keys)
+	for _, key := range want.unions.keys {
+		t.addUnion(key, strings.Count(key, keySeparator)+1)
+	}
 	if deadline.IsZero() || !t.deadline.IsZero() && deadline.After(t.deadline) {
 		t.deadline = deadline
 	}

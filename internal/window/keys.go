@@ -152,10 +152,15 @@ func (e *ForeignError) Unwrap() error { return e.Err }
 // foreign names the key if Redis says that its value is of another type, and
 // returns every other error as it is.
 func foreign(key string, err error) error {
-	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+	if isAboutValue(err) {
 		return &ForeignError{Key: key, Err: err}
 	}
 	return err
+}
+
+// isAboutValue reports whether Redis says that a key has a value of another type, or a HyperLogLog that is broken.
+func isAboutValue(err error) bool {
+	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "INVALIDOBJ")
 }
 
 // IsForeign reports whether an error is a *ForeignError.

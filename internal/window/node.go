@@ -110,7 +110,7 @@ func (s *Store) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) 
 func refusal(cmds []redis.Cmder) error {
 	for _, cmd := range cmds {
 		if raw, ok := cmd.(*redis.RawCmd); ok {
-			if err := errorIn(raw.Val()); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			if err := errorIn(raw.Val()); err != nil && !isAboutValue(err) {
 				return err
 			}
 		}
@@ -129,6 +129,14 @@ func (s *Store) readRedirected(ctx context.Context, queue func(redis.Pipeliner))
 	}
 	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error { return p.BatchProcess(ctx, parsed...) })
 	for i, cmd := range queued.Cmds() {
+		if isSplit(parsed[i].Err()) && cmd.Name() == "pfcount" {
+			n, err := s.countUnion(ctx, cmd.Args()[1:])
+			if err != nil {
+				return err
+			}
+			cmd.(*redis.RawCmd).SetVal(appendReply(nil, n))
+			continue
+		}
 		said, ok := encodeReply(parsed[i].(*redis.Cmd).Result())
 		if !ok {
 			return err
@@ -152,10 +160,13 @@ func (s *Store) times(ctx context.Context) (serverTimes, error) {
 	return out, err
 }
 
-// redirected reports whether a node said that another node has the slot, or that key of the slot.
+// redirected reports whether a node said that another node has the slot, or some keys of the slot.
 func redirected(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ")
+	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ") || isSplit(err)
 }
+
+// isSplit reports whether no node has all keys of a command, because their slot is moving.
+func isSplit(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN ") }
 
 // server is a server that holds data.
 type server struct {

@@ -26,6 +26,9 @@ type Plan struct {
 	stretches []stretch // in order; together they make up the range; no two of them read the same hash
 	now       int64
 	sums      bool // of a hash whose cells all count in full, their sum will do
+
+	// unions are the sets of unique cells that a plan about uniques counts; it has no stretches then.
+	unions []union
 }
 
 // stretch is a piece of the range, with the epochs of the tier that answers it.
@@ -48,11 +51,16 @@ type cellHash struct {
 type outOfReachError struct {
 	from, now int64 // Unix milliseconds
 	tiers     Tiers
+	uniques   bool // the tiers are those of uniques
 }
 
 func (e *outOfReachError) Error() string {
-	return fmt.Sprintf("the question reaches back %s (to %s), further than any tier: %s",
-		human.Millis(e.now-e.from), time.UnixMilli(e.from).UTC().Format(time.RFC3339), e.tiers.Reach())
+	which := "any tier"
+	if e.uniques {
+		which = "any tier of uniques (UNIQUE_TIERS)"
+	}
+	return fmt.Sprintf("the question reaches back %s (to %s), further than %s: %s",
+		human.Millis(e.now-e.from), time.UnixMilli(e.from).UTC().Format(time.RFC3339), which, e.tiers.Reach())
 }
 
 // Plan chooses the finest tier that still holds all of the range at the moment now (by Redis's
@@ -120,7 +128,7 @@ func (l Layout) reaching(r Range, now int64) (Tier, error) {
 	if t, ok := l.Tiers.fullest(r.From, func(t Tier) bool { return now-r.From <= t.Window.Milliseconds() }); ok {
 		return t, nil
 	}
-	return Tier{}, &outOfReachError{r.From, now, l.Tiers}
+	return Tier{}, &outOfReachError{from: r.From, now: now, tiers: l.Tiers}
 }
 
 // fullest returns the finest of the tiers that fit whose cells lack no hit from a moment on, or else the one that
@@ -221,7 +229,7 @@ func (p *Plan) hashCount() (n int) {
 // readsLike reports whether the plan reads the same hashes of its counter as another one, in the same order and
 // the same way.
 func (p *Plan) readsLike(o *Plan) bool {
-	return slices.EqualFunc(p.stretches, o.stretches, func(a, b stretch) bool {
+	return slices.EqualFunc(p.unions, o.unions, slices.Equal[union]) && slices.EqualFunc(p.stretches, o.stretches, func(a, b stretch) bool {
 		return a.tier == b.tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch &&
 			(!p.sums || a.holds(a.firstEpoch) == b.holds(b.firstEpoch) && a.holds(a.lastEpoch) == b.holds(b.lastEpoch))
 	})

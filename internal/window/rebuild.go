@@ -174,9 +174,9 @@ func (t Tier) cellsAlike(o Tier) bool {
 
 // heldFrom is the first moment since which a tier's hashes hold everything.
 func (t Tier) heldFrom(now int64) int64 {
-	epoch := t.epochAt(now)
-	for t.holdsSince(t.epochStart(epoch-1), now) {
-		epoch--
+	epoch := t.epochAt(now - t.Window.Milliseconds() - t.grace()/2 - t.epochMillis())
+	for !t.holdsSince(t.epochStart(epoch), now) {
+		epoch++
 	}
 	return t.epochStart(epoch)
 }

@@ -3,6 +3,7 @@ package window
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -104,6 +105,16 @@ func takeLength(text string) (n int, rest string, ok bool) {
 		return 0, "", false
 	}
 	return n, text[i+2:], true
+}
+
+// number reads the reply to a command that counts.
+func (r reply) number() (int64, error) {
+	if text, ok := strings.CutPrefix(r.text, ":"); ok {
+		if n, err := strconv.ParseInt(strings.TrimSuffix(text, "\r\n"), 10, 64); err == nil {
+			return n, nil
+		}
+	}
+	return 0, r.unexpected(r.text)
 }
 
 // hash reads the reply to HGETALL.
@@ -234,6 +245,8 @@ func appendReply(out []byte, value any) []byte {
 	switch value := value.(type) {
 	case string:
 		return fmt.Appendf(out, "$%d\r\n%s\r\n", len(value), value)
+	case int64:
+		return fmt.Appendf(out, ":%d\r\n", value)
 	case []any:
 		out = fmt.Appendf(out, "*%d\r\n", len(value))
 		for _, v := range value {

@@ -281,7 +281,7 @@ func (l Layout) holding(among Tiers, from, now int64, lead bool) (Tier, int64, e
 	}
 	t, ok := among.fullest(from, func(t Tier) bool { return t.holdsSince(first(t), now) })
 	if !ok {
-		return Tier{}, 0, &outOfReachError{from, now, l.Tiers}
+		return Tier{}, 0, &outOfReachError{from: from, now: now, tiers: l.Tiers}
 	}
 	return t, first(t), nil
 }

@@ -15,6 +15,7 @@ type snapshot struct {
 	shards []*progress      // by shard; nil for one that no plan is about
 	claims map[string]Claim // by stream
 	cells  []planCells      // by plan
+	counts [][]int64        // by plan: of its unions
 }
 
 // parse reads the replies that the plans need.
@@ -53,7 +54,7 @@ func (s *snapshot) parse(need need, t *trip) (err error) {
 		sums[i] = []storedCell{{field: 0, n: n}} // any cell of it: all of them count in full
 	}
 	s.deal(need, hashes, sums)
-	return nil
+	return s.dealCounts(need, t)
 }
 
 // deal gives each plan the cells of its hashes.
@@ -145,6 +146,11 @@ func graceOf(plans []Plan) time.Duration {
 	for i := range plans {
 		for _, s := range plans[i].stretches {
 			out = min(out, s.tier.grace())
+		}
+		for _, u := range plans[i].unions {
+			for _, c := range u {
+				out = min(out, c.tier.grace())
+			}
 		}
 	}
 	return time.Duration(out) * time.Millisecond

@@ -61,6 +61,12 @@ var cases = []struct {
 	{"answers go by the clock of redis", answersGoByTheClockOfRedis},
 	{"an answer takes one round trip", anAnswerTakesOneRoundTrip},
 	{"an answer ends when it was read", anAnswerEndsWhenItWasRead},
+	{"uniques of windows", uniquesOfWindows},
+	{"uniques step by step", uniquesStepByStep},
+	{"uniques in one trip", uniquesInOneTrip},
+	{"foreign uniques are named", foreignUniquesAreNamed},
+	{"uniques of a clock ahead", uniquesOfAClockAhead},
+	{"uniques are as complete as totals", uniquesAreAsCompleteAsTotals},
 	{"an erasure leaves nothing", anErasureLeavesNothing},
 	{"what was erased is listed again", whatWasErasedIsListedAgain},
 	{"an erasure after a lost reply is no loss", anErasureAfterALostReplyIsNoLoss},
@@ -139,6 +145,7 @@ func startStandIn(t *testing.T) *backend {
 			}
 		},
 		cannot: map[string]string{
+			"uniques step by step":           "its PFCOUNT of several keys counts some twice",
 			"hashes are listpacks":           "OBJECT ENCODING is unknown to it",
 			"a cut between two commands":     "CLIENT KILL is unknown to it",
 			"nothing is committed unwatched": "ACL is unknown to it",

@@ -21,6 +21,7 @@ type replies struct {
 	cursorReplies  []*redis.RawCmd
 	hashReplies    []*redis.RawCmd
 	sumReplies     []*redis.RawCmd
+	unionReplies   []*redis.RawCmd
 	sent, received time.Time   // by the local clock
 	times          serverTimes // when everything had been read
 }
@@ -38,6 +39,7 @@ func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
 	}, func(p redis.Pipeliner) {
 		t.hashReplies = queue(ctx, p, t.hashes.keys, "hgetall", nil)
 		t.sumReplies = queue(ctx, p, t.sums.keys, "hvals", nil)
+		t.unionReplies = queueUnions(ctx, p, t.unions.keys)
 	}, func(p redis.Pipeliner) {
 		_ = p.BatchProcess(ctx, list)
 	})
@@ -71,4 +73,8 @@ func (t *trip) hash(key string) reply {
 
 func (t *trip) values(key string) reply {
 	return reply{key, string(t.sumReplies[t.sums.at[key]].Val())}
+}
+
+func (t *trip) union(key string) reply {
+	return reply{key, string(t.unionReplies[t.unions.at[key]].Val())}
 }

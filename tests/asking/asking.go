@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/answer"
+	"tallyroll/internal/unique"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -36,7 +38,11 @@ func Layout(t testing.TB) window.Layout {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return window.Layout{Tiers: tiers, Shards: 4}
+	uniqueTiers, err := window.ParseUniqueTiers(window.DefaultUniqueTiers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: 4}
 }
 
 // Sample is n hits of a counter at a moment.
@@ -66,6 +72,23 @@ func Seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sa
 func Late(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sample) {
 	t.Helper()
 	Commit(t, window.NewStore(client, Namespace), Layout(t), asOf, 2, hits)
+}
+
+// Came puts different ones of a counter into the unique cells of a moment, as a worker does with hits that say who came.
+func Came(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
+	t.Helper()
+	layout := Layout(t)
+	args := make([]any, len(who))
+	for i, w := range who {
+		args[i] = unique.Of([]byte(w)).Argument()
+	}
+	for _, tier := range layout.UniqueTiers {
+		cell := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", Namespace, layout.ShardOf(window.HashCounter([]byte(key))),
+			window.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
+		if err := client.PFAdd(t.Context(), cell, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func Commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.Time, seq uint64, hits []Sample) {
@@ -192,6 +215,22 @@ func (f *FakeReader) Series(_ context.Context, questions []window.SeriesQuestion
 		}
 	}
 	return out, nil
+}
+
+// Uniques finds as many as Answer does hits.
+func (f *FakeReader) Uniques(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	return f.Answer(ctx, questions)
+}
+
+// UniqueSeries finds what Series does, with bounds.
+func (f *FakeReader) UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
+	out, err := f.Series(ctx, questions)
+	for i := range out {
+		for _, n := range out[i].Counts {
+			out[i].Bounds = append(out[i].Bounds, [2]int64{n, n + 1})
+		}
+	}
+	return out, err
 }
 
 func (f *FakeReader) SeriesSums(ctx context.Context, q window.SeriesQuestion, _ []string, _ func(string) string, _ int) (out window.SeriesSums, err error) {

@@ -43,6 +43,7 @@ func TestBench(t *testing.T) {
 	report.queries = measureQueries(t, r, o)
 	report.dashboards = measureDashboards(t, r, o)
 	report.series = measureSeries(t, r, o)
+	measureUniques(t, r, o) // printed, and told in docs/benchmarks.md
 	report.collect = measureCollect(t, r, o)
 	report.limits = measureLimits(t, r, o)
 	report.masters = measureMasters(t, r, o)

@@ -96,13 +96,13 @@ func TestQueries(t *testing.T) {
 	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s") // as make run, and patient
 	now := time.Now()
 	hits := fmt.Sprintf(`[{"key":"checkout","n":7},{"key":"/cart","n":2},{"key":"checkout","n":3,"ts":%d}`, now.Add(-25*time.Hour).UnixMilli())
-	counters := []string{"checkout", "/cart"}
+	counters := []string{"checkout", "/cart", "visitors"}
 	for i := range 150 { // more than a page of names
 		name := fmt.Sprintf("shop.%03d", i)
 		counters = append(counters, name)
 		hits += fmt.Sprintf(`,{"key":%q}`, name)
 	}
-	hits += "]"
+	hits += `,{"key":"visitors","unique":"ann"},{"key":"visitors","unique":"bob"}]`
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := nats.JetStream().Publish(ctx, "hits.x", []byte(hits)); err != nil {

@@ -14,7 +14,7 @@ const lateAfter = 5000; // milliseconds; from here on answers have no upper boun
 const flat = 50; // a line that has so many times fewer hits than another looks like nothing beside it
 const draggedPixels = 6; // less is a click
 
-let hooks = {}, about, question = { lines: [], window: "", from: null, to: null, step: "", zone: "", before: false };
+let hooks = {}, about, question = { lines: [], window: "", from: null, to: null, step: "", zone: "", before: false, of: "hits" };
 let seen; // what the service has answered, as lines, and what was asked
 let drawn, scale = "linear", isolated = "", ownStep = "", zooms = 0, moving = false, reload = () => {};
 let at = -1, moment = 0, byKey = false, dragFrom; // what is read, and where a drag began
@@ -24,6 +24,7 @@ let at = -1, moment = 0, byKey = false, dragFrom; // what is read, and where a d
 export function start(given) {
   hooks = given;
   about = given.about;
+  segments($("of"), "of", [["hits", "Hits"], ["uniques", "Different"]], question.of, (of) => hooks.of?.(of));
   segments($("scales"), "scale", [["linear", "Linear"], ["log", "Log"], ["apart", "Split"]], scale, show);
   $("step").addEventListener("change", () => {
     ownStep = $("step").value;
@@ -51,14 +52,19 @@ export function start(given) {
   reload = repeat(load);
 }
 
-// draw shows the answer to a question: {lines, window, from, to, step, zone, before}. A line has a name, and a key or a
-// prefix. before may be the milliseconds by which the period before is earlier, else it is as long as the range.
+// draw shows the answer to a question: {lines, window, from, to, step, zone, before, of}. A line has a name, and a key or a
+// prefix. of is "hits", or "uniques" for how many different ones. before may be the milliseconds by which the period before is earlier, else it is as long as the range.
 export function draw(asked) {
   if (asked.window !== question.window || asked.from !== question.from || asked.to !== question.to) {
     ownStep = "";
     if (!moving) zooms = 0; // the reader has chosen another range
   }
-  question = asked;
+  if ((asked.of ?? "hits") !== question.of) {
+    [ownStep, seen] = ["", undefined];
+    read(-1);
+  }
+  question = { ...asked, of: asked.of ?? "hits" };
+  for (const input of $("of").querySelectorAll("input")) input.checked = input.value === question.of;
   $("chart").hidden = asked.lines.length === 0;
   if (seen && !sameLines(seen.asked.lines, asked.lines)) [seen, isolated] = [undefined, asked.lines.some(({ name }) => name === isolated) ? isolated : ""];
   reload();
@@ -82,15 +88,18 @@ async function load() {
   const pause = !live ? 60 : length <= 60_000 ? 1 : length <= 3600_000 ? 3 : length <= 86400_000 ? 15 : 60;
   try {
     about ??= await ask("v1/about");
-    const steps = stepsOf(about, length, age), wanted = asked.step || (steps.includes(ownStep) ? ownStep : usualStep(steps, length));
+    const uniques = asked.of === "uniques" && about.features.uniques, asks = asked.lines.filter(({ key }) => !uniques || key !== undefined);
+    showWhat(uniques);
+    if (asks.length === 0) return nothingOf(asked);
+    const steps = stepsOf(uniques ? { ...about, tiers: about.unique_tiers } : about, length, age), wanted = asked.step || (steps.includes(ownStep) ? ownStep : usualStep(steps, length));
     showSteps(steps, wanted);
-    const requests = requestsOf(asked.lines, { from, to, step: wanted, zone: asked.zone });
+    const requests = requestsOf(asks, { from, to, step: wanted, zone: asked.zone, uniques });
     const answers = await answersOf(requests);
     if (asked !== question || wanted !== $("step").value) return 0;
-    const all = asked.lines.map((line, i) => lineOf(line, i, answers.get(line)));
-    const { step } = answers.get(asked.lines[0]);
-    const now = { asked, requests, wanted, step, length, all, begin: from, from: Math.min(from, ...all.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t))), to: Math.max(...all.map(({ points }) => points.at(-1)?.[1] ?? to ?? clock.now())) };
-    now.note = await addBefore(now);
+    const all = asks.map((line) => lineOf(line, asked.lines.indexOf(line), answers.get(line)));
+    const { step } = answers.get(asks[0]);
+    const now = { asked, requests, uniques, wanted, step, length, all, begin: from, from: Math.min(from, ...all.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t))), to: Math.max(...all.map(({ points }) => points.at(-1)?.[1] ?? to ?? clock.now())) };
+    now.note = uniques ? notesOn(asked.lines.length - asks.length) : await addBefore(now);
     if (asked !== question) return 0;
     seen = now;
     redraw();
@@ -100,6 +109,22 @@ async function load() {
   }
   return pause;
 }
+
+function showWhat(uniques) {
+  put($("chart-title"), uniques ? "Different ones over time" : "Hits over time");
+}
+
+// nothingOf says why there is no line.
+function nothingOf(asked) {
+  drawn?.root.remove();
+  [seen, drawn] = [undefined, undefined];
+  put($("chart-note"), notesOn(asked.lines.length));
+  return 60;
+}
+
+// notesOn says of uniques what they are not: sums.
+const notesOn = (sums) => ["Whoever comes in several steps is one in each of them: their numbers cannot be added up.",
+  ...(sums === 0 ? [] : ["Sums over names are not shown, because the same one can be in many counters."])].join(" ");
 
 function lineOf(line, index, answer) {
   const points = pointsOf(answer);
@@ -374,7 +399,7 @@ function endDrag() {
 
 // zoom asks for a part of the range, of at least some cells.
 function zoom(from, to) {
-  const { cell } = tierOf(about.tiers, to - from, clock.now() - from), least = 4 * lengthOf(cell), middle = (from + to) / 2;
+  const { cell } = tierOf(seen.uniques ? about.unique_tiers : about.tiers, to - from, clock.now() - from), least = 4 * lengthOf(cell), middle = (from + to) / 2;
   if (to - from < least) [from, to] = [middle - least / 2, middle + least / 2].map((t) => Math.round(t / lengthOf(cell)) * lengthOf(cell));
   if (to > seen.to) [from, to] = [from - (to - seen.to), seen.to];
   if (from <= seen.from && to >= seen.to) return;
@@ -417,14 +442,14 @@ function items() {
   if (!seen) return [];
   const here = lines(), { step, requests, asked } = seen, name = `tallyroll-${here.length === 1 ? here[0].name.replace(/[^\w.-]+/g, "-").slice(0, 60) : `${here.length}-lines`}`;
   const own = (line) => here.some(({ key, prefix }) => key === line.key && prefix === line.prefix);
-  const params = () => (isolated === "" ? requests : requestsOf(asked.lines.filter(own), rangeAsked(requests[0].params, seen.wanted, asked.zone))).map((request) => request.params);
+  const params = () => (isolated === "" ? requests : requestsOf(asked.lines.filter(own), { ...rangeAsked(requests[0].params, seen.wanted, asked.zone), uniques: seen.uniques })).map((request) => request.params);
   const color = (line) => getComputedStyle(document.querySelector(`#plot [data-line="${line}"]`)).getPropertyValue("--ink").trim();
   const style = getComputedStyle($("chart"));
   return [
     ["Download CSV", () => save(`${name}.csv`, "text/csv", csv(here, asked.zone))],
     ["Download SVG", () => save(`${name}.svg`, "image/svg+xml", picture(drawn, here.map((line) => ({ name: line.name, color: color(line.line) })), style.backgroundColor, style.color))],
     ["Copy as curl", () => copy(curl("v1/series", params()), "Copied the command.")],
-    ["Copy as PromQL", () => copy(promql(here, step), "Copied the query.")],
+    ["Copy as PromQL", () => copy(promql(here, step, seen.uniques), "Copied the query.")],
     ["Copy as a link", () => copy(location.href, "Copied the address of this view.")],
   ];
 }

@@ -13,9 +13,10 @@ export function curl(path, requests) {
 const quoted = (text) => `"${text.replace(/[\\"]/g, "\\$&")}"`;
 const literal = (text) => text.replace(/[\\^$*+?()[\]{}|]/g, "\\$&").replaceAll(".", "[.]");
 
-// promql writes lines as queries, each of hits per step: one for all counters, one for each prefix.
-export function promql(lines, step) {
-  const sum = (matcher) => `sum_over_time(tallyroll_hits{key${matcher}}[${step.endsWith("mo") ? `${Number.parseInt(step, 10) * 30}d` : step}])`;
+// promql writes lines as queries, each of hits per step: one for all counters, one for each prefix. Uniques are those of
+// each cell, because those of a step are not their sum.
+export function promql(lines, step, uniques) {
+  const sum = (matcher) => uniques ? `tallyroll_uniques{key${matcher}}` : `sum_over_time(tallyroll_hits{key${matcher}}[${step.endsWith("mo") ? `${Number.parseInt(step, 10) * 30}d` : step}])`;
   const keys = lines.filter(({ key }) => key !== undefined).map(({ key }) => key);
   return [
     ...(keys.length === 0 ? [] : [sum(keys.length === 1 ? `=${quoted(keys[0])}` : `=~${quoted(keys.map(literal).join("|"))}`)]),

@@ -10,6 +10,7 @@ import * as search from "./search.js";
 import * as grid from "./grid.js";
 import * as explore from "./explore.js";
 import * as chart from "./chart.js";
+import * as uniques from "./uniques.js";
 import { start as startViews } from "./views.js";
 
 const hear = {
@@ -52,7 +53,7 @@ function showChart() {
   const span = spanOf(view), now = clock.now();
   const young = view.range === usual && span.window && since > span.from && now - since < (now - span.from) / 2 && !new URLSearchParams(location.search).has("range");
   const question = {
-    lines: view.lines, window: young ? "" : span.window, from: young ? since : span.window ? null : span.from, to: span.to, step: view.step, zone: zoneName,
+    lines: view.lines, window: young ? "" : span.window, from: young ? since : span.window ? null : span.from, to: span.to, step: view.step, zone: zoneName, of: view.of,
     before: view.compare && span.before !== null && span.from - span.before[0],
   };
   const key = JSON.stringify({ ...question, before: Boolean(question.before) });
@@ -74,6 +75,9 @@ const chartHooks = {
   },
   step(step) {
     change({ step });
+  },
+  of(of) {
+    change({ of });
   },
 };
 
@@ -101,6 +105,7 @@ function show() {
   startView();
   if (view.lines.length > 0) reveal(true);
   chart.start({ about, ...chartHooks });
+  uniques.start(about);
   ranges.start();
   explore.start({
     reveal,

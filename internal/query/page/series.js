@@ -34,9 +34,9 @@ const zoneHere = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
 
 // requestsOf are the questions about lines: one for all counters, one for each prefix. Days, weeks, months and
 // years are those of a zone; other steps have none.
-export function requestsOf(lines, { from, to, step, zone }) {
+export function requestsOf(lines, { from, to, step, zone, uniques }) {
   const tz = zone || zoneHere;
-  const rest = [["from", from], ...(to === null ? [] : [["to", to]]), ["step", step], ...(ofZone(step) && /^[A-Z]/.test(tz) ? [["tz", tz]] : [])];
+  const rest = [["from", from], ...(to === null ? [] : [["to", to]]), ["step", step], ...(ofZone(step) && /^[A-Z]/.test(tz) ? [["tz", tz]] : []), ...(uniques ? [["of", "uniques"]] : [])];
   const counters = lines.filter(({ key }) => key !== undefined);
   return [
     ...(counters.length === 0 ? [] : [{ lines: counters, params: [...counters.map(({ key }) => ["key", key]), ...rest] }]),

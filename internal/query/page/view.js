@@ -9,13 +9,13 @@ export const counterLine = (key) => ({ name: key, key });
 export const sumLine = (prefix) => ({ name: `${prefix}*`, prefix });
 export const sameLine = (a, b) => a.key === b.key && a.prefix === b.prefix;
 
-const byDefault = { compare: true, sort: "total", turned: false, flat: false, find: "", from: 0, to: 0 };
+const byDefault = { compare: true, sort: "total", turned: false, flat: false, find: "", of: "hits", from: 0, to: 0 };
 
 // view.chosen is false while the page itself has chosen the lines. view.unmet says what of the address cannot be had.
 export const view = { ...byDefault, lines: [], waiting: [], range: "", step: "", chosen: false, unmet: [] };
 
 const sorts = ["total", "change", "name"];
-const own = ["key", "prefix", "none", "range", "from", "to", "compare", "sort", "list", "find", "step", "top"];
+const own = ["key", "prefix", "none", "range", "from", "to", "compare", "sort", "list", "find", "step", "of", "top"];
 const duration = /^[1-9]\d{0,5}[smhdw]$/;
 const listeners = [];
 
@@ -31,6 +31,7 @@ export function readAddress() {
     lines: lines.slice(0, most), waiting: lines.slice(most), unmet: [],
     chosen: ["key", "prefix", "none"].some((name) => params.has(name)),
     compare: params.get("compare") !== "0", flat: params.get("list") === "flat", find: params.get("find") ?? "",
+    of: params.get("of") === "uniques" ? "uniques" : "hits",
     step: duration.test(params.get("step") ?? "") || longSteps.includes(params.get("step")) ? params.get("step") : "",
   });
   const sort = (params.get("sort") ?? "").replace(/^-/, "");
@@ -66,6 +67,7 @@ function address() {
   if (view.flat) out.set("list", "flat");
   if (view.find) out.set("find", view.find);
   if (view.step) out.set("step", view.step);
+  if (view.of !== "hits") out.set("of", view.of);
   for (const [name, value] of given) if (!own.includes(name)) out.append(name, value); // those are for other views
   const query = out.toString();
   return query ? `?${query}` : location.pathname;
@@ -88,7 +90,7 @@ function entitle() {
 // change sets parts of the view and tells those who show them. What the reader chooses is a step that Back undoes, but
 // not each letter of a search.
 export function change(parts) {
-  if (parts.range && parts.range !== view.range) view.step = "";
+  if ((parts.range && parts.range !== view.range) || (parts.of && parts.of !== view.of)) view.step = "";
   if (parts.lines) view.chosen = true;
   const typed = Object.keys(parts).every((name) => name === "find");
   Object.assign(view, parts, { unmet: [] });

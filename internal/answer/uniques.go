@@ -1,0 +1,130 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+// UniquesParams is what GET /v1/uniques takes.
+type UniquesParams struct {
+	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"visitors\"]"`
+	Windows []string   `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
+	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
+	To      api.Moment `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
+	TZ      string     `query:"tz" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+}
+
+func (p *UniquesParams) Read(g api.Given) error {
+	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
+	return g.Singles(
+		api.Text("at", api.MomentHint, (*string)(&p.At)),
+		api.Text("from", api.MomentHint, (*string)(&p.From)),
+		api.Text("to", api.MomentHint, (*string)(&p.To)),
+		api.Text("tz", zoneHint, &p.TZ),
+	)
+}
+
+func (p *UniquesParams) Input() *Input {
+	return &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows, at: p.At, from: p.From, to: p.To, calendars: true, tz: p.TZ}
+}
+
+// UniquesBody is what POST /v1/uniques takes.
+type UniquesBody struct {
+	Keys    []string   `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"visitors\",\"shop.visitors\"]"`
+	Windows []string   `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz." example:"[\"1h\",\"24h\"]"`
+	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	From    api.Moment `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
+	To      api.Moment `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
+	TZ      string     `json:"tz,omitempty" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+}
+
+func (b *UniquesBody) Input() *Input {
+	return &Input{Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To, calendars: true, tz: b.TZ}
+}
+
+// UniquesAnswer has an estimate for each counter and window, all of one moment.
+type UniquesAnswer struct {
+	AsOf    time.Time `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
+	Uniques []Unique  `json:"uniques" doc:"An estimate for every counter and window: the first counter with each of the windows, then the next one."`
+}
+
+// Unique is how many different values the hits of one counter had in one range.
+type Unique struct {
+	Key           string    `json:"key" doc:"The counter." example:"visitors"`
+	Window        string    `json:"window,omitempty" doc:"The window as it was asked for, such as 24h or today; absent for a range." example:"24h"`
+	From          time.Time `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
+	To            time.Time `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
+	Estimate      int64     `json:"estimate" doc:"How many different values of unique the hits in the window had. Of what a cell that the start cuts adds, it has the share of time that lies inside." example:"12431"`
+	Lower         int64     `json:"lower" doc:"There were at least so many, with this confidence: two standard errors below the estimate of the cells that lie inside the window." example:"12180"`
+	Upper         Bound     `json:"upper" doc:"There were at most so many, with this confidence: two standard errors above the estimate of all cells that the window touches. Null if nobody knows: the window ends more than 5 seconds after as_of." example:"12702"`
+	Confidence    float64   `json:"confidence" doc:"How often the truth lies between lower and upper, at least. Unlike the bounds of a total, these are no certainty." example:"0.95"`
+	Complete      bool      `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
+	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
+}
+
+// UniquesList is the estimates of an answer.
+type UniquesList []Unique
+
+// uniques are an answer.
+type uniques struct {
+	UniquesAnswer
+	Past bool // all windows ended before now: only late hits can change the numbers
+}
+
+// Uniques checks an input and answers it. Its errors are for the client.
+func (d *Desk) Uniques(ctx context.Context, in *Input) (*uniques, error) {
+	periods, err := in.totalPeriods(d.MaxKeys)
+	if err != nil {
+		return nil, web.InputProblem(err, in.Part)
+	}
+	questions := questionsOf(in.Keys, periods)
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Uniques(ctx, questions) })
+	if err != nil {
+		if bad := Mendable(err); bad != nil {
+			return nil, in.withoutUniques(periods[bad.Index%len(periods)], bad)
+		}
+		return nil, err
+	}
+	out := &uniques{
+		UniquesAnswer: UniquesAnswer{AsOf: Time(found.AsOf), Uniques: make([]Unique, len(questions))},
+		Past:          endedBefore(found.Answers, found.Now),
+	}
+	for i, q := range questions {
+		out.Uniques[i] = uniqueOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
+	}
+	return out, nil
+}
+
+// withoutUniques is unanswerable for a question that may be about no uniques at all.
+func (in *Input) withoutUniques(p period, err *window.QuestionError) *web.Problem {
+	if errors.Is(err, window.ErrNoUniques) {
+		return web.NewProblem(http.StatusBadRequest, err.Error())
+	}
+	return in.unanswerable(p, err)
+}
+
+// uniqueOf turns an answer that is whole up to asOf into its public form.
+func uniqueOf(key, windowText string, a window.Answer, asOf int64) Unique {
+	return Unique{
+		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
+		Estimate: a.Total, Lower: a.Lower, Upper: atMost(a.Upper, a.Range, asOf), Confidence: window.UniqueConfidence,
+		Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince),
+	}
+}
+
+func UniquesExample() UniquesAnswer {
+	return UniquesAnswer{
+		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC),
+		Uniques: []Unique{{
+			Key: "visitors", Window: "24h", From: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), To: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
+			Estimate: 12431, Lower: 12180, Upper: 12702, Confidence: window.UniqueConfidence, Complete: true, CountingSince: SinceExample,
+		}},
+	}
+}

@@ -1,0 +1,452 @@
+package window
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/unique"
+)
+
+// Uniques are how many different values the hits of a counter had. Each cell of a unique tier is a HyperLogLog of
+// Redis under a key of its own, and the different ones of a range are those of the union of its cells (PFCOUNT).
+//
+// A union adds no error of its own, but it cannot take anything away again. So a cell that an edge of the range cuts is
+// either in or out: Lower counts the cells that lie inside the range, Upper the cells that touch it, and the estimate
+// lies between them, by the share of time. Both are estimates of Redis, too, whose standard error is uniqueSigma. So
+// Lower and Upper hold with a confidence, unlike those of a total.
+
+const (
+	// uniqueSigma is the standard error of Redis's estimate, as a part of it: 1.04/√m for m = 16,384 registers.
+	uniqueSigma = 1.04 / 128
+	// uniqueDeviations is how many standard errors the bounds reach. Two hold 95.4 % of a normal distribution.
+	uniqueDeviations = 2
+	// UniqueConfidence is how often the truth lies within the bounds, at least.
+	UniqueConfidence = 0.95
+)
+
+// UniqueCells is what a *TooMuchError counts if a call reads too many cells of uniques.
+const UniqueCells = "unique cells"
+
+// ErrNoUniques means that the namespace has no tiers of uniques.
+var ErrNoUniques = errors.New("this namespace counts no uniques: its workers were started with UNIQUE_TIERS=off")
+
+// unionCell is a HyperLogLog: the hits of a counter in one cell of a unique tier.
+type unionCell struct {
+	tier   Tier
+	number int64 // since 1970
+}
+
+func (c unionCell) start() int64 { return c.tier.cellStart(c.number) }
+func (c unionCell) end() int64   { return c.tier.cellStart(c.number + 1) }
+
+// union is cells whose different ones are counted together.
+type union []unionCell
+
+// keySeparator parts the keys of a union. No name has control characters.
+const keySeparator = "\n"
+
+// key has the keys of all cells of the plan's counter.
+func (u union) key(k keys, p *Plan) string {
+	var out strings.Builder
+	for i, c := range u {
+		if i > 0 {
+			out.WriteString(keySeparator)
+		}
+		out.WriteString(k.unique(p.shard, c.tier, c.number, p.counter))
+	}
+	return out.String()
+}
+
+// queueUnions queues a PFCOUNT for each union. Its keys are of one shard, and so of one slot.
+func queueUnions(ctx context.Context, p redis.Pipeliner, unions []string) []*redis.RawCmd {
+	out := make([]*redis.RawCmd, len(unions))
+	for i, u := range unions {
+		args := []any{"pfcount"}
+		for key := range strings.SplitSeq(u, keySeparator) {
+			args = append(args, key)
+		}
+		out[i] = redis.NewRawCmd(ctx, args...)
+		_ = p.BatchProcess(ctx, out[i])
+	}
+	return out
+}
+
+// countUnion counts as PFCOUNT does, key by key: while a slot moves, some keys of a union are on one node and some on
+// another, and neither counts them together.
+func (s *Store) countUnion(ctx context.Context, keys []any) (int64, error) {
+	cells := make([]*redis.StringCmd, len(keys))
+	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			cells[i] = p.Get(ctx, key.(string))
+		}
+		return nil
+	})
+	var all unique.Sketch
+	for i, cell := range cells {
+		text, said := cell.Result()
+		if errors.Is(said, redis.Nil) {
+			continue
+		}
+		if said != nil {
+			return 0, cmp.Or(foreign(keys[i].(string), said), err)
+		}
+		one, bad := unique.Decode(text)
+		if bad != nil {
+			return 0, &ForeignError{keys[i].(string), bad}
+		}
+		all.Merge(one)
+	}
+	return int64(math.Round(all.Estimate())), nil
+}
+
+// dealCounts gives each plan the counts of its unions.
+func (s *snapshot) dealCounts(need need, t *trip) error {
+	if len(need.counts) == 0 {
+		return nil
+	}
+	counts := make([]int64, len(need.unions.keys))
+	for i, key := range need.unions.keys {
+		n, err := t.union(key).number()
+		if err != nil {
+			return err
+		}
+		counts[i] = n
+	}
+	s.counts = make([][]int64, len(s.plans))
+	rest := need.counts
+	for i := range s.plans {
+		s.counts[i] = make([]int64, len(s.plans[i].unions))
+		for k := range s.counts[i] {
+			if rest[k] >= 0 {
+				s.counts[i][k] = counts[rest[k]]
+			}
+		}
+		rest = rest[len(s.counts[i]):]
+	}
+	return nil
+}
+
+// nameForeign finds out which key of a union is not Tallyroll's: Redis's error does not tell.
+func (r *Reader) nameForeign(ctx context.Context, err error) error {
+	var foreign *ForeignError
+	if !errors.As(err, &foreign) || !strings.Contains(foreign.Key, keySeparator) {
+		return err
+	}
+	for key := range strings.SplitSeq(foreign.Key, keySeparator) {
+		if said := r.store.client.PFCount(ctx, key).Err(); isAboutValue(said) {
+			return &ForeignError{key, said}
+		}
+	}
+	key, _, _ := strings.Cut(foreign.Key, keySeparator)
+	return &ForeignError{key, foreign.Err} // it was one of this counter's, and is gone
+}
+
+// counts reports whether a key is that of one of the plan's unique cells.
+func (p *Plan) counts(k keys, key string) bool {
+	for _, u := range p.unions {
+		for _, c := range u {
+			if k.unique(p.shard, c.tier, c.number, p.counter) == key {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// uniqueLayout returns the layout whose tiers are those of uniques. A hash of theirs would hold one cell.
+func (l Layout) uniqueLayout() (Layout, error) {
+	if len(l.UniqueTiers) == 0 {
+		return Layout{}, ErrNoUniques
+	}
+	return Layout{Tiers: l.UniqueTiers.Cut(1), Shards: l.Shards}, nil
+}
+
+// uniqueGap is a part of a range in which no cell begins and ends. Cells that reach beyond it stand for it.
+type uniqueGap struct {
+	Range
+	cells   []unionCell // they hold the gap; one, as a rule
+	covered int64       // how many milliseconds of these cells other cells of the range have, too
+}
+
+// share is which part of what the cells of a gap add to a union is of the gap, by time: from 0 to 1. There are hits up
+// to the latest moment.
+func (g *uniqueGap) share(latest int64) float64 {
+	whole := -g.covered
+	for _, c := range g.cells {
+		whole += max(0, min(c.end(), latest)-c.start())
+	}
+	length := g.To - g.From
+	if whole <= length {
+		return 1
+	}
+	return float64(length) / float64(whole)
+}
+
+// uniqueCover is the cells that stand for a range.
+type uniqueCover struct {
+	inside []stretch // of whole cells
+	gaps   []uniqueGap
+}
+
+// coverUniques finds as few cells as it can. Where a coarse cell lies inside the range, it stands for finer ones: a tier
+// has every hit of a time that it holds, so both hold the same. What is left is for the finer tiers, as far as they
+// still hold it.
+//
+// If open is set, the range ends now, and nothing is yet to happen in the cells of now.
+func (l Layout) coverUniques(r Range, now int64, open bool) (out uniqueCover) {
+	l.coverFrom(len(l.Tiers)-1, r, now, open, &out)
+	for i := range out.gaps {
+		g := &out.gaps[i]
+		g.cells = l.holdingUniques(g.Range, now)
+		for _, c := range g.cells {
+			for _, s := range out.inside {
+				g.covered += max(0, min(c.end(), s.To)-max(c.start(), s.From))
+			}
+		}
+	}
+	return out
+}
+
+// coverFrom covers a range with whole cells of a tier and of finer ones.
+func (l Layout) coverFrom(tier int, r Range, now int64, open bool, out *uniqueCover) {
+	if r.From >= r.To {
+		return
+	}
+	if tier < 0 {
+		out.gaps = append(out.gaps, uniqueGap{Range: r})
+		return
+	}
+	t := l.Tiers[tier]
+	whole := t.wholeCells(Range{max(r.From, t.heldFrom(now)), r.To})
+	if open && r.To == now {
+		whole.To = r.To
+	}
+	if whole.From >= whole.To {
+		l.coverFrom(tier-1, r, now, open, out)
+		return
+	}
+	l.coverFrom(tier-1, Range{r.From, whole.From}, now, open, out)
+	first, last := t.epochsOf(whole)
+	out.inside = append(out.inside, stretch{whole, t, first, last})
+	l.coverFrom(tier-1, Range{whole.To, r.To}, now, open, out)
+}
+
+// holdingUniques returns the cells of the finest tier that holds a range.
+func (l Layout) holdingUniques(r Range, now int64) (out []unionCell) {
+	t := l.Tiers[len(l.Tiers)-1]
+	for _, finer := range l.Tiers {
+		if finer.holdsSince(r.From, now) {
+			t = finer
+			break
+		}
+	}
+	first, last := t.epochsOf(r)
+	for n := first; n <= last; n++ {
+		out = append(out, unionCell{t, n})
+	}
+	return out
+}
+
+// unions are those that are counted: the cells inside, and then again and again with the cells of one gap more.
+func (c *uniqueCover) unions() (out []union) {
+	var all union
+	for _, s := range c.inside {
+		for n := s.firstEpoch; n <= s.lastEpoch; n++ {
+			all = append(all, unionCell{s.tier, n})
+		}
+	}
+	out = append(out, all)
+	for _, g := range c.gaps {
+		all = slices.Clone(all)
+		for _, cell := range g.cells {
+			if !slices.Contains(all, cell) {
+				all = append(all, cell)
+			}
+		}
+		out = append(out, all)
+	}
+	return out
+}
+
+// estimate makes an estimate of the counts of the unions.
+func (c *uniqueCover) estimate(counts []int64, latest int64) Estimate {
+	total, most := float64(counts[0]), counts[0]
+	for i := range c.gaps {
+		if n := counts[1+i]; n > most {
+			total += c.gaps[i].share(latest) * float64(n-most)
+			most = n
+		}
+	}
+	out := Estimate{Total: int64(math.Round(total)), Lower: leastUniques(counts[0]), Upper: mostUniques(most)}
+	out.Total = min(max(out.Total, out.Lower), out.Upper)
+	return out
+}
+
+// leastUniques and mostUniques bound how many different ones there were if Redis says n. An error of less than a half
+// is none: the bounds of small numbers are these numbers.
+func leastUniques(n int64) int64 {
+	return max(min(n, 1), int64(math.Round(float64(n)/(1+uniqueDeviations*uniqueSigma))))
+}
+
+func mostUniques(n int64) int64 {
+	return int64(math.Round(float64(n) / (1 - uniqueDeviations*uniqueSigma)))
+}
+
+// uniquePlan is a plan of unions about one range.
+type uniquePlan struct {
+	Plan
+	cover uniqueCover
+}
+
+// planUniques covers the range that a question asks about. If doubt is set, hits may be dated later than now, and a
+// range that ends now cuts the cell of now.
+func (l Layout) planUniques(q Question, now int64, doubt bool) (uniquePlan, error) {
+	unique, err := l.uniqueLayout()
+	if err != nil {
+		return uniquePlan{}, err
+	}
+	asked, err := q.Span.At(now)
+	if err != nil {
+		return uniquePlan{}, err
+	}
+	tier, err := unique.reaching(asked, now)
+	if err != nil {
+		return uniquePlan{}, aboutUniques(err)
+	}
+	p := uniquePlan{unique.newPlan(q.Counter, asked, now, tier), unique.coverUniques(asked, now, asked.To == now && !doubt)}
+	p.Plan.unions = p.cover.unions()
+	return p, nil
+}
+
+// aboutUniques says of an error about tiers that they are those of uniques.
+func aboutUniques(err error) error {
+	var far *outOfReachError
+	if errors.As(err, &far) {
+		far.uniques = true
+	}
+	return err
+}
+
+// Uniques estimates how many different ones there were: the numbers of the answers. Their bounds hold with
+// UniqueConfidence. Its errors are those of Answer. If the clock of NATS is ahead of Redis's, it asks Redis twice.
+func (r *Reader) Uniques(ctx context.Context, questions []Question) (Answers, error) {
+	found, plans, err := r.askUniques(ctx, questions, false)
+	if err == nil && found.isAhead(plans) {
+		found, plans, err = r.askUniques(ctx, questions, true)
+	}
+	if err != nil {
+		return Answers{}, err
+	}
+	out := Answers{Now: found.at.milli, AsOf: found.asOf(), Answers: make([]Answer, len(plans))}
+	for i := range plans {
+		p := &plans[i]
+		out.Answers[i] = Answer{
+			Estimate: p.cover.estimate(found.counts[i], found.latest(&p.Plan)), Range: p.Range, Tier: p.Tier,
+			Complete: found.complete(&p.Plan), CountingSince: found.shards[p.shard].began,
+		}
+	}
+	return out, nil
+}
+
+// isAhead reports whether there may be hits after now in the cell at the end of a plan.
+func (s *snapshot) isAhead(plans []uniquePlan) bool {
+	return slices.ContainsFunc(plans, func(p uniquePlan) bool { return p.Range.To == s.at.milli && s.ahead(&p.Plan) > 0 })
+}
+
+func (r *Reader) askUniques(ctx context.Context, questions []Question, doubt bool) (found snapshot, plans []uniquePlan, err error) {
+	found, err = r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
+		plans = make([]uniquePlan, len(questions))
+		out := make([]Plan, len(questions))
+		for i, q := range questions {
+			if plans[i], err = l.planUniques(q, now, doubt); err != nil {
+				return nil, &QuestionError{i, err}
+			}
+			out[i] = plans[i].Plan
+		}
+		return out, nil
+	})
+	return found, plans, err
+}
+
+// UniqueSeries estimates how many different ones there were in each step. Every step has bounds, which hold with
+// UniqueConfidence. The steps are those of Series, in cells of the unique tiers. Its errors are those of Answer.
+func (r *Reader) UniqueSeries(ctx context.Context, questions []SeriesQuestion) ([]Series, error) {
+	var steps []seriesPlan
+	var covers [][]uniqueCover
+	found, err := r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
+		unique, err := l.uniqueLayout()
+		if err != nil {
+			return nil, &QuestionError{0, err}
+		}
+		steps, covers = make([]seriesPlan, len(questions)), make([][]uniqueCover, len(questions))
+		plans := make([]Plan, len(questions))
+		var points int64
+		for i, q := range questions {
+			if i > 0 && q.likeBut(questions[i-1]) {
+				steps[i], covers[i] = steps[i-1], covers[i-1]
+				steps[i].Plan = steps[i].of(q.Counter, l)
+			} else {
+				if steps[i], err = unique.planSeries(q, now); err != nil {
+					return nil, &QuestionError{i, aboutUniques(err)}
+				}
+				if n := points + steps[i].points(); r.MaxPoints > 0 && n > r.MaxPoints {
+					return nil, &TooMuchError{What: "points", Count: n, Max: r.MaxPoints}
+				}
+				covers[i] = unique.coverSteps(&steps[i], now)
+			}
+			plans[i] = steps[i].Plan
+			points += steps[i].points()
+		}
+		if r.MaxPoints > 0 && points > r.MaxPoints {
+			return nil, &TooMuchError{What: "points", Count: points, Max: r.MaxPoints}
+		}
+		return plans, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Series, len(steps))
+	for i := range steps {
+		p := &steps[i]
+		shard := found.shards[p.shard]
+		one := p.series(questions[i], found.at.milli)
+		one.AsOf, one.Complete, one.CountingSince, one.CompleteSince = shard.asOf, found.complete(&p.Plan), shard.began, shard.whole()
+		counts, estimates := found.counts[i], make([]Estimate, len(covers[i]))
+		for k := range covers[i] {
+			c := &covers[i][k]
+			estimates[k] = c.estimate(counts, found.latest(&p.Plan))
+			counts = counts[1+len(c.gaps):]
+		}
+		out[i] = one.with(estimates, true)
+	}
+	return out, nil
+}
+
+// coverSteps covers each step of a series, as far as it has passed, and puts the unions into the plan.
+func (l Layout) coverSteps(p *seriesPlan, now int64) []uniqueCover {
+	p.stretches, p.finer, p.unions = nil, nil, nil
+	out := make([]uniqueCover, p.points())
+	for i := range out {
+		r := p.stepRange(i)
+		if r.To = min(r.To, now); r.From < r.To {
+			out[i] = l.coverUniques(r, now, r.To == now)
+		}
+		p.unions = append(p.unions, out[i].unions()...)
+	}
+	return out
+}
+
+// stepRange is the time of a step.
+func (p *seriesPlan) stepRange(step int) Range {
+	if p.edges != nil {
+		return Range{p.edges[step], p.edges[step+1]}
+	}
+	from := p.Range.From + int64(step)*p.step
+	return Range{from, min(from+p.step, p.Range.To)}
+}

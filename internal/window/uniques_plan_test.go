@@ -1,0 +1,252 @@
+package window
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tallyroll/internal/unique"
+)
+
+// visit is a hit with a unique value, and when the stream stored it.
+type visit struct {
+	at, stored int64
+	who        int
+}
+
+// visitsLeft returns who is in a cell by the moment now: cells are sets in place of HyperLogLogs.
+func visitsLeft(visits []visit, c unionCell, now int64) map[int]bool {
+	out := make(map[int]bool)
+	for _, v := range visits {
+		// As in Tier.deadline, without its jitter: the tightest that a writer may keep.
+		kept := c.end() + c.tier.Window.Milliseconds() + c.tier.grace()
+		if c.tier.cellAt(v.at) == c.number && kept > v.stored && kept > now {
+			out[v.who] = true
+		}
+	}
+	return out
+}
+
+func unionOf(visits []visit, u union, now int64) map[int]bool {
+	out := make(map[int]bool)
+	for _, c := range u {
+		maps.Copy(out, visitsLeft(visits, c, now))
+	}
+	return out
+}
+
+// If cells were sets, everybody in Lower would have come in the range, and everybody who came in the range would be in
+// Upper. That holds for visits stored late, for ranges that end before now, and for tiers whose cells do not divide each
+// other.
+func TestUniqueCellsHoldTheRange(t *testing.T) {
+	t.Parallel()
+	coarse, open, cut := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		l := rapid.OneOf(genLayout, rapid.Just(defaultUniques)).Draw(t, "layout")
+		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
+		r := genRange(l, now).Draw(t, "range")
+		l.UniqueTiers, l.Tiers = l.Tiers, nil
+		unique, err := l.uniqueLayout()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var visits []visit
+		for i, h := range slices.Concat(genHits(unique, now).Draw(t, "visits"), genEdgeHits(unique, r, now).Draw(t, "visits at the edges")) {
+			visits = append(visits, visit{h.at, h.stored, i % 30})
+		}
+		doubt := rapid.Bool().Draw(t, "doubt")
+		if doubt { // hits are dated after now
+			visits = append(visits, visit{now + 1, now, 1000})
+		}
+		p, err := l.planUniques(Question{"c", Between(r.From, r.To)}, now, doubt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(p.unions); n != 1+len(p.cover.gaps) {
+			t.Fatalf("%d unions for %d gaps", n, len(p.cover.gaps))
+		}
+		came := make(map[int]bool)
+		for _, v := range visits {
+			if v.at >= r.From && v.at < r.To {
+				came[v.who] = true
+			}
+		}
+		for who := range unionOf(visits, p.unions[0], now) {
+			if !came[who] {
+				t.Fatalf("%d is in the lower bound and did not come: %+v", who, p.cover)
+			}
+		}
+		upper := unionOf(visits, p.unions[len(p.unions)-1], now)
+		for who := range came {
+			if !upper[who] {
+				t.Fatalf("%d came and is not in the upper bound: %+v", who, p.cover)
+			}
+		}
+		checkCover(t, p)
+		for _, s := range p.cover.inside {
+			if s.tier != unique.Tiers[0] {
+				coarse++
+			}
+			if s.To == now && s.tier.cellStart(s.tier.cellAt(now)) != now {
+				open++
+			}
+		}
+		cut += len(p.cover.gaps)
+	})
+	if coarse == 0 || open == 0 || cut == 0 {
+		t.Errorf("%d coarse cells, %d that were still open, and %d gaps", coarse, open, cut)
+	}
+}
+
+// checkCover checks that the parts of a range follow each other, that no cell is counted twice in a union, and that
+// shares are parts.
+func checkCover(t *rapid.T, p uniquePlan) {
+	parts := slices.Clone(p.cover.inside)
+	for _, g := range p.cover.gaps {
+		parts = append(parts, stretch{Range: g.Range})
+		if share := g.share(p.now); share <= 0 || share > 1 {
+			t.Fatalf("a share of %v in %+v", share, g)
+		}
+		if len(g.cells) > 2 {
+			t.Fatalf("%d cells for one gap: %+v", len(g.cells), g)
+		}
+	}
+	slices.SortFunc(parts, func(a, b stretch) int { return int(a.From - b.From) })
+	at := p.Range.From
+	for _, s := range parts {
+		if s.From != at || s.To <= s.From {
+			t.Fatalf("%+v begins at %d, where nothing ends: %+v", s, at, parts)
+		}
+		at = s.To
+	}
+	if at != p.Range.To {
+		t.Fatalf("the parts end at %d and the range at %d", at, p.Range.To)
+	}
+	for _, u := range p.unions {
+		seen := make(map[unionCell]bool)
+		for _, c := range u {
+			if seen[c] {
+				t.Fatalf("%+v is twice in %+v", c, u)
+			}
+			seen[c] = true
+		}
+	}
+}
+
+var defaultUniques = func() Layout {
+	tiers, err := ParseTiers("5m/1h,1h/1d,1d/32d")
+	if err != nil {
+		panic(err)
+	}
+	return Layout{Tiers: tiers, Shards: 4}
+}()
+
+// The usual windows read few keys.
+func TestUniqueWindowsReadFewCells(t *testing.T) {
+	t.Parallel()
+	l := Layout{Shards: 4, UniqueTiers: defaultUniques.Tiers}
+	for _, test := range []struct {
+		window string
+		most   int // cells in Upper, at whatever time of the day
+	}{{"5m", 3}, {"1h", 13}, {"6h", 17}, {"24h", 25}, {"7d", 8 + 24}, {"32d", 34}} {
+		length, _ := ParseDuration(test.window)
+		for minute := range int64(24 * 60) {
+			now := time.Date(2026, 11, 24, 0, 0, 17, 5e8, time.UTC).UnixMilli() + minute*60_000
+			p, err := l.planUniques(Question{"c", Last(length)}, now, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(p.cover.gaps) != 1 {
+				t.Fatalf("%s at %s has the gaps %+v", test.window, Moment(now), p.cover.gaps)
+			}
+			if n := len(p.unions[1]); n > test.most {
+				t.Fatalf("%s at %s reads %d cells: %+v", test.window, Moment(now), n, p.cover)
+			}
+		}
+	}
+}
+
+func TestUniquesOfNoTier(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 24, 10, 0, 0, 0, time.UTC).UnixMilli()
+	if _, err := (Layout{Tiers: defaultUniques.Tiers, Shards: 4}).planUniques(Question{"c", Last(time.Hour)}, now, false); !errors.Is(err, ErrNoUniques) {
+		t.Errorf("without tiers: %v", err)
+	}
+	_, err := Layout{Shards: 4, UniqueTiers: defaultUniques.Tiers}.planUniques(Question{"c", Last(33 * 24 * time.Hour)}, now, false)
+	const want = "the question reaches back 33 days (to 2026-10-22T10:00:00Z), further than any tier of uniques (UNIQUE_TIERS): 5m cells reach back 1h, 1h cells reach back 1d, 1d cells reach back 32d"
+	if err == nil || err.Error() != want {
+		t.Errorf("beyond the coarsest: %v\nwant %s", err, want)
+	}
+}
+
+func TestBoundsOfUniques(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64][2]int64{0: {0, 0}, 1: {1, 1}, 2: {2, 2}, 10: {10, 10}, 30: {30, 30}, 40: {39, 41}, 100: {98, 102}, 12_400: {12_202, 12_605}} {
+		if got := [2]int64{leastUniques(n), mostUniques(n)}; got != want {
+			t.Errorf("%d lies between %d, want %d", n, got, want)
+		}
+	}
+	// A gap adds the share of time of what its cell adds.
+	c := uniqueCover{gaps: []uniqueGap{{Range: Range{45 * 60_000, 60 * 60_000}, cells: []unionCell{{Tier{Cell: time.Hour}, 0}}}}}
+	if got := c.estimate([]int64{1000, 1400}, 1<<40); got.Total != 1100 || got.Lower != leastUniques(1000) || got.Upper != mostUniques(1400) {
+		t.Errorf("%+v", got)
+	}
+	// Of the rest of the hour, other cells have the half: the quarter is a half of what the cell adds.
+	c.gaps[0].covered = 30 * 60_000
+	if got := c.estimate([]int64{1000, 1400}, 1<<40); got.Total != 1200 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A plan about uniques is good for as long as the cells that it reads surely live.
+func TestUniquePlansLiveAsLongAsTheirCells(t *testing.T) {
+	t.Parallel()
+	l := Layout{Shards: 4, UniqueTiers: mustTiers(t, "1s/20s,1m/1h")}
+	now := time.Date(2026, 11, 24, 10, 0, 30, 5e8, time.UTC).UnixMilli()
+	for window, want := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second, 20 * time.Minute: 5 * time.Minute} {
+		p, err := l.planUniques(Question{"c", Last(window)}, now, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := graceOf([]Plan{p.Plan}); got != want {
+			t.Errorf("%v: %v, want %v", window, got, want)
+		}
+	}
+}
+
+// The bounds hold as often as they say for any number of different ones, however few: an estimate of few is hardly ever
+// wrong, and one of many is as wrong as its standard error says.
+func TestBoundsOfUniquesHoldForAnyNumber(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(7, 2026))
+	var table strings.Builder
+	for _, n := range []int{1, 2, 3, 10, 20, 30, 31, 40, 60, 92, 100, 150, 200, 500, 1000, 3000, 10_000, 60_000} {
+		trials, held := min(1000, 1_500_000/n), 0
+		for range trials {
+			var s unique.Sketch
+			for range n {
+				s.Add(unique.Of(binary.LittleEndian.AppendUint64(nil, random.Uint64())))
+			}
+			estimate := int64(math.Round(s.Estimate()))
+			if leastUniques(estimate) <= int64(n) && int64(n) <= mostUniques(estimate) {
+				held++
+			}
+		}
+		part := float64(held) / float64(trials)
+		fmt.Fprintf(&table, "%d: %.1f %% of %d, ", n, 100*part, trials)
+		// 2.5 standard deviations of so many trials below, for those that are drawn here.
+		if least := UniqueConfidence - 2.5*math.Sqrt(UniqueConfidence*(1-UniqueConfidence)/float64(trials)); part < least {
+			t.Errorf("%d different ones: %.1f %% of %d within the bounds, want %.1f %%", n, 100*part, trials, 100*least)
+		}
+	}
+	t.Log(table.String())
+}

@@ -1,0 +1,175 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/unique"
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+const (
+	uniqueCounters = 500
+	// uniquesPerDay are the visits of all these counters together: counter i has a share of 1/(i+1).
+	uniquesPerDay  = 500_000
+	uniquesWindows = `["1h","24h","30d"]`
+	uniquesAsked   = 100 // times per run
+	// densestCell bounds what is added to a cell: with more, it costs no more.
+	densestCell = 20_000
+)
+
+// counting is a question about uniques, in all rounds.
+type counting struct {
+	name     string
+	counters int // per request
+	took     []time.Duration
+	query    []float64 // processor seconds of query per request, by run
+	store    []float64 // and of Redis
+}
+
+// measureUniques asks how many different ones 500 counters had in an hour, a day and a month: all at once, and one
+// counter at a time.
+func measureUniques(t *testing.T, r *rig, o options) (wanted []*counting) {
+	for _, c := range []*counting{
+		{name: "500 counters × 3 windows", counters: uniqueCounters},
+		{name: "50 counters × 3 windows", counters: uniqueCounters / 10},
+		{name: "1 counter × 3 windows", counters: 1},
+	} {
+		if o.wants("uniques/" + c.name) {
+			wanted = append(wanted, c)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	r.empty(t)
+	cells, bytes := r.fillUniques(t, o.size(uniquesPerDay))
+	fmt.Printf("uniques: %d cells of %d bytes are written\n", cells, bytes/int64(cells))
+	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
+	client := httpClient(t, 1)
+	for run := range o.runs {
+		for i := range wanted {
+			c := wanted[(i+run)%len(wanted)]
+			t.Run(fmt.Sprintf("uniques/%s/run=%d", c.name, run), func(t *testing.T) {
+				var took []time.Duration
+				asked := o.size(uniquesAsked)
+				if c.counters == 1 {
+					asked *= 10
+				}
+				queryBefore, redisBefore := cpuSeconds(t, q.PID()), r.redisSeconds(t)
+				for k := range asked {
+					body := c.body(k)
+					began := time.Now()
+					if err := askOnce(t.Context(), client, http.MethodPost, q.URL()+"/v1/uniques", body); err != nil {
+						t.Fatal(err)
+					}
+					took = append(took, time.Since(began))
+				}
+				c.query = append(c.query, (cpuSeconds(t, q.PID())-queryBefore)/float64(asked))
+				c.store = append(c.store, (r.redisSeconds(t)-redisBefore)/float64(asked))
+				c.took = append(c.took, took...)
+				fmt.Printf("uniques/%s run %d: p50 %v, p99 %v, query %.2f ms, Redis %.2f ms\n", c.name, run+1, percentile(took, 50), percentile(took, 99),
+					1e3*c.query[len(c.query)-1], 1e3*c.store[len(c.store)-1])
+			})
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+	}
+	return wanted
+}
+
+// body is the request of a round: about other counters each time, if it is not about all.
+func (c *counting) body(round int) string {
+	keys := make([]string, c.counters)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%q", counterName((round*c.counters+i)%uniqueCounters))
+	}
+	return `{"keys":[` + strings.Join(keys, ",") + `],"windows":` + uniquesWindows + `}`
+}
+
+// fillUniques writes the cells of all counters that the windows touch, as visits that are spread evenly would, and
+// returns how many these are and what they take in Redis.
+func (r *rig) fillUniques(t *testing.T, perDay int) (cells int, bytes int64) {
+	t.Helper()
+	ctx := t.Context()
+	uniqueTiers, err := window.ParseUniqueTiers(window.DefaultUniqueTiers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout := window.Layout{Tiers: mustTiers(t, window.DefaultTiers), UniqueTiers: uniqueTiers, Shards: queriedShards}
+	store := window.NewStore(r.rdb, namespace)
+	if err := store.EnsureLayout(ctx, layout); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.AddStream(ctx, "HITS"); err != nil {
+		t.Fatal(err)
+	}
+	now, empty := time.Now(), window.NewBatch(layout)
+	cursor := window.Cursor{Created: now.Add(-60 * 24 * time.Hour).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()}
+	for shard := range layout.Shards {
+		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Commit(ctx, empty.Shard(shard), cursor); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harmonic := 0.0
+	for i := range uniqueCounters {
+		harmonic += 1 / float64(i+1)
+	}
+	before := r.dataBytes(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range uniqueCounters {
+		name := counterName(i)
+		shard := layout.ShardOf(window.HashCounter([]byte(name)))
+		daily := float64(perDay) / harmonic / float64(i+1)
+		for _, tier := range layout.UniqueTiers {
+			length := tier.Cell.Milliseconds()
+			n := int(daily * float64(length) / float64(24*time.Hour.Milliseconds()))
+			last := now.UnixMilli() / length
+			for number := last - int64(tier.Window/tier.Cell); number <= last; number++ {
+				key := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shard, window.FormatDuration(tier.Cell), number, name)
+				addUniques(t, ctx, r.rdb, key, min(max(n, 1), densestCell), random)
+				cells++
+			}
+		}
+	}
+	return cells, r.dataBytes(t) - before
+}
+
+// addUniques adds so many different ones to a cell.
+func addUniques(t *testing.T, ctx context.Context, c *redis.Client, key string, n int, random *rand.Rand) {
+	t.Helper()
+	args := make([]any, 0, min(n, 2000))
+	for n > 0 {
+		args = args[:0]
+		for range min(n, cap(args)) {
+			args = append(args, unique.Of(fmt.Append(nil, random.Uint64())).Argument())
+		}
+		if err := c.PFAdd(ctx, key, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		n -= len(args)
+	}
+}
+
+// What is measured answers about all counters, with numbers near those that were written.
+func TestUniquesAreAnswered(t *testing.T) {
+	r := newRig(t)
+	o := options{runs: 1, scale: 1.0 / uniquesAsked, only: everything}
+	all := measureUniques(t, r, o)
+	if len(all) != 3 || len(all[0].took) != 1 || len(all[2].took) != 10 {
+		t.Fatalf("%+v", all)
+	}
+}

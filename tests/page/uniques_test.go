@@ -1,0 +1,83 @@
+package page_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"tallyroll/tests/stack"
+)
+
+// visit publishes hits that say who came, spread over some hours, each visitor twice.
+func (s *system) visit(key string, visitors int, over time.Duration) {
+	s.t.Helper()
+	now := time.Now()
+	for from := 0; from < visitors; from += 200 {
+		var body strings.Builder
+		for i := from; i < min(from+200, visitors); i++ {
+			at := now.Add(-over * time.Duration(i) / time.Duration(visitors)).UnixMilli()
+			fmt.Fprintf(&body, `{"key":%q,"unique":"u-%d","ts":%d}`+"\n"+`{"key":%[1]q,"unique":"u-%[2]d","ts":%[3]d}`+"\n", key, i, at)
+		}
+		if _, err := s.js.Publish(s.t.Context(), "hits.x", []byte(body.String())); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	stack.EventuallyTotal(s.t, soon, s.query.URL(), key, "24h", int64(2*visitors))
+}
+
+// told are the counters beside whose hits the page says how many different ones there were, each with the words.
+const told = `[...document.querySelectorAll("#uniques li")].map((item) => item.innerText.replace(/\s+/g, " ").trim()).join("; ")`
+
+// Beside its hits, a counter says how many different ones it had in the range, as far as that is known; and the chart
+// shows them in place of the hits, at the click of a button, for the keyboard, and by the address.
+func TestUniquesBesideHits(t *testing.T) {
+	s := start(t)
+	s.old()
+	s.visit("visitors", 3000, 5*time.Hour)
+	s.visit("few", 3, 10*time.Minute)
+	s.hit("plain")
+	b := open(t, s.query.URL()+"/?key=visitors&key=few&key=plain&range=24h&compare=0", desktop)
+	b.until("how many different ones", `/^visitors (2\.[89]\d|3\.[01]\d|3) ?K? different, ± [12]\.?\d? %; few 3 different$/.test((`+told+`).replaceAll("\u202f", " ").replace(/visitors (\d),(\d)(\d)\d/, "visitors $1.$2$3 K"))`)
+	if title := eval[string](b, `document.querySelector("#uniques li").title`); !strings.Contains(title, "different in the last 24 hours, between ") || !strings.Contains(title, "with a confidence of 95") {
+		t.Errorf("the title is %q", title)
+	}
+	if eval[bool](b, `document.getElementById("of").hidden`) {
+		t.Error("no way to see them in the chart")
+	}
+	b.click(`#of input[value="uniques"]`)
+	b.until("the chart of them", plotted+` && document.getElementById("chart-title").textContent === "Different ones over time" && /of=uniques/.test(location.search) && document.getElementById("plot").dataset.step === "1h"`)
+	b.until("what they are not", `/cannot be added up/.test(document.getElementById("chart-note").textContent)`)
+	b.tabTo("#plot")
+	b.press(kb.ArrowLeft, kb.ArrowLeft)
+	b.until("an hour that has ended", `/visitors [\d,]+ \([\d,]+ – [\d,]+\)/.test(document.getElementById("plot").getAttribute("aria-valuetext"))`)
+	eval[bool](b, `(history.back(), true)`)
+	b.until("the hits again", `document.getElementById("chart-title").textContent === "Hits over time" && document.querySelector("#of input:checked").value === "hits"`)
+
+	// Sums over names have no different ones, and a counter without some says nothing.
+	b.must(chromedp.Do(b.ctx, chromedp.Navigate(s.query.URL()+"/?prefix=v&range=24h&of=uniques")))
+	b.until("why there is no line", `/Sums over names are not shown/.test(document.getElementById("chart-note").textContent) && !document.getElementById("of").hidden`)
+	b.must(chromedp.Do(b.ctx, chromedp.Navigate(s.query.URL()+"/?key=plain&range=24h")))
+	b.until("the chart of hits", plotted)
+	b.until("nothing of uniques", `document.getElementById("of").hidden && (`+told+`) === ""`)
+	b.clean(s.query.URL())
+}
+
+// By the keyboard and on a phone, too.
+func TestUniquesOnAPhone(t *testing.T) {
+	s := start(t)
+	s.old()
+	s.visit("visitors", 50, 40*time.Minute)
+	b := open(t, s.query.URL()+"/?key=visitors&range=1h", phone)
+	b.until("how many", `/^visitors \d+ different/.test(`+told+`)`)
+	b.tabTo("#of input")
+	b.press(kb.ArrowRight)
+	b.until("the chart of them", plotted+` && document.getElementById("chart-title").textContent === "Different ones over time" && document.getElementById("plot").dataset.step === "5m"`)
+	if wide := eval[int](b, "document.documentElement.scrollWidth"); wide > 390 {
+		t.Errorf("the page is %d pixels wide", wide)
+	}
+	b.clean(s.query.URL())
+}
