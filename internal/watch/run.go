@@ -124,6 +124,7 @@ func (s *service) reload(why string, reloaded func(error)) {
 		return
 	}
 	if book.Print == s.book.Load().Print {
+		s.log.Info().Str("from", why).Msg("nothing to reload: the rules are as they were")
 		return
 	}
 	s.book.Store(book)

@@ -91,7 +91,7 @@ func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 		{"both are", formerTiers, []string{"TIERS=" + formerTiers, "SHARDS=8"}, ""},
 		{"other tiers are", formerTiers, []string{"TIERS=" + window.DefaultTiers}, "unset TIERS and SHARDS"},
 		{"other shards are", formerTiers, []string{"SHARDS=16"}, "SHARDS=8"},
-		{"one hit needs many commands", many, []string{"INGEST_MAX_COMMANDS=12"}, "INGEST_MAX_COMMANDS"},
+		{"one hit needs many commands", many, []string{"INGEST_MAX_COMMANDS=21"}, "INGEST_MAX_COMMANDS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err(); err != nil {

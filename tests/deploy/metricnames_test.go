@@ -36,6 +36,7 @@ func runningMetrics(t *testing.T) map[string]string {
 	collect := stack.Collect(t, nats)
 	rls, grpc := stack.RLS(t, redis, "RLS_LIMITS_FILE="+filepath.Join(root(t), "deploy/examples/limits.yml"))
 	askGRPC(t, "http://"+grpc+"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+	watch := stack.Watch(t, nats, redis, thresholds(t))
 	js, err := jetstream.New(nats.Conn())
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +57,7 @@ func runningMetrics(t *testing.T) map[string]string {
 		"collect": collect.URL() + "/metrics",
 		"promql":  promql.URL() + "/metrics",
 		"rls":     rls.URL() + "/metrics",
+		"watch":   watch.URL() + "/metrics",
 		"ingest":  ingest.URL() + "/metrics", "query": query.URL() + "/metrics", "probe": query.URL() + "/probe?key=checkout&window=1h",
 	}
 	out := make(map[string]string)
@@ -67,10 +69,20 @@ func runningMetrics(t *testing.T) map[string]string {
 			}
 			out[name] = string(body)
 		}
-		return strings.Contains(out["promql"], "tallyroll_promql_request_seconds_count{") && strings.Contains(out["ingest"], `clock="nats"`) && strings.Contains(out["ingest"], `clock="redis"`) &&
+		return strings.Contains(out["watch"], "tallyroll_watch_delay_seconds_count{") && strings.Contains(out["promql"], "tallyroll_promql_request_seconds_count{") && strings.Contains(out["ingest"], `clock="nats"`) && strings.Contains(out["ingest"], `clock="redis"`) &&
 			strings.Contains(out["ingest"], "tallyroll_ingest_lag_seconds{") && strings.Contains(out["query"], "tallyroll_stream_owned{"), out["ingest"]
 	})
 	return out
+}
+
+// thresholds writes a file of rules for watch, of which one fires at the first hit of checkout.
+func thresholds(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "watch.yml")
+	if err := os.WriteFile(file, []byte("targets: {bus: {nats: alerts}}\nrules: [{name: busy, key: checkout, window: 1h, above: 0, to: [bus]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // askGRPC sends an empty message. The answer does not matter.

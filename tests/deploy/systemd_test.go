@@ -149,9 +149,12 @@ func TestNotify(t *testing.T) {
 				s = stack.Query(t, redis, env...)
 			case "rls":
 				s, _ = stack.RLS(t, redis, append(env, "RLS_LIMITS_FILE="+filepath.Join(root(t), "deploy/examples/limits.yml"))...)
+			case "watch": // which is ready without Redis: its states say that nobody knows
+				nats.Stop()
+				s = stack.Watch(t, nats, redis, thresholds(t), env...)
 			}
 			m.awaitStatus("STATUS=")
-			reloads := map[string]string{"ingest": "rules reloaded", "query": "nothing to reload", "collect": "nothing to reload", "rls": "limits reloaded"}[program]
+			reloads := map[string]string{"ingest": "rules reloaded", "query": "nothing to reload", "collect": "nothing to reload", "rls": "limits reloaded", "watch": "nothing to reload"}[program]
 			if reloads != "" {
 				s.Signal(syscall.SIGHUP)
 				s.WaitForLog(reloads)
@@ -163,6 +166,8 @@ func TestNotify(t *testing.T) {
 				if _, err := nats.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}}); err != nil {
 					t.Fatal(err)
 				}
+			case "watch":
+				nats.Start()
 			case "ingest":
 				redis.Start()
 			default:

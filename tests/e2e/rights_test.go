@@ -433,7 +433,7 @@ func TestNobodyHasAPasswordYet(t *testing.T) {
 	}
 	server := natsWith(t, permissions)
 	users := regexp.MustCompile(`user: (\w+), password: "([^"]*)"`).FindAllStringSubmatch(read(t, permissions), -1)
-	if len(users) != 9 {
+	if len(users) != 10 {
 		t.Fatalf("NATS has the users %q", users)
 	}
 	for _, user := range append(users, []string{"", "", ""}) {

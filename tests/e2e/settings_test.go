@@ -62,7 +62,7 @@ func TestABadSettingIsOneClearLine(t *testing.T) {
 		{"ingest", "SHARDS=0", "from 1 to"},
 		{"ingest", "SHARDS=many", "a whole number"},
 		{"ingest", "INGEST_FLUSH_INTERVAL=250", "a duration"},
-		{"ingest", "INGEST_MAX_COMMANDS=1", "from 12 to"},
+		{"ingest", "INGEST_MAX_COMMANDS=1", "from 21 to"},
 		{"ingest", "INGEST_MAX_LOAD=1000", "from 1048576 to"},
 		{"ingest", "REDIS_URL=http://user:hunter2@localhost", "redis://"},
 		{"ingest", "INGEST_STREAMS=[", "globs"},

@@ -264,7 +264,7 @@ func TestAboutTellsWhatToAsk(t *testing.T) {
 		t.Errorf("windows %s", got)
 	}
 	if fmt.Sprint(told.Tiers) != "[{1s 1m} {1m 1d}]" || told.Namespace != "tallyroll" || told.Version == "" ||
-		fmt.Sprint(told.Features) != "map[limits:true nats:true uniques:false watch:false]" {
+		fmt.Sprint(told.Features) != "map[limits:true nats:true uniques:true watch:true]" {
 		t.Errorf("%+v", told)
 	}
 	for _, window := range told.Windows {
