@@ -87,6 +87,9 @@ func (o options) run(ctx context.Context) (err error) {
 	if os.Getenv("LOG_LEVEL") == "" {
 		settings = append(settings, "LOG_LEVEL=warn")
 	}
+	if !redis.uniques {
+		settings = append(settings, "UNIQUE_TIERS=off")
+	}
 	if os.Getenv("QUERY_TAKE") == "" {
 		settings = append(settings, "QUERY_TAKE=any")
 	}

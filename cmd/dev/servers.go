@@ -48,6 +48,7 @@ func stopNATS(nats *server.Server) {
 // redisServer is a Redis that this process has started.
 type redisServer struct {
 	url, about string
+	uniques    bool // it hashes unique values as Redis does
 	stop       func() error
 }
 
@@ -74,7 +75,7 @@ func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
-	s := &redisServer{url: "redis://" + addr + "/0", about: program}
+	s := &redisServer{url: "redis://" + addr + "/0", about: program, uniques: true}
 	s.stop = func() error {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
@@ -138,7 +139,7 @@ func startStandIn() (*redisServer, error) {
 		}
 	}()
 	return &redisServer{
-		url: "redis://" + m.Addr() + "/0", about: "embedded stand-in: no redis-server on the PATH; its data is not kept",
+		url: "redis://" + m.Addr() + "/0", about: "embedded stand-in: no redis-server on the PATH; its data is not kept, and unique values are not counted",
 		stop: func() error {
 			ticker.Stop()
 			close(done)

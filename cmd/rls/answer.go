@@ -271,8 +271,8 @@ func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Tak
 		d := &answer.Decisions[i]
 		place := which[slices.IndexFunc(takes, func(t limit.Take) bool { return t == d.Take })]
 		if impossible[place] && d.Allowed {
-			d.Allowed, d.Certain, d.RetryAfter = false, true, d.Take.Limit.Window
-			allowed = false
+			d.Allowed, d.WouldAllow, d.Certain, d.RetryAfter = d.Shadow, false, true, d.Take.Limit.Window
+			allowed = allowed && d.Shadow
 		}
 		if a.kinds[place].blocked {
 			d.Remaining = 0
