@@ -69,7 +69,7 @@ func runningMetrics(t *testing.T) map[string]string {
 			}
 			out[name] = string(body)
 		}
-		return strings.Contains(out["watch"], "tallyroll_watch_delay_seconds_count{") && strings.Contains(out["promql"], "tallyroll_promql_request_seconds_count{") && strings.Contains(out["ingest"], `clock="nats"`) && strings.Contains(out["ingest"], `clock="redis"`) &&
+		return strings.Contains(out["watch"], "tallyroll_watch_delay_seconds_count{") && strings.Contains(out["watch"], "tallyroll_watch_waiting{") && strings.Contains(out["promql"], "tallyroll_promql_request_seconds_count{") && strings.Contains(out["ingest"], `clock="nats"`) && strings.Contains(out["ingest"], `clock="redis"`) &&
 			strings.Contains(out["ingest"], "tallyroll_ingest_lag_seconds{") && strings.Contains(out["query"], "tallyroll_stream_owned{"), out["ingest"]
 	})
 	return out
