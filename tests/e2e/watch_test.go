@@ -49,7 +49,6 @@ type receiver struct {
 	t *testing.T
 
 	mu      sync.Mutex
-	answer  int // what it answers; 0: 204
 	changes []change
 	seen    map[string]bool
 	repeats int
@@ -76,10 +75,6 @@ func newReceiver(t *testing.T) *receiver {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.answer != 0 {
-			w.WriteHeader(r.answer)
-			return
-		}
 		if r.seen[c.ID] {
 			r.repeats++
 		} else {
@@ -90,12 +85,6 @@ func newReceiver(t *testing.T) *receiver {
 	}))
 	t.Cleanup(r.Close)
 	return r
-}
-
-func (r *receiver) answers(code int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.answer = code
 }
 
 // of returns what was told of a rule's key, in the order of arrival.

@@ -2,8 +2,24 @@
 // before, and views can be shared. On the body stands data-view, if it is not that of the counters.
 import { $, say } from "./dom.js";
 
-// parts show the views. They are loaded when they are first seen.
-const parts = { limits: () => import("./limits.js"), alerts: () => import("./alerts.js"), operate: () => import("./operate.js") };
+// parts show the views. They and their styles are loaded when they are first seen.
+const parts = {
+  limits: () => styled("limits.css", import("./limits.js")),
+  alerts: () => styled("alerts.css", import("./alerts.js")),
+  operate: () => styled("operate.css", import("./operate.js")),
+};
+
+// styled is a part once its style is there, too.
+async function styled(name, part) {
+  const link = document.createElement("link");
+  const there = new Promise((resolve, reject) => { link.onload = resolve; link.onerror = () => { link.remove(); reject(new Error(name)); }; });
+  link.rel = "stylesheet";
+  link.href = new URL(name, import.meta.url).href;
+  document.head.append(link);
+  const [loaded] = await Promise.all([part, there]);
+  return loaded;
+}
+
 const names = { limits: "Limits", alerts: "Alerts", operate: "Operate" };
 let counters = document.title; // the title of the counters' view, while another one is shown
 
