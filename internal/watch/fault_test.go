@@ -50,7 +50,7 @@ type sight struct {
 	blind func() bool
 }
 
-var errAway = errors.New("Redis is away")
+var errAway = errors.New("no answer from Redis")
 
 func (s sight) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	if s.blind() {

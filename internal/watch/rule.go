@@ -39,15 +39,6 @@ func (r *Rule) key() string {
 	return r.Key
 }
 
-// spans are the pieces of time that a rule compares.
-func (r *Rule) spans() []window.Span {
-	now := window.Last(r.Window)
-	if r.Condition.Kind != ByPercent {
-		return []window.Span{now}
-	}
-	return []window.Span{now, {To: window.Now, Calendar: before(r.Window)}}
-}
-
 // before is the window before the one that ends now.
 type before time.Duration
 

@@ -67,7 +67,7 @@ func TestBuild(t *testing.T) {
 	} {
 		t.Run(folder, func(t *testing.T) {
 			all := build(t, folder)
-			want := slices.Concat([]string{"ConfigMap", "ConfigMap", "Namespace", "Service", "Service", "Service", "Service"}, more)
+			want := slices.Concat([]string{"ConfigMap", "ConfigMap", "ConfigMap", "Namespace", "Service", "Service", "Service", "Service"}, more)
 			for range programs {
 				want = append(want, "Deployment", "NetworkPolicy", "PodDisruptionBudget")
 			}
