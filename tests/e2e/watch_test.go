@@ -176,6 +176,7 @@ func TestWatchUnknown(t *testing.T) {
 	rules := rulesFor(t, r, "- {name: quiet, key: heartbeat, window: 5s, below: 1, to: [ops]}\n")
 	s.send("hits.heartbeat", `{"n":1}`)
 	stack.EventuallyTotal(t, soon, s.query.URL(), "heartbeat", "1m", 1)
+	stack.EventuallyTotal(t, soon, s.query.URL(), "heartbeat", "5s", 0) // so counting began before the window, too
 	stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
 	r.eventually("quiet", "heartbeat", "firing") // rightly: there are no more hits
 	s.ingest.Kill()
