@@ -253,18 +253,23 @@ func (r *rig) trips(t testing.TB) int64 {
 	return infoField(info, "total_reads_processed")
 }
 
-// wayRows are the rows of the table. Ratios are to the first way, with the same traffic.
+// wayRows are the rows of the table. Ratios are to the first way, with the same traffic: the median of those of the rounds,
+// as the machine can be slower in one round than in another.
 func wayRows(all []*wayFigures) (rows []string) {
 	var first *wayFigures
 	for _, f := range all {
 		if first == nil || first.traffic != f.traffic {
 			first = f
 		}
+		ratios := make([]float64, len(f.rates))
+		for i := range ratios {
+			ratios[i] = f.rates[i] / first.rates[i]
+		}
 		program := "–"
 		if !f.library {
 			program = short(median(f.program))
 		}
-		rows = append(rows, cellsOf(f.traffic, f.way, spread(f.rates), ratio(median(f.rates), median(first.rates)),
+		rows = append(rows, cellsOf(f.traffic, f.way, spread(f.rates), short(median(ratios)),
 			short(median(f.commands)), short(median(f.trips)), program, short(median(f.redisTime)), short(median(f.client))))
 	}
 	return rows

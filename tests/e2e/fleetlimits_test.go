@@ -95,22 +95,19 @@ func TestAPlaceOutlivesItsHolder(t *testing.T) {
 	if status, d := take(); status != http.StatusTooManyRequests {
 		t.Fatalf("the place is held, and is given out: %d %+v", status, d)
 	}
-	least := renewed()
-	stack.Eventually(t, soon, "another renewal", func() (bool, string) { return renewed() > least, "" })
+	seen, least := time.Now(), renewed()
+	stack.Eventually(t, soon, "two more renewals", func() (bool, string) { return renewed() >= least+2, "" }) // the second is later than seen
 	kill()
 	_ = holder.Wait()
-	asked := time.Now()
-	_, refused := take()
-	if refused.Allowed || refused.RetryAfter <= 0 || refused.RetryAfter > lease.Seconds() {
-		t.Fatalf("just after the holder was killed: %+v", refused)
+	if status, d := take(); status == http.StatusTooManyRequests && (d.RetryAfter <= 0 || d.RetryAfter > lease.Seconds()) {
+		t.Errorf("just after the holder was killed: %+v", d)
 	}
-	left := time.Duration(refused.RetryAfter * float64(time.Second))
 	stack.Eventually(t, soon, "the place to be free", func() (bool, string) {
 		status, d := take()
 		return status == http.StatusOK, fmt.Sprintf("%+v", d)
 	})
-	if waited := time.Since(asked); waited < left-10*time.Millisecond {
-		t.Errorf("the place was free after %v, and its lease had %v left", waited, left)
+	if held := time.Since(seen); held < lease {
+		t.Errorf("the place was free %v before the lease had run out since it was last renewed", lease-held)
 	}
 	if status, _ := decide(t, http.MethodPost, q.URL()+"/v1/renew", map[string]any{"limit": "exports", "key": "k", "lease": "holder"}); status != http.StatusConflict {
 		t.Errorf("the dead one's lease is renewed: %d", status)
