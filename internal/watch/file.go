@@ -41,13 +41,14 @@ type Target struct {
 func (t *Target) wants(s State) bool { return len(t.States) == 0 || slices.Contains(t.States, s) }
 
 const (
-	ruleFields   = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally group, for and surely"
+	ruleFields   = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally group, for, surely and least"
 	targetFields = "one of webhook, alertmanager and nats, and optionally states; webhook also has secret_file"
 
 	maxRules   = 10_000
 	maxTargets = 32
 	maxTop     = 1000
 	maxGroup   = 16
+	usualLeast = 10 // of fewer hits, percentages say little
 	maxFor     = 31 * 24 * time.Hour
 )
 
@@ -67,7 +68,7 @@ var (
 //	  - name: errors        # 1 to 64 letters, digits, underscores and hyphens
 //	    key: http.5xx       # or prefix: with or without group:, or top: 20
 //	    window: 5m          # a whole number and a unit (s, m, h, d, w, y)
-//	    above: 100          # or below:, or change: +50% against the window before
+//	    above: 100          # or below:, or change: +50% against the window before, with or without least: 10
 //	    for: 1m             # default 0s
 //	    surely: true        # default false
 //	    to: [ops, bus]
@@ -182,7 +183,7 @@ func given(texts ...string) (n int) {
 
 // parseRule reads one entry. The book has its targets.
 func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
-	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below", "change", "for", "surely", "to[]")
+	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below", "change", "least", "for", "surely", "to[]")
 	if err != nil {
 		return nil, err
 	}
@@ -250,6 +251,17 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 			return nil, wrong(string(kind), "%q: allowed is %s", text(string(kind)), allowed)
 		}
 		r.Condition.Kind = kind
+	}
+	if r.Condition.Kind == ByPercent {
+		r.Condition.Least = usualLeast
+	}
+	if fields["least"] != nil {
+		if r.Condition.Kind != ByPercent {
+			return nil, wrong("least", "it is only beside change")
+		}
+		if r.Condition.Least, err = strconv.ParseInt(text("least"), 10, 64); err != nil || r.Condition.Least < 1 {
+			return nil, wrong("least", "%q: allowed is a whole number of hits from 1 on", text("least"))
+		}
 	}
 	if r.Top > 0 && r.Condition.Kind == Below {
 		return nil, wrong("below", "the counters with most hits are never below anything for long: name them with key, or ask for a prefix with group")
