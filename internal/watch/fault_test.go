@@ -7,11 +7,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/window"
@@ -159,6 +162,7 @@ func (c *wiredConn) Write(b []byte) (int, error) {
 // member is one process of a fleet, as far as this package makes it.
 type member struct {
 	*wire
+	*service
 	conn   *nats.Conn
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -199,7 +203,7 @@ func startMember(t *testing.T, url string, w *world, book *Book, name string) *m
 	s.settings.Redis.Namespace = "tallyroll"
 	s.book.Store(book)
 	ctx, cancel := context.WithCancel(context.Background())
-	m.conn, m.cancel = conn, cancel
+	m.service, m.conn, m.cancel = s, conn, cancel
 	go func() {
 		defer close(m.done)
 		defer conn.Close()
@@ -429,4 +433,35 @@ func TestParseOfAFileThatIsNotThere(t *testing.T) {
 	if _, err := s.read(); err == nil || !strings.Contains(err.Error(), "WATCH_FILE") || !strings.Contains(err.Error(), "none.yml") {
 		t.Error(err)
 	}
+}
+
+// Whatever metrics watch has, a process that evaluates and tells fills all of them.
+func TestEveryMetricIsFilled(t *testing.T) {
+	t.Parallel()
+	broker, receiver := stack.NATS(t), &ear{seen: make(map[string]bool)}
+	server := httptest.NewServer(receiver)
+	t.Cleanup(server.Close)
+	book, err := Parse(fmt.Appendf(nil, "targets: {a: {webhook: %s}}\nrules: [{name: r, key: k, window: 1m, above: 0, to: [a]}]\n", server.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, broker.URL(), &world{totals: map[string]int64{"k": 1}, fresh: true}, book, "m")
+	t.Cleanup(m.kill)
+	described := make(chan *prometheus.Desc, 1000)
+	m.metrics.Registry.Describe(described)
+	close(described)
+	want := make(map[string]bool)
+	for d := range described {
+		if name := regexp.MustCompile(`fqName: "(tallyroll_watch_\w+)"`).FindStringSubmatch(d.String()); name != nil {
+			want[name[1]] = true
+		}
+	}
+	stack.Eventually(t, time.Minute, "all metrics to have a value", func() (bool, string) {
+		missing := maps.Clone(want)
+		families, err := m.metrics.Registry.Gather()
+		for _, f := range families {
+			delete(missing, f.GetName())
+		}
+		return err == nil && len(want) > 10 && len(missing) == 0, fmt.Sprint(missing, " of ", want, err)
+	})
 }

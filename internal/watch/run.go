@@ -298,17 +298,15 @@ func (c *courier) measure(ctx context.Context, consumers []jetstream.Consumer) e
 	defer c.metrics.undelivered.DeleteLabelValues(c.target.Name)
 	defer c.metrics.waiting.DeleteLabelValues(c.target.Name)
 	for {
+		if waiting, oldest, err := c.backlog(ctx, consumers); err == nil { // else the next look may succeed; the gauges keep what they have
+			c.metrics.waiting.WithLabelValues(c.target.Name).Set(float64(waiting))
+			c.metrics.undelivered.WithLabelValues(c.target.Name).Set(oldest.Seconds())
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		waiting, oldest, err := c.backlog(ctx, consumers)
-		if err != nil {
-			continue // the next look may succeed; the gauges keep what they have
-		}
-		c.metrics.waiting.WithLabelValues(c.target.Name).Set(float64(waiting))
-		c.metrics.undelivered.WithLabelValues(c.target.Name).Set(oldest.Seconds())
 	}
 }
 
