@@ -31,18 +31,22 @@ type Book struct {
 type Target struct {
 	Name         string
 	Webhook      string // a URL
-	SecretFile   string // beside Webhook: secrets that sign, one a line; empty: nothing is signed
+	WebhookFile  string // in its place: a file that has the URL
+	SecretFile   string // beside either: secrets that sign, one a line; empty: nothing is signed
 	Alertmanager string // the URL below which api/v2/alerts is
 	NATS         string // a subject
 	States       []State
 }
+
+// posts reports whether the target is a webhook.
+func (t *Target) posts() bool { return t.Webhook+t.WebhookFile != "" }
 
 // wants reports whether a target is to hear of a state.
 func (t *Target) wants(s State) bool { return len(t.States) == 0 || slices.Contains(t.States, s) }
 
 const (
 	ruleFields   = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally group, for, surely and least"
-	targetFields = "one of webhook, alertmanager and nats, and optionally states; webhook also has secret_file"
+	targetFields = "one of webhook, webhook_file, alertmanager and nats, and optionally states; a webhook also has secret_file"
 
 	maxRules   = 10_000
 	maxTargets = 32
@@ -124,7 +128,7 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 		case lines[name.Value] > 0:
 			return nil, yamlfile.Errorf(name.Line, "%s: it is the name of the target on line %d, too", name.Value, lines[name.Value])
 		case len(out) == maxTargets:
-			return nil, yamlfile.Errorf(name.Line, "%s: the file has more than %d targets: allowed are as many", name.Value, maxTargets)
+			return nil, yamlfile.Errorf(name.Line, "%s: it is one target too many: allowed are %d", name.Value, maxTargets)
 		}
 		lines[name.Value] = name.Line
 		target, err := parseTarget(name.Value, node.Content[i+1])
@@ -137,24 +141,26 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 }
 
 func parseTarget(name string, node *yaml.Node) (*Target, error) {
-	fields, err := yamlfile.SecretFields(node, "the target "+name, "webhook", "secret_file", "alertmanager", "nats", "states[]")
+	fields, err := yamlfile.SecretFields(node, "the target "+name, "webhook", "webhook_file", "secret_file", "alertmanager", "nats", "states[]")
 	if err != nil {
 		return nil, err
 	}
 	t := &Target{
-		Name: name, Webhook: yamlfile.Value(fields["webhook"]), SecretFile: yamlfile.Value(fields["secret_file"]),
+		Name: name, Webhook: yamlfile.Value(fields["webhook"]), WebhookFile: yamlfile.Value(fields["webhook_file"]), SecretFile: yamlfile.Value(fields["secret_file"]),
 		Alertmanager: yamlfile.Value(fields["alertmanager"]), NATS: yamlfile.Value(fields["nats"]),
 	}
-	if given(t.Webhook, t.Alertmanager, t.NATS) != 1 {
-		return nil, yamlfile.Errorf(node.Line, "%s: a target has exactly one of webhook, alertmanager and nats", name)
+	if given(t.Webhook, t.WebhookFile, t.Alertmanager, t.NATS) != 1 {
+		return nil, yamlfile.Errorf(node.Line, "%s: a target has exactly one of webhook, webhook_file, alertmanager and nats", name)
 	}
 	for field, address := range map[string]string{"webhook": t.Webhook, "alertmanager": t.Alertmanager} {
-		u, err := url.Parse(address)
-		if address != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Fragment != "") {
-			return nil, yamlfile.Errorf(fields[field].Line, "%s: %s: allowed is a URL that begins with http:// or https://, such as https://example.org/hook", name, field)
+		if address != "" && !isURL(address) {
+			return nil, yamlfile.Errorf(fields[field].Line, "%s: %s: allowed is %s", name, field, urlHint)
 		}
 	}
-	if t.SecretFile != "" && t.Webhook == "" {
+	if strings.Contains(t.WebhookFile, "://") {
+		return nil, yamlfile.Errorf(fields["webhook_file"].Line, "%s: webhook_file: this is a URL: allowed is the name of a file that has it", name)
+	}
+	if t.SecretFile != "" && !t.posts() {
 		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: only a webhook is signed", name)
 	}
 	if strings.HasPrefix(t.SecretFile, secretPrefix) {
@@ -170,6 +176,13 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 		t.States = append(t.States, State(s))
 	}
 	return t, nil
+}
+
+const urlHint = "a URL that begins with http:// or https://, such as https://example.org/hook"
+
+func isURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Fragment == ""
 }
 
 func given(texts ...string) (n int) {

@@ -139,7 +139,7 @@ func (s *service) reload(why string, reloaded func(error)) {
 // warnUnsigned warns of webhooks whose receivers cannot tell who sends.
 func (s *service) warnUnsigned(book *Book) {
 	for _, t := range book.Targets {
-		if t.Webhook != "" && t.SecretFile == "" {
+		if t.posts() && t.SecretFile == "" {
 			s.log.Warn().Str("target", t.Name).Msg("webhook without secret_file: what it is told is not signed, so its receiver cannot tell who sends")
 		}
 	}
@@ -259,8 +259,8 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 // teller returns who tells a target of each change; nil for an Alertmanager, which is told of states.
 func (s *service) teller(t *Target, js jetstream.JetStream) teller {
 	switch {
-	case t.Webhook != "":
-		return &webhook{t.Webhook, t.SecretFile, newClient()}
+	case t.posts():
+		return &webhook{t.Webhook, t.WebhookFile, t.SecretFile, newClient()}
 	case t.NATS != "":
 		return &bus{js, t.NATS}
 	}
