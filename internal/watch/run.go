@@ -5,9 +5,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
-	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -77,6 +78,7 @@ type service struct {
 	metrics  *metrics
 	log      zerolog.Logger
 	book     atomic.Pointer[Book]
+	recalled []*entry               // of the goroutine in watch: what was known of the stream before it was rolled back
 	changed  chan struct{}          // has something if the book is another one than the session's
 	why      atomic.Pointer[string] // why the process is not ready; nil: it has not begun
 }
@@ -139,7 +141,7 @@ func (s *service) reload(why string, reloaded func(error)) {
 // warnUnsigned warns of webhooks whose receivers cannot tell who sends.
 func (s *service) warnUnsigned(book *Book) {
 	for _, t := range book.Targets {
-		if t.Webhook != "" && t.SecretFile == "" {
+		if t.posts() && t.SecretFile == "" {
 			s.log.Warn().Str("target", t.Name).Msg("webhook without secret_file: what it is told is not signed, so its receiver cannot tell who sends")
 		}
 	}
@@ -223,7 +225,7 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 	}
 	e := &evaluator{
 		log: l, eye: eye{reader, s.settings.MaxSum}, book: book, name: s.name, interval: s.settings.Interval, patience: s.patience, maxStates: s.settings.MaxStates,
-		keepAge: age, life: ctx, metrics: s.metrics, out: s.log,
+		keepAge: age, life: ctx, metrics: s.metrics, out: s.log, recalled: s.recalled,
 	}
 	caughtUp := make(chan struct{})
 	group.Go(func() error {
@@ -240,7 +242,7 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 		said.good(s.log, "watching again")
 		return e.run(gctx)
 	})
-	group.Go(func() error { return s.guard(gctx, js, created) })
+	group.Go(func() error { return l.guard(gctx, created) })
 	group.Go(func() error {
 		select {
 		case <-gctx.Done():
@@ -250,8 +252,12 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 		}
 	})
 	err = group.Wait()
-	if errors.Is(err, errBook) {
+	s.recalled = e.recalled
+	switch {
+	case errors.Is(err, errBook):
 		return nil
+	case errors.Is(err, errRolledBack):
+		s.recalled = slices.Collect(maps.Values(l.snapshot()))
 	}
 	return err
 }
@@ -259,36 +265,12 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 // teller returns who tells a target of each change; nil for an Alertmanager, which is told of states.
 func (s *service) teller(t *Target, js jetstream.JetStream) teller {
 	switch {
-	case t.Webhook != "":
-		return &webhook{t.Webhook, t.SecretFile, newClient()}
+	case t.posts():
+		return &webhook{t.Webhook, t.WebhookFile, t.SecretFile, newClient()}
 	case t.NATS != "":
 		return &bus{js, t.NATS}
 	}
 	return nil
-}
-
-// guard ends the session if the stream has been deleted, or is another one, and drops the consumers of targets that are no
-// more.
-func (s *service) guard(ctx context.Context, js jetstream.JetStream, created time.Time) error {
-	name := StreamName(s.settings.Redis.Namespace)
-	ticker := time.NewTicker(lookAtStream)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		bounded, cancel := context.WithTimeout(ctx, lookAtStream)
-		stream, err := js.Stream(bounded, name)
-		cancel()
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			return fmt.Errorf("stream %s is gone: states begin anew", name)
-		case err == nil && !stream.CachedInfo().Created.Equal(created):
-			return fmt.Errorf("stream %s is another one: states begin anew", name)
-		}
-	}
 }
 
 // measure asks the server what the target has not taken.
@@ -298,17 +280,15 @@ func (c *courier) measure(ctx context.Context, consumers []jetstream.Consumer) e
 	defer c.metrics.undelivered.DeleteLabelValues(c.target.Name)
 	defer c.metrics.waiting.DeleteLabelValues(c.target.Name)
 	for {
+		if waiting, oldest, err := c.backlog(ctx, consumers); err == nil { // else the next look may succeed; the gauges keep what they have
+			c.metrics.waiting.WithLabelValues(c.target.Name).Set(float64(waiting))
+			c.metrics.undelivered.WithLabelValues(c.target.Name).Set(oldest.Seconds())
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		waiting, oldest, err := c.backlog(ctx, consumers)
-		if err != nil {
-			continue // the next look may succeed; the gauges keep what they have
-		}
-		c.metrics.waiting.WithLabelValues(c.target.Name).Set(float64(waiting))
-		c.metrics.undelivered.WithLabelValues(c.target.Name).Set(oldest.Seconds())
 	}
 }
 
