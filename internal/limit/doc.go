@@ -29,7 +29,8 @@
 // be allowed once more if Redis is away.
 //
 // A key's time never goes back: if the clock of Redis does, the key waits for it. If the clock
-// goes back by more than a window, the key begins anew.
+// goes back by more than a window, the key begins anew, and as many hits can be allowed again. The clock of a process
+// is treated in the same way.
 //
 // # The parts
 //
