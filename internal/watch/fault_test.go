@@ -81,8 +81,20 @@ func (s sight) Top(context.Context, window.Span, int) (window.Top, error) {
 	return window.Top{}, errAway
 }
 
-func (s sight) Names(context.Context, window.NamesQuestion) (window.Names, error) {
-	return window.Names{}, errAway
+func (s sight) Names(_ context.Context, q window.NamesQuestion) (window.Names, error) {
+	if s.blind() {
+		return window.Names{}, errAway
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now().UnixMilli()
+	out := window.Names{Now: now, AsOf: now, CountingSince: 1}
+	for _, name := range slices.Sorted(maps.Keys(s.totals)) {
+		if strings.HasPrefix(name, q.Prefix) {
+			out.Counters = append(out.Counters, name)
+		}
+	}
+	return out, nil
 }
 
 // wire is the network between a process and NATS: it can hold everything up, and cut.
@@ -186,7 +198,7 @@ func (m *member) kill() {
 	<-m.done
 }
 
-func startMember(t *testing.T, url string, w *world, book *Book, name string) *member {
+func startMember(t *testing.T, url string, w *world, book *Book, name string, change ...func(*service)) *member {
 	t.Helper()
 	m := &member{wire: &wire{}, done: make(chan struct{})}
 	conn, err := nats.Connect(url, nats.SetCustomDialer(m.wire), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true), nats.Timeout(5*time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -203,6 +215,9 @@ func startMember(t *testing.T, url string, w *world, book *Book, name string) *m
 		patience: patience{seat: 300 * time.Millisecond, unknown: 600 * time.Millisecond, gone: time.Second, ack: time.Second, retryFirst: 20 * time.Millisecond, retryMost: 200 * time.Millisecond},
 	}
 	s.settings.Redis.Namespace = "tallyroll"
+	for _, c := range change {
+		c(s)
+	}
 	s.book.Store(book)
 	ctx, cancel := context.WithCancel(context.Background())
 	m.service, m.conn, m.cancel = s, conn, cancel
@@ -508,11 +523,9 @@ func TestNATSIsRolledBack(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))); err != nil {
 		t.Fatal(err)
 	}
+	w.set(func() { w.totals["k"] = 0 }) // so only the processes remember that it fired
 	broker.Start()
 	ears["b"].be("")
-	hears("a", "r", "firing firing")
-	hears("b", "r", "firing")
-	w.set(func() { w.totals["k"] = 0 })
 	hears("a", "r", "firing firing resolved")
 	hears("b", "r", "firing resolved")
 	hears("a", "still", "firing")

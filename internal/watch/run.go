@@ -3,7 +3,6 @@ package watch
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"maps"
 	"net/http"
@@ -22,8 +21,6 @@ import (
 )
 
 const (
-	// lookAtFile is how often the file is compared with what is in use.
-	lookAtFile = time.Second
 	// lookAtStream is how often it is checked that the stream is the one that was read.
 	lookAtStream = 2 * time.Second
 	// lookAtConsumers is how often the server is asked what targets have not taken.
@@ -37,11 +34,13 @@ const (
 // Run evaluates the rules and tells the targets until ctx ends. It waits for NATS and Redis. At each signal of reload,
 // which may be nil, it reads the file again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
+	file := boot.NewFiles(settings.File)
+	file.Reading()
 	book, err := settings.read()
 	if err != nil {
 		return err
 	}
-	s := &service{settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
+	s := &service{file: file, settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
 	s.book.Store(book)
 	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log}
 	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
@@ -54,7 +53,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 
 	group, gctx := errgroup.WithContext(ctx)
 	reloaded := s.metrics.Reloads.Of("watch")
-	group.Go(func() error { return s.followFile(gctx, reloaded) })
+	group.Go(func() error {
+		file.Follow(gctx, func() { s.reload("file", reloaded) })
+		return nil
+	})
 	group.Go(func() error { return boot.FollowReloads(gctx, reload, func() { s.reload("SIGHUP", reloaded) }) })
 	group.Go(func() error { return s.watch(gctx) })
 	group.Go(func() error {
@@ -72,7 +74,8 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 // service is what the goroutines of a process share.
 type service struct {
 	settings Settings
-	name     string // that no other process has
+	file     *boot.Files // of the settings
+	name     string      // that no other process has
 	patience patience
 	server   web.Server
 	metrics  *metrics
@@ -92,33 +95,9 @@ func (s *service) whyNotReady() string {
 
 func (s *service) notReady(why string) { s.why.Store(&why) }
 
-// followFile reads the file again when it has changed, and has been the same at two looks.
-func (s *service) followFile(ctx context.Context, reloaded func(error)) error {
-	sum := func() [sha256.Size]byte {
-		data, _ := os.ReadFile(s.settings.File)
-		return sha256.Sum256(data)
-	}
-	used := sum()
-	seen := used
-	ticker := time.NewTicker(lookAtFile)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		now := sum()
-		if now == seen && now != used {
-			s.reload("file", reloaded)
-			used = now
-		}
-		seen = now
-	}
-}
-
 // reload reads the file again. A bad one changes nothing.
 func (s *service) reload(why string, reloaded func(error)) {
+	s.file.Reading()
 	book, err := s.settings.read()
 	reloaded(err)
 	if err != nil {
