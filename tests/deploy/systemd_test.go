@@ -129,6 +129,11 @@ func TestNotify(t *testing.T) {
 	if err := os.WriteFile(rules, []byte("- {stream: ORDERS, subject: orders, count: [{key: orders}]}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// Closed without Redis: with a limit that is open then, rls serves at once.
+	limits := filepath.Join(t.TempDir(), "limits.yml")
+	if err := os.WriteFile(limits, []byte("limits: [{name: login, max: 5, window: 15m, policy: log, fail: closed, envoy: {domain: edge, descriptor: [{key: login}]}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	const ready, reloading = "READY=1\nSTATUS=ready", "RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]+"
 	for _, program := range services {
 		t.Run(program, func(t *testing.T) {
@@ -148,7 +153,7 @@ func TestNotify(t *testing.T) {
 			case "query":
 				s = stack.Query(t, redis, env...)
 			case "rls":
-				s, _ = stack.RLS(t, redis, append(env, "RLS_LIMITS_FILE="+filepath.Join(root(t), "deploy/examples/limits.yml"))...)
+				s, _ = stack.RLS(t, redis, append(env, "RLS_LIMITS_FILE="+limits)...)
 			case "watch": // which is ready without Redis: its states say that nobody knows
 				nats.Stop()
 				s = stack.Watch(t, nats, redis, thresholds(t), env...)
