@@ -35,6 +35,7 @@ type auditor struct {
 	erased    []int64  // likewise
 	clock     int64    // of Redis, Unix milliseconds, when it was last read
 	odd       []window.Oddity
+	uniques   map[uint64]bool // hashes of the counters that had unique cells
 	unnamed   []string        // counters that have cells and are not listed, in order
 	said      map[string]bool // cursors that are listed as differences
 	progress  progress
@@ -57,7 +58,7 @@ func (a *auditor) audit(ctx context.Context) error {
 	if a.layout, err = a.store.Layout(ctx); err != nil {
 		return err
 	}
-	a.admitted, a.erased, a.said = make([]int64, a.layout.Shards), make([]int64, a.layout.Shards), make(map[string]bool)
+	a.admitted, a.erased, a.said, a.uniques = make([]int64, a.layout.Shards), make([]int64, a.layout.Shards), make(map[string]bool), make(map[uint64]bool)
 	streams, err := a.sweep(ctx)
 	if err != nil {
 		return err
@@ -97,6 +98,9 @@ func (a *auditor) audit(ctx context.Context) error {
 func (a *auditor) sweep(ctx context.Context) (streams []string, err error) {
 	err = a.store.Inspect(a.layout, nil).Sweep(ctx, func(found window.Swept) error {
 		a.pace.wait(ctx, found.Keys)
+		for _, hash := range found.Uniques {
+			a.uniques[hash] = true
+		}
 		for _, name := range found.Streams {
 			if !slices.Contains(streams, name) {
 				streams = append(streams, name)
@@ -247,14 +251,14 @@ func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) e
 	most := max(1, hashesAtOnce/a.layout.HashesPerCounter())
 	for shard, names := range shards {
 		for chunk := range slices.Chunk(names, most) {
-			found, err := a.inspect(ctx, shard, chunk)
+			found, err := a.inspect(ctx, shard, chunk, func(hash uint64) bool { return a.uniques[hash] })
 			if err != nil {
 				return err
 			}
 			a.pace.wait(ctx, found.Hashes+len(a.streams))
 			look := l.note(shard, found.Places, found.At, found.Until, false)
 			for _, c := range found.Counters {
-				l.enter(c, look)
+				l.enter(c, look, a.uniques[window.HashCounter([]byte(c.Name))])
 				for _, bad := range c.Bad {
 					a.report.differ("%v", bad)
 				}
@@ -265,10 +269,10 @@ func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) e
 }
 
 // inspect reads counters of a shard.
-func (a *auditor) inspect(ctx context.Context, shard int, names []string) (window.Found, error) {
+func (a *auditor) inspect(ctx context.Context, shard int, names []string, withUniques func(uint64) bool) (window.Found, error) {
 	var found window.Found
 	err := a.retry(ctx, func() (err error) {
-		found, err = a.inspector.Read(ctx, shard, names, a.clock-clockSlack, a.latest())
+		found, err = a.inspector.Read(ctx, shard, names, a.clock-clockSlack, a.latest(), withUniques)
 		return err
 	})
 	if err == nil {
@@ -297,21 +301,27 @@ func (a *auditor) retry(ctx context.Context, ask func() error) (err error) {
 	return err
 }
 
-// judgeStrays judges the counters that the streams show, and that were not listed although they had been counted.
+// judgeStrays judges the counters that the streams show, and that were not listed although they had been counted. Of those
+// whose first unique cells came after the sweep, it judges these.
 func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter, by judgement) error {
 	slices.SortFunc(strays, func(a, b *counter) int { return cmp.Compare(a.name, b.name) })
 	uniques := a.layout.Uniques()
 	for _, c := range strays {
-		found, err := a.inspect(ctx, a.layout.ShardOf(c.hash), []string{c.name})
+		found, err := a.inspect(ctx, a.layout.ShardOf(c.hash), []string{c.name}, func(uint64) bool { return true })
 		if err != nil {
 			return err
 		}
 		have := make(map[uint64]int64)
+		cells := c.cells
+		if c.found {
+			cells = nil // they are judged
+		} else {
+			a.report.counters++
+		}
 		for _, f := range found.Counters[0].Cells {
 			have[keyOf(f.CellID)] = f.N
 		}
-		a.report.counters++
-		for _, cell := range c.cells {
+		for _, cell := range cells {
 			id := idOf(cell.key)
 			// There may be more by now, because these cells were read later than the cursors.
 			if cell.redis = have[cell.key]; cell.redis < cell.streams && a.layout.CellExpires(id, c.hash) > found.At {

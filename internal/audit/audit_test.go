@@ -128,6 +128,9 @@ func TestChangesAreFound(t *testing.T) {
 		{"a unique cell that is lost", func() { client.Del(ctx, visitors("5m")) }, 1, []string{
 			`counter "c7", unique tier 5m/1h, cell 20`, "Redis has 0 registers, the streams 5: 5 are lower",
 		}},
+		{"all unique cells of a counter", func() { client.Del(ctx, r.keys("test:{*}:u:*:c7")...) }, 3, []string{
+			`counter "c7", unique tier 5m/1h`, `counter "c7", unique tier 1h/1d`, `counter "c7", unique tier 1d/32d`, "Redis has 0 registers",
+		}},
 		{"a unique cell of another counter", func() {
 			client.Copy(ctx, r.keys("test:{*}:u:1d:*:c8")[0], visitors("1d"), 0, true)
 		}, 1, []string{`counter "c7", unique tier 1d/32d, cell 20`, "Redis has 5 registers, the streams 5: 5 are lower than in the streams or missing, 5 are higher"}},

@@ -20,6 +20,9 @@
 // show and that was not listed is held against the cursors that were read before the names were: its name and cells were
 // written in one transaction, so they had to be there.
 //
+// Unique cells are read of the counters of which the first look at all keys has found any, because each counter can have many.
+// If the streams show unique values of another one, its unique cells are read last, and may hold no less than these raise.
+//
 // # Memory
 //
 // Names are read in order, with their cells, until the memory of a pass is full; that range of names ends there, and the

@@ -37,6 +37,7 @@ type counter struct {
 	cells  []cell // by their keys
 	unique []uniqueCell
 	same   *counter
+	asked  bool // its unique cells were read, too
 	marked bool // Redis had cells
 }
 
@@ -113,9 +114,9 @@ func (l *ledger) note(shard int, places []window.Place, at, until int64, first b
 }
 
 // enter adds a counter as Redis holds it.
-func (l *ledger) enter(found window.FoundCounter, look int) {
+func (l *ledger) enter(found window.FoundCounter, look int, asked bool) {
 	c := l.add(found.Name, window.HashCounter([]byte(found.Name)), look)
-	c.found, c.marked = true, len(found.Cells) > 0 || len(found.Uniques) > 0
+	c.found, c.asked, c.marked = true, asked, len(found.Cells) > 0 || len(found.Uniques) > 0
 	c.cells = make([]cell, len(found.Cells))
 	for i, f := range found.Cells {
 		c.cells[i] = cell{key: keyOf(f.CellID), redis: f.N}

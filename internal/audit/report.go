@@ -65,7 +65,8 @@ type judgement struct {
 	erased   []int64 // likewise: counters were erased up to then
 }
 
-// compare judges the cells of a ledger, and returns the counters that Redis should list and does not.
+// compare judges the cells of a ledger, and returns the counters that Redis should list and does not, and those whose unique
+// cells were not read.
 func (r *report) compare(l *ledger, by judgement) (strays []*counter) {
 	for _, c := range l.counters {
 		r.hits += c.hits
@@ -82,6 +83,10 @@ func (r *report) compare(l *ledger, by judgement) (strays []*counter) {
 			if l.layout.CellExpires(id, c.hash) > seen.at {
 				r.judge(l.layout, c, id, cell, by)
 			}
+		}
+		if !c.asked && len(c.unique) > 0 {
+			strays = append(strays, c)
+			continue
 		}
 		uniques := l.layout.Uniques()
 		for i := range c.unique {

@@ -92,7 +92,7 @@ type Found struct {
 	At       int64   // by Redis's clock, Unix seconds rounded up: what expires by then may be missing
 	Until    int64   // Unix milliseconds: no cell that begins later was looked for
 	Counters []FoundCounter
-	Hashes   int // asked for; and unique cells that there are, but at least one per counter
+	Hashes   int // asked for; and unique cells that there are
 }
 
 // FoundCounter is what Redis holds of a counter.
@@ -148,8 +148,9 @@ type askedUniques struct {
 
 // Read reads all hashes and unique cells of counters of one shard that live at a moment by Redis's clock, or later, with the shard's
 // cursors, in one transaction. now, in Unix milliseconds, may be in the past. latest is when the latest hit was stored,
-// by the clock of NATS. The errors of single hashes are in Found.
-func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64) (Found, error) {
+// by the clock of NATS. Unique cells are read of those counters alone whose HashCounter withUniques takes. The errors of
+// single hashes are in Found.
+func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64, withUniques func(counterHash uint64) bool) (Found, error) {
 	out := Found{Until: max(now, latest) + hashAhead, Counters: make([]FoundCounter, len(counters))}
 	var asked []askedHash
 	uniques := make([]askedUniques, len(counters))
@@ -165,6 +166,9 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 	out.Hashes = len(asked)
 	for n, name := range counters {
 		hash, u := HashCounter([]byte(name)), &uniques[n]
+		if !withUniques(hash) {
+			continue
+		}
 		for tier, t := range i.layout.UniqueTiers {
 			for cell := t.firstEpoch(hash, now); cell <= t.cellAt(out.Until-1); cell++ {
 				u.cells = append(u.cells, CellID{tier, cell})
@@ -202,7 +206,7 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 	}
 	for n, u := range uniques {
 		i.takeUniques(shard, &out.Counters[n], u)
-		out.Hashes += max(1, len(out.Counters[n].Uniques))
+		out.Hashes += len(out.Counters[n].Uniques)
 	}
 	return out, nil
 }
@@ -374,6 +378,7 @@ type Oddity struct {
 type Swept struct {
 	Keys    int      // looked at
 	Streams []string // that have a cursor; they may repeat
+	Uniques []uint64 // HashCounter of counters that have unique cells; they may repeat
 	Odd     []Oddity
 }
 
@@ -420,10 +425,12 @@ func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 			}
 			looks = append(looks, look)
 		case "u":
-			if _, _, what := i.layout.Uniques().parseHash(k.shard, k.rest); what != "" {
+			cell, _, what := i.layout.Uniques().parseHash(k.shard, k.rest)
+			if what != "" {
 				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
 				continue
 			}
+			out.Uniques = append(out.Uniques, HashCounter([]byte(cell.counter)))
 			looks = append(looks, hashLook{key: key, ttl: pipe.TTL(ctx, key)})
 		}
 	}

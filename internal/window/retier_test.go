@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -497,5 +498,88 @@ func TestErasuresBesideAChangeOfTiers(t *testing.T) {
 	}
 	if outcomes[false] < 3 || outcomes[true] < 1 {
 		t.Errorf("%d erasures were refused, %d not", outcomes[false], outcomes[true])
+	}
+}
+
+// Unique cells are not of the tiers: a change, going back and confirming leave each as it is, and writers of either tiers
+// raise registers in the same ones.
+func TestRetierKeepsUniqueCells(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, startServer(t))
+	ctx, now := t.Context(), time.Now()
+	hash := window.HashCounter([]byte("a"))
+	shard := layout.ShardOf(hash)
+	visitors := 0
+	count := func(seq uint64, n int) {
+		t.Helper()
+		l, err := r.store.Layout(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(l.UniqueTiers, layout.UniqueTiers) {
+			t.Fatalf("the unique tiers are %s, want %s", l.UniqueTiers, layout.UniqueTiers)
+		}
+		w, err := r.store.OpenWriter(ctx, l, "HITS", shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := window.NewBatch(l)
+		for range n {
+			at := now.Add(-time.Duration(visitors%50) * time.Minute).UnixMilli()
+			b.AddUnique([]byte("a"), hash, at, at, 1, unique.Of(fmt.Appendf(nil, "visitor %d", visitors)))
+			visitors++
+		}
+		if _, err := w.Commit(ctx, b.Shard(shard), cursorAt(seq, now)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cells := func() map[string]string {
+		t.Helper()
+		out := map[string]string{}
+		for _, key := range stack.Scan(t, r.client, "test:{*}:u:*") {
+			out[key] = fmt.Sprint(r.client.Get(ctx, key).Val(), r.client.ExpireTime(ctx, key).Val())
+		}
+		if len(out) < len(layout.UniqueTiers) {
+			t.Fatalf("unique cells are %q", slices.Collect(maps.Keys(out)))
+		}
+		return out
+	}
+	keeps := func(what string, step func() error) {
+		t.Helper()
+		before := cells()
+		if err := step(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if after := cells(); !maps.Equal(before, after) {
+			t.Errorf("%s has changed unique cells: %q, and before %q", what, after, before)
+		}
+	}
+	change := func() error {
+		_, _, err := r.store.Retier(ctx, parsed(t, "1m/1h,1d/5y"), quiet)
+		return err
+	}
+	count(1, 300)
+	keeps("a change", change)
+	count(2, 200)
+	keeps("going back", func() error { _, err := r.store.RetierBack(ctx, quiet); return err })
+	count(3, 100)
+	keeps("another change", change)
+	count(4, 50)
+	keeps("confirming", func() error { _, err := r.store.RetierConfirm(ctx, quiet); return err })
+	count(5, 50)
+	want := new(unique.Sketch)
+	for i := range visitors {
+		want.Add(unique.Of(fmt.Appendf(nil, "visitor %d", i)))
+	}
+	have := new(unique.Sketch)
+	for _, key := range stack.Scan(t, r.client, "test:{*}:u:1d:*:a") {
+		sketch, err := unique.Decode(r.client.Get(ctx, key).Val())
+		if err != nil {
+			t.Fatal(err)
+		}
+		have.Merge(sketch)
+	}
+	if !have.Equal(want) {
+		t.Errorf("%d registers are set, want %d", have.Len(), want.Len())
 	}
 }

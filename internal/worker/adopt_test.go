@@ -114,6 +114,61 @@ func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 	}
 }
 
+// The unique tiers of a namespace stay, too, also those of a record of before, which names none: a worker with "off" refuses
+// to start, and one with the same or nothing set goes on and counts different ones. Likewise for a namespace that was made
+// with "off". Nobody writes another record.
+func TestUniqueTiersAreTheNamespaces(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(0)
+	client := r.redis.Client()
+	open := func(env ...string) (window.Layout, error) {
+		return (&namespace{parse(t, append([]string{"TIERS=", "SHARDS="}, env...)...), window.NewStore(client, "test"), zerolog.Nop()}).open(t.Context())
+	}
+	visits := 0
+	count := func(want bool, env ...string) {
+		t.Helper()
+		w := r.start(append([]string{"TIERS=", "SHARDS="}, env...)...)
+		if _, err := r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"unique":"u-%d"}`, visits)); err != nil {
+			t.Fatal(err)
+		}
+		visits++
+		r.settled(int64(visits))
+		w.stop()
+		if cells := stack.Scan(t, client, "test:{*}:u:1d:*"); len(cells) > 0 != want {
+			t.Errorf("unique cells of a day are %q, want any: %v", cells, want)
+		}
+	}
+	for _, c := range []struct {
+		record         string
+		goesOn, refuse []string
+		cells          bool
+	}{
+		{recordOf(window.DefaultTiers, 8), []string{"UNIQUE_TIERS=5m/1h,1h/1d,1d/32d", "UNIQUE_TIERS="}, []string{"UNIQUE_TIERS=off", "UNIQUE_TIERS=1h/1d"}, true},
+		{strings.Replace(recordOf(window.DefaultTiers, 8), `"shards"`, `"unique_tiers":"off","shards"`, 1), []string{"UNIQUE_TIERS=off", "UNIQUE_TIERS="}, []string{"UNIQUE_TIERS=5m/1h,1h/1d,1d/32d"}, false},
+	} {
+		if err := client.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Set(t.Context(), "test:layout", c.record, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, env := range c.goesOn {
+			count(c.cells, env)
+			for _, other := range c.refuse {
+				var mismatch *window.LayoutMismatchError
+				if l, err := open(other); !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "UNIQUE_TIERS") {
+					t.Errorf("%s is taken for %s: %v, unique tiers %s", other, c.record, err, l.UniqueTiers)
+				}
+			}
+			count(c.cells, env) // what was refused has changed nothing
+		}
+		if record := client.Get(t.Context(), "test:layout").Val(); record != c.record {
+			t.Errorf("the record is now %s, and was %s", record, c.record)
+		}
+	}
+}
+
 // Workers of both defaults begin on an empty Redis at the same time. One of them makes the namespace. Those with
 // nothing set go on with it, whoever that was, and the others only if it is theirs.
 func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/unique"
 	"tallyroll/tests/stack"
 )
 
@@ -190,6 +191,7 @@ func (s *system) settled(l *load, faults int) {
 			l.publish(s.t.Context(), message{subject: l.subject(marker), id: marker, hits: map[string]int64{marker: 1}})
 		}
 	}
+	s.compareUniques(l)
 	s.audit()
 	published, counted := l.sum(), s.counted(l)
 	s.t.Logf("published %d, counted %d, faults %d, took %v (%d messages, %d published again)",
@@ -230,6 +232,42 @@ func (s *system) compare(l *load, when string) {
 		s.t.Errorf("%s %d of %d counters are wrong; published %d, counted %d:\n%s", when, len(wrong), len(truth), l.sum(), s.counted(l),
 			strings.Join(wrong[:min(len(wrong), 10)], "\n"))
 	}
+}
+
+// compareUniques fails the test if Redis holds other registers than the unique values that were published make.
+func (s *system) compareUniques(l *load) {
+	s.t.Helper()
+	client := stack.ProgramClient(s.t, s.counts.URL())
+	stored := map[string]*unique.Sketch{}
+	for _, key := range stack.Scan(s.t, client, "tallyroll:{*}:u:1d:*:"+l.prefix+"-*") {
+		_, rest, _ := strings.Cut(key, ":u:1d:")
+		_, counter, _ := strings.Cut(rest, ":")
+		sketch, err := unique.Decode(client.Get(s.t.Context(), key).Val())
+		if err != nil {
+			s.t.Fatalf("%s: %v", key, err)
+		}
+		if stored[counter] == nil {
+			stored[counter] = new(unique.Sketch)
+		}
+		stored[counter].Merge(sketch)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for counter, want := range l.uniques {
+		have := stored[counter]
+		if have == nil {
+			have = new(unique.Sketch)
+		}
+		if missing, extra := len(want.AppendAbove(nil, have)), len(have.AppendAbove(nil, want)); missing+extra > 0 {
+			s.t.Errorf("%s has %d registers, and %d were published: %d are missing or lower, %d are higher", counter, have.Len(), want.Len(), missing, extra)
+		}
+	}
+	for counter := range stored {
+		if l.uniques[counter] == nil {
+			s.t.Errorf("%s has registers, and no unique value was published", counter)
+		}
+	}
+	s.t.Logf("compared the registers of %d counters", len(l.uniques))
 }
 
 func (s *system) counted(l *load) (sum int64) {

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/unique"
 	"tallyroll/tests/stack"
 )
 
@@ -44,8 +45,9 @@ type load struct {
 	running           sync.WaitGroup
 	stop              context.CancelFunc
 
-	mu    sync.Mutex
-	truth map[string]int64
+	mu      sync.Mutex
+	truth   map[string]int64
+	uniques map[string]*unique.Sketch // what the unique values of each counter's hits make
 }
 
 // message is one message and what it counts.
@@ -53,7 +55,14 @@ type message struct {
 	subject, id string
 	body        []byte
 	hits        map[string]int64
+	uniques     []visit
 }
+
+// visit is a unique value of a hit on a counter.
+type visit struct{ counter, unique string }
+
+// visitors is how many unique values there are for a counter.
+const visitors = 3000
 
 // newLoad publishes nothing by itself.
 func newLoad(s *system, prefix string, single bool) *load {
@@ -68,7 +77,7 @@ func newSpreadLoad(s *system, prefix string, single bool, size, spread int) *loa
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	l := &load{t: s.t, js: js, prefix: prefix, single: single, size: size, spread: spread, stop: func() {}, truth: map[string]int64{}}
+	l := &load{t: s.t, js: js, prefix: prefix, single: single, size: size, spread: spread, stop: func() {}, truth: map[string]int64{}, uniques: map[string]*unique.Sketch{}}
 	for i := range size {
 		l.truth[l.counter(i)] = 0
 	}
@@ -157,11 +166,17 @@ func (l *load) batch(size int) message {
 	for i := range lines {
 		// Some counters are hit much more often than others.
 		name, n := l.counter(min(int(rand.ExpFloat64()*float64(l.size)/8), l.size-1)), int64(1)
-		lines[i] = fmt.Sprintf(`{"key":%q}`, name)
+		line := fmt.Sprintf(`{"key":%q`, name)
 		if rand.IntN(4) == 0 {
 			n = 1 + rand.Int64N(5)
-			lines[i] = fmt.Sprintf(`{"key":%q,"n":%d}`, name, n)
+			line += fmt.Sprintf(`,"n":%d`, n)
 		}
+		if rand.IntN(3) == 0 {
+			who := fmt.Sprintf("visitor %d", rand.IntN(visitors))
+			line += fmt.Sprintf(`,"unique":%q`, who)
+			m.uniques = append(m.uniques, visit{name, who})
+		}
+		lines[i] = line + "}"
 		m.hits[name] += n
 	}
 	if m.body = []byte(strings.Join(lines, "\n")); rand.IntN(2) == 0 {
@@ -208,6 +223,12 @@ func (l *load) publish(ctx context.Context, m message) {
 	defer l.mu.Unlock()
 	for name, n := range m.hits {
 		l.truth[name] += n
+	}
+	for _, v := range m.uniques {
+		if l.uniques[v.counter] == nil {
+			l.uniques[v.counter] = new(unique.Sketch)
+		}
+		l.uniques[v.counter].Add(unique.Of([]byte(v.unique)))
 	}
 }
 
