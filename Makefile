@@ -44,7 +44,7 @@ test: redis tested ## the tests, with the race detector, on real NATS and Redis 
 
 tested:
 	@echo "make test takes some 4 minutes on two cores, and 5 more if nothing is built yet"
-	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/redrive ./cmd/audit ./cmd/watch ./cmd/dev
+	$(GO) build -race -o bin/test/ $(PROGRAMS:%=./cmd/%) ./cmd/dev
 	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
 	$(GO) build -C $(RLS) -race -o $(CURDIR)/bin/test/rls .
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2
@@ -97,7 +97,7 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	  done; done
 
 faults: redis ## the fault tests of tests/faults, many rounds of each
-	FAULTS=full $(GO) test -v -count=1 -timeout 60m ./tests/faults
+	FAULTS=full $(GO) test -v -count=1 -timeout 60m -parallel 3 ./tests/faults # one of them mostly waits for a target that is away for ten minutes
 
 drills: redis ## what operators do after a loss (docs/operations.md), under load and timed; DRILLS_FROM=v0.1.0 upgrades from there and goes back
 	@DRILLS=full $(GO) test -v -count=1 -timeout 30m ./tests/drills

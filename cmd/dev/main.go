@@ -1,12 +1,14 @@
 // Dev is all of Tallyroll in one process, on loopback, for a first look and for
 // work on it: an embedded NATS server with JetStream, a Redis, one worker, the
-// services collect and query, and a small synthetic load.
+// services collect and query, watch with two rules, and a small synthetic load.
 //
 //	load, HTTP ─▶ collect ─▶ NATS (embedded) ─▶ consume ─▶ Redis (redis-server, or a stand-in) ◀─ query ◀─ HTTP
+//	                                                                                           ◀─ watch
 package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,15 +25,16 @@ import (
 	"tallyroll/internal/boot"
 	"tallyroll/internal/collect"
 	"tallyroll/internal/query"
+	"tallyroll/internal/watch"
 	"tallyroll/internal/worker"
 )
 
 func main() {
 	var o options
 	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the services collect and query, and a small load.\n\n")
+		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the services collect and query, watch with two rules, and a small load.\n\n")
 		flag.PrintDefaults()
-		fmt.Fprint(flag.CommandLine.Output(), "\nThe variables of ingest, collect and query (see their --help) apply, except for addresses and URLs.\n")
+		fmt.Fprint(flag.CommandLine.Output(), "\nThe variables of ingest, collect, query and watch (see their --help) apply, except for addresses and URLs.\n")
 	}
 	flag.BoolVar(&o.noLoad, "no-load", false, "publish nothing by itself")
 	flag.StringVar(&o.dir, "dir", "", "keep the data in this `directory` (default: a temporary one, removed at the end)")
@@ -80,6 +83,7 @@ func (o options) run(ctx context.Context) (err error) {
 		"INGEST_ADDR=" + address(8082),
 		"QUERY_ADDR=" + address(8080),
 		"COLLECT_ADDR=" + address(8081),
+		"WATCH_ADDR=" + address(9092),
 		"INGEST_WORKER=dev",
 		// These are about another server than the embedded one.
 		"NATS_CONTEXT=", "NATS_NKEY=", "NATS_INBOX_PREFIX=", "NATS_JS_DOMAIN=", "NATS_JS_API_PREFIX=",
@@ -93,10 +97,18 @@ func (o options) run(ctx context.Context) (err error) {
 	if os.Getenv("QUERY_TAKE") == "" {
 		settings = append(settings, "QUERY_TAKE=any")
 	}
+	rules := os.Getenv("WATCH_FILE")
+	if rules == "" {
+		if rules, err = writeRules(dir); err != nil {
+			return err
+		}
+		settings = append(settings, "WATCH_FILE="+rules)
+	}
 	var ingest worker.Settings
 	var answers query.Settings
 	var hits collect.Settings
-	if err := errors.Join(boot.Parse(&ingest, settings...), boot.Parse(&answers, settings...), boot.Parse(&hits, settings...)); err != nil {
+	var alerts watch.Settings
+	if err := errors.Join(boot.Parse(&ingest, settings...), boot.Parse(&answers, settings...), boot.Parse(&hits, settings...), boot.Parse(&alerts, settings...)); err != nil {
 		return err
 	}
 	screen := boot.NewScreen(os.Stderr, boot.Words{Items: "messages", End: "caught up"})
@@ -111,12 +123,13 @@ func (o options) run(ctx context.Context) (err error) {
 		}
 		group.Go(func() error { return collect.Run(ctx, hits, log, nil) })
 		group.Go(func() error { return query.Run(ctx, answers, log, nil) })
-		for _, addr := range []string{hits.Addr, answers.Addr} {
+		group.Go(func() error { return watch.Run(ctx, alerts, log, nil) })
+		for _, addr := range []string{hits.Addr, answers.Addr, alerts.Addr} {
 			if err := waitReady(ctx, addr); err != nil {
 				return ignoreCancelled(err)
 			}
 		}
-		o.greet(nats.ClientURL(), redis, addresses{ingest.Addr, answers.Addr, hits.Addr}, dir)
+		o.greet(nats.ClientURL(), redis, addresses{ingest.Addr, answers.Addr, hits.Addr, alerts.Addr}, dir, rules)
 		if o.noLoad {
 			return nil
 		}
@@ -139,6 +152,18 @@ func (o options) directory() (dir string, cleanUp func() error, err error) {
 	}
 	dir, err = os.MkdirTemp("", "tallyroll-dev-")
 	return dir, func() error { return os.RemoveAll(dir) }, err
+}
+
+//go:embed watch.yml
+var rulesOfLoad []byte
+
+// writeRules writes the rules of watch, unless somebody has kept the directory and them.
+func writeRules(dir string) (path string, err error) {
+	path = filepath.Join(dir, "watch.yml")
+	if _, err = os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		err = os.WriteFile(path, rulesOfLoad, 0o644)
+	}
+	return path, err
 }
 
 // address returns the usual port on loopback, or a free one if that is taken.
@@ -173,9 +198,9 @@ func waitReady(ctx context.Context, addr string) error {
 }
 
 // addresses are where the programs answer HTTP.
-type addresses struct{ ingest, query, collect string }
+type addresses struct{ ingest, query, collect, watch string }
 
-func (o options) greet(natsURL string, redis *redisServer, at addresses, dir string) {
+func (o options) greet(natsURL string, redis *redisServer, at addresses, dir, rules string) {
 	data := "in memory and " + dir + ", removed at the end (--dir keeps it)"
 	if o.dir != "" {
 		data = "kept in " + dir
@@ -189,7 +214,8 @@ Tallyroll is up.
   page     http://%[1]s/
   query    http://%[1]s/docs
   collect  http://%[8]s/v1/hits
-  metrics  http://%[1]s/metrics   http://%[2]s/metrics   http://%[8]s/metrics
+  metrics  http://%[1]s/metrics   http://%[2]s/metrics   http://%[8]s/metrics   http://%[9]s/metrics
+  watch    %[10]s has its rules, the page shows them under Alerts
   NATS     %[3]s (embedded)
   Redis    %[4]s (%[5]s)
   data     %[6]s
@@ -203,7 +229,7 @@ Count a hit of your own, and ask until it is counted:
   curl -sS -d '{"key":"my-counter"}' http://%[8]s/v1/hits && until curl -s 'http://%[1]s/v1/total?key=my-counter&window=24h' | grep '"total":[1-9]'; do sleep 1; done
 
 Ctrl-C ends all of it.
-`, at.query, at.ingest, natsURL, redis.url, redis.about, data, about, at.collect)
+`, at.query, at.ingest, natsURL, redis.url, redis.about, data, about, at.collect, at.watch, rules)
 }
 
 // startTimeout bounds the start of each server.

@@ -29,8 +29,8 @@ type Tokens struct {
 	reloaded func(error)
 	named    atomic.Pointer[[]*Token]
 
-	mu         sync.Mutex
-	used, seen [sha256.Size]byte // of the file: what was read last to be used, and at the last look
+	followed *boot.Files
+	mu       sync.Mutex // held while the file is read
 }
 
 // Settings are those of tokens. Program is what their names begin with, such as QUERY.
@@ -43,7 +43,7 @@ type Settings struct {
 // New reads the file, if there is one. Its error names the setting, the file and the line. watch returns what is to be told
 // of each time that the file is read again.
 func New(s Settings, log zerolog.Logger, watch func(what string) func(error)) (*Tokens, error) {
-	t := &Tokens{setting: s.Program + "_TOKENS", file: s.File, log: log}
+	t := &Tokens{setting: s.Program + "_TOKENS", file: s.File, followed: boot.NewFiles(s.File), log: log}
 	for _, hash := range s.Plain.Hashes() {
 		t.plain = append(t.plain, grant{name: hex.EncodeToString(hash[:4]), hash: hash, may: allRights}.start())
 	}
@@ -105,36 +105,12 @@ func (t *Tokens) Find(r *http.Request) (*Token, *web.Problem) {
 	return found, nil
 }
 
-// lookEvery is the pause between two looks at the file.
-const lookEvery = time.Second
-
-// Follow reads the file again when it has changed, until ctx ends. It waits until the file is the same at two looks: it may
-// just be being written.
+// Follow reads the file again when it has changed, until ctx ends.
 func (t *Tokens) Follow(ctx context.Context) error {
-	if t.file == "" {
-		return nil
+	if t.file != "" {
+		t.followed.Follow(ctx, func() { t.Reload("file") })
 	}
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			t.look()
-		}
-	}
-}
-
-func (t *Tokens) look() {
-	_, sum, _ := t.content()
-	t.mu.Lock()
-	changed := sum == t.seen && sum != t.used
-	t.seen = sum
-	t.mu.Unlock()
-	if changed {
-		t.Reload("file")
-	}
+	return nil
 }
 
 // Reload reads the file again. A bad one changes nothing. why is what has caused it, for the log.
@@ -155,8 +131,8 @@ func (t *Tokens) Reload(why string) {
 func (t *Tokens) read() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	data, sum, err := t.content()
-	t.used = sum
+	t.followed.Reading()
+	data, err := t.content()
 	if err != nil {
 		return fmt.Errorf("%s_FILE: %s", t.setting, boot.Conceal(t.file, err.Error()))
 	}
@@ -187,19 +163,15 @@ func (t *Tokens) read() error {
 // maxFile bounds the file in bytes.
 const maxFile = 1 << 20
 
-// content reads the file. sum tells one content, or one error, from another.
-func (t *Tokens) content() (data []byte, sum [sha256.Size]byte, err error) {
+func (t *Tokens) content() ([]byte, error) {
 	file, err := os.Open(t.file)
 	if err != nil {
-		return nil, sha256.Sum256([]byte(err.Error())), err
+		return nil, err
 	}
 	defer file.Close()
-	data, err = io.ReadAll(io.LimitReader(file, maxFile+1))
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(data) > maxFile {
 		err = fmt.Errorf("%s: it has more than %d bytes: allowed is a file of at most that size", t.file, maxFile)
 	}
-	if err != nil {
-		return nil, sha256.Sum256([]byte(err.Error())), err
-	}
-	return data, sha256.Sum256(data), nil
+	return data, err
 }

@@ -6,9 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
-	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/rs/zerolog"
 )
@@ -89,25 +87,10 @@ func (f ServerFiles) load() (*tls.Config, error) {
 // files change: whoever renews certificates replaces files and restarts nothing.
 type Certificate struct {
 	files    ServerFiles
+	followed *Files
 	log      zerolog.Logger
 	reloaded func(error) // told of each attempt
 	config   atomic.Pointer[tls.Config]
-
-	// Of the goroutine in Follow:
-	read, seen filesState // of the files in use, and at the last look
-	failure    string     // of the last attempt, so that it is logged once
-}
-
-// filesState identifies files, so that a change of any is seen.
-type filesState []os.FileInfo
-
-func (a filesState) same(b filesState) bool {
-	for i := range a {
-		if a[i] == nil || b[i] == nil || !os.SameFile(a[i], b[i]) || !a[i].ModTime().Equal(b[i].ModTime()) || a[i].Size() != b[i].Size() {
-			return false
-		}
-	}
-	return true
 }
 
 // OpenCertificate reads the files, which have been validated. It returns nil if there are none.
@@ -116,9 +99,8 @@ func OpenCertificate(files ServerFiles, log zerolog.Logger, watch func(what stri
 	if files.Cert.Path == "" {
 		return nil, nil
 	}
-	c := &Certificate{files: files, log: log, reloaded: watch("certificate")}
-	c.read = c.look() // before the files: a change in between is seen later
-	c.seen = c.read
+	c := &Certificate{files: files, followed: NewFiles(files.Cert.Path, files.Key.Path, files.ClientCA.Path), log: log, reloaded: watch("certificate")}
+	c.followed.Reading()
 	config, err := files.load()
 	if err != nil {
 		return nil, files.Validate()
@@ -132,53 +114,18 @@ func (c *Certificate) TLS() *tls.Config {
 	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.config.Load(), nil }}
 }
 
-func (c *Certificate) look() (out filesState) {
-	for _, file := range []PEMFile{c.files.Cert, c.files.Key, c.files.ClientCA} {
-		if file.Path != "" {
-			info, _ := os.Stat(file.Path) // a file that is gone differs from all others
-			out = append(out, info)
-		}
-	}
-	return out
-}
+// Follow reads the files again when they change, until ctx ends. A pair that cannot be used changes nothing.
+func (c *Certificate) Follow(ctx context.Context) { c.followed.Follow(ctx, c.reload) }
 
-// certificateEvery is the pause between two looks at the files.
-const certificateEvery = time.Second
-
-// Follow looks at the files until ctx ends. It reads them once they have not changed between two looks, because one of
-// them is always replaced before the other. A pair that cannot be used changes nothing.
-func (c *Certificate) Follow(ctx context.Context) {
-	ticker := time.NewTicker(certificateEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			c.check()
-		}
-	}
-}
-
-func (c *Certificate) check() {
-	now := c.look()
-	still := now.same(c.seen) || slices.Contains(now, nil)
-	c.seen = now
-	if !still || now.same(c.read) && c.failure == "" {
-		return
-	}
+func (c *Certificate) reload() {
+	c.followed.Reading()
 	config, err := c.files.load()
+	c.reloaded(err)
 	if err != nil {
-		if err.Error() != c.failure { // it is read again every second
-			c.failure = err.Error()
-			c.reloaded(err)
-			c.log.Error().Err(err).Str("certificate", c.files.Cert.Path).Str("key", c.files.Key.Path).Msg("certificate not reloaded: the one before stays in use")
-		}
+		c.log.Error().Err(err).Str("certificate", c.files.Cert.Path).Str("key", c.files.Key.Path).Msg("certificate not reloaded: the one before stays in use")
 		return
 	}
-	c.read, c.failure = now, ""
 	c.config.Store(config)
-	c.reloaded(nil)
 	line := c.log.Info().Str("certificate", c.files.Cert.Path)
 	if leaf, err := x509.ParseCertificate(config.Certificates[0].Certificate[0]); err == nil {
 		line = line.Time("until", leaf.NotAfter)

@@ -217,7 +217,7 @@ func (p patience) backoff(attempts uint64) time.Duration {
 	if attempts <= 16 { // so that the shift does not overflow
 		pause = min(p.retryMost, p.retryFirst<<(max(1, attempts)-1))
 	}
-	return pause*4/5 + rand.N(pause*2/5)
+	return pause*4/5 + rand.N(pause/5)
 }
 
 // dropOthers deletes the consumers of targets that no file has any more.

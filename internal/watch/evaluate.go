@@ -57,6 +57,7 @@ type evaluator struct {
 	life      context.Context // of the process: when it ends, another process may take the seat at once
 	metrics   *metrics
 	out       zerolog.Logger
+	recalled  []*entry // what was known of the stream before it was rolled back
 
 	began   time.Time // when this process could first have heard a beat
 	seated  time.Time // since when it has the seat; zero: it does not
@@ -155,11 +156,41 @@ func (e *evaluator) tick(ctx context.Context) {
 		e.said.good(e.out, "rules evaluated again")
 		e.metrics.evaluated(began)
 	}
+	if len(e.recalled) > 0 {
+		e.recall(ctx, noted)
+		return // the next evaluation goes on from there
+	}
 	e.publish(ctx, began, e.changes(noted, seen))
 	e.metrics.count(e.log.snapshot())
 	if !e.cleaned && time.Since(e.seated) >= e.patience.gone {
 		e.clean(ctx)
 	}
+}
+
+// recall publishes again, of what was known of a stream before it was rolled back, what is later than it has now. Targets
+// may have been told, or not: they are told again, with another id.
+func (e *evaluator) recall(ctx context.Context, noted notes) {
+	var drafts []draft
+	for _, lost := range e.recalled {
+		subject := subjectOf(e.log.namespace, lost.Rule, lost.Key)
+		known := noted.states[subject]
+		if known == nil {
+			known = &entry{}
+		}
+		if lost.State != "" && known.At.Before(lost.At) {
+			drafts = append(drafts, draft{subject, known.seq, lost.Record})
+		}
+	}
+	bounded, cancel := context.WithTimeout(ctx, publishWithin)
+	defer cancel()
+	stored, _, err := e.log.publish(bounded, drafts)
+	e.metrics.changes.Add(float64(stored))
+	if err != nil {
+		e.said.warn(e.out, err, "changes that the stream has lost not stored again: they are tried again")
+		return
+	}
+	e.recalled = nil
+	e.out.Warn().Int("changes", stored).Msg("the stream was rolled back: the changes that it has lost are told again")
 }
 
 // clean deletes the consumers of targets that the file does not have.

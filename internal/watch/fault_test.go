@@ -7,19 +7,24 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/window"
@@ -76,8 +81,20 @@ func (s sight) Top(context.Context, window.Span, int) (window.Top, error) {
 	return window.Top{}, errAway
 }
 
-func (s sight) Names(context.Context, window.NamesQuestion) (window.Names, error) {
-	return window.Names{}, errAway
+func (s sight) Names(_ context.Context, q window.NamesQuestion) (window.Names, error) {
+	if s.blind() {
+		return window.Names{}, errAway
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now().UnixMilli()
+	out := window.Names{Now: now, AsOf: now, CountingSince: 1}
+	for _, name := range slices.Sorted(maps.Keys(s.totals)) {
+		if strings.HasPrefix(name, q.Prefix) {
+			out.Counters = append(out.Counters, name)
+		}
+	}
+	return out, nil
 }
 
 // wire is the network between a process and NATS: it can hold everything up, and cut.
@@ -159,6 +176,7 @@ func (c *wiredConn) Write(b []byte) (int, error) {
 // member is one process of a fleet, as far as this package makes it.
 type member struct {
 	*wire
+	*service
 	conn   *nats.Conn
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -180,7 +198,7 @@ func (m *member) kill() {
 	<-m.done
 }
 
-func startMember(t *testing.T, url string, w *world, book *Book, name string) *member {
+func startMember(t *testing.T, url string, w *world, book *Book, name string, change ...func(*service)) *member {
 	t.Helper()
 	m := &member{wire: &wire{}, done: make(chan struct{})}
 	conn, err := nats.Connect(url, nats.SetCustomDialer(m.wire), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true), nats.Timeout(5*time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -197,9 +215,12 @@ func startMember(t *testing.T, url string, w *world, book *Book, name string) *m
 		patience: patience{seat: 300 * time.Millisecond, unknown: 600 * time.Millisecond, gone: time.Second, ack: time.Second, retryFirst: 20 * time.Millisecond, retryMost: 200 * time.Millisecond},
 	}
 	s.settings.Redis.Namespace = "tallyroll"
+	for _, c := range change {
+		c(s)
+	}
 	s.book.Store(book)
 	ctx, cancel := context.WithCancel(context.Background())
-	m.conn, m.cancel = conn, cancel
+	m.service, m.conn, m.cancel = s, conn, cancel
 	go func() {
 		defer close(m.done)
 		defer conn.Close()
@@ -270,6 +291,22 @@ func (e *ear) of(rule string) (out []string) {
 	return out
 }
 
+// bookFor is a file whose targets are ears.
+func bookFor(t *testing.T, ears map[string]*ear, rules string) *Book {
+	t.Helper()
+	text := "targets:\n"
+	for _, name := range slices.Sorted(maps.Keys(ears)) {
+		server := httptest.NewServer(ears[name])
+		t.Cleanup(server.Close)
+		text += fmt.Sprintf("  %s: {webhook: %s}\n", name, server.URL)
+	}
+	book, err := Parse([]byte(text + "rules:\n" + rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return book
+}
+
 // Three processes are killed, held up, cut off and blinded at random while counters pass thresholds, and targets are
 // ill. In the end each target has heard of every change that was stored, once by its ids and in order for each rule, and
 // each stored state follows the one before it.
@@ -283,21 +320,12 @@ func TestFaults(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	broker := stack.NATS(t)
 	ears := map[string]*ear{"a": {seen: make(map[string]bool)}, "b": {seen: make(map[string]bool)}}
-	text := "targets:\n"
-	for name, e := range ears {
-		server := httptest.NewServer(e)
-		t.Cleanup(server.Close)
-		text += fmt.Sprintf("  %s: {webhook: %s}\n", name, server.URL)
-	}
-	text += "rules:\n"
+	var text strings.Builder
 	const rules = 24
 	for i := range rules {
-		text += fmt.Sprintf("  - {name: r%d, key: k%d, window: 1m, %s, for: %dms, to: [a, b]}\n", i, i, []string{"above: 9", "below: 10"}[i%2], []int{0, 100}[i/2%2])
+		fmt.Fprintf(&text, "- {name: r%d, key: k%d, window: 1m, %s, for: %dms, to: [a, b]}\n", i, i, []string{"above: 9", "below: 10"}[i%2], []int{0, 100}[i/2%2])
 	}
-	book, err := Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	book := bookFor(t, ears, text.String())
 	w := &world{totals: make(map[string]int64), fresh: true}
 	var members []*member
 	names := 0
@@ -429,4 +457,77 @@ func TestParseOfAFileThatIsNotThere(t *testing.T) {
 	if _, err := s.read(); err == nil || !strings.Contains(err.Error(), "WATCH_FILE") || !strings.Contains(err.Error(), "none.yml") {
 		t.Error(err)
 	}
+}
+
+// Whatever metrics watch has, a process that evaluates and tells fills all of them.
+func TestEveryMetricIsFilled(t *testing.T) {
+	t.Parallel()
+	broker := stack.NATS(t)
+	book := bookFor(t, map[string]*ear{"a": {seen: make(map[string]bool)}}, "- {name: r, key: k, window: 1m, above: 0, to: [a]}\n")
+	m := startMember(t, broker.URL(), &world{totals: map[string]int64{"k": 1}, fresh: true}, book, "m")
+	t.Cleanup(m.kill)
+	described := make(chan *prometheus.Desc, 1000)
+	m.metrics.Registry.Describe(described)
+	close(described)
+	want := make(map[string]bool)
+	for d := range described {
+		if name := regexp.MustCompile(`fqName: "(tallyroll_watch_\w+)"`).FindStringSubmatch(d.String()); name != nil {
+			want[name[1]] = true
+		}
+	}
+	stack.Eventually(t, time.Minute, "all metrics to have a value", func() (bool, string) {
+		missing := maps.Clone(want)
+		families, err := m.metrics.Registry.Gather()
+		for _, f := range families {
+			delete(missing, f.GetName())
+		}
+		return err == nil && len(want) > 10 && len(missing) == 0, fmt.Sprint(missing, " of ", want, err)
+	})
+}
+
+// NATS comes back with an older copy of itself. A target that was told of a change which the copy does not have is told
+// again, with another id; one that was not is told, too; and both are told how it ends.
+func TestNATSIsRolledBack(t *testing.T) {
+	t.Parallel()
+	store, older := t.TempDir(), t.TempDir()
+	broker := stack.NATS(t, func(o *server.Options) { o.StoreDir = store })
+	ears := map[string]*ear{"a": {seen: make(map[string]bool)}, "b": {seen: make(map[string]bool)}}
+	book := bookFor(t, ears, "- {name: r, key: k, window: 1m, above: 9, to: [a, b]}\n- {name: still, key: none, window: 1m, below: 1, to: [a, b]}\n")
+	w := &world{totals: make(map[string]int64), fresh: true}
+	for _, name := range []string{"m1", "m2"} {
+		m := startMember(t, broker.URL(), w, book, name)
+		t.Cleanup(m.kill)
+	}
+	hears := func(name, rule, want string) {
+		t.Helper()
+		stack.Eventually(t, time.Minute, name+" to hear of "+rule+": "+want, func() (bool, string) {
+			var states []string
+			for _, heard := range ears[name].of(rule) {
+				states = append(states, strings.Fields(heard)[1])
+			}
+			return strings.Join(states, " ") == want, fmt.Sprint(states)
+		})
+	}
+	for name := range ears {
+		hears(name, "still", "firing")
+	}
+	broker.Stop()
+	if err := os.CopyFS(older, os.DirFS(store)); err != nil {
+		t.Fatal(err)
+	}
+	broker.Start()
+	ears["b"].be("refuse")
+	w.set(func() { w.totals["k"] = 10 })
+	hears("a", "r", "firing")
+	broker.Stop()
+	if err := errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))); err != nil {
+		t.Fatal(err)
+	}
+	w.set(func() { w.totals["k"] = 0 }) // so only the processes remember that it fired
+	broker.Start()
+	ears["b"].be("")
+	hears("a", "r", "firing firing resolved")
+	hears("b", "r", "firing resolved")
+	hears("a", "still", "firing")
+	hears("b", "still", "firing")
 }

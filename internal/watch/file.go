@@ -31,23 +31,28 @@ type Book struct {
 type Target struct {
 	Name         string
 	Webhook      string // a URL
-	SecretFile   string // beside Webhook: secrets that sign, one a line; empty: nothing is signed
+	WebhookFile  string // in its place: a file that has the URL
+	SecretFile   string // beside either: secrets that sign, one a line; empty: nothing is signed
 	Alertmanager string // the URL below which api/v2/alerts is
 	NATS         string // a subject
 	States       []State
 }
 
+// posts reports whether the target is a webhook.
+func (t *Target) posts() bool { return t.Webhook+t.WebhookFile != "" }
+
 // wants reports whether a target is to hear of a state.
 func (t *Target) wants(s State) bool { return len(t.States) == 0 || slices.Contains(t.States, s) }
 
 const (
-	ruleFields   = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally group, for and surely"
-	targetFields = "one of webhook, alertmanager and nats, and optionally states; webhook also has secret_file"
+	ruleFields   = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally group, for, surely and least"
+	targetFields = "one of webhook, webhook_file, alertmanager and nats, and optionally states; a webhook also has secret_file"
 
 	maxRules   = 10_000
 	maxTargets = 32
 	maxTop     = 1000
 	maxGroup   = 16
+	usualLeast = 10 // of fewer hits, percentages say little
 	maxFor     = 31 * 24 * time.Hour
 )
 
@@ -67,7 +72,7 @@ var (
 //	  - name: errors        # 1 to 64 letters, digits, underscores and hyphens
 //	    key: http.5xx       # or prefix: with or without group:, or top: 20
 //	    window: 5m          # a whole number and a unit (s, m, h, d, w, y)
-//	    above: 100          # or below:, or change: +50% against the window before
+//	    above: 100          # or below:, or change: +50% against the window before, with or without least: 10
 //	    for: 1m             # default 0s
 //	    surely: true        # default false
 //	    to: [ops, bus]
@@ -123,7 +128,7 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 		case lines[name.Value] > 0:
 			return nil, yamlfile.Errorf(name.Line, "%s: it is the name of the target on line %d, too", name.Value, lines[name.Value])
 		case len(out) == maxTargets:
-			return nil, yamlfile.Errorf(name.Line, "%s: the file has more than %d targets: allowed are as many", name.Value, maxTargets)
+			return nil, yamlfile.Errorf(name.Line, "%s: it is one target too many: allowed are %d", name.Value, maxTargets)
 		}
 		lines[name.Value] = name.Line
 		target, err := parseTarget(name.Value, node.Content[i+1])
@@ -136,24 +141,26 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 }
 
 func parseTarget(name string, node *yaml.Node) (*Target, error) {
-	fields, err := yamlfile.SecretFields(node, "the target "+name, "webhook", "secret_file", "alertmanager", "nats", "states[]")
+	fields, err := yamlfile.SecretFields(node, "the target "+name, "webhook", "webhook_file", "secret_file", "alertmanager", "nats", "states[]")
 	if err != nil {
 		return nil, err
 	}
 	t := &Target{
-		Name: name, Webhook: yamlfile.Value(fields["webhook"]), SecretFile: yamlfile.Value(fields["secret_file"]),
+		Name: name, Webhook: yamlfile.Value(fields["webhook"]), WebhookFile: yamlfile.Value(fields["webhook_file"]), SecretFile: yamlfile.Value(fields["secret_file"]),
 		Alertmanager: yamlfile.Value(fields["alertmanager"]), NATS: yamlfile.Value(fields["nats"]),
 	}
-	if given(t.Webhook, t.Alertmanager, t.NATS) != 1 {
-		return nil, yamlfile.Errorf(node.Line, "%s: a target has exactly one of webhook, alertmanager and nats", name)
+	if given(t.Webhook, t.WebhookFile, t.Alertmanager, t.NATS) != 1 {
+		return nil, yamlfile.Errorf(node.Line, "%s: a target has exactly one of webhook, webhook_file, alertmanager and nats", name)
 	}
 	for field, address := range map[string]string{"webhook": t.Webhook, "alertmanager": t.Alertmanager} {
-		u, err := url.Parse(address)
-		if address != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Fragment != "") {
-			return nil, yamlfile.Errorf(fields[field].Line, "%s: %s: allowed is a URL that begins with http:// or https://, such as https://example.org/hook", name, field)
+		if address != "" && !isURL(address) {
+			return nil, yamlfile.Errorf(fields[field].Line, "%s: %s: allowed is %s", name, field, urlHint)
 		}
 	}
-	if t.SecretFile != "" && t.Webhook == "" {
+	if strings.Contains(t.WebhookFile, "://") {
+		return nil, yamlfile.Errorf(fields["webhook_file"].Line, "%s: webhook_file: this is a URL: allowed is the name of a file that has it", name)
+	}
+	if t.SecretFile != "" && !t.posts() {
 		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: only a webhook is signed", name)
 	}
 	if strings.HasPrefix(t.SecretFile, secretPrefix) {
@@ -171,6 +178,13 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 	return t, nil
 }
 
+const urlHint = "a URL that begins with http:// or https://, such as https://example.org/hook"
+
+func isURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Fragment == ""
+}
+
 func given(texts ...string) (n int) {
 	for _, text := range texts {
 		if text != "" {
@@ -182,7 +196,7 @@ func given(texts ...string) (n int) {
 
 // parseRule reads one entry. The book has its targets.
 func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
-	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below", "change", "for", "surely", "to[]")
+	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below", "change", "least", "for", "surely", "to[]")
 	if err != nil {
 		return nil, err
 	}
@@ -250,6 +264,17 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 			return nil, wrong(string(kind), "%q: allowed is %s", text(string(kind)), allowed)
 		}
 		r.Condition.Kind = kind
+	}
+	if r.Condition.Kind == ByPercent {
+		r.Condition.Least = usualLeast
+	}
+	if fields["least"] != nil {
+		if r.Condition.Kind != ByPercent {
+			return nil, wrong("least", "it is only beside change")
+		}
+		if r.Condition.Least, err = strconv.ParseInt(text("least"), 10, 64); err != nil || r.Condition.Least < 1 {
+			return nil, wrong("least", "%q: allowed is a whole number of hits from 1 on", text("least"))
+		}
 	}
 	if r.Top > 0 && r.Condition.Kind == Below {
 		return nil, wrong("below", "the counters with most hits are never below anything for long: name them with key, or ask for a prefix with group")

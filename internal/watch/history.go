@@ -3,7 +3,6 @@ package watch
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -66,16 +65,7 @@ func (h *History) follow(ctx context.Context, js jetstream.JetStream, namespace 
 	go func() {
 		defer close(guarded)
 		defer cancel()
-		for ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(lookAtStream):
-			}
-			now, err := js.Stream(ctx, StreamName(namespace))
-			if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !now.CachedInfo().Created.Equal(stream.CachedInfo().Created) {
-				return
-			}
-		}
+		_ = l.guard(ctx, stream.CachedInfo().Created)
 	}()
 	err = l.follow(ctx, jetstream.DeliverAllPolicy, func() {
 		h.mu.Lock()

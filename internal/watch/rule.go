@@ -62,6 +62,7 @@ type Condition struct {
 	Kind      Kind
 	Threshold int64 // hits; of ByPercent, hundredths of a percent, negative for less
 	Surely    bool  // it must hold whatever the truth within the bounds is
+	Least     int64 // of ByPercent: hits that one of the windows must have for certain
 }
 
 // Figures are the hits of a piece of time, and what is known about them.
@@ -133,6 +134,7 @@ func (c Condition) judge(now, before Figures) (Verdict, string) {
 			not = before.known() && c.more(now.Lower, before.Upper)
 			holds = known && (fall || !c.Surely && now.Total < before.Total && !c.more(now.Total, before.Total))
 		}
+		holds = holds && max(now.Lower, before.Lower) >= c.Least
 	}
 	switch {
 	case holds:

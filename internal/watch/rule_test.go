@@ -52,6 +52,11 @@ func TestJudge(t *testing.T) {
 		{"+50% for sure although nobody counts", Condition{Kind: ByPercent, Threshold: 5000}, Figures{Total: 15, Lower: 15, Complete: true}, known(10, 10, 10), Holds, ""},
 		{"the window before is missing", Condition{Kind: ByPercent, Threshold: 5000}, known(15, 15, 15), Figures{Fresh: true, Total: 10, Lower: 10, Upper: 10}, NobodyKnows, reasonLost},
 		{"-100%", Condition{Kind: ByPercent, Threshold: -10000}, known(0, 0, 0), known(10, 10, 10), Holds, ""},
+		{"+50%, and too few hits", Condition{Kind: ByPercent, Threshold: 5000, Least: 10}, known(9, 9, 9), known(0, 0, 0), HoldsNot, ""},
+		{"+50%, and enough hits now", Condition{Kind: ByPercent, Threshold: 5000, Least: 10}, known(10, 10, 10), known(0, 0, 0), Holds, ""},
+		{"-100%, and enough hits before", Condition{Kind: ByPercent, Threshold: -10000, Least: 10}, known(0, 0, 0), known(10, 10, 10), Holds, ""},
+		{"+50%, and perhaps too few hits", Condition{Kind: ByPercent, Threshold: 5000, Least: 10}, known(10, 9, 10), known(0, 0, 0), HoldsNot, ""},
+		{"+50% for sure although nobody counts, of how many hits is not", Condition{Kind: ByPercent, Threshold: 5000, Least: 10}, Figures{Total: 9, Lower: 9, Complete: true}, known(1, 1, 1), NobodyKnows, reasonStale},
 		{"large numbers", Condition{Kind: ByPercent, Threshold: 5000}, known(1<<62, 1<<62, 1<<62), known(1<<61, 1<<61, 1<<61), Holds, ""},
 	} {
 		if got, why := c.c.judge(c.now, c.before); got != c.want || why != c.because {
@@ -76,8 +81,8 @@ func (c Condition) holds(now, before int64) bool {
 	return now < before && left.Cmp(right) <= 0
 }
 
-// Whatever the truth within the bounds: what surely holds does, and without surely, figures without doubt decide as
-// they are. Of hits that nobody has counted, only a lower bound is known: then a verdict holds for any number of more.
+// Whatever the truth within the bounds: what surely holds does, and without surely, totals decide, beside a lower bound that
+// reaches least. Of hits that nobody has counted, only a lower bound is known: then a verdict holds for any number of more.
 func TestVerdictsAreTrue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -99,16 +104,17 @@ func TestVerdictsAreTrue(t *testing.T) {
 		c.Threshold = rapid.Int64Range(0, scale).Draw(t, "threshold")
 		if c.Kind == ByPercent {
 			c.Threshold = rapid.OneOf(rapid.Int64Range(1, 50_000), rapid.Int64Range(-whole, -1)).Draw(t, "percent")
+			c.Least = rapid.Int64Range(0, scale).Draw(t, "least")
 		}
 		verdict, why := c.judge(now, before)
 		decided := now.known() && (c.Kind != ByPercent || before.known())
-		truth := c.holds(nowTruth, beforeTruth)
+		truth := c.holds(nowTruth, beforeTruth) && max(nowTruth, beforeTruth) >= c.Least
 		switch {
 		case (verdict == NobodyKnows) != (why != ""):
 			t.Errorf("%v %q", verdict, why)
 		case decided && verdict == NobodyKnows:
 			t.Error("nobody knows what is known")
-		case decided && !c.Surely && (verdict == Holds) != c.holds(now.Total, before.Total):
+		case decided && !c.Surely && (verdict == Holds) != (c.holds(now.Total, before.Total) && max(now.Lower, before.Lower) >= c.Least):
 			t.Errorf("%v, want what the totals say", verdict)
 		case verdict == Holds && (c.Surely || !decided) && !truth:
 			t.Errorf("it holds, but not for %d and %d", nowTruth, beforeTruth)

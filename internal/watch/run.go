@@ -3,11 +3,11 @@ package watch
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
-	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,8 +21,6 @@ import (
 )
 
 const (
-	// lookAtFile is how often the file is compared with what is in use.
-	lookAtFile = time.Second
 	// lookAtStream is how often it is checked that the stream is the one that was read.
 	lookAtStream = 2 * time.Second
 	// lookAtConsumers is how often the server is asked what targets have not taken.
@@ -36,11 +34,13 @@ const (
 // Run evaluates the rules and tells the targets until ctx ends. It waits for NATS and Redis. At each signal of reload,
 // which may be nil, it reads the file again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
+	file := boot.NewFiles(settings.File)
+	file.Reading()
 	book, err := settings.read()
 	if err != nil {
 		return err
 	}
-	s := &service{settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
+	s := &service{file: file, settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
 	s.book.Store(book)
 	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log}
 	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
@@ -53,7 +53,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 
 	group, gctx := errgroup.WithContext(ctx)
 	reloaded := s.metrics.Reloads.Of("watch")
-	group.Go(func() error { return s.followFile(gctx, reloaded) })
+	group.Go(func() error {
+		file.Follow(gctx, func() { s.reload("file", reloaded) })
+		return nil
+	})
 	group.Go(func() error { return boot.FollowReloads(gctx, reload, func() { s.reload("SIGHUP", reloaded) }) })
 	group.Go(func() error { return s.watch(gctx) })
 	group.Go(func() error {
@@ -71,12 +74,14 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 // service is what the goroutines of a process share.
 type service struct {
 	settings Settings
-	name     string // that no other process has
+	file     *boot.Files // of the settings
+	name     string      // that no other process has
 	patience patience
 	server   web.Server
 	metrics  *metrics
 	log      zerolog.Logger
 	book     atomic.Pointer[Book]
+	recalled []*entry               // of the goroutine in watch: what was known of the stream before it was rolled back
 	changed  chan struct{}          // has something if the book is another one than the session's
 	why      atomic.Pointer[string] // why the process is not ready; nil: it has not begun
 }
@@ -90,33 +95,9 @@ func (s *service) whyNotReady() string {
 
 func (s *service) notReady(why string) { s.why.Store(&why) }
 
-// followFile reads the file again when it has changed, and has been the same at two looks.
-func (s *service) followFile(ctx context.Context, reloaded func(error)) error {
-	sum := func() [sha256.Size]byte {
-		data, _ := os.ReadFile(s.settings.File)
-		return sha256.Sum256(data)
-	}
-	used := sum()
-	seen := used
-	ticker := time.NewTicker(lookAtFile)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		now := sum()
-		if now == seen && now != used {
-			s.reload("file", reloaded)
-			used = now
-		}
-		seen = now
-	}
-}
-
 // reload reads the file again. A bad one changes nothing.
 func (s *service) reload(why string, reloaded func(error)) {
+	s.file.Reading()
 	book, err := s.settings.read()
 	reloaded(err)
 	if err != nil {
@@ -139,7 +120,7 @@ func (s *service) reload(why string, reloaded func(error)) {
 // warnUnsigned warns of webhooks whose receivers cannot tell who sends.
 func (s *service) warnUnsigned(book *Book) {
 	for _, t := range book.Targets {
-		if t.Webhook != "" && t.SecretFile == "" {
+		if t.posts() && t.SecretFile == "" {
 			s.log.Warn().Str("target", t.Name).Msg("webhook without secret_file: what it is told is not signed, so its receiver cannot tell who sends")
 		}
 	}
@@ -223,7 +204,7 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 	}
 	e := &evaluator{
 		log: l, eye: eye{reader, s.settings.MaxSum}, book: book, name: s.name, interval: s.settings.Interval, patience: s.patience, maxStates: s.settings.MaxStates,
-		keepAge: age, life: ctx, metrics: s.metrics, out: s.log,
+		keepAge: age, life: ctx, metrics: s.metrics, out: s.log, recalled: s.recalled,
 	}
 	caughtUp := make(chan struct{})
 	group.Go(func() error {
@@ -240,7 +221,7 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 		said.good(s.log, "watching again")
 		return e.run(gctx)
 	})
-	group.Go(func() error { return s.guard(gctx, js, created) })
+	group.Go(func() error { return l.guard(gctx, created) })
 	group.Go(func() error {
 		select {
 		case <-gctx.Done():
@@ -250,8 +231,12 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 		}
 	})
 	err = group.Wait()
-	if errors.Is(err, errBook) {
+	s.recalled = e.recalled
+	switch {
+	case errors.Is(err, errBook):
 		return nil
+	case errors.Is(err, errRolledBack):
+		s.recalled = slices.Collect(maps.Values(l.snapshot()))
 	}
 	return err
 }
@@ -259,36 +244,12 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 // teller returns who tells a target of each change; nil for an Alertmanager, which is told of states.
 func (s *service) teller(t *Target, js jetstream.JetStream) teller {
 	switch {
-	case t.Webhook != "":
-		return &webhook{t.Webhook, t.SecretFile, newClient()}
+	case t.posts():
+		return &webhook{t.Webhook, t.WebhookFile, t.SecretFile, newClient()}
 	case t.NATS != "":
 		return &bus{js, t.NATS}
 	}
 	return nil
-}
-
-// guard ends the session if the stream has been deleted, or is another one, and drops the consumers of targets that are no
-// more.
-func (s *service) guard(ctx context.Context, js jetstream.JetStream, created time.Time) error {
-	name := StreamName(s.settings.Redis.Namespace)
-	ticker := time.NewTicker(lookAtStream)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		bounded, cancel := context.WithTimeout(ctx, lookAtStream)
-		stream, err := js.Stream(bounded, name)
-		cancel()
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			return fmt.Errorf("stream %s is gone: states begin anew", name)
-		case err == nil && !stream.CachedInfo().Created.Equal(created):
-			return fmt.Errorf("stream %s is another one: states begin anew", name)
-		}
-	}
 }
 
 // measure asks the server what the target has not taken.
@@ -298,17 +259,15 @@ func (c *courier) measure(ctx context.Context, consumers []jetstream.Consumer) e
 	defer c.metrics.undelivered.DeleteLabelValues(c.target.Name)
 	defer c.metrics.waiting.DeleteLabelValues(c.target.Name)
 	for {
+		if waiting, oldest, err := c.backlog(ctx, consumers); err == nil { // else the next look may succeed; the gauges keep what they have
+			c.metrics.waiting.WithLabelValues(c.target.Name).Set(float64(waiting))
+			c.metrics.undelivered.WithLabelValues(c.target.Name).Set(oldest.Seconds())
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		waiting, oldest, err := c.backlog(ctx, consumers)
-		if err != nil {
-			continue // the next look may succeed; the gauges keep what they have
-		}
-		c.metrics.waiting.WithLabelValues(c.target.Name).Set(float64(waiting))
-		c.metrics.undelivered.WithLabelValues(c.target.Name).Set(oldest.Seconds())
 	}
 }
 

@@ -119,6 +119,7 @@ type log struct {
 	last   entry             // of the seat: only seq
 	beat   beat
 	heard  time.Time // the last beat of a process that sees, by this machine's clock
+	newest uint64    // the highest sequence that was taken
 	told   func(*entry)
 }
 
@@ -130,6 +131,7 @@ func newLog(js jetstream.JetStream, namespace string) *log {
 func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.newest = max(l.newest, seq)
 	if strings.HasSuffix(subject, ".seat") {
 		var b beat
 		if seq > l.last.seq && json.Unmarshal(data, &b) == nil {
@@ -213,6 +215,42 @@ func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caught
 				waiting = 0
 				caughtUp()
 			}
+		}
+	}
+}
+
+// errRolledBack means that the stream has forgotten messages that this process knows: the server came back with an older
+// copy of it, or lost power.
+var errRolledBack = errors.New("the stream is an older copy of itself")
+
+// guard watches until the stream is gone, or another one than that which was read, or an older copy of it.
+func (l *log) guard(ctx context.Context, created time.Time) error {
+	name := StreamName(l.namespace)
+	ticker := time.NewTicker(lookAtStream)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		l.mu.Lock()
+		newest := l.newest
+		l.mu.Unlock()
+		bounded, cancel := context.WithTimeout(ctx, lookAtStream)
+		stream, err := l.js.Stream(bounded, name)
+		cancel()
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("stream %s is gone: states begin anew", name)
+		}
+		if err != nil {
+			continue
+		}
+		switch info := stream.CachedInfo(); {
+		case !info.Created.Equal(created):
+			return fmt.Errorf("stream %s is another one: states begin anew", name)
+		case info.State.LastSeq < newest:
+			return errRolledBack
 		}
 	}
 }

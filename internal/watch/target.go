@@ -53,6 +53,9 @@ func send(client *http.Client, r *http.Request, now time.Time) error {
 		return fmt.Errorf("%s: redirects are not followed", resp.Status)
 	}
 	err = fmt.Errorf("%s: %.200q", resp.Status, said)
+	if u := r.URL; len(u.Path) > 1 && bytes.Contains(said, []byte(u.Path)) || u.RawQuery != "" && bytes.Contains(said, []byte(u.RawQuery)) {
+		err = errors.New(resp.Status + ": its answer is not shown, because the URL is in it")
+	}
 	if after := retryAfter(resp.Header.Get("Retry-After"), now); after > 0 {
 		return &laterError{after, err}
 	}
@@ -70,16 +73,36 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// webhook posts changes to a URL, signed as Standard Webhooks say.
+// webhook posts changes to a URL, signed as Standard Webhooks say. The files are read for each attempt.
 type webhook struct {
-	url, secretFile string
-	client          *http.Client
+	url, urlFile, secretFile string
+	client                   *http.Client
+}
+
+// address returns the URL. No error quotes it.
+func (w *webhook) address() (string, error) {
+	if w.urlFile == "" {
+		return w.url, nil
+	}
+	text, err := os.ReadFile(w.urlFile)
+	if err != nil {
+		return "", fmt.Errorf("webhook_file cannot be read: %w", err)
+	}
+	address := strings.TrimSpace(string(text))
+	if !isURL(address) {
+		return "", fmt.Errorf("webhook_file %s has no URL: allowed is %s, and nothing else", w.urlFile, urlHint)
+	}
+	return address, nil
 }
 
 func (w *webhook) tell(ctx context.Context, n notice) error {
 	body := n.body()
 	now := time.Now()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
+	address, err := w.address()
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
 		return errors.New("the URL cannot be asked")
 	}

@@ -51,7 +51,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 func (c Condition) String() string {
 	text := fmt.Sprintf("%s %d", c.Kind, c.Threshold)
 	if c.Kind == ByPercent {
-		text = fmt.Sprintf("change %+g%%", float64(c.Threshold)/100)
+		text = fmt.Sprintf("change %+g%% least %d", float64(c.Threshold)/100, c.Least)
 	}
 	if c.Surely {
 		text += " surely"

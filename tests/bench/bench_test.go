@@ -48,6 +48,7 @@ func TestBench(t *testing.T) {
 	measureUniqueCells(t, r, o)
 	report.collect = measureCollect(t, r, o)
 	report.limits = measureLimits(t, r, o)
+	report.ways = measureWays(t, r, o)
 	report.masters = measureMasters(t, r, o)
 	report.postgres = measurePostgres(t, r, o)
 	report.write(t)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -60,6 +61,11 @@ func TestDevRunsEverything(t *testing.T) {
 	stack.Eventually(t, soon, "the total to grow", func() (bool, string) {
 		total, _, err := stack.FetchTotal(query, "/home", "1m")
 		return err == nil && total.Total > counted, total.Key
+	})
+
+	stack.Eventually(t, soon, "a rule to fire", func() (bool, string) {
+		status, body, err := stack.Do(http.MethodGet, query+"/v1/watch?state=firing", nil)
+		return err == nil && status == http.StatusOK && strings.Contains(string(body), `"rule":"home-is-busy"`), string(body)
 	})
 
 	if len(pasted) != 3 {

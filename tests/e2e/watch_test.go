@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -226,4 +227,114 @@ func TestWatchTellsAlertmanager(t *testing.T) {
 	}
 	shows(1)
 	shows(0) // long before Alertmanager would forget it by itself
+}
+
+// Rules about the busiest and about changes, on real servers. What is told follows the numbers, and a change of few hits is
+// none.
+func TestWatchTopAndChange(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	r := newReceiver(t)
+	rules := rulesFor(t, r, `
+- {name: busiest, top: 2, window: 5s, above: 9, to: [ops]}
+- {name: rise, key: busy, window: 5s, change: +50%, to: [ops]}
+- {name: fall, key: busy, window: 5s, change: -100%, surely: true, to: [ops]}
+- {name: few, key: quiet, window: 5s, change: +50%, to: [ops]}
+- {name: few-are-enough, key: quiet, window: 5s, change: +50%, least: 5, to: [ops]}
+`)
+	s.send("hits.before", `{"n":1}`)
+	stack.EventuallyTotal(t, soon, s.query.URL(), "before", "1m", 1)
+	stack.EventuallyTotal(t, soon, s.query.URL(), "before", "11s", 0) // so counting began before both windows
+	stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
+	s.send("hits.busy", `{"n":20}`)
+	s.send("hits.quiet", `{"n":5}`)
+	for _, told := range [][]change{r.eventually("busiest", "busy", "firing resolved"), r.eventually("rise", "busy", "firing resolved")} {
+		if c := told[0]; c.Total != 20 || c.Lower != 20 || c.Upper == nil || *c.Upper != 20 || c.Window != "5s" {
+			t.Errorf("told %+v", c)
+		}
+	}
+	r.eventually("few-are-enough", "quiet", "firing resolved")
+	r.eventually("fall", "busy", "firing resolved")
+	for _, of := range [][]change{r.of("few", "quiet"), r.of("busiest", "quiet"), r.of("busiest", "")} {
+		if len(of) > 0 {
+			t.Errorf("told %+v", of)
+		}
+	}
+}
+
+// A condition that holds for less than for never fires. One that holds for it does, and not before.
+func TestWatchFor(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	r := newReceiver(t)
+	rules := rulesFor(t, r, `
+- {name: short, key: k, window: 3s, above: 3, for: 1h, to: [ops]}
+- {name: long, key: k, window: 20s, above: 3, for: 2s, to: [ops]}
+`)
+	s.send("hits.before", `{"n":1}`)
+	stack.EventuallyTotal(t, soon, s.query.URL(), "before", "1m", 1)
+	stack.EventuallyTotal(t, soon, s.query.URL(), "before", "20s", 0)
+	stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
+	s.send("hits.k", `{"n":5}`)
+	r.eventually("short", "k", "pending ok")
+	told := r.eventually("long", "k", "pending firing resolved")
+	if waited := told[1].At.Sub(told[0].At); waited < 2*time.Second {
+		t.Errorf("it fired after %v", waited)
+	}
+	if got := states(r.of("short", "k")); got != "pending ok" {
+		t.Errorf("told %s", got)
+	}
+}
+
+// watch --try prints what each rule sees, without NATS, and tells nobody.
+func TestWatchTry(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	r := newReceiver(t)
+	rules := rulesFor(t, r, `
+- {name: errors, key: http.5xx, window: 1h, above: 3, surely: true, to: [ops]}
+- {name: quiet, key: http.5xx, window: 1h, below: 6, to: [ops]}
+- {name: all, prefix: http., window: 1h, above: 7, to: [ops]}
+- {name: shops, prefix: shop., group: 2, window: 1h, above: 1, to: [ops]}
+- {name: busiest, top: 1, window: 1h, above: 4, to: [ops]}
+- {name: rise, key: http.5xx, window: 1h, change: +12.5%, least: 3, to: [ops]}
+`)
+	try := func() string {
+		t.Helper()
+		cmd := stack.Command(t.Context(), t, "watch", []string{"--try"}, []string{"WATCH_FILE=" + rules, "REDIS_URL=" + s.redis.URL()})
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		table := regexp.MustCompile(` +`).ReplaceAllString(string(out), " ")
+		table = strings.ReplaceAll(table, " \n", "\n")
+		return regexp.MustCompile(` \S+Z( |\n)`).ReplaceAllString(table, " NOW$1")
+	}
+	s.send("hits.http.5xx", `{"n":5}`)
+	s.send("hits.http.2xx", `{"n":3}`)
+	s.send("hits.shop.eu.cart", `{"n":2}`)
+	for key, n := range map[string]int64{"http.5xx": 5, "http.2xx": 3, "shop.eu.cart": 2} {
+		stack.EventuallyTotal(t, soon, s.query.URL(), key, "1h", n)
+	}
+	const want = `RULE KEY HOLDS TOTAL LOWER UPPER WINDOW CONDITION AS OF WHY
+errors http.5xx yes 5 5 5 1h above 3 surely NOW
+quiet http.5xx unknown 5 5 5 1h below 6 NOW counting began inside the window
+all http. yes 8 8 8 1h above 7 NOW
+shops unknown 0 0 ? 1h above 1 NOW counting began inside the window
+shops shop.eu yes 2 2 2 1h above 1 NOW
+busiest unknown 0 0 ? 1h above 4 NOW counting began inside the window
+busiest http.5xx yes 5 5 5 1h above 4 NOW
+rise http.5xx unknown 5 5 5 1h change +12.5% least 3 NOW counting began inside the window
+`
+	if got := try(); got != want {
+		t.Errorf("printed\n%s\nwant\n%s", got, want)
+	}
+	s.redis.Stop()
+	out, err := stack.Command(t.Context(), t, "watch", []string{"--try"}, []string{"WATCH_FILE=" + rules, "REDIS_URL=" + s.redis.URL()}).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "look at Redis: ") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if got := r.of("errors", "http.5xx"); len(got) > 0 {
+		t.Errorf("told %+v", got)
+	}
 }

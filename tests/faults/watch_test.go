@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -32,11 +34,12 @@ type told struct {
 // listener takes webhooks and drops ids that it has seen, unless it is down.
 type listener struct {
 	*httptest.Server
-	mu    sync.Mutex
-	down  bool
-	heard map[string][]told // by rule, in the order of arrival
-	seen  map[string]bool
-	again int
+	mu      sync.Mutex
+	down    bool
+	heard   map[string][]told // by rule, in the order of arrival
+	seen    map[string]bool
+	again   int
+	refused int
 }
 
 func listen(t *testing.T) *listener {
@@ -52,6 +55,9 @@ func listen(t *testing.T) *listener {
 		defer l.mu.Unlock()
 		switch {
 		case l.down:
+			if l.refused++; l.refused%2 == 0 {
+				panic(http.ErrAbortHandler) // without an answer
+			}
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case l.seen[c.ID]:
 			l.again++
@@ -64,10 +70,12 @@ func listen(t *testing.T) *listener {
 	return l
 }
 
-func (l *listener) set(down bool) {
+// set returns how many attempts it has refused so far.
+func (l *listener) set(down bool) (refused int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = down
+	return l.refused
 }
 
 func (l *listener) of(rule string) []told {
@@ -81,13 +89,14 @@ func thousandRules(t *testing.T, rules int, targets map[string]*listener) string
 	t.Helper()
 	var text strings.Builder
 	fmt.Fprintln(&text, "targets:")
-	for name, l := range targets {
-		fmt.Fprintf(&text, "  %s: {webhook: %s}\n", name, l.URL)
+	names := slices.Sorted(maps.Keys(targets))
+	for _, name := range names {
+		fmt.Fprintf(&text, "  %s: {webhook: %s}\n", name, targets[name].URL)
 	}
 	fmt.Fprintln(&text, "rules:")
 	for i := range rules {
 		condition := []string{"above: 4, window: 5s", "below: 1, window: 10s", "above: 4, surely: true, for: 1s, window: 8s"}[i%3]
-		fmt.Fprintf(&text, "  - {name: r%d, key: k%d, %s, to: [a, b]}\n", i, i, condition)
+		fmt.Fprintf(&text, "  - {name: r%d, key: k%d, %s, to: [%s]}\n", i, i, condition, strings.Join(names, ", "))
 	}
 	path := filepath.Join(t.TempDir(), "watch.yml")
 	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
@@ -96,7 +105,7 @@ func thousandRules(t *testing.T, rules int, targets map[string]*listener) string
 	return path
 }
 
-// storedChanges are the changes in the stream of the rules, in its order, that targets are to be told.
+// storedChanges are the changes in the stream of the rules, in its order, that targets are to be told: state and id.
 func storedChanges(t *testing.T, js jetstream.JetStream) map[string][]string {
 	t.Helper()
 	out := make(map[string][]string)
@@ -119,8 +128,13 @@ func storedChanges(t *testing.T, js jetstream.JetStream) map[string][]string {
 			if err := json.Unmarshal(m.Data(), &r); err != nil {
 				t.Fatal(err)
 			}
+			meta, err := m.Metadata()
+			if err != nil {
+				t.Fatal(err)
+			}
 			if !r.Quiet {
-				out[r.Rule] = append(out[r.Rule], r.State)
+				id := strconv.FormatInt(meta.Timestamp.UnixNano(), 36) + "-" + strconv.FormatUint(meta.Sequence.Stream, 10)
+				out[r.Rule] = append(out[r.Rule], r.State+" "+id)
 			}
 		}
 		if got == 0 {
@@ -131,15 +145,16 @@ func storedChanges(t *testing.T, js jetstream.JetStream) map[string][]string {
 	return out
 }
 
-// 1,000 rules, three processes and two targets, while processes are killed and paused, a target is down, the worker is
-// killed, and NATS and Redis are restarted. Every change arrives once by its id, in order per rule, at each target; and
-// while nobody counts, no rule says that there are too few hits.
+// 1,000 rules, three processes and three targets, while processes are killed and paused, a target is down at times and
+// another one all the while, in the long selection for ten minutes; the worker is killed, and NATS and Redis are restarted.
+// Every change arrives once by its id, in order per rule, at each target; and while nobody counts, no rule says that there
+// are too few hits.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	s := servers(t)
 	s.worker(s.redis)
 	rules := 1000
-	targets := map[string]*listener{"a": listen(t), "b": listen(t)}
+	targets := map[string]*listener{"a": listen(t), "b": listen(t), "c": listen(t)}
 	file := thousandRules(t, rules, targets)
 	var watches []*stack.Service
 	for range 3 {
@@ -150,8 +165,16 @@ func TestWatch(t *testing.T) {
 			_, _ = s.js.PublishAsync("hits.any", fmt.Appendf(nil, `{"key":"k%d","n":%d}`, rand.IntN(rules), 1+rand.IntN(6))) // what is lost in a restart has not happened
 		}
 	}
-	down := targets["a"]
-	for i := range rounds(10, 60) {
+	down, away := targets["a"], targets["c"]
+	away.set(true)
+	left, outage, pause := time.Now(), time.Duration(0), 3*time.Second
+	if full() {
+		outage = 10 * time.Minute
+	}
+	for i := 0; i < rounds(10, 60) || time.Since(left) < outage; i++ {
+		if i == 60 {
+			pause = 20 * time.Second // the rest is for the target that is away
+		}
 		hit(200)
 		w := watches[rand.IntN(len(watches))]
 		switch i % 10 {
@@ -175,12 +198,15 @@ func TestWatch(t *testing.T) {
 			s.nats.Kill()
 			s.nats.Start()
 		}
-		time.Sleep(time.Duration(rand.IntN(3000)) * time.Millisecond) // the pause between faults is one of them
+		moment(pause) // the pause between faults is one of them
 	}
 	for _, w := range watches {
 		w.Resume()
 	}
 	down.set(false)
+	refused := away.set(false)
+	t.Logf("target c was away for %v and refused %d attempts", time.Since(left).Round(time.Second), refused)
+	back := time.Now()
 	// The worker is killed: what is below its threshold now is unknown, and no other becomes so.
 	killed := time.Now()
 	s.workers[0].Kill()
@@ -216,14 +242,14 @@ func TestWatch(t *testing.T) {
 	})
 	changes := 0
 	for name, l := range targets {
-		stack.Eventually(t, recovery, "target "+name+" to have heard of every change", func() (bool, string) {
+		stack.Eventually(t, recovery+outage, "target "+name+" to have heard of every change", func() (bool, string) {
 			stored := storedChanges(t, s.js)
 			changes = 0
 			for rule, want := range stored {
 				changes += len(want)
 				var got []string
 				for _, c := range l.of(rule) {
-					got = append(got, c.State)
+					got = append(got, c.State+" "+c.ID)
 				}
 				if !slices.Equal(got, want) {
 					return false, fmt.Sprintf("%s: heard %v, stored %v", rule, got, want)
@@ -231,7 +257,7 @@ func TestWatch(t *testing.T) {
 			}
 			return changes > 0, "nothing is stored"
 		})
-		t.Logf("target %s: %d changes, %d of them came again", name, changes, l.again)
+		t.Logf("target %s: %d changes, %d of them came again; all %v after c came back", name, changes, l.again, time.Since(back).Round(time.Second))
 	}
 }
 
