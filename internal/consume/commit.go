@@ -292,8 +292,8 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 		if done.Failed != nil {
 			c.metrics.lost.WithLabelValues(c.stream).Inc()
 			c.log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
-				Msg("hits of an applied transaction are not counted: answers about their time say complete: false")
-			c.markLoss(cells.End(), "hits of an applied transaction are not counted: something else had written to a key")
+				Msg("hits, or the unique values of hits, are not counted because of a foreign key: answers about their time say complete: false; move or delete the key, so that later ones count")
+			c.markLoss(cells.End(), "hits, or the unique values of hits, are not counted: something else had written to a key")
 			if failed := c.admitLost(flushing, shard, cells.End()); failed != nil && err == nil {
 				err = failed
 			}

@@ -137,7 +137,7 @@ func (g *guarded) counts(admin jetstream.JetStream) {
 	}
 
 	producer := jetStreamOf(t, g.conn("producer"))
-	for _, body := range []string{"", `{"key":"a","n":4}`, "no hit"} {
+	for _, body := range []string{"", `{"key":"a","n":4,"unique":"x"}`, "no hit"} {
 		if _, err := producer.Publish(t.Context(), "hits.a", []byte(body)); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func (g *guarded) counts(admin jetstream.JetStream) {
 	for _, service := range []*stack.Service{query, takes, erases} {
 		for path, text := range map[string]string{
 			"/v1/series?key=a&step=1m": `"points"`, "/v1/top?window=1h": `"key":"a"`, "/v1/counters": `"a"`, "/v1/total?prefix=a&window=1h": `"total":5`,
-			"/v1/export?step=1h": "key,from,to,hits", "/v1/about": `"tiers"`, "/v1/limit?key=a&window=1h&max=5": `"allowed":false`, "/probe?key=a&window=1h": "tallyroll_window_hits",
+			"/v1/uniques?key=a&window=1h": `"estimate":1`, "/v1/export?step=1h": "key,from,to,hits", "/v1/about": `"tiers"`, "/v1/limit?key=a&window=1h&max=5": `"allowed":false`, "/probe?key=a&window=1h": "tallyroll_window_hits",
 		} {
 			g.ask(http.MethodGet, service.URL()+path, nil, http.StatusOK, text)
 		}
@@ -354,6 +354,7 @@ func (g *guarded) refusesOnRedis() {
 	rows := map[string][]string{
 		"get tallyroll:layout":                      readers,
 		"hmget tallyroll:{0}:cursor:HITS seq":       readers,
+		"pfcount tallyroll:{0}:u:5m:1:a":            readers,
 		"get other:layout":                          nil,
 		"hincrby other:{0}:h:1s:1:a 0 1":            nil,
 		"set tallyroll:layout x":                    counts,
