@@ -44,7 +44,7 @@ test: redis tested ## the tests, with the race detector, on real NATS and Redis 
 
 tested:
 	@echo "make test takes some 4 minutes on two cores, and 5 more if nothing is built yet"
-	$(GO) build -race -o bin/test/ ./cmd/ingest ./cmd/query ./cmd/collect ./cmd/publish ./cmd/redrive ./cmd/audit ./cmd/watch ./cmd/dev
+	$(GO) build -race -o bin/test/ $(PROGRAMS:%=./cmd/%) ./cmd/dev
 	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
 	$(GO) build -C $(RLS) -race -o $(CURDIR)/bin/test/rls .
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2

@@ -7,8 +7,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/collect"
@@ -19,13 +17,8 @@ func main() {
 	if !boot.Flags("collect", "takes hits over HTTP and publishes them to NATS JetStream.", &settings) {
 		return
 	}
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	boot.Main("collect", func(ctx context.Context) error {
+	boot.MainWithReload("collect", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
 		boot.TakeBallast()
-		if err := boot.Parse(&settings); err != nil {
-			return err
-		}
 		return collect.Run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

@@ -121,7 +121,11 @@ func (t *trial) message(s sample) error {
 	var text strings.Builder
 	for _, h := range hits {
 		t.counters[string(h.Counter)] = true
-		fmt.Fprintf(&text, "%d\tcounted\t%s\t%d\t%s\n", s.line, h.Counter, h.N, time.UnixMilli(h.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"))
+		fmt.Fprintf(&text, "%d\tcounted\t%s\t%d\t%s", s.line, h.Counter, h.N, time.UnixMilli(h.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"))
+		if h.Unique != nil {
+			fmt.Fprintf(&text, "\tunique %q", h.Unique) // in quotes: it may have tabs and line ends
+		}
+		text.WriteByte('\n')
 	}
 	for _, r := range rejects {
 		t.reasons[r.Reason]++

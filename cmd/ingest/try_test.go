@@ -89,6 +89,19 @@ func TestTryTakesTheOnlyStreamAndSubject(t *testing.T) {
 	}
 }
 
+func TestTryShowsUniqueValues(t *testing.T) {
+	out, code, err := tried(t, "- {stream: S, subject: a.b, count: [{key: k, unique: '{user.id}-{x}', optional: true}]}", `{"user":{"id":"u\t17"},"x":1}
+{"x":1}
+# subject: plain
+{"key":"k","unique":"u-18"}
+`)
+	want := "1\tcounted\tk\t1\t2026-11-20T10:00:00.000Z\tunique \"u\\t17-1\"\n2\tnothing\n4\tcounted\tk\t1\t2026-11-20T10:00:00.000Z\tunique \"u-18\"\n" +
+		"3 messages: 2 hits on 1 counters, 0 rejected, 0 left out by when\n"
+	if err != nil || code != 0 || out != want {
+		t.Errorf("code %d, %v\n%s\nwant\n%s", code, err, out, want)
+	}
+}
+
 func TestTryRefusesWhatItCannotUse(t *testing.T) {
 	for _, test := range []struct {
 		rules, in string

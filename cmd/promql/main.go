@@ -8,8 +8,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"tallyroll/internal/boot"
 )
@@ -19,13 +17,7 @@ func main() {
 	if !boot.Flags("promql", "answers PromQL about counters over Prometheus's HTTP API, from Redis.", &settings) {
 		return
 	}
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	boot.Main("promql", func(ctx context.Context) error {
-		boot.QuietRedis()
-		if err := boot.Parse(&settings); err != nil {
-			return err
-		}
+	boot.MainWithReload("promql", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
 		return run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

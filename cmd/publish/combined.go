@@ -18,10 +18,11 @@ var (
 	errNoPath       = errors.New("the request has no path")
 	errNoMethod     = errors.New("the request has no method")
 	errNoStatus     = errors.New("no status of three digits after the request")
+	errBadUnique    = errors.New("what --unique names is empty or not valid UTF-8")
 	errUnknownField = errors.New("no such field")
 )
 
-// field is the part of an access log's line that names the counter.
+// field is a part of an access log's line: the counter's name, or the unique value.
 type field string
 
 // combinedParser parses the common and combined log formats:
@@ -30,58 +31,73 @@ type field string
 //
 // What follows the status does not matter: servers cut long agents off, and
 // the request was served all the same. The counter's name is taken as it
-// stands in the log, escapes included, so that it can be searched for there.
-func combinedParser(key field) func(line []byte) (hit.Hit, error) {
+// stands in the log, escapes included, so that it can be searched for there. unique is empty if the hits have no unique
+// value.
+func combinedParser(key, unique field) func(line []byte) (hit.Hit, error) {
 	return func(line []byte) (hit.Hit, error) {
-		host, rest, ok := bytes.Cut(line, space)
-		if !ok || len(host) == 0 {
+		var l logLine
+		var ok bool
+		l.host, line, ok = bytes.Cut(line, space)
+		if !ok || len(l.host) == 0 {
 			return hit.Hit{}, errNoHost
 		}
-		ts, rest, err := cutTime(rest)
+		ts, line, err := cutTime(line)
 		if err != nil {
 			return hit.Hit{}, err
 		}
-		request, rest, err := cutRequest(rest)
-		if err != nil {
+		if l.request, line, err = cutRequest(line); err != nil {
 			return hit.Hit{}, err
 		}
-		status, err := cutStatus(rest)
-		if err != nil {
+		if l.status, err = cutStatus(line); err != nil {
 			return hit.Hit{}, err
 		}
 		h := hit.Hit{N: 1, At: ts}
-		switch key {
-		case "path":
-			// A query holds what differs from request to request: searches, tokens, campaign marks.
-			// Names from it would grow without end, and each is a counter.
-			h.Counter, err = requestTarget(request)
-			h.Counter, _, _ = bytes.Cut(h.Counter, query)
-			if err == nil && len(h.Counter) == 0 {
-				err = errNoPath
-			}
-		case "url":
-			h.Counter, err = requestTarget(request)
-		case "method":
-			h.Counter, _, ok = bytes.Cut(request, space)
-			if !ok {
-				err = errNoMethod
-			}
-		case "host":
-			h.Counter = host
-		case "status":
-			h.Counter = status
-		default:
-			err = errUnknownField
-		}
-		if err == nil {
+		if h.Counter, err = l.part(key); err == nil {
 			err = hit.CheckTime(ts)
 		}
 		if err == nil {
 			h.Counter = hit.Shorten(h.Counter)
 			err = hit.CheckName(h.Counter)
 		}
+		if err == nil && unique != "" {
+			h.Unique, err = l.part(unique)
+			h.Unique = hit.Shorten(h.Unique)
+			if err == nil && hit.CheckUnique(h.Unique) != nil {
+				err = errBadUnique
+			}
+		}
 		return h, err
 	}
+}
+
+// logLine is what is used of a line.
+type logLine struct{ host, request, status []byte }
+
+func (l *logLine) part(f field) (part []byte, err error) {
+	switch f {
+	case "path":
+		// A query holds what differs from request to request: searches, tokens, campaign marks.
+		// Names from it would grow without end, and each is a counter.
+		part, err = requestTarget(l.request)
+		part, _, _ = bytes.Cut(part, query)
+		if err == nil && len(part) == 0 {
+			err = errNoPath
+		}
+		return part, err
+	case "url":
+		return requestTarget(l.request)
+	case "method":
+		part, _, ok := bytes.Cut(l.request, space)
+		if !ok {
+			return nil, errNoMethod
+		}
+		return part, nil
+	case "host":
+		return l.host, nil
+	case "status":
+		return l.status, nil
+	}
+	return nil, errUnknownField
 }
 
 var (
@@ -232,7 +248,7 @@ func requestTarget(request []byte) ([]byte, error) {
 	return target, nil
 }
 
-// parseField reads the value of --key.
+// parseField reads the value of --key or --unique.
 func parseField(s string) (field, error) {
 	switch s {
 	case "path", "url", "host", "status", "method":
@@ -250,7 +266,7 @@ var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 func (o options) parser() func(line []byte) (hit.Hit, error) {
 	switch o.format {
 	case "combined":
-		return combinedParser(o.key)
+		return combinedParser(o.key, o.unique)
 	case "ndjson":
 		return hit.NewParser().Parse
 	}

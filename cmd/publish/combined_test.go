@@ -74,7 +74,7 @@ func TestCombinedParser(t *testing.T) {
 			if c.key == "" {
 				c.key = "path"
 			}
-			h, err := combinedParser(c.key)([]byte(c.line))
+			h, err := combinedParser(c.key, "")([]byte(c.line))
 			if c.err != nil {
 				if !errors.Is(err, c.err) {
 					t.Fatalf("error %v, want %v", err, c.err)
@@ -91,9 +91,32 @@ func TestCombinedParser(t *testing.T) {
 	}
 }
 
+func TestCombinedUnique(t *testing.T) {
+	t.Parallel()
+	long := "/" + strings.Repeat("a", hit.MaxUnique)
+	for _, c := range []struct {
+		unique     field
+		line, want string
+		err        error
+	}{
+		{unique: "host", line: goodLine, want: "83.149.9.216"},
+		{unique: "url", line: goodLine, want: "/images/a.png?x=1&y=2"},
+		{unique: "status", line: goodLine, want: "200"},
+		{unique: "path", line: strings.Replace(goodLine, "/images/a.png", long, 1), want: string(hit.Shorten([]byte(long)))},
+		{unique: "host", line: "\xff" + goodLine, err: errBadUnique},
+		{unique: "method", line: strings.Replace(goodLine, "GET ", " ", 1), err: errBadUnique},
+	} {
+		key := field("status")
+		h, err := combinedParser(key, c.unique)([]byte(c.line))
+		if !errors.Is(err, c.err) || err == nil && (string(h.Unique) != c.want || string(h.Counter) != "200") {
+			t.Errorf("%s of %q: %q on %q (%v), want %q (%v)", c.unique, c.line, h.Unique, h.Counter, err, c.want, c.err)
+		}
+	}
+}
+
 func TestCombinedLongPath(t *testing.T) {
 	t.Parallel()
-	parse := combinedParser("path")
+	parse := combinedParser("path", "")
 	seen := map[string]bool{}
 	for _, path := range []string{
 		"/" + strings.Repeat("a", hit.MaxName-1), "/" + strings.Repeat("a", hit.MaxName), "/" + strings.Repeat("a", hit.MaxName+1),
@@ -139,7 +162,7 @@ func FuzzCombinedParser(f *testing.F) {
 	f.Add(`h [`)
 	f.Fuzz(func(t *testing.T, line string) {
 		for _, key := range []field{"path", "host", "status", "method"} {
-			h, err := combinedParser(key)([]byte(line))
+			h, err := combinedParser(key, "")([]byte(line))
 			if err != nil {
 				continue
 			}
@@ -157,7 +180,7 @@ func FuzzCombinedParser(f *testing.F) {
 }
 
 func BenchmarkCombinedParser(b *testing.B) {
-	parse := combinedParser("path")
+	parse := combinedParser("path", "")
 	line := []byte(goodLine)
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()

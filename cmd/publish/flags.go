@@ -18,6 +18,7 @@ type options struct {
 	ask       func(question string) bool // a person on a terminal; nil if there is none
 	format    string
 	key       field
+	unique    field // empty: none
 	subject   string
 	batch     int64
 	rebase    rebaseTo
@@ -44,7 +45,7 @@ func isRedriving(arg string) bool { return arg == "--"+redriving || arg == "-"+r
 
 func newFlags(o *options) *boot.FlagSet {
 	fs := boot.NewFlagSet("publish")
-	fs.Add("format", "combined", "the `form` of standard input: combined (web access logs, common or combined), ndjson (hit objects {\"key\",\"n\",\"ts\"}), lines (each names a counter)", func(s string) error {
+	fs.Add("format", "combined", "the `form` of standard input: combined (web access logs, common or combined), ndjson (hit objects {\"key\",\"n\",\"ts\",\"unique\"}), lines (each names a counter)", func(s string) error {
 		switch s {
 		case "combined", "ndjson", "lines":
 			o.format = s
@@ -56,6 +57,10 @@ func newFlags(o *options) *boot.FlagSet {
 		o.key, err = parseField(s)
 		return err
 	})
+	fs.Add("unique", "", "count how many different ones there were of this `part` of an access log's line, such as host, on each counter: path, url, host, status, method", func(s string) (err error) {
+		o.unique, err = parseField(s)
+		return err
+	})
 	fs.Add("subject", "hits.publish", "the `subject` to publish under: messages go to <subject>.0 to <subject>.63 in turn", func(s string) error {
 		o.subject = s
 		return outbox.CheckSubject(s)
@@ -63,7 +68,7 @@ func newFlags(o *options) *boot.FlagSet {
 	fs.Add("batch", "200", "`hits` in a message (1 to 10000); fewer if the next hit does not come within 100ms, or the server's largest message is reached", boot.Whole(&o.batch, 1, 10_000))
 	fs.Add("follow", "", "read this growing `file` instead of standard input, also through rotation, and keep the place: a restart counts nothing twice; needs --state", text(&o.follow))
 	fs.Add("state", "", "follow: the `file` that keeps the place in the log, such as /var/lib/tallyroll/access.state; it needs a directory that lasts", text(&o.state))
-	fs.Add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; holds the whole log in memory (16 bytes per hit, and each name once)", func(s string) (err error) {
+	fs.Add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; holds the whole log in memory (24 bytes per hit, and each name and unique value once)", func(s string) (err error) {
 		o.rebase = rebaseTo{on: true, at: hit.NoTime}
 		if s == "now" {
 			return nil
@@ -129,7 +134,7 @@ func parseFlags(args []string) (o options, version bool, err error) {
 // check refuses flags that would have no effect together.
 func (o options) check(given map[string]bool) error {
 	if o.synthetic {
-		for _, name := range []string{"format", "key", "rebase", "speed", "max-names", "follow", "state"} {
+		for _, name := range []string{"format", "key", "unique", "rebase", "speed", "max-names", "follow", "state"} {
 			if given[name] {
 				return boot.BadUsage("--%s is about standard input, which a synthetic load (--rate, --counters, --zipf, --duration, --count) does not read", name)
 			}
@@ -145,6 +150,8 @@ func (o options) check(given map[string]bool) error {
 		return boot.BadUsage("--seed belongs to a synthetic load: give --counters, --count or --duration as well")
 	case given["key"] && o.format != "combined":
 		return boot.BadUsage("--key belongs to --format combined, not to --format %s", o.format)
+	case given["unique"] && o.format != "combined":
+		return boot.BadUsage("--unique belongs to --format combined, not to --format %s", o.format)
 	case given["rebase"] && o.format == "lines":
 		return boot.BadUsage("--rebase needs hits with times, which --format lines has not")
 	case given["speed"] && o.format == "lines":

@@ -48,6 +48,9 @@ func TestParseFlags(t *testing.T) {
 		{args: "--format lines --speed 3", err: "needs hits with times"},
 		{args: "--ts now", err: "-ts: see publish --help"},
 		{args: "--format lines --key host", err: "belongs to --format combined"},
+		{args: "--format ndjson --unique host", err: "--unique belongs to --format combined, not to --format ndjson"},
+		{args: "--unique agent", err: "path, url, host, status or method"},
+		{args: "--key path --unique host"},
 	}
 	for _, c := range cases {
 		t.Run(c.args, func(t *testing.T) {

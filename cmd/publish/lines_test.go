@@ -97,7 +97,7 @@ func TestFeedByteOrderMark(t *testing.T) {
 	}{
 		"lines":    {parseName, mark + "a\n" + mark + "b\n", []string{"a", mark + "b"}},
 		"ndjson":   {hit.NewParser().Parse, mark + `{"key":"a"}`, []string{"a"}},
-		"combined": {combinedParser("host"), mark + goodLine, []string{goodLine[:strings.IndexByte(goodLine, ' ')]}},
+		"combined": {combinedParser("host", ""), mark + goodLine, []string{goodLine[:strings.IndexByte(goodLine, ' ')]}},
 		"alone":    {parseName, mark, nil},
 	} {
 		for _, in := range []io.Reader{strings.NewReader(c.input), iotest.OneByteReader(strings.NewReader(c.input))} {

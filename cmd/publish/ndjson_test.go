@@ -62,11 +62,23 @@ var tsParts = []part{
 	{`1763683200000.0`, bad, nil}, {`1.7e12`, bad, nil}, {`00`, bad, nil}, {`9223372036854775808`, bad, nil}, {`null`, bad, nil}, {`[]`, bad, nil}, {`{}`, bad, nil}, {`false`, bad, nil},
 }
 
+// A bad unique value refuses the object, also if the field comes again.
+var uniqueParts = []part{
+	{`"u-17"`, good, "u-17"}, {`" "`, good, " "}, {`"\u0061\/\"\\"`, good, `a/"\`}, {`"é\u00e9"`, good, "éé"}, {`"\ud83d\uDE00"`, good, "😀"}, {`"\ufffd"`, good, "\ufffd"}, {"\"\ufffd\"", good, "\ufffd"},
+	{`"\u0000\n\u009f"`, good, "\x00\n\u009f"}, {"\"\x7f\"", good, "\x7f"}, {`"\ufffd\\ud83d"`, good, "\ufffd\\ud83d"}, {`"7"`, good, "7"},
+	{`"` + strings.Repeat("x", 512) + `"`, good, strings.Repeat("x", 512)}, {`"` + strings.Repeat("é", 256) + `"`, good, strings.Repeat("é", 256)}, {`"` + strings.Repeat(`\u00e9`, 256) + `"`, good, strings.Repeat("é", 256)},
+	{`"` + strings.Repeat("x", 513) + `"`, bad, ""}, {`"` + strings.Repeat("é", 256) + `x"`, bad, ""}, {`""`, bad, ""}, {"\"\xff\"", bad, ""}, {"\"a\xc3\"", bad, ""}, {"\"\xed\xa0\x80\"", bad, ""},
+	{`"\ud83d"`, badIfLast, ""}, {`"\uDE00a"`, badIfLast, ""}, {`"\ud83d\ud83d\ude00"`, badIfLast, ""}, {`"\ud83d\\ude00"`, badIfLast, ""}, {`"\ud83d\"\ude00"`, badIfLast, ""},
+	{"\"\n\"", bad, ""}, {`"\x61"`, bad, ""}, {`"a`, bad, ""}, {`a`, bad, ""}, {``, bad, ""},
+	{`null`, bad, ""}, {`7`, bad, ""}, {`1.5`, bad, ""}, {`true`, bad, ""}, {`["a"]`, bad, ""}, {`{"unique":"a"}`, bad, ""},
+}
+
 // otherParts are fields with their names.
 var otherParts = []part{
 	{`"id":"7"`, good, nil}, {`"KEY":null`, good, nil}, {`"":1e400`, good, nil}, {`"x":{"key":"no","n":0,"count":1}`, good, nil}, {`"y":[1,{"ts":"x"},"]}"]`, good, nil}, {`"z":"\ud83d"`, good, nil},
 	{"\"x\xff\":\"\xff\"", good, nil}, {`"Count":0`, good, nil}, {`"key ":0`, good, nil},
 	{`"count":7`, bad, nil}, {`"\u0063ount":7`, bad, nil}, {`"value":null`, bad, nil}, {`"N":7`, bad, nil}, {`"Key":"a"`, bad, nil}, {`"time":{}`, bad, nil}, {`"timestamp":1`, bad, nil},
+	{`"x":{"unique":"no"}`, good, nil}, {`"UNIQUE":7`, good, nil}, {`"Unique":"a"`, bad, nil}, {`"uniques":1`, bad, nil}, {`"uniq":null`, bad, nil},
 	{`"x":tru`, bad, nil}, {`"x":01`, bad, nil}, {`"x":"\q"`, bad, nil}, {"\"x\":\"\t\"", bad, nil}, {`"x":`, bad, nil}, {`"x" 1`, bad, nil}, {`x:1`, bad, nil}, {`"x":[1,]`, bad, nil}, {`"x":NaN`, bad, nil},
 }
 
@@ -75,12 +87,13 @@ const (
 	fieldKey = iota
 	fieldN
 	fieldTS
+	fieldUnique
 	fieldOther
 )
 
 var (
-	allParts   = [][]part{keyParts, nParts, tsParts, otherParts}
-	fieldNames = [][]string{{`"key":`, `"\u006bey":`}, {`"n":`, `"\u006E":`}, {`"ts":`}, {""}}
+	allParts   = [][]part{keyParts, nParts, tsParts, uniqueParts, otherParts}
+	fieldNames = [][]string{{`"key":`, `"\u006bey":`}, {`"n":`, `"\u006E":`}, {`"ts":`}, {`"unique":`, `"uniqu\u0065":`}, {""}}
 )
 
 // line is a line of NDJSON, and what the contract says of it, told without the parser's code.
@@ -98,7 +111,7 @@ type fieldOf struct {
 // contract is what an object of these fields counts.
 func contract(fields []fieldOf) string {
 	h := hit.Hit{N: 1, At: hit.NoTime}
-	last := [4]*part{}
+	last := [5]*part{}
 	for i, f := range fields {
 		if f.bad == bad {
 			return ""
@@ -116,6 +129,8 @@ func contract(fields []fieldOf) string {
 			h.N = p.want.(int64)
 		case of == fieldTS:
 			h.At = p.want.(int64)
+		case of == fieldUnique:
+			h.Unique = []byte(p.want.(string))
 		}
 	}
 	return counted(h)
@@ -156,6 +171,14 @@ func drawLine(t *rapid.T) line {
 			}
 			p = part{string(encoded), good, name}
 		}
+		if of == fieldUnique && p.bad == good && rapid.Bool().Draw(t, "any unique value") {
+			value := rapid.String().Filter(func(s string) bool { return hit.CheckUnique([]byte(s)) == nil }).Draw(t, "unique value")
+			encoded, err := json.Marshal(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p = part{string(encoded), good, value}
+		}
 		fields = append(fields, fieldOf{of, p})
 		object = append(object, white()+rapid.SampledFrom(fieldNames[of]).Draw(t, "name")+white()+p.text+white())
 	}
@@ -169,7 +192,7 @@ func mutate(t *rapid.T, line string) string {
 		i := rapid.IntRange(0, len(b)).Draw(t, "place")
 		j := min(len(b), i+rapid.IntRange(0, 3).Draw(t, "length"))
 		with := rapid.OneOf(
-			rapid.SampledFrom([]string{"", `"`, `\`, `\u`, `\ud83d`, "{", "}", "[", "]", ":", ",", "0", "-", ".", "e", " ", "\x00", "\x7f", "\xff", "\ufffd", "\u0085", `"key":`, `"n":`, `"ts":`, "null"}),
+			rapid.SampledFrom([]string{"", `"`, `\`, `\u`, `\ud83d`, "{", "}", "[", "]", ":", ",", "0", "-", ".", "e", " ", "\x00", "\x7f", "\xff", "\ufffd", "\u0085", `"key":`, `"n":`, `"ts":`, `"unique":`, "null"}),
 			rapid.Just(line[min(i, len(line)):min(j, len(line))]),
 		).Draw(t, "with")
 		b = slices.Replace(b, i, j, []byte(with)...)
@@ -184,6 +207,9 @@ const lastStored = hit.MaxTime
 func counted(h hit.Hit) string {
 	if h.At == hit.NoTime {
 		h.At = lastStored
+	}
+	if h.Unique != nil {
+		return fmt.Sprintf("%q n %d at %d of %q", h.Counter, h.N, h.At, h.Unique)
 	}
 	return fmt.Sprintf("%q n %d at %d", h.Counter, h.N, h.At)
 }
@@ -269,7 +295,7 @@ func TestPublishSendsOnlyWhatCounts(t *testing.T) {
 		day := rapid.SampledFrom([]string{"01/Jan", "31/Dec"}).Draw(t, "day")
 		clock := rapid.SampledFrom([]string{"00:00:00 +0000", "00:00:00 +0001", "23:59:59 +0000", "23:59:60 +0000", "23:59:59 -0001"}).Draw(t, "clock")
 		access := fmt.Sprintf(`h - - [%s/%s:%s] "GET /%s HTTP/1.1" 200 1`, day, year, clock, name)
-		if got, bad := publishing(t, combinedParser("path"), access); len(got)+int(bad.count) != 1 {
+		if got, bad := publishing(t, combinedParser("path", ""), access); len(got)+int(bad.count) != 1 {
 			t.Fatalf("%q: %v, bad %+v", access, got, bad)
 		}
 	})

@@ -13,19 +13,29 @@ import (
 	"tallyroll/internal/outbox"
 )
 
+// textOrNil is a unique value; nil for none.
+func textOrNil(s string) []byte {
+	if s == "" {
+		return nil
+	}
+	return []byte(s)
+}
+
 func TestRebaseKeepsDifferences(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		type in struct {
-			name string
-			n    int64
-			ts   int64
+			name   string
+			n      int64
+			ts     int64
+			unique string // empty: none
 		}
 		hits := rapid.SliceOf(rapid.Custom(func(t *rapid.T) in {
 			return in{
-				name: rapid.SampledFrom([]string{"a", "b", "c", "/d?e"}).Draw(t, "name"),
-				n:    rapid.Int64Range(1, hit.MaxN).Draw(t, "n"),
-				ts:   rapid.OneOf(rapid.Just(int64(hit.NoTime)), rapid.Int64Range(hit.MinTime, hit.MaxTime)).Draw(t, "ts"),
+				name:   rapid.SampledFrom([]string{"a", "b", "c", "/d?e"}).Draw(t, "name"),
+				n:      rapid.Int64Range(1, hit.MaxN).Draw(t, "n"),
+				ts:     rapid.OneOf(rapid.Just(int64(hit.NoTime)), rapid.Int64Range(hit.MinTime, hit.MaxTime)).Draw(t, "ts"),
+				unique: rapid.SampledFrom([]string{"", "", "a", "u-1", "u-2"}).Draw(t, "unique"),
 			}
 		})).Draw(t, "hits")
 		moment := rapid.Int64Range(hit.MinTime, hit.MaxTime).Draw(t, "moment")
@@ -33,7 +43,7 @@ func TestRebaseKeepsDifferences(t *testing.T) {
 		latest := int64(hit.NoTime)
 		for _, h := range hits {
 			latest = max(latest, h.ts)
-			if err := log.add(hit.Hit{Counter: []byte(h.name), N: h.n, At: h.ts}); err != nil {
+			if err := log.add(hit.Hit{Counter: []byte(h.name), N: h.n, At: h.ts, Unique: textOrNil(h.unique)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -50,7 +60,7 @@ func TestRebaseKeepsDifferences(t *testing.T) {
 
 		var got []in
 		err := log.replay(func(h hit.Hit) error {
-			got = append(got, in{string(h.Counter), h.N, h.At})
+			got = append(got, in{string(h.Counter), h.N, h.At, string(h.Unique)})
 			return nil
 		})
 		if err != nil || !slices.Equal(got, want) || dropped != len(hits)-len(want) {

@@ -7,8 +7,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/query"
@@ -19,14 +17,8 @@ func main() {
 	if !boot.Flags("query", "answers questions about counters over HTTP, from Redis.", &settings) {
 		return
 	}
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	boot.Main("query", func(ctx context.Context) error {
-		boot.QuietRedis()
+	boot.MainWithReload("query", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
 		boot.TakeBallast()
-		if err := boot.Parse(&settings); err != nil {
-			return err
-		}
 		return query.Run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

@@ -7,8 +7,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/watch"
@@ -26,13 +24,7 @@ func main() {
 	if !boot.Flags("watch", "compares counters with thresholds, and tells people and programs of each change.", &settings, try) {
 		return
 	}
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	boot.Main("watch", func(ctx context.Context) error {
-		boot.QuietRedis()
-		if err := boot.Parse(&settings); err != nil {
-			return err
-		}
+	boot.MainWithReload("watch", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
 		return watch.Run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

@@ -54,7 +54,7 @@ type named struct {
 }
 
 // findSums answers a checked input about a sum. Its errors are for the client.
-func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*totals, error) {
+func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*windowed[TotalAnswer], error) {
 	depth, err := in.group.Parse("group", 0, 1, maxGroup)
 	if err != nil {
 		return nil, web.InputProblem(err, in.Part)
@@ -82,9 +82,9 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*tota
 		return nil, d.tooManyNames(in, names)
 	}
 	names.asOf = min(names.asOf, found.AsOf)
-	out := &totals{
-		TotalAnswer: TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))},
-		Past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+	out := &windowed[TotalAnswer]{
+		Answer: TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))},
+		Past:   !found.explains() && endedBefore(found.Answers.Answers, found.Now),
 	}
 	for i, p := range periods {
 		answers := make([]window.Answer, len(asked))
@@ -97,8 +97,8 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*tota
 				parts, why = append(parts, window.Question{Counter: counter}), append(why, found.at(at)...)
 			}
 		}
-		out.Totals[i] = sumOf(in.prefix, p.Window, names, answers, int(depth))
-		out.Totals[i].explain(parts, why)
+		out.Answer.Totals[i] = sumOf(in.prefix, p.Window, names, answers, int(depth))
+		out.Answer.Totals[i].explain(parts, why)
 	}
 	return out, nil
 }

@@ -15,26 +15,43 @@ import (
 	"tallyroll/internal/window"
 )
 
-// TotalParams is what GET /v1/total takes.
-type TotalParams struct {
+// WindowsParams is what GET /v1/uniques takes, and GET /v1/total beside more.
+type WindowsParams struct {
 	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string   `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
 	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      api.Moment `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
-	Prefix  string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
-	Group   api.Number `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
-	Explain choice     `query:"explain" doc:"1: each total says which cells it was made of, and where they are in Redis." example:"1"`
 	TZ      string     `query:"tz" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
-func (p *TotalParams) Read(g api.Given) error {
+func (p *WindowsParams) Read(g api.Given) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
 	return g.Singles(
 		api.Text("at", api.MomentHint, (*string)(&p.At)),
 		api.Text("from", api.MomentHint, (*string)(&p.From)),
 		api.Text("to", api.MomentHint, (*string)(&p.To)),
 		api.Text("tz", zoneHint, &p.TZ),
+	)
+}
+
+func (p *WindowsParams) Input() *Input {
+	return &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows, at: p.At, from: p.From, to: p.To, calendars: true, tz: p.TZ}
+}
+
+// TotalParams is what GET /v1/total takes.
+type TotalParams struct {
+	WindowsParams
+	Prefix  string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
+	Group   api.Number `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+	Explain choice     `query:"explain" doc:"1: each total says which cells it was made of, and where they are in Redis." example:"1"`
+}
+
+func (p *TotalParams) Read(g api.Given) error {
+	if err := p.WindowsParams.Read(g); err != nil {
+		return err
+	}
+	return g.Singles(
 		api.Text("prefix", api.NameHint, &p.Prefix),
 		api.Text("group", groupHint, (*string)(&p.Group)),
 		api.Text("explain", choiceHint, (*string)(&p.Explain)),
@@ -42,10 +59,9 @@ func (p *TotalParams) Read(g api.Given) error {
 }
 
 func (p *TotalParams) Input() *Input {
-	return &Input{
-		Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows, at: p.At, from: p.From, to: p.To,
-		calendars: true, tz: p.TZ, prefix: p.Prefix, group: p.Group, explain: p.Explain,
-	}
+	in := p.WindowsParams.Input()
+	in.prefix, in.group, in.explain = p.Prefix, p.Group, p.Explain
+	return in
 }
 
 // TotalBody is what POST /v1/total takes.
@@ -93,14 +109,14 @@ func (Bound) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Nullable: true}
 }
 
-// totals are an answer about counters or about a sum.
-type totals struct {
-	TotalAnswer
-	Past bool // all windows ended before now, and nothing is explained: only late hits can change the numbers
+// windowed is an answer about counters in windows, or about a sum.
+type windowed[A any] struct {
+	Answer A
+	Past   bool // all windows ended before now, and nothing is explained: only late hits can change the numbers
 }
 
 // Totals checks an input and answers it. Its errors are for the client.
-func (d *Desk) Totals(ctx context.Context, in *Input) (*totals, error) {
+func (d *Desk) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer], error) {
 	periods, err := in.totalPeriods(d.MaxKeys)
 	if err != nil {
 		return nil, web.InputProblem(err, in.Part)
@@ -116,13 +132,13 @@ func (d *Desk) Totals(ctx context.Context, in *Input) (*totals, error) {
 		}
 		return nil, err
 	}
-	out := &totals{
-		TotalAnswer: TotalAnswer{AsOf: Time(found.AsOf), Totals: make([]Total, len(questions))},
-		Past:        !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+	out := &windowed[TotalAnswer]{
+		Answer: TotalAnswer{AsOf: Time(found.AsOf), Totals: make([]Total, len(questions))},
+		Past:   !found.explains() && endedBefore(found.Answers.Answers, found.Now),
 	}
 	for i, q := range questions {
-		out.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers.Answers[i], found.AsOf)
-		out.Totals[i].explain(questions[i:i+1], found.at(i))
+		out.Answer.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers.Answers[i], found.AsOf)
+		out.Answer.Totals[i].explain(questions[i:i+1], found.at(i))
 	}
 	return out, nil
 }

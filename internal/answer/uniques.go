@@ -11,30 +11,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// UniquesParams is what GET /v1/uniques takes.
-type UniquesParams struct {
-	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"visitors\"]"`
-	Windows []string   `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
-	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
-	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
-	To      api.Moment `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
-	TZ      string     `query:"tz" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
-}
-
-func (p *UniquesParams) Read(g api.Given) error {
-	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
-	return g.Singles(
-		api.Text("at", api.MomentHint, (*string)(&p.At)),
-		api.Text("from", api.MomentHint, (*string)(&p.From)),
-		api.Text("to", api.MomentHint, (*string)(&p.To)),
-		api.Text("tz", zoneHint, &p.TZ),
-	)
-}
-
-func (p *UniquesParams) Input() *Input {
-	return &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows, at: p.At, from: p.From, to: p.To, calendars: true, tz: p.TZ}
-}
-
 // UniquesBody is what POST /v1/uniques takes.
 type UniquesBody struct {
 	Keys    []string   `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"visitors\",\"shop.visitors\"]"`
@@ -69,17 +45,8 @@ type Unique struct {
 	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
 }
 
-// UniquesList is the estimates of an answer.
-type UniquesList []Unique
-
-// uniques are an answer.
-type uniques struct {
-	UniquesAnswer
-	Past bool // all windows ended before now: only late hits can change the numbers
-}
-
 // Uniques checks an input and answers it. Its errors are for the client.
-func (d *Desk) Uniques(ctx context.Context, in *Input) (*uniques, error) {
+func (d *Desk) Uniques(ctx context.Context, in *Input) (*windowed[UniquesAnswer], error) {
 	periods, err := in.totalPeriods(d.MaxKeys)
 	if err != nil {
 		return nil, web.InputProblem(err, in.Part)
@@ -92,12 +59,12 @@ func (d *Desk) Uniques(ctx context.Context, in *Input) (*uniques, error) {
 		}
 		return nil, err
 	}
-	out := &uniques{
-		UniquesAnswer: UniquesAnswer{AsOf: Time(found.AsOf), Uniques: make([]Unique, len(questions))},
-		Past:          endedBefore(found.Answers, found.Now),
+	out := &windowed[UniquesAnswer]{
+		Answer: UniquesAnswer{AsOf: Time(found.AsOf), Uniques: make([]Unique, len(questions))},
+		Past:   endedBefore(found.Answers, found.Now),
 	}
 	for i, q := range questions {
-		out.Uniques[i] = uniqueOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
+		out.Answer.Uniques[i] = uniqueOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
 	}
 	return out, nil
 }

@@ -164,7 +164,7 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	if err := a.judgeStreams(ctx); err != nil {
 		return "", false, err
 	}
-	by := judgement{admitted: a.admitted, erased: a.erased}
+	by := judgement{admitted: a.admitted, erased: a.erased, uniques: a.layout.UniquesFrom(a.clock)}
 	if began {
 		// A stream is taken off the list when no window reaches back to its end; hashes live a little longer.
 		by.complete = a.clock - a.layout.Keep().Milliseconds() + time.Minute.Milliseconds()
@@ -300,6 +300,7 @@ func (a *auditor) retry(ctx context.Context, ask func() error) (err error) {
 // judgeStrays judges the counters that the streams show, and that were not listed although they had been counted.
 func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter, by judgement) error {
 	slices.SortFunc(strays, func(a, b *counter) int { return cmp.Compare(a.name, b.name) })
+	uniques := a.layout.Uniques()
 	for _, c := range strays {
 		found, err := a.inspect(ctx, a.layout.ShardOf(c.hash), []string{c.name})
 		if err != nil {
@@ -315,6 +316,18 @@ func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter,
 			// There may be more by now, because these cells were read later than the cursors.
 			if cell.redis = have[cell.key]; cell.redis < cell.streams && a.layout.CellExpires(id, c.hash) > found.At {
 				a.report.judge(a.layout, c, id, cell, by)
+			}
+		}
+		for i := range c.unique {
+			u := &c.unique[i]
+			for _, f := range found.Counters[0].Uniques {
+				if keyOf(f.CellID) == u.key {
+					u.redis = *f.Sketch
+				}
+			}
+			if len(u.streams.AppendAbove(nil, &u.redis)) > 0 && uniques.CellExpires(idOf(u.key), c.hash) > found.At {
+				u.streams.Merge(&u.redis) // only what Redis lacks is judged
+				a.report.judgeUnique(a.layout, c, u, by)
 			}
 		}
 	}

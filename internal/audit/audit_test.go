@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
@@ -72,7 +73,7 @@ func TestChangesAreFound(t *testing.T) {
 	stop, _ := r.start()
 	now := time.Now().UnixMilli() // of all: no cell ends in between
 	for i := range 200 {
-		r.publish("hits.x", fmt.Sprintf(`{"key":"c%d","ts":%d}`, i%40, now))
+		r.publish("hits.x", fmt.Sprintf(`{"key":"c%d","ts":%d,"unique":"u%d"}`, i%40, now, i))
 	}
 	r.settled("HITS")
 	stop()
@@ -85,6 +86,7 @@ func TestChangesAreFound(t *testing.T) {
 	hash := func(cell string) string { return r.keys("test:{*}:h:" + cell + ":*:c7")[0] }
 	shard := layout.ShardOf(window.HashCounter([]byte("c7")))
 	field := func(key string) string { return client.HKeys(ctx, key).Val()[0] }
+	visitors := func(cell string) string { return r.keys("test:{*}:u:" + cell + ":*:c7")[0] }
 	back := r.undo()
 	for _, c := range []struct {
 		name   string
@@ -110,15 +112,35 @@ func TestChangesAreFound(t *testing.T) {
 			for _, key := range r.keys("test:{*}:h:1s:*:c7") {
 				client.Del(ctx, key)
 			}
+			client.Del(ctx, r.keys("test:{*}:u:*:c7")...)
 			for _, key := range r.keys("test:{*}:names:*") {
 				client.ZRem(ctx, key, "c7")
 			}
-		}, -1, []string{`counter "c7", tier 1m/1h`, `counter "c7", tier 1h/32d`, "Redis has 0 hits, the streams 5"}},
+		}, -1, []string{`counter "c7", unique tier 1h/1d`, `counter "c7", tier 1m/1h`, `counter "c7", tier 1h/32d`, "Redis has 0 hits, the streams 5"}},
 		{"a name", func() {
 			for _, key := range r.keys("test:{*}:names:*") {
 				client.ZRem(ctx, key, "c7")
 			}
 		}, 1, []string{":c7: its counter is not listed among the names"}},
+		{"a register that is raised", func() { client.PFAdd(ctx, visitors("1h"), "somebody") }, 1, []string{
+			`counter "c7", unique tier 1h/1d, cell 20`, "Redis has 6 registers, the streams 5: 0 are lower than in the streams or missing, 1 are higher",
+		}},
+		{"a unique cell that is lost", func() { client.Del(ctx, visitors("5m")) }, 1, []string{
+			`counter "c7", unique tier 5m/1h, cell 20`, "Redis has 0 registers, the streams 5: 5 are lower",
+		}},
+		{"a unique cell of another counter", func() {
+			client.Copy(ctx, r.keys("test:{*}:u:1d:*:c8")[0], visitors("1d"), 0, true)
+		}, 1, []string{`counter "c7", unique tier 1d/32d, cell 20`, "Redis has 5 registers, the streams 5: 5 are lower than in the streams or missing, 5 are higher"}},
+		{"a unique cell that nobody raises", func() {
+			key := strings.Replace(visitors("1h"), ":c7", ":c8", 1)
+			key = strings.Replace(key, fmt.Sprintf("{%d}", shard), fmt.Sprintf("{%d}", layout.ShardOf(window.HashCounter([]byte("c8")))), 1)
+			key = strings.Replace(key, fmt.Sprint(now/3_600_000), fmt.Sprint(now/3_600_000-1), 1)
+			client.PFAdd(ctx, key, "x")
+			client.Expire(ctx, key, time.Hour)
+		}, 1, []string{`counter "c8", unique tier 1h/1d`, "Redis has 1 registers, the streams 0"}},
+		{"a unique cell's expiry", func() { client.Persist(ctx, visitors("1h")) }, 1, []string{":c7: it never expires"}},
+		{"a unique cell that is no HyperLogLog", func() { client.SetArgs(ctx, visitors("1h"), "x", redis.SetArgs{KeepTTL: true}) }, 2, []string{":c7 is not Tallyroll's", "Redis has 0 registers, the streams 5"}},
+		{"a unique cell of no tier", func() { client.PFAdd(ctx, fmt.Sprintf("test:{%d}:u:3h:9:c7", shard), "x") }, 1, []string{"no tier of the namespace has cells of 3h"}},
 		{"an expiry", func() { client.Persist(ctx, hash("1h")) }, 1, []string{":c7: it never expires"}},
 		{"no number", func() { client.HSet(ctx, hash("1h"), "x", "y") }, 1, []string{":c7 is not Tallyroll's", `field "x" is "y"`}},
 		{"another type", func() { client.Set(ctx, hash("1h"), "x", time.Hour) }, 2, []string{":c7 is not Tallyroll's", "WRONGTYPE", "Redis has 0 hits, the streams 5"}},

@@ -3,8 +3,8 @@
 //
 // # What it promises
 //
-// A difference is a cell in which Redis has another number of hits than the streams hold up to the place that Redis says
-// it has applied, if nobody has admitted that hits of that time may be missing or count twice, and if what the streams
+// A difference is a cell in which Redis has another number of hits, or a unique cell in which it has other registers, than
+// the streams hold up to the place that Redis says it has applied, if nobody has admitted that hits of that time may be missing or count twice, and if what the streams
 // no longer hold cannot explain it. A run without differences has compared every cell of every counter in every tier.
 // It only reads: no key of Redis is written, and no durable consumer is made.
 //
@@ -53,14 +53,18 @@
 // are "admitted". So are those of a stream that was recreated or rolled back: the worker that found it admits it.
 //
 // If the tiers were changed, cells from before a tier's complete_from are "admitted", too. Cells of the tiers before the
-// change, which are kept until it is confirmed, are not looked at.
+// change, which are kept until it is confirmed, are not looked at. Unique cells are the same before and after a change, but
+// other tiers refuse other hits as too late: those that begin before window.Layout.UniquesFrom are "admitted" if they differ.
 //
 // Redis keeps when counters of a shard were last erased, not which. A cell of that shard that begins before then and has
 // fewer hits than the streams is undecided.
 //
 // What is not seen: messages that were stored while the clock of NATS was ahead, and purged since, if a message that is
 // held was stored later still. Two errors in one cell that cancel each other out. A cell that should not be there, of a
-// hash that expires within the second.
+// hash that expires within the second. Unique cells of a counter that nobody lists, and of which no stream has a hit.
+//
+// What is a difference, and no error of Tallyroll's: after a change of tiers was gone back on, registers of messages that the
+// workers have not counted again yet, or that only the other tiers did not refuse.
 //
 // # What else is compared
 //

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 )
 
@@ -34,8 +35,26 @@ type counter struct {
 	found  bool   // it was listed, and its cells were read
 	hits   int64  // that the streams have shown in cells that are judged
 	cells  []cell // by their keys
+	unique []uniqueCell
 	same   *counter
 	marked bool // Redis had cells
+}
+
+// uniqueCell is a cell of a unique tier with the registers that either side has.
+type uniqueCell struct {
+	key            uint64 // see keyOf
+	redis, streams unique.Sketch
+}
+
+func (c *uniqueCell) bytes() int { return uniqueBytes + c.redis.Bytes() + c.streams.Bytes() }
+
+// bytes is what the counter takes in memory, roughly.
+func (c *counter) bytes() int {
+	n := counterBytes + len(c.name) + cellBytes*len(c.cells)
+	for i := range c.unique {
+		n += c.unique[i].bytes()
+	}
+	return n
 }
 
 // cell is a cell with the hits that either side has.
@@ -52,8 +71,9 @@ type look struct {
 
 // What a ledger takes in memory, with what maps and slices have to spare.
 const (
-	counterBytes = 160
+	counterBytes = 184
 	cellBytes    = 32
+	uniqueBytes  = 144 // beside the registers
 	placeBytes   = 160
 )
 
@@ -95,13 +115,19 @@ func (l *ledger) note(shard int, places []window.Place, at, until int64, first b
 // enter adds a counter as Redis holds it.
 func (l *ledger) enter(found window.FoundCounter, look int) {
 	c := l.add(found.Name, window.HashCounter([]byte(found.Name)), look)
-	c.found, c.marked = true, len(found.Cells) > 0
+	c.found, c.marked = true, len(found.Cells) > 0 || len(found.Uniques) > 0
 	c.cells = make([]cell, len(found.Cells))
 	for i, f := range found.Cells {
 		c.cells[i] = cell{key: keyOf(f.CellID), redis: f.N}
 	}
 	slices.SortFunc(c.cells, func(a, b cell) int { return cmp.Compare(a.key, b.key) })
 	l.bytes += cellBytes * len(c.cells)
+	for _, f := range found.Uniques {
+		u := uniqueCell{key: keyOf(f.CellID), redis: *f.Sketch}
+		c.unique = append(c.unique, u)
+		l.bytes += u.bytes()
+	}
+	slices.SortFunc(c.unique, func(a, b uniqueCell) int { return cmp.Compare(a.key, b.key) })
 }
 
 func (l *ledger) add(name string, hash uint64, look int) *counter {
@@ -154,6 +180,33 @@ func (l *ledger) take(stream int, seq uint64, stored int64, h *hit.Hit) {
 	if judged {
 		c.hits += h.N
 	}
+	if h.Unique == nil || len(l.layout.UniqueTiers) == 0 {
+		return
+	}
+	register, uniques := unique.Of(h.Unique), l.layout.Uniques()
+	l.scratch = l.layout.AppendUniqueCells(l.scratch[:0], h.Hash, h.At, stored)
+	for _, id := range l.scratch {
+		if uniques.CellExpires(id, h.Hash) <= seen.at || uniques.CellStart(id) >= seen.until {
+			continue
+		}
+		if c == nil {
+			c = l.add(string(h.Counter), h.Hash, at)
+		}
+		u := l.uniqueCell(c, keyOf(id))
+		before := u.streams.Bytes()
+		u.streams.Add(register)
+		l.bytes += u.streams.Bytes() - before
+	}
+}
+
+// uniqueCell is cell for unique cells.
+func (l *ledger) uniqueCell(c *counter, key uint64) *uniqueCell {
+	i := sort.Search(len(c.unique), func(i int) bool { return c.unique[i].key >= key })
+	if i == len(c.unique) || c.unique[i].key != key {
+		c.unique = slices.Insert(c.unique, i, uniqueCell{key: key})
+		l.bytes += uniqueBytes
+	}
+	return &c.unique[i]
 }
 
 // cell returns a cell of a counter, and adds it if Redis does not have it.
@@ -175,7 +228,7 @@ func (l *ledger) shorten() {
 	keep := (len(l.counters) + 1) / 2
 	l.to, l.open = l.counters[keep-1].name, false
 	for _, c := range l.counters[keep:] {
-		l.bytes -= counterBytes + len(c.name) + cellBytes*len(c.cells)
+		l.bytes -= c.bytes()
 	}
 	clear(l.counters[keep:])
 	l.counters = l.counters[:keep]

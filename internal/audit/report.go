@@ -19,6 +19,7 @@ type report struct {
 
 	admitted    int64             // cells that differ where cursors admit it
 	erased      int64             // cells that have less, where counters were erased
+	goneUnique  int64             // unique cells that have registers that the streams do not show
 	gone        int64             // cells that have more than the streams hold
 	goneHits    int64             // more
 	goneBefore  int64             // Unix milliseconds
@@ -60,6 +61,7 @@ func (r *report) cellDiffers(l window.Layout, name string, id window.CellID, red
 type judgement struct {
 	complete int64   // Unix milliseconds: cells that begin later are complete in the streams
 	admitted []int64 // by shard, Unix milliseconds: cells that begin earlier may be wrong, and cursors say so
+	uniques  int64   // likewise, of unique cells
 	erased   []int64 // likewise: counters were erased up to then
 }
 
@@ -71,7 +73,7 @@ func (r *report) compare(l *ledger, by judgement) (strays []*counter) {
 			strays = append(strays, c)
 			continue
 		}
-		if c.marked || len(c.cells) > 0 {
+		if c.marked || len(c.cells) > 0 || len(c.unique) > 0 {
 			r.counters++
 		}
 		seen := &l.looks[c.look]
@@ -79,6 +81,13 @@ func (r *report) compare(l *ledger, by judgement) (strays []*counter) {
 			id := idOf(cell.key)
 			if l.layout.CellExpires(id, c.hash) > seen.at {
 				r.judge(l.layout, c, id, cell, by)
+			}
+		}
+		uniques := l.layout.Uniques()
+		for i := range c.unique {
+			u := &c.unique[i]
+			if uniques.CellExpires(idOf(u.key), c.hash) > seen.at {
+				r.judgeUnique(l.layout, c, u, by)
 			}
 		}
 	}
@@ -103,11 +112,38 @@ func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found
 	}
 }
 
+// judgeUnique judges a unique cell. Registers can be missing and others too many at once.
+func (r *report) judgeUnique(layout window.Layout, c *counter, found *uniqueCell, by judgement) {
+	missing := found.streams.AppendAbove(nil, &found.redis)
+	extra := found.redis.AppendAbove(nil, &found.streams)
+	shard, id := layout.ShardOf(c.hash), idOf(found.key)
+	start := layout.Uniques().CellStart(id)
+	switch {
+	case len(missing) == 0 && len(extra) == 0:
+	case start < max(by.admitted[shard], by.uniques):
+		r.admitted++
+	case len(missing) > 0 && start >= by.erased[shard], len(extra) > 0 && start > by.complete:
+		r.differ("counter %q, unique tier %s, cell %s: Redis has %d registers, the streams %d: %d are lower than in the streams or missing, %d are higher",
+			c.name, layout.UniqueTiers[id.Tier], hit.Moment(start), found.redis.Len(), found.streams.Len(), len(missing), len(extra))
+	case len(missing) > 0:
+		r.erased++
+	default:
+		r.goneUnique++
+		r.goneBefore = max(r.goneBefore, by.complete)
+	}
+}
+
 // notes says what was not judged.
 func (r *report) notes() {
 	if r.gone > 0 {
 		fmt.Fprintf(r.list, "undecided: %d cells have %d hits more than the streams still hold; only what begins after %s is whole there\n",
 			r.gone, r.goneHits, hit.Moment(r.goneBefore))
+	}
+	if r.goneUnique > 0 {
+		fmt.Fprintf(r.list, "undecided: %d unique cells have registers that no hit raises that the streams still hold; only what begins after %s is whole there\n",
+			r.goneUnique, hit.Moment(r.goneBefore))
+	}
+	if r.gone+r.goneUnique > 0 {
 		for _, stream := range slices.Sorted(maps.Keys(r.missingFrom)) {
 			fmt.Fprintf(r.list, "undecided: stream %s %s\n", stream, r.missingFrom[stream])
 		}
@@ -116,7 +152,7 @@ func (r *report) notes() {
 		fmt.Fprintf(r.list, "undecided: messages up to %d of stream %s cannot be read again: the rules that read them first are lost\n", r.unknown[stream], stream)
 	}
 	if r.erased > 0 {
-		fmt.Fprintf(r.list, "undecided: %d cells have fewer hits than the streams; counters of their shards were erased since\n", r.erased)
+		fmt.Fprintf(r.list, "undecided: %d cells have fewer hits, or registers, than the streams; counters of their shards were erased since\n", r.erased)
 	}
 	if r.admitted > 0 {
 		fmt.Fprintf(r.list, "admitted: %d cells differ, and begin before the moment up to which cursors say that hits may be missing or count twice\n", r.admitted)

@@ -119,6 +119,9 @@ func drawn(rng *rand.Rand, counters int) string {
 		case 4:
 			fmt.Fprintf(&body, `,"n":%d`, -rng.IntN(2))
 		}
+		if rng.IntN(3) > 0 {
+			fmt.Fprintf(&body, `,"unique":"u%d"`, rng.IntN(5000))
+		}
 		body.WriteString("}\n")
 	}
 	return body.String()

@@ -53,6 +53,19 @@ func Main(program string, run func(ctx context.Context) error) {
 	os.Exit(exitCode(err))
 }
 
+// MainWithReload is Main for a program that parses its settings, and reads files again when run gets SIGHUP.
+func MainWithReload(program string, settings any, run func(ctx context.Context, reload <-chan os.Signal) error) {
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	Main(program, func(ctx context.Context) error {
+		QuietRedis()
+		if err := Parse(settings); err != nil {
+			return err
+		}
+		return run(ctx, reload)
+	})
+}
+
 // obey stops the program at the first signal, and returns when another one says
 // that this takes too long.
 func obey(signals <-chan os.Signal, stop func()) {

@@ -76,6 +76,30 @@ func TestEventsAreStored(t *testing.T) {
 	}
 }
 
+// A rule can make a unique value of what an event of each mode holds.
+func TestEventsHaveUniqueValues(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.stored(`{"specversion":"1.0","type":"paid","source":"/shop","id":"1","data":{"user":"u1"}}`, "Content-Type", structuredType)
+	r.stored(`[{"specversion":"1.0","type":"paid","source":"/shop","id":"2","data":{"user":"u2"}}]`, "Content-Type", batchType)
+	r.stored(`{"user":"u3"}`, binary("3")...)
+	set, err := rules.Parse("rules.yaml", []byte("- {stream: HITS, subject: hits.>, format: cloudevents, count: [{key: paid, unique: '{data.user}'}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := rules.NewDecoder(set.For("HITS"), hit.Limits{MaxHits: 10, Place: func([]byte, int64, int64) (uint64, string) { return 0, "" }})
+	for seq := range r.messages() {
+		m, err := r.stream.GetMsg(t.Context(), seq+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hits, rejects, _ := d.Decode(rules.Message{Subject: m.Subject, Header: m.Header.Get, Stored: m.Time.UnixMilli(), Body: m.Data})
+		if want := fmt.Sprint("u", seq+1); len(hits) != 1 || string(hits[0].Unique) != want {
+			t.Errorf("%s: %v, rejects %+v; want one of %s", m.Data, hits, rejects, want)
+		}
+	}
+}
+
 // A producer that sends an event again is told where it is. An event with the same name and something else in it is
 // refused, because either of them would be lost.
 func TestAnEventIsStoredOnce(t *testing.T) {

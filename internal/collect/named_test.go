@@ -3,8 +3,11 @@ package collect
 import (
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"tallyroll/internal/hit"
 )
 
 // named is a rig whose callers need a token of shop, which has a prefix, or of all.
@@ -113,5 +116,49 @@ func TestPagesCount(t *testing.T) {
 	counts := r.counts()
 	if len(counts) != 3 || counts["web./cart"] != 7 || counts["web.b"] != 2 || counts["web.c"] != 2 {
 		t.Errorf("stored is %v", counts)
+	}
+}
+
+// What says whom a hit is of is stored as it came: of a request, of a page, and in an event.
+func TestUniqueIsPassedOn(t *testing.T) {
+	t.Parallel()
+	r := named(t, pageVariables...)
+	const shop = "https://shop.example.com"
+	longest := strings.Repeat("é", hit.MaxUnique/2)
+	bearer := []string{"Authorization", "Bearer other"}
+	for _, c := range []struct {
+		target, body, origin string
+		headers              []string
+		status               int
+	}{
+		{hitsPath, `{"unique":"v\u00311","key":"a","n":2}`, "", bearer, 202},
+		{hitsPath, `[{"key":"a","unique":"a \"quote\"\n"},{"key":"a"}]`, "", bearer, 202},
+		{hitsPath, "{\"key\":\"a\",\"unique\":\"" + longest + "\"}\n{\"key\":\"a\",\"unique\":\"😀\"}", "", append(bearer, "Content-Type", "application/x-ndjson", keyHeader, "1"), 202},
+		{beaconPath, `{"key":"b","unique":"v2"}`, shop, nil, 204},
+		{hitsPath, `{"key":"a","unique":"` + longest + `x"}`, "", bearer, 400},
+		{hitsPath, `{"key":"a","unique":17}`, "", bearer, 400},
+		{beaconPath, `{"key":"b","unique":""}`, shop, nil, 400},
+	} {
+		resp := r.ask("POST", c.target, c.body, c.origin, c.headers...)
+		if resp.StatusCode != c.status {
+			t.Errorf("%s: status %d, want %d", c.body, resp.StatusCode, c.status)
+		}
+	}
+	want := []string{"a×2 of v11", "a×1 of a \"quote\"\n a×1", "a×1 of " + longest + " a×1 of 😀", "web.b×1 of v2"}
+	var got []string
+	d := decoder()
+	for seq := range r.messages() {
+		m, err := r.stream.GetMsg(t.Context(), seq+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hits, _ := d.Decode("", m.Time.UnixMilli(), m.Data)
+		for i := range hits {
+			hits[i].At = hit.NoTime
+		}
+		got = append(got, text(hits...))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("stored is %q, want %q", got, want)
 	}
 }

@@ -79,6 +79,9 @@ func text(hits ...hit.Hit) string {
 		if h.At != hit.NoTime {
 			out = append(out, "with a time")
 		}
+		if h.Unique != nil {
+			out = append(out, "of "+string(h.Unique))
+		}
 	}
 	return strings.Join(out, " ")
 }
@@ -89,11 +92,12 @@ func TestBeaconHits(t *testing.T) {
 	long := strings.Repeat("k", hit.MaxName-3)
 	for body, want := range map[string]string{
 		`{"key":"/cart"}`: "web./cart×1",
-		" [ {\"key\":\"/cart\",\"n\":5}, {\"key\":\"b\"} ]\n": "web./cart×5 web.b×1",
-		`{"key":"web.a","other":{"x":[1]}}`:                   "web.web.a×1",
-		"{\"key\":\"a\"}\n{\"key\":\"b\"}":                    "web.a×1 web.b×1",
-		"{\n\"key\": \"a\"\n}":                                "web.a×1",
-		`[{"key":"a"},{"key":"a"},{"key":"a"}]`:               "web.a×1 web.a×1 web.a×1",
+		" [ {\"key\":\"/cart\",\"n\":5}, {\"key\":\"b\"} ]\n":              "web./cart×5 web.b×1",
+		`{"key":"web.a","other":{"x":[1]}}`:                                "web.web.a×1",
+		"{\"key\":\"a\"}\n{\"key\":\"b\"}":                                 "web.a×1 web.b×1",
+		"{\n\"key\": \"a\"\n}":                                             "web.a×1",
+		`[{"key":"a"},{"key":"a"},{"key":"a"}]`:                            "web.a×1 web.a×1 web.a×1",
+		`[{"key":"a","unique":"v1"},{"unique":"v\u0032","n":2,"key":"b"}]`: "web.a×1 of v1 web.b×2 of v2",
 	} {
 		hits, p := s.beaconHits(hit.NewParser(), []byte(body))
 		if p != nil || text(hits...) != want {
@@ -137,6 +141,7 @@ func TestGIFHit(t *testing.T) {
 		"": "key the counter's name has 0 bytes", "key=": "key the counter's name has 0 bytes", "key=a&key=b": "key it is there more than once", "key=a&n=x": "n allowed is",
 		"key=a&n=1.5": "n allowed is", "key=a&n=": "n allowed is", "key=a&ts=1": " allowed are key, n and r", "key=%zz": " the query string", "key=%ff": "key the counter's name is not valid UTF-8",
 		"key=a&n=99999999999999999999": "n allowed is", "key=a%00": "key the counter's name has a control",
+		"key=a&unique=v": " allowed are key, n and r",
 	} {
 		_, param, err := gifHit(query)
 		if err == nil || !strings.HasPrefix(param+" "+err.Error(), want) {

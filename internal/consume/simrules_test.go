@@ -11,10 +11,10 @@ import (
 // simRules are what a worker's rules can be; the first is none. Each counts an event in another way.
 var simRules = []*rules.Set{
 	nil,
-	simSet("- key: e{id}.a\n    - {key: 'e{id}.b', n: v}", ""),
+	simSet("- key: e{id}.a\n    - {key: 'e{id}.b', n: v, unique: 'visitor {u}'}", ""),
 	simSet("- key: e{id}.b\n    - key: e{id}.c\n    - key: e{id}.d", ""),
 	simSet("- key: e{id}.a\n    - key: e{missing}.b", ""), // refuses every event
-	simSet("- key: e{id}.c", "\n  when: {v: 2}"),
+	simSet("- {key: 'e{id}.c', unique: 'visitor {u}'}", "\n  when: {v: 2}"),
 }
 
 func simSet(count, when string) *rules.Set {
@@ -27,7 +27,7 @@ func simSet(count, when string) *rules.Set {
 }
 
 // simCounts is what simRules count of an event with this id and v: how many on which counter. refused says that
-// they refuse it. Nothing here is the production code's.
+// they refuse it. Nothing here is the production code's. Hits on the counter of simCountsUnique have the event's unique value.
 func simCounts(rules int, id string, v int64) (counts map[string]int64, refused bool) {
 	name := func(letter string) string { return "e" + id + "." + letter }
 	switch {
@@ -41,6 +41,11 @@ func simCounts(rules int, id string, v int64) (counts map[string]int64, refused 
 		return map[string]int64{name("c"): 1}, false
 	}
 	return nil, false
+}
+
+// simCountsUnique reports whether simRules give hits on a counter a unique value.
+func simCountsUnique(rules int, counter string) bool {
+	return rules == 1 && strings.HasSuffix(counter, ".b") || rules == 4
 }
 
 // simWay is what a message counts by one version.
@@ -75,14 +80,18 @@ func (w *simWorld) publishEvents(form int) {
 	id, stored := len(w.messages), w.tick()
 	m := w.newMessage(id, stored, fmt.Sprintf("hits.event.m%d", id))
 	m.ways = make([]simWay, len(simSubjects)+len(simRules)-1)
-	count := func(way int, counter string, n int64) {
+	count := func(way int, counter string, n int64, value string) {
 		hit := simHit{counter: counter, hash: window.HashCounter([]byte(counter)), at: stored / 1e6, n: n}
 		hit.shard = w.layout.ShardOf(hit.hash)
 		if m.ways[way].hits == nil {
 			m.ways[way].hits = map[string]simHit{}
 		}
 		hit.n += m.ways[way].hits[counter].n
-		m.ways[way].hits[counter] = w.placed(hit, stored/1e6)
+		hit = w.placed(hit, stored/1e6)
+		if value != "" {
+			hit.uniques = w.registersOf(hit, value, stored/1e6)
+		}
+		m.ways[way].hits[counter] = hit
 	}
 	for k := range 1 + (form+id)%3 {
 		event, v := fmt.Sprintf("%d-%d", id, k), int64(1+(id+k)%3)
@@ -90,17 +99,22 @@ func (w *simWorld) publishEvents(form int) {
 		if form%3 == 2 {
 			n = -1
 		}
-		m.items = append(m.items, fmt.Sprintf(`{"id":%q,"v":%d,"n":%d}`, event, v, n))
+		u := (id + 7*k) % simUniques
+		m.items = append(m.items, fmt.Sprintf(`{"id":%q,"v":%d,"n":%d,"u":%d}`, event, v, n, u))
 		for i, subjects := range simSubjects {
 			if m.ways[i].refused = n < 0; n > 0 {
-				count(i, newSubjects(subjects).counter(m.subject), n)
+				count(i, newSubjects(subjects).counter(m.subject), n, "")
 			}
 		}
 		for i := 1; i < len(simRules); i++ {
 			counts, refused := simCounts(i, event, v)
 			m.ways[len(simSubjects)+i-1].refused = refused
 			for counter, n := range counts {
-				count(len(simSubjects)+i-1, counter, n)
+				value := ""
+				if simCountsUnique(i, counter) {
+					value = simUnique(u)
+				}
+				count(len(simSubjects)+i-1, counter, n, value)
 			}
 		}
 	}
@@ -154,6 +168,16 @@ func (w *simWorld) checkWay(m *simMessage, way simWay, now int64, all bool, asOf
 				continue
 			}
 			return fmt.Sprintf("%s of shard %d has %d in field %s of %s, want %d", counter, h.shard, have, c.field, c.key, want.n)
+		}
+		if problem := w.checkUniques(m, want, is && due, now); problem != "" {
+			return problem
+		}
+		for i := range m.ways {
+			for _, r := range m.ways[i].hits[counter].uniques {
+				if want.uniques == nil && w.holdsUnique(r.tier, h, now) && !w.foreignKeys[r.key] && w.isRaised(r) {
+					return fmt.Sprintf("register %d of %s is raised, and this version gives %s no unique value", r.register.Index(), r.key, counter)
+				}
+			}
 		}
 	}
 	w.stream.mu.Lock()

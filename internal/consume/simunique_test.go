@@ -89,13 +89,21 @@ func (w *simWorld) checkUniques(m *simMessage, h simHit, due bool, now int64) st
 // checkRegisters: a unique cell expires when it has to, and has no registers but those of hits.
 func (w *simWorld) checkRegisters() string {
 	known := map[string]map[string]bool{}
+	note := func(h simHit) {
+		for _, r := range h.uniques {
+			if known[r.key] == nil {
+				known[r.key] = map[string]bool{}
+			}
+			known[r.key][strconv.Itoa(int(r.register))] = true
+		}
+	}
 	for _, m := range w.messages {
 		for _, h := range m.hits {
-			for _, r := range h.uniques {
-				if known[r.key] == nil {
-					known[r.key] = map[string]bool{}
-				}
-				known[r.key][strconv.Itoa(int(r.register))] = true
+			note(h)
+		}
+		for _, way := range m.ways {
+			for _, h := range way.hits {
+				note(h)
 			}
 		}
 	}

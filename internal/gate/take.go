@@ -156,47 +156,40 @@ func (g *Gate) decide(ctx context.Context, takes []limit.Take, several bool) (li
 }
 
 func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
-	d := a.Decisive()
+	d := resultOf(a.Decisive(), a.Allowed)
 	out := &TakeOutput{Status: http.StatusOK, Body: TakeAnswer{
-		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter),
-		Limit: d.Take.Limit.Name, Source: string(d.Source),
+		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit, Source: d.Source,
 	}}
 	if shadow, would := a.Shadowed(); shadow {
 		out.Body.Shadow, out.Body.WouldAllow = true, &would
 	}
-	if a.Allowed && !several {
-		out.Body.Lease, out.Body.Ends, out.Body.EndsIn = leaseOf(d)
-	}
 	out.RateLimitPolicy, out.RateLimit = a.RateFields()
 	if !a.Allowed {
-		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(d.RetryAfter), violated(a)
+		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(a.Decisive().RetryAfter), violated(a)
 	}
 	if !several {
+		out.Body.Lease, out.Body.Ends, out.Body.EndsIn = d.Lease, d.Ends, d.EndsIn
 		return out
 	}
 	for i := range a.Decisions {
-		d := &a.Decisions[i]
-		result := takeResult{
-			Limit: d.Take.Limit.Name, Key: d.Take.Key, Allowed: d.Allowed, Certain: d.Certain,
-			Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter), Source: string(d.Source),
-		}
-		if d.Shadow {
-			result.Shadow, result.WouldAllow = true, &d.WouldAllow
-		}
-		if a.Allowed {
-			result.Lease, result.Ends, result.EndsIn = leaseOf(d)
-		}
-		out.Body.Takes = append(out.Body.Takes, result)
+		out.Body.Takes = append(out.Body.Takes, resultOf(&a.Decisions[i], a.Allowed))
 	}
 	return out
 }
 
-// leaseOf is what an answer says of the place that a take has acquired; nothing if it has none.
-func leaseOf(d *limit.Decision) (lease string, ends time.Time, endsIn float64) {
-	if d.Ends.IsZero() {
-		return "", time.Time{}, 0
+// resultOf is what an answer says of one decision. A place is held only if all takes were allowed.
+func resultOf(d *limit.Decision, allAllowed bool) takeResult {
+	out := takeResult{
+		Limit: d.Take.Limit.Name, Key: d.Take.Key, Allowed: d.Allowed, Certain: d.Certain,
+		Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter), Source: string(d.Source),
 	}
-	return d.Take.Lease, d.Ends, wholeMillis(d.EndsIn)
+	if d.Shadow {
+		out.Shadow, out.WouldAllow = true, &d.WouldAllow
+	}
+	if allAllowed && !d.Ends.IsZero() {
+		out.Lease, out.Ends, out.EndsIn = d.Take.Lease, d.Ends, wholeMillis(d.EndsIn)
+	}
+	return out
 }
 
 // wholeMillis is a time that may be relied on, rounded down to milliseconds.

@@ -34,7 +34,7 @@ func TestUsageAgainstAModel(t *testing.T) {
 			for i := range rapid.IntRange(0, 300).Draw(t, "decisions") {
 				// The first names come more often.
 				n := rapid.IntRange(0, names-1).Draw(t, "name") * rapid.IntRange(0, 3).Draw(t, "share") / 3
-				m := modelled{now.Add(time.Duration(i) * time.Millisecond), strconv.Itoa(n), outcome(rapid.IntRange(0, 2).Draw(t, "outcome"))}
+				m := modelled{now.Add(time.Duration(i) * time.Millisecond), strconv.Itoa(n), outcome(rapid.IntRange(0, 3).Draw(t, "outcome"))}
 				use.add(m.key, m.o, m.at)
 				all = append(all, m)
 			}
@@ -55,7 +55,7 @@ func compare(t *rapid.T, got LimitState, all []modelled, start, now time.Time) {
 		}
 		if !m.at.Before(got.BusiestSince) {
 			counted[m.key]++
-			if m.o == refused {
+			if m.o == refused || m.o == wouldRefuse {
 				refusals[m.key]++
 			}
 		}
@@ -67,7 +67,7 @@ func compare(t *rapid.T, got LimitState, all []modelled, start, now time.Time) {
 	for _, r := range []struct {
 		got  float64
 		want uint64
-	}{{got.AllowedRate, minute.allowed}, {got.RefusedRate, minute.refused}, {got.FailedRate, minute.failed}} {
+	}{{got.AllowedRate, minute.allowed}, {got.RefusedRate, minute.refused}, {got.FailedRate, minute.failed}, {got.WouldRate, minute.wouldRefuse}} {
 		if r.got != float64(r.want)/seconds {
 			t.Fatalf("%v per second, want %d in %v seconds", r.got, r.want, seconds)
 		}

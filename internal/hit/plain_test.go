@@ -3,6 +3,7 @@ package hit
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -18,7 +19,7 @@ func checkPlain(t interface{ Fatalf(string, ...any) }, raw []byte) (plain bool) 
 	var h, want Hit
 	got := short.hit(&h, "subject")
 	refused := long.readAny(&want, raw, "subject", 5)
-	if !reflect.DeepEqual(got, refused) || string(h.Counter) != string(want.Counter) || h.N != want.N || h.At != want.At {
+	if !reflect.DeepEqual(got, refused) || string(h.Counter) != string(want.Counter) || h.N != want.N || h.At != want.At || string(h.Unique) != string(want.Unique) || (h.Unique == nil) != (want.Unique == nil) {
 		t.Fatalf("%q is %s, %d at %d (%v), and as JSON %s, %d at %d (%v)", raw, h.Counter, h.N, h.At, got, want.Counter, want.N, want.At, refused)
 	}
 	return true
@@ -28,6 +29,17 @@ var plainSeeds = []string{
 	`{"key":"a"}`, `{"key": "a", "n": 3}`, `{"key":"a","n":3,"ts":1763720000000}`, `{"ts":0,"n":1}`, `{"n":1}`, `{"key":""}`,
 	`{"key":"a","key":"b"}`, `{"key":"\u0061"}`, `{"key":"ä"}`, `{"n":01}`, `{"n":0}`, `{"n":-1}`, `{"n":1099511627777}`, `{"ts":1234567890123456789}`,
 	`{"key":"a",}`, `{"key":"a"`, `{"key":"a"}}`, `{"key":"a"} `, `{}`, `{`, ``, `{"key":"a" ,"n":1}`, `{"n":}`, `{"n":1.5}`, `{"key":5}`, `{"key":"a","Key":"b"}`, `{"key":"a";"n":1}`,
+	`{"key":"a","unique":"u-17"}`, `{"unique":"u-17","key":"a","n":3}`, `{"unique":"u-17"}`, `{"key":"a","unique":"x","unique":"y"}`, `{"key":"a","unique":""}`, `{"key":"a","unique":null}`, `{"key":"a","unique":17}`,
+	`{"key":"a","unique":"\u0061"}`, `{"key":"a","unique":"ä"}`, `{"key":"a","unique":"\ud83d"}`, `{"key":"a","unique": "x" }`, `{"key":"a","Unique":"x"}`, `{"key":"a","uniq":"x"}`,
+	`{"key":"a","unique":"` + strings.Repeat("x", MaxUnique) + `"}`, `{"key":"a","unique":"` + strings.Repeat("x", MaxUnique+1) + `"}`,
+}
+
+// Each seed means the same on both ways.
+func TestPlainSeeds(t *testing.T) {
+	t.Parallel()
+	for _, seed := range plainSeeds {
+		checkPlain(t, []byte(seed))
+	}
 }
 
 func FuzzPlain(f *testing.F) {
@@ -49,6 +61,9 @@ func TestPlain(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "with ts") {
 			raw += fmt.Sprintf(`,"ts":%d`, rapid.Int64Range(0, 1e18-1).Draw(t, "ts"))
+		}
+		if rapid.Bool().Draw(t, "with unique") {
+			raw += fmt.Sprintf(`,"unique":%s"%s"`, space.Draw(t, "space"), rapid.StringMatching(`[ -!#-\[\]-~]{1,20}`).Draw(t, "unique"))
 		}
 		if !checkPlain(t, []byte(raw+"}")) {
 			t.Fatalf("%s} takes the long way", raw)

@@ -29,7 +29,8 @@ import (
 // If processes have shares of the limit, each can allow less than a share more: processes that die and lose theirs among
 // them. Takes that are allowed by a share, and timers that are late, are drawn, too.
 //
-// All times are at the beginnings of cells, so that cells and rings are not in doubt. `make simulate-limits` draws more.
+// All times are at the beginnings of cells, so that cells and rings are not in doubt. No clock goes back by more than a
+// window: then keys and rings begin anew. `make simulate-limits` draws more.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
@@ -89,6 +90,7 @@ type boundRun struct {
 	healthy   bool // there is no trouble, and all clocks are the same
 	now       atomic.Int64
 	behind    int64 // how much Redis's clock is
+	latest    int64 // that Redis's clock has been
 
 	mu            sync.Mutex // for the rest
 	allowed       []boundTake
@@ -103,6 +105,7 @@ type boundProcess struct {
 	limiter *Limiter
 	trouble *trouble
 	ahead   atomic.Int64
+	latest  int64          // that its clock has been
 	waiting sync.WaitGroup // takes in the background
 
 	mu     sync.Mutex
@@ -226,11 +229,13 @@ func (s *boundRun) step(rt *rapid.T) {
 	if !s.healthy {
 		what = rapid.SampledFrom([]string{"", "", "", "", "lost", "unsent", "full", "late", "later", "pending", "pending reply", "away", "heal", "back", "Redis back"}).Draw(rt, "trouble")
 	}
+	clock, redisClock := now+p.ahead.Load(), now-s.behind
+	p.latest, s.latest = max(p.latest, clock), max(s.latest, redisClock)
 	switch what {
 	case "back":
-		p.ahead.Add(-boundCell * rapid.Int64Range(1, 30).Draw(rt, "by"))
+		p.ahead.Add(-min(boundCell*rapid.Int64Range(1, 30).Draw(rt, "by"), clock-p.latest+boundWindow.Milliseconds()))
 	case "Redis back":
-		s.behind += boundCell * rapid.Int64Range(1, 30).Draw(rt, "by")
+		s.behind += min(boundCell*rapid.Int64Range(1, 30).Draw(rt, "by"), redisClock-s.latest+boundWindow.Milliseconds())
 	}
 	if err := setClock(s.t.Context(), s.client, tagOf("alice"), now-s.behind).Err(); err != nil {
 		s.t.Fatal(err)

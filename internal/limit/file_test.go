@@ -23,20 +23,26 @@ limits:
     key: "user:{key}"
   - {name: api.v1_x-Y, window: 366d, max: 1000000000}
   - {name: "07", window: "1s", max: "1", policy: stream, fail: open, key: '{ip} {header.X-Plan}'}
+  - {name: shared, window: 1m, max: 1000, mode: enforce, share: {hits: 1000, for: 1m}}
+  - {name: tried, window: 1m, max: 5, mode: shadow}
+  - {name: exports, window: 30s, max: 10000, policy: concurrent}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if names := slices.Sorted(maps.Keys(set)); !slices.Equal(names, []string{"07", "api.v1_x-Y", "login"}) {
+	if names := slices.Sorted(maps.Keys(set)); !slices.Equal(names, []string{"07", "api.v1_x-Y", "exports", "login", "shared", "tried"}) {
 		t.Fatalf("the names are %v", names)
 	}
 	for name, want := range map[string]Limit{
-		"login":      {Window: time.Minute, Max: 5, Policy: Log, Fail: FailClosed},
-		"api.v1_x-Y": {Window: MaxWindow, Max: MaxHits, Policy: Cells, Fail: FailLocal},
-		"07":         {Window: time.Second, Max: 1, Policy: Stream, Fail: FailOpen},
+		"login":      {Window: time.Minute, Max: 5, Policy: Log, Fail: FailClosed, Mode: Enforce},
+		"api.v1_x-Y": {Window: MaxWindow, Max: MaxHits, Policy: Cells, Fail: FailLocal, Mode: Enforce},
+		"07":         {Window: time.Second, Max: 1, Policy: Stream, Fail: FailOpen, Mode: Enforce},
+		"shared":     {Window: time.Minute, Max: 1000, Policy: Cells, Fail: FailLocal, Mode: Enforce, Share: Share{1000, time.Minute}},
+		"tried":      {Window: time.Minute, Max: 5, Policy: Cells, Fail: FailLocal, Mode: Shadow},
+		"exports":    {Window: 30 * time.Second, Max: MaxPlaces, Policy: Concurrent, Fail: FailLocal, Mode: Enforce},
 	} {
 		l := set[name]
-		if l.Name != name || l.Window != want.Window || l.Max != want.Max || l.Policy != want.Policy || l.Fail != want.Fail {
+		if l.Name != name || l.Window != want.Window || l.Max != want.Max || l.Policy != want.Policy || l.Fail != want.Fail || l.Mode != want.Mode || l.Share != want.Share {
 			t.Errorf("%s is %+v, want %+v", name, l, want)
 		}
 	}
@@ -141,8 +147,33 @@ func TestParseMistakes(t *testing.T) {
 		{"max is too large", entry(name, length, "max: 1000000001"), 4, "max: 1000000001: allowed is 1 to 1000000000"},
 		{"max is too large for log", entry(name, length, "max: 100001", "policy: log"), 4, "max: 100001: allowed is 1 to 100000 with the policy log"},
 		{"max is no int64", entry(name, length, "max: 99999999999999999999"), 4, "allowed is a whole number"},
-		{"an unknown policy", entry(name, length, most, "policy: gcra"), 5, `policy: "gcra": allowed are cells, log, stream`},
+		{"an unknown policy", entry(name, length, most, "policy: gcra"), 5, `policy: "gcra": allowed are cells, log, stream, concurrent`},
 		{"an unknown fail mode", entry(name, length, most, "fail: Open"), 5, `fail: "Open": allowed are local, open, closed`},
+		{"an unknown mode", entry(name, length, most, "mode: Shadow"), 5, `mode: "Shadow": allowed are enforce, shadow`},
+		{"a mode that is off", entry(name, length, most, "mode: off"), 5, `mode: "off": allowed are`},
+		{"a mode that is a list", entry(name, length, most, "mode: [shadow]"), 5, "mode: allowed is a single value"},
+		{"too many places", entry(name, length, "max: 10001", "policy: concurrent"), 4, "max: 10001: allowed is 1 to 10000 with the policy concurrent"},
+		{"a lease below a second", entry(name, "window: 0s", most, "policy: concurrent"), 3, `window: "0s" is not a duration`},
+		{"a lease of 367 days", entry(name, "window: 367d", most, "policy: concurrent"), 3, "window: 367d: allowed is 1s to 366d"},
+		{"no lease", entry(name, most, "policy: concurrent"), 2, "window: it is missing"},
+		{"places for Envoy", entry(name, length, most, "policy: concurrent", "envoy: {domain: edge, descriptor: [{key: a}]}"), 6, "envoy: a limit of the policy concurrent cannot have it"},
+		{"a share of places", entry(name, length, most, "policy: concurrent", "share: {hits: 2, for: 1s}"), 6, "share: not with the policy concurrent"},
+		{"a share in shadow mode", entry(name, length, most, "share: {hits: 2, for: 1s}", "mode: shadow"), 5, "share: not with mode: shadow"},
+		{"a share that is a number", entry(name, length, most, "share: 5"), 5, "share: allowed is a mapping"},
+		{"a share that is a list", entry(name, length, most, "share: [2, 1s]"), 5, "share is no mapping: allowed is hits, for"},
+		{"a share without hits", entry(name, length, most, "share: {for: 1s}"), 5, "share: hits is missing: a share needs hits and for"},
+		{"a share without an end", entry(name, length, most, "share:", "  hits: 2"), 6, "share: for is missing: a share needs hits and for"},
+		{"a share with another field", entry(name, length, most, "share:", "  hits: 2", "  per: 1s"), 7, `unknown field "per": allowed is hits, for`},
+		{"a share of a float", entry(name, length, most, "share:", "  for: 1s", "  hits: 2.5"), 7, `share: hits: "2.5": allowed is a whole number`},
+		{"a share without a unit", entry(name, length, most, "share:", "  hits: 2", "  for: 1"), 7, `share: for: "1" is not a duration`},
+		{"a share of nothing", entry(name, length, most, "share: {hits: 0, for: 1s}"), 5, "share: 0 hits: allowed is 2 to 5"},
+		{"a share of one hit", entry(name, length, most, "share: {hits: 1, for: 1s}"), 5, "share: 1 hits: allowed is 2 to 5"},
+		{"a share of more than max", entry(name, length, most, "share: {hits: 6, for: 1s}"), 5, "share: 6 hits: allowed is 2 to 5"},
+		{"a share of a max of one", entry(name, length, "max: 1", "share: {hits: 2, for: 1s}"), 5, "share: max is 1: a share has 2 hits or more"},
+		{"a share of more than log takes at once", entry(name, length, "max: 2000", "policy: log", "share: {hits: 1001, for: 1s}"), 6, "share: 1001 hits: allowed is 2 to 1000"},
+		{"a share of no time", entry(name, length, most, "share: {hits: 2, for: 0s}"), 5, `share: for: "0s" is not a duration`},
+		{"a share for longer than a minute", entry(name, "window: 1h", most, "share: {hits: 2, for: 61s}"), 5, "share: for 61s: allowed is 1s to 1m"},
+		{"a share for longer than the window", entry(name, "window: 10s", most, "share: {hits: 2, for: 11s}"), 5, "share: for 11s: allowed is 1s to 10s"},
 		{"a key without a variable", entry(name, length, most, "key: 5"), 5, `key: "5": allowed is text with {key}`},
 		{"a key with an unknown variable", entry(name, length, most, `key: "{user}"`), 5, `key: "{user}": allowed is text with {key}`},
 		{"the second limit", oneLimit + "  - name: b\n    window: 1m\n    max: x\n", 7, `max: "x"`},
@@ -170,6 +201,7 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"", oneLimit, oneLimit + "---\n", "limits: []", "limits: &x [*x]", "\xff\xfel\x00", "limits:\n\t- a", "? [a]\n: *b\n",
 		"limits:\n  - {name: a, window: 1s, max: 1, policy: log, fail: open, key: '{ip}{header.X}'}\n",
+		"limits:\n  - {name: a, window: 1m, max: 5, policy: concurrent}\n  - {name: b, window: 1m, max: 5, mode: shadow}\n  - {name: c, window: 1m, max: 5, share: {hits: 2, for: 1s}}\n",
 	} {
 		f.Add([]byte(text))
 	}
@@ -184,7 +216,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for name, l := range set {
 			before := *l
-			if err := l.check(); err != nil || name != l.Name || !namePattern.MatchString(name) || before.Policy != l.Policy || before.Fail != l.Fail {
+			if err := l.check(); err != nil || name != l.Name || !namePattern.MatchString(name) || before.Policy != l.Policy || before.Fail != l.Fail || before.Mode != l.Mode || l.Share.Hits > l.Max {
 				t.Fatalf("%s: %+v, %v", name, l, err)
 			}
 			again, err := ParseTemplate(l.Key.String())

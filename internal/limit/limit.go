@@ -169,6 +169,8 @@ func (l *Limit) checkShare() error {
 		return &FieldError{"share", "not with the policy concurrent: Redis alone knows which places are held"}
 	case l.shadow():
 		return &FieldError{"share", "not with mode: shadow, which is to say what Redis decides about every take"}
+	case most < 2:
+		return &FieldError{"share", "max is 1: a share has 2 hits or more"}
 	case share.Hits < 2 || share.Hits > most:
 		return &FieldError{"share", fmt.Sprintf("%d hits: allowed is 2 to %d", share.Hits, most)}
 	case share.For < MinWindow || share.For > longest:

@@ -140,6 +140,9 @@ func TestBadAuthz(t *testing.T) {
 		{"too many limits", many, nil, gate.TakeNamed, 400, "at most 16"},
 		{"numbers", "/v1/authz?window=1m&max=5&key_ip=1", nil, gate.TakeNamed, 400, "QUERY_TAKE=any"},
 		{"name and numbers", "/v1/authz?limit=login&max=5&key_ip=1", nil, gate.TakeAny, 400, "max: not together"},
+		{"places", "/v1/authz?limit=exports&key_ip=1", nil, gate.TakeNamed, 400, `limit: "exports" has the policy concurrent: a proxy would acquire a place with each request and never free it`},
+		{"places beside hits", "/v1/authz?limit=login&limit=exports&key_ip=1", nil, gate.TakeNamed, 400, "POST /v1/release"},
+		{"places of Envoy's", "/v1/authz/exports/a", nil, gate.TakeNamed, 400, "concurrent"},
 		{"off", "/v1/authz?limit=login&key_ip=1", nil, gate.TakeOff, 403, "QUERY_TAKE=off"},
 		{"no name", "/v1/authz/", nil, gate.TakeNamed, 404, "there is nothing"},
 	} {

@@ -2,6 +2,7 @@ package query
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -76,6 +77,63 @@ func TestLimitsAnswer(t *testing.T) {
 	off, _ := onLimiter(t, gate.TakeOff)
 	if limitsOf(t, off, "").Counts {
 		t.Error("a service that counts no takes says that it does")
+	}
+}
+
+// name selects limits, as often as it is there, and top so many keys of each. limit and keys are older words for the same.
+func TestLimitsByName(t *testing.T) {
+	t.Parallel()
+	h, f := onLimiter(t, gate.TakeNamed)
+	for _, key := range []string{"alice", "bob", "bob"} {
+		asking.Ask(h, http.MethodPost, "/v1/take", `{"limit":"shared","key":"`+key+`"}`)
+		asking.Ask(h, http.MethodPost, "/v1/take", `{"limit":"login","key":"`+key+`"}`)
+	}
+	f.states = []limit.Decision{{Allowed: true, Shadow: true, Source: limit.FromRedis}}
+	asking.Ask(h, http.MethodPost, "/v1/take", `{"limit":"tried","key":"alice"}`)
+	for query, want := range map[string]string{
+		"?name=shared":                    "shared: bob 2, alice 1",
+		"?name=shared&name=login&top=1":   "login: bob 2; shared: bob 2",
+		"?name=login&name=login&top=0":    "login: ",
+		"?limit=login&keys=1":             "login: bob 2",
+		"?limit=login&top=1":              "login: bob 2",
+		"?name=login&keys=1":              "login: bob 2",
+		"?name=tried&name=closed&top=100": "closed: ; tried: alice 1",
+	} {
+		var got []string
+		for _, l := range limitsOf(t, h, query).Limits {
+			var keys []string
+			for _, b := range l.Busiest {
+				keys = append(keys, fmt.Sprintf("%s %d", b.Key, b.Decisions))
+			}
+			got = append(got, l.Limit+": "+strings.Join(keys, ", "))
+		}
+		if text := strings.Join(got, "; "); text != want {
+			t.Errorf("%s: %s, want %s", query, text, want)
+		}
+	}
+	for query, says := range map[string]string{
+		"?name=login&limit=login":                "limit: not together with name, which is the same",
+		"?top=1&keys=1":                          "keys: not together with top, which is the same",
+		"?name=login&name=logon":                 `name: "logon" is unknown: allowed are closed, exports`,
+		"?name=":                                 `name: "" is unknown`,
+		"?top=101":                               `top: "101": allowed is a whole number from 0 to 100`,
+		"?top=-1":                                "top: ",
+		"?top=1&top=2":                           "top: ",
+		"?" + strings.Repeat("name=login&", 101): "name: 101 names: at most 100 are allowed",
+	} {
+		query = strings.TrimSuffix(query, "&")
+		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/limits"+query, ""), http.StatusBadRequest); !strings.Contains(p.Detail, says) {
+			t.Errorf("%.40s: %s; want %s", query, p.Detail, says)
+		}
+	}
+	if l := limitsOf(t, h, "?name=tried").Limits[0]; l.Mode != "shadow" || l.WouldRefuse != 1 || l.Allowed+l.Refused != 0 || l.Busiest[0].Refused != 1 {
+		t.Errorf("%+v", l)
+	}
+	if l := limitsOf(t, h, "?name=shared").Limits[0]; l.Share == nil || l.Share.Hits != 100 || l.Share.For != 2 || l.Share.Unspent != 7 || l.Bound != 100 || l.Mode != "enforce" {
+		t.Errorf("%+v", l)
+	}
+	if l := limitsOf(t, h, "?name=exports").Limits[0]; l.Policy != "concurrent" || l.Share != nil || l.Bound != 0 {
+		t.Errorf("%+v", l)
 	}
 }
 

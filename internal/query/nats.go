@@ -154,14 +154,14 @@ func (s *service) endpoints() map[string]endpoint {
 			if err != nil {
 				return nil, err
 			}
-			return &out.TotalAnswer, nil
+			return &out.Answer, nil
 		}),
 		"uniques": overNATS(func(ctx context.Context, _ string, b *answer.UniquesBody) (any, error) {
 			out, err := s.answers.Uniques(ctx, b.Input())
 			if err != nil {
 				return nil, err
 			}
-			return &out.UniquesAnswer, nil
+			return &out.Answer, nil
 		}),
 		"series": overNATS(func(ctx context.Context, _ string, b *answer.SeriesBody) (any, error) {
 			found, err := s.answers.Series(ctx, b.Input())

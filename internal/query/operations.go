@@ -34,29 +34,58 @@ func (s *service) registerAnswers(a *api.API) {
 	s.registerExport(a)
 }
 
-// totalOutput is the answer over HTTP.
-type totalOutput struct {
+// windowsOutput is an answer about counters in windows, over HTTP.
+type windowsOutput[A any] struct {
 	CacheControl string `header:"Cache-Control"`
 	ETag         string `header:"ETag"`
-	Body         answer.TotalAnswer
+	Body         A
 }
 
-func (o *totalOutput) Write(w http.ResponseWriter) {
+func (o *windowsOutput[A]) Write(w http.ResponseWriter) {
 	api.SetHeader(w, "Cache-Control", o.CacheControl)
 	api.SetHeader(w, "ETag", o.ETag)
 	api.WriteJSON(w, http.StatusOK, api.JSONType, &o.Body)
 }
 
-const totalAbout = "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
-	"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
-	"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false."
+// windowsAbout describes two operations about counters in windows: GET for a few counters, POST for many.
+type windowsAbout struct {
+	id, path     string
+	what, about  string
+	answers      string
+	body, answer any // examples
+	asGet        api.Tryouts
+}
+
+func (is *windowsAbout) get() huma.Operation {
+	return huma.Operation{
+		OperationID: "get-" + is.id, Method: http.MethodGet, Path: is.path,
+		Summary: is.what + " of a few counters", Description: is.about,
+		Responses: api.SuccessOnly(is.answers, is.answer),
+		Metadata:  api.TryoutAt(is.asGet),
+	}
+}
+
+func (is *windowsAbout) post() huma.Operation {
+	return huma.Operation{
+		OperationID: "post-" + is.id, Method: http.MethodPost, Path: is.path,
+		Summary: is.what + " of many counters", Description: is.about + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
+		RequestBody: &huma.RequestBody{
+			Description: "Counters, and windows or a range.",
+			Content:     map[string]*huma.MediaType{"application/json": {Example: is.body}},
+		},
+		Responses: api.SuccessOnly(is.answers, is.answer),
+		Metadata:  api.Tryout(is.path),
+	}
+}
 
 func (s *service) registerTotal(a *api.API) {
-	api.AnswerQuery(a, a.Operation(huma.Operation{
-		OperationID: "get-total", Method: http.MethodGet, Path: totalPath,
-		Summary: "Totals of a few counters", Description: totalAbout,
-		Responses: api.SuccessOnly("The totals, as of now.", answer.TotalExample()),
-		Metadata: api.TryoutAt(func(now time.Time) []string {
+	is := windowsAbout{
+		id: "total", path: totalPath, what: "Totals", answers: "The totals, as of now.", answer: answer.TotalExample(),
+		about: "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
+			"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
+			"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false.",
+		body: answer.TotalBody{Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"}},
+		asGet: func(now time.Time) []string {
 			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
 			return []string{
 				"/v1/total?key=api-1&window=24h",
@@ -66,97 +95,60 @@ func (s *service) registerTotal(a *api.API) {
 				"/v1/total?key=api-1&window=15m&at=" + ago(5*time.Minute),
 				"/v1/total?key=api-1&from=" + ago(time.Hour) + "&to=" + ago(30*time.Minute),
 			}
-		}),
-	}), func(ctx context.Context, p *answer.TotalParams) (*totalOutput, error) {
+		},
+	}
+	api.AnswerQuery(a, a.Operation(is.get()), func(ctx context.Context, p *answer.TotalParams) (*windowsOutput[answer.TotalAnswer], error) {
 		return s.getTotals(ctx, p.Input())
 	})
-
-	api.AnswerBody(a, a.Operation(huma.Operation{
-		OperationID: "post-total", Method: http.MethodPost, Path: totalPath,
-		Summary: "Totals of many counters", Description: totalAbout + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
-		RequestBody: &huma.RequestBody{
-			Description: "Counters, and windows or a range.",
-			Content: map[string]*huma.MediaType{"application/json": {Example: answer.TotalBody{
-				Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"},
-			}}},
-		},
-		Responses: api.SuccessOnly("The totals, as of now.", answer.TotalExample()),
-		Metadata:  api.Tryout("/v1/total"),
-	}), func(ctx context.Context, b *answer.TotalBody) (*totalOutput, error) {
+	api.AnswerBody(a, a.Operation(is.post()), func(ctx context.Context, b *answer.TotalBody) (*windowsOutput[answer.TotalAnswer], error) {
 		return s.getTotals(ctx, b.Input())
 	})
 }
 
-func (s *service) getTotals(ctx context.Context, in *answer.Input) (*totalOutput, error) {
+func (s *service) getTotals(ctx context.Context, in *answer.Input) (*windowsOutput[answer.TotalAnswer], error) {
 	found, err := s.answers.Totals(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	out := &totalOutput{Body: found.TotalAnswer}
+	out := &windowsOutput[answer.TotalAnswer]{Body: found.Answer}
 	if found.Past {
-		out.CacheControl, out.ETag = api.CacheHeaders(answer.TotalList(found.Totals))
+		out.CacheControl, out.ETag = api.CacheHeaders(answer.TotalList(found.Answer.Totals))
 	}
 	return out, nil
 }
 
-// uniquesOutput is the answer over HTTP.
-type uniquesOutput struct {
-	CacheControl string `header:"Cache-Control"`
-	ETag         string `header:"ETag"`
-	Body         answer.UniquesAnswer
-}
-
-func (o *uniquesOutput) Write(w http.ResponseWriter) {
-	api.SetHeader(w, "Cache-Control", o.CacheControl)
-	api.SetHeader(w, "ETag", o.ETag)
-	api.WriteJSON(w, http.StatusOK, api.JSONType, &o.Body)
-}
-
-const uniquesAbout = "How many different values of unique the hits of counters had in rolling windows, or in any range of time that a tier of uniques still holds. " +
-	"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
-	"A counter whose hits carry no unique has 0. If nobody has counted lately, upper is null, and complete is false."
-
 func (s *service) registerUniques(a *api.API) {
-	api.AnswerQuery(a, a.Operation(huma.Operation{
-		OperationID: "get-uniques", Method: http.MethodGet, Path: uniquesPath,
-		Summary: "How many different ones, of a few counters", Description: uniquesAbout,
-		Responses: api.SuccessOnly("The estimates, as of now.", answer.UniquesExample()),
-		Metadata: api.TryoutAt(func(now time.Time) []string {
+	is := windowsAbout{
+		id: "uniques", path: uniquesPath, what: "Uniques", answers: "The estimates, as of now.", answer: answer.UniquesExample(),
+		about: "How many different values of unique the hits of counters had in rolling windows, or in any range of time that a tier of uniques still holds. " +
+			"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
+			"A counter whose hits carry no unique has 0. If nobody has counted lately, upper is null, and complete is false.",
+		body: answer.UniquesBody{Keys: []string{"visitors", "shop.visitors"}, Windows: []string{"1h", "24h"}},
+		asGet: func(now time.Time) []string {
 			return []string{
 				"/v1/uniques?key=visitors&window=24h",
 				"/v1/uniques?key=visitors&key=shop.visitors&window=1h&window=7d",
 				"/v1/uniques?key=visitors&window=today&tz=Europe/Berlin",
 				"/v1/uniques?key=visitors&window=1h&at=" + now.Add(-2*time.Hour).UTC().Format(time.RFC3339),
 			}
-		}),
-	}), func(ctx context.Context, p *answer.UniquesParams) (*uniquesOutput, error) {
+		},
+	}
+	api.AnswerQuery(a, a.Operation(is.get()), func(ctx context.Context, p *answer.WindowsParams) (*windowsOutput[answer.UniquesAnswer], error) {
 		return s.getUniques(ctx, p.Input())
 	})
-
-	api.AnswerBody(a, a.Operation(huma.Operation{
-		OperationID: "post-uniques", Method: http.MethodPost, Path: uniquesPath,
-		Summary: "How many different ones, of many counters", Description: uniquesAbout + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
-		RequestBody: &huma.RequestBody{
-			Description: "Counters, and windows or a range.",
-			Content: map[string]*huma.MediaType{"application/json": {Example: answer.UniquesBody{
-				Keys: []string{"visitors", "shop.visitors"}, Windows: []string{"1h", "24h"},
-			}}},
-		},
-		Responses: api.SuccessOnly("The estimates, as of now.", answer.UniquesExample()),
-		Metadata:  api.Tryout("/v1/uniques"),
-	}), func(ctx context.Context, b *answer.UniquesBody) (*uniquesOutput, error) {
+	api.AnswerBody(a, a.Operation(is.post()), func(ctx context.Context, b *answer.UniquesBody) (*windowsOutput[answer.UniquesAnswer], error) {
 		return s.getUniques(ctx, b.Input())
 	})
 }
 
-func (s *service) getUniques(ctx context.Context, in *answer.Input) (*uniquesOutput, error) {
+func (s *service) getUniques(ctx context.Context, in *answer.Input) (*windowsOutput[answer.UniquesAnswer], error) {
 	found, err := s.answers.Uniques(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	out := &uniquesOutput{Body: found.UniquesAnswer}
+	out := &windowsOutput[answer.UniquesAnswer]{Body: found.Answer}
 	if found.Past {
-		out.CacheControl, out.ETag = api.CacheHeaders(answer.UniquesList(found.Uniques))
+		out.CacheControl, out.ETag = api.CacheHeaders(found.Answer.Uniques)
 	}
 	return out, nil
 }

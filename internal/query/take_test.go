@@ -268,3 +268,62 @@ func TestTakes(t *testing.T) {
 		}
 	})
 }
+
+// A limit in shadow mode refuses nothing, tells no client, and says to the service and the metrics what it would refuse.
+func TestShadowTakes(t *testing.T) {
+	t.Parallel()
+	s := onRedis(t, stack.Redis(t).URL(), asking.Now())
+	h := s.handler()
+	want := func(resp *http.Response, status int, fields, body string) {
+		t.Helper()
+		text := api.Compact(decided(t, resp, status))
+		if got := resp.Header.Get("RateLimit-Policy") + "|" + resp.Header.Get("RateLimit") + "|" + resp.Header.Get("Retry-After"); got != fields {
+			t.Errorf("fields %s, want %s", got, fields)
+		}
+		if !strings.HasPrefix(text, body) {
+			t.Errorf("got\n%s\nwant\n%s…", text, body)
+		}
+	}
+	take := func(body string) *http.Response { return asking.Ask(h, http.MethodPost, "/v1/take", body) }
+	const tried = `{"limit":"tried","key":"alice","n":3}`
+	want(take(tried), 200, "||", `{"allowed":true,"certain":true,"remaining":0,"retry_after":0,"limit":"tried","source":"redis","shadow":true,"would_allow":true}`)
+	for _, source := range []string{"redis", "memory"} {
+		resp := take(tried)
+		got := decided(t, resp, 200)
+		if !got.Allowed || !got.Shadow || got.WouldAllow == nil || *got.WouldAllow || got.RetryAfter < 50 || got.Source != source || resp.Header.Get("RateLimit")+resp.Header.Get("Retry-After") != "" {
+			t.Errorf("%+v %v", got, resp.Header)
+		}
+	}
+	// Beside a limit that enforces, only that one is told of, and decides.
+	both := `{"take":[{"limit":"tried","key":"alice"},{"limit":"login","key":"alice"}],"n":3}`
+	want(take(both), 200, `"login";q=5;w=60|"login";r=2;t=60|`, `{"allowed":true,"certain":true,"remaining":2,"retry_after":0,"limit":"login","source":"redis","shadow":true,"would_allow":false,"takes":[`+
+		`{"limit":"tried","key":"alice","allowed":true,"certain":true,"remaining":0,`)
+	refused := decided(t, take(both), 429)
+	if refused.Limit != "login" || len(refused.Takes) != 2 || !refused.Takes[0].Allowed || !refused.Takes[0].Shadow || refused.Takes[1].Allowed || refused.Takes[1].Shadow {
+		t.Errorf("%+v", refused)
+	}
+	// A look says the same, and a proxy lets the request through.
+	if got := decided(t, asking.Ask(h, http.MethodGet, "/v1/limit?limit=tried&key=alice", ""), 200); !got.Allowed || !got.Shadow || *got.WouldAllow {
+		t.Errorf("a look: %+v", got)
+	}
+	resp := send(s, proxied(t, "GET", "/v1/authz?limit=tried&key_header=X-Key", "X-Key", "alice", "X-Forwarded-For", "192.0.2.1"))
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("RateLimit")+resp.Header.Get("Retry-After") != "" {
+		t.Errorf("a proxy gets %d %v", resp.StatusCode, resp.Header)
+	}
+	page := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/metrics", "")))
+	counted := 0
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, `tallyroll_limit_decisions_total{limit="tried",`) {
+			counted++
+			if strings.Contains(line, `"refused"`) {
+				t.Errorf("a limit in shadow mode refused: %s", line)
+			}
+		}
+	}
+	if !strings.Contains(page, `tallyroll_limit_decisions_total{limit="tried",result="would_refuse",source="redis"} `) || counted < 3 {
+		t.Errorf("the metrics lack what would have been refused")
+	}
+	if l := limitsOf(t, h, "?name=tried").Limits[0]; l.Allowed != 1 || l.Refused != 0 || l.WouldRefuse != 5 {
+		t.Errorf("%+v", l)
+	}
+}

@@ -227,7 +227,7 @@ func (r *redriver) show(one *reject) error {
 		}
 		return nil
 	}
-	body, more := one.Body, ""
+	body, more := hit.HideUnique(one.Body), ""
 	if len(body) > shownBytes {
 		body, more = body[:shownBytes], "…"
 	}

@@ -166,6 +166,31 @@ func TestRedriveSendsARejectOnceAndRemovesIt(t *testing.T) {
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 0, 0)
 }
 
+// Whatever else changes in a hit, it keeps its unique value. A list does not show it.
+func TestRedriveKeepsUnique(t *testing.T) {
+	t.Parallel()
+	r := newRefusing(t)
+	r.refuse(1, hit.TooLate, `{"unique":"secret \u0031","ts":1,"key":"a"}`)
+	r.refuse(2, hit.Future, `{"ts":2,"unique":"secret 2"}`)
+	r.refuse(3, hit.TooLarge, `[{"key":"a","unique":"secret 3"},`, `{"unique":"secret 4"}]`)
+	r.refuse(4, hit.BadUnique, `{"key":"a","unique":["secret"]}`)
+	var list bytes.Buffer
+	got := r.redrive(t.Context(), &list, "--dry-run", "--ts", "now")
+	r.redrive(t.Context(), &list, "--dry-run", "--reason", "bad_unique")
+	if strings.Contains(list.String(), "secret") || strings.Count(list.String(), "…") != 4 {
+		t.Errorf("the list shows unique values:\n%s", &list)
+	}
+	if want := "1 bad_unique (would be refused again as it is; "; !strings.Contains(got.String(), want) {
+		t.Errorf("%q does not say %q", got, want)
+	}
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 3, 0)
+	r.want("HITS", `{"unique":"secret \u0031","key":"a"}`, `{"unique":"secret 2","key":"of.subject"}`, `[{"key":"a","unique":"secret 3"},{"unique":"secret 4","key":"of.subject"}]`)
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--reason", "bad_unique"), 1, 0)
+	if got := r.bodies("HITS"); got[len(got)-1] != `{"key":"a","unique":["secret"]}` {
+		t.Errorf("sent as %s", got[len(got)-1])
+	}
+}
+
 // A publish that was killed after a message was stored, and before its reject was removed, leaves exactly this.
 // The stream remembers ids for a moment only: they are not what the promise rests on.
 func TestRedriveFindsWhatAKilledOneHasStored(t *testing.T) {

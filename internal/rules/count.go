@@ -132,6 +132,13 @@ func (d *Decoder) countOn(r *planned, c *plannedCounter, at int64) *hit.Refusal 
 		}
 		h.N = n
 	}
+	if c.unique != nil {
+		value, missing, refused := d.unique(r, c)
+		if missing || refused != nil {
+			return refused
+		}
+		h.Unique = value
+	}
 	if len(d.hits) >= d.most() {
 		return d.errTooMany()
 	}
@@ -145,34 +152,71 @@ func (d *Decoder) countOn(r *planned, c *plannedCounter, at int64) *hit.Refusal 
 
 // name makes the name of a counter. missing means that a value is, and that the counter can do without.
 func (d *Decoder) name(r *planned, c *plannedCounter) (name []byte, missing bool, refused *hit.Refusal) {
-	long := d.scratch[:0]
-	for i := range c.parts {
-		part := &c.parts[i]
-		if part.kind == constant {
-			long = append(long, part.literal...)
-			continue
+	long, bad := d.assemble(c.parts)
+	if bad != nil {
+		v := d.value(bad)
+		switch {
+		case v.missing() && c.optional:
+			return nil, true, nil
+		case v.missing():
+			return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have (line %d; optional: true would leave the counter out)", bad.text, v, c.line)
 		}
-		v := d.value(part)
-		if v.missing() {
-			if c.optional {
-				return nil, true, nil
-			}
-			return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have (line %d; optional: true would leave the counter out)", part.text, v, c.line)
-		}
-		ok := false
-		long, ok = v.appendTo(long)
-		if !ok {
-			return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have: allowed are text without halves of surrogate pairs, whole numbers, true and false (line %d)", part.text, v, c.line)
-		}
+		return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have: allowed are text without halves of surrogate pairs, whole numbers, true and false (line %d)", bad.text, v, c.line)
 	}
-	d.scratch = long
 	err := checkLong(long)
 	if err != nil {
 		return nil, false, d.refuse(r, hit.BadKey, "key: %s: %v (line %d)", d.culprit(c), err, c.line)
 	}
+	return d.keep(long), false, nil
+}
+
+// unique makes the unique value of a hit. missing is as for name. No refusal contains the value.
+func (d *Decoder) unique(r *planned, c *plannedCounter) (made []byte, missing bool, refused *hit.Refusal) {
+	long, bad := d.assemble(c.unique)
+	switch {
+	case bad == nil && utf8.Valid(long):
+		return d.keep(long), false, nil
+	case bad == nil:
+		return nil, false, d.refuse(r, hit.BadUnique, "unique: it is not valid UTF-8 (line %d)", c.line)
+	}
+	v := d.value(bad)
+	switch {
+	case v.missing() && c.optional:
+		return nil, true, nil
+	case v.missing():
+		return nil, false, d.refuse(r, hit.BadUnique, "unique: %s is %s (line %d; optional: true would leave the counter out)", bad.text, v, c.line)
+	}
+	return nil, false, d.refuse(r, hit.BadUnique, "unique: %s is %s: allowed are text without halves of surrogate pairs, whole numbers, true and false (line %d)", bad.text, kindNames[v.kind], c.line)
+}
+
+// assemble puts text and values together, in memory for the moment. bad is the first value that is missing or that cannot
+// be a part.
+func (d *Decoder) assemble(parts []reference) (text []byte, bad *reference) {
+	text = d.scratch[:0]
+	for i := range parts {
+		part := &parts[i]
+		if part.kind == constant {
+			text = append(text, part.literal...)
+			continue
+		}
+		v := d.value(part)
+		ok := !v.missing()
+		if ok {
+			text, ok = v.appendTo(text)
+		}
+		if !ok {
+			return nil, part
+		}
+	}
+	d.scratch = text
+	return text, nil
+}
+
+// keep cuts a text that is too long, and keeps it as long as the hits.
+func (d *Decoder) keep(text []byte) []byte {
 	start := len(d.names)
-	d.names = append(d.names, hit.Shorten(long)...)
-	return d.names[start:len(d.names):len(d.names)], false, nil
+	d.names = append(d.names, hit.Shorten(text)...)
+	return d.names[start:len(d.names):len(d.names)]
 }
 
 // checkLong is hit.CheckName for a name that may be too long.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -9,7 +10,7 @@ import (
 	"tallyroll/internal/hit"
 )
 
-var counterFields = []string{"key", "n", "optional"}
+var counterFields = []string{"key", "n", "unique", "optional"}
 
 // counter is one that an event counts on.
 type counter struct {
@@ -17,6 +18,7 @@ type counter struct {
 	key      []source
 	n        int64 // if amount is nil
 	amount   *path
+	unique   []source // nil: the hits have no unique value
 	optional bool
 }
 
@@ -57,12 +59,21 @@ func (r *rule) readCount(node *yaml.Node) *FileError {
 func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter, bad *FileError) {
 	c = counter{line: fields["key"].Line, n: 1}
 	var err error
-	c.key, err = parseKey(key, r.filter)
-	for i := 0; err == nil && i < len(c.key); i++ {
-		err = r.checkPath(c.key[i])
-	}
-	if err != nil {
+	if c.key, err = r.parseTemplate(key); err != nil {
 		return c, wrong(c.line, "key: %s: %v", shown(fields["key"]), err)
+	}
+	if node := fields["unique"]; node != nil {
+		text, bad := textOf("unique", node)
+		if bad != nil {
+			return c, bad
+		}
+		c.unique, err = r.parseTemplate(text)
+		if err == nil && len(c.unique) == 1 && c.unique[0].kind == constant {
+			err = errors.New("it is the same for all events: allowed is text with at least one value in braces, such as {user.id}")
+		}
+		if err != nil {
+			return c, wrong(node.Line, "unique: %s: %v", shown(node), err)
+		}
 	}
 	if node := fields["optional"]; node != nil {
 		if node.Kind != yaml.ScalarNode || node.Value != "true" && node.Value != "false" || node.ShortTag() != "!!bool" {
@@ -74,6 +85,15 @@ func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter,
 		bad = r.readAmount(&c, node)
 	}
 	return c, bad
+}
+
+// parseTemplate reads a key or a unique value.
+func (r *rule) parseTemplate(text string) ([]source, error) {
+	parts, err := parseKey(text, r.filter)
+	for i := 0; err == nil && i < len(parts); i++ {
+		err = r.checkPath(parts[i])
+	}
+	return parts, err
 }
 
 func (r *rule) readAmount(c *counter, node *yaml.Node) *FileError {

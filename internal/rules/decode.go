@@ -32,7 +32,7 @@ type Decoder struct {
 
 	hits    []hit.Hit
 	rejects []hit.Reject
-	names   []byte // of the hits' counters
+	names   []byte // of the hits' counters, and their unique values
 	unmet   int
 
 	// Of the current message and event.

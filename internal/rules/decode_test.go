@@ -3,11 +3,14 @@ package rules
 import (
 	"strings"
 	"testing"
+
+	"tallyroll/internal/hit"
 )
 
 func TestEventsAreCountedAsTheRuleSays(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 600)
+	cut := string(hit.Shorten([]byte(long)))
 	for _, test := range []struct {
 		name, rule, body, want string
 	}{
@@ -55,6 +58,20 @@ func TestEventsAreCountedAsTheRuleSays(t *testing.T) {
 		{"negative amount", "count: [{key: a, n: x, optional: true}]", `{"x":-1}`, `bad_count/0:{"x":-1}`},
 		{"optional amount 0", "count: [{key: a, n: x, optional: true}, {key: b}]", `{"x":0}`, "b=1"},
 		{"optional amount missing", "count: [{key: a, n: x, optional: true}, {key: b}]", `{}`, "b=1"},
+		{"unique", `count: [{key: v, unique: "{user.id}"}, {key: w}]`, `{"user":{"id":"u-17"}}`, "v=1#u-17 w=1"},
+		{"unique of text and values", `count: [{key: v, n: 2, unique: "{subject.1}/{a}.{b}"}]`, `{"a":17,"b":true}`, "v=2#eu/17.true"},
+		{"unique with escapes", `count: [{key: v, unique: "{c}"}]`, `{"c":"a\u00e4\ud83d\ude00\n"}`, "v=1#aä😀\n"},
+		{"unique of each", `{each: tags, count: [{key: v, unique: "{@this}"}]}`, `{"tags":["a","b"]}`, "v=1#a v=1#b"},
+		{"unique too long", `count: [{key: v, unique: "{c}"}]`, `{"c":"` + long + `"}`, "v=1#" + cut},
+		{"unique missing", `count: [{key: a}, {key: v, unique: "{c}"}]`, `{}`, "bad_unique/0:{}"},
+		{"unique null", `count: [{key: v, unique: "{c}"}]`, `{"c":null}`, `bad_unique/0:{"c":null}`},
+		{"unique empty", `count: [{key: v, unique: "x{c}"}]`, `{"c":""}`, `bad_unique/0:{"c":""}`},
+		{"unique an object", `count: [{key: v, unique: "{c}", optional: true}]`, `{"c":{}}`, `bad_unique/0:{"c":{}}`},
+		{"unique a float", `count: [{key: v, unique: "{c}"}]`, `{"c":1.5}`, `bad_unique/0:{"c":1.5}`},
+		{"unique with half of a surrogate pair", `count: [{key: v, unique: "{c}"}]`, `{"c":"\ud83d"}`, `bad_unique/0:{"c":"\ud83d"}`},
+		{"unique not UTF-8", `count: [{key: v, unique: "{c}"}]`, "{\"c\":\"\xff\"}", "bad_unique/0:{\"c\":\"\xff\"}"},
+		{"optional and unique missing", `count: [{key: a}, {key: v, unique: "{c}", optional: true}]`, `[{},{"c":null},{"c":""},{"c":1}]`, "a=1 a=1 a=1 a=1 v=1#1"},
+		{"optional, unique missing and amount bad", `count: [{key: v, n: x, unique: "{c}", optional: true}]`, `{"x":-1}`, `bad_count/0:{"x":-1}`},
 		{"all or nothing", `count: [{key: a}, {key: "{c}"}]`, `[{"c":"x"},{}]`, "a=1 x=1 bad_key/1:{}"},
 		{"time as milliseconds", "time: at\ncount: [{key: a}]", `{"at":1763683199000}`, "a=1@1000"},
 		{"time as text", "time: at\ncount: [{key: a}]", `{"at":"2025-11-21T00:59:58+01:00"}`, "a=1@2000"},
@@ -120,4 +137,42 @@ func ruleText(fields string) string {
 		return "- {stream: ORDERS, subject: orders.*.created, " + fields[1:] + "\n"
 	}
 	return oneRule(fields)
+}
+
+// A refusal names the path of a unique value and what is wrong with it, and never the value itself.
+func TestRefusalsHideUniqueValues(t *testing.T) {
+	t.Parallel()
+	set := mustParse(t, ruleText(`count: [{key: v, unique: "{a}/{user.id}"}]`))
+	d := NewDecoder(set.For("ORDERS"), testLimits(10))
+	for value, want := range map[string]string{
+		`1234.5`:            "unique: user.id is a number with fraction or exponent: allowed are text",
+		`{"x":"1234.5"}`:    "unique: user.id is an object",
+		`["1234.5"]`:        "unique: user.id is an array",
+		`"1234.5\ud83d"`:    "unique: user.id is text: allowed are text without halves of surrogate pairs",
+		"\"1234.5\xff\"":    "unique: it is not valid UTF-8 (line 3)",
+		`""`:                "unique: user.id is empty (line 3; optional: true would leave the counter out)",
+		`null,"b":"1234.5"`: "unique: user.id is null",
+	} {
+		_, rejects, _ := d.Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(`{"a":"secret","user":{"id":` + value + `}}`)})
+		if len(rejects) != 1 || rejects[0].Reason != hit.BadUnique || !strings.Contains(rejects[0].Detail, want) {
+			t.Errorf("%s: %+v, want %s", value, rejects, want)
+			continue
+		}
+		if detail := rejects[0].Detail; strings.Contains(detail, "1234") || strings.Contains(detail, "secret") {
+			t.Errorf("%s: the detail has the value: %s", value, detail)
+		}
+	}
+}
+
+// Rules that differ in unique alone are different versions: a replay would count otherwise.
+func TestUniqueMakesAnotherVersion(t *testing.T) {
+	t.Parallel()
+	versions := map[string]string{}
+	for _, fields := range []string{`count: [{key: v}]`, `count: [{key: v, unique: "{a}"}]`, `count: [{key: v, unique: "{b}"}]`} {
+		fingerprint := mustParse(t, ruleText(fields)).Fingerprint()
+		if other, there := versions[fingerprint]; there {
+			t.Errorf("%s and %s are one version", fields, other)
+		}
+		versions[fingerprint] = fields
+	}
 }

@@ -16,7 +16,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(good)
 	f.Add(shopRule)
 	f.Add(severalRules)
-	f.Add(oneRule("each: items\ntime: ^.at\nwhen: {a: 1, subject.1: x}\ncount: [{key: \"{{{@this}}}\", n: q, optional: true}]"))
+	f.Add(oneRule("each: items\ntime: ^.at\nwhen: {a: 1, subject.1: x}\ncount: [{key: \"{{{@this}}}\", n: q, unique: \"{^.a}\", optional: true}]"))
 	f.Add("- &a [*a]\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		set, err := Parse("f", []byte(text))
@@ -40,7 +40,7 @@ func FuzzDecode(f *testing.F) {
 	for _, body := range []string{order, `{"a":"x","b":{"c":1},"items":[{"a":true}]}`, "{}\n{}", "[{},{}]", `{"a":"\ud83d\ude00"}`, `{` + eventHead + `,"data":{"a":1}}`, `{` + eventHead + `,"data_base64":"eyJhIjoxfQ=="}`, ""} {
 		f.Add(body)
 	}
-	const fields = "count: [{key: \"a.{a}\", optional: true}, {key: \"c.{b.c}\", n: b.n, optional: true}, {key: \"b.{b.0.a}\", optional: true}]\n"
+	const fields = "count: [{key: \"a.{a}\", optional: true}, {key: \"c.{b.c}\", n: b.n, optional: true}, {key: \"b.{b.0.a}\", optional: true}, {key: u, unique: \"{a}-{b.c}\", optional: true}]\n"
 	texts := map[string]string{
 		"json":   "- stream: S\n  subject: '>'\n" + indent(fields) + "- stream: S\n  subject: '>'\n  each: items\n  time: ^.t\n" + indent(fields),
 		"single": "- stream: S\n  subject: '>'\n" + indent("count: [{key: \"{a}\"}]"),
@@ -61,7 +61,7 @@ func FuzzDecode(f *testing.F) {
 				}
 				hits, rejects, _ := d.Decode(m)
 				for _, one := range hits {
-					if hit.CheckName(one.Counter) != nil || one.N < 1 || one.N > hit.MaxN || one.At > now || one.Hash != 7 {
+					if hit.CheckName(one.Counter) != nil || one.N < 1 || one.N > hit.MaxN || one.At > now || one.Hash != 7 || one.Unique != nil && hit.CheckUnique(one.Unique) != nil {
 						t.Fatalf("%s: %+v", name, one)
 					}
 				}

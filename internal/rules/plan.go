@@ -37,6 +37,7 @@ type plannedCounter struct {
 	parts    []reference
 	n        int64
 	amount   *reference
+	unique   []reference
 	optional bool
 }
 
@@ -97,6 +98,9 @@ func (p *plan) plan(r *rule) *planned {
 		}
 		for _, part := range c.key {
 			counter.parts = append(counter.parts, refer(part))
+		}
+		for _, part := range c.unique {
+			counter.unique = append(counter.unique, refer(part))
 		}
 		if len(c.key) == 1 && c.key[0].kind == constant {
 			counter.fixed = []byte(c.key[0].text)

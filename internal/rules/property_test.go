@@ -26,7 +26,7 @@ type modelRule struct {
 
 type modelCounter struct {
 	text, path string // the key is text.{path}
-	n          string
+	n, unique  string
 	optional   bool
 }
 
@@ -50,6 +50,9 @@ func (m modelRule) String() string {
 		out += fmt.Sprintf("    - key: %q\n", c.text+".{"+c.path+"}")
 		if c.n != "" {
 			out += "      n: " + c.n + "\n"
+		}
+		if c.unique != "" {
+			out += fmt.Sprintf("      unique: %q\n", "u-{"+c.unique+"}")
 		}
 		if c.optional {
 			out += "      optional: true\n"
@@ -120,19 +123,9 @@ elements:
 			}
 		}
 		for _, c := range m.count {
-			name, n := "", int64(1)
-			switch v := find(event, element, c.path).(type) {
-			case string:
-				name = v
-			case bool:
-				name = strconv.FormatBool(v)
-			case json.Number:
-				if strings.ContainsAny(v.String(), ".eE") {
-					return nil, false, hit.BadKey
-				}
-				name = v.String()
-			case nil:
-			default:
+			name, ok := textOfModel(find(event, element, c.path))
+			n := int64(1)
+			if !ok {
 				return nil, false, hit.BadKey
 			}
 			if name == "" {
@@ -169,16 +162,42 @@ elements:
 					return nil, false, hit.BadCount
 				}
 			}
+			unique := ""
+			if c.unique != "" {
+				value, ok := textOfModel(find(event, element, c.unique))
+				switch {
+				case ok && value == "" && c.optional:
+					continue
+				case !ok || value == "":
+					return nil, false, hit.BadUnique
+				}
+				unique = "#u-" + value
+			}
 			switch {
 			case at > now+10_000:
 				return nil, false, hit.Future
 			case at < now-30*24*3600*1000:
 				return nil, false, hit.TooLate
 			}
-			counted = append(counted, fmt.Sprintf("%s.%s=%d@%d", c.text, name, n, min(at, now)))
+			counted = append(counted, fmt.Sprintf("%s.%s=%d@%d%s", c.text, name, n, min(at, now), unique))
 		}
 	}
 	return counted, left, ""
+}
+
+// textOfModel is what a value is in a name or a unique value; empty if it is missing.
+func textOfModel(value any) (text string, ok bool) {
+	switch v := value.(type) {
+	case nil:
+		return "", true
+	case string:
+		return v, true
+	case bool:
+		return strconv.FormatBool(v), true
+	case json.Number:
+		return v.String(), !strings.ContainsAny(v.String(), ".eE")
+	}
+	return "", false
 }
 
 var (
@@ -241,6 +260,9 @@ func drawRule(t *rapid.T, i int) modelRule {
 		if rapid.IntRange(0, 2).Draw(t, "n") == 0 {
 			c.n = rapid.SampledFrom(of).Draw(t, "n")
 		}
+		if rapid.IntRange(0, 2).Draw(t, "unique") == 0 {
+			c.unique = rapid.SampledFrom(of).Draw(t, "unique of")
+		}
 		m.count = append(m.count, c)
 	}
 	return m
@@ -285,7 +307,11 @@ func TestRulesCountWhatAModelCounts(t *testing.T) {
 		hits, rejects, gotUnmet := NewDecoder(set.For("ORDERS"), testLimits(1000)).Decode(Message{Subject: "orders.x", Stored: now, Body: body})
 		var got []string
 		for _, h := range hits {
-			got = append(got, fmt.Sprintf("%s=%d@%d", h.Counter, h.N, h.At))
+			unique := ""
+			if h.Unique != nil {
+				unique = "#" + string(h.Unique)
+			}
+			got = append(got, fmt.Sprintf("%s=%d@%d%s", h.Counter, h.N, h.At, unique))
 		}
 		for _, r := range rejects {
 			got = append(got, fmt.Sprintf("%s/%d", r.Reason, r.Item))

@@ -45,7 +45,7 @@ type headers map[string]string
 
 func (h headers) get(name string) string { return h[name] }
 
-// outcome is what a message became, in words: counter=n@milliseconds before it was stored, reason/item:body, and ~ for an
+// outcome is what a message became, in words: counter=n@milliseconds before it was stored and #unique value, reason/item:body, and ~ for an
 // event that a condition left out.
 func outcome(hits []hit.Hit, rejects []hit.Reject, unmet int) string {
 	var out []string
@@ -53,6 +53,9 @@ func outcome(hits []hit.Hit, rejects []hit.Reject, unmet int) string {
 		word := fmt.Sprintf("%s=%d", h.Counter, h.N)
 		if h.At != now {
 			word += fmt.Sprintf("@%d", now-h.At)
+		}
+		if h.Unique != nil {
+			word += "#" + string(h.Unique)
 		}
 		if h.Hash != 7 {
 			word += " without hash"

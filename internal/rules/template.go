@@ -28,7 +28,7 @@ const (
 
 const subjectForm = "{subject} is the message's subject and {subject.1} what its first wildcard matched; for a field subject of the event write ^.subject"
 
-// parseSource reads what stands between braces in a key, or on the left in when.
+// parseSource reads what stands between braces in a key or a unique value, or on the left in when.
 func parseSource(text string, of filter) (source, error) {
 	number, isWildcard := strings.CutPrefix(text, "subject.")
 	switch {
@@ -48,12 +48,12 @@ func parseSource(text string, of filter) (source, error) {
 	return source{kind: field, text: text, path: p}, err
 }
 
-// MaxParts is how many pieces a key can have: text, and values in braces.
+// MaxParts is how many pieces a key or a unique value can have: text, and values in braces.
 const MaxParts = 32
 
 const keyForm = "allowed is text with values in braces, such as orders.{country}; write {{ and }} for braces"
 
-// parseKey reads the key of a counter.
+// parseKey reads the key of a counter, or what makes a unique value, which is written alike.
 func parseKey(text string, of filter) ([]source, error) {
 	var parts []source
 	var literal strings.Builder

@@ -78,7 +78,7 @@ type Rejected struct {
 	Sequence uint64    `json:"sequence" doc:"The message's sequence there." example:"48001"`
 	Item     int       `json:"item" doc:"The hit's index in the message." example:"0"`
 	Time     time.Time `json:"time" doc:"When the message was stored." example:"2026-11-21T10:00:00.2Z"`
-	Body     string    `json:"body" doc:"The hit, or its first 512 bytes; what is not UTF-8 is replaced." example:"{\"kay\":\"a\"}"`
+	Body     string    `json:"body" doc:"The hit, or its first 512 bytes; an ellipsis stands for a unique value, and what is not UTF-8 is replaced. Empty for a further part of a reject in several messages." example:"{\"kay\":\"a\"}"`
 	Bytes    int       `json:"bytes" doc:"How many bytes the hit has." example:"11"`
 	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED." example:"17"`
 
@@ -285,7 +285,10 @@ func withBodies(ctx context.Context, js jetstream.JetStream, picked []Rejected) 
 		if err != nil {
 			return nil, fmt.Errorf("read message %d of stream %s: %w", r.Position, rejects.Stream, err)
 		}
-		r.Body, r.Bytes = clipBody(message.Data), len(message.Data)
+		r.Bytes = len(message.Data)
+		if part, _ := rejects.Parse(message.Header); part.Number <= 1 { // a further part may begin within a unique value
+			r.Body = clipBody(hit.HideUnique(message.Data))
+		}
 		out = append(out, r)
 	}
 	return out, nil

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/unique"
 )
 
 // Whoever checks a namespace has to know what Redis holds and how far the streams were applied to it, both at the same
@@ -39,6 +41,24 @@ func (l Layout) CellStart(c CellID) int64 { return l.Tiers[c.Tier].cellStart(c.C
 // CompleteFrom is a moment in Unix milliseconds: cells of the tier that begin earlier may lack hits, because they were built
 // from those of other tiers. It is 0 if there are none.
 func (l Layout) CompleteFrom(tier int) int64 { return l.Tiers[tier].since }
+
+// AppendUniqueCells is AppendCells for hits with a unique value. The Tier of the cells is one of UniqueTiers.
+func (l Layout) AppendUniqueCells(to []CellID, counterHash uint64, at, stored int64) []CellID {
+	return Layout{Tiers: l.UniqueTiers}.AppendCells(to, counterHash, at, stored)
+}
+
+// UniquesFrom is a moment in Unix milliseconds, if Redis's clock says now: if the tiers were changed, unique cells that begin
+// earlier may have other registers than the messages would raise now. The tiers before refused other hits as too late.
+func (l Layout) UniquesFrom(now int64) int64 {
+	t := l.Tiers[len(l.Tiers)-1]
+	if t.generation == 0 {
+		return 0
+	}
+	return max(t.since, now-t.Window.Milliseconds())
+}
+
+// Uniques is the layout of unique cells, which are keys of their own: for CellStart and CellExpires.
+func (l Layout) Uniques() Layout { return Layout{Tiers: l.UniqueTiers, Shards: l.Shards} }
 
 // CellExpires is the Unix second at which the hash expires that holds a counter's cell.
 func (l Layout) CellExpires(c CellID, counterHash uint64) int64 {
@@ -72,14 +92,21 @@ type Found struct {
 	At       int64   // by Redis's clock, Unix seconds rounded up: what expires by then may be missing
 	Until    int64   // Unix milliseconds: no cell that begins later was looked for
 	Counters []FoundCounter
-	Hashes   int // asked for
+	Hashes   int // asked for; and unique cells that there are, but at least one per counter
 }
 
 // FoundCounter is what Redis holds of a counter.
 type FoundCounter struct {
-	Name  string
-	Cells []FoundCell
-	Bad   []*ForeignError // hashes that cannot be read, as a whole or in part
+	Name    string
+	Cells   []FoundCell
+	Uniques []FoundUnique
+	Bad     []*ForeignError // hashes and unique cells that cannot be read, as a whole or in part
+}
+
+// FoundUnique is a cell of a unique tier as Redis holds it.
+type FoundUnique struct {
+	CellID
+	Sketch *unique.Sketch
 }
 
 // FoundCell is a cell as Redis holds it.
@@ -91,10 +118,16 @@ type FoundCell struct {
 // hashAhead is how far ahead of Redis's clock, in milliseconds, hashes are looked for: the clock of NATS may be.
 const hashAhead = 60_000
 
-// HashesPerCounter is how many hashes of a counter Read asks for, at most.
+// HashesPerCounter is how many hashes of a counter Read asks for, at most. Unique cells count as an eighth of a hash: most
+// counters have few, and Redis takes less time for one of 12 KiB than for a full hash.
 func (l Layout) HashesPerCounter() (n int) {
+	of := func(t Tier) int { return int((t.kept()+hashAhead)/t.epochMillis()) + 2 }
+	for _, t := range l.UniqueTiers {
+		n += of(t)
+	}
+	n /= 8
 	for _, t := range l.Tiers {
-		n += int((t.kept()+hashAhead)/t.epochMillis()) + 2
+		n += of(t)
 	}
 	return n
 }
@@ -107,12 +140,19 @@ type askedHash struct {
 	reply   *redis.MapStringStringCmd
 }
 
-// Read reads all hashes of counters of one shard that live at a moment by Redis's clock, or later, with the shard's
+// askedUniques are the unique cells of a counter that Read asks for.
+type askedUniques struct {
+	cells []CellID
+	reply *redis.SliceCmd
+}
+
+// Read reads all hashes and unique cells of counters of one shard that live at a moment by Redis's clock, or later, with the shard's
 // cursors, in one transaction. now, in Unix milliseconds, may be in the past. latest is when the latest hit was stored,
 // by the clock of NATS. The errors of single hashes are in Found.
 func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64) (Found, error) {
 	out := Found{Until: max(now, latest) + hashAhead, Counters: make([]FoundCounter, len(counters))}
 	var asked []askedHash
+	uniques := make([]askedUniques, len(counters))
 	for n, name := range counters {
 		out.Counters[n].Name = name
 		hash := HashCounter([]byte(name))
@@ -123,6 +163,14 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 		}
 	}
 	out.Hashes = len(asked)
+	for n, name := range counters {
+		hash, u := HashCounter([]byte(name)), &uniques[n]
+		for tier, t := range i.layout.UniqueTiers {
+			for cell := t.firstEpoch(hash, now); cell <= t.cellAt(out.Until-1); cell++ {
+				u.cells = append(u.cells, CellID{tier, cell})
+			}
+		}
+	}
 	var cursors []*redis.SliceCmd
 	var clock *redis.TimeCmd
 	err := i.atOnce(ctx, shard, func(p redis.Pipeliner) {
@@ -131,6 +179,14 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 			a := &asked[n]
 			key := i.store.keys.hash(cellHash{shard: shard, counter: counters[a.counter], tier: i.layout.Tiers[a.tier], epoch: a.epoch})
 			a.reply = p.HGetAll(ctx, key)
+		}
+		for n := range uniques {
+			u := &uniques[n]
+			if len(u.cells) == 0 {
+				continue
+			}
+			u.reply = redis.NewSliceCmd(ctx, i.uniqueArgs("mget", shard, counters[n], u.cells)...)
+			_ = p.Process(ctx, u.reply) // queues it
 		}
 		clock = p.Time(ctx)
 	}, func() error { return clock.Err() })
@@ -144,7 +200,40 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 	for _, a := range asked {
 		i.take(&out.Counters[a.counter], a)
 	}
+	for n, u := range uniques {
+		i.takeUniques(shard, &out.Counters[n], u)
+		out.Hashes += max(1, len(out.Counters[n].Uniques))
+	}
 	return out, nil
+}
+
+// uniqueArgs is a command on unique cells of a counter.
+func (i *Inspector) uniqueArgs(command string, shard int, counter string, cells []CellID) []any {
+	out := append(make([]any, 0, len(cells)+1), command)
+	for _, c := range cells {
+		out = append(out, i.store.keys.unique(shard, i.layout.UniqueTiers[c.Tier], c.Cell, counter))
+	}
+	return out
+}
+
+// takeUniques adds unique cells to a counter. MGET returns nothing of a key of another type: then its registers are missing.
+func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) {
+	if asked.reply == nil {
+		return
+	}
+	for n, reply := range asked.reply.Val() {
+		text, there := reply.(string)
+		if !there {
+			continue
+		}
+		sketch, err := unique.Decode(text)
+		if err != nil {
+			key, _ := i.uniqueArgs("", shard, c.Name, asked.cells[n:n+1])[1].(string)
+			c.Bad = append(c.Bad, &ForeignError{Key: key, Err: err})
+			continue
+		}
+		c.Uniques = append(c.Uniques, FoundUnique{asked.cells[n], sketch})
+	}
 }
 
 // take adds the cells of a hash to those of its counter.
@@ -313,7 +402,7 @@ func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 	pipe := i.store.client.Pipeline()
 	for _, key := range keys {
 		k := i.store.keys.split(key)
-		if k.kind != "cursor" && k.generation != i.layout.Tiers[0].generation {
+		if k.kind != "cursor" && k.kind != "u" && k.generation != i.layout.Tiers[0].generation {
 			continue // of the tiers before a change, or after it
 		}
 		switch k.kind {
@@ -330,6 +419,12 @@ func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 				look.listed = pipe.ZScore(ctx, i.store.keys.names(k.shard, h.tier, h.tier.namesOf(h.epoch)), h.counter)
 			}
 			looks = append(looks, look)
+		case "u":
+			if _, _, what := i.layout.Uniques().parseHash(k.shard, k.rest); what != "" {
+				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
+				continue
+			}
+			looks = append(looks, hashLook{key: key, ttl: pipe.TTL(ctx, key)})
 		}
 	}
 	if len(looks) == 0 {
@@ -370,7 +465,7 @@ func (l Layout) parseHash(shard int, rest string) (h cellHash, tier int, what st
 	number, err := strconv.ParseInt(epoch, 10, 64)
 	switch {
 	case !ok || err != nil || counter == "":
-		return h, tier, "its name is not that of a hash of cells"
+		return h, tier, "its name is not that of a key with cells"
 	case tier < 0:
 		return h, tier, "no tier of the namespace has cells of " + cell
 	case shard != l.ShardOf(HashCounter([]byte(counter))):

@@ -46,6 +46,7 @@ func TestBench(t *testing.T) {
 	measureUniques(t, r, o) // printed, and told in docs/benchmarks.md
 	report.collect = measureCollect(t, r, o)
 	report.limits = measureLimits(t, r, o)
+	report.ways = measureWays(t, r, o)
 	report.masters = measureMasters(t, r, o)
 	report.postgres = measurePostgres(t, r, o)
 	report.write(t)

@@ -32,6 +32,7 @@ type report struct {
 	series     []*drawing
 	collect    []*collecting
 	limits     limitFigures
+	ways       []*wayFigures
 	masters    []mastersRow
 	postgres   *postgresFigures
 }
@@ -250,6 +251,17 @@ Redis bytes of a key with as many hits as its max, spread evenly over the window
 | --- | --- | --- |
 {{range .Limits.Occupied}}| {{.}} |
 {{end}}{{end}}
+{{- if .Ways}}
+### Ways to have a limit decided
+
+64 clients ask again when they have their answer, and every hit is allowed. A release of a place is part of its
+decision. Round trips are what Redis has read from connections. The client is the benchmark's process, and a
+library is a part of it.
+
+| traffic | way | decisions/s (least to most) | of the first | per decision: Redis commands | round trips | CPU µs: program | Redis | client |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{{range .Ways}}| {{.}} |
+{{end}}{{end}}
 {{- if .Masters}}
 ### Redis Cluster
 
@@ -295,6 +307,7 @@ type view struct {
 	Series        []string
 	Collect       []string
 	Limits        limitsView
+	Ways          []string
 	Masters       []string
 	Postgres      *postgresView
 }
@@ -369,6 +382,7 @@ func (r *report) view(t *testing.T) view {
 	v.Series = drawingRows(r.series)
 	v.Collect = collectRows(r.collect)
 	v.Limits = r.limits.view()
+	v.Ways = wayRows(r.ways)
 	v.Masters = mastersRows(r.masters)
 	v.Postgres = r.postgres.view()
 	return v

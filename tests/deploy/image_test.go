@@ -192,7 +192,7 @@ func TestImage(t *testing.T) {
 			}
 		}
 	})
-	for _, program := range []string{"ingest", "query", "collect", "promql", "rls", "watch", "publish", "redrive", "audit"} {
+	for _, program := range stack.Programs {
 		t.Run(program+" --version", func(t *testing.T) {
 			got := command(t, "", "docker", slices.Concat([]string{"run", "--rm"}, locked, []string{img, "/" + program, "--version"})...)
 			if want := program + " " + version + "\n"; got != want {

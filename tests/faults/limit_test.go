@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -138,6 +139,97 @@ func TestLimitsWhenSentinelsFailOver(t *testing.T) {
 				}
 				if cut && allowed <= most {
 					t.Errorf("%d were allowed: what the replica lacked was not allowed again", allowed)
+				}
+			})
+		}
+	}
+}
+
+// Places are held, and Redis comes back without some of them: a replica is promoted that lacks the newest, or a server is
+// restarted without its file. As many as it lacks are given out again, and none beyond: the holders of the lost ones hear
+// it when they renew. If the limit is local without Redis, a lease that its process has renewed meanwhile is held on.
+func TestPlacesWhenRedisLacksThem(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]struct {
+		all bool // or only what was taken after prepare
+		// start returns a Redis, and what comes before the last takes, what makes it lose them, and what brings it back.
+		start func(t *testing.T) (redis stack.Endpoint, prepare, crash, back func())
+	}{
+		"a replica is promoted": {false, func(t *testing.T) (stack.Endpoint, func(), func(), func()) {
+			s := stack.Sentinels(t, 1)
+			old, replica := s.Servers[0], s.Servers[1]
+			return s, func() {
+				stack.Eventually(t, recovery, "the replica to follow", func() (bool, string) {
+					n := old.Client().Wait(t.Context(), 1, time.Second).Val()
+					return n == 1 && len(stack.Scan(t, replica.Client(), "*limit:concurrent*")) == 1, ""
+				})
+				old.CutReplicas()
+			}, old.Kill, s.WaitOK
+		}},
+		"it is restarted without its file": {true, func(t *testing.T) (stack.Endpoint, func(), func(), func()) {
+			s := stack.Redis(t, stack.RedisArgs("--appendonly", "no"))
+			return s, func() {}, s.Kill, s.Start
+		}},
+	} {
+		for _, fail := range []limit.Fail{limit.FailClosed, limit.FailLocal} {
+			t.Run(name+" "+string(fail), func(t *testing.T) {
+				t.Parallel()
+				const most = 3
+				redis, prepare, crash, back := lose.start(t)
+				l := &limit.Limit{Name: "places", Window: time.Hour, Max: most, Policy: limit.Concurrent, Fail: fail}
+				c := newCrowd(t, redis, 2, recovery, l)
+				place := func(lease string) limit.Take { return limit.Take{Limit: l, Key: "k", Under: "k", N: 1, Lease: lease} }
+				take := func(by int, lease string) bool {
+					t.Helper()
+					a, err := c.limiters[by].Take(t.Context(), []limit.Take{place(lease)})
+					if err != nil || a.Decisions[0].Source != limit.FromRedis {
+						t.Fatalf("%s: %+v %v", lease, a, err)
+					}
+					return a.Allowed
+				}
+				renew := func(lease string) (bool, limit.Source, error) {
+					held, err := c.limiters[0].Renew(t.Context(), place(lease))
+					return held.Held, held.Source, err
+				}
+				held := take(0, "old")
+				prepare()
+				if !held || !take(0, "newer") || !take(0, "newest") || take(1, "refused") {
+					t.Fatal("Redis gives out other places than there are")
+				}
+				crash()
+				// One of the holders renews while Redis is away.
+				kept, from, err := renew("newest")
+				var unavailable *limit.UnavailableError
+				if fail == limit.FailClosed && !errors.As(err, &unavailable) || fail == limit.FailLocal && (!kept || from != limit.FromLocal) {
+					t.Errorf("while Redis is away: %v %s %v", kept, from, err)
+				}
+				back()
+				lacks := 2
+				if lose.all {
+					lacks = 3
+				}
+				for _, limiter := range c.limiters {
+					stack.Eventually(t, recovery, "Redis to decide", func() (bool, string) {
+						a, err := limiter.Look(t.Context(), []limit.Take{place("")})
+						return err == nil && a.Decisions[0].Source == limit.FromRedis, fmt.Sprint(a, err)
+					})
+				}
+				again := 0
+				for i := range 2 * most {
+					if take(1, fmt.Sprint("again-", i)) {
+						again++
+					}
+				}
+				if again != lacks {
+					t.Errorf("%d places were given out again, and Redis lacks %d", again, lacks)
+				}
+				for lease, want := range map[string]bool{"old": !lose.all, "newer": false, "newest": fail == limit.FailLocal} {
+					if kept, from, err := renew(lease); err != nil || kept != want || from != limit.FromRedis {
+						t.Errorf("%s is renewed: %v by %s %v, want %v", lease, kept, from, err, want)
+					}
+				}
+				if take(1, "one-more") {
+					t.Error("another place was given out")
 				}
 			})
 		}

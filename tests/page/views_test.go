@@ -133,6 +133,44 @@ func TestLimitsView(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
+// A limit in shadow mode, one with places and one with shares are told apart, and what a key has used is told in their words.
+func TestLimitsViewOfOtherKinds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.yml")
+	text := `limits:
+  - {name: exports, policy: concurrent, window: 1h, max: 2}
+  - {name: shared, window: 1m, max: 1000, share: {hits: 100, for: 1s}}
+  - {name: tried, window: 1h, max: 2, mode: shadow}
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, "QUERY_LIMITS_FILE="+path)
+	for i := range 3 {
+		if allowed := s.take(fmt.Sprintf(`{"limit":"exports","key":"alice","lease":"lease-%d"}`, i)); allowed != (i < 2) {
+			t.Fatalf("place %d: %v", i, allowed)
+		}
+		if !s.take(`{"limit":"tried","key":"alice"}`) || !s.take(`{"limit":"shared","key":"alice"}`) {
+			t.Fatal("refused")
+		}
+	}
+	b := open(t, s.query.URL()+"/?view=limits", desktop)
+	rows := `[...document.querySelectorAll("#limits-rows tr")].map((r) => [...r.children].map((c) => c.textContent).join("|"))`
+	for i, want := range []string{`^exports\|2 at once\|.*\|2\|1\|0$`, `^shared\|1,000 in 1 minute, shares of 100\|.*\|3\|0\|0$`, `^tried\|2 in 1 hour, shadow: refuses nothing\|.*\|2\|1\|0$`} {
+		b.until("the row "+want, fmt.Sprintf(`new RegExp("%s").test(%s[%d])`, want, rows, i))
+	}
+	for i, c := range []struct{ about, used, next, state string }{
+		{"exports allows 2 at once to each {key}. Hits are kept as leases", "2 of 2 used, 0 left", "The next place is refused. It is allowed in", "red"},
+		{"Each process takes hits in advance, and can allow 100 more.", "of 1,000 used", "The next hit is allowed.", "green"},
+		{"tried allows 2 in 1 hour", "2 of 2 used, 0 left", "The next hit is too many. In shadow mode it is allowed, and not counted.", "red"},
+	} {
+		eval[bool](b, fmt.Sprintf(`(document.querySelectorAll("#limits-rows button")[%d].click(), true)`, i))
+		b.until("about "+c.about, fmt.Sprintf(`document.getElementById("use-about").textContent.includes(%q)`, c.about))
+		b.click(`#busiest-rows [data-key="alice"]`)
+		b.until("the use of alice: "+c.used, fmt.Sprintf(`document.querySelector("#use-found .used")?.textContent.includes(%q) && document.querySelector("#use-found [data-part=next]").textContent.startsWith(%q) && document.querySelector("#use-found [role=meter]").dataset.state === %q`, c.used, c.next, c.state))
+	}
+	b.clean(s.query.URL())
+}
+
 // A service that counts no takes resets nothing, and an answer that refuses is said.
 func TestLimitsViewWithoutTakes(t *testing.T) {
 	s := start(t, namedLimits(t), "QUERY_TAKE=off")

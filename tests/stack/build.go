@@ -32,6 +32,9 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
+// Programs are those that users run.
+var Programs = []string{"ingest", "query", "collect", "promql", "rls", "watch", "publish", "redrive", "audit"}
+
 // Build is the path of the program cmd/<name>, built at most once per test
 // process, with the race detector where the tests have it. TALLYROLL_BIN names
 // a directory of ready binaries to use instead, as `make test` does.

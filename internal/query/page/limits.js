@@ -59,6 +59,8 @@ function draw(all, one) {
   if (one?.limit === chosen) drawBusiest(one);
 }
 
+const room = (limit) => `${number(limit.max)} ${limit.policy === "concurrent" ? "at once" : `in ${spoken(limit.window)}`}`;
+
 // rate is a number per second as it is read at a glance.
 const rate = (n) => (n === 0 ? "0" : n < 0.05 ? "< 0.1" : n < 100 ? n.toFixed(1) : compact(Math.round(n)));
 
@@ -71,7 +73,7 @@ function drawRows() {
   }
   for (const limit of limits.values()) {
     const row = rows.get(limit.limit) ?? makeRow(limit.limit);
-    put(row.allows, `${number(limit.max)} ${limit.policy === "concurrent" ? "at once" : `in ${spoken(limit.window)}`}${limit.mode === "shadow" ? ", shadow: refuses nothing" : ""}`);
+    put(row.allows, `${room(limit)}${limit.mode === "shadow" ? ", shadow: refuses nothing" : ""}${limit.share ? `, shares of ${number(limit.share.hits)}` : ""}`);
     put(row.fields[0], rate(limit.allowed_per_second));
     put(row.fields[1], rate(limit.refused_per_second + limit.would_refuse_per_second));
     row.fields[1].classList.toggle("bad", limit.refused_per_second > 0);
@@ -124,7 +126,7 @@ function valuesOf(limit, key) {
 function drawBusiest(limit) {
   put($("busiest-title"), `Busiest keys of ${limit.limit}`);
   put($("busiest-since"), `since ${atSecond(Date.parse(limit.busiest_since))}`);
-  put($("use-about"), `${limit.limit} allows ${number(limit.max)} in ${spoken(limit.window)} to each ${limit.key}. Hits are kept ${policies[limit.policy]}. Without Redis, ${fails[limit.fail]}.`);
+  put($("use-about"), `${limit.limit} allows ${room(limit)} to each ${limit.key}. Hits are kept ${policies[limit.policy]}. Without Redis, ${fails[limit.fail]}.${limit.bound ? ` Each process takes hits in advance, and can allow ${number(limit.bound)} more.` : ""}`);
   drawFields(limit);
   const box = $("busiest-rows");
   const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
@@ -182,7 +184,8 @@ async function drawUse() {
 function showUse(limit, values, answer) {
   const box = $("use-found"), used = Math.max(0, limit.max - answer.remaining), name = keyOf(values);
   const text = `${number(used)} of ${number(limit.max)} used, ${number(answer.remaining)} left`;
-  const next = answer.allowed ? "The next hit is allowed." : `The next hit is refused. It is allowed in ${ago(answer.retry_after)} if nothing else comes.`;
+  const fits = answer.would_allow ?? answer.allowed, hit = limit.policy === "concurrent" ? "place" : "hit";
+  const next = fits ? `The next ${hit} is allowed.` : answer.shadow ? `The next ${hit} is too many. In shadow mode it is allowed, and not counted.` : `The next ${hit} is refused. It is allowed in ${ago(answer.retry_after)} if nothing else comes.`;
   const doubt = answer.certain ? "" : answer.source === "local" ? " Redis does not answer: this is what one process knows." : " Hits of the oldest cell decide, so the opposite may be true.";
   if (box.dataset.of !== `${chosen} ${JSON.stringify(values)}` || !box.querySelector("[role=meter]")) {
     box.dataset.of = `${chosen} ${JSON.stringify(values)}`;
@@ -197,7 +200,7 @@ function showUse(limit, values, answer) {
   meter.setAttribute("aria-valuemax", limit.max);
   meter.setAttribute("aria-valuenow", Math.min(used, limit.max));
   meter.setAttribute("aria-valuetext", text);
-  meter.dataset.state = answer.allowed ? (used > 0.8 * limit.max ? "amber" : "green") : "red";
+  meter.dataset.state = fits ? (used > 0.8 * limit.max ? "amber" : "green") : "red";
   meter.firstChild.style.width = `${Math.min(100, (100 * used) / limit.max)}%`;
   put(box.querySelector(".used"), text);
   put(box.querySelector("[data-part=next]"), next + doubt);

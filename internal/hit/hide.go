@@ -1,0 +1,41 @@
+package hit
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+)
+
+// uniqueName is what the name of the field unique begins with, and what its likely slips do, in JSON.
+var uniqueName = regexp.MustCompile(`(?i)(u|\\u00[57]5)(n|\\u00[46]e)(i|\\u00[46]9)(q|\\u00[57]1)`)
+
+// HideUnique returns a hit's body with an ellipsis in place of its unique value. What is not one JSON object ends before
+// the first thing that looks like the field's name. It is for people to look at; the body stays as it is.
+func HideUnique(body []byte) []byte {
+	at := uniqueName.FindIndex(body)
+	switch {
+	case at == nil:
+		return body
+	case IsObject(body) && json.Valid(body):
+		return hideFields(body)
+	}
+	return append(body[:at[0]:at[0]], "…"...)
+}
+
+// hideFields is HideUnique for valid JSON of an object.
+func hideFields(object []byte) (out []byte) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	_, _ = d.Token() // the brace; nothing here fails, because the JSON is valid
+	done := 0        // of the object
+	for d.More() {
+		name, _ := d.Token()
+		var value json.RawMessage
+		_ = d.Decode(&value)
+		if text, _ := name.(string); uniqueName.MatchString(text) {
+			end := int(d.InputOffset())
+			out = append(append(out, object[done:end-len(value)]...), `"…"`...)
+			done = end
+		}
+	}
+	return append(out, object[done:]...)
+}
