@@ -123,7 +123,8 @@ func (b *buffer) add(stream string, m message) error {
 		return fmt.Errorf("%w: message %d of %s came after %d", errGap, m.seq, stream, l.seq)
 	}
 	storedMilli := m.stored / 1e6
-	for _, h := range m.hits {
+	for i := range m.hits {
+		h := &m.hits[i]
 		if shard := b.layout.ShardOf(h.Hash); m.seq > b.replayed || m.seq > b.resumed[shard].Applied(h.Hash) {
 			if h.Unique == nil {
 				l.batch.Add(h.Counter, h.Hash, h.At, storedMilli, h.N)

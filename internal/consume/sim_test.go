@@ -454,8 +454,13 @@ func (w *simWorld) apply(e simEvent) {
 	case "slow shard":
 		onRedis(func() { w.redis.slowShard, w.redis.slowBy = fmt.Sprintf("{%d}", e.worker), e.d })
 		later(func() { onRedis(func() { w.redis.slowShard = "" }) })
-	case "foreign cells", "foreign summary", "foreign cursor", "foreign claims":
+	case "foreign cells", "foreign cells, lost replies", "foreign summary", "foreign cursor", "foreign claims":
 		w.foreign(e)
+		for _, p := range w.slots {
+			if p != nil && e.kind == "foreign cells, lost replies" {
+				onRedis(func() { w.redis.execFault[p] = simExecFault{kind: "lost reply"} })
+			}
+		}
 		later(func() { onRedis(w.redis.mendForeign) })
 	case "gap":
 		onFeeds((*simFeed).gap)
@@ -553,6 +558,9 @@ func (w *simWorld) publish(form int) {
 		value := ""
 		if !unnamed && (form+id+k)%3 > 0 {
 			value = simUnique(form + id/2 + k)
+			if hit.shared {
+				value = simUnique(form % 4) // again and again
+			}
 			item = strings.Replace(item, "}", fmt.Sprintf(`,"unique":%q}`, value), 1)
 		}
 		if bad {

@@ -15,6 +15,9 @@ import (
 // once, and once where it has to be: in its cells or there. Nothing in Redis has such a name.
 const simErased = "erased "
 
+// simErasedAt and a register's index are the field with the moment at which the register was last erased.
+const simErasedAt = "at "
+
 // unlink removes keys, and keeps what their cells had.
 func (r *simRedis) unlink(keys []string) (n int64) {
 	for _, key := range keys {
@@ -28,6 +31,7 @@ func (r *simRedis) unlink(keys []string) (n int64) {
 				if unique.Register(kept.number(f.name)) < unique.Register(e.number(f.name)) {
 					kept.set(f.name, f.value)
 				}
+				kept.set(simErasedAt+f.name, strconv.FormatInt(time.Now().UnixNano(), 10))
 			}
 			r.put(simErased+key, kept)
 		} else if !e.isForeign() && len(e.fields) > 0 {

@@ -58,8 +58,8 @@ func (w *simWorld) foreign(e simEvent) {
 				continue
 			}
 			key := h.cells[e.n%len(h.cells)].key
-			if n := len(h.uniques); n > 0 && e.n%3 == 0 {
-				key = h.uniques[e.n%n].key
+			if n := len(h.uniques); n > 0 && e.n%2 == 0 {
+				key = h.uniques[e.n/2%n].key
 			}
 			if e.kind == "foreign summary" {
 				coarsest := w.layout.Tiers[len(w.layout.Tiers)-1]

@@ -47,7 +47,7 @@ var simWeights = map[string]int{
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
 	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream made anew": 1,
 	"leader cut off": 2, "leader paused": 2, "subjects edited": 2, "taken for ended": 1,
-	"foreign cells": 2, "foreign summary": 1, "foreign cursor": 1, "foreign claims": 1,
+	"foreign cells": 2, "foreign cells, lost replies": 1, "foreign summary": 1, "foreign cursor": 1, "foreign claims": 1,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 	"clock of NATS set back": 2, "stream restored": 2, "torn file": 2, "another stream ends": 1,
 	"clock of Redis ahead": 1, "erase": 4,
@@ -62,7 +62,7 @@ var simThemes = map[string]map[string]int{
 		"look held up": 3, "cut before": 2, "lost reply": 3, "late request": 3, "slow shard": 5, "delete tail": 1,
 	},
 	"foreign keys and replies": {
-		"publish": 8, "foreign cells": 10, "lost reply": 8, "late reply": 4, "cut": 2, "pause": 4, "stop": 3, "start": 10, "rules edited": 4, "wait": 2,
+		"publish": 8, "foreign cells": 8, "foreign cells, lost replies": 6, "lost reply": 4, "late reply": 4, "cut": 2, "pause": 4, "stop": 3, "start": 10, "rules edited": 4, "wait": 2,
 	},
 	"streams and clocks": {
 		"publish": 16, "clock of NATS set back": 8, "stream restored": 5, "stream rolled back": 5, "stream made anew": 1, "delete tail": 4, "discard": 4,
@@ -175,7 +175,7 @@ func (e simEvent) String() string {
 		return e.kind
 	case "wait", "redis away", "state fails", "nats away", "rejects fail", "rejects unacknowledged", "leader cut off", "leader paused":
 		return fmt.Sprintf("%s for %s", e.kind, e.d)
-	case "foreign cells", "foreign summary":
+	case "foreign cells", "foreign cells, lost replies", "foreign summary":
 		return fmt.Sprintf("%s of a message of form %d, for %s", e.kind, e.n, e.d)
 	case "foreign claims":
 		return fmt.Sprintf("%s, for %s", e.kind, e.d)

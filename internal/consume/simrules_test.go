@@ -174,7 +174,7 @@ func (w *simWorld) checkWay(m *simMessage, way simWay, now int64, all bool, asOf
 		}
 		for i := range m.ways {
 			for _, r := range m.ways[i].hits[counter].uniques {
-				if want.uniques == nil && w.holdsUnique(r.tier, h, now) && !w.foreignKeys[r.key] && w.isRaised(r) {
+				if want.uniques == nil && w.holdsUnique(r.tier, h, now) && !w.foreignKeys[r.key] && w.isRaised(m, r) {
 					return fmt.Sprintf("register %d of %s is raised, and this version gives %s no unique value", r.register.Index(), r.key, counter)
 				}
 			}

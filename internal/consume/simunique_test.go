@@ -65,16 +65,20 @@ func uniqueKept(t window.Tier, cell int64) (from, to int64) {
 	return from, from + min(t.Window.Milliseconds()/4, t.Cell.Milliseconds()) + 999
 }
 
-// isRaised reports whether a register has been raised: also if it was erased since.
-func (w *simWorld) isRaised(r simRegister) bool {
-	return w.redis.get(r.key).rank(r.register) >= r.register.Rank() ||
-		w.redis.erasures > 0 && w.redis.keys[simErased+r.key].rank(r.register) >= r.register.Rank()
+// isRaised reports whether a message's register has been raised: also if it was erased since. An erasure excuses nothing
+// that was published after it.
+func (w *simWorld) isRaised(m *simMessage, r simRegister) bool {
+	if w.redis.get(r.key).rank(r.register) >= r.register.Rank() {
+		return true
+	}
+	erased := w.redis.keys[simErased+r.key]
+	return erased.rank(r.register) >= r.register.Rank() && m.made.UnixNano() <= erased.number(simErasedAt+strconv.Itoa(r.register.Index()))
 }
 
 // checkUniques compares the registers of a hit with those in Redis. due says that it has to be counted.
 func (w *simWorld) checkUniques(m *simMessage, h simHit, due bool, now int64) string {
 	for _, r := range h.uniques {
-		if !w.holdsUnique(r.tier, h, now) || w.foreignKeys[r.key] || w.isRaised(r) {
+		if !w.holdsUnique(r.tier, h, now) || w.foreignKeys[r.key] || w.isRaised(m, r) {
 			continue
 		}
 		counted := slices.ContainsFunc(h.cells, func(c simCell) bool { return !h.shared && w.holds(c.tier, h, now) && w.count(c) > 0 })
@@ -139,7 +143,7 @@ func (w *simWorld) lostUniques(now int64) (hits []simHit) {
 		}
 		for _, h := range m.hits {
 			if slices.ContainsFunc(h.uniques, func(r simRegister) bool {
-				return w.foreignKeys[r.key] && !w.isRaised(r) && w.holdsUnique(r.tier, h, now)
+				return w.foreignKeys[r.key] && !w.isRaised(m, r) && w.holdsUnique(r.tier, h, now)
 			}) {
 				hits = append(hits, h)
 			}

@@ -55,12 +55,12 @@ func (d *Decoder) Decode(subject string, stored int64, body []byte) ([]Hit, []Re
 	d.Begin(subject, stored)
 	if Blank(body) {
 		d.object.begin(stored)
-		var h Hit
-		refused := d.object.hit(&h, subject)
+		h := d.room()
+		refused := d.object.hit(h, subject)
 		if refused == nil && !d.producer {
-			refused = d.limits.Judge(&h, stored)
+			refused = d.limits.Judge(h, stored)
 		}
-		d.add(0, body, &h, refused)
+		d.settle(0, body, refused)
 	} else {
 		d.splitter.Split(body)
 	}
@@ -76,32 +76,41 @@ func (d *Decoder) Begin(subject string, stored int64) {
 
 // Object reads an object of the message. The hit is valid until the next message begins.
 func (d *Decoder) Object(raw []byte) (h Hit, refused *Refusal) {
+	refused = d.read(&h, raw)
+	return h, refused
+}
+
+func (d *Decoder) read(h *Hit, raw []byte) (refused *Refusal) {
 	if d.limits.Veto != nil {
 		refused = d.limits.Veto(raw)
 	}
 	if refused == nil {
-		refused = d.object.read(&h, raw, d.subject, d.stored)
+		refused = d.object.read(h, raw, d.subject, d.stored)
 	}
 	if refused == nil && !d.producer {
-		refused = d.limits.Judge(&h, d.stored)
+		refused = d.limits.Judge(h, d.stored)
 	}
-	return h, refused
+	return refused
 }
 
 // item reads one object.
 func (d *Decoder) item(item int, raw []byte) (more bool) {
-	h, refused := d.Object(raw)
-	d.add(item, raw, &h, refused)
+	d.settle(item, raw, d.read(d.room(), raw))
 	return true
 }
 
-// add adds a hit, or a reject with the reason why it cannot be counted.
-func (d *Decoder) add(item int, raw []byte, h *Hit, refused *Refusal) {
+// room makes room for a hit: a copy of one costs as much as a field of its object.
+func (d *Decoder) room() *Hit {
+	d.hits = append(d.hits, Hit{})
+	return &d.hits[len(d.hits)-1]
+}
+
+// settle keeps the hit for which there was room, or puts a reject in its place, with the reason why it cannot be counted.
+func (d *Decoder) settle(item int, raw []byte, refused *Refusal) {
 	if refused != nil {
+		d.hits = d.hits[:len(d.hits)-1]
 		d.reject(item, raw, refused.Reason, refused.Detail)
-		return
 	}
-	d.hits = append(d.hits, *h)
 }
 
 // Judge completes a hit of a message that was stored at that Unix millisecond, or refuses it because of its time.

@@ -165,19 +165,35 @@ func (l Layout) CommandsPerHit(isUnique bool) int {
 // tier that still held that moment when the hit was stored. Moments are Unix milliseconds.
 func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	s := &b.shards[b.layout.ShardOf(counterHash)]
-	b.add(s, s.counter(counter, counterHash), at, stored, n)
+	c := s.counter(counter, counterHash)
+	s.hits += n
+	tiers, grain := b.hits.heldBy(counterHash, at, stored), floorDiv(at, s.grain)
+	for i := len(c.grains) - 1; i >= 0; i-- { // the newest is almost always the right one
+		g := &c.grains[i]
+		if g.grain == grain && g.tiers == tiers {
+			g.n += n
+			return
+		}
+		if g.grain < grain && !c.unordered {
+			break
+		}
+	}
+	if len(c.grains) == 0 {
+		b.bytes += counterBytes + len(counter)
+	}
+	b.bytes += grainBytes
+	s.append(c, grainHits{grain, tiers, n})
 }
 
 // AddUnique is Add for hits with a unique value, of which it gets the register.
 func (b *Batch) AddUnique(counter []byte, counterHash uint64, at, stored, n int64, r unique.Register) {
-	s := &b.shards[b.layout.ShardOf(counterHash)]
-	c := s.counter(counter, counterHash)
-	b.add(s, c, at, stored, n)
+	b.Add(counter, counterHash, at, stored, n)
 	tiers := b.uniques.heldBy(counterHash, at, stored)
 	if tiers == 0 {
 		return
 	}
-	g, added := c.uniquesOf(floorDiv(at, s.unique), tiers)
+	s := &b.shards[b.layout.ShardOf(counterHash)]
+	g, added := s.counter(counter, counterHash).uniquesOf(floorDiv(at, s.unique), tiers)
 	bytes, weight := g.sketch.Bytes(), s.weigh(g)
 	if added {
 		s.sketches, bytes, weight = true, -sketchBytes, 0
@@ -210,28 +226,6 @@ func (s *ShardBatch) weigh(g *grainUniques) int {
 	const costly = 2000
 	n := g.sketch.Held()
 	return bits.OnesCount16(g.tiers) * (min(n, costly) + max(0, n-costly)/16)
-}
-
-// add counts hits of a counter of a shard.
-func (b *Batch) add(s *ShardBatch, c *counterHits, at, stored, n int64) {
-	s.hits += n
-	counterHash := c.counterHash
-	tiers, grain := b.hits.heldBy(counterHash, at, stored), floorDiv(at, s.grain)
-	for i := len(c.grains) - 1; i >= 0; i-- { // the newest is almost always the right one
-		g := &c.grains[i]
-		if g.grain == grain && g.tiers == tiers {
-			g.n += n
-			return
-		}
-		if g.grain < grain && !c.unordered {
-			break
-		}
-	}
-	if len(c.grains) == 0 {
-		b.bytes += counterBytes + len(c.name)
-	}
-	b.bytes += grainBytes
-	s.append(c, grainHits{grain, tiers, n})
 }
 
 // append gives a counter a new grain.

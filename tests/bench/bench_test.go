@@ -43,7 +43,9 @@ func TestBench(t *testing.T) {
 	report.queries = measureQueries(t, r, o)
 	report.dashboards = measureDashboards(t, r, o)
 	report.series = measureSeries(t, r, o)
-	measureUniques(t, r, o) // printed, and told in docs/benchmarks.md
+	measureUniques(t, r, o) // these are printed, and told in docs/benchmarks.md
+	measureUniqueHits(t, r, o)
+	measureUniqueCells(t, r, o)
 	report.collect = measureCollect(t, r, o)
 	report.limits = measureLimits(t, r, o)
 	report.ways = measureWays(t, r, o)
