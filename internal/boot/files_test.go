@@ -3,6 +3,7 @@ package boot
 import (
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,16 +22,17 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		write(one, "a")
-		f, reads := NewFiles(one, "", two), 0
+		var reads atomic.Int32
+		f := NewFiles(one, "", two)
 		f.Reading()
-		go f.Follow(t.Context(), func() { f.Reading(); reads++ })
+		go f.Follow(t.Context(), func() { f.Reading(); reads.Add(1) })
 		time.Sleep(filesEvery / 2) // between two looks
-		after := func(looks, want int, what string) {
+		after := func(looks int, want int32, what string) {
 			t.Helper()
 			time.Sleep(time.Duration(looks) * filesEvery)
 			synctest.Wait()
-			if reads != want {
-				t.Errorf("%s: read %d times, want %d", what, reads, want)
+			if got := reads.Load(); got != want {
+				t.Errorf("%s: read %d times, want %d", what, got, want)
 			}
 		}
 		after(5, 0, "nothing has changed")

@@ -22,7 +22,8 @@
 // # What can go wrong
 //
 // A publish whose answer is lost may be stored or not: the log that follows the stream finds out, and the next evaluation
-// goes on from there. If the stream is deleted, or is another one, the session ends, and states begin anew. If the file
+// goes on from there. If the stream is deleted, or is another one, the session ends, and states begin anew. If it is an older
+// copy of itself, the next session stores again what this process knows and the copy does not. If the file
 // cannot be read again, the book before stays in use.
 //
 // # Goroutines

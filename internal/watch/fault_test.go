@@ -485,6 +485,35 @@ func TestEveryMetricIsFilled(t *testing.T) {
 	})
 }
 
+// A stream that was rolled back, and has as many messages again as before, is found out when a change is refused.
+func TestTheStreamHasGoneOnElsewhere(t *testing.T) {
+	t.Parallel()
+	js := stack.NATS(t).JetStream()
+	created, _, err := openStream(t.Context(), js, "tallyroll", Keeping{time.Hour, 10, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLog(js, "tallyroll")
+	subject := subjectOf("tallyroll", "r", "k")
+	for range 2 {
+		if _, err := js.Publish(t.Context(), subject, []byte(`{"rule":"r","key":"k","state":"ok"}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := js.Publish(t.Context(), seatSubject("tallyroll"), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	l.take(subject, []byte(`{"rule":"r","key":"k","state":"firing"}`), 3, time.Now())
+	if _, lost, err := l.publish(t.Context(), []draft{{subject, 3, Record{}}}); lost != 1 || err != nil {
+		t.Fatalf("%d were refused, %v", lost, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := l.guard(ctx, created); !errors.Is(err, errRolledBack) {
+		t.Errorf("the guard says %v", err)
+	}
+}
+
 // NATS comes back with an older copy of itself. A target that was told of a change which the copy does not have is told
 // again, with another id; one that was not is told, too; and both are told how it ends.
 func TestNATSIsRolledBack(t *testing.T) {

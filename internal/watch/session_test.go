@@ -260,7 +260,7 @@ func TestRulesAndTargetsAreTakenOut(t *testing.T) {
 	m := startMember(t, broker.URL(), w, book, "m")
 	t.Cleanup(m.kill)
 	stack.Eventually(t, time.Minute, "both rules to fire, and one target to refuse that", func() (bool, string) {
-		return len(ears["a"].of("r")) == 1 && len(ears["a"].of("old")) == 1 && m.deliveries("down", "failed") > 1, fmt.Sprint(ears["a"].heard)
+		return len(ears["a"].of("r")) == 1 && len(ears["a"].of("old")) == 1 && m.deliveries("down", "failed") > 1, fmt.Sprint(ears["a"].of("r"), ears["a"].of("old"))
 	})
 	m.read(bookFor(t, map[string]*ear{"a": ears["a"]}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"))
 	stack.Eventually(t, time.Minute, "the rule that is gone to end", func() (bool, string) {

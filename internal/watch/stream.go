@@ -120,6 +120,7 @@ type log struct {
 	beat   beat
 	heard  time.Time // the last beat of a process that sees, by this machine's clock
 	newest uint64    // the highest sequence that was taken
+	forgot bool      // the stream lacks a message that was taken
 	told   func(*entry)
 }
 
@@ -235,7 +236,7 @@ func (l *log) guard(ctx context.Context, created time.Time) error {
 		case <-ticker.C:
 		}
 		l.mu.Lock()
-		newest := l.newest
+		newest, forgot := l.newest, l.forgot
 		l.mu.Unlock()
 		bounded, cancel := context.WithTimeout(ctx, lookAtStream)
 		stream, err := l.js.Stream(bounded, name)
@@ -249,7 +250,7 @@ func (l *log) guard(ctx context.Context, created time.Time) error {
 		switch info := stream.CachedInfo(); {
 		case !info.Created.Equal(created):
 			return fmt.Errorf("stream %s is another one: states begin anew", name)
-		case info.State.LastSeq < newest:
+		case forgot || info.State.LastSeq < newest:
 			return errRolledBack
 		}
 	}
@@ -270,6 +271,11 @@ func (l *log) lookAgain(ctx context.Context, subject string) error {
 		return err
 	}
 	l.take(subject, m.Data, m.Sequence, m.Time)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.states[subject]; e != nil && e.seq > m.Sequence {
+		l.forgot = true
+	}
 	return nil
 }
 

@@ -294,6 +294,7 @@ func TestWatchTry(t *testing.T) {
 	rules := rulesFor(t, r, `
 - {name: errors, key: http.5xx, window: 1h, above: 3, surely: true, to: [ops]}
 - {name: quiet, key: http.5xx, window: 1h, below: 6, to: [ops]}
+- {name: enough, key: http.5xx, window: 1h, below: 5, to: [ops]}
 - {name: all, prefix: http., window: 1h, above: 7, to: [ops]}
 - {name: shops, prefix: shop., group: 2, window: 1h, above: 1, to: [ops]}
 - {name: busiest, top: 1, window: 1h, above: 4, to: [ops]}
@@ -319,6 +320,7 @@ func TestWatchTry(t *testing.T) {
 	const want = `RULE KEY HOLDS TOTAL LOWER UPPER WINDOW CONDITION AS OF WHY
 errors http.5xx yes 5 5 5 1h above 3 surely NOW
 quiet http.5xx unknown 5 5 5 1h below 6 NOW counting began inside the window
+enough http.5xx no 5 5 5 1h below 5 NOW
 all http. yes 8 8 8 1h above 7 NOW
 shops unknown 0 0 ? 1h above 1 NOW counting began inside the window
 shops shop.eu yes 2 2 2 1h above 1 NOW
