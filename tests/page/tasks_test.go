@@ -24,7 +24,8 @@ func TestQuestionsOfANewUser(t *testing.T) {
 		do       func()
 	}{
 		{"which page grew most since yesterday", func() {
-			b.until("the counters", `document.querySelector("#rows .change").dataset.kind`)
+			// Until the chart is there, what is below it moves, and a click can miss.
+			b.until("the counters and their chart", `document.querySelector("#rows .change").dataset.kind && document.querySelectorAll("#legend li").length === 3 && !document.getElementById("chart-hint").hidden`)
 			click(`.sort[data-sort="change"]`)
 			b.until("the one that grew most", listed+`.split(",")[0] === "blog"`)
 		}},
