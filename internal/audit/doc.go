@@ -4,8 +4,8 @@
 // # What it promises
 //
 // A difference is a cell in which Redis has another number of hits, or a unique cell in which it has other registers, than
-// the streams hold up to the place that Redis says it has applied, if nobody has admitted that hits of that time may be missing or count twice, and if what the streams
-// no longer hold cannot explain it. A run without differences has compared every cell of every counter in every tier.
+// the streams hold up to the place that Redis says it has applied, if nobody has admitted that hits of that time may be
+// missing or count twice, and if what the streams no longer hold cannot explain it. A run without differences has compared every cell of every counter in every tier.
 // It only reads: no key of Redis is written, and no durable consumer is made.
 //
 // # Beside live workers

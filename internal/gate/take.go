@@ -156,7 +156,8 @@ func (g *Gate) decide(ctx context.Context, takes []limit.Take, several bool) (li
 }
 
 func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
-	d := resultOf(a.Decisive(), a.Allowed)
+	decisive := a.Decisive()
+	d := resultOf(decisive, a.Allowed)
 	out := &TakeOutput{Status: http.StatusOK, Body: TakeAnswer{
 		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit, Source: d.Source,
 	}}
@@ -165,7 +166,7 @@ func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
 	}
 	out.RateLimitPolicy, out.RateLimit = a.RateFields()
 	if !a.Allowed {
-		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(a.Decisive().RetryAfter), violated(a)
+		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(decisive.RetryAfter), violated(a)
 	}
 	if !several {
 		out.Body.Lease, out.Body.Ends, out.Body.EndsIn = d.Lease, d.Ends, d.EndsIn

@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
@@ -198,7 +198,7 @@ func TestTheFileOfAWebhook(t *testing.T) {
 		t.Error(err)
 	}
 
-	var out lines
+	var out asking.Log
 	write(a.URL + "/hunter2")
 	book := parse(t, fmt.Sprintf("targets: {a: {webhook_file: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", file))
 	m := startMember(t, stack.NATS(t).URL(), &world{totals: map[string]int64{"k": 10}, fresh: true}, book, "m", func(s *service) { s.log = zerolog.New(&out) })
@@ -214,24 +214,6 @@ func TestTheFileOfAWebhook(t *testing.T) {
 	if text := out.String(); strings.Contains(text, "hunter2") {
 		t.Errorf("the log has the URL: %s", text)
 	}
-}
-
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 func parse(t *testing.T, text string) *Book {

@@ -146,8 +146,8 @@ type askedUniques struct {
 	reply *redis.SliceCmd
 }
 
-// Read reads all hashes and unique cells of counters of one shard that live at a moment by Redis's clock, or later, with the shard's
-// cursors, in one transaction. now, in Unix milliseconds, may be in the past. latest is when the latest hit was stored,
+// Read reads all hashes and unique cells of counters of one shard that live at a moment by Redis's clock, or later, with
+// the shard's cursors, in one transaction. now, in Unix milliseconds, may be in the past. latest is when the latest hit was stored,
 // by the clock of NATS. Unique cells are read of those counters alone whose HashCounter withUniques takes. The errors of
 // single hashes are in Found.
 func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64, withUniques func(counterHash uint64) bool) (Found, error) {
