@@ -152,7 +152,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			})
 		}
 		all.Wait()
-		stack.Eventually(t, time.Minute, "an answer after "+expr[:30], func() (bool, string) {
+		stack.Eventually(t, "an answer after "+expr[:30], func() (bool, string) {
 			status, answer := get(t, promql, "query", url.Values{"query": {`sum(sum_over_time(tallyroll_hits[1h]))`}})
 			return status == http.StatusOK, answer.Error
 		})
@@ -212,12 +212,12 @@ func TestWorkEnds(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- askSlowly(ctx, promql) }()
-	stack.Eventually(t, time.Minute, "the slow query to run", busy)
+	stack.Eventually(t, "the slow query to run", busy)
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("the slow query: %v", err)
 	}
-	stack.Eventually(t, time.Minute, "the slow query to end with its client", free)
+	stack.Eventually(t, "the slow query to end with its client", free)
 
 	late := slowQuery()
 	late.Set("timeout", "200ms")
@@ -227,7 +227,7 @@ func TestWorkEnds(t *testing.T) {
 		if status != http.StatusServiceUnavailable || answer.ErrorType != "timeout" {
 			t.Errorf("%.100s with a timeout: %d %+v", params.Get("query"), status, answer)
 		}
-		stack.Eventually(t, time.Minute, "the slow query to end with its time", free)
+		stack.Eventually(t, "the slow query to end with its time", free)
 	}
 	if code := promql.Stop(); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -250,14 +250,14 @@ func TestTooManyRequests(t *testing.T) {
 			}
 		})
 	}
-	stack.Eventually(t, time.Minute, "three requests to be there", func() (bool, string) {
+	stack.Eventually(t, "three requests to be there", func() (bool, string) {
 		status, answer := get(t, promql, "query", url.Values{"query": {"1"}, "timeout": {"1ms"}})
 		return status == http.StatusServiceUnavailable && answer.ErrorType == "unavailable" && strings.Contains(answer.Error, "PROMQL_MAX_REQUESTS"), fmt.Sprint(status, answer.Error)
 	})
 
 	leave()
 	all.Wait()
-	stack.Eventually(t, time.Minute, "an answer when they are gone", func() (bool, string) {
+	stack.Eventually(t, "an answer when they are gone", func() (bool, string) {
 		status, answer := get(t, promql, "query", url.Values{"query": {"1"}})
 		return status == http.StatusOK, fmt.Sprint(status, answer)
 	})

@@ -215,7 +215,7 @@ func TestRedisAway(t *testing.T) {
 	redis := stack.Redis(t)
 	promql := start(t, redis, stack.NoWait)
 	question := url.Values{"query": {"tallyroll_hits"}}
-	stack.Eventually(t, 2*time.Minute, "the namespace to lack a layout", func() (bool, string) {
+	stack.Eventually(t, "the namespace to lack a layout", func() (bool, string) {
 		resp, err := http.Get(promql.URL() + "/readyz")
 		if err != nil {
 			return false, err.Error()

@@ -329,7 +329,7 @@ limits:
 			other.write("limits: []") // of its own, which it does not read
 			other.WaitReady()
 			query := stack.Query(t, redis, "QUERY_LIMITS_FILE="+r.file, "QUERY_TAKE_TIMEOUT=5s", stack.NoWait)
-			stack.Eventually(t, soon, "query to take", func() (bool, string) {
+			stack.Eventually(t, "query to take", func() (bool, string) {
 				status, text, err := stack.Do(http.MethodGet, query.URL()+"/readyz/takes", nil)
 				return err == nil && status == http.StatusOK, string(text)
 			})
@@ -406,7 +406,7 @@ func TestFailModes(t *testing.T) {
 		t.Errorf("one is closed: %v", out)
 	}
 	redis.Start()
-	stack.Eventually(t, soon, "Redis to decide again", func() (bool, string) {
+	stack.Eventually(t, "Redis to decide again", func() (bool, string) {
 		got := codesOf(r.ask(descriptor("closed=b")))
 		return got == "OK: OK", got
 	})
@@ -430,7 +430,7 @@ func TestDeadline(t *testing.T) {
 	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("the error is %v", err)
 	}
-	stack.Eventually(t, soon, "the end of both requests", func() (bool, string) {
+	stack.Eventually(t, "the end of both requests", func() (bool, string) {
 		_, text, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
 		ended := 0
 		for _, m := range requestsEnded.FindAllSubmatch(text, -1) {

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -21,7 +20,6 @@ import (
 func TestMain(m *testing.M) { stack.Main(m) }
 
 const (
-	soon = 20 * time.Second
 	// patient keeps limits from being decided without Redis on a machine with too much to do.
 	patient = "RLS_TAKE_TIMEOUT=5s"
 )
@@ -89,7 +87,7 @@ func (r *rig) ask(descriptors ...*ratelimit.RateLimitDescriptor) *rls.RateLimitR
 }
 
 func (r *rig) send(req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), soon)
+	ctx, cancel := context.WithTimeout(r.t.Context(), stack.Hung)
 	defer cancel()
 	return r.client.ShouldRateLimit(ctx, req)
 }

@@ -42,7 +42,7 @@ func TestLimitsAreReloaded(t *testing.T) {
 	r := start(t, stack.Redis(t), oneLimit)
 	metric := func(line string) {
 		t.Helper()
-		stack.Eventually(t, soon, line, func() (bool, string) {
+		stack.Eventually(t, line, func() (bool, string) {
 			_, text, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
 			return err == nil && strings.Contains(string(text), line+"\n"), ""
 		})
@@ -68,7 +68,7 @@ func TestLimitsAreReloaded(t *testing.T) {
 	// Without a limit for Envoy there is nothing to decide, and a balancer should know.
 	r.write("limits:\n- {name: http, window: 1h, max: 5}\n")
 	r.Signal(syscall.SIGHUP)
-	stack.Eventually(t, soon, "not ready", func() (bool, string) {
+	stack.Eventually(t, "not ready", func() (bool, string) {
 		code, text, err := stack.Do(http.MethodGet, r.URL()+"/readyz", nil)
 		return err == nil && code == http.StatusServiceUnavailable && strings.Contains(string(text), "none of RLS_LIMITS_FILE has envoy"), string(text)
 	})
@@ -141,7 +141,7 @@ func TestTLS(t *testing.T) {
 			}
 			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 		defer cancel()
 		_, err := rls.NewRateLimitServiceClient(dial(t, r.addr, credentials.NewTLS(config))).ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("user=a")}})
 		return err
@@ -158,7 +158,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("without TLS: %v", err)
 	}
 	replace(other)
-	stack.Eventually(t, soon, "the second authority", func() (bool, string) {
+	stack.Eventually(t, "the second authority", func() (bool, string) {
 		err := ask(&other)
 		return err == nil, fmt.Sprint(err)
 	})
@@ -179,7 +179,7 @@ func TestLeaving(t *testing.T) {
 	serves := func(want healthservice.HealthCheckResponse_ServingStatus) {
 		t.Helper()
 		for _, name := range []string{"", "envoy.service.ratelimit.v3.RateLimitService"} {
-			stack.Eventually(t, soon, "health of "+name, func() (bool, string) {
+			stack.Eventually(t, "health of "+name, func() (bool, string) {
 				out, err := probe.Check(t.Context(), &healthservice.HealthCheckRequest{Service: name})
 				return err == nil && out.Status == want, fmt.Sprint(out, err)
 			})
@@ -208,7 +208,7 @@ func TestStopFinishesRequests(t *testing.T) {
 		out, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("user=a")}})
 		ended <- fmt.Sprint(codesOf(out), err)
 	}()
-	stack.Eventually(t, soon, "the request in Redis's queue", func() (bool, string) { // only Redis lets it wait
+	stack.Eventually(t, "the request in Redis's queue", func() (bool, string) { // only Redis lets it wait
 		_, text, err := stack.Do(http.MethodGet, r.URL()+"/debug/pprof/goroutine?debug=2", nil)
 		return err == nil && strings.Contains(string(text), "limit.(*Limiter).Take"), ""
 	})
@@ -218,7 +218,7 @@ func TestStopFinishesRequests(t *testing.T) {
 	if got := <-ended; got != "OK: OK<nil>" {
 		t.Errorf("the request under way: %s", got)
 	}
-	if code := r.Wait(soon); code != 0 {
+	if code := r.Wait(); code != 0 {
 		t.Errorf("it ends with %d", code)
 	}
 }
@@ -236,7 +236,7 @@ func TestBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(soon))
+	_ = conn.SetDeadline(time.Now().Add(stack.Hung))
 	if n, err := conn.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) || err == nil {
 		t.Errorf("a second connection reads %d bytes: %v", n, err)
 	}

@@ -233,7 +233,7 @@ func TestCellsAfterTheGapAreDecided(t *testing.T) {
 	ack := r.publish("hits.a", "")
 	r.publish("hits.a", "")
 	second := time.Now().Unix()
-	stack.Eventually(t, soon, "the next cell", func() (bool, string) { return time.Now().Unix() > second, "" })
+	stack.Eventually(t, "the next cell", func() (bool, string) { return time.Now().Unix() > second, "" })
 	r.publish("hits.b", "")
 	r.settled("HITS")
 	stop()
@@ -417,7 +417,7 @@ func TestRolledBackStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.nats.Start()
-		stack.Eventually(t, soon, "the stream to be there again", func() (bool, string) {
+		stack.Eventually(t, "the stream to be there again", func() (bool, string) {
 			_, err := r.js.Stream(t.Context(), "HITS")
 			return err == nil, fmt.Sprint(err)
 		})
@@ -455,7 +455,7 @@ func TestRedisCluster(t *testing.T) {
 	for i := range 60 {
 		r.publish("hits.x", fmt.Sprintf(`{"key":"c%d"}`, i%20))
 	}
-	stack.Eventually(t, soon, "the cursors to reach the end", func() (bool, string) {
+	stack.Eventually(t, "the cursors to reach the end", func() (bool, string) {
 		for shard := range 4 {
 			if at, _ := cluster.Client().HGet(t.Context(), r.store.CursorKey(shard, "HITS"), "seq").Uint64(); at != 60 {
 				return false, fmt.Sprintf("shard %d is at %d", shard, at)
@@ -545,7 +545,7 @@ func TestSeveralStreams(t *testing.T) {
 	if got := r.audit(); !errors.Is(got.err, errUnjudged) && got.gone == 0 {
 		t.Errorf("a deleted stream that is listed as live: %v", got.err)
 	}
-	stack.Eventually(t, soon, "the stream to be listed as ended", func() (bool, string) {
+	stack.Eventually(t, "the stream to be listed as ended", func() (bool, string) {
 		value := r.redis.Client().HGet(t.Context(), "test:streams", "HITS_1").Val()
 		return value != "" && !strings.HasPrefix(value, "live"), value
 	})
@@ -636,7 +636,7 @@ func TestBesideLiveWorkers(t *testing.T) {
 		close(stop)
 		<-done
 	}()
-	stack.Eventually(t, soon, "hits to be counted", func() (bool, string) {
+	stack.Eventually(t, "hits to be counted", func() (bool, string) {
 		return len(r.keys("test:{*}:h:*")) > 500, ""
 	})
 	for i := range 5 {

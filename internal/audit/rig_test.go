@@ -26,9 +26,6 @@ import (
 
 func TestMain(m *testing.M) { stack.Main(m) }
 
-// soon bounds every wait.
-const soon = 2 * time.Minute
-
 // rig is a NATS and a namespace in a Redis.
 type rig struct {
 	t     *testing.T
@@ -68,7 +65,7 @@ func (r *rig) start(env ...string) (stop func(), reload chan<- os.Signal) {
 			if err != nil {
 				r.t.Errorf("the worker ended with %v", err)
 			}
-		case <-time.After(soon):
+		case <-time.After(stack.Hung):
 			r.t.Error("the worker does not stop")
 		}
 	})
@@ -138,7 +135,7 @@ func (r *rig) draw(seed uint64, subject string, messages, counters int) {
 	}
 	select {
 	case <-r.js.PublishAsyncComplete():
-	case <-time.After(soon):
+	case <-time.After(stack.Hung):
 		r.t.Fatal("messages are not acknowledged")
 	}
 }
@@ -152,7 +149,7 @@ func (r *rig) settled(streams ...string) {
 			r.t.Fatal(err)
 		}
 		last := s.CachedInfo().State.LastSeq
-		stack.Eventually(r.t, soon, "the cursors to reach the end", func() (bool, string) {
+		stack.Eventually(r.t, "the cursors to reach the end", func() (bool, string) {
 			for shard := range 4 {
 				seq, _ := r.redis.Client().HGet(r.t.Context(), r.store.CursorKey(shard, name), "seq").Uint64()
 				if seq != last {

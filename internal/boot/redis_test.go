@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -41,7 +40,7 @@ func TestTheClientNeverRepeatsACommand(t *testing.T) {
 			if err := server.Client().Do(t.Context(), "cluster", "addslotsrange", 0, 16383).Err(); err != nil {
 				t.Fatal(err)
 			}
-			stack.Eventually(t, time.Minute, "the cluster to be ok", func() (bool, string) {
+			stack.Eventually(t, "the cluster to be ok", func() (bool, string) {
 				info, err := server.Client().ClusterInfo(t.Context()).Result()
 				return err == nil && strings.Contains(info, "cluster_state:ok"), info
 			})

@@ -96,7 +96,7 @@ func TestLostAnswers(t *testing.T) {
 			}
 			sent.Go(func() { r.stored(fmt.Sprintf(`{"key":"c%d"}`, i), headers...) })
 		}
-		stack.Eventually(t, soon, "the stream to store all hits, whose answers are lost", func() (bool, string) {
+		stack.Eventually(t, "the stream to store all hits, whose answers are lost", func() (bool, string) {
 			hits := int64(0)
 			for _, n := range r.counts() {
 				hits += n

@@ -24,9 +24,6 @@ import (
 
 func TestMain(m *testing.M) { stack.Main(m) }
 
-// soon bounds every wait for what takes a moment on a machine with nothing else to do.
-const soon = 30 * time.Second
-
 // rig is the service in the test's own process, on a real NATS server.
 type rig struct {
 	*service
@@ -101,7 +98,7 @@ func (r *rig) serve(env ...string) {
 		}
 	})
 	r.url = server.URL
-	stack.Eventually(r.t, soon, "the service to be ready", func() (bool, string) {
+	stack.Eventually(r.t, "the service to be ready", func() (bool, string) {
 		why := s.target.whyNotReady(s.conn())
 		return why == "", why
 	})

@@ -41,7 +41,7 @@ func TestNoStream(t *testing.T) {
 	if p := refused(t, resp, answer, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "COLLECT_SUBJECT") || !strings.Contains(p.Detail, "hits.collect") {
 		t.Error(p.Detail)
 	}
-	stack.Eventually(t, soon, "the service to be not ready", func() (bool, string) {
+	stack.Eventually(t, "the service to be not ready", func() (bool, string) {
 		status, body := r.ready()
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "COLLECT_SUBJECT"), body
 	})
@@ -54,7 +54,7 @@ func TestNoStream(t *testing.T) {
 	if got := r.counts(); got["a"] != 0 || got["b"] != 1 {
 		t.Error(got)
 	}
-	stack.Eventually(t, soon, "the service to be ready", func() (bool, string) {
+	stack.Eventually(t, "the service to be ready", func() (bool, string) {
 		status, body := r.ready()
 		return status == http.StatusOK, body
 	})
@@ -96,7 +96,7 @@ func TestNATSAway(t *testing.T) {
 	server := stack.NATS(t)
 	r := newRigOn(t, server, nil)
 	server.Stop()
-	stack.Eventually(t, soon, "the service to see it", func() (bool, string) {
+	stack.Eventually(t, "the service to see it", func() (bool, string) {
 		status, body := r.ready()
 		return status == http.StatusServiceUnavailable, body
 	})
@@ -105,7 +105,7 @@ func TestNATSAway(t *testing.T) {
 		t.Error(p.Detail)
 	}
 	server.Start()
-	stack.Eventually(t, soon, "the service to be ready", func() (bool, string) {
+	stack.Eventually(t, "the service to be ready", func() (bool, string) {
 		status, body := r.ready()
 		return status == http.StatusOK, body
 	})
@@ -135,7 +135,7 @@ func TestUnknown(t *testing.T) {
 	wg.Wait()
 	server.Resume()
 	for i := range 8 {
-		stack.Eventually(t, soon, "the retry", func() (bool, string) {
+		stack.Eventually(t, "the retry", func() (bool, string) {
 			resp, answer := r.post(fmt.Sprintf(`{"key":"c%d"}`, i), keyHeader, fmt.Sprint("k", i))
 			return resp.StatusCode == http.StatusAccepted, string(answer)
 		})
@@ -168,7 +168,7 @@ func TestNoRoom(t *testing.T) {
 	if _, err := rest.Write([]byte(large)); err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, soon, "the large body to be in memory", func() (bool, string) {
+	stack.Eventually(t, "the large body to be in memory", func() (bool, string) {
 		n := r.gate.bytes.Load()
 		return n > 100_000, fmt.Sprint(n)
 	})
@@ -177,7 +177,7 @@ func TestNoRoom(t *testing.T) {
 		t.Error(p.Detail)
 	}
 	r.stored(`{"key":"small"}`)
-	stack.Eventually(t, soon, "the other requests to leave", func() (bool, string) {
+	stack.Eventually(t, "the other requests to leave", func() (bool, string) {
 		n := r.gate.requests.Load()
 		return n == 1, fmt.Sprint(n)
 	})
@@ -226,7 +226,7 @@ func TestStop(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		ended <- end{resp.StatusCode, body, err}
 	}()
-	stack.Eventually(t, soon, "the request to be under way", func() (bool, string) {
+	stack.Eventually(t, "the request to be under way", func() (bool, string) {
 		_, body, err := stack.Do(http.MethodGet, collect.URL()+"/metrics", nil)
 		return bytes.Contains(body, []byte("tallyroll_collect_requests 1")), fmt.Sprint(err)
 	})

@@ -27,7 +27,7 @@ func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*source.Je
 		if _, err := js.Publish(t.Context(), "hits.c", nil); err != nil {
 			t.Fatal(err)
 		}
-		stack.Eventually(t, time.Minute, "the replica that is asked to have the message", func() (bool, string) {
+		stack.Eventually(t, "the replica that is asked to have the message", func() (bool, string) {
 			m, err := handle.GetMsg(t.Context(), seq)
 			if err == nil {
 				stored[seq] = m.Time
@@ -46,7 +46,7 @@ func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*source.Je
 // testHistory compares what the stream's leader answers with what was stored.
 func testHistory(t *testing.T, s *source.JetStream, stored []time.Time) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 	defer cancel()
 	state, err := source.Confirmed(ctx, s)
 	if err != nil || state.First != 3 || state.Last != 40 {
@@ -116,7 +116,7 @@ func TestHistoryOnACluster(t *testing.T) {
 		}
 	}
 	alone := source.New(c.Servers[leader].JetStream(), "tallyroll", "HITS", 1<<20)
-	stack.Eventually(t, soon, "the leader to be alone", func() (bool, string) {
+	stack.Eventually(t, "the leader to be alone", func() (bool, string) {
 		state, err := source.Confirmed(t.Context(), alone)
 		return errors.Is(err, source.ErrUnconfirmed), fmt.Sprintf("%+v %v", state, err)
 	})
@@ -125,7 +125,7 @@ func TestHistoryOnACluster(t *testing.T) {
 			server.Resume()
 		}
 	}
-	stack.Eventually(t, soon, "a leader with followers", func() (bool, string) {
+	stack.Eventually(t, "a leader with followers", func() (bool, string) {
 		state, err := source.Confirmed(t.Context(), s)
 		return err == nil && state.Last == 40, fmt.Sprintf("%+v %v", state, err)
 	})

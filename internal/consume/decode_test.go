@@ -16,9 +16,6 @@ import (
 
 func TestMain(m *testing.M) { stack.Main(m) }
 
-// soon bounds every wait for a server.
-const soon = 2 * time.Minute
-
 var testLayout = func() window.Layout {
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	if err != nil {

@@ -109,13 +109,13 @@ func (d *drain) fill() {
 				body = fmt.Appendf(body, "{\"key\":\"api-%d\"}\n", zipf.Uint64())
 			}
 		}
-		if _, err := d.js.PublishAsync(subject, body, jetstream.WithStallWait(soon)); err != nil {
+		if _, err := d.js.PublishAsync(subject, body, jetstream.WithStallWait(stack.Hung)); err != nil {
 			d.b.Fatal(err)
 		}
 	}
 	select {
 	case <-d.js.PublishAsyncComplete():
-	case <-time.After(soon):
+	case <-time.After(stack.Hung):
 		d.b.Fatal("published messages are not acknowledged")
 	}
 }
@@ -144,7 +144,7 @@ func (d *drain) run() (stop func()) {
 		case <-tick.C:
 		case o := <-ended:
 			d.b.Fatalf("the session ended: %s: %v", o.verdict, o.why)
-		case <-time.After(soon):
+		case <-time.After(stack.Hung):
 			d.b.Fatal("the stream is not counted to its end")
 		}
 		families, err := counted.Gather()

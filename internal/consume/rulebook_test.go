@@ -44,7 +44,7 @@ func TestRulesAreSwept(t *testing.T) {
 	if _, err := js.Publish(t.Context(), "hits.order.new", []byte(`{"id":"1"}`)); err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, soon, "every cursor to be at the message", func() (bool, string) {
+	stack.Eventually(t, "every cursor to be at the message", func() (bool, string) {
 		cursors, err := readCursors(t.Context(), store, testLayout, "HITS")
 		return err == nil && !slices.ContainsFunc(cursors, func(c window.Cursor) bool { return c.Seq != 1 }), fmt.Sprintf("%+v %v", cursors, err)
 	})

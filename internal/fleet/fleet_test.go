@@ -18,10 +18,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-const (
-	soon       = 2 * time.Minute
-	lastCommit = 7 * time.Second
-)
+const lastCommit = 7 * time.Second
 
 // fellow is a worker's part in a fleet, without the work.
 type fellow struct {
@@ -76,7 +73,7 @@ func (f *fellow) mine() []string { return slices.Sorted(maps.Keys(f.Share().Mine
 // no one more than one above another.
 func shared(t *testing.T, streams []string, fellows ...*fellow) {
 	t.Helper()
-	stack.Eventually(t, soon, fmt.Sprintf("%d workers to share %d streams", len(fellows), len(streams)), func() (bool, string) {
+	stack.Eventually(t, fmt.Sprintf("%d workers to share %d streams", len(fellows), len(streams)), func() (bool, string) {
 		var all []string
 		var state strings.Builder
 		fair := true
@@ -223,9 +220,9 @@ func TestFleetHandsOver(t *testing.T) {
 	b := newFellow(t, server, "test", "id", "b", streams...).start()
 	shared(t, streams, a, b)
 	stream := b.mine()[0]
-	stack.Eventually(t, soon, "the new one to see who has it", func() (bool, string) { return b.Share().Busy[stream], "" })
+	stack.Eventually(t, "the new one to see who has it", func() (bool, string) { return b.Share().Busy[stream], "" })
 	a.Release(stream)
-	stack.Eventually(t, (lastCommit+handOverSlack)/2, "the stream to be free", func() (bool, string) { return !b.Share().Busy[stream], "" })
+	stack.Eventually(t, "the stream to be free", func() (bool, string) { return !b.Share().Busy[stream], "" })
 }
 
 // A server that keeps the bucket in memory forgets it with a restart: nothing moves.
@@ -245,7 +242,7 @@ func TestFleetOutlivesItsBucket(t *testing.T) {
 	time.Sleep(deadAfter + beatEvery) // an outage longer than any silence that is allowed
 	server.Start()
 	joined := time.Now()
-	stack.Eventually(t, soon, "all to beat again", func() (bool, string) {
+	stack.Eventually(t, "all to beat again", func() (bool, string) {
 		for _, f := range fellows {
 			f.mu.Lock()
 			back := f.roster.own.After(joined)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -34,7 +33,7 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		signals <- syscall.SIGHUP
-		stack.Eventually(t, 2*time.Minute, message, func() (bool, string) { return log.Count(message) == n, "" })
+		stack.Eventually(t, message, func() (bool, string) { return log.Count(message) == n, "" })
 	}
 	const kept = "limits not reloaded: they stay as they were"
 	reload("limits:\n  - {name: new, window: 1m, max: 1}\n", "limits reloaded", 1)
@@ -49,7 +48,7 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	signals <- syscall.SIGHUP
-	stack.Eventually(t, 2*time.Minute, "the missing file to be logged", func() (bool, string) { return log.Count(kept) == 2, "" })
+	stack.Eventually(t, "the missing file to be logged", func() (bool, string) { return log.Count(kept) == 2, "" })
 	if _, err := l.find("new", "limit"); err != nil {
 		t.Errorf("after a bad file: %v", err)
 	}

@@ -56,7 +56,7 @@ func TestKeysExpire(t *testing.T) {
 			}
 		}
 	}
-	stack.Eventually(t, 2*time.Minute, "the keys of a second to go", func() (bool, string) {
+	stack.Eventually(t, "the keys of a second to go", func() (bool, string) {
 		keys := stack.Scan(t, server.Client(), "*:1000:*")
 		return len(keys) == 0, fmt.Sprint(keys)
 	})

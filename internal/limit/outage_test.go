@@ -71,7 +71,7 @@ func awayAnswer(fail Fail, i int, a Answer, err error) string {
 // redisDecides waits until Redis decides, and counts nothing.
 func redisDecides(t *testing.T, limiter *Limiter, l *Limit) {
 	t.Helper()
-	stack.Eventually(t, 2*time.Minute, "Redis to decide", func() (bool, string) {
+	stack.Eventually(t, "Redis to decide", func() (bool, string) {
 		a, err := limiter.Look(t.Context(), []Take{takeOf(l, "bob", 1)})
 		return err == nil && a.Decisions[0].Source == FromRedis, fmt.Sprintf("%+v, %v", a, err)
 	})

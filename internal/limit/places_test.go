@@ -180,7 +180,7 @@ func TestPlacesAreBounded(t *testing.T) {
 	limiter, server := realServer(t)
 	l.Window = time.Second
 	mustTake(t, limiter, take)
-	stack.Eventually(t, time.Minute, "the key to go", func() (bool, string) {
+	stack.Eventually(t, "the key to go", func() (bool, string) {
 		keys := stack.Scan(t, server.Client(), "*")
 		return len(keys) == 0, fmt.Sprint(keys)
 	})

@@ -219,7 +219,7 @@ func TestShares(t *testing.T) {
 	for range 4 {
 		mustTake(t, limiter, takeOf(&short, "carol", 1))
 	}
-	stack.Eventually(t, time.Minute, "what is not spent to be given back", func() (bool, string) {
+	stack.Eventually(t, "what is not spent to be given back", func() (bool, string) {
 		d := mustTake(t, other, takeOf(&Limit{Name: "short", Window: time.Hour, Max: 10_000, Policy: Cells, Fail: FailLocal}, "carol", 0)).Decisions[0]
 		return d.Remaining == 9996 && limiter.Reserved()["short"] == 0, fmt.Sprintf("%+v", d)
 	})

@@ -39,7 +39,7 @@ func TestQuietLiveOverHTTP2(t *testing.T) {
 	}
 	one.await(5)
 	before := readsOf(t, s)
-	stack.Eventually(t, 2*time.Minute, "the time of a write to pass", func() (bool, string) {
+	stack.Eventually(t, "the time of a write to pass", func() (bool, string) {
 		if clients, _ := s.hub.sizes(); clients != 1 {
 			t.Fatal("the server has reset the stream")
 		}
@@ -77,7 +77,7 @@ func TestDeafLiveClientsAreDropped(t *testing.T) {
 			}
 			one := listenWith(t, server.Client(), server.URL, "key=a&window=1m")
 			// In less than the two minutes after which the client itself leaves.
-			stack.Eventually(t, time.Minute, "the deaf client to be dropped", func() (bool, string) {
+			stack.Eventually(t, "the deaf client to be dropped", func() (bool, string) {
 				if _, _, _, ok := one.next(); !ok {
 					t.Fatal("the other client is dropped")
 				}

@@ -302,7 +302,7 @@ func TestLive(t *testing.T) {
 	id := ""
 	for i, want := range []int64{6, 8, 11} {
 		before := readsOf(t, s)
-		stack.Eventually(t, 2*time.Minute, "the server's timeouts to pass", func() (bool, string) {
+		stack.Eventually(t, "the server's timeouts to pass", func() (bool, string) {
 			n := readsOf(t, s) - before
 			return n > 2, fmt.Sprint(n)
 		})

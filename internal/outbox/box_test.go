@@ -12,9 +12,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// soon bounds every wait for what takes a moment on a machine with nothing else to do.
-const soon = 30 * time.Second
-
 // hits is a stream of hits.
 func hits(t *testing.T, server *stack.NATSEmbedded, config jetstream.StreamConfig) jetstream.Stream {
 	t.Helper()
@@ -69,7 +66,7 @@ func (o *owner) answer() (m *Letter, a Answer) {
 	o.t.Helper()
 	select {
 	case a = <-o.Answers:
-	case <-time.After(soon):
+	case <-time.After(stack.Hung):
 		o.t.Fatal("no answer comes")
 	}
 	m, ok := o.Settle(a)
@@ -183,7 +180,7 @@ func TestUnsent(t *testing.T) {
 		t.Errorf("%+v, %v", one, o.unsent)
 	}
 	server.Start()
-	stack.Eventually(t, soon, "the connection", func() (bool, string) { return conn.IsConnected(), conn.Status().String() })
+	stack.Eventually(t, "the connection", func() (bool, string) { return conn.IsConnected(), conn.Status().String() })
 	o.Tick(time.Now()) // before it is due, because the connection was lost
 	if m, a := o.answer(); m != one || !a.Stored || a.Duplicate || o.asked != 0 || m.sent != 1 {
 		t.Errorf("%+v, %+v", a, m)

@@ -123,7 +123,7 @@ func TestEveryResourceWithoutRedis(t *testing.T) {
 	redis.Resume()
 	eventuallyReady(t, h, http.StatusOK)
 	for _, target := range []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/series?key=a&format=svg"} {
-		stack.Eventually(t, time.Minute, target+" to be answered", func() (bool, string) {
+		stack.Eventually(t, target+" to be answered", func() (bool, string) {
 			resp := asking.Ask(h, http.MethodGet, target, "")
 			return resp.StatusCode == http.StatusOK, resp.Status
 		})

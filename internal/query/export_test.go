@@ -264,7 +264,7 @@ func TestExportWaitsForItsClient(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		return before > 0 && endless.pages.Load() == before
 	}
-	stack.Eventually(t, time.Minute, "the reads to stand still", func() (bool, string) {
+	stack.Eventually(t, "the reads to stand still", func() (bool, string) {
 		return len(s.exports) == cap(s.exports) && standing(), fmt.Sprint(endless.pages.Load())
 	})
 	p := refusedExport(t, server, "", http.StatusTooManyRequests)
@@ -278,7 +278,7 @@ func TestExportWaitsForItsClient(t *testing.T) {
 	for _, conn := range clients {
 		conn.Close()
 	}
-	stack.Eventually(t, time.Minute, "the exports to end", func() (bool, string) { return len(s.exports) == 0, fmt.Sprint(len(s.exports)) })
+	stack.Eventually(t, "the exports to end", func() (bool, string) { return len(s.exports) == 0, fmt.Sprint(len(s.exports)) })
 	if !standing() {
 		t.Error("somebody still reads")
 	}

@@ -91,7 +91,7 @@ func TestForeignKeys(t *testing.T) {
 				return
 			}
 			eventuallyReady(t, h, http.StatusServiceUnavailable)
-			stack.Eventually(t, patiently, "/readyz to name the key", func() (bool, string) {
+			stack.Eventually(t, "/readyz to name the key", func() (bool, string) {
 				text := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/readyz/answers", "")))
 				return strings.Contains(text, keys[0]), text
 			})

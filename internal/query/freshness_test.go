@@ -40,7 +40,7 @@ func scraped(t *testing.T, resp *http.Response) map[string]float64 {
 // found less than a second ago is told again.
 func eventuallyScraped(t *testing.T, h http.Handler, want map[string]float64) {
 	t.Helper()
-	stack.Eventually(t, patiently, "the gauges", func() (bool, string) {
+	stack.Eventually(t, "the gauges", func() (bool, string) {
 		got := scraped(t, asking.Ask(h, http.MethodGet, "/metrics", ""))
 		for name, value := range want {
 			is, there := got[name]

@@ -81,7 +81,7 @@ func TestTakesWithoutRedis(t *testing.T) {
 		t.Error("the error is not counted")
 	}
 	redis.Start()
-	stack.Eventually(t, patiently, "Redis to decide", func() (bool, string) {
+	stack.Eventually(t, "Redis to decide", func() (bool, string) {
 		resp := take("closed")
 		return resp.StatusCode == 200, resp.Status
 	})

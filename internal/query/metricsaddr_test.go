@@ -30,7 +30,7 @@ func TestMetricsApart(t *testing.T) {
 		status, body, err := stack.Do(http.MethodGet, "http://"+addr+path, nil)
 		return status, fmt.Sprint(string(body), err)
 	}
-	stack.Eventually(t, patiently, "the metrics", func() (bool, string) {
+	stack.Eventually(t, "the metrics", func() (bool, string) {
 		status, body := get(settings.MetricsAddr, "/metrics")
 		return status == http.StatusOK && strings.Contains(body, "tallyroll_build_info{"), body
 	})

@@ -24,9 +24,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// patiently is how long a test waits for an answer over NATS.
-const patiently = 2 * time.Minute
-
 // onNATS serves requests until the test ends or stop is called, which waits.
 func onNATS(t *testing.T, s *service, url string) (stop func()) {
 	t.Helper()
@@ -53,7 +50,7 @@ func onNATS(t *testing.T, s *service, url string) (stop func()) {
 // services waits until so many processes answer pings, and returns them.
 func services(t *testing.T, conn *nats.Conn, want int) {
 	t.Helper()
-	stack.Eventually(t, patiently, fmt.Sprintf("%d services", want), func() (bool, string) {
+	stack.Eventually(t, fmt.Sprintf("%d services", want), func() (bool, string) {
 		inbox, err := conn.SubscribeSync(nats.NewInbox())
 		if err != nil {
 			return false, err.Error()
@@ -74,7 +71,7 @@ func services(t *testing.T, conn *nats.Conn, want int) {
 
 func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 	t.Helper()
-	msg, err := conn.Request(asking.Namespace+"."+name, []byte(body), patiently)
+	msg, err := conn.Request(asking.Namespace+"."+name, []byte(body), stack.Hung)
 	if err != nil {
 		t.Fatalf("%s %s: %v", name, body, err)
 	}
@@ -221,8 +218,8 @@ func TestRequests(t *testing.T) {
 	})
 	t.Run("what the service says of itself", func(t *testing.T) {
 		// A request is counted after its answer has gone.
-		stack.Eventually(t, patiently, "statistics of all endpoints", func() (bool, string) {
-			msg, err := conn.Request("$SRV.STATS."+serviceName, nil, patiently)
+		stack.Eventually(t, "statistics of all endpoints", func() (bool, string) {
+			msg, err := conn.Request("$SRV.STATS."+serviceName, nil, stack.Hung)
 			if err != nil {
 				return false, err.Error()
 			}
@@ -242,7 +239,7 @@ func TestRequests(t *testing.T) {
 	t.Run("what nats micro asks", func(t *testing.T) {
 		ask := func(subject string, into any) {
 			t.Helper()
-			msg, err := conn.Request(subject, nil, patiently)
+			msg, err := conn.Request(subject, nil, stack.Hung)
 			if err == nil {
 				err = json.Unmarshal(msg.Data, into)
 			}
@@ -264,7 +261,7 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%v %s", msg.Header, msg.Data)
 		}
 		redis.Start()
-		stack.Eventually(t, patiently, "an answer", func() (bool, string) {
+		stack.Eventually(t, "an answer", func() (bool, string) {
 			msg := request(t, conn, "total", `{"keys":["api"],"windows":["10m"]}`)
 			return len(msg.Header) == 0, string(msg.Data)
 		})
@@ -308,7 +305,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	}
 	go func() { wait.Done(); wait.Wait(); stop() }() // it stops while the last are being answered
 	for range n {
-		if msg, err := inbox.NextMsg(patiently); err != nil || len(msg.Header) > 0 {
+		if msg, err := inbox.NextMsg(stack.Hung); err != nil || len(msg.Header) > 0 {
 			t.Fatalf("%+v: %v", msg, err)
 		}
 	}
@@ -325,7 +322,7 @@ func TestRequestsAtOnce(t *testing.T) {
 		}
 	}
 	for range 20 {
-		if _, err := inbox.NextMsg(patiently); err != nil {
+		if _, err := inbox.NextMsg(stack.Hung); err != nil {
 			t.Fatal(err)
 		}
 	}

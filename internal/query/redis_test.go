@@ -48,7 +48,7 @@ func refusedInTime(t *testing.T, h http.Handler, why string) {
 // eventuallyReady waits for a status of /readyz/answers.
 func eventuallyReady(t *testing.T, h http.Handler, status int) {
 	t.Helper()
-	stack.Eventually(t, patiently, fmt.Sprintf("/readyz/answers to say %d", status), func() (bool, string) {
+	stack.Eventually(t, fmt.Sprintf("/readyz/answers to say %d", status), func() (bool, string) {
 		resp := asking.Ask(h, http.MethodGet, "/readyz/answers", "")
 		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, asking.ReadAll(t, resp))
 	})
@@ -73,7 +73,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 		t.Helper()
 		eventuallyReady(t, h, http.StatusOK)
 		var resp *http.Response
-		stack.Eventually(t, patiently, "an answer", func() (bool, string) {
+		stack.Eventually(t, "an answer", func() (bool, string) {
 			resp = asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
 			return resp.StatusCode == http.StatusOK, resp.Status
 		})
@@ -162,7 +162,7 @@ func TestRun(t *testing.T) {
 	}
 	wait := func(path, want string) {
 		t.Helper()
-		stack.Eventually(t, patiently, path+" to answer "+want, func() (bool, string) {
+		stack.Eventually(t, path+" to answer "+want, func() (bool, string) {
 			got := status(path)
 			return got == want, got
 		})
@@ -170,7 +170,7 @@ func TestRun(t *testing.T) {
 	// Redis may come back only when its loss has been seen, or there is none to log.
 	logged := func(message string, n int) {
 		t.Helper()
-		stack.Eventually(t, patiently, fmt.Sprintf("%q to be logged %d times", message, n), func() (bool, string) {
+		stack.Eventually(t, fmt.Sprintf("%q to be logged %d times", message, n), func() (bool, string) {
 			got := log.Count(message)
 			return got == n, fmt.Sprint(got)
 		})

@@ -119,7 +119,7 @@ func TestRejects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, patiently, "no consumer to be left", func() (bool, string) {
+	stack.Eventually(t, "no consumer to be left", func() (bool, string) {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Consumers == 0, fmt.Sprint(info, err)
 	})
@@ -160,7 +160,7 @@ func rejectMany(t *testing.T, js jetstream.JetStream, namespace string, n int) {
 	}
 	select {
 	case <-js.PublishAsyncComplete():
-	case <-time.After(patiently):
+	case <-time.After(stack.Hung):
 		t.Fatal("not all are stored")
 	}
 }

@@ -561,7 +561,7 @@ func TestTokensEnd(t *testing.T) {
 	ctx := t.Context()
 	go func() { _ = s.tokens.Follow(ctx) }()
 	writeTokens(t, file, kept, "changed may: [read], prefixes: [b.]")
-	stack.Eventually(t, patiently, "the file to be read", func() (bool, string) { return ask("gone") == http.StatusUnauthorized, log.String() })
+	stack.Eventually(t, "the file to be read", func() (bool, string) { return ask("gone") == http.StatusUnauthorized, log.String() })
 	<-over["gone"]
 	<-over["changed"]
 	select {

@@ -28,7 +28,7 @@ func withNATS(t *testing.T, redisURL string, broker stack.Endpoint, now time.Tim
 	s.status.AsksNATS, s.status.Namespace = true, asking.Namespace
 	onNATS(t, s, broker.URL())
 	h := s.handler()
-	stack.Eventually(t, patiently, "a connection to NATS", func() (bool, string) {
+	stack.Eventually(t, "a connection to NATS", func() (bool, string) {
 		resp := asking.Ask(h, http.MethodGet, "/v1/rejects", "")
 		return resp.StatusCode == http.StatusOK, resp.Status
 	})
@@ -38,7 +38,7 @@ func withNATS(t *testing.T, redisURL string, broker stack.Endpoint, now time.Tim
 // decoded is the JSON of an answer with status 200, which comes within a while.
 func decoded[A any](t *testing.T, h http.Handler, target string, fine func(A) bool) (out A) {
 	t.Helper()
-	stack.Eventually(t, patiently, target, func() (bool, string) {
+	stack.Eventually(t, target, func() (bool, string) {
 		resp := asking.Ask(h, http.MethodGet, target, "")
 		data := asking.ReadAll(t, resp)
 		out = *new(A)
@@ -178,7 +178,7 @@ func TestStreamsWhileServersAreAway(t *testing.T) {
 			}
 			c.away()
 			for _, target := range c.targets {
-				stack.Eventually(t, patiently, target+" to be refused", func() (bool, string) {
+				stack.Eventually(t, target+" to be refused", func() (bool, string) {
 					began := time.Now()
 					resp := asking.Ask(h, http.MethodGet, target, "")
 					if took := time.Since(began); took > patience+answer.Timeout {

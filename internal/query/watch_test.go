@@ -108,7 +108,7 @@ func TestWatchOfAToken(t *testing.T) {
 		_ = json.Unmarshal(data, &out)
 		return resp.StatusCode, string(data), out
 	}
-	stack.Eventually(t, patiently, "the states", func() (bool, string) {
+	stack.Eventually(t, "the states", func() (bool, string) {
 		code, body, out := ask("full", "")
 		return code == http.StatusOK && len(out.States) == 3 && !out.EvaluatedAt.Equal(time.Time{}), body
 	})

@@ -24,8 +24,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-const ample = time.Minute // it ends by itself, however slow the machine
-
 // refusing is a stream of hits with the stream of rejects beside it, and what a worker does to both.
 type refusing struct {
 	t    *testing.T
@@ -447,7 +445,7 @@ func TestRedriveEndsAtAnInterrupt(t *testing.T) {
 	}
 	done := make(chan *redriven, 1)
 	go func() { done <- r.redrive(ctx, io.Discard, "--ts", "now", "--rate", "20") }()
-	if _, err := stored.NextMsg(ample); err != nil {
+	if _, err := stored.NextMsg(stack.Hung); err != nil {
 		t.Fatal(err)
 	}
 	interrupt()
@@ -477,7 +475,7 @@ func TestRedriveSurvivesARestartOfTheServer(t *testing.T) {
 	done := make(chan *redriven, 1)
 	go func() { done <- r.redrive(t.Context(), io.Discard, "--ts", "now", "--rate", "200") }()
 	for range 10 {
-		if _, err := stored.NextMsg(ample); err != nil {
+		if _, err := stored.NextMsg(stack.Hung); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -81,8 +81,6 @@ func (r refusing) ask(within time.Duration, p *Places) string {
 	return ask(ctx, r.js, hit.DefaultNamespace, p).String()
 }
 
-const ample = time.Minute // it ends by itself, however slow the machine
-
 func TestRejectsAreCountedByReason(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
@@ -99,7 +97,7 @@ func TestRejectsAreCountedByReason(t *testing.T) {
 	r.reject(4, "bad_json", "Tallyroll-Namespace", "another")
 	r.read(6)
 	want := "; rejected so far: 1 bad_key, 2 too_late (older than every tier: --rebase now shifts a log's times)"
-	if got := r.ask(ample, ours); got != want {
+	if got := r.ask(stack.Hung, ours); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -118,9 +116,9 @@ func TestRejectsAreWaitedFor(t *testing.T) {
 	}
 	r.read(2)
 	answer := make(chan string, 1)
-	go func() { answer <- r.ask(ample, ours) }()
+	go func() { answer <- r.ask(stack.Hung, ours) }()
 	for range 2 { // it asks again: the worker has not read everything
-		if _, err := asked.NextMsg(ample); err != nil {
+		if _, err := asked.NextMsg(stack.Hung); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,7 +133,7 @@ func TestRejectsThatAreNotKnown(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
 	ours := r.store(2)
-	if got, want := r.ask(ample, ours), "; rejected so far: none; no worker of the namespace tallyroll reads HITS"; got != want {
+	if got, want := r.ask(stack.Hung, ours), "; rejected so far: none; no worker of the namespace tallyroll reads HITS"; got != want {
 		t.Errorf("without a worker: %q, want %q", got, want)
 	}
 	r.read(1)
@@ -145,7 +143,7 @@ func TestRejectsThatAreNotKnown(t *testing.T) {
 	if err := r.js.DeleteStream(t.Context(), Stream); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.ask(ample, ours); got != "; rejected: not known (no stream HITS_REJECTED: is ingest running?)" {
+	if got := r.ask(stack.Hung, ours); got != "; rejected: not known (no stream HITS_REJECTED: is ingest running?)" {
 		t.Errorf("without the stream: %q", got)
 	}
 }

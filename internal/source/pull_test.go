@@ -12,10 +12,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// feedReader reads the feed of the stream HITS, begun at its first message.
-// soon bounds every wait.
-const soon = 2 * time.Minute
-
 type feedReader struct {
 	t    *testing.T
 	js   jetstream.JetStream
@@ -76,7 +72,7 @@ func (r *feedReader) expect(from, n uint64) {
 			}
 		case err := <-r.lost:
 			r.t.Fatalf("before message %d: %v", want, err)
-		case <-time.After(soon):
+		case <-time.After(stack.Hung):
 			r.t.Fatalf("message %d does not come", want)
 		}
 	}
@@ -89,7 +85,7 @@ func (r *feedReader) expectLost(part string) {
 		if !strings.Contains(err.Error(), part) {
 			r.t.Errorf("it says %q, want %q", err, part)
 		}
-	case <-time.After(soon):
+	case <-time.After(stack.Hung):
 		r.t.Fatal("it is not given up")
 	}
 	select {
@@ -123,7 +119,7 @@ func TestReadingAsksAgain(t *testing.T) {
 		}
 		r := startFeed(t, n.JetStream(), func(r *pullRequest) { r.Expires, r.Heartbeat = 200*time.Millisecond, 50*time.Millisecond })
 		for range 6 {
-			if _, err := asked.NextMsg(soon); err != nil {
+			if _, err := asked.NextMsg(stack.Hung); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -177,7 +173,7 @@ func TestWaitingIsNoSilence(t *testing.T) {
 	heartbeats := func(n int) {
 		t.Helper()
 		for n > 0 {
-			m, err := asked.NextMsg(soon)
+			m, err := asked.NextMsg(stack.Hung)
 			if err != nil {
 				t.Fatal(err)
 			}

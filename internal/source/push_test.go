@@ -65,7 +65,7 @@ func TestReadingAcrossAccounts(t *testing.T) {
 	}
 	r.expect(1, small)
 	came, since := -1, time.Now()
-	stack.Eventually(t, soon, "the server to wait for the feed", func() (bool, string) {
+	stack.Eventually(t, "the server to wait for the feed", func() (bool, string) {
 		_, bytes, err := r.feed.subscription.Pending()
 		if err != nil || bytes > most {
 			t.Fatalf("%d bytes are under way, %v", bytes, err)

@@ -385,7 +385,7 @@ func TestFaults(t *testing.T) {
 	w.set(func() { w.fresh = true })
 	js := broker.JetStream()
 	var stored []*entry
-	stack.Eventually(t, time.Minute, "all states to be those of the world", func() (bool, string) {
+	stack.Eventually(t, "all states to be those of the world", func() (bool, string) {
 		stored = records(t, js)
 		last := make(map[string]State)
 		for _, e := range stored {
@@ -423,7 +423,7 @@ func TestFaults(t *testing.T) {
 		}
 		said += len(want)
 		for name, ear := range ears {
-			stack.Eventually(t, time.Minute, "what "+name+" hears of "+r.Name, func() (bool, string) {
+			stack.Eventually(t, "what "+name+" hears of "+r.Name, func() (bool, string) {
 				got := ear.of(r.Name)
 				return slices.Equal(got, want), fmt.Sprintf("heard %v\nwant %v", got, want)
 			})
@@ -475,7 +475,7 @@ func TestEveryMetricIsFilled(t *testing.T) {
 			want[name[1]] = true
 		}
 	}
-	stack.Eventually(t, time.Minute, "all metrics to have a value", func() (bool, string) {
+	stack.Eventually(t, "all metrics to have a value", func() (bool, string) {
 		missing := maps.Clone(want)
 		families, err := m.metrics.Registry.Gather()
 		for _, f := range families {
@@ -529,7 +529,7 @@ func TestNATSIsRolledBack(t *testing.T) {
 	}
 	hears := func(name, rule, want string) {
 		t.Helper()
-		stack.Eventually(t, time.Minute, name+" to hear of "+rule+": "+want, func() (bool, string) {
+		stack.Eventually(t, name+" to hear of "+rule+": "+want, func() (bool, string) {
 			var states []string
 			for _, heard := range ears[name].of(rule) {
 				states = append(states, strings.Fields(heard)[1])

@@ -49,7 +49,7 @@ func answering(t *testing.T, answer func(w http.ResponseWriter, r *http.Request,
 // eventually waits until this has come, and returns when.
 func (a *answers) eventually(t *testing.T, want ...string) (at []time.Time) {
 	t.Helper()
-	stack.Eventually(t, time.Minute, fmt.Sprint("what comes: ", want), func() (bool, string) {
+	stack.Eventually(t, fmt.Sprint("what comes: ", want), func() (bool, string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		at = slices.Clone(a.at)
@@ -157,7 +157,7 @@ func TestTargetsThatSayWhen(t *testing.T) {
 	w.set(func() { w.totals["k"] = 0 })
 	gone.eventually(t, "/ firing", "/ resolved")
 	busy.eventually(t, "/ firing", "/ firing", "/ resolved")
-	stack.Eventually(t, time.Minute, "what is counted", func() (bool, string) {
+	stack.Eventually(t, "what is counted", func() (bool, string) {
 		got := fmt.Sprint(m.deliveries("busy", "failed"), m.deliveries("busy", "delivered"), m.deliveries("gone", "given_up"), m.deliveries("gone", "failed"), m.deliveries("gone", "delivered"))
 		return got == "1 2 1 0 1", got
 	})
@@ -203,12 +203,12 @@ func TestTheFileOfAWebhook(t *testing.T) {
 	book := parse(t, fmt.Sprintf("targets: {a: {webhook_file: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", file))
 	m := startMember(t, stack.NATS(t).URL(), &world{totals: map[string]int64{"k": 10}, fresh: true}, book, "m", func(s *service) { s.log = zerolog.New(&out) })
 	t.Cleanup(m.kill)
-	stack.Eventually(t, time.Minute, "a line about the failed attempt", func() (bool, string) {
+	stack.Eventually(t, "a line about the failed attempt", func() (bool, string) {
 		text := out.String()
 		return strings.Contains(text, "its answer is not shown"), text
 	})
 	write(a.URL + "/b")
-	stack.Eventually(t, time.Minute, "the change", func() (bool, string) {
+	stack.Eventually(t, "the change", func() (bool, string) {
 		return m.deliveries("a", "delivered") == 1, out.String()
 	})
 	if text := out.String(); strings.Contains(text, "hunter2") {
@@ -241,16 +241,16 @@ func TestRulesAndTargetsAreTakenOut(t *testing.T) {
 	book := bookFor(t, ears, "- {name: r, key: k, window: 1m, above: 9, to: [a, down]}\n- {name: old, key: l, window: 1m, above: 9, to: [a, down]}\n")
 	m := startMember(t, broker.URL(), w, book, "m")
 	t.Cleanup(m.kill)
-	stack.Eventually(t, time.Minute, "both rules to fire, and one target to refuse that", func() (bool, string) {
+	stack.Eventually(t, "both rules to fire, and one target to refuse that", func() (bool, string) {
 		return len(ears["a"].of("r")) == 1 && len(ears["a"].of("old")) == 1 && m.deliveries("down", "failed") > 1, fmt.Sprint(ears["a"].of("r"), ears["a"].of("old"))
 	})
 	m.read(bookFor(t, map[string]*ear{"a": ears["a"]}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"))
-	stack.Eventually(t, time.Minute, "the rule that is gone to end", func() (bool, string) {
+	stack.Eventually(t, "the rule that is gone to end", func() (bool, string) {
 		got := ears["a"].of("old")
 		return len(got) == 2 && strings.HasPrefix(got[1], "old resolved "), fmt.Sprint(got)
 	})
 	js := broker.JetStream()
-	stack.Eventually(t, time.Minute, "no consumer to be left of the target that is gone", func() (bool, string) {
+	stack.Eventually(t, "no consumer to be left of the target that is gone", func() (bool, string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		stream, err := js.Stream(ctx, StreamName("tallyroll"))
@@ -267,7 +267,7 @@ func TestRulesAndTargetsAreTakenOut(t *testing.T) {
 		return names.Err() == nil && len(left) == 0, fmt.Sprint(left, names.Err())
 	})
 	w.set(func() { w.totals["k"] = 0 })
-	stack.Eventually(t, time.Minute, "the other rule to go on", func() (bool, string) {
+	stack.Eventually(t, "the other rule to go on", func() (bool, string) {
 		got := ears["a"].of("r")
 		return len(got) == 2 && strings.HasPrefix(got[1], "r resolved "), fmt.Sprint(got)
 	})
@@ -291,7 +291,7 @@ func TestTheStreamIsDeleted(t *testing.T) {
 	}
 	hears := func(want int, state string) {
 		t.Helper()
-		stack.Eventually(t, time.Minute, fmt.Sprint("change ", want, ", ", state), func() (bool, string) {
+		stack.Eventually(t, fmt.Sprint("change ", want, ", ", state), func() (bool, string) {
 			got := ears["a"].of("r")
 			return len(got) == want && strings.HasPrefix(got[want-1], "r "+state), fmt.Sprint(got)
 		})
@@ -321,7 +321,7 @@ func TestTooManyStates(t *testing.T) {
 	js := broker.JetStream()
 	states := func(want string) {
 		t.Helper()
-		stack.Eventually(t, time.Minute, want, func() (bool, string) {
+		stack.Eventually(t, want, func() (bool, string) {
 			last := make(map[string]string)
 			for _, e := range records(t, js) {
 				last[e.Key] = strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.State, e.Reason))

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
@@ -15,9 +14,6 @@ import (
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
-
-// soon bounds a wait for what takes a moment on a machine with nothing else to do.
-const soon = 30 * time.Second
 
 // startServer serves what every service does until the test ends, and returns its address.
 func startServer(t *testing.T, metricsAddr string, log io.Writer) string {
@@ -94,7 +90,7 @@ func TestRequestLineNamesTheTrace(t *testing.T) {
 		}
 	}
 	lineOf := func(path string) (line string) {
-		stack.Eventually(t, soon, "the line of "+path, func() (bool, string) {
+		stack.Eventually(t, "the line of "+path, func() (bool, string) {
 			for line = range strings.Lines(log.String()) {
 				if strings.Contains(line, `"path":"`+path+`"`) {
 					return true, ""

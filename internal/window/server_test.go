@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,7 +41,7 @@ func TestCheckServer(t *testing.T) {
 				t.Errorf("warnings %q; want %q", text, c.warning)
 			}
 			// Otherwise the child that rewrites the file outlives its server, and writes while the test's directory is removed.
-			stack.Eventually(t, time.Minute, "no rewrite of the append-only file", func() (bool, string) {
+			stack.Eventually(t, "no rewrite of the append-only file", func() (bool, string) {
 				info, err := client.Info(t.Context(), "persistence").Result()
 				return err == nil && strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0"), info
 			})

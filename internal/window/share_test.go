@@ -71,7 +71,7 @@ func TestNeighboursOnATrip(t *testing.T) {
 	for range 2 { // trips that hang, so that the others gather
 		ask(t.Context(), is(1), minute("good"))
 	}
-	stack.Eventually(t, time.Minute, "two trips", func() (bool, string) { n := gate.waiting(); return n == 2, fmt.Sprint(n) })
+	stack.Eventually(t, "two trips", func() (bool, string) { n := gate.waiting(); return n == 2, fmt.Sprint(n) })
 	impatient, leave := context.WithCancel(t.Context())
 	left := make(chan struct{})
 	ask(impatient, func(_ window.Answers, err error) {
@@ -90,7 +90,7 @@ func TestNeighboursOnATrip(t *testing.T) {
 			t.Errorf("a question that no tier answers: %v", err)
 		}
 	}, window.Question{Counter: "good", Span: window.Last(math.MaxInt64 / 2)})
-	stack.Eventually(t, time.Minute, "four counters on one trip", func() (bool, string) {
+	stack.Eventually(t, "four counters on one trip", func() (bool, string) {
 		n := window.Gathered(reader)
 		return n >= 4, fmt.Sprint(n)
 	})

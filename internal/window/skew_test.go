@@ -88,7 +88,7 @@ func anAnswerEndsWhenItWasRead(t *testing.T, r *rig) {
 	writer, last := r.writers()[shard], int64(0)
 	hit := func() { // some milliseconds after the one before
 		now := r.client.Time(t.Context()).Val()
-		stack.Eventually(t, time.Minute, "a later millisecond", func() (bool, string) {
+		stack.Eventually(t, "a later millisecond", func() (bool, string) {
 			now = r.client.Time(t.Context()).Val()
 			return now.UnixMilli() > last+5, now.String()
 		})

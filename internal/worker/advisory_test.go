@@ -34,7 +34,7 @@ func TestNoRightToAdvisories(t *testing.T) {
 	if _, err := r.js.Publish(t.Context(), "more.c", nil); err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, soon, "the hit of the new stream", func() (bool, string) {
+	stack.Eventually(t, "the hit of the new stream", func() (bool, string) {
 		got, err := r.answer()
 		return err == nil && got.Answers[0].Total == 4, fmt.Sprintf("%+v %v", got, err)
 	})
@@ -78,7 +78,7 @@ func TestUpToDate(t *testing.T) {
 		t.Error("up to date with a stream that could not be listed")
 	}
 	r.redis.Start()
-	stack.Eventually(t, soon, "to be up to date again", func() (bool, string) { return w.upToDate(ctx), "" })
+	stack.Eventually(t, "to be up to date again", func() (bool, string) { return w.upToDate(ctx), "" })
 	if !listed("HITS_LATE") {
 		t.Error("up to date, and it is not listed")
 	}
@@ -87,6 +87,6 @@ func TestUpToDate(t *testing.T) {
 		t.Error("up to date without NATS")
 	}
 	r.nats.Start()
-	stack.Eventually(t, soon, "to be up to date again", func() (bool, string) { return w.upToDate(ctx), "" })
+	stack.Eventually(t, "to be up to date again", func() (bool, string) { return w.upToDate(ctx), "" })
 	w.running.Wait()
 }

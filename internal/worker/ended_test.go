@@ -29,7 +29,7 @@ func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
 	since := func() (window.Answers, error) {
 		return r.reader.Answer(t.Context(), []window.Question{{Counter: "c", Span: window.Between(began, window.Now)}})
 	}
-	stack.Eventually(t, soon, "a complete answer", func() (bool, string) {
+	stack.Eventually(t, "a complete answer", func() (bool, string) {
 		got, err := since()
 		return err == nil && got.Answers[0].Complete, fmt.Sprintf("%+v %v", got, err)
 	})
@@ -42,7 +42,7 @@ func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
 	}
 	maxMemory("1")
 	r.publish(20)
-	stack.Eventually(t, soon, "a commit to be refused", func() (bool, string) {
+	stack.Eventually(t, "a commit to be refused", func() (bool, string) {
 		n := w.metric("commit_retries_total")
 		return n > 0, fmt.Sprint(n)
 	})
@@ -53,11 +53,11 @@ func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
 	r.logs.await(t, "the stream is gone", `"hits_lost":true`)
 	maxMemory("0")
 
-	stack.Eventually(t, soon, "the loss to be admitted", func() (bool, string) {
+	stack.Eventually(t, "the loss to be admitted", func() (bool, string) {
 		got, err := since()
 		return err == nil && !got.Answers[0].Complete, fmt.Sprintf("%+v %v", got, err)
 	})
-	stack.Eventually(t, soon, "every shard to admit it", func() (bool, string) {
+	stack.Eventually(t, "every shard to admit it", func() (bool, string) {
 		for shard := range testLayout.Shards {
 			if c := r.cursor(shard); c.IncompleteBefore < deleted {
 				return false, fmt.Sprintf("shard %d: %+v", shard, c)

@@ -44,7 +44,7 @@ func TestANamespaceMadeAnewWithOtherEpochs(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.publish(50)
-	stack.Eventually(t, soon, "all hits in new hashes", func() (bool, string) {
+	stack.Eventually(t, "all hits in new hashes", func() (bool, string) {
 		got, err := r.answer()
 		return err == nil && got.Answers[0].Total == 100, fmt.Sprintf("%+v %v", got, err)
 	})
@@ -61,7 +61,7 @@ func TestANamespaceMadeAnewWithOtherEpochs(t *testing.T) {
 	if err := r.redis.Client().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, soon, "all hits again", func() (bool, string) {
+	stack.Eventually(t, "all hits again", func() (bool, string) {
 		got, err := r.answer()
 		return err == nil && got.Answers[0].Total == 150, fmt.Sprintf("%+v %v", got, err)
 	})

@@ -28,7 +28,7 @@ func TestHitsLostToAForeignKeyAreAdmitted(t *testing.T) {
 		}
 		return a.Answers[0], nil
 	}
-	stack.Eventually(t, soon, "a complete answer before the loss", func() (bool, string) {
+	stack.Eventually(t, "a complete answer before the loss", func() (bool, string) {
 		a, err := ask() // until Redis's clock is known to be past the beginning, the range is empty
 		return err == nil && a.Complete, fmt.Sprintf("%+v, %v", a, err)
 	})
@@ -44,14 +44,14 @@ func TestHitsLostToAForeignKeyAreAdmitted(t *testing.T) {
 		}
 	}
 	r.publish(2)
-	stack.Eventually(t, soon, "the failure to be counted", func() (bool, string) { return w.metric("failed_commits_total") > 0, "" })
+	stack.Eventually(t, "the failure to be counted", func() (bool, string) { return w.metric("failed_commits_total") > 0, "" })
 	r.logs.await(t, keys[0][:len("test:{0}:h:")], "hincrby", "WRONGTYPE", "complete: false")
 	for _, key := range keys {
 		if err := client.Rename(t.Context(), "kept:"+key, key).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stack.Eventually(t, soon, "an answer that is not called complete", func() (bool, string) {
+	stack.Eventually(t, "an answer that is not called complete", func() (bool, string) {
 		a, err := ask()
 		return err == nil && a.Upper <= 3 && !a.Complete, fmt.Sprintf("%+v, %v", a, err)
 	})
@@ -134,7 +134,7 @@ func TestACommitThatWaitsForRejectsIsTold(t *testing.T) {
 	}
 	r.publish(20)
 	w.awaitReadiness("stream HITS", "commit has waited", rejects.Stream)
-	stack.Eventually(t, soon, "lag", func() (bool, string) {
+	stack.Eventually(t, "lag", func() (bool, string) {
 		messages, seconds, uncommitted := w.metric("lag_messages"), w.metric("lag_seconds"), w.metric("uncommitted_messages")
 		return messages == 21 && seconds >= 1 && uncommitted == 21, fmt.Sprint(messages, seconds, uncommitted)
 	})
@@ -143,7 +143,7 @@ func TestACommitThatWaitsForRejectsIsTold(t *testing.T) {
 	}
 	r.settled(21)
 	w.awaitReadiness("ready")
-	stack.Eventually(t, soon, "no lag", func() (bool, string) {
+	stack.Eventually(t, "no lag", func() (bool, string) {
 		return w.metric("lag_messages") == 0 && w.metric("lag_seconds") == 0 && w.metric("uncommitted_messages") == 0, ""
 	})
 }

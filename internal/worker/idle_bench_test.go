@@ -52,7 +52,7 @@ func BenchmarkIdleStreams(b *testing.B) {
 	}()
 	reader := window.NewReader(window.NewStore(redis.Client(), "bench"))
 	begun := time.Now()
-	stack.Eventually(b, soon, "every stream is counted, and as_of has passed the beginning", func() (bool, string) {
+	stack.Eventually(b, "every stream is counted, and as_of has passed the beginning", func() (bool, string) {
 		_, all, err := reader.Progress(b.Context())
 		fresh := 0
 		for _, p := range all {

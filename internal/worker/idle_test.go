@@ -14,7 +14,7 @@ import (
 // that are not at rest move once per second.
 func (r *rig) atRest() {
 	r.t.Helper()
-	stack.Eventually(r.t, soon, "as_of to move while the cursors stand", func() (bool, string) {
+	stack.Eventually(r.t, "as_of to move while the cursors stand", func() (bool, string) {
 		got, err := r.answer()
 		var cursors int64
 		for shard := range testLayout.Shards {
@@ -72,7 +72,7 @@ func TestForeignClaimsStopNothing(t *testing.T) {
 	r.cursors(10)
 	for range 3 {
 		before := r.cursor(0).AsOf
-		stack.Eventually(t, soon, "the cursors to move", func() (bool, string) { return r.cursor(0).AsOf > before, "as_of stands still" })
+		stack.Eventually(t, "the cursors to move", func() (bool, string) { return r.cursor(0).AsOf > before, "as_of stands still" })
 	}
 	var foreign *window.ForeignError
 	if _, err := r.answer(); !errors.As(err, &foreign) {

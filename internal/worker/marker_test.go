@@ -61,7 +61,7 @@ func TestTheServersMarkersAreSkipped(t *testing.T) {
 	w := r.start()
 	r.publish(3)
 	r.settled(3)
-	stack.Eventually(t, soon, "the server's marker to be skipped", func() (bool, string) {
+	stack.Eventually(t, "the server's marker to be skipped", func() (bool, string) {
 		return w.metric("skipped_messages_total") == 1, ""
 	})
 	r.publish(1)

@@ -15,7 +15,7 @@ import (
 // marked waits until there are so many marks, and checks that all are of a kind and of the stream.
 func (r *rig) marked(kind string, want int) (out []window.Mark) {
 	r.t.Helper()
-	stack.Eventually(r.t, soon, fmt.Sprintf("%d marks", want), func() (bool, string) {
+	stack.Eventually(r.t, fmt.Sprintf("%d marks", want), func() (bool, string) {
 		var err error
 		out, err = r.reader.Marks(r.t.Context())
 		return err == nil && len(out) >= want, fmt.Sprintf("%+v %v", out, err)
@@ -43,7 +43,7 @@ func TestRulesAreMarkedOnce(t *testing.T) {
 	for _, w := range workers {
 		w.reload <- syscall.SIGHUP
 	}
-	stack.Eventually(t, soon, "both to begin the version", func() (bool, string) {
+	stack.Eventually(t, "both to begin the version", func() (bool, string) {
 		n := r.logs.count("the rules were changed")
 		return n >= 2, fmt.Sprint(n)
 	})

@@ -107,7 +107,7 @@ func TestMissingStreamsAreMade(t *testing.T) {
 	}
 	r.start("INGEST_PARTITIONS=3")
 	for i := range 3 {
-		stack.Eventually(t, soon, "a stream for every partition", func() (bool, string) {
+		stack.Eventually(t, "a stream for every partition", func() (bool, string) {
 			_, err := r.js.Publish(t.Context(), fmt.Sprintf("hitp.%d.c", i), nil)
 			return err == nil, fmt.Sprint(i, err)
 		})

@@ -34,9 +34,6 @@ var testLayout = func() window.Layout {
 	return window.Layout{Tiers: tiers, Shards: 4}
 }()
 
-// soon bounds every wait: long beside the slowest step (a stall is noticed after three seconds).
-const soon = 2 * time.Minute
-
 // rig is a stream on a real NATS, and a namespace in a real Redis.
 type rig struct {
 	t      *testing.T
@@ -75,7 +72,7 @@ func (l *logs) count(part string) (n int) {
 // await waits for a line that has all of the parts.
 func (l *logs) await(t *testing.T, parts ...string) {
 	t.Helper()
-	stack.Eventually(t, soon, fmt.Sprintf("a line with %q", parts), func() (bool, string) {
+	stack.Eventually(t, fmt.Sprintf("a line with %q", parts), func() (bool, string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for line := range strings.Lines(l.text.String()) {
@@ -116,7 +113,7 @@ func (r *rig) publish(messages int) {
 	}
 	select {
 	case <-r.js.PublishAsyncComplete():
-	case <-time.After(soon):
+	case <-time.After(stack.Hung):
 		r.t.Fatal("published messages are not acknowledged")
 	}
 }
@@ -150,7 +147,7 @@ func (r *rig) start(env ...string) *running {
 			if err != nil {
 				r.t.Errorf("the worker ended with %v", err)
 			}
-		case <-time.After(soon):
+		case <-time.After(stack.Hung):
 			r.t.Error("the worker does not stop")
 		}
 	})
@@ -188,7 +185,7 @@ func (w *running) metric(name string) float64 {
 // just after the commit.
 func (w *running) discarded(want float64) {
 	w.t.Helper()
-	stack.Eventually(w.t, soon, fmt.Sprintf("%v messages discarded", want), func() (bool, string) {
+	stack.Eventually(w.t, fmt.Sprintf("%v messages discarded", want), func() (bool, string) {
 		got := w.metric("discarded_messages_total")
 		return got == want, fmt.Sprint(got)
 	})
@@ -205,7 +202,7 @@ func (r *rig) settled(want int64) window.Answer {
 	r.t.Helper()
 	called := time.Now().UnixMilli()
 	var got window.Answers
-	stack.Eventually(r.t, soon, "as_of to pass what was published", func() (bool, string) {
+	stack.Eventually(r.t, "as_of to pass what was published", func() (bool, string) {
 		var err error
 		got, err = r.answer()
 		return err == nil && got.AsOf > called, fmt.Sprintf("%+v %v, called at %d", got, err, called)
@@ -231,7 +228,7 @@ func (r *rig) cursor(shard int) window.Cursor {
 func (r *rig) cursors(at uint64) []window.Cursor {
 	r.t.Helper()
 	all := make([]window.Cursor, testLayout.Shards)
-	stack.Eventually(r.t, soon, fmt.Sprintf("the cursors of all shards to be at %d", at), func() (bool, string) {
+	stack.Eventually(r.t, fmt.Sprintf("the cursors of all shards to be at %d", at), func() (bool, string) {
 		there := true
 		for shard := range all {
 			all[shard] = r.cursor(shard)
@@ -276,7 +273,7 @@ func (r *rig) passed(moment int64) {
 	for i := range 16 * testLayout.Shards { // enough names for every shard to have one
 		questions = append(questions, window.Question{Counter: fmt.Sprint(i), Span: window.Last(time.Hour)})
 	}
-	stack.Eventually(r.t, soon, "as_of to pass what was published", func() (bool, string) {
+	stack.Eventually(r.t, "as_of to pass what was published", func() (bool, string) {
 		got, err := r.reader.Answer(r.t.Context(), questions)
 		return err == nil && got.AsOf > moment, fmt.Sprintf("%d, %v, called at %d", got.AsOf, err, moment)
 	})
@@ -317,7 +314,7 @@ func (w *running) readiness() string {
 
 func (w *running) awaitReadiness(parts ...string) {
 	w.t.Helper()
-	stack.Eventually(w.t, soon, fmt.Sprintf("/readyz to say %q", parts), func() (bool, string) {
+	stack.Eventually(w.t, fmt.Sprintf("/readyz to say %q", parts), func() (bool, string) {
 		says := w.readiness()
 		for _, part := range parts {
 			if !strings.Contains(says, part) {

@@ -132,7 +132,7 @@ func TestRulesAreReloaded(t *testing.T) {
 	if err := r.store.DropRules(t.Context(), r.keptRules()); err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, soon, "both texts to be back", func() (bool, string) {
+	stack.Eventually(t, "both texts to be back", func() (bool, string) {
 		kept := r.keptRules()
 		return len(kept) == 2, fmt.Sprint(kept)
 	})

@@ -66,7 +66,7 @@ func TestTwoWorkersFenceEachOther(t *testing.T) {
 	r.createStream(0)
 	workers := []*running{r.start("INGEST_WORKER=a"), r.start(append(loner, "INGEST_WORKER=b")...)}
 	for _, w := range workers {
-		stack.Eventually(t, soon, "both workers to take the stream", func() (bool, string) {
+		stack.Eventually(t, "both workers to take the stream", func() (bool, string) {
 			n := w.metric("sessions_total")
 			return n >= 1, fmt.Sprint(n)
 		})
@@ -74,7 +74,7 @@ func TestTwoWorkersFenceEachOther(t *testing.T) {
 	// One of them may count all of a short burst before the other looks: go on
 	// until they have met.
 	hits := 0
-	stack.Eventually(t, soon, "the workers to be in each other's way", func() (bool, string) {
+	stack.Eventually(t, "the workers to be in each other's way", func() (bool, string) {
 		r.publish(100)
 		hits += 100
 		conflicts := 0.0
@@ -121,7 +121,7 @@ func TestMessagesDeletedInTheMiddle(t *testing.T) {
 func TestMessagesGoneAtTheEnd(t *testing.T) {
 	t.Parallel()
 	gone := func(handle jetstream.Stream, left uint64) {
-		stack.Eventually(t, soon, "messages to expire", func() (bool, string) {
+		stack.Eventually(t, "messages to expire", func() (bool, string) {
 			info, err := handle.Info(t.Context())
 			return err == nil && info.State.Msgs == left, fmt.Sprintf("%+v %v", info, err)
 		})

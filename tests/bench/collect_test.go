@@ -203,7 +203,7 @@ func bareServer(t *testing.T) (addr string, pid int) {
 		stdin.Close()
 		_ = cmd.Wait()
 	})
-	stack.Eventually(t, time.Minute, "the bare handler", func() (bool, string) {
+	stack.Eventually(t, "the bare handler", func() (bool, string) {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			return false, err.Error()

@@ -53,7 +53,7 @@ func (r *rig) empty(t testing.TB) {
 	if err := r.rdb.BgRewriteAOF(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, time.Minute, "an empty append-only file", func() (bool, string) {
+	stack.Eventually(t, "an empty append-only file", func() (bool, string) {
 		info, err := r.rdb.Info(ctx, "persistence").Result()
 		if err != nil {
 			return false, err.Error()

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"tallyroll/tests/stack"
 )
@@ -74,9 +73,9 @@ func newPostgres(t testing.TB, bin string) *postgres {
 	})
 	t.Cleanup(func() {
 		p.Signal(syscall.SIGQUIT) // it ends at once, and takes its shared memory with it
-		p.Wait(time.Minute)
+		p.Wait()
 	})
-	stack.Eventually(t, time.Minute, "PostgreSQL", func() (bool, string) {
+	stack.Eventually(t, "PostgreSQL", func() (bool, string) {
 		out, err := p.psql("postgres", "SELECT 1").CombinedOutput()
 		return err == nil, fmt.Sprintf("%s %v", out, err)
 	})

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"tallyroll/tests/stack"
 )
@@ -66,10 +65,10 @@ func TestPostgresCountsOnce(t *testing.T) {
 	p.empty()
 	s := fill(t, r.js, "HITS", "hits", workload{counters: 5_000}, 200_000, 1)
 	w := r.startPgcount(t, p, s.stream, "1m", withSyncing)
-	stack.Eventually(t, time.Minute, "the first commit", func() (bool, string) { return pgcounted(t, w) > 0, "" })
+	stack.Eventually(t, "the first commit", func() (bool, string) { return pgcounted(t, w) > 0, "" })
 	w.Kill()
 	again := r.startPgcount(t, p, s.stream, "1m", withSyncing)
-	stack.Eventually(t, time.Minute, "the last message", func() (bool, string) {
+	stack.Eventually(t, "the last message", func() (bool, string) {
 		seq := p.ask("bench", "SELECT seq FROM positions")
 		return seq == itoa(int64(s.last)), seq
 	})
@@ -80,7 +79,7 @@ func TestPostgresCountsOnce(t *testing.T) {
 	if _, err := r.js.Publish(t.Context(), "hits.late", nil); err != nil {
 		t.Fatal(err)
 	}
-	if code := again.Wait(time.Minute); code != 1 || !strings.Contains(again.Logs(), "another process counts HITS") {
+	if code := again.Wait(); code != 1 || !strings.Contains(again.Logs(), "another process counts HITS") {
 		t.Errorf("it ended with %d: %s", code, again.Logs())
 	}
 	if got := p.ask("bench", "SELECT count(*) FROM cells_60 WHERE counter = 'late'"); got != "0" {

@@ -138,7 +138,7 @@ func (r *rig) drain(t *testing.T, s *stored) *stack.Service {
 		t.Fatal(err)
 	}
 	w := stack.Ingest(t, r.nats, r.redis, "TALLYROLL_NAMESPACE="+namespace, "INGEST_STREAMS="+s.stream, "LOG_LEVEL=warn")
-	stack.Eventually(t, time.Minute, "the first commits", func() (bool, string) {
+	stack.Eventually(t, "the first commits", func() (bool, string) {
 		n, err := hitsCounted(w)
 		return n > 0, fmt.Sprint(n, err)
 	})

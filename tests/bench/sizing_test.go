@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
@@ -188,7 +187,7 @@ func TestSizingKnowsCommands(t *testing.T) {
 		return n
 	}
 	reach := func(n int) int {
-		stack.Eventually(t, time.Minute, fmt.Sprint(n, " hits"), func() (bool, string) { return counted() >= n, fmt.Sprint(counted()) })
+		stack.Eventually(t, fmt.Sprint(n, " hits"), func() (bool, string) { return counted() >= n, fmt.Sprint(counted()) })
 		return counted()
 	}
 	before := reach(20_000)

@@ -80,7 +80,7 @@ func TestEveryQuestionIsAnswered(t *testing.T) {
 		t.Errorf("%+v; 100 hits a second were written", total)
 	}
 	for _, question := range r.questions(t, q.URL(), counters) {
-		stack.Eventually(t, time.Minute, question.name, func() (bool, string) {
+		stack.Eventually(t, question.name, func() (bool, string) {
 			err := question.ask(t.Context(), 7)
 			if err != nil && !errors.Is(err, errRefused) {
 				t.Fatal(err)
@@ -93,7 +93,7 @@ func TestEveryQuestionIsAnswered(t *testing.T) {
 			}
 		}
 	}
-	stack.Eventually(t, time.Minute, "events", func() (bool, string) {
+	stack.Eventually(t, "events", func() (bool, string) {
 		h := r.listen(t, q, 20, time.Second)
 		return h.events > 0, fmt.Sprintf("%+v", h)
 	})

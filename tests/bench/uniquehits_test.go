@@ -86,7 +86,7 @@ func (r *rig) visit(t *testing.T, o options, v visits, out visited) {
 				t.Fatal(err)
 			}
 		}
-		stack.Eventually(t, time.Minute, "all visits counted", func() (bool, string) {
+		stack.Eventually(t, "all visits counted", func() (bool, string) {
 			n, err := hitsCounted(w)
 			return err == nil && n == hits, fmt.Sprint(n, " of ", hits, err)
 		})

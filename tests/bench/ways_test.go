@@ -71,7 +71,7 @@ func (r *rig) ways(t testing.TB) []way {
 	}
 	query := stack.Query(t, r.redis, "QUERY_LIMITS_FILE="+file, "QUERY_TAKE_TIMEOUT=5s", stack.NoWait)
 	rls, grpc := stack.RLS(t, r.redis, "RLS_LIMITS_FILE="+file, "RLS_TAKE_TIMEOUT=5s")
-	stack.Eventually(t, time.Minute, "query to take", func() (bool, string) {
+	stack.Eventually(t, "query to take", func() (bool, string) {
 		status, text, err := stack.Do(http.MethodGet, query.URL()+"/readyz/takes", nil)
 		return err == nil && status == http.StatusOK, string(text)
 	})

@@ -101,8 +101,8 @@ func TestExamplesReadWhatTheyCount(t *testing.T) {
 			}
 			fmt.Fprintln(&input, odd)
 			succeeds(t, the.producer, input.String(), nil, "NATS_URL="+nats.URL(), "COLLECT_URL="+collect.URL())
-			stack.EventuallyTotal(t, patience, query.URL(), the.name, "1h", 1250)
-			stack.EventuallyTotal(t, patience, query.URL(), odd, "1h", 1)
+			stack.EventuallyTotal(t, query.URL(), the.name, "1h", 1250)
+			stack.EventuallyTotal(t, query.URL(), odd, "1h", 1)
 			got := succeeds(t, the.reader, "", []string{the.name, odd, "never"}, "QUERY_URL="+query.URL())
 			want := fmt.Sprintf("%s 1250 (between 1250 and 1250)\n%s 1 (between 1 and 1)\nnever 0 (between 0 and 0)\n", the.name, odd)
 			if got != want {

@@ -91,11 +91,11 @@ func counted(t *testing.T) (address string) {
 		t.Fatal(err)
 	}
 	open := stack.Query(t, redis, "NATS_URL="+nats.URL())
-	stack.Eventually(t, time.Minute, "all hits to be counted", func() (bool, string) { // shards advance one by one
+	stack.Eventually(t, "all hits to be counted", func() (bool, string) { // shards advance one by one
 		answer, err := stack.FetchTotals(open.URL(), url.Values{"key": {"checkout", "/cart", "old"}, "window": {"24h"}})
 		return err == nil && !slices.ContainsFunc(answer.Totals, func(c stack.Total) bool { return c.Total == 0 }), fmt.Sprint(answer, err)
 	})
-	stack.Eventually(t, time.Minute, "the reject", func() (bool, string) {
+	stack.Eventually(t, "the reject", func() (bool, string) {
 		status, body, err := stack.Do(http.MethodGet, open.URL()+"/v1/rejects", nil)
 		return status == http.StatusOK && bytes.Contains(body, []byte("bad_count")), fmt.Sprint(status, string(body), err)
 	})

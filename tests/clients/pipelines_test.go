@@ -183,7 +183,7 @@ func TestBentoRuns(t *testing.T) {
 	if n := stream.CachedInfo().State.Msgs; n != 2 {
 		t.Errorf("the stream has %d messages, want 2", n)
 	}
-	stack.EventuallyTotal(t, patience, query.URL(), "checkout", "1h", 200)
+	stack.EventuallyTotal(t, query.URL(), "checkout", "1h", 200)
 }
 
 // If Vector is here, it checks its files.

@@ -63,13 +63,13 @@ func postgres(t *testing.T) (env []string) {
 	p := stack.Server(t, server[0], func(port int) (args, env []string) { return append(server[1:], "-p", strconv.Itoa(port)), nil })
 	t.Cleanup(func() {
 		p.Signal(syscall.SIGQUIT) // it ends at once, and takes its shared memory with it
-		p.Wait(time.Minute)
+		p.Wait()
 	})
 	env = []string{
 		"PATH=" + bin + ":" + os.Getenv("PATH"), "PGHOST=127.0.0.1", "PGPORT=" + strconv.Itoa(p.Port()), "PGUSER=test", "PGDATABASE=postgres",
 		"PGTZ=UTC",
 	}
-	stack.Eventually(t, patience, "PostgreSQL", func() (bool, string) {
+	stack.Eventually(t, "PostgreSQL", func() (bool, string) {
 		out, err := psql(env, "SELECT 1")
 		return err == nil, fmt.Sprint(out, err)
 	})
@@ -113,7 +113,7 @@ func TestExportIntoPostgres(t *testing.T) {
 	check := func() {
 		t.Helper()
 		var printed string
-		stack.Eventually(t, patience, "the table to have the hits", func() (bool, string) {
+		stack.Eventually(t, "the table to have the hits", func() (bool, string) {
 			cmd := example(t, "postgres/export.sh", []string{"from=" + midnight.Add(-24*time.Hour).Format(time.RFC3339) + "&to=" + midnight.Format(time.RFC3339)}, env...)
 			out, err := cmd.CombinedOutput()
 			printed = string(out)

@@ -52,7 +52,7 @@ func fourStreamsShare(t *testing.T, file string) {
 		}
 	}
 	for i := range counters {
-		stack.EventuallyTotal(t, time.Minute, query.URL(), name(i), "1h", 3)
+		stack.EventuallyTotal(t, query.URL(), name(i), "1h", 3)
 	}
 	for i := range 4 {
 		stream, err := js.Stream(ctx, fmt.Sprintf("HITS_%d", i))

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"tallyroll/tests/stack"
 )
@@ -133,7 +132,7 @@ func TestComposeCollect(t *testing.T) {
 		return resp.StatusCode
 	}
 	// Nothing can be stored, because NATS does not run. That is not what a wrong token is told.
-	stack.Eventually(t, time.Minute, "collect to know its tokens", func() (bool, string) {
+	stack.Eventually(t, "collect to know its tokens", func() (bool, string) {
 		wrong, right := status("wrong"), status(secret)
 		return wrong == http.StatusUnauthorized && right == http.StatusServiceUnavailable, fmt.Sprint(wrong, right)
 	})
@@ -164,7 +163,7 @@ func TestComposeScalesQuery(t *testing.T) {
 	if _, err := runCompose(t, env, append(up, "up", "-d", "--no-deps", "--no-build", "--scale", "query=2", "query")...); err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, time.Minute, "two query services in ports "+ports, func() (bool, string) {
+	stack.Eventually(t, "two query services in ports "+ports, func() (bool, string) {
 		well := 0
 		for port := first; port < first+10; port++ {
 			if status, _, err := stack.Do(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/healthz", port), nil); err == nil && status == http.StatusOK {

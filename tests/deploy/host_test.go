@@ -80,7 +80,7 @@ func TestHostServers(t *testing.T) {
 	if _, err := conn.RequestWithContext(ctx, "hits.a", nil); err != nil { // JetStream acknowledges it
 		t.Fatal(err)
 	}
-	stack.EventuallyTotal(t, time.Minute, query.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, query.URL(), "a", "1h", 1)
 
 	client := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", redisPort)})
 	defer client.Close()

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"tallyroll/tests/stack"
 )
@@ -230,7 +229,7 @@ func health(t *testing.T, img, program, addr string) {
 		}
 	})
 	command(t, "", "docker", slices.Concat([]string{"run", "--detach", "--name", name, "--env", addr}, locked, []string{"--entrypoint", "/" + program, img})...)
-	stack.Eventually(t, 2*time.Minute, program+" --healthcheck", func() (bool, string) {
+	stack.Eventually(t, program+" --healthcheck", func() (bool, string) {
 		_, err := tryIn("", "docker", "exec", name, "/"+program, "--healthcheck")
 		return err == nil, fmt.Sprint(err)
 	})

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"tallyroll/tests/stack"
 )
@@ -112,7 +111,7 @@ func TestMakeRunInstallsNothing(t *testing.T) {
 			t.Errorf("make run has called %s", called)
 		}
 	})
-	stack.Eventually(t, 10*time.Minute, "dev, which is built first", func() (bool, string) {
+	stack.Eventually(t, "dev, which is built first", func() (bool, string) {
 		select {
 		case err := <-ended:
 			close(ended)
@@ -128,7 +127,7 @@ func TestMakeRunInstallsNothing(t *testing.T) {
 	if query == nil {
 		t.Fatalf("it names no address: %s", out.String())
 	}
-	stack.Eventually(t, 2*time.Minute, "the load to be counted", func() (bool, string) {
+	stack.Eventually(t, "the load to be counted", func() (bool, string) {
 		total, status, err := stack.FetchTotal(query[1], "/home", "1m")
 		return err == nil && total.Total > 0, fmt.Sprint(total.Total, status, err)
 	})

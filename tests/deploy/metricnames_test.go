@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -46,7 +45,7 @@ func runningMetrics(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 	}
-	stack.EventuallyTotal(t, time.Minute, query.URL(), "checkout", "1h", 1)
+	stack.EventuallyTotal(t, query.URL(), "checkout", "1h", 1)
 	if status, body, err := stack.Do(http.MethodPost, query.URL()+"/v1/take", map[string]any{"key": "a", "window": "1m", "max": 1}); err != nil || status != http.StatusOK {
 		t.Fatal(status, string(body), err)
 	}
@@ -61,7 +60,7 @@ func runningMetrics(t *testing.T) map[string]string {
 		"ingest":  ingest.URL() + "/metrics", "query": query.URL() + "/metrics", "probe": query.URL() + "/probe?key=checkout&window=1h",
 	}
 	out := make(map[string]string)
-	stack.Eventually(t, time.Minute, "the gauges of both clocks, and of the streams", func() (bool, string) {
+	stack.Eventually(t, "the gauges of both clocks, and of the streams", func() (bool, string) {
 		for name, address := range addresses {
 			status, body, err := stack.Do(http.MethodGet, address, nil)
 			if err != nil || status != http.StatusOK {

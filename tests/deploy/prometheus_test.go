@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -121,7 +120,7 @@ func TestAlertsFireWhenTheWorkerIsKilled(t *testing.T) {
 	p := stack.Prometheus(t, prometheusFiles(t, ingest.Addr(), query.Addr(), stack.Collect(t, nats).Addr(), stack.PromQL(t, redis).Addr()))
 	eventually := func(expr string, want map[string]string) {
 		t.Helper()
-		stack.Eventually(t, time.Minute, expr, func() (bool, string) {
+		stack.Eventually(t, expr, func() (bool, string) {
 			got, err := instant(p, expr)
 			return err == nil && fmt.Sprint(got) == fmt.Sprint(want), fmt.Sprint(got, err)
 		})
@@ -146,7 +145,7 @@ func TestAlertsFireWhenTheWorkerIsKilled(t *testing.T) {
 
 	eventuallyFiring := func(want ...string) {
 		t.Helper()
-		stack.Eventually(t, time.Minute, "the alerts "+strings.Join(want, ", "), func() (bool, string) {
+		stack.Eventually(t, "the alerts "+strings.Join(want, ", "), func() (bool, string) {
 			got, err := firing(p)
 			return err == nil && slices.Equal(got, want), fmt.Sprint(got, err)
 		})

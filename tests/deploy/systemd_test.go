@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -101,7 +100,7 @@ func (m *manager) states() []string {
 
 func (m *manager) await(want ...string) {
 	m.t.Helper()
-	stack.Eventually(m.t, time.Minute, "word of the program", func() (bool, string) {
+	stack.Eventually(m.t, "word of the program", func() (bool, string) {
 		states := m.states()
 		return len(states) >= len(want), strings.Join(states, ", ")
 	})
@@ -114,7 +113,7 @@ func (m *manager) await(want ...string) {
 
 func (m *manager) awaitStatus(part string) {
 	m.t.Helper()
-	stack.Eventually(m.t, time.Minute, "a status with "+part, func() (bool, string) {
+	stack.Eventually(m.t, "a status with "+part, func() (bool, string) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		all := strings.Join(m.said, "\n")

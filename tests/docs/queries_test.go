@@ -111,11 +111,11 @@ func TestQueries(t *testing.T) {
 	if _, err := nats.JetStream().Publish(ctx, "hits.x", []byte("not a hit")); err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, time.Minute, "the reject", func() (bool, string) {
+	stack.Eventually(t, "the reject", func() (bool, string) {
 		_, body, err := stack.Do(http.MethodGet, query.URL()+"/v1/rejects", nil)
 		return bytes.Contains(body, []byte("not a hit")), fmt.Sprint(string(body), err)
 	})
-	stack.Eventually(t, time.Minute, "all counters", func() (bool, string) { // shards advance one by one
+	stack.Eventually(t, "all counters", func() (bool, string) { // shards advance one by one
 		answer, err := stack.FetchTotals(query.URL(), url.Values{"key": counters, "window": {"1h"}})
 		return err == nil && !slices.ContainsFunc(answer.Totals, func(c stack.Total) bool { return c.Total == 0 }), fmt.Sprint(err)
 	})

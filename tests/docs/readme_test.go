@@ -102,7 +102,7 @@ func TestReadmeAndReference(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stack.EventuallyTotal(t, time.Minute, query.URL(), "my-counter", "24h", 2)
+	stack.EventuallyTotal(t, query.URL(), "my-counter", "24h", 2)
 
 	scripts, printed := 0, ""
 	for _, path := range pages {
@@ -179,7 +179,7 @@ func checkRejects(t *testing.T, js jetstream.JetStream) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, time.Minute, "the reject of the last hit", func() (bool, string) {
+	stack.Eventually(t, "the reject of the last hit", func() (bool, string) {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Msgs > 0, fmt.Sprint(err)
 	})

@@ -86,7 +86,7 @@ func (d *drill) namespaceBeside(t *testing.T) {
 	d.step(t, "start a query for it, and wait until as_of is now", func() {
 		other = stack.Query(t, s.redis, "TALLYROLL_NAMESPACE=next")
 		at := time.Now()
-		stack.Eventually(t, recovery, "the other namespace", func() (bool, string) {
+		stack.Eventually(t, "the other namespace", func() (bool, string) {
 			_, asOf, err := stack.FetchTotal(other.URL(), "c0", "1h")
 			return err == nil && asOf.After(at), fmt.Sprint(asOf, err)
 		})

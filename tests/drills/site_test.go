@@ -23,9 +23,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// recovery bounds every wait. It is generous: the machine may have much else to do.
-const recovery = 3 * time.Minute
-
 // site is the whole of Tallyroll in one place.
 type site struct {
 	t      *testing.T
@@ -144,7 +141,7 @@ func (s *site) settleAt(query *stack.Service) (lost, double int64) {
 	published := s.drill.published()
 	at := time.Now()
 	var answer stack.Answer
-	stack.Eventually(s.t, recovery, "as_of to pass the last hit", func() (bool, string) {
+	stack.Eventually(s.t, "as_of to pass the last hit", func() (bool, string) {
 		var err error
 		answer, err = stack.FetchTotals(query.URL(), url.Values{"key": slices.Sorted(maps.Keys(published)), "window": {"24h"}})
 		return err == nil && answer.AsOf.After(at), fmt.Sprint(answer.AsOf, err)
@@ -184,7 +181,7 @@ func (s *site) config(name, value string) {
 // persisted waits until INFO persistence of Redis has a line.
 func (s *site) persisted(lines ...string) {
 	s.t.Helper()
-	stack.Eventually(s.t, recovery, strings.Join(lines, ", "), func() (bool, string) {
+	stack.Eventually(s.t, strings.Join(lines, ", "), func() (bool, string) {
 		info, err := s.redis.Client().Info(s.t.Context(), "persistence").Result()
 		for _, line := range lines {
 			if err == nil && !strings.Contains(info, line+"\r\n") {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -34,7 +33,7 @@ func TestASecondWorkerOnOneHost(t *testing.T) {
 	if status == "" || status == "127.0.0.1:8082" {
 		t.Fatalf("the log names no other address: %s", second.Logs())
 	}
-	stack.Eventually(t, 2*time.Minute, "the second worker to be ready at "+status, func() (bool, string) {
+	stack.Eventually(t, "the second worker to be ready at "+status, func() (bool, string) {
 		code, body, err := stack.Do("GET", "http://"+status+"/readyz", nil)
 		return err == nil && code == 200, string(body)
 	})
@@ -42,7 +41,7 @@ func TestASecondWorkerOnOneHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, 2*time.Minute, "the fleet to know its status address", func() (bool, string) {
+	stack.Eventually(t, "the fleet to know its status address", func() (bool, string) {
 		return fleetKnows(t, kv, status)
 	})
 }

@@ -15,7 +15,7 @@ import (
 // audit runs the program audit, and returns its exit code and output.
 func (s *system) audit(env ...string) (code int, out string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), soon)
+	ctx, cancel := context.WithTimeout(s.t.Context(), stack.Hung)
 	defer cancel()
 	cmd := stack.Command(ctx, s.t, "audit", nil, append([]string{"NATS_URL=" + s.nats.URL(), "REDIS_URL=" + s.redis.URL()}, env...))
 	var text bytes.Buffer
@@ -54,7 +54,7 @@ func TestAuditProvesTheCounts(t *testing.T) {
 		s.wantAudit(0, " counters, 0 differences\n")
 	}
 	last := s.send("hits.last", "").Sequence
-	stack.Eventually(t, soon, "the worker to be at the end", func() (bool, string) {
+	stack.Eventually(t, "the worker to be at the end", func() (bool, string) {
 		for shard := range 16 {
 			if at, _ := s.redis.Client().HGet(t.Context(), fmt.Sprintf("tallyroll:{%d}:cursor:HITS", shard), "seq").Uint64(); at != last {
 				return false, fmt.Sprintf("shard %d is at %d of %d", shard, at, last)

@@ -33,7 +33,7 @@ func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 	var printed bytes.Buffer // by programs that end
 	once := func(program, stdin string, args ...string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 		defer cancel()
 		cmd := stack.Command(ctx, t, program, args, []string{"NATS_URL=" + s.nats.URL(), "REDIS_URL=" + s.redis.URL(), "LOG_LEVEL=debug", "INGEST_MAX_HITS=20"})
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &printed, &printed
@@ -62,7 +62,7 @@ func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 		once("publish", hit(200)+"\n"+body+"\n", "--format", "ndjson")
 	}
 	once("publish", canary+` - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`+"\n", "--unique", "host", "--rebase", "now")
-	stack.EventuallyTotal(t, soon, query.URL(), "visitors", "24h", int64(len(bad)+1+len(bad)+1+1)) // sent; by collect; by publish
+	stack.EventuallyTotal(t, query.URL(), "visitors", "24h", int64(len(bad)+1+len(bad)+1+1)) // sent; by collect; by publish
 	refused := s.rejectsHeld()
 	if refused < uint64(2*len(bad)) {
 		t.Errorf("%d rejects", refused)
@@ -71,7 +71,7 @@ func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 	once("redrive", "", "--ts", "now")
 	once("redrive", "", "--reason", "bad_unique,bad_json,bad_count")
 	last := s.send("hits.last", "").Sequence
-	stack.Eventually(t, soon, "the end of the stream", func() (bool, string) {
+	stack.Eventually(t, "the end of the stream", func() (bool, string) {
 		at, err := s.redis.Client().HGet(t.Context(), "tallyroll:{0}:cursor:HITS", "seq").Uint64()
 		return at >= last, fmt.Sprintf("at %d of %d (%v)", at, last, err)
 	})

@@ -57,7 +57,7 @@ func TestCollectCounts(t *testing.T) {
 			t.Errorf("%s: status %d, %s", body, status, detail)
 		}
 	}
-	stack.EventuallyTotal(t, soon, s.query.URL(), "web", "1h", 5)
+	stack.EventuallyTotal(t, s.query.URL(), "web", "1h", 5)
 }
 
 // malformed are bodies that no worker could count, made from good ones.
@@ -157,7 +157,7 @@ func TestCollectHostileClients(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				_ = conn.SetReadDeadline(time.Now().Add(2 * soon))
+				_ = conn.SetReadDeadline(time.Now().Add(stack.Hung))
 				answer, err := io.ReadAll(conn) // until the server closes
 				if first, _, _ := strings.Cut(string(answer), "\r\n"); err == nil && !strings.Contains(first, " 4") && !strings.Contains(first, " 503 ") {
 					t.Errorf("a slow body: %q", answer)
@@ -185,7 +185,7 @@ func TestCollectHostileClients(t *testing.T) {
 	if status, body, err := stack.Do(http.MethodGet, collect.URL()+"/metrics", nil); err != nil || status != http.StatusOK || !bytes.Contains(body, []byte("tallyroll_collect_waiting_bytes 0\n")) {
 		t.Errorf("status %d, %v: bytes are held when nothing is under way", status, err)
 	}
-	stack.EventuallyTotal(t, soon, s.query.URL(), "good", "1h", int64(served))
+	stack.EventuallyTotal(t, s.query.URL(), "good", "1h", int64(served))
 	if answer, err := stack.FetchTotals(s.query.URL(), map[string][]string{"key": {"a", "b"}, "window": {"1h"}}); err != nil || answer.Totals[0].Total+answer.Totals[1].Total != 0 {
 		t.Errorf("%+v %v", answer, err)
 	}

@@ -51,7 +51,7 @@ func TestAnAccessLogIsCountedExactly(t *testing.T) {
 	slices.Sort(paths)
 	published := time.Now()
 	var answer stack.Answer
-	stack.Eventually(t, soon, "all shards to have counted the log", func() (bool, string) {
+	stack.Eventually(t, "all shards to have counted the log", func() (bool, string) {
 		answer = stack.PostTotal(t, s.query.URL(), paths, []string{"30d", "7d", "24h", "1h"})
 		return answer.AsOf.After(published), fmt.Sprint("as_of ", answer.AsOf)
 	})
@@ -99,7 +99,7 @@ func TestEveryWayToPublishCounts(t *testing.T) {
 	for key, want := range map[string]int64{
 		"core.empty": 1, "core.object": 3, "js.empty": 1, "/cart": 5, "lines": 2000, "array": 4000,
 	} {
-		total := stack.EventuallyTotal(t, soon, s.query.URL(), key, "24h", want)
+		total := stack.EventuallyTotal(t, s.query.URL(), key, "24h", want)
 		if total.Upper != want && total.Lower != want {
 			t.Errorf("%s: %+v", key, total)
 		}
@@ -111,10 +111,10 @@ func TestAsOfMovesOnWithoutTraffic(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.send("hits.a", "")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1m", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1m", 1)
 	since := time.Now()
 	for _, counter := range []string{"a", "never"} { // a counter never seen is 0, and just as fresh; it may be on another shard
-		stack.Eventually(t, soon, "as_of of "+counter+" to pass a moment after the last hit", func() (bool, string) {
+		stack.Eventually(t, "as_of of "+counter+" to pass a moment after the last hit", func() (bool, string) {
 			_, asOf, err := stack.FetchTotal(s.query.URL(), counter, "1m")
 			return err == nil && asOf.After(since), fmt.Sprint(asOf, err)
 		})
@@ -131,7 +131,7 @@ func TestAPastMomentIsAnswered(t *testing.T) {
 	for _, ago := range []time.Duration{30 * time.Minute, 90 * time.Minute, 50 * time.Hour} {
 		s.send("hits.past", fmt.Sprintf(`{"ts":%d}`, now.Add(-ago).UnixMilli()))
 	}
-	stack.EventuallyTotal(t, soon, s.query.URL(), "past", "30d", 3)
+	stack.EventuallyTotal(t, s.query.URL(), "past", "30d", 3)
 	for _, c := range []struct {
 		params url.Values
 		want   int64 // within the bounds

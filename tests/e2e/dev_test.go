@@ -53,17 +53,17 @@ func TestDevRunsEverything(t *testing.T) {
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 
 	var counted int64
-	stack.Eventually(t, soon, "the load to be counted", func() (bool, string) {
+	stack.Eventually(t, "the load to be counted", func() (bool, string) {
 		total, _, err := stack.FetchTotal(query, "/home", "1m")
 		counted = total.Total
 		return err == nil && counted > 0, total.Key
 	})
-	stack.Eventually(t, soon, "the total to grow", func() (bool, string) {
+	stack.Eventually(t, "the total to grow", func() (bool, string) {
 		total, _, err := stack.FetchTotal(query, "/home", "1m")
 		return err == nil && total.Total > counted, total.Key
 	})
 
-	stack.Eventually(t, soon, "a rule to fire", func() (bool, string) {
+	stack.Eventually(t, "a rule to fire", func() (bool, string) {
 		status, body, err := stack.Do(http.MethodGet, query+"/v1/watch?state=firing", nil)
 		return err == nil && status == http.StatusOK && strings.Contains(string(body), `"rule":"home-is-busy"`), string(body)
 	})

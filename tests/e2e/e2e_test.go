@@ -17,9 +17,6 @@ import (
 
 func TestMain(m *testing.M) { stack.Main(m) }
 
-// soon bounds every wait for what takes a second or two on a machine with nothing else to do.
-const soon = 2 * time.Minute
-
 // system is the whole of Tallyroll on its own servers, so the tests run side by side.
 type system struct {
 	t      *testing.T
@@ -74,7 +71,7 @@ func (s *system) oneShot(program, namespace string, stdin io.Reader, args ...str
 // send publishes one message and waits until it is stored.
 func (s *system) send(subject, body string) *jetstream.PubAck {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), soon)
+	ctx, cancel := context.WithTimeout(s.t.Context(), stack.Hung)
 	defer cancel()
 	ack, err := s.js.Publish(ctx, subject, []byte(body))
 	if err != nil {
@@ -90,7 +87,7 @@ func (s *system) rejects(n uint64) []*jetstream.RawStreamMsg {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	stack.Eventually(s.t, soon, "rejects", func() (bool, string) {
+	stack.Eventually(s.t, "rejects", func() (bool, string) {
 		info, err := stream.Info(s.t.Context())
 		if err != nil {
 			return false, err.Error()

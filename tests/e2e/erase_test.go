@@ -17,7 +17,7 @@ import (
 func erase(t *testing.T, query *stack.Service, prefix string) (erased int) {
 	t.Helper()
 	confirm := 0
-	stack.Eventually(t, soon, "an erasure", func() (bool, string) {
+	stack.Eventually(t, "an erasure", func() (bool, string) {
 		status, body, err := stack.Do(http.MethodDelete, query.URL()+"/v1/counters?"+url.Values{"prefix": {prefix}, "confirm": {fmt.Sprint(confirm)}}.Encode(), nil)
 		var answer struct {
 			Erased int
@@ -65,7 +65,7 @@ func TestCountersAreErasedWhileHitsCome(t *testing.T) {
 		t.Fatalf("publish ends with %q", got)
 	}
 	s.send("hits.last", "")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "last", "24h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "last", "24h", 1)
 	check := func(what string, keys []string, least, most int64) {
 		t.Helper()
 		for _, key := range keys {
@@ -82,13 +82,13 @@ func TestCountersAreErasedWhileHitsCome(t *testing.T) {
 	s.ingest.Stop()
 	s.ingest.Start()
 	s.send("hits.next", "")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "next", "24h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "next", "24h", 1)
 	check("after a restart", shop, 0, 0)
 	for _, key := range shop {
 		s.send("hits.anything", fmt.Sprintf(`{"key":%q,"n":7}`, key))
 	}
 	for _, key := range shop {
-		stack.EventuallyTotal(t, soon, s.query.URL(), key, "24h", 7)
+		stack.EventuallyTotal(t, s.query.URL(), key, "24h", 7)
 	}
 	check("later hits", shop, 7, 7)
 	check("others", kept, rounds*each, rounds*each)

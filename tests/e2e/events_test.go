@@ -80,7 +80,7 @@ func TestEventsCountAndRefusedOnesCountAfterAll(t *testing.T) {
 	s.sendWith("hits.events.nats", `{"cents":5}`, attributesOf("paid", "8", "ce-tenant", "acme")...)
 	total := func(key string, want int64) {
 		t.Helper()
-		stack.EventuallyTotal(t, soon, s.query.URL(), key, "1h", want)
+		stack.EventuallyTotal(t, s.query.URL(), key, "1h", want)
 	}
 	for key, want := range map[string]int64{"paid": 8, "tenant.acme": 8, "cents": 40} {
 		total(key, want)
@@ -150,7 +150,7 @@ func TestRulesSayWhichStreamsAreRead(t *testing.T) {
 		for _, line := range lines {
 			want += file + line + "\n"
 		}
-		stack.Eventually(t, soon, "what /readyz says", func() (bool, string) {
+		stack.Eventually(t, "what /readyz says", func() (bool, string) {
 			status, body, err := stack.Do(http.MethodGet, s.ingest.URL()+"/readyz", nil)
 			return err == nil && status == http.StatusOK && string(body) == want, fmt.Sprintf("%d %s %v", status, body, err)
 		})
@@ -160,7 +160,7 @@ func TestRulesSayWhichStreamsAreRead(t *testing.T) {
 	s.query = stack.Query(t, s.redis)
 	total := func(key string, want int64) {
 		t.Helper()
-		stack.EventuallyTotal(t, soon, s.query.URL(), key, "24h", want)
+		stack.EventuallyTotal(t, s.query.URL(), key, "24h", want)
 	}
 	left := ":2: this rule counts nothing: it matches the stream RETURNS_EU, which INGEST_STREAMS=HITS* leaves out: add it there, or name the stream in the rule, without a wildcard"
 	later := ":3: this rule counts nothing: there is no stream LATER yet"
@@ -183,7 +183,7 @@ func TestRulesSayWhichStreamsAreRead(t *testing.T) {
 	reload(named + absent)
 	total("returns", 1)
 	ready()
-	stack.Eventually(t, soon, "ORDERS to be let go", func() (bool, string) {
+	stack.Eventually(t, "ORDERS to be let go", func() (bool, string) {
 		answer, body, err := stack.Do(http.MethodGet, s.ingest.URL()+"/metrics", nil)
 		return err == nil && strings.Contains(string(body), "tallyroll_ingest_streams_held 3\n"), fmt.Sprint(answer, err)
 	})
@@ -309,7 +309,7 @@ func TestAStrangerSpoilsNoHitOfOthers(t *testing.T) {
 			close(stop)
 			stranger.Wait()
 			for caller := range callers {
-				stack.EventuallyTotal(t, soon, s.query.URL(), fmt.Sprintf("caller-%d", caller), "1h", each)
+				stack.EventuallyTotal(t, s.query.URL(), fmt.Sprintf("caller-%d", caller), "1h", each)
 			}
 			rejected, err := s.js.Stream(t.Context(), "HITS_REJECTED")
 			if err != nil {

@@ -36,9 +36,9 @@ func TestExport(t *testing.T) {
 		}
 	}
 	s.publish(strings.NewReader(body.String()), "--format", "ndjson")
-	stack.EventuallyTotal(t, soon, s.query.URL(), name(counters-1), "24h", want[name(counters-1)])
+	stack.EventuallyTotal(t, s.query.URL(), name(counters-1), "24h", want[name(counters-1)])
 	published := time.Now()
-	stack.Eventually(t, soon, "as_of to pass what was published", func() (bool, string) {
+	stack.Eventually(t, "as_of to pass what was published", func() (bool, string) {
 		asOf := ask[topList](s, "/v1/top", url.Values{"window": {"1h"}}).AsOf
 		return asOf.After(published), asOf.String()
 	})
@@ -110,9 +110,9 @@ func TestExport(t *testing.T) {
 	}
 	s.redis.Start()
 	s.query.WaitReady()
-	after := keys[len(keys)-2]                                    // the last one may lack rows
-	delete(got, keys[len(keys)-1])                                // and is asked for again
-	stack.Eventually(t, soon, "the rest", func() (bool, string) { // the worker may have to count again what Redis has lost
+	after := keys[len(keys)-2]                              // the last one may lack rows
+	delete(got, keys[len(keys)-1])                          // and is asked for again
+	stack.Eventually(t, "the rest", func() (bool, string) { // the worker may have to count again what Redis has lost
 		resp, err := http.Get(s.query.URL() + "/v1/export?" + url.Values{"resume": {token}, "after": {after}}.Encode())
 		if err != nil {
 			return false, err.Error()

@@ -89,20 +89,20 @@ func TestAPlaceOutlivesItsHolder(t *testing.T) {
 		return len(lines)
 	}
 	began := time.Now()
-	stack.Eventually(t, soon, "the place to be held for longer than a lease", func() (bool, string) {
+	stack.Eventually(t, "the place to be held for longer than a lease", func() (bool, string) {
 		return renewed() > 0 && time.Since(began) > lease+lease/2, ""
 	})
 	if status, d := take(); status != http.StatusTooManyRequests {
 		t.Fatalf("the place is held, and is given out: %d %+v", status, d)
 	}
 	seen, least := time.Now(), renewed()
-	stack.Eventually(t, soon, "two more renewals", func() (bool, string) { return renewed() >= least+2, "" }) // the second is later than seen
+	stack.Eventually(t, "two more renewals", func() (bool, string) { return renewed() >= least+2, "" }) // the second is later than seen
 	kill()
 	_ = holder.Wait()
 	if status, d := take(); status == http.StatusTooManyRequests && (d.RetryAfter <= 0 || d.RetryAfter > lease.Seconds()) {
 		t.Errorf("just after the holder was killed: %+v", d)
 	}
-	stack.Eventually(t, soon, "the place to be free", func() (bool, string) {
+	stack.Eventually(t, "the place to be free", func() (bool, string) {
 		status, d := take()
 		return status == http.StatusOK, fmt.Sprintf("%+v", d)
 	})

@@ -26,7 +26,7 @@ func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
 	}
 	s.publish(strings.NewReader(b.String()), "--format", "ndjson")
 	s.send("hits.last", "")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "last", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "last", "1h", 1)
 
 	client := s.redis.Client()
 	cells := regexp.MustCompile(`^tallyroll:\{\d+\}:h:(\w+):(-?\d+):(.+)$`)

@@ -78,10 +78,10 @@ func TestAServiceLeavesWithoutAFailedRequest(t *testing.T) {
 					}
 				}()
 			}
-			stack.Eventually(t, soon, "answers", func() (bool, string) { return answers.Load() > 20, "" })
+			stack.Eventually(t, "answers", func() (bool, string) { return answers.Load() > 20, "" })
 			began := time.Now()
 			c.service.Signal(syscall.SIGTERM)
-			stack.Eventually(t, delay, "/readyz to answer 503", func() (bool, string) {
+			stack.Eventually(t, "/readyz to answer 503", func() (bool, string) {
 				status, text, err := send(t.Context(), http.DefaultClient, url+"/readyz", "")
 				return status == http.StatusServiceUnavailable && strings.Contains(text, "stopping"), text + errorOf(err)
 			})
@@ -94,12 +94,12 @@ func TestAServiceLeavesWithoutAFailedRequest(t *testing.T) {
 				t.Errorf("/healthz: %d, and the connection is closed: %v", resp.StatusCode, resp.Close)
 			}
 			notReady := answers.Load()
-			stack.Eventually(t, delay, "answers of a service that is not ready", func() (bool, string) { return answers.Load() > notReady+100, "" })
+			stack.Eventually(t, "answers of a service that is not ready", func() (bool, string) { return answers.Load() > notReady+100, "" })
 			close(noticed)
 			for range 4 {
 				<-ended
 			}
-			if code := c.service.Wait(delay + soon); code != 0 {
+			if code := c.service.Wait(); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
 			if took := time.Since(began); took < delay {
@@ -188,7 +188,7 @@ func TestRenewedCertificates(t *testing.T) {
 					fmt.Sprintf(`tallyroll_reloads_total{result="failed",what="certificate"} %d`, failed) + "\n",
 					fmt.Sprintf(`tallyroll_reloads_total{result="ok",what="certificate"} %d`, ok) + "\n",
 				}
-				stack.Eventually(t, soon, fmt.Sprint(lines), func() (bool, string) {
+				stack.Eventually(t, fmt.Sprint(lines), func() (bool, string) {
 					client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 					_, text, err := send(t.Context(), client, service.URL()+"/metrics", "")
 					return hasAll(text, lines), linesWith(text, "reload") + errorOf(err)
@@ -203,7 +203,7 @@ func TestRenewedCertificates(t *testing.T) {
 				t.Error("a certificate without its key is shown")
 			}
 			rename(t, next.KeyFile, files.KeyFile)
-			stack.Eventually(t, soon, "the new certificate", func() (bool, string) { return !bytes.Equal(shown(), first), "" })
+			stack.Eventually(t, "the new certificate", func() (bool, string) { return !bytes.Equal(shown(), first), "" })
 			reloaded("1", 1, 1)
 			close(done)
 			t.Logf("%d and %d requests", <-asked, <-asked)

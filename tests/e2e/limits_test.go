@@ -65,7 +65,7 @@ func TestTakeDenyRetryGiveBackReset(t *testing.T) {
 			take := func(limit string, n int) (int, decision) {
 				return decide(t, http.MethodPost, q.URL()+"/v1/take", map[string]any{"limit": limit, "key": "alice", "n": n})
 			}
-			stack.Eventually(t, soon, "a take", func() (bool, string) {
+			stack.Eventually(t, "a take", func() (bool, string) {
 				status, body, err := stack.Do(http.MethodPost, q.URL()+"/v1/take", map[string]any{"limit": "short", "key": "alice", "n": 2})
 				return err == nil && status == http.StatusOK, string(body)
 			})
@@ -74,7 +74,7 @@ func TestTakeDenyRetryGiveBackReset(t *testing.T) {
 			if status != http.StatusTooManyRequests || refused.Allowed || refused.RetryAfter <= 0 || refused.RetryAfter > 2.1 {
 				t.Fatalf("status %d: %+v", status, refused)
 			}
-			stack.Eventually(t, soon, "what was refused to be allowed", func() (bool, string) {
+			stack.Eventually(t, "what was refused to be allowed", func() (bool, string) {
 				status, d := take("short", 1)
 				return status == http.StatusOK, d.Source
 			})
@@ -113,7 +113,7 @@ func TestLimitsAreReloaded(t *testing.T) {
 		_, d := decide(t, http.MethodGet, q.URL()+"/v1/limit?limit=a&key=k", nil)
 		return d.Remaining
 	}
-	stack.Eventually(t, soon, "an answer", func() (bool, string) {
+	stack.Eventually(t, "an answer", func() (bool, string) {
 		_, _, err := stack.Do(http.MethodGet, q.URL()+"/healthz", nil)
 		return err == nil, ""
 	})
@@ -173,7 +173,7 @@ func TestAUserWhoMayOnlyRead(t *testing.T) {
 	}
 	s.send("hits.a", "")
 	q := stack.Query(t, redisAt("redis://reader:s3cret@"+s.redis.Addr()+"/0"), "QUERY_TAKE=any", patient)
-	stack.EventuallyTotal(t, soon, q.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, q.URL(), "a", "1h", 1)
 	if status, d := decide(t, http.MethodGet, q.URL()+"/v1/limit?key=a&window=1h&max=1", nil); status != http.StatusOK || d.Allowed {
 		t.Errorf("a look at a counter: %d %+v", status, d)
 	}
@@ -202,7 +202,7 @@ func TestFailModes(t *testing.T) {
 		return decide(t, http.MethodPost, q.URL()+"/v1/take", map[string]any{"limit": limit, "key": key})
 	}
 	q.WaitForLog(`"message":"started"`)
-	stack.Eventually(t, soon, "a take", func() (bool, string) { status, d := take("closed"); return status == http.StatusOK, d.Detail })
+	stack.Eventually(t, "a take", func() (bool, string) { status, d := take("closed"); return status == http.StatusOK, d.Detail })
 	for name, away := range map[string]func(){"killed": redis.Kill, "hanging": redis.Pause} {
 		key = name
 		away()
@@ -222,7 +222,7 @@ func TestFailModes(t *testing.T) {
 		} else {
 			redis.Resume()
 		}
-		stack.Eventually(t, soon, "Redis to decide again", func() (bool, string) {
+		stack.Eventually(t, "Redis to decide again", func() (bool, string) {
 			status, d := decide(t, http.MethodGet, q.URL()+"/v1/limit?limit=closed&key=k", nil)
 			return status == http.StatusOK && d.Source == "redis", d.Detail
 		})
@@ -255,7 +255,7 @@ func TestReadyWithoutRedis(t *testing.T) {
 			q := stack.Query(t, redis, setting, c.env, namespace)
 			ready := func(path string, want bool, says string) {
 				t.Helper()
-				stack.Eventually(t, soon, fmt.Sprintf("%s: ready %v", path, want), func() (bool, string) {
+				stack.Eventually(t, fmt.Sprintf("%s: ready %v", path, want), func() (bool, string) {
 					status, text, err := stack.Do(http.MethodGet, q.URL()+path, nil)
 					if err != nil {
 						return false, err.Error()
@@ -305,7 +305,7 @@ func TestLookAtWhatAProxyCounts(t *testing.T) {
 		}
 		return resp.StatusCode, resp.Body.Close()
 	}
-	stack.Eventually(t, soon, "a decision for a proxy", func() (bool, string) {
+	stack.Eventually(t, "a decision for a proxy", func() (bool, string) {
 		status, err := asked()
 		return status == http.StatusOK, fmt.Sprint(status, err)
 	})
@@ -339,7 +339,7 @@ func TestTakesOverNATS(t *testing.T) {
 		subject string
 		allowed bool
 	}{{"limit", true}, {"take", true}, {"limit", false}, {"take", false}} {
-		msg, err := conn.Request("tallyroll."+c.subject, []byte(`{"limit":"a","key":"k"}`), soon)
+		msg, err := conn.Request("tallyroll."+c.subject, []byte(`{"limit":"a","key":"k"}`), stack.Hung)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,7 +50,7 @@ func TestClientCertificates(t *testing.T) {
 			service := c.start(append(env, c.prefix+"_METRICS_ADDR="+metrics, stack.NoWait)...)
 			none, right, wrong := clientWith(t, nil), clientWith(t, &ours), clientWith(t, &other)
 			for _, path := range []string{"/readyz", "/healthz", "/metrics"} {
-				stack.Eventually(t, soon, path, func() (bool, string) {
+				stack.Eventually(t, path, func() (bool, string) {
 					status, text, err := send(t.Context(), none, "http://"+metrics+path, "")
 					return status == http.StatusOK, text + errorOf(err)
 				})
@@ -87,7 +87,7 @@ func TestClientCertificates(t *testing.T) {
 				t.Errorf("with a file of authorities that cannot be used: %s", got)
 			}
 			write(t, authority, readFile(t, other.CertFile))
-			stack.Eventually(t, soon, "the second authority", func() (bool, string) { return ask(wrong, c.path) })
+			stack.Eventually(t, "the second authority", func() (bool, string) { return ask(wrong, c.path) })
 			if _, got := ask(right, c.path); !strings.HasPrefix(got, "0 ") {
 				t.Errorf("with a certificate of the authority of before: %s", got)
 			}

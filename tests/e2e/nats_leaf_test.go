@@ -29,7 +29,7 @@ func leafAndHub(t *testing.T) (leaf, hub *stack.NATSEmbedded) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stack.Eventually(t, soon, "the leaf node's JetStream to answer at the hub", func() (bool, string) {
+	stack.Eventually(t, "the leaf node's JetStream to answer at the hub", func() (bool, string) {
 		info, err := far.AccountInfo(t.Context())
 		if err != nil {
 			return false, err.Error()
@@ -72,7 +72,7 @@ func TestALeafNodeAway(t *testing.T) {
 		}
 	}
 	send()
-	stack.EventuallyTotal(t, 60*time.Second, query.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, query.URL(), "a", "1h", 1)
 	leaf.Stop()
 	ingest.WaitForLog("streams could not be listed")
 	_, before, err := stack.FetchTotal(query.URL(), "a", "1h")
@@ -80,12 +80,12 @@ func TestALeafNodeAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaf.Start()
-	stack.Eventually(t, soon, "the leaf node to store a hit", func() (bool, string) {
+	stack.Eventually(t, "the leaf node to store a hit", func() (bool, string) {
 		_, err := js.Publish(t.Context(), "hits.a", nil, jetstream.WithMsgID("second"))
 		return err == nil, "no answer"
 	})
-	stack.EventuallyTotal(t, 60*time.Second, query.URL(), "a", "1h", 2)
-	stack.Eventually(t, 60*time.Second, "as_of to move again", func() (bool, string) {
+	stack.EventuallyTotal(t, query.URL(), "a", "1h", 2)
+	stack.Eventually(t, "as_of to move again", func() (bool, string) {
 		_, asOf, err := stack.FetchTotal(query.URL(), "a", "1h")
 		return err == nil && asOf.After(before.Add(time.Second)), asOf.String()
 	})
@@ -117,8 +117,8 @@ func TestCopiesOfALeafNodesStream(t *testing.T) {
 		}
 	}
 	stored := time.Now()
-	stack.EventuallyTotal(t, 60*time.Second, query.URL(), "copied", "1h", 100) // by each of the two
-	stack.Eventually(t, 60*time.Second, "as_of to pass the last hit", func() (bool, string) {
+	stack.EventuallyTotal(t, query.URL(), "copied", "1h", 100) // by each of the two
+	stack.Eventually(t, "as_of to pass the last hit", func() (bool, string) {
 		_, asOf, err := stack.FetchTotal(query.URL(), "copied", "1h")
 		return err == nil && asOf.After(stored), asOf.String()
 	})

@@ -50,8 +50,8 @@ func (o ownNATS) countsExactly(t *testing.T) {
 	}
 	check := func(when string) {
 		t.Helper()
-		stack.EventuallyTotal(t, 60*time.Second, query.URL(), "empty", "1h", empty)
-		stack.EventuallyTotal(t, 60*time.Second, query.URL(), "own", "1h", 2*own)
+		stack.EventuallyTotal(t, query.URL(), "empty", "1h", empty)
+		stack.EventuallyTotal(t, query.URL(), "own", "1h", 2*own)
 		info, err := stream.Info(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -33,7 +33,7 @@ func TestTraceIsFoundAgain(t *testing.T) {
 	}
 	named := func(of *stack.Service, parts ...string) {
 		t.Helper()
-		stack.Eventually(t, soon, fmt.Sprintf("a line with %q and the trace", parts), func() (bool, string) {
+		stack.Eventually(t, fmt.Sprintf("a line with %q and the trace", parts), func() (bool, string) {
 			for line := range strings.Lines(of.Logs()) {
 				if hasAll(line, append(parts, `"trace_id":"`+id+`"`)) {
 					return true, ""
@@ -56,8 +56,8 @@ func TestTraceIsFoundAgain(t *testing.T) {
 		t.Fatal(status, text)
 	}
 	named(s.query, `"path":"/v1/total"`)
-	stack.Eventually(t, soon, "an answer over NATS", func() (bool, string) {
-		_, err := server.Conn().RequestMsg(&nats.Msg{Subject: "tallyroll.total", Header: nats.Header{"traceparent": {parent}}, Data: []byte(`{"keys":["a"],"windows":["1h"]}`)}, soon)
+	stack.Eventually(t, "an answer over NATS", func() (bool, string) {
+		_, err := server.Conn().RequestMsg(&nats.Msg{Subject: "tallyroll.total", Header: nats.Header{"traceparent": {parent}}, Data: []byte(`{"keys":["a"],"windows":["1h"]}`)}, stack.Hung)
 		return err == nil, fmt.Sprint(err)
 	})
 	named(s.query, `"subject":"tallyroll.total"`)

@@ -27,7 +27,7 @@ func TestProgressBarOnATerminal(t *testing.T) {
 	const hits = 16_000
 	s.publish(nil, "--count", fmt.Sprint(hits), "--counters", fmt.Sprint(hits), "--batch", "1")
 	const far = 6 * time.Second // more than the 5 at which a worker says that it is far behind
-	stack.Eventually(t, 2*far, "old hits", func() (bool, string) {
+	stack.Eventually(t, "old hits", func() (bool, string) {
 		info, err := stream.Info(t.Context())
 		if err != nil {
 			return false, err.Error()
@@ -41,16 +41,16 @@ func TestProgressBarOnATerminal(t *testing.T) {
 	s.ingest = stack.Ingest(t, s.nats, s.redis, stack.Terminal(columns), "INGEST_MAX_LOAD=1048576", "INGEST_MAX_COMMANDS=21", "LOG_FORMAT=json")
 	s.redis.Pause()
 	const bar = "messages left"
-	stack.Eventually(t, soon, "the bar", func() (bool, string) {
+	stack.Eventually(t, "the bar", func() (bool, string) {
 		logs := s.ingest.Logs()
 		return strings.Contains(logs, bar), logs
 	})
-	stack.Eventually(t, soon, "a log line above the bar", func() (bool, string) {
+	stack.Eventually(t, "a log line above the bar", func() (bool, string) {
 		_, after, _ := strings.Cut(s.ingest.Logs(), bar)
 		return strings.Contains(after, "Redis lost"), after
 	})
 	s.redis.Resume()
-	stack.Eventually(t, 3*time.Minute, "the end of the backlog", func() (bool, string) {
+	stack.Eventually(t, "the end of the backlog", func() (bool, string) {
 		logs := s.ingest.Logs()
 		return strings.Contains(logs, `"caught up"`), logs
 	})
@@ -160,6 +160,6 @@ func TestPublishAsksAtTooManyNames(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]int64{"a": 4, "b": 4, "c": 2, "d": 2, "e": 1, "f": 1} {
-		stack.EventuallyTotal(t, soon, s.query.URL(), key, "24h", want)
+		stack.EventuallyTotal(t, s.query.URL(), key, "24h", want)
 	}
 }

@@ -19,12 +19,12 @@ func TestPublishSaysWhatWasRejected(t *testing.T) {
 		log.WriteString(`h - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5` + "\n")
 	}
 	// It waits some seconds for the workers; on a busy machine they may need longer.
-	stack.Eventually(t, time.Minute, "rejects in the last line", func() (bool, string) {
+	stack.Eventually(t, "rejects in the last line", func() (bool, string) {
 		line := s.publish(strings.NewReader(log.String()))
 		return strings.HasPrefix(line, "published 1500 hits in ") &&
 			strings.HasSuffix(line, "; rejected so far: 1,500 too_late (older than every tier: --rebase now shifts a log's times)\n"), line
 	})
-	stack.Eventually(t, time.Minute, "no rejects in the last line", func() (bool, string) {
+	stack.Eventually(t, "no rejects in the last line", func() (bool, string) {
 		line := s.publish(strings.NewReader(log.String()), "--rebase", "now")
 		return strings.HasSuffix(line, "; skipped 0 bad lines; rejected so far: none\n"), line
 	})
@@ -51,8 +51,8 @@ func TestPublishRefusesWhatIngestRefuses(t *testing.T) {
 			t.Errorf("%q does not say %q", line, want)
 		}
 	}
-	stack.EventuallyTotal(t, 30*time.Second, s.query.URL(), "a", "24h", 1<<40+2)
-	stack.EventuallyTotal(t, 30*time.Second, s.query.URL(), "\ufffd", "24h", 2)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "24h", 1<<40+2)
+	stack.EventuallyTotal(t, s.query.URL(), "\ufffd", "24h", 2)
 
 	// Nothing of it was rejected, and the decoder refuses the same lines when another producer sends them.
 	for _, l := range bad {

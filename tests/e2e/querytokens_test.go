@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"tallyroll/tests/stack"
 )
@@ -50,9 +49,9 @@ func TestQueryTokensAreReloaded(t *testing.T) {
 		}
 		write(t, file, tokens("hunter2"))
 		service.Signal(syscall.SIGHUP)
-		stack.Eventually(t, time.Minute, name+" to reload", func() (bool, string) { return knows("hunter2") && !knows("hunter1"), service.Logs() })
+		stack.Eventually(t, name+" to reload", func() (bool, string) { return knows("hunter2") && !knows("hunter1"), service.Logs() })
 		write(t, file, tokens("hunter3"))
-		stack.Eventually(t, time.Minute, name+" to see the change", func() (bool, string) { return knows("hunter3") && !knows("hunter2"), service.Logs() })
+		stack.Eventually(t, name+" to see the change", func() (bool, string) { return knows("hunter3") && !knows("hunter2"), service.Logs() })
 		write(t, file, "tokens: [{name: shop, sha256: hunter4, may: [read]}]\n")
 		service.WaitForLog("tokens not reloaded: they stay as they were")
 		if logs := service.Logs(); !knows("hunter3") || !strings.Contains(logs, file+": line 1: sha256: allowed are the 64") || strings.Contains(logs, "hunter") {

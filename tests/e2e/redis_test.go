@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"tallyroll/tests/stack"
 )
@@ -39,7 +38,7 @@ func TestTLSAndAUserOfFewRights(t *testing.T) {
 			s.js = s.nats.JetStream()
 			for _, counter := range []string{"a", "b", "c", "d", "e"} { // on several shards
 				s.send("hits."+counter, "")
-				stack.EventuallyTotal(t, 30*time.Second, s.query.URL(), counter, "1h", 1)
+				stack.EventuallyTotal(t, s.query.URL(), counter, "1h", 1)
 			}
 			if logs := s.ingest.Logs(); strings.Contains(logs, "NOPERM") || strings.Contains(logs, "s3cret") {
 				t.Errorf("a right is missing, or the password is in the log: %s", logs)

@@ -60,7 +60,7 @@ func TestRejectsAreCountedAfterAll(t *testing.T) {
 	s.wantLine(s.redrive("--stream", "HITS_7"), "found 0 rejects, 0 match; ")
 	held := func(want uint64) {
 		t.Helper()
-		stack.Eventually(t, soon, fmt.Sprintf("%d rejects", want), func() (bool, string) {
+		stack.Eventually(t, fmt.Sprintf("%d rejects", want), func() (bool, string) {
 			n := s.rejectsHeld()
 			return n == want, fmt.Sprint(n)
 		})
@@ -69,7 +69,7 @@ func TestRejectsAreCountedAfterAll(t *testing.T) {
 	s.wantLine(s.redrive("--ts", "now"), "found 5 rejects, 5 match; sent 4 again in ", "; left 1: 1 bad_key (would be refused")
 	total := func(key string, want int64) {
 		t.Helper()
-		stack.EventuallyTotal(t, soon, s.query.URL(), key, "24h", want)
+		stack.EventuallyTotal(t, s.query.URL(), key, "24h", want)
 	}
 	total("late", 3)
 	total("of.subject", 1)
@@ -137,9 +137,9 @@ func TestRejectsBelongToTheirNamespace(t *testing.T) {
 	counted := func(when string, f fleet, future, late int64) {
 		t.Helper()
 		s.send("hits.after."+when, "") // when it counts, whatever was stored before it does
-		stack.EventuallyTotal(t, soon, f.query.URL(), "after."+when, "24h", 1)
+		stack.EventuallyTotal(t, f.query.URL(), "after."+when, "24h", 1)
 		for key, want := range map[string]int64{"future": future, "late": late} {
-			stack.EventuallyTotal(t, soon, f.query.URL(), key, "24h", want)
+			stack.EventuallyTotal(t, f.query.URL(), key, "24h", want)
 		}
 	}
 	rejects(strict, 3)
@@ -205,7 +205,7 @@ func startRedriving(t *testing.T, n int) redriving {
 		fmt.Fprintf(&body, "{\"key\":%q,\"ts\":%d}\n", key, old)
 	}
 	s.send("hits.x", body.String())
-	stack.Eventually(t, soon, "rejects", func() (bool, string) {
+	stack.Eventually(t, "rejects", func() (bool, string) {
 		held := s.rejectsHeld()
 		return held == uint64(n), fmt.Sprint(held)
 	})
@@ -231,7 +231,7 @@ func (s redriving) wantEachOnce() {
 		s.t.Errorf("HITS_REJECTED still holds %d", n)
 	}
 	s.send("hits.after", "") // when it counts, whatever was sent before it does
-	stack.EventuallyTotal(s.t, soon, s.query.URL(), "after", "24h", 1)
+	stack.EventuallyTotal(s.t, s.query.URL(), "after", "24h", 1)
 	answer, err := stack.FetchTotals(s.query.URL(), url.Values{"key": s.keys, "window": {"24h"}})
 	if err != nil {
 		s.t.Fatal(err)
@@ -267,7 +267,7 @@ func TestRejectsSentByAKilledRedriveCountOnce(t *testing.T) {
 		args := [][]string{nil, {"--rate", "200"}}[round%2]
 		cmd, _ := s.begin(args...)
 		for range 1 + rand.IntN(50) {
-			if _, err := sub.NextMsg(soon); err != nil {
+			if _, err := sub.NextMsg(stack.Hung); err != nil {
 				break // there are none left
 			}
 		}
@@ -304,7 +304,7 @@ func TestRejectsSentByAPausedRedriveCountOnce(t *testing.T) {
 	sub := s.stored()
 	first, out := s.begin("--rate", "100")
 	for range 10 {
-		if _, err := sub.NextMsg(soon); err != nil {
+		if _, err := sub.NextMsg(stack.Hung); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -44,7 +44,7 @@ func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 			h.Get("Tallyroll-Sequence") != seq || h.Get("Tallyroll-Item") != w.item || h.Get("Nats-Msg-Id") != "HITS:"+seq+":"+w.item {
 			t.Errorf("reject %d on %s: %q with %v; want %+v", i, got[i].Subject, got[i].Data, h, w)
 		}
-		stack.EventuallyTotal(t, soon, s.query.URL(), w.reason, "24h", w.neighbours)
+		stack.EventuallyTotal(t, s.query.URL(), w.reason, "24h", w.neighbours)
 	}
 
 	// Counting all again from an empty Redis rejects nothing twice.
@@ -53,9 +53,9 @@ func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.ingest.Start()
-	stack.EventuallyTotal(t, soon, s.query.URL(), "too_late", "24h", 2)
+	stack.EventuallyTotal(t, s.query.URL(), "too_late", "24h", 2)
 	s.send("hits.last", "")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "last", "24h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "last", "24h", 1)
 	stream, err := s.js.Stream(t.Context(), "HITS_REJECTED")
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestARejectAsLargeAsAMessageIsStored(t *testing.T) {
 	body := "x" + strings.Repeat("y", 1<<20-1) // the server's max_payload: no room for headers
 	s.send("hits.big", body)
 	s.send("hits.next", "")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "next", "24h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "next", "24h", 1)
 	var got string
 	for i, part := range s.rejects(2) {
 		if p := part.Header.Get("Tallyroll-Part"); p != fmt.Sprintf("%d/2", i+1) {

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"tallyroll/tests/stack"
 )
@@ -47,12 +46,12 @@ func eventuallySum(t *testing.T, s *system, counters int, want int64) {
 		}
 		return n, err
 	}
-	stack.Eventually(t, 2*time.Minute, fmt.Sprintf("a sum of %d", want), func() (bool, string) {
+	stack.Eventually(t, fmt.Sprintf("a sum of %d", want), func() (bool, string) {
 		n, err := sum() // query may not have found Redis again
 		return err == nil && n >= want, fmt.Sprint(n, err)
 	})
 	s.send("hits.after", "")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "after", "24h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "after", "24h", 1)
 	if n, err := sum(); n != want || err != nil {
 		t.Errorf("the counters add up to %d, %v; want %d", n, err, want)
 	}
@@ -66,7 +65,7 @@ func TestRedisAwayForAWhile(t *testing.T) {
 	go func() {
 		published <- s.publish(nil, "--count", fmt.Sprint(hits), "--counters", fmt.Sprint(counters), "--zipf", "0", "--rate", "100000", "--batch", "20")
 	}()
-	stack.Eventually(t, soon, "the first hits", func() (bool, string) {
+	stack.Eventually(t, "the first hits", func() (bool, string) {
 		total, _, err := stack.FetchTotal(s.query.URL(), "api-1", "24h")
 		return err == nil && total.Total > 0, fmt.Sprint(total, err)
 	})
@@ -106,7 +105,7 @@ func TestNothingIsExactAfterTheWorkerDied(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.send("hits.other", "")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "other", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "other", "1h", 1)
 	fetch := func(path string) string {
 		status, body, err := stack.Do(http.MethodGet, s.query.URL()+path, nil)
 		if err != nil || status != http.StatusOK {
@@ -116,7 +115,7 @@ func TestNothingIsExactAfterTheWorkerDied(t *testing.T) {
 	}
 	s.ingest.Kill()
 	s.send("hits.a", "")
-	stack.Eventually(t, soon, "the upper bound to go", func() (bool, string) {
+	stack.Eventually(t, "the upper bound to go", func() (bool, string) {
 		text := fetch("/v1/total?key=a&window=1h")
 		return strings.Contains(text, `"total":0,"lower":0,"upper":null,`), text
 	})
@@ -137,7 +136,7 @@ func TestNothingIsExactAfterTheWorkerDied(t *testing.T) {
 		}
 	}
 	s.ingest.Start()
-	stack.Eventually(t, soon, "the hit, with an upper bound", func() (bool, string) {
+	stack.Eventually(t, "the hit, with an upper bound", func() (bool, string) {
 		text := fetch("/v1/total?key=a&window=1h")
 		return strings.Contains(text, `"total":1,"lower":1,"upper":1,`), text
 	})
@@ -148,15 +147,15 @@ func TestNATSComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.send("hits.a", "")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	s.nats.Stop()
 	s.nats.Empty()
 	s.nats.Start()
-	stack.Eventually(t, soon, "the stream to be made again", func() (bool, string) {
+	stack.Eventually(t, "the stream to be made again", func() (bool, string) {
 		_, err := s.js.Publish(t.Context(), "hits.a", nil)
 		return err == nil, fmt.Sprint(err)
 	})
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 2)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 2)
 
 	if err := s.js.DeleteStream(t.Context(), "HITS"); err != nil {
 		t.Fatal(err)
@@ -166,7 +165,7 @@ func TestNATSComesBackEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 8 { // the worker looks once per second, and would make it again after five
-		if _, err := looks.NextMsg(soon); err != nil {
+		if _, err := looks.NextMsg(stack.Hung); err != nil {
 			t.Fatal(err)
 		}
 	}

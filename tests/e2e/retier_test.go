@@ -23,7 +23,7 @@ func TestRetier(t *testing.T) {
 	const hits, counters = 3000, 20
 	s.publish(ofTheLast(30*24*time.Hour, hits, counters), "--format", "ndjson")
 	s.send("hits.last", "")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "last", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "last", "1h", 1)
 
 	code, out := s.retier(after)
 	if code != 2 || !strings.Contains(out, "has living workers (") || !strings.Contains(out, "stop all of them") {
@@ -102,7 +102,7 @@ func TestRetier(t *testing.T) {
 		t.Helper()
 		s.send("hits."+name, "")
 		s.send("hits.c1", "")
-		stack.EventuallyTotal(t, soon, s.query.URL(), name, "1h", 1)
+		stack.EventuallyTotal(t, s.query.URL(), name, "1h", 1)
 		if code := worker.Stop(); code != 0 {
 			t.Fatalf("ingest ends with %d", code)
 		}

@@ -112,7 +112,7 @@ func TestUsersOfFewRights(t *testing.T) {
 	t.Parallel()
 	g := guard(t)
 	admin := jetStreamOf(t, g.conn("admin"))
-	stack.Eventually(t, soon, "JetStream", func() (bool, string) {
+	stack.Eventually(t, "JetStream", func() (bool, string) {
 		_, err := admin.AccountInfo(t.Context())
 		return err == nil, fmt.Sprint(err)
 	})
@@ -133,7 +133,7 @@ func (g *guarded) counts(admin jetstream.JetStream) {
 	collect := stack.Collect(t, nil, g.as("collect", "none")...)
 	total := func(key string, want int64) {
 		t.Helper()
-		stack.EventuallyTotal(t, soon, query.URL(), key, "24h", want)
+		stack.EventuallyTotal(t, query.URL(), key, "24h", want)
 	}
 
 	producer := jetStreamOf(t, g.conn("producer"))
@@ -169,7 +169,7 @@ func (g *guarded) counts(admin jetstream.JetStream) {
 	eventuallyAnswers(t, query.URL()+"/v1/rejects", "the reject", func(a rejectsAnswer) bool {
 		return len(a.Rejects) == 1 && a.Rejects[0].Body == "no hit"
 	})
-	reply, err := g.conn("reader").Request("tallyroll.total", []byte(`{"keys":["a"],"windows":["24h"]}`), soon)
+	reply, err := g.conn("reader").Request("tallyroll.total", []byte(`{"keys":["a"],"windows":["24h"]}`), stack.Hung)
 	if err != nil || !strings.Contains(string(reply.Data), `"total":5`) {
 		t.Errorf("over NATS: %v %v", reply, err)
 	}
@@ -195,7 +195,7 @@ rules:
 - {name: sum, prefix: a, window: 1h, above: 1, to: [bus]}
 - {name: most, top: 3, window: 1h, above: 1, to: [bus]}
 `), g.as("watch", "watch")...)
-	if m, err := heard.NextMsg(soon); err != nil || !strings.Contains(string(m.Data), `"state":"firing"`) {
+	if m, err := heard.NextMsg(stack.Hung); err != nil || !strings.Contains(string(m.Data), `"state":"firing"`) {
 		t.Errorf("watch tells %v %v", m, err)
 	}
 	eventuallyAnswers(t, query.URL()+"/v1/watch", "states of three rules", func(a struct{ States, Changes []change }) bool {
@@ -303,9 +303,9 @@ func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
 	refused := func(conn *nats.Conn, violations chan error, wanted bool, try func() error) bool {
 		within := 20 * time.Millisecond
 		if wanted {
-			within = soon // it ends with the refusal
+			within = stack.Hung // it ends with the refusal
 		}
-		if err := errors.Join(try(), conn.FlushTimeout(soon)); err != nil {
+		if err := errors.Join(try(), conn.FlushTimeout(stack.Hung)); err != nil {
 			g.t.Fatal(err)
 		}
 		select { // a refusal comes before the answer to the flush; its handler is told of it later
@@ -339,7 +339,7 @@ func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
 		g.t.Errorf("the streams were %s, and are %s", before, after)
 	}
 	for _, row := range rows {
-		if _, err := admin.Conn().Request(row.subject, []byte(row.body), soon); err != nil {
+		if _, err := admin.Conn().Request(row.subject, []byte(row.body), stack.Hung); err != nil {
 			g.t.Errorf("admin: %s: %v", row.what, err)
 		}
 	}

@@ -87,7 +87,7 @@ func (r *rotation) goesOn(after string) {
 	was := int64(-1)
 	began := time.Now()
 	defer func() { r.t.Logf("%v: hits are counted %s", time.Since(began), after) }()
-	stack.Eventually(r.t, soon, "hits to be counted "+after, func() (bool, string) {
+	stack.Eventually(r.t, "hits to be counted "+after, func() (bool, string) {
 		total, asOf, err := stack.FetchTotal(r.query.URL(), "a", "1h")
 		if err == nil && was < 0 {
 			was = total.Total
@@ -138,7 +138,7 @@ func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 	}
 	r.acl("resetpass", ">r-three") // the file has it only once connections are refused
 	r.cut()
-	stack.Eventually(t, soon, "a connection to be refused", func() (bool, string) {
+	stack.Eventually(t, "a connection to be refused", func() (bool, string) {
 		log, err := r.redis.Client().Do(t.Context(), "acl", "log").Slice()
 		return len(log) > 0, fmt.Sprint(log, err)
 	})
@@ -154,7 +154,7 @@ func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 			r.put("nats", password)
 			r.put("nats-url", "nats://counter:"+password+"@"+strings.TrimPrefix(r.nats.URL(), "nats://"))
 		}
-		stack.Eventually(t, soon, "a connection with "+password, func() (bool, string) {
+		stack.Eventually(t, "a connection with "+password, func() (bool, string) {
 			return strings.Count(p.Logs(), "NATS back") > was, ""
 		})
 		r.goesOn("with " + password + " of NATS")
@@ -164,7 +164,7 @@ func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 	back(r.ingest, "n-two")
 	back(r.ingest, "n-three")
 	for _, path := range []string{"/v1/streams", "/v1/rejects"} { // over the connection with the URL from a file
-		stack.Eventually(t, soon, "an answer with what NATS knows", func() (bool, string) {
+		stack.Eventually(t, "an answer with what NATS knows", func() (bool, string) {
 			status, body, err := stack.Do(http.MethodGet, r.query.URL()+path, nil)
 			return status == http.StatusOK, fmt.Sprintf("%d %s %v", status, body, err)
 		})
@@ -172,7 +172,7 @@ func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 
 	close(r.end)
 	n := <-r.stored
-	stack.EventuallyTotal(t, soon, r.query.URL(), "a", "1h", int64(n))
+	stack.EventuallyTotal(t, r.query.URL(), "a", "1h", int64(n))
 	_, metrics, err := stack.Do(http.MethodGet, r.ingest.URL()+"/metrics", nil)
 	if failed := failedCommits.FindString(string(metrics)); err != nil || failed != "" {
 		t.Errorf("commits failed: %s %v", failed, err)

@@ -19,11 +19,11 @@ func TestTwoSignalsAtOnceAreOne(t *testing.T) {
 		s.ingest.Signal(syscall.SIGTERM)
 		s.ingest.Signal(syscall.SIGINT)
 	}
-	if code := s.ingest.Wait(30 * time.Second); code != 0 {
+	if code := s.ingest.Wait(); code != 0 {
 		t.Fatalf("ingest ends with code %d; want 0", code)
 	}
 	s.ingest.Start() // the hit may have been on its way to the worker
-	stack.EventuallyTotal(t, 30*time.Second, s.query.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 }
 
 // Another signal, more than a second later, says that the first took too long.
@@ -32,20 +32,20 @@ func TestALaterSignalEndsAtOnce(t *testing.T) {
 	s := start(t)
 	s.redis.Pause() // the last commit cannot end
 	s.send("hits.a", "")
-	stack.Eventually(t, soon, "the hit to be read", func() (bool, string) {
+	stack.Eventually(t, "the hit to be read", func() (bool, string) {
 		_, body, _ := get(t, s.ingest.URL()+"/metrics")
 		return strings.Contains(string(body), `tallyroll_ingest_uncommitted_messages{stream="HITS"} 1`), linesWith(string(body), "uncommitted")
 	})
 	began := time.Now()
 	s.ingest.Signal(syscall.SIGINT)
 	s.ingest.WaitForLog("stopping")
-	stack.Eventually(t, 9*time.Second, "another signal to end it", func() (bool, string) {
+	stack.Eventually(t, "another signal to end it", func() (bool, string) {
 		if s.ingest.Running() {
 			s.ingest.Signal(syscall.SIGINT)
 		}
 		return !s.ingest.Running(), s.ingest.Logs()
 	})
-	if code := s.ingest.Wait(time.Second); code != 130 || time.Since(began) < time.Second {
+	if code := s.ingest.Wait(); code != 130 || time.Since(began) < time.Second {
 		t.Errorf("ingest ends with code %d after %v; want 130, after a second", code, time.Since(began))
 	}
 	s.redis.Resume()

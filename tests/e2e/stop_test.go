@@ -12,10 +12,9 @@ import (
 
 // A worker ends when it is told to, whatever hangs: both servers accept what is
 // sent to them and answer nothing. The promise is ten seconds; the order of the steps and
-// their limits are tested in virtual time, so this bound allows for a busy machine.
+// their limits are tested in virtual time (internal/worker); here only that it ends.
 func TestAStopWhileBothServersHang(t *testing.T) {
 	t.Parallel()
-	const bound = 20 * time.Second
 	nats, redis := stack.NATSProcess(t), stack.Redis(t)
 	ingest := stack.Ingest(t, nats, redis)
 	query := stack.Query(t, redis)
@@ -29,14 +28,14 @@ func TestAStopWhileBothServersHang(t *testing.T) {
 	}
 	publish(10)
 	// The whole commit, not only that of the shard that has the counter.
-	stack.Eventually(t, soon, "all to be committed", func() (bool, string) {
+	stack.Eventually(t, "all to be committed", func() (bool, string) {
 		_, body, _ := get(t, ingest.URL()+"/metrics")
 		return strings.Contains(string(body), `tallyroll_ingest_messages_total{stream="HITS"} 10`), linesWith(string(body), "ingest_messages_total")
 	})
 	// Redis first, so that hits are read that cannot be committed.
 	redis.Pause()
 	publish(10)
-	stack.Eventually(t, soon, "a worker that says what it waits for", func() (bool, string) {
+	stack.Eventually(t, "a worker that says what it waits for", func() (bool, string) {
 		code, text, _ := get(t, ingest.URL()+"/readyz")
 		body := string(text)
 		return code == 503 && strings.Contains(body, "HITS") && strings.Contains(body, "commit"), body
@@ -47,7 +46,7 @@ func TestAStopWhileBothServersHang(t *testing.T) {
 	nats.Pause()
 	began := time.Now()
 	ingest.Signal(syscall.SIGTERM)
-	code := ingest.Wait(bound)
+	code := ingest.Wait()
 	t.Logf("ended after %s", time.Since(began).Round(10*time.Millisecond))
 	if code != 0 {
 		t.Errorf("exit code %d, want 0: what is not committed is read again", code)
@@ -59,7 +58,7 @@ func TestAStopWhileBothServersHang(t *testing.T) {
 	redis.Resume()
 	nats.Resume()
 	ingest.Start()
-	stack.EventuallyTotal(t, 30*time.Second, query.URL(), "c", "24h", 20)
+	stack.EventuallyTotal(t, query.URL(), "c", "24h", 20)
 }
 
 func linesWith(text string, parts ...string) string {

@@ -46,7 +46,7 @@ type rejectsAnswer struct {
 // eventuallyAnswers asks until the answer is fine.
 func eventuallyAnswers[A any](t *testing.T, address, what string, fine func(A) bool) (out A) {
 	t.Helper()
-	stack.Eventually(t, 2*time.Minute, what, func() (bool, string) {
+	stack.Eventually(t, what, func() (bool, string) {
 		status, body, err := stack.Do(http.MethodGet, address, nil)
 		if err != nil || status != http.StatusOK {
 			return false, fmt.Sprint(status, string(body), err)
@@ -143,7 +143,7 @@ func TestQueryStartsWithoutNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := stack.Query(t, redis)
-	stack.EventuallyTotal(t, soon, first.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, first.URL(), "a", "1h", 1)
 	ingest.Stop()
 	nats.Stop()
 	query := stack.Query(t, redis, "NATS_URL="+nats.URL()) // it is ready
@@ -175,7 +175,7 @@ func TestQueryBeforeAnyWorker(t *testing.T) {
 	const want = "no worker has counted in the namespace shop yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE"
 	says := func(path, want string) {
 		t.Helper()
-		stack.Eventually(t, soon, path+" to say "+want, func() (bool, string) {
+		stack.Eventually(t, path+" to say "+want, func() (bool, string) {
 			status, body, err := stack.Do(http.MethodGet, query.URL()+path, nil)
 			return err == nil && status == http.StatusServiceUnavailable && strings.Contains(string(body), want), fmt.Sprint(status, string(body), err)
 		})
@@ -210,7 +210,7 @@ func TestStreamsNeedNATS(t *testing.T) {
 	}
 	nats.Stop()
 	for _, resource := range []string{"/v1/streams", "/v1/rejects"} {
-		stack.Eventually(t, 2*time.Minute, resource+" to say that NATS is away", func() (bool, string) {
+		stack.Eventually(t, resource+" to say that NATS is away", func() (bool, string) {
 			status, body, err := stack.Do(http.MethodGet, with.URL()+resource, nil)
 			return err == nil && status == http.StatusServiceUnavailable && strings.Contains(string(body), "NATS cannot answer"), fmt.Sprint(status, string(body), err)
 		})

@@ -25,7 +25,7 @@ func TestNewStreamIsCountedWithinFiveSeconds(t *testing.T) {
 	s.createStream("HITS_NEW", "new.>")
 	made := time.Now()
 	s.send("new.c", "")
-	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "c", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "c", "1h", 1)
 	took := time.Since(made)
 	t.Logf("counted %v after the stream was made", took.Round(time.Millisecond))
 	if took > 5*time.Second {
@@ -37,7 +37,7 @@ func TestNewStreamIsCountedWithinFiveSeconds(t *testing.T) {
 func (s *system) asOfPasses(what string) time.Duration {
 	s.t.Helper()
 	began := time.Now()
-	stack.Eventually(s.t, 60*time.Second, "as_of to go on "+what, func() (bool, string) {
+	stack.Eventually(s.t, "as_of to go on "+what, func() (bool, string) {
 		answer, err := stack.FetchTotals(s.query.URL(), url.Values{"key": {"c"}, "window": {"1m"}})
 		return err == nil && answer.AsOf.After(began), fmt.Sprint(answer.AsOf, err)
 	})
@@ -50,7 +50,7 @@ func TestDeletedStreamHoldsAsOfBackNoMore(t *testing.T) {
 	s.createStream("HITS_OLD", "old.>")
 	s.send("hits.c", "")
 	s.send("old.c", "")
-	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "c", "1h", 2)
+	stack.EventuallyTotal(t, s.query.URL(), "c", "1h", 2)
 	s.asOfPasses("with two streams")
 	if err := s.js.DeleteStream(t.Context(), "HITS_OLD"); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestDeletedStreamHoldsAsOfBackNoMore(t *testing.T) {
 	// The same while no worker runs: nobody can say what it had stored at the end.
 	s.createStream("HITS_OLD", "old.>")
 	s.send("old.c", "")
-	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "c", "1h", 3)
+	stack.EventuallyTotal(t, s.query.URL(), "c", "1h", 3)
 	s.ingest.Stop()
 	s.send("old.c", "")
 	s.send("old.c", "")
@@ -78,7 +78,7 @@ func TestDeletedStreamHoldsAsOfBackNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped := time.Now()
-	stack.Eventually(t, 2*time.Minute, "the stop to be long ago", func() (bool, string) { return time.Since(stopped) > 11*time.Second, "" })
+	stack.Eventually(t, "the stop to be long ago", func() (bool, string) { return time.Since(stopped) > 11*time.Second, "" })
 	s.ingest.Start()
 	s.asOfPasses("after a stream was deleted unwatched")
 	deleted := 0
@@ -104,7 +104,7 @@ func TestFleetReadsEachStreamOnce(t *testing.T) {
 	for i := range hits {
 		s.send(fmt.Sprintf("hitp.%d.c", i%2), "")
 	}
-	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "c", "1h", hits)
+	stack.EventuallyTotal(t, s.query.URL(), "c", "1h", hits)
 	held := 0
 	for i, w := range append(others, s.ingest) {
 		_, body, err := stack.Do("GET", w.URL()+"/metrics", nil)
@@ -141,7 +141,7 @@ func TestWorkersStartTogetherOnAnEmptyServer(t *testing.T) {
 	for i := range 4 {
 		s.send(fmt.Sprintf("hitp.%d.c", i), "")
 	}
-	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "c", "1h", 4)
+	stack.EventuallyTotal(t, s.query.URL(), "c", "1h", 4)
 }
 
 // What a deleted stream leaves behind is gone when no window reaches back to it.
@@ -150,7 +150,7 @@ func TestDeletedStreamIsForgotten(t *testing.T) {
 	s := start(t, "TIERS=1s/4s", "SHARDS=4")
 	s.createStream("HITS_OLD", "old.>")
 	s.send("old.c", "")
-	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "c", "4s", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "c", "4s", 1)
 	client := s.redis.Client()
 	cursors := func() int { return len(stack.Scan(t, client, "tallyroll:*cursor:HITS_OLD")) }
 	metrics := func() int {
@@ -161,7 +161,7 @@ func TestDeletedStreamIsForgotten(t *testing.T) {
 		return strings.Count(string(body), `stream="HITS_OLD"`)
 	}
 	claimed := func() bool { return client.HExists(t.Context(), "tallyroll:idle", "HITS_OLD").Val() }
-	stack.Eventually(t, 60*time.Second, "the idle stream to be claimed", func() (bool, string) { return claimed(), "no claim" })
+	stack.Eventually(t, "the idle stream to be claimed", func() (bool, string) { return claimed(), "no claim" })
 	if cursors() != 4 || metrics() == 0 {
 		t.Fatalf("%d cursors, %d metrics before", cursors(), metrics())
 	}
@@ -172,7 +172,7 @@ func TestDeletedStreamIsForgotten(t *testing.T) {
 		listed := client.HExists(t.Context(), "tallyroll:streams", "HITS_OLD").Val()
 		return !listed && cursors() == 0 && !claimed() && metrics() == 0, fmt.Sprintf("listed %v, %d cursors, claimed %v, %d series", listed, cursors(), claimed(), metrics())
 	}
-	stack.Eventually(t, 2*time.Minute, "everything of the stream to be gone", gone)
+	stack.Eventually(t, "everything of the stream to be gone", gone)
 	if got := stack.TotalOf(t, s.query.URL(), "c", "4s"); !got.Complete {
 		t.Errorf("afterwards: %+v", got)
 	}
@@ -180,7 +180,7 @@ func TestDeletedStreamIsForgotten(t *testing.T) {
 	// A stream of its name begins anew, and its cursors last.
 	s.createStream("HITS_OLD", "old.>")
 	s.send("old.c", "")
-	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "c", "4s", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "c", "4s", 1)
 	for _, key := range stack.Scan(t, client, "tallyroll:*cursor:HITS_OLD") {
 		if ttl := client.TTL(t.Context(), key).Val(); ttl != -1 {
 			t.Errorf("%s expires in %v", key, ttl)

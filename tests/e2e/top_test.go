@@ -61,14 +61,14 @@ func TestTopAndNames(t *testing.T) {
 		}
 		s.publish(strings.NewReader(b.String()), "--format", "ndjson", "--batch", "7")
 		published := time.Now()
-		stack.Eventually(t, 2*time.Minute, "an answer that has all hits", func() (bool, string) {
+		stack.Eventually(t, "an answer that has all hits", func() (bool, string) {
 			asOf := ask[topList](s, "/v1/top", url.Values{"window": {"1h"}}).AsOf
 			return asOf.After(published), asOf.String()
 		})
 	}
 	s.send("hits.first", "") // there is no layout, and no answer, before the stream is taken
 	want["first"]++
-	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "first", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "first", "1h", 1)
 	load()
 	s.ingest.Kill()
 	s.ingest.Start()
@@ -130,7 +130,7 @@ func TestGroupsOfNames(t *testing.T) {
 			fmt.Fprintf(&b, `{"key":"shop.%s.Cart%03d","n":%d}`+"\n", region, i, n)
 		}
 		s.publish(strings.NewReader(b.String()), "--format", "ndjson", "--batch", "7")
-		stack.Eventually(t, 2*time.Minute, "all hits", func() (bool, string) {
+		stack.Eventually(t, "all hits", func() (bool, string) {
 			totals, err := stack.FetchTotals(s.query.URL(), url.Values{"prefix": {"shop."}, "window": {"1h"}})
 			return err == nil && totals.Totals[0].Total == all, fmt.Sprintf("%+v %v, want %d", totals, err, all)
 		})
@@ -138,7 +138,7 @@ func TestGroupsOfNames(t *testing.T) {
 	s.send("hits.shop.eu", "") // there is no layout, and no answer, before the stream is taken
 	want["shop.eu"]++
 	all++
-	stack.EventuallyTotal(t, 60*time.Second, s.query.URL(), "shop.eu", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "shop.eu", "1h", 1)
 	load()
 	s.ingest.Kill()
 	s.ingest.Start()
@@ -242,7 +242,7 @@ func TestAboutTellsWhatToAsk(t *testing.T) {
 		}
 		return resp.StatusCode, body, resp.Header
 	}
-	stack.Eventually(t, soon, "the problem that no worker has run", func() (bool, string) {
+	stack.Eventually(t, "the problem that no worker has run", func() (bool, string) {
 		status, body, header := get("/v1/about", "secret")
 		_, total, _ := get("/v1/total?key=a&window=1m", "secret")
 		return status == http.StatusServiceUnavailable && header.Get("Retry-After") != "" && strings.Contains(string(body), "start ingest") && string(total) == string(body), string(body)
@@ -253,7 +253,7 @@ func TestAboutTellsWhatToAsk(t *testing.T) {
 	s.ingest = stack.Ingest(t, s.nats, s.redis, "TIERS=1s/1m,1m/1d")
 	var told about
 	var over []byte
-	stack.Eventually(t, soon, "what can be asked", func() (bool, string) {
+	stack.Eventually(t, "what can be asked", func() (bool, string) {
 		status, body, header := get("/v1/about", "secret")
 		told, over = about{}, bytes.TrimSpace(body)
 		err := json.Unmarshal(body, &told)
@@ -281,7 +281,7 @@ func TestAboutTellsWhatToAsk(t *testing.T) {
 	if !token.Match(over) {
 		t.Errorf("%s does not say what the token may do", over)
 	}
-	stack.Eventually(t, soon, "the same over NATS", func() (bool, string) {
+	stack.Eventually(t, "the same over NATS", func() (bool, string) {
 		msg, err := s.nats.Conn().Request("tallyroll.about", nil, 5*time.Second)
 		if err != nil {
 			return false, err.Error()

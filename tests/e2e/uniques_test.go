@@ -45,7 +45,7 @@ func (s *system) uniquesOf(params string) ([]unique, error) {
 // eventuallyUnique waits until the estimate of one counter in a day is as it should be.
 func (s *system) eventuallyUnique(what, key string, right func(unique) bool) (got unique) {
 	s.t.Helper()
-	stack.Eventually(s.t, soon, what, func() (bool, string) {
+	stack.Eventually(s.t, what, func() (bool, string) {
 		found, err := s.uniquesOf("key=" + key + "&window=24h")
 		if err != nil {
 			return false, err.Error()
@@ -72,8 +72,8 @@ func TestUniquesFromEndToEnd(t *testing.T) {
 		s.send("hits.x", body.String())
 	}
 	s.send("hits.x", `[{"key":"few","unique":"ann"},{"key":"few","unique":"bob"},{"key":"few","unique":"ann","n":40},{"key":"few"},{"key":"plain","n":9}]`)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "visitors", "24h", visits)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "few", "24h", 43)
+	stack.EventuallyTotal(t, s.query.URL(), "visitors", "24h", visits)
+	stack.EventuallyTotal(t, s.query.URL(), "few", "24h", 43)
 	whole := func(u unique) bool { return u.Upper != nil && u.Estimate > 0 }
 	was := s.eventuallyUnique("the visitors", "visitors", whole)
 	if was.Lower > visitors || *was.Upper < visitors || was.Confidence != 0.95 || was.Estimate < was.Lower || was.Estimate > *was.Upper || *was.Upper-was.Lower > visitors/20 {
@@ -108,8 +108,8 @@ func TestUniquesFromEndToEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.send("hits.x", `{"key":"after"}`)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "after", "24h", 1)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "visitors", "24h", visits)
+	stack.EventuallyTotal(t, s.query.URL(), "after", "24h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "visitors", "24h", visits)
 	again := s.eventuallyUnique("the visitors again", "visitors", whole)
 	if again.Estimate != was.Estimate || again.Lower != was.Lower || *again.Upper != *was.Upper {
 		t.Errorf("after Redis lost all: %v, before %v", again, was)

@@ -112,7 +112,7 @@ func states(changes []change) string {
 func (r *receiver) eventually(rule, key, want string) []change {
 	r.t.Helper()
 	var got []change
-	stack.Eventually(r.t, soon, fmt.Sprintf("%s %s: %s", rule, key, want), func() (bool, string) {
+	stack.Eventually(r.t, fmt.Sprintf("%s %s: %s", rule, key, want), func() (bool, string) {
 		got = r.of(rule, key)
 		return states(got) == want, states(got)
 	})
@@ -150,8 +150,8 @@ func TestWatchTells(t *testing.T) {
 - {name: shops, prefix: shop., group: 2, window: 6s, above: 1, surely: true, to: [ops]}
 `)
 	s.send("hits.before", `{"n":1}`)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "before", "1m", 1)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "before", "6s", 0) // so counting began before the windows
+	stack.EventuallyTotal(t, s.query.URL(), "before", "1m", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "before", "6s", 0) // so counting began before the windows
 	for range 3 {
 		stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
 	}
@@ -177,8 +177,8 @@ func TestWatchUnknown(t *testing.T) {
 	r := newReceiver(t)
 	rules := rulesFor(t, r, "- {name: quiet, key: heartbeat, window: 5s, below: 1, to: [ops]}\n")
 	s.send("hits.heartbeat", `{"n":1}`)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "heartbeat", "1m", 1)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "heartbeat", "5s", 0) // so counting began before the window, too
+	stack.EventuallyTotal(t, s.query.URL(), "heartbeat", "1m", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "heartbeat", "5s", 0) // so counting began before the window, too
 	stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
 	r.eventually("quiet", "heartbeat", "firing") // rightly: there are no more hits
 	s.ingest.Kill()
@@ -216,7 +216,7 @@ func TestWatchTellsAlertmanager(t *testing.T) {
 	s.send("hits.http.5xx", `{"n":5}`)
 	shows := func(want int) {
 		t.Helper()
-		stack.Eventually(t, soon, fmt.Sprintf("%d alerts that fire", want), func() (bool, string) {
+		stack.Eventually(t, fmt.Sprintf("%d alerts that fire", want), func() (bool, string) {
 			status, body, err := stack.Do(http.MethodGet, "http://"+am.Addr()+"/api/v2/alerts?filter=state%3Dfiring", nil)
 			var alerts []struct{ Labels map[string]string }
 			if err != nil || status != http.StatusOK || json.Unmarshal(body, &alerts) != nil {
@@ -243,8 +243,8 @@ func TestWatchTopAndChange(t *testing.T) {
 - {name: few-are-enough, key: quiet, window: 5s, change: +50%, least: 5, to: [ops]}
 `)
 	s.send("hits.before", `{"n":1}`)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "before", "1m", 1)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "before", "11s", 0) // so counting began before both windows
+	stack.EventuallyTotal(t, s.query.URL(), "before", "1m", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "before", "11s", 0) // so counting began before both windows
 	stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
 	s.send("hits.busy", `{"n":20}`)
 	s.send("hits.quiet", `{"n":5}`)
@@ -272,8 +272,8 @@ func TestWatchFor(t *testing.T) {
 - {name: long, key: k, window: 20s, above: 3, for: 2s, to: [ops]}
 `)
 	s.send("hits.before", `{"n":1}`)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "before", "1m", 1)
-	stack.EventuallyTotal(t, soon, s.query.URL(), "before", "20s", 0)
+	stack.EventuallyTotal(t, s.query.URL(), "before", "1m", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "before", "20s", 0)
 	stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
 	s.send("hits.k", `{"n":5}`)
 	r.eventually("short", "k", "pending ok")
@@ -315,7 +315,7 @@ func TestWatchTry(t *testing.T) {
 	s.send("hits.http.2xx", `{"n":3}`)
 	s.send("hits.shop.eu.cart", `{"n":2}`)
 	for key, n := range map[string]int64{"http.5xx": 5, "http.2xx": 3, "shop.eu.cart": 2} {
-		stack.EventuallyTotal(t, soon, s.query.URL(), key, "1h", n)
+		stack.EventuallyTotal(t, s.query.URL(), key, "1h", n)
 	}
 	const want = `RULE KEY HOLDS TOTAL LOWER UPPER WINDOW CONDITION AS OF WHY
 errors http.5xx yes 5 5 5 1h above 3 surely NOW

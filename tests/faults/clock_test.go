@@ -69,7 +69,7 @@ func TestQueryClockIsWrong(t *testing.T) {
 					}
 				}
 			}
-			stack.Eventually(t, time.Minute, "a warning", func() (bool, string) {
+			stack.Eventually(t, "a warning", func() (bool, string) {
 				return strings.Contains(wrong.Logs(), "the clocks of Redis and of this machine differ"), wrong.Logs()
 			})
 		})

@@ -69,9 +69,9 @@ func (p *poster) post(ctx context.Context, client *http.Client, collect *stack.S
 // postAll posts from many clients until stop is called, which returns them when the last hit is settled.
 func postAll(t *testing.T, collect *stack.Service) (stored func() int64, stop func() []*poster) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*recovery)
+	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 	t.Cleanup(cancel)
-	client := &http.Client{Timeout: recovery, Transport: &http.Transport{MaxIdleConnsPerHost: 2 * httpClients}}
+	client := &http.Client{Timeout: stack.Hung, Transport: &http.Transport{MaxIdleConnsPerHost: 2 * httpClients}}
 	t.Cleanup(client.CloseIdleConnections)
 	var ended atomic.Bool
 	var sum atomic.Int64
@@ -136,7 +136,7 @@ func (s *system) exact(posters []*poster) {
 func goesOn(t *testing.T, stored func() int64) {
 	t.Helper()
 	before := stored()
-	stack.Eventually(t, recovery, "more hits to be stored", func() (bool, string) {
+	stack.Eventually(t, "more hits to be stored", func() (bool, string) {
 		return stored() > before+20, fmt.Sprint(stored() - before)
 	})
 }

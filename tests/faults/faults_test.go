@@ -24,9 +24,6 @@ import (
 
 func TestMain(m *testing.M) { stack.Main(m) }
 
-// recovery bounds every wait for counting to go on.
-const recovery = 2 * time.Minute
-
 // full reports whether the long selection was asked for.
 func full() bool { return os.Getenv("FAULTS") == "full" }
 
@@ -159,7 +156,7 @@ func (s *system) countedUpTo(l *load, at time.Time) time.Duration {
 	s.t.Helper()
 	began := time.Now()
 	all := l.names()
-	stack.Eventually(s.t, recovery, "as_of to pass "+at.Format(time.StampMilli), func() (bool, string) {
+	stack.Eventually(s.t, "as_of to pass "+at.Format(time.StampMilli), func() (bool, string) {
 		// Most looks come too early, and a few counters tell that for less: more of them can only have an older as_of.
 		for _, asked := range [][]string{all[:min(few, len(all))], all} {
 			answer, err := s.ask(asked)
@@ -201,7 +198,7 @@ func (s *system) settled(l *load, faults int) {
 // audit has the program audit compare every cell with the streams.
 func (s *system) audit() {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), recovery)
+	ctx, cancel := context.WithTimeout(s.t.Context(), stack.Hung)
 	defer cancel()
 	cmd := stack.Command(ctx, s.t, "audit", []string{"--rate=0"}, []string{"NATS_URL=" + s.broker.URL(), "REDIS_URL=" + s.counts.URL()})
 	out, err := cmd.CombinedOutput()

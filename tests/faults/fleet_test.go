@@ -65,7 +65,7 @@ func (s *system) owners() (all []ownership) {
 func (s *system) shared(places ...int) time.Duration {
 	s.t.Helper()
 	began := time.Now()
-	stack.Eventually(s.t, recovery, fmt.Sprintf("%d workers to share %d streams", len(places), fleetStreams), func() (bool, string) {
+	stack.Eventually(s.t, fmt.Sprintf("%d workers to share %d streams", len(places), fleetStreams), func() (bool, string) {
 		last := map[string]ownership{}
 		for _, o := range s.owners() {
 			last[o.Worker] = o

@@ -166,7 +166,7 @@ func TestFollowKilled(t *testing.T) {
 		cmd, _ := a.follow(s)
 		switch i % 8 {
 		case 0: // what is rotated before the first one opens the log is not counted
-			stack.Eventually(t, recovery, "publish to open the log", func() (bool, string) {
+			stack.Eventually(t, "publish to open the log", func() (bool, string) {
 				_, err := os.Stat(a.place())
 				return err == nil, fmt.Sprint(err)
 			})
@@ -226,7 +226,7 @@ func TestFollowKilled(t *testing.T) {
 func (s *system) allCounted(l *load) {
 	s.t.Helper()
 	want := l.sum()
-	stack.Eventually(s.t, recovery, "the whole log to be counted", func() (bool, string) {
+	stack.Eventually(s.t, "the whole log to be counted", func() (bool, string) {
 		got := s.counted(l)
 		return got >= want, fmt.Sprintf("%d of %d", got, want)
 	})

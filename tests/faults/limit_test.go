@@ -84,7 +84,7 @@ func (c *crowd) stop() {
 
 func (c *crowd) reaches(n int64) {
 	c.t.Helper()
-	stack.Eventually(c.t, recovery, "takes to be allowed", func() (bool, string) {
+	stack.Eventually(c.t, "takes to be allowed", func() (bool, string) {
 		return c.allowed.Load() >= n, ""
 	})
 }
@@ -115,7 +115,7 @@ func TestLimitsWhenSentinelsFailOver(t *testing.T) {
 				s := stack.Sentinels(t, 1)
 				old, replica := s.Servers[0], s.Servers[1]
 				// Only Redis allows. It has long to answer: each lost reply would hide a take that is allowed again.
-				c := newCrowd(t, s, processes, recovery, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: limit.FailClosed})
+				c := newCrowd(t, s, processes, stack.Hung, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: limit.FailClosed})
 				c.start()
 				c.reaches(200)
 				if cut {
@@ -159,7 +159,7 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 			s := stack.Sentinels(t, 1)
 			old, replica := s.Servers[0], s.Servers[1]
 			return s, func() {
-				stack.Eventually(t, recovery, "the replica to follow", func() (bool, string) {
+				stack.Eventually(t, "the replica to follow", func() (bool, string) {
 					n := old.Client().Wait(t.Context(), 1, time.Second).Val()
 					return n == 1 && len(stack.Scan(t, replica.Client(), "*limit:concurrent*")) == 1, ""
 				})
@@ -177,7 +177,7 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 				const most = 3
 				redis, prepare, crash, back := lose.start(t)
 				l := &limit.Limit{Name: "places", Window: time.Hour, Max: most, Policy: limit.Concurrent, Fail: fail}
-				c := newCrowd(t, redis, 2, recovery, l)
+				c := newCrowd(t, redis, 2, stack.Hung, l)
 				place := func(lease string) limit.Take { return limit.Take{Limit: l, Key: "k", Under: "k", N: 1, Lease: lease} }
 				take := func(by int, lease string) bool {
 					t.Helper()
@@ -209,7 +209,7 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 					lacks = 3
 				}
 				for _, limiter := range c.limiters {
-					stack.Eventually(t, recovery, "Redis to decide", func() (bool, string) {
+					stack.Eventually(t, "Redis to decide", func() (bool, string) {
 						a, err := limiter.Look(t.Context(), []limit.Take{place("")})
 						return err == nil && a.Decisions[0].Source == limit.FromRedis, fmt.Sprint(a, err)
 					})

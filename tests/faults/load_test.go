@@ -198,7 +198,7 @@ func (l *load) plain(size int) message {
 
 // publish returns when the message is stored, and then counts it as published.
 func (l *load) publish(ctx context.Context, m message) {
-	ctx, cancel := context.WithTimeout(ctx, 2*recovery)
+	ctx, cancel := context.WithTimeout(ctx, stack.Hung)
 	defer cancel()
 	if m.id == "" {
 		m.id = fmt.Sprintf("%s:%d", l.prefix, l.ids.Add(1))

@@ -42,7 +42,7 @@ func TestMirrorCutOff(t *testing.T) {
 	counted := func(want int64) {
 		t.Helper()
 		began := time.Now()
-		stack.Eventually(t, recovery, fmt.Sprintf("%d hits, and as_of to pass them", want), func() (bool, string) {
+		stack.Eventually(t, fmt.Sprintf("%d hits, and as_of to pass them", want), func() (bool, string) {
 			answer, err := s.ask([]string{counter})
 			return err == nil && answer.Totals[0].Total == want && answer.AsOf.After(began), fmt.Sprintf("%+v %v", answer, err)
 		})
@@ -56,7 +56,7 @@ func TestMirrorCutOff(t *testing.T) {
 		publish(45)
 		total += 45
 		if i%2 == 0 { // long enough for somebody to notice
-			stack.Eventually(t, recovery, "the worker to miss the origin", func() (bool, string) {
+			stack.Eventually(t, "the worker to miss the origin", func() (bool, string) {
 				n := strings.Count(worker.Logs(), unsure)
 				return n > i/2, fmt.Sprint(n)
 			})
@@ -64,7 +64,7 @@ func TestMirrorCutOff(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stack.Eventually(t, recovery, "three seconds of silence on the link", func() (bool, string) {
+			stack.Eventually(t, "three seconds of silence on the link", func() (bool, string) {
 				info, err := mirror.Info(t.Context())
 				return err == nil && info.Mirror.Active > 3*time.Second, fmt.Sprintf("%+v %v", info, err)
 			})

@@ -73,7 +73,7 @@ func (s *system) stream(ctx context.Context) jetstream.Stream {
 func TestStreamPurged(t *testing.T) {
 	t.Parallel()
 	s := start(t, "INGEST_MAX_LOAD=1048576") // so that a worker without Redis soon reads no more
-	ctx, cancel := context.WithTimeout(t.Context(), 5*recovery)
+	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 	defer cancel()
 	l := newSpreadLoad(s, "c", true, 5000, 0) // that do not coalesce: so few commands hold few of them
 	n := rounds(1, 5)
@@ -133,7 +133,7 @@ func (s *system) metric(w *stack.Service, name string) (value int64) {
 func TestStreamMadeAnew(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*recovery)
+	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 	defer cancel()
 	n := rounds(3, 20)
 	var old []*load

@@ -100,19 +100,19 @@ func TestNATSClusterServerOfTheWorkerKilled(t *testing.T) {
 		t.Skip("takes long: FAULTS=full")
 	}
 	s, l, w := startNATSCluster(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*recovery)
+	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 	defer cancel()
 	const n = 4
 	for range n {
 		connected := -1
-		stack.Eventually(t, recovery, "the worker to be connected", func() (bool, string) {
+		stack.Eventually(t, "the worker to be connected", func() (bool, string) {
 			connected = s.natsCluster.Of(workerName)
 			return connected >= 0, "it is not"
 		})
 		s.killed(l, "the worker's server", connected)
 
 		delivers := -1
-		stack.Eventually(t, recovery, "the worker's consumer", func() (bool, string) {
+		stack.Eventually(t, "the worker's consumer", func() (bool, string) {
 			consumers := s.stream(ctx).ListConsumers(ctx)
 			for info := range consumers.Info() {
 				if info.Cluster != nil && info.NumWaiting > 0 {
@@ -163,7 +163,7 @@ func TestNATSClusterStreamRestored(t *testing.T) {
 			s.createStream("HITS", "hits.>")
 			worker := s.worker(s.redis)
 			conn := s.broker.Conn()
-			ctx, cancel := context.WithTimeout(t.Context(), 5*recovery)
+			ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 			defer cancel()
 			first := startLoad(s, "first", false, 500)
 			s.progress(first)
@@ -205,7 +205,7 @@ func TestNATSClusterStreamRestored(t *testing.T) {
 				t.Fatal(err)
 			}
 			backup.Restore(t, conn, "HITS")
-			stack.Eventually(t, recovery, "the worker to say that it stands still", func() (bool, string) {
+			stack.Eventually(t, "the worker to say that it stands still", func() (bool, string) {
 				return strings.Contains(worker.Logs(), "it may be an older backup or a copy of another stream"), ""
 			})
 			s.compare(first, "while the stream stands still")

@@ -198,7 +198,7 @@ func TestTornAppendOnlyFile(t *testing.T) {
 				t.Errorf("published %d, counted %d, complete %v: a torn transaction should have been run, and be admitted", want, got.Total, got.Complete)
 			}
 			// The reader has seen it; the worker does when it moves the cursor.
-			stack.Eventually(t, recovery, "the log to tell of the torn file", func() (bool, string) {
+			stack.Eventually(t, "the log to tell of the torn file", func() (bool, string) {
 				logs := worker.Logs()
 				return strings.Contains(logs, "torn append-only file") && strings.Contains(logs, "cannot be asked to rewrite"), ""
 			})

@@ -155,7 +155,7 @@ func (o *orders) publish(until int) {
 				o.last = max(o.last, ack.Sequence)
 			case err := <-m.ack.Err():
 				o.t.Fatal(err)
-			case <-time.After(recovery):
+			case <-time.After(stack.Hung):
 				o.t.Fatal("an event is not stored")
 			}
 		}
@@ -283,7 +283,7 @@ type ordersVersion struct {
 // ordersBegun waits until a shard has passed a message.
 func (s *system) ordersBegun(after uint64) {
 	s.t.Helper()
-	stack.Eventually(s.t, recovery, fmt.Sprintf("a cursor to pass %d", after), func() (bool, string) {
+	stack.Eventually(s.t, fmt.Sprintf("a cursor to pass %d", after), func() (bool, string) {
 		for shard := range 16 {
 			seq, err := s.redis.Client().HGet(s.t.Context(), fmt.Sprintf("tallyroll:{%d}:cursor:ORDERS", shard), "seq").Uint64()
 			if err == nil && seq > after {
@@ -299,7 +299,7 @@ func (s *system) awaitOrders(last uint64) []ordersVersion {
 	s.t.Helper()
 	client := s.redis.Client()
 	var naming string
-	stack.Eventually(s.t, recovery, fmt.Sprintf("the cursors to reach %d", last), func() (bool, string) {
+	stack.Eventually(s.t, fmt.Sprintf("the cursors to reach %d", last), func() (bool, string) {
 		for shard := range 16 {
 			got, err := client.HMGet(s.t.Context(), fmt.Sprintf("tallyroll:{%d}:cursor:ORDERS", shard), "seq", "naming").Result()
 			if err != nil || got[0] != strconv.FormatUint(last, 10) {
@@ -398,7 +398,7 @@ func (o *orders) rejects() map[string]string {
 			o.t.Fatal(err)
 		}
 		for left > 0 {
-			batch, err := consumer.Fetch(int(min(left, 500)), jetstream.FetchMaxWait(recovery))
+			batch, err := consumer.Fetch(int(min(left, 500)), jetstream.FetchMaxWait(stack.Hung))
 			if err != nil {
 				o.t.Fatal(err)
 			}

@@ -62,7 +62,7 @@ func TestSourceCutOff(t *testing.T) {
 	counted := func(farWant int64, fresh bool) (asOf time.Time) {
 		t.Helper()
 		began := time.Now()
-		stack.Eventually(t, recovery, fmt.Sprintf("%d and %d hits, and as_of to pass them: %v", farWant, totals[nearCounter], fresh), func() (bool, string) {
+		stack.Eventually(t, fmt.Sprintf("%d and %d hits, and as_of to pass them: %v", farWant, totals[nearCounter], fresh), func() (bool, string) {
 			answer, err := s.ask(both())
 			if err != nil {
 				return false, err.Error()
@@ -80,7 +80,7 @@ func TestSourceCutOff(t *testing.T) {
 		arrived := totals[farCounter]
 		publish(far, farCounter, 45)
 		var heard time.Time // when the far source was last heard
-		stack.Eventually(t, recovery, "silence of the far source", func() (bool, string) {
+		stack.Eventually(t, "silence of the far source", func() (bool, string) {
 			info, err := copied.Info(t.Context())
 			if err != nil {
 				return false, err.Error()
@@ -93,7 +93,7 @@ func TestSourceCutOff(t *testing.T) {
 		publish(s.js, nearCounter, 7)
 		waits(counted(arrived, false), heard)
 		const unsure = "how far this copy has got is not known"
-		stack.Eventually(t, recovery, "the worker to miss the source", func() (bool, string) {
+		stack.Eventually(t, "the worker to miss the source", func() (bool, string) {
 			n := strings.Count(worker.Logs(), unsure)
 			return n > i, fmt.Sprint(n)
 		})

@@ -35,7 +35,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 	var there []string
 	for i := range n {
 		if i >= kept { // the one whose name is used again, once all of it is counted
-			stack.Eventually(t, recovery, "the hits of "+counter(i-kept), func() (bool, string) {
+			stack.Eventually(t, "the hits of "+counter(i-kept), func() (bool, string) {
 				answer, err := s.ask([]string{counter(i - kept)})
 				return err == nil && answer.Totals[0].Total == 2, fmt.Sprintf("%+v %v", answer, err)
 			})

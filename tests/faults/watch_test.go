@@ -210,7 +210,7 @@ func TestWatch(t *testing.T) {
 	// The worker is killed: what is below its threshold now is unknown, and no other becomes so.
 	killed := time.Now()
 	s.workers[0].Kill()
-	stack.Eventually(t, recovery, "every rule that waits for too few hits to be unknown", func() (bool, string) {
+	stack.Eventually(t, "every rule that waits for too few hits to be unknown", func() (bool, string) {
 		for i := 1; i < rules; i += 3 {
 			heard := targets["b"].of(fmt.Sprintf("r%d", i))
 			if len(heard) == 0 || heard[len(heard)-1].State != "unknown" {
@@ -227,7 +227,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	s.workers[0].Start()
-	stack.Eventually(t, recovery, "every rule to be known again, and calm or below", func() (bool, string) {
+	stack.Eventually(t, "every rule to be known again, and calm or below", func() (bool, string) {
 		for i := range rules {
 			heard := targets["b"].of(fmt.Sprintf("r%d", i))
 			if len(heard) == 0 {
@@ -242,7 +242,7 @@ func TestWatch(t *testing.T) {
 	})
 	changes := 0
 	for name, l := range targets {
-		stack.Eventually(t, recovery+outage, "target "+name+" to have heard of every change", func() (bool, string) {
+		stack.Eventually(t, "target "+name+" to have heard of every change", func() (bool, string) {
 			stored := storedChanges(t, s.js)
 			changes = 0
 			for rule, want := range stored {
@@ -285,7 +285,7 @@ func TestWatchLatency(t *testing.T) {
 	}
 	var took []time.Duration
 	for rule, at := range sent {
-		stack.Eventually(t, recovery, rule+" to fire", func() (bool, string) {
+		stack.Eventually(t, rule+" to fire", func() (bool, string) {
 			for _, c := range l.of(rule) {
 				if c.State == "firing" {
 					took = append(took, c.got.Sub(at))

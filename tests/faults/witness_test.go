@@ -70,7 +70,7 @@ func (w *witness) collect(stream string) {
 // collectOf collects from a stream of another server.
 func (w *witness) collectOf(js jetstream.JetStream, stream string) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), recovery)
+	ctx, cancel := context.WithTimeout(w.t.Context(), stack.Hung)
 	defer cancel()
 	handle, err := js.Stream(ctx, stream)
 	if err != nil {

@@ -28,9 +28,6 @@ import (
 
 func TestMain(m *testing.M) { stack.Main(m) }
 
-// soon bounds every wait for what takes a second or two on a machine with nothing else to do.
-const soon = 2 * time.Minute
-
 // system is the whole of Tallyroll on its own servers.
 type system struct {
 	t      *testing.T
@@ -211,7 +208,7 @@ func eval[T any](b *tab, expression string) T {
 // until waits for a condition in the page.
 func (b *tab) until(what, condition string) {
 	b.t.Helper()
-	stack.Eventually(b.t, soon, what, func() (bool, string) {
+	stack.Eventually(b.t, what, func() (bool, string) {
 		ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("!!("+condition+")"))
 		if err != nil || !ok {
 			text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText"))

@@ -43,8 +43,8 @@ func (s *system) shop() {
 		all = append(all, ago(key, n[0], 2*time.Hour), ago(key, n[1]+1, 30*time.Hour))
 	}
 	s.publishAll(all...)
-	stack.EventuallyTotal(s.t, soon, s.query.URL(), "shop.cart.eu", "24h", 4000)
-	stack.EventuallyTotal(s.t, soon, s.query.URL(), "blog", "24h", 2000)
+	stack.EventuallyTotal(s.t, s.query.URL(), "shop.cart.eu", "24h", 4000)
+	stack.EventuallyTotal(s.t, s.query.URL(), "blog", "24h", 2000)
 }
 
 // Rows are the parts of names, with the sums that the API gives, their change and a drawing. A click on a row puts it into
@@ -114,7 +114,7 @@ func TestRangesOfTheCalendar(t *testing.T) {
 	for i := range 40 {
 		s.publishAll(ago("a", 1<<i, time.Duration(i)*6*time.Hour+30*time.Second)) // so a total says which hits it has
 	}
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "30d", 1<<40-1)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "30d", 1<<40-1)
 	b := open(t, s.query.URL()+"/", desktop)
 	_, err = chromedp.Call(b.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: zone.String()})
 	b.must(err)
@@ -123,7 +123,7 @@ func TestRangesOfTheCalendar(t *testing.T) {
 	for _, window := range []string{"today", "yesterday", "month"} {
 		b.click(`#range input[value="` + window + `"]`)
 		want := fmt.Sprint(s.apiTotal("key=a&window=" + window + "&tz=" + zone.String()).Total)
-		stack.Eventually(t, soon, window, func() (bool, string) {
+		stack.Eventually(t, window, func() (bool, string) {
 			b.point(`#rows tr[data-key="a"] .total`)
 			got := eval[string](b, whole+` ?? document.getElementById("tip").textContent`)
 			return got == want, fmt.Sprintf("%s, want %s", got, want)
@@ -140,7 +140,7 @@ func TestRangesOfTheCalendar(t *testing.T) {
 		eval[bool](b, fmt.Sprintf(`(document.getElementById(%[1]q).value = %[2]q, document.getElementById(%[1]q).dispatchEvent(new Event("change")), true)`, id, at.Format("2006-01-02T15:04")))
 	}
 	want := fmt.Sprint(s.apiTotal("key=a&" + url.Values{"from": {from.Format(time.RFC3339)}, "to": {to.Format(time.RFC3339)}}.Encode()).Total)
-	stack.Eventually(t, soon, "the range", func() (bool, string) {
+	stack.Eventually(t, "the range", func() (bool, string) {
 		b.point(`#rows tr[data-key="a"] .total`)
 		got := eval[string](b, whole+` ?? document.getElementById("tip").textContent`)
 		return got == want, fmt.Sprintf("%s, want %s", got, want)
@@ -163,7 +163,7 @@ func TestManyCounters(t *testing.T) {
 		}
 		s.publishAll(all...)
 	}
-	stack.EventuallyTotal(t, soon, s.query.URL(), "page.2.n1199", "24h", 1209)
+	stack.EventuallyTotal(t, s.query.URL(), "page.2.n1199", "24h", 1209)
 	b := open(t, s.query.URL()+"/?range=24h", desktop)
 	rows := `document.querySelectorAll("#rows tr").length`
 	b.until("fifty of them", rows+` === 50 && document.querySelector("#rows tr").dataset.key === "page.2.n1199" && /More counters than can be a tree/.test(document.getElementById("list-note").textContent) && document.getElementById("shape").hidden`)
@@ -188,7 +188,7 @@ func TestManyCounters(t *testing.T) {
 func TestLinesOfTheChart(t *testing.T) {
 	s := start(t)
 	s.hit("a", "b", "c", "d", "e", "f", "g", "h")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "h", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "h", "1h", 1)
 	b := open(t, s.query.URL()+"/?key=a&range=1h", desktop)
 	b.until("all of them", `document.querySelectorAll("#rows tr").length === 8`)
 	b.until("the chart, above the table", plotted)
@@ -222,7 +222,7 @@ func TestNothingCollides(t *testing.T) {
 	if _, err := s.js.Publish(t.Context(), "hits.c", []byte(`{"kay":`+strings.Repeat("9", 400))); err != nil {
 		t.Fatal(err)
 	}
-	stack.EventuallyTotal(t, soon, s.query.URL(), "b.d", "1h", 12345)
+	stack.EventuallyTotal(t, s.query.URL(), "b.d", "1h", 12345)
 	background := map[string]string{}
 	for _, as := range []looks{phone, {390, 844, "dark"}, {320, 640, "light"}, {768, 900, "dark"}, {1024, 900, "light"}, {1440, 900, "dark"}, {1920, 1000, "light"}} {
 		b := open(t, s.query.URL()+"/?range=24h&key=big&key="+long, as)
@@ -341,7 +341,7 @@ func TestOpenPageAsksLittle(t *testing.T) {
 		return n
 	}
 	const rounds = 4
-	stack.Eventually(t, soon, "some rounds", func() (bool, string) { return of("/v1/top?window=24h") >= rounds, fmt.Sprint(of("/v1/top?window=24h")) })
+	stack.Eventually(t, "some rounds", func() (bool, string) { return of("/v1/top?window=24h") >= rounds, fmt.Sprint(of("/v1/top?window=24h")) })
 	if n := of("at="); n > 1 {
 		t.Errorf("the period before was asked for %d times", n)
 	}

@@ -88,7 +88,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 		before := refusals(t, s)
 		b := open(t, "http://"+c.page+":"+page.Port()+"/", desktop, evil)
 		b.until("the page to have tried everything", `document.title === "done"`)
-		stack.Eventually(t, soon, "the refusals", func() (bool, string) {
+		stack.Eventually(t, "the refusals", func() (bool, string) {
 			n := refusals(t, s) - before
 			return n >= 8, fmt.Sprint(n)
 		})
@@ -123,7 +123,7 @@ func refusals(t *testing.T, s *system) (n int) {
 func TestReboundPageReadsNothing(t *testing.T) {
 	s := start(t)
 	s.hit("a")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	u, err := url.Parse(s.query.URL())
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ const mostBytes = 90 << 10
 func TestFirstLoad(t *testing.T) {
 	s := start(t)
 	s.hit("a")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	b := open(t, "about:blank", desktop)
 	began := time.Now()
 	eval[bool](b, "!!(location.href = '"+s.query.URL()+"/?key=a')")

@@ -87,7 +87,7 @@ func TestMarksAreAskedForOncePerRange(t *testing.T) {
 	for i := range int64(25) {
 		s.mark(window.Mark{At: minutesAgo(50 - i), Kind: window.MarkRules, Stream: "HITS", Detail: fmt.Sprint("version ", i)})
 	}
-	stack.EventuallyTotal(t, soon, s.query.URL(), "b", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "b", "1h", 1)
 	b := open(t, s.query.URL()+"/?key=a&range=1h&compare=0", desktop)
 	b.until("as many as there is room for", `document.querySelectorAll("#plot .mark").length === 20 && /the last 20 marks are shown/.test(document.getElementById("chart-note").textContent)`)
 	b.click(`#rows tr[data-key="b"]`)
@@ -119,7 +119,7 @@ func TestMarksAreAskedForOncePerRange(t *testing.T) {
 func TestStepsOfYears(t *testing.T) {
 	s := startWithTiers(t, "1m/1d,1d/5y")
 	s.hit("a")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	from := time.Now().Add(-1790 * 24 * time.Hour).UTC().Format(time.RFC3339)
 	b := open(t, s.query.URL()+"/?key=a&range=custom&compare=0&from="+from, desktop)
 	b.until("months and years", `[...document.getElementById("step").options].map((o) => o.textContent).join() === "1 day,1 week,1 month,1 year" && document.getElementById("step").value === "1mo"`)

@@ -104,7 +104,7 @@ func TestChartMenu(t *testing.T) {
 		t.Errorf("copied %s, want %s", query, want)
 	}
 	wide := strings.Replace(query, "[1m]", "[30m]", 1)
-	stack.Eventually(t, soon, "the query to be answered", func() (bool, string) {
+	stack.Eventually(t, "the query to be answered", func() (bool, string) {
 		status, body, err := stack.Do(http.MethodGet, promql.URL()+"/api/v1/query?query="+url.QueryEscape(wide), nil)
 		text := string(body)
 		return status == http.StatusOK && strings.Contains(text, `"key":"it's+1"`) && strings.Contains(text, `,"3"]`) && strings.Contains(text, `"key":"shop.eu/cart"`) && strings.Contains(text, `,"4"]`), fmt.Sprint(status, err, text)
@@ -117,7 +117,7 @@ func TestChartMenu(t *testing.T) {
 	saved := func(name string) string {
 		t.Helper()
 		path := filepath.Join(folder, name)
-		stack.Eventually(t, soon, name, func() (bool, string) {
+		stack.Eventually(t, name, func() (bool, string) {
 			_, err := os.Stat(path)
 			return err == nil, fmt.Sprint(err)
 		})

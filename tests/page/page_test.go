@@ -55,7 +55,7 @@ func TestFirstHits(t *testing.T) {
 func TestKeyboardOnly(t *testing.T) {
 	s := start(t)
 	s.hit("shop.cart", "shop.cart", "shop.checkout", "blog", "zoo")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "shop.cart", "1h", 2)
+	stack.EventuallyTotal(t, s.query.URL(), "shop.cart", "1h", 2)
 	b := open(t, s.query.URL()+"/?key=blog&range=1h&someone=else", desktop)
 	b.until("the chosen counter", hits("blog")+` === "1"`)
 	// As a keyboard does it: the text comes with the key, so that a page that takes the key gets no text.
@@ -107,14 +107,14 @@ func TestKeyboardOnly(t *testing.T) {
 func TestChart(t *testing.T) {
 	s := start(t)
 	s.hit("a", "a", "b", "b", "b")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "b", "1h", 3)
+	stack.EventuallyTotal(t, s.query.URL(), "b", "1h", 3)
 	s.old()
 	for _, c := range []struct {
 		length, step string
 		back         time.Duration
 	}{{"1m", "1s", time.Minute - 5*time.Second}, {"1h", "5m", time.Hour - 5*time.Second}, {"24h", "15m", 24*time.Hour - 86400*time.Millisecond}, {"7d", "6h", 7*24*time.Hour - 604800*time.Millisecond}, {"30d", "1d", 30*24*time.Hour - 2592*time.Second}} {
 		b := open(t, s.query.URL()+"/?key=a&key=b&range="+c.length+"&step="+c.step, desktop)
-		stack.Eventually(t, soon, "the points of "+c.length, func() (bool, string) {
+		stack.Eventually(t, "the points of "+c.length, func() (bool, string) {
 			got := eval[string](b, `(document.getElementById("plot").dataset.points ?? "") + " of " + document.getElementById("plot").dataset.step`)
 			want := pointsOf(t, s.query.URL(), c.back, c.step)
 			return got == want, fmt.Sprintf("the chart has %s, the API %s", got, want)
@@ -137,7 +137,7 @@ func TestDaysAreTheReadersOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "30d", 310)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "30d", 310)
 	b := open(t, s.query.URL()+"/", desktop)
 	_, err := chromedp.Call(b.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kolkata"})
 	b.must(err)
@@ -186,7 +186,7 @@ func TestNamesTurnNothing(t *testing.T) {
 		if _, err := s.js.Publish(t.Context(), "hits.x", body); err != nil {
 			t.Fatal(err)
 		}
-		stack.EventuallyTotal(t, soon, s.query.URL(), name, "1h", 1)
+		stack.EventuallyTotal(t, s.query.URL(), name, "1h", 1)
 	}
 	b := open(t, s.query.URL()+"/?"+url.Values{"key": {turned, hebrew}}.Encode(), desktop)
 	b.until("the totals", `document.querySelectorAll("#rows tr .sparkline").length >= 2 && document.querySelector("#legend li")`)

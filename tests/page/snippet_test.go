@@ -85,7 +85,7 @@ func TestSnippetCountsViews(t *testing.T) {
 		{other, "/old/cart", image, http.StatusForbidden},
 	} {
 		b := open(t, view.site.URL+view.path, desktop)
-		stack.Eventually(t, soon, fmt.Sprintf("status %d of %s for %s%s", view.status, view.address, view.site.URL, view.path), func() (bool, string) {
+		stack.Eventually(t, fmt.Sprintf("status %d of %s for %s%s", view.status, view.address, view.site.URL, view.path), func() (bool, string) {
 			status := b.statusOf(view.address)
 			return status == view.status, fmt.Sprint(status)
 		})
@@ -94,7 +94,7 @@ func TestSnippetCountsViews(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]int64{"web./cart": 3, "web./a%20b/%C3%BC": 1, "web./old/cart": 1, "web./old/silent": 1} {
-		stack.EventuallyTotal(t, soon, s.query.URL(), key, "1h", want)
+		stack.EventuallyTotal(t, s.query.URL(), key, "1h", want)
 	}
 	status, body, err := stack.Do(http.MethodGet, s.query.URL()+"/v1/counters", nil)
 	if want := `"counters":["web./a%20b/%C3%BC","web./cart","web./old/cart","web./old/silent"]`; err != nil || status != http.StatusOK || !strings.Contains(string(body), want) {

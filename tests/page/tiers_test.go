@@ -25,7 +25,7 @@ func TestPageFollowsTiers(t *testing.T) {
 		t.Run(c.tiers, func(t *testing.T) {
 			s := startWithTiers(t, c.tiers)
 			s.hit("a")
-			stack.EventuallyTotal(t, soon, s.query.URL(), "a", "30s", 1)
+			stack.EventuallyTotal(t, s.query.URL(), "a", "30s", 1)
 			s.old()
 			b := open(t, s.query.URL()+"/?key=a", desktop)
 			b.until("the total", hits("a"))
@@ -50,7 +50,7 @@ func TestPageFollowsTiers(t *testing.T) {
 func TestAddressAsksForMore(t *testing.T) {
 	s := startWithTiers(t, "1s/1m,1m/1d")
 	s.hit("k08")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "k08", "1m", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "k08", "1m", 1)
 	var address strings.Builder
 	for i := 1; i <= 30; i++ {
 		fmt.Fprintf(&address, "&key=k%02d", i)

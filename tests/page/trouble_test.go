@@ -36,7 +36,7 @@ func TestRedisAway(t *testing.T) {
 func TestBeforeAnyWorker(t *testing.T) {
 	redis, nats := stack.Redis(t), stack.NATS(t)
 	query := stack.Query(t, redis, stack.NoWait)
-	stack.Eventually(t, soon, "query to answer", func() (bool, string) {
+	stack.Eventually(t, "query to answer", func() (bool, string) {
 		status, _, err := stack.Do("GET", query.URL()+"/healthz", nil)
 		return status == 200, fmt.Sprint(err)
 	})

@@ -26,7 +26,7 @@ func (s *system) visit(key string, visitors int, over time.Duration) {
 			s.t.Fatal(err)
 		}
 	}
-	stack.EventuallyTotal(s.t, soon, s.query.URL(), key, "24h", int64(2*visitors))
+	stack.EventuallyTotal(s.t, s.query.URL(), key, "24h", int64(2*visitors))
 }
 
 // told are the counters beside whose hits the page says how many different ones there were, each with the words.

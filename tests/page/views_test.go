@@ -69,7 +69,7 @@ func TestViews(t *testing.T) {
 	}
 	others := func() int { return count("/v1/total") + count("/v1/live") + count("/v1/top") + count("/v1/streams") }
 	before, asked := others(), count("/v1/limits")
-	stack.Eventually(t, soon, "the limits to be asked for again", func() (bool, string) { return count("/v1/limits") >= asked+3, "" })
+	stack.Eventually(t, "the limits to be asked for again", func() (bool, string) { return count("/v1/limits") >= asked+3, "" })
 	if now := others(); now != before {
 		t.Errorf("%d questions of other views were asked", now-before)
 	}
@@ -195,7 +195,7 @@ func TestRejectsView(t *testing.T) {
 	}
 	s.publish("hits.a", `{"ts":"2020-01-01T00:00:00Z"}`)
 	s.hit("a")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	b := open(t, s.query.URL()+"/?view=operate", desktop)
 	bodies := `[...document.querySelectorAll("#rejects-list pre")].map((p) => p.textContent)`
 	b.until("the newest", bodies+`.length === 10 && `+bodies+`[0].includes("2020")`)
@@ -268,7 +268,7 @@ func (s *system) watch(rule string) *stack.Service {
 func TestAlertsView(t *testing.T) {
 	s := start(t)
 	s.hit("a")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	b := open(t, s.query.URL()+"/?view=alerts", desktop)
 	trouble := `document.getElementById("alerts-trouble").textContent`
 	b.until("what to do", `/WATCH_FILE/.test(`+trouble+`) && document.getElementById("alerts-parts").hidden`)
@@ -309,7 +309,7 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 	}
 	s.publish("hits."+strings.TrimSuffix(long, "."), strings.Repeat("9", 700))
 	s.hit("a")
-	stack.EventuallyTotal(t, soon, s.query.URL(), "a", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	s.watch(fmt.Sprintf("{name: %s, prefix: %q, window: 1h, below: 1, to: [bus]}", strings.Repeat("long-", 12), long))
 	for _, as := range []looks{phone, {390, 844, "dark"}, {320, 640, "light"}, {768, 900, "dark"}, {1440, 900, "light"}} {
 		b := open(t, s.query.URL()+"/?view=limits", as)

@@ -70,8 +70,8 @@ func (n *NATSEmbedded) Start() {
 	}
 	srv.Start()
 	n.srv = srv
-	if !srv.ReadyForConnections(readyWithin) {
-		n.t.Fatalf("start NATS: not ready on %s after %v", n.URL(), readyWithin)
+	if !srv.ReadyForConnections(Hung) {
+		n.t.Fatalf("start NATS: not ready on %s after %v", n.URL(), Hung)
 	}
 }
 
@@ -239,7 +239,7 @@ func (b Backup) Restore(t testing.TB, conn *nats.Conn, stream string) {
 	request(t, conn, "$JS.API.STREAM.RESTORE."+stream, body, &to)
 	for _, chunk := range append(b.chunks, nil) {
 		var reply *nats.Msg
-		Eventually(t, 10*time.Second, "the server to take the backup", func() (bool, string) {
+		Eventually(t, "the server to take the backup", func() (bool, string) {
 			reply, err = conn.Request(to.Subject, chunk, 10*time.Second)
 			return !errors.Is(err, nats.ErrNoResponders), fmt.Sprint(err) // in a cluster, the route may not know the subject yet
 		})

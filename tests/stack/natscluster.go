@@ -84,7 +84,7 @@ func (c *NATSProcs) URL() string {
 func (c *NATSProcs) WaitCurrent() {
 	c.t.Helper()
 	for i := range c.Servers {
-		Eventually(c.t, 2*readyWithin, c.Name(i)+" to be current", func() (bool, string) {
+		Eventually(c.t, c.Name(i)+" to be current", func() (bool, string) {
 			resp, err := probe.Get(c.monitor[i] + "/healthz")
 			if err != nil {
 				return false, err.Error()
@@ -98,7 +98,7 @@ func (c *NATSProcs) WaitCurrent() {
 // Leader waits until a stream has a leader, and is the index of that server.
 func (c *NATSProcs) Leader(js jetstream.JetStream, stream string) (leader int) {
 	c.t.Helper()
-	Eventually(c.t, 2*readyWithin, "a leader of "+stream, func() (bool, string) {
+	Eventually(c.t, "a leader of "+stream, func() (bool, string) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		handle, err := js.Stream(ctx, stream)

@@ -16,12 +16,10 @@ import (
 	"time"
 )
 
-// The times that a process is allowed.
+// Bounds of a process.
 const (
-	readyWithin = 30 * time.Second
-	stopWithin  = 10 * time.Second // what the programs promise
-	logTail     = 50               // lines printed when a test fails
-	bindTries   = 5
+	logTail   = 50 // lines printed when a test fails
+	bindTries = 5
 )
 
 // Process is a server as a process of the operating system. It is killed when
@@ -126,7 +124,7 @@ func (p *Process) startOnce() error {
 }
 
 func (p *Process) awaitReady(r *run) error {
-	err := poll(readyWithin, r.done, p.ready)
+	err := poll(Hung, r.done, p.ready)
 	if r.gone() { // whatever answered, it was not this process
 		return fmt.Errorf("it ended with exit code %d before it was ready: %s", r.code, tail(p.Logs(), 3))
 	}
@@ -259,20 +257,20 @@ func (p *Process) Done() <-chan struct{} {
 }
 
 // Wait waits for the process to end by itself and returns its exit code, -1
-// where a signal ended it. It fails the test after timeout.
-func (p *Process) Wait(timeout time.Duration) int {
+// where a signal ended it. It fails the test after [Hung].
+func (p *Process) Wait() int {
 	p.t.Helper()
 	select {
 	case <-p.Done():
 		return p.current().code
-	case <-time.After(timeout):
-		p.t.Fatalf("%s still runs after %v", p.name, timeout)
+	case <-time.After(Hung):
+		p.t.Fatalf("%s hung: it still runs after %v", p.name, Hung)
 		return -1
 	}
 }
 
 // Stop asks the process to end (SIGTERM) and returns its exit code, -1 where a
-// signal ended it. More than ten seconds fail the test, and the process is killed.
+// signal ended it. After [Hung] it fails the test and kills the process.
 func (p *Process) Stop() int {
 	p.t.Helper()
 	r := p.running("stop")
@@ -281,9 +279,9 @@ func (p *Process) Stop() int {
 	select {
 	case <-r.done:
 		return r.code
-	case <-time.After(stopWithin):
+	case <-time.After(Hung):
 		p.kill()
-		p.t.Errorf("%s did not end within %v of SIGTERM", p.name, stopWithin)
+		p.t.Errorf("%s hung: it did not end within %v of SIGTERM", p.name, Hung)
 		return r.code
 	}
 }
@@ -318,7 +316,7 @@ func (p *Process) Pause() {
 	p.t.Helper()
 	r := p.running("pause")
 	p.signal(r, syscall.SIGSTOP)
-	Eventually(p.t, stopWithin, "a halt of "+p.name, func() (bool, string) { return halted(r.pid) })
+	Eventually(p.t, "a halt of "+p.name, func() (bool, string) { return halted(r.pid) })
 }
 
 // Resume lets a paused process go on (SIGCONT).

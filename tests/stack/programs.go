@@ -117,7 +117,7 @@ func (s *Service) URL() string { return s.scheme + s.Addr() }
 func (s *Service) WaitReady() {
 	s.t.Helper()
 	r := s.running("wait for")
-	if err := poll(readyWithin, r.done, s.answers); err != nil {
+	if err := poll(Hung, r.done, s.answers); err != nil {
 		s.t.Fatalf("waiting for %s to be ready: %v", s.name, err)
 	}
 }

@@ -109,7 +109,7 @@ func TestTotals(t *testing.T) {
 	if asked != "GET /v1/total?key=k&window=24h " {
 		t.Errorf("asked %s", asked)
 	}
-	if got := EventuallyTotal(t, time.Minute, srv.URL, "k", "24h", 1234); got != want {
+	if got := EventuallyTotal(t, srv.URL, "k", "24h", 1234); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	got := PostTotal(t, srv.URL, []string{"k"}, []string{"24h"})

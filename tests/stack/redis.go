@@ -65,7 +65,7 @@ func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 	}
 	dir := t.TempDir()
 	t.Cleanup(func() { // a child of the killed server may still write a file of its data
-		Eventually(t, time.Minute, "the end of "+dir, func() (bool, string) {
+		Eventually(t, "the end of "+dir, func() (bool, string) {
 			err := os.RemoveAll(dir)
 			return err == nil, fmt.Sprint(err)
 		})

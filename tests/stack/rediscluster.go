@@ -19,9 +19,6 @@ const Masters = 3
 
 const slots = 16384 // of every cluster
 
-// settleWithin bounds every wait for a cluster, or for Sentinels, to agree.
-const settleWithin = 60 * time.Second
-
 // RedisCluster is a Redis Cluster of redis-server processes. Kill and start its
 // nodes as they are; who is master of what changes with that.
 type RedisCluster struct {
@@ -35,7 +32,7 @@ type RedisCluster struct {
 func Cluster(t testing.TB, replicas int, opts ...RedisOption) *RedisCluster {
 	t.Helper()
 	c := &RedisCluster{t: t}
-	ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), Hung)
 	defer cancel()
 	bus := make([]int, Masters*(1+replicas))
 	for i := range bus {
@@ -57,7 +54,7 @@ func Cluster(t testing.TB, replicas int, opts ...RedisOption) *RedisCluster {
 			do(node, "addslotsrange", i*slots/Masters, (i+1)*slots/Masters-1)
 		}
 	}
-	Eventually(t, settleWithin, "the nodes to know each other", c.met)
+	Eventually(t, "the nodes to know each other", c.met)
 	for i, node := range c.Nodes[Masters:] {
 		do(node, "replicate", c.id(ctx, c.Nodes[i%Masters]))
 	}
@@ -116,7 +113,7 @@ func (c *RedisCluster) met() (bool, string) {
 // slot, and the replicas among them have a master's data.
 func (c *RedisCluster) WaitOK() {
 	c.t.Helper()
-	Eventually(c.t, settleWithin, "the cluster to be ok", c.ok)
+	Eventually(c.t, "the cluster to be ok", c.ok)
 }
 
 func (c *RedisCluster) ok() (bool, string) {
@@ -209,7 +206,7 @@ func (c *RedisCluster) at(port int64) *RedisServer {
 func (c *RedisCluster) MasterOf(key string) *RedisServer {
 	c.t.Helper()
 	c.WaitOK()
-	ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), Hung)
 	defer cancel()
 	for _, node := range c.Nodes {
 		if !node.Running() {

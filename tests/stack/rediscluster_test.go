@@ -12,7 +12,7 @@ func TestClusterFailsOverAndMovesSlots(t *testing.T) {
 	c := Cluster(t, 1)
 	set := func(key string) {
 		t.Helper()
-		Eventually(t, settleWithin, "the client to find the master", func() (bool, string) {
+		Eventually(t, "the client to find the master", func() (bool, string) {
 			err := c.Client().Set(ctx, key, key, 0).Err()
 			return err == nil, fmt.Sprint(err)
 		})
@@ -26,7 +26,7 @@ func TestClusterFailsOverAndMovesSlots(t *testing.T) {
 	set("{a}1")
 	old := c.MasterOf("{a}")
 	// The replica gets it a little later than the client its answer.
-	if n, err := old.Client().Wait(ctx, 1, settleWithin).Result(); err != nil || n < 1 {
+	if n, err := old.Client().Wait(ctx, 1, Hung).Result(); err != nil || n < 1 {
 		t.Fatalf("%d replicas have the key, %v", n, err)
 	}
 	old.Kill()

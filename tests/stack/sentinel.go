@@ -39,7 +39,7 @@ func Sentinels(t testing.TB, replicas int, opts ...RedisOption) *RedisSentinels 
 		s.Servers = append(s.Servers, Redis(t, own...))
 	}
 	// A Sentinel asks a master for its replicas when it starts, and then every 10 s.
-	Eventually(t, settleWithin, "the replicas", func() (bool, string) {
+	Eventually(t, "the replicas", func() (bool, string) {
 		info := s.Servers[0].Client().Info(context.Background(), "replication").Val()
 		return strings.Count(info, "state=online") == replicas, info
 	})
@@ -69,7 +69,7 @@ func (s *RedisSentinels) URL() string {
 // agree on a master that runs; and the replicas that run have its data.
 func (s *RedisSentinels) WaitOK() {
 	s.t.Helper()
-	Eventually(s.t, settleWithin, "the Sentinels to agree", func() (bool, string) {
+	Eventually(s.t, "the Sentinels to agree", func() (bool, string) {
 		_, state := s.master()
 		return state == "", state
 	})
@@ -94,7 +94,7 @@ func (s *RedisSentinels) FailOver() {
 	if err := s.Sentinels[0].Client().Do(s.t.Context(), "sentinel", "failover", masterName).Err(); err != nil {
 		s.t.Fatalf("sentinel failover: %v", err)
 	}
-	Eventually(s.t, settleWithin, "another master", func() (bool, string) {
+	Eventually(s.t, "another master", func() (bool, string) {
 		now, state := s.master()
 		return now != nil && now != old && state == "", state
 	})

@@ -86,7 +86,7 @@ func shell(t testing.TB, script string) *Process {
 func TestEventually(t *testing.T) {
 	t.Run("returns when the condition holds", func(t *testing.T) {
 		n := 0
-		Eventually(t, time.Minute, "the third look", func() (bool, string) { n++; return n == 3, "" })
+		Eventually(t, "the third look", func() (bool, string) { n++; return n == 3, "" })
 		if n != 3 {
 			t.Errorf("asked %d times, want 3", n)
 		}
@@ -94,9 +94,9 @@ func TestEventually(t *testing.T) {
 	t.Run("fails with what it waited for and the last state", func(t *testing.T) {
 		n := 0
 		said := failing(t, func(t testing.TB) {
-			Eventually(t, 50*time.Millisecond, "rain", func() (bool, string) { n++; return false, fmt.Sprintf("sun %d", n) })
+			eventually(t, 50*time.Millisecond, "rain", func() (bool, string) { n++; return false, fmt.Sprintf("sun %d", n) })
 		})
-		if want := fmt.Sprintf("waiting for rain: not after 50ms; last state: sun %d\n", n); said != want {
+		if want := fmt.Sprintf("waiting for rain: hung: not after 50ms; last state: sun %d\n", n); said != want {
 			t.Errorf("said %q, want %q", said, want)
 		}
 	})
@@ -139,14 +139,14 @@ func TestProcess(t *testing.T) {
 			t.Error("it went on writing")
 		}
 		p.Resume()
-		Eventually(t, 2*time.Minute, "more ticks", func() (bool, string) { return len(p.Logs()) > before, "none" })
+		Eventually(t, "more ticks", func() (bool, string) { return len(p.Logs()) > before, "none" })
 		p.Kill()
 	})
 	t.Run("wait sees it end", func(t *testing.T) {
 		p := shell(t, `echo ready; exit 5`)
 		p.ready = nil
 		p.Start()
-		if code := p.Wait(10 * time.Second); code != 5 {
+		if code := p.Wait(); code != 5 {
 			t.Errorf("exit code %d, want 5", code)
 		}
 	})
@@ -155,7 +155,7 @@ func TestProcess(t *testing.T) {
 		p := shell(t, `echo ready "<$REDIS_URL>"`)
 		p.ready = nil
 		p.Start()
-		p.Wait(10 * time.Second)
+		p.Wait()
 		if !strings.Contains(p.Logs(), "<>") {
 			t.Errorf("it has %s", p.Logs())
 		}
@@ -236,7 +236,7 @@ func TestRedisKeepsData(t *testing.T) {
 	// A killed Redis keeps what it had written to its file, synced or not: the
 	// kernel has it. What Redis itself still holds goes with it, so wait for the write.
 	set("kept:c")
-	Eventually(t, 2*time.Minute, "the append-only file", func() (bool, string) {
+	Eventually(t, "the append-only file", func() (bool, string) {
 		info := c.InfoMap(ctx, "persistence").Item("Persistence", "aof_buffer_length")
 		return info == "0", info
 	})
@@ -314,7 +314,7 @@ func TestNATSKeepsStream(t *testing.T) {
 			// The connection made before comes back to the same address by itself.
 			// A request that went out as the server went down is never answered,
 			// so each has a limit of its own.
-			Eventually(t, 2*time.Minute, "the stream", func() (bool, string) {
+			Eventually(t, "the stream", func() (bool, string) {
 				once, cancel := context.WithTimeout(ctx, time.Second)
 				defer cancel()
 				info, err := s.Info(once)

@@ -95,10 +95,10 @@ func PostTotal(t testing.TB, queryURL string, keys, windows []string) Answer {
 
 // EventuallyTotal waits until every hit of a counter is counted: the total over
 // the window is want.
-func EventuallyTotal(t testing.TB, timeout time.Duration, queryURL, key, window string, want int64) Total {
+func EventuallyTotal(t testing.TB, queryURL, key, window string, want int64) Total {
 	t.Helper()
 	var total Total
-	Eventually(t, timeout, fmt.Sprintf("a total of %d for %s over %s", want, key, window), func() (bool, string) {
+	Eventually(t, fmt.Sprintf("a total of %d for %s over %s", want, key, window), func() (bool, string) {
 		var err error
 		total, _, err = FetchTotal(queryURL, key, window)
 		return err == nil && total.Total == want, fmt.Sprintf("%+v %v", total, err)

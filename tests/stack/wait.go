@@ -16,16 +16,25 @@ const (
 	restMost  = 150 * time.Millisecond
 )
 
-// Eventually waits until cond is true, asking again and again, and fails the test
-// after timeout with the state that cond saw last. what completes "waiting for …".
-func Eventually(t testing.TB, timeout time.Duration, what string, cond func() (ok bool, state string)) {
+// Hung is the one bound of every wait in the tests. No result depends on it: a
+// test that waits for so long hangs, however slow the machine is.
+const Hung = 5 * time.Minute
+
+// Eventually waits until cond is true, checking it repeatedly. After [Hung] it fails
+// the test with the state that cond saw last. what completes "waiting for …".
+func Eventually(t testing.TB, what string, cond func() (ok bool, state string)) {
+	t.Helper()
+	eventually(t, Hung, what, cond)
+}
+
+func eventually(t testing.TB, timeout time.Duration, what string, cond func() (bool, string)) {
 	t.Helper()
 	if err := poll(timeout, nil, cond); err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
 	}
 }
 
-// poll asks cond until it is true, the time is up or done is closed. It asks
+// poll asks cond until it is true, the the time is up or done is closed. It asks
 // once more then, so that what happened just before is not missed.
 func poll(timeout time.Duration, done <-chan struct{}, cond func() (bool, string)) error {
 	deadline := time.NewTimer(timeout)
@@ -43,7 +52,7 @@ func poll(timeout time.Duration, done <-chan struct{}, cond func() (bool, string
 			if ok {
 				return nil
 			}
-			return fmt.Errorf("not after %v; last state: %s", timeout, state)
+			return fmt.Errorf("hung: not after %v; last state: %s", timeout, state)
 		case <-done:
 			ok, state := cond()
 			if ok {
