@@ -24,30 +24,33 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 # The programs under test are built once for all packages, with the race detector (alone, `go test` builds its own).
 # The tests of internal and cmd have it too, but for those that start no goroutine and compute much. The tests of
 # tests start programs: they do without, and -count=1 runs them though nothing of theirs has changed, as the cache does
-# not know the programs. All wait more than they compute, so several run at once, the slowest packages first.
+# not know the programs. Tests that start servers share a budget of two per processor (tests/stack/budget.go), so
+# -parallel only has to be enough to use it up.
+test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
 JOBS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
-TEST := $(GO) test -vet=off -timeout 15m -p $(JOBS)
-INSIDE := $(TEST) -parallel $$((2 * $(JOBS)))
-ALONE := ./internal/answer ./internal/chart
-OUTSIDE := TALLYROLL_BIN=$(CURDIR)/bin/test $(TEST) -count=1 -parallel $(JOBS)
+TESTED := -vet=off -timeout 60m -p $(JOBS) -parallel $(JOBS)
+ALONE := internal/answer internal/chart
+TEST := $(GO) test $(TESTED)
+OUTSIDE := $(TEST) -count=1
+BUILD_TESTED := $(GO) build -race -v -o $(CURDIR)/bin/test/ $(PROGRAMS:%=./cmd/%) ./cmd/dev \
+  $(foreach module,$(PROMQL) $(RLS),-- $(GO) build -C $(module) -race -v -o $(CURDIR)/bin/test/$(notdir $(module)) .) \
+  -- env CGO_ENABLED=0 $(GO) build -trimpath -v -o $(CURDIR)/bin/test/ github.com/nats-io/nats-server/v2
+RUNNER := $(GO) run ./tests/runner
 
-test: redis tested ## the tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
-	@$(OUTSIDE) ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills & outside=$$!; failed=0; \
-	  $(INSIDE) -race ./internal/consume ./internal/worker $$($(GO) list ./internal/... ./cmd/... | grep -vE 'internal/(answer|chart)$$') || failed=1; \
-	  $(INSIDE) $(ALONE) || failed=1; \
-	  for module in $(PROMQL) $(RLS); do (cd $$module && TALLYROLL_BIN=$(CURDIR)/bin/test $(INSIDE) -race -count=1 ./...) || failed=1; done; \
-	  wait $$outside && exit $$failed
+test: redis ## the tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
+	@echo "make test takes some 8 minutes on two cores, and 8 more if nothing is built yet"
+	@$(RUNNER) -- $(BUILD_TESTED) \
+	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills \
+	  -- $(TEST) -json -race $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(ALONE)))$$') \
+	  -- $(TEST) -json $(ALONE:%=./%) \
+	  $(foreach module,$(PROMQL) $(RLS),-- $(GO) test -C $(module) $(TESTED) -count=1 -json -race ./...)
 	@test -n "$$TEST_OGEN" || echo "SKIPPED: the test that asks with a client generated from the OpenAPI document (tests/clients): TEST_OGEN=true make test runs it, and fetches the generator"
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "SKIPPED: the example in examples/postgres, for want of PostgreSQL: make postgres installs it"
 	@echo "make test-machine runs the tests that need more of the machine: Docker, Chromium, nginx, Caddy, Prometheus, Alertmanager"
 
 tested:
-	@echo "make test takes some 4 minutes on two cores, and 5 more if nothing is built yet"
-	$(GO) build -race -o bin/test/ $(PROGRAMS:%=./cmd/%) ./cmd/dev
-	$(GO) build -C $(PROMQL) -race -o $(CURDIR)/bin/test/promql .
-	$(GO) build -C $(RLS) -race -o $(CURDIR)/bin/test/rls .
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/ github.com/nats-io/nats-server/v2
+	@$(RUNNER) -- $(BUILD_TESTED)
 
 # Chromium's tests run after the others: it drops all its connections if a network comes or goes on the machine, and the
 # image tests make networks.

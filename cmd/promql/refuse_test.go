@@ -274,17 +274,17 @@ func TestNoSlot(t *testing.T) {
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now())
 	s := serviceOf(t, redis, func(s *Settings) { s.Concurrency = 1 })
-	ask := func() *httptest.ResponseRecorder {
+	ask := func(params string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://promql.test/api/v1/query?query=1&timeout=200ms", nil))
+		s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://promql.test/api/v1/query?query=1"+params, nil))
 		return w
 	}
 	s.gate.running <- struct{}{}
-	if w := ask(); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"errorType":"timeout"`) || w.Header().Get("Retry-After") == "" {
+	if w := ask("&timeout=200ms"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"errorType":"timeout"`) || w.Header().Get("Retry-After") == "" {
 		t.Errorf("without a slot: %d %s", w.Code, w.Body)
 	}
 	<-s.gate.running
-	if w := ask(); w.Code != http.StatusOK || len(s.gate.running) != 0 || len(s.gate.there) != 0 {
+	if w := ask(""); w.Code != http.StatusOK || len(s.gate.running) != 0 || len(s.gate.there) != 0 {
 		t.Errorf("with a slot: %d %s; %d requests run and %d are there afterwards", w.Code, w.Body, len(s.gate.running), len(s.gate.there))
 	}
 }

@@ -10,7 +10,7 @@
 //
 // # When it acts, and what can go wrong
 //
-// A question waits for Redis for at most Timeout. Ask makes of the reader's errors what a client is told: 400 for a
+// A question waits for Redis for at most Source.Timeout. Ask makes of the reader's errors what a client is told: 400 for a
 // question that the client must correct, 413 for one that costs more than the settings allow, 500 for a key that another
 // program has written to, 503 with Retry-After if Redis cannot answer now. What Redis said goes to the log only.
 //

@@ -16,10 +16,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Timeout is how long a request waits for Redis, which answers in
-// milliseconds when it is well. A client that would wait longer does better to ask again.
-const Timeout = 2 * time.Second
-
 // Reader is the part of window.Reader that answers questions.
 type Reader interface {
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
@@ -48,19 +44,21 @@ type Desk struct {
 
 // Source is what answers are read from. It bounds and measures each read, and makes of its errors what a client is told.
 type Source struct {
+	// Timeout is how long a request waits for Redis (QUERY_TIMEOUT), which answers in milliseconds when it is well.
+	Timeout  time.Duration
 	health   Health
 	seconds  prometheus.Observer
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 }
 
-func NewSource(health Health, failures zerolog.Logger, registry prometheus.Registerer) *Source {
+func NewSource(health Health, timeout time.Duration, failures zerolog.Logger, registry prometheus.Registerer) *Source {
 	seconds := prometheus.NewHistogram(buildinfo.Native(prometheus.HistogramOpts{
 		Namespace: "tallyroll", Subsystem: "query", Name: "redis_seconds",
 		Help:    "Seconds that Redis took for the reads of one answer.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 	}))
 	registry.MustRegister(seconds)
-	return &Source{health: health, seconds: seconds, failures: failures}
+	return &Source{Timeout: timeout, health: health, seconds: seconds, failures: failures}
 }
 
 // Health is what is known about Redis.
@@ -69,14 +67,14 @@ type Health interface {
 	Doubt()      // something has just failed
 }
 
-// Ask reads from Redis for at most Timeout. If the client must correct its question, it
+// Ask reads from Redis for at most r.Timeout. If the client must correct its question, it
 // returns the *window.QuestionError unchanged (see mendable), and so it does a *web.Problem (see access.Reader). Every other error is, or wraps, one
 // to return to the client.
 func Ask[T any](ctx context.Context, r *Source, read func(context.Context) (T, error)) (T, error) {
-	return askWithin(ctx, r, Timeout, read)
+	return askWithin(ctx, r, r.Timeout, read)
 }
 
-// askWithin is Ask with another Timeout.
+// askWithin is Ask with another timeout.
 func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, read func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -100,7 +98,7 @@ func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, rea
 	case errors.As(err, &much):
 		return out, tooMuchProblem(much)
 	}
-	return out, r.unavailable(ctx, err)
+	return out, r.unavailable(ctx, timeout, err)
 }
 
 // Mendable returns the question that the client must correct, if the error is about one. It
@@ -139,7 +137,7 @@ func tooMuchProblem(e *window.TooMuchError) *web.Problem {
 
 // unavailable is the 503 for an error of reading. The error itself may tell
 // about the network inside, so it goes to the log and not to the client.
-func (r *Source) unavailable(ctx context.Context, err error) error {
+func (r *Source) unavailable(ctx context.Context, timeout time.Duration, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return web.ClientGone()
 	}
@@ -148,7 +146,7 @@ func (r *Source) unavailable(ctx context.Context, err error) error {
 	case errors.Is(err, window.ErrNoLayout):
 		detail = err.Error()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
-		detail = "Redis did not answer within " + Timeout.String() + ": ask again in a second"
+		detail = "Redis did not answer within " + timeout.String() + ": ask again in a second"
 	}
 	r.LogFailure(ctx, err, "question not answered")
 	p := web.RetryLater(detail, "1")

@@ -18,7 +18,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-const lastCommit = 7 * time.Second
+// lastCommit is long: in these tests a stream is free because its worker let it go, never because time was up.
+const lastCommit = stack.Hung
 
 // fellow is a worker's part in a fleet, without the work.
 type fellow struct {
@@ -154,13 +155,7 @@ func TestFleetMissesTheDead(t *testing.T) {
 	b := newFellow(t, server, "test", "id", "b", streams...).start()
 	shared(t, streams, a, b)
 	a.conn.Close() // the one that plans
-	began := time.Now()
 	shared(t, streams, b)
-	took := time.Since(began)
-	t.Logf("a dead worker's streams have another after %v", took)
-	if took > 5*time.Second {
-		t.Errorf("they were taken after %v, want 5s", took)
-	}
 	// Without its connection a worker keeps what it had.
 	if got := a.mine(); len(got) != 2 {
 		t.Errorf("cut off, it has %v", got)

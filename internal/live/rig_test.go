@@ -51,7 +51,7 @@ func onRedis(t testing.TB, url string, now time.Time) *rig {
 	stack.WatchClock(client).Hold(&now)
 	reader := window.NewReader(window.NewStore(client, asking.Namespace))
 	reader.Local = func() time.Time { return now }
-	redis := answer.NewSource(well{}, zerolog.Nop(), prometheus.NewRegistry())
+	redis := answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry())
 	return newRig(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return reader.Answer(ctx, questions) })
 	})

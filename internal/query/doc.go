@@ -12,7 +12,7 @@
 // # When it acts
 //
 // It listens at once, whether Redis and NATS answer or not. A request waits for Redis
-// for at most answer.Timeout. When the service stops, it finishes the requests under way before it closes the connections to Redis.
+// for at most QUERY_TIMEOUT. When the service stops, it finishes the requests under way before it closes the connections to Redis.
 //
 // # What can go wrong
 //

@@ -32,6 +32,8 @@ const (
 	maxConcurrent = 64
 	// maxPending bounds that buffer. Requests that do not fit get no answer.
 	maxPending = 10_000
+	// flushTimeout bounds the wait for the server at the beginning and at the end.
+	flushTimeout = 2 * time.Second
 )
 
 // endpoint answers the body of a request with something to encode as JSON.
@@ -75,7 +77,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 		conn.Close()
 		return fmt.Errorf("offer the service %s on NATS: %w", serviceName, err)
 	}
-	_ = conn.FlushTimeout(answer.Timeout) // so that the server knows the endpoints; if the connection is lost, it comes back with them
+	_ = conn.FlushTimeout(flushTimeout) // so that the server knows the endpoints; if the connection is lost, it comes back with them
 	s.log.Info().Str("server", boot.NATSServer(conn)).Str("subjects", namespace+".*").Msg("answering on NATS")
 	<-ctx.Done()
 	stop()
@@ -85,7 +87,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 	}
 	select {
 	case <-closed:
-	case <-time.After(answer.Timeout):
+	case <-time.After(flushTimeout):
 		conn.Close()
 	}
 	return nil

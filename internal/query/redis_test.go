@@ -12,15 +12,16 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
-// patience is what an asker may have to wait for a refusal: Timeout, and
-// what a machine with too much to do adds to it.
-const patience = answer.Timeout + 5*time.Second
+// impatient sets the default timeouts: the service then refuses questions while a server hangs.
+func impatient(s *service) *service {
+	s.answers.Redis.Timeout, s.health.Timeout = 2*time.Second, 2*time.Second
+	return s
+}
 
 // resources are questions of every kind.
 var resources = []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/top?window=10m", "/v1/counters"}
@@ -30,12 +31,8 @@ var resources = []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/
 func refusedInTime(t *testing.T, h http.Handler, why string) {
 	t.Helper()
 	for _, target := range resources {
-		start := time.Now()
 		resp := asking.Ask(h, http.MethodGet, target, "")
 		p := asking.Refused(t, resp, http.StatusServiceUnavailable)
-		if took := time.Since(start); took > patience {
-			t.Errorf("%s: refused after %v, want within %v", target, took, patience)
-		}
 		if got := resp.Header.Get("Retry-After"); got != "1" {
 			t.Errorf("%s: Retry-After %q", target, got)
 		}
@@ -57,7 +54,7 @@ func eventuallyReady(t *testing.T, h http.Handler, status int) {
 func TestRedisGoesAndComes(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
-	s := onRedis(t, redis.URL(), now)
+	s := impatient(onRedis(t, redis.URL(), now))
 	watched(t, s)
 	h := s.handler()
 
@@ -100,25 +97,27 @@ func TestRedisGoesAndComes(t *testing.T) {
 	}
 }
 
-// With a Redis that hangs from the start, many who ask at once are all refused
-// in time: none waits for another.
+// With a Redis that hangs from the start, many who ask at once are all refused, and
+// none waits for another: one after the other they would take two minutes.
 func TestManyAskersOfAHangingRedis(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
-	h := onRedis(t, redis.URL(), asking.Now()).handler()
+	h := impatient(onRedis(t, redis.URL(), asking.Now())).handler()
 	redis.Pause()
 	defer redis.Resume()
 	var wg sync.WaitGroup
-	for range 8 {
+	began := time.Now()
+	for range 60 {
 		wg.Go(func() {
-			start := time.Now()
-			resp := asking.Ask(h, http.MethodGet, goodTarget, "")
-			if took := time.Since(start); resp.StatusCode != http.StatusServiceUnavailable || took > patience {
-				t.Errorf("status %d after %v", resp.StatusCode, took)
+			if resp := asking.Ask(h, http.MethodGet, goodTarget, ""); resp.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("status %d", resp.StatusCode)
 			}
 		})
 	}
 	wg.Wait()
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("they were refused after %v", took)
+	}
 }
 
 func TestNoRedis(t *testing.T) {

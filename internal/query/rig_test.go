@@ -25,7 +25,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-var testSettings = Settings{MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, MaxExplain: 5000, LiveClients: 100, LiveQuestions: 500, MaxExports: 2, Take: gate.TakeAny, Erase: true}
+var testSettings = Settings{MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, MaxExplain: 5000, LiveClients: 100, LiveQuestions: 500, MaxExports: 2, Take: gate.TakeAny, Erase: true, Timeout: stack.Hung}
 
 // made is a service with testLimits, and further ones.
 func made(t testing.TB, r allReader, l gate.Limiter, settings Settings, further ...string) *service {
@@ -63,7 +63,7 @@ func onRedisWith(t testing.TB, url string, now time.Time, settings Settings) *se
 	stack.WatchClock(client).Hold(&now)
 	reader := window.NewReader(window.NewStore(client, asking.Namespace))
 	reader.Local = func() time.Time { return now }
-	return made(t, reader, limit.New(client, asking.Namespace, patience), settings)
+	return made(t, reader, limit.New(client, asking.Namespace, stack.Hung), settings)
 }
 
 // holdClock has the clock of the service's machine stand.

@@ -107,14 +107,14 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 	s := &service{
 		server:  web.Server{Metrics: metrics, Log: log, Apart: settings.MetricsAddr != ""},
 		origins: settings.Origins, hosts: settings.Hosts,
-		health: status.NewHealth(requests, log, registry), now: time.Now, log: log,
+		health: status.NewHealth(requests, settings.Timeout, log, registry), now: time.Now, log: log,
 	}
 	var err error
 	s.tokens, err = access.New(access.Settings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}, log, metrics.Reloads.Of)
 	if err != nil {
 		return nil, err
 	}
-	redis := answer.NewSource(s.health, failures, registry)
+	redis := answer.NewSource(s.health, settings.Timeout, failures, registry)
 	s.answers = &answer.Desk{
 		Reader: access.Reader{Counters: requests}, Redis: redis, Namespace: settings.Redis.Namespace,
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxExplain: settings.MaxExplain, MaxProbe: settings.MaxProbe,

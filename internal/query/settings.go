@@ -52,6 +52,7 @@ type Settings struct {
 
 	LimitsFile     string        `env:"QUERY_LIMITS_FILE" help:"a YAML file of named limits, for /v1/take, /v1/limit and /v1/authz; SIGHUP reads it again"`
 	Take           gate.TakeMode `env:"QUERY_TAKE" envDefault:"named" help:"which takes are counted: named (limits of QUERY_LIMITS_FILE), any (numbers in the request, too: whoever may ask can make any number of keys in Redis) or off"`
+	Timeout        time.Duration `env:"QUERY_TIMEOUT" envDefault:"2s" help:"how long a question waits for Redis or NATS, 100ms to 60s, before it is answered 503"`
 	TakeTimeout    time.Duration `env:"QUERY_TAKE_TIMEOUT" envDefault:"500ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides; on a machine with too much to do, Redis answers after 400ms, too"`
 	TrustedProxies web.Networks  `env:"QUERY_TRUSTED_PROXIES" help:"networks of proxies whose X-Forwarded-For is believed, comma-separated, such as 10.0.0.0/8; without it no limit can go by the client's address"`
 }
@@ -60,8 +61,11 @@ type Settings struct {
 // after the other, and query holds the whole answer in memory.
 const maxMaxKeys = 100_000
 
-// The bounds of QUERY_TAKE_TIMEOUT.
-const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
+// The bounds of QUERY_TIMEOUT and QUERY_TAKE_TIMEOUT.
+const (
+	minTimeout, maxTimeout         = 100 * time.Millisecond, time.Minute
+	minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
+)
 
 // natsAt is where it is.
 func (s *Settings) natsAt() boot.NATS {
@@ -84,6 +88,9 @@ func (s *Settings) Validate() error {
 		boot.Most{Key: "QUERY_LIVE_QUESTIONS", N: int64(s.LiveQuestions)})
 	if err != nil {
 		return err
+	}
+	if s.Timeout < minTimeout || s.Timeout > maxTimeout {
+		return &boot.SettingError{Key: "QUERY_TIMEOUT", Value: s.Timeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTimeout, maxTimeout)}
 	}
 	if s.TakeTimeout < minTakeTimeout || s.TakeTimeout > maxTakeTimeout {
 		return &boot.SettingError{Key: "QUERY_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}

@@ -2,10 +2,10 @@ package rejects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -75,10 +75,27 @@ func (r refusing) read(n int) {
 	}
 }
 
-func (r refusing) ask(within time.Duration, p *Places) string {
-	ctx, cancel := context.WithTimeout(r.t.Context(), within)
+func (r refusing) ask(p *Places) string {
+	ctx, cancel := context.WithTimeout(r.t.Context(), stack.Hung)
 	defer cancel()
 	return ask(ctx, r.js, hit.DefaultNamespace, p).String()
+}
+
+// looks returns a function that waits until whoever asks has looked n times more at what is rejected.
+func (r refusing) looks() func(n int) {
+	r.t.Helper()
+	requests, err := r.conn.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT." + Stream + ".>")
+	if err := errors.Join(err, r.conn.Flush()); err != nil {
+		r.t.Fatal(err)
+	}
+	return func(n int) {
+		r.t.Helper()
+		for range n {
+			if _, err := requests.NextMsg(stack.Hung); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
 }
 
 func TestRejectsAreCountedByReason(t *testing.T) {
@@ -97,7 +114,7 @@ func TestRejectsAreCountedByReason(t *testing.T) {
 	r.reject(4, "bad_json", "Tallyroll-Namespace", "another")
 	r.read(6)
 	want := "; rejected so far: 1 bad_key, 2 too_late (older than every tier: --rebase now shifts a log's times)"
-	if got := r.ask(stack.Hung, ours); got != want {
+	if got := r.ask(ours); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -107,21 +124,11 @@ func TestRejectsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
 	ours := r.store(3)
-	asked, err := r.conn.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT." + Stream + ".>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	awaitLooks := r.looks()
 	r.read(2)
 	answer := make(chan string, 1)
-	go func() { answer <- r.ask(stack.Hung, ours) }()
-	for range 2 { // it asks again: the worker has not read everything
-		if _, err := asked.NextMsg(stack.Hung); err != nil {
-			t.Fatal(err)
-		}
-	}
+	go func() { answer <- r.ask(ours) }()
+	awaitLooks(2) // it asks again: the worker has not read everything
 	r.reject(3, "future")
 	r.read(3)
 	if got := <-answer; !strings.HasPrefix(got, "; rejected so far: 1 future (") {
@@ -133,17 +140,23 @@ func TestRejectsThatAreNotKnown(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
 	ours := r.store(2)
-	if got, want := r.ask(stack.Hung, ours), "; rejected so far: none; no worker of the namespace tallyroll reads HITS"; got != want {
+	if got, want := r.ask(ours), "; rejected so far: none; no worker of the namespace tallyroll reads HITS"; got != want {
 		t.Errorf("without a worker: %q, want %q", got, want)
 	}
 	r.read(1)
-	if got, want := r.ask(2*askSettle, ours), "; rejected so far: none; the workers have not read all of HITS yet"; got != want {
+	awaitLooks := r.looks()
+	ctx, end := context.WithCancel(t.Context())
+	answer := make(chan string, 1)
+	go func() { answer <- ask(ctx, r.js, hit.DefaultNamespace, ours).String() }()
+	awaitLooks(2)
+	end()
+	if got, want := <-answer, "; rejected so far: none; the workers have not read all of HITS yet"; got != want {
 		t.Errorf("a slow worker: %q, want %q", got, want)
 	}
 	if err := r.js.DeleteStream(t.Context(), Stream); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.ask(stack.Hung, ours); got != "; rejected: not known (no stream HITS_REJECTED: is ingest running?)" {
+	if got := r.ask(ours); got != "; rejected: not known (no stream HITS_REJECTED: is ingest running?)" {
 		t.Errorf("without the stream: %q", got)
 	}
 }

@@ -68,7 +68,7 @@ func (f *freshness) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) {
-	streams, err := f.counted.get(ctx, func(ctx context.Context) ([]window.Progress, error) {
+	streams, err := f.counted.get(ctx, f.status.redis.Timeout, func(ctx context.Context) ([]window.Progress, error) {
 		_, streams, err := f.status.Reader.Progress(ctx)
 		return streams, err
 	})

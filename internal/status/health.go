@@ -26,7 +26,8 @@ const maxClockDifference = 2 * time.Second
 // looks and logs what changes; everyone else reads what it has found.
 type Health struct {
 	reader      Looker
-	clockWarned bool // run's own
+	Timeout     time.Duration // of one look
+	clockWarned bool          // run's own
 	log         zerolog.Logger
 	due         wake.Signal // look before the next look is due
 	last        atomic.Pointer[healthCheck]
@@ -41,7 +42,7 @@ type Looker interface {
 // healthCheck is the outcome of a look at Redis.
 type healthCheck struct{ err error }
 
-func NewHealth(r Looker, log zerolog.Logger, registry prometheus.Registerer) *Health {
+func NewHealth(r Looker, timeout time.Duration, log zerolog.Logger, registry prometheus.Registerer) *Health {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "tallyroll", Subsystem: "query", Name: "clock_difference_seconds", ConstLabels: prometheus.Labels{"clock": "redis"},
 		Help: "Seconds that a clock is ahead of this machine's (negative: behind). Answers go by the clock of Redis.",
@@ -49,7 +50,7 @@ func NewHealth(r Looker, log zerolog.Logger, registry prometheus.Registerer) *He
 		ahead, _ := r.ClockDifference()
 		return ahead.Seconds()
 	}))
-	return &Health{reader: r, log: log, due: wake.New()}
+	return &Health{reader: r, Timeout: timeout, log: log, due: wake.New()}
 }
 
 // Run looks until ctx ends.
@@ -57,7 +58,7 @@ func (h *Health) Run(ctx context.Context) error {
 	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
 	for {
-		bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
+		bounded, cancel := context.WithTimeout(ctx, h.Timeout)
 		layout, err := h.reader.Look(bounded)
 		cancel()
 		if ctx.Err() != nil {

@@ -27,7 +27,7 @@ func TestClockDifferenceIsTold(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	c := &clocks{ahead: 4 * time.Minute}
-	h := NewHealth(c, zerolog.New(&log), prometheus.NewRegistry())
+	h := NewHealth(c, time.Second, zerolog.New(&log), prometheus.NewRegistry())
 	told := func() (out []string) {
 		for range 3 {
 			h.reportClock()

@@ -90,7 +90,7 @@ func (s *Status) findMarks(ctx context.Context, part string, p *marksParams) (Ma
 	if err != nil {
 		return MarksAnswer{}, web.InputProblem(err, part)
 	}
-	all, err := s.marks.get(ctx, func(ctx context.Context) ([]window.Mark, error) { return answer.Ask(ctx, s.redis, s.Reader.Marks) })
+	all, err := s.marks.get(ctx, s.redis.Timeout, func(ctx context.Context) ([]window.Mark, error) { return answer.Ask(ctx, s.redis, s.Reader.Marks) })
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return MarksAnswer{}, web.ClientGone()

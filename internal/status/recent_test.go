@@ -8,9 +8,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"tallyroll/internal/answer"
 )
+
+// timeout is that of a look.
+const timeout = 2 * time.Second
 
 // Many who ask together cause one look per second, also if it fails, and nobody waits for longer than that look.
 func TestRecent(t *testing.T) {
@@ -33,7 +34,7 @@ func TestRecent(t *testing.T) {
 			began := time.Now()
 			for range 50 {
 				wg.Go(func() {
-					got, err := r.get(t.Context(), find)
+					got, err := r.get(t.Context(), timeout, find)
 					if err != nil {
 						failures.Add(1)
 					} else if got != want {
@@ -53,7 +54,7 @@ func TestRecent(t *testing.T) {
 		time.Sleep(recentFor / 2)
 		askers(1, 0)
 		time.Sleep(recentFor)
-		if failed := askers(0, answer.Timeout); failed != 50 {
+		if failed := askers(0, timeout); failed != 50 {
 			t.Errorf("%d of 50 failed while it hung", failed)
 		}
 		if failed := askers(0, 0); failed != 50 {
@@ -81,16 +82,16 @@ func TestRecentWithoutItsAsker(t *testing.T) {
 		}
 		leaving, leave := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = r.get(leaving, find) })
+		wg.Go(func() { _, _ = r.get(leaving, timeout, find) })
 		synctest.Wait()
 		second, leaveToo := context.WithCancel(t.Context())
 		wg.Go(func() {
-			if _, err := r.get(second, find); !errors.Is(err, context.Canceled) {
+			if _, err := r.get(second, timeout, find); !errors.Is(err, context.Canceled) {
 				t.Errorf("the second one got %v", err)
 			}
 		})
 		wg.Go(func() {
-			if got, err := r.get(t.Context(), find); got != 7 || err != nil {
+			if got, err := r.get(t.Context(), timeout, find); got != 7 || err != nil {
 				t.Errorf("the third one got %d, %v", got, err)
 			}
 		})

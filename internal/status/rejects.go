@@ -15,7 +15,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/answer"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/web"
@@ -117,14 +116,14 @@ func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams)
 	if err != nil {
 		return RejectsAnswer{}, err
 	}
-	newest, err := s.rejects.get(ctx, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.Namespace) })
+	newest, err := s.rejects.get(ctx, s.redis.Timeout, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.Namespace) })
 	if err != nil {
 		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
 	out := RejectsAnswer{Stored: newest.stored, Searched: len(newest.found), Reasons: countReasons(newest.found)}
 	asked := newest.pick(p.Reason, p.Stream)
 	out.Hours = countHours(asked)
-	bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
+	bounded, cancel := context.WithTimeout(ctx, s.redis.Timeout)
 	defer cancel()
 	out.Rejects, err = withBodies(bounded, js, page(asked, int(limit), uint64(before)))
 	if err != nil {

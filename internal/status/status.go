@@ -113,8 +113,8 @@ type attempt[A any] struct {
 var errNotFound = web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log")
 
 // get returns the answer of the last attempt, or of a new one if that is over and not recent. An
-// attempt has Timeout, whether or not those who wait for it stay.
-func (r *recent[A]) get(ctx context.Context, find func(context.Context) (A, error)) (A, error) {
+// attempt has a timeout, whether or not those who wait for it stay.
+func (r *recent[A]) get(ctx context.Context, timeout time.Duration, find func(context.Context) (A, error)) (A, error) {
 	r.mu.Lock()
 	a := r.last
 	due := a == nil || a.old()
@@ -124,7 +124,7 @@ func (r *recent[A]) get(ctx context.Context, find func(context.Context) (A, erro
 	}
 	r.mu.Unlock()
 	if due {
-		a.look(context.WithoutCancel(ctx), find)
+		a.look(context.WithoutCancel(ctx), timeout, find)
 	}
 	select {
 	case <-a.done:
@@ -135,9 +135,9 @@ func (r *recent[A]) get(ctx context.Context, find func(context.Context) (A, erro
 	}
 }
 
-func (a *attempt[A]) look(ctx context.Context, find func(context.Context) (A, error)) {
+func (a *attempt[A]) look(ctx context.Context, timeout time.Duration, find func(context.Context) (A, error)) {
 	defer close(a.done)
-	bounded, cancel := context.WithTimeout(ctx, answer.Timeout)
+	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	a.found, a.err = find(bounded)
 	a.at = time.Now()

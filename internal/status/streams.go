@@ -66,7 +66,7 @@ func (s *Status) findStreams(ctx context.Context) (StreamsAnswer, error) {
 	if err != nil {
 		return StreamsAnswer{}, err
 	}
-	out, err := s.streams.get(ctx, func(ctx context.Context) (StreamsAnswer, error) { return s.lookAtStreams(ctx, js) })
+	out, err := s.streams.get(ctx, s.redis.Timeout, func(ctx context.Context) (StreamsAnswer, error) { return s.lookAtStreams(ctx, js) })
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return StreamsAnswer{}, web.ClientGone()
 	}

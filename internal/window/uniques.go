@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -139,12 +140,14 @@ func (r *Reader) nameForeign(ctx context.Context, err error) error {
 		return err
 	}
 	for key := range strings.SplitSeq(foreign.Key, keySeparator) {
-		if said := r.store.client.PFCount(ctx, key).Err(); isAboutValue(said) {
-			return &ForeignError{key, said}
+		switch err := r.store.client.PFCount(ctx, key).Err(); {
+		case isAboutValue(err):
+			return &ForeignError{key, err}
+		case err != nil: // it may be this key or a later one
+			return fmt.Errorf("find the unique cell that is not Tallyroll's: %w", err)
 		}
 	}
-	key, _, _ := strings.Cut(foreign.Key, keySeparator)
-	return &ForeignError{key, foreign.Err} // it was one of this counter's, and is gone
+	return fmt.Errorf("a unique cell was not Tallyroll's, and is gone: %w", foreign.Err)
 }
 
 // counts reports whether a key is that of one of the plan's unique cells.

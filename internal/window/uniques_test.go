@@ -1,6 +1,7 @@
 package window_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -210,6 +211,31 @@ func foreignUniquesAreNamed(t *testing.T, r *rig) {
 		if !errors.As(err, &bad) || bad.Index != 1 || !errors.As(err, &foreign) || foreign.Key != key {
 			t.Errorf("%v; want question 1 and key %s", err, key)
 		}
+	}
+	// While Redis does not say which, no key is named: it could be the wrong one.
+	r.client.AddHook(failSinglePFCount{})
+	_, err := r.uniques(now, window.Question{Counter: "a", Span: window.Last(time.Hour)})
+	if window.IsForeign(err) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v; want no key and the error of Redis", err)
+	}
+}
+
+// failSinglePFCount fails each PFCOUNT of a single key that is not in a pipeline.
+type failSinglePFCount struct{ redis.Hook }
+
+func (failSinglePFCount) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (failSinglePFCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (failSinglePFCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "pfcount" && len(cmd.Args()) == 2 {
+			cmd.SetErr(context.DeadlineExceeded)
+			return context.DeadlineExceeded
+		}
+		return next(ctx, cmd)
 	}
 }
 

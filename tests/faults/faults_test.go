@@ -99,7 +99,7 @@ func natsClusterServers(t *testing.T) *system {
 func (s *system) serve(redis stack.Endpoint, replicas int) {
 	s.t.Helper()
 	s.replicas, s.counts = replicas, redis
-	s.query = stack.Query(s.t, redis, stack.NoWait) // not ready before the first worker
+	s.query = stack.Query(s.t, redis, "QUERY_TIMEOUT=2s", stack.NoWait) // not ready before the first worker
 	s.js = s.broker.JetStream()
 	s.began = time.Now()
 }

@@ -37,11 +37,11 @@ func Ingest(t testing.TB, nats, redis Endpoint, env ...string) *Service {
 }
 
 // Query builds and starts cmd/query against a Redis, which may be nil, and without NATS. env are
-// further settings, KEY=value; the last one holds.
+// further settings, KEY=value; the last one holds. Its timeouts are long: no result is to depend on how busy the machine is.
 func Query(t testing.TB, redis Endpoint, env ...string) *Service {
 	t.Helper()
 	// Without NATS_URL it would look for a NATS at the default port.
-	return service(t, "query", "QUERY_ADDR", nil, redis, append([]string{"NATS_URL="}, env...))
+	return service(t, "query", "QUERY_ADDR", nil, redis, append([]string{"NATS_URL=", "QUERY_TIMEOUT=60s", "QUERY_TAKE_TIMEOUT=5s"}, env...))
 }
 
 // Collect builds and starts cmd/collect against a NATS server, which may be nil. env are
@@ -55,7 +55,7 @@ func Collect(t testing.TB, nats Endpoint, env ...string) *Service {
 // further settings, KEY=value; the last one holds.
 func PromQL(t testing.TB, redis Endpoint, env ...string) *Service {
 	t.Helper()
-	return service(t, "promql", "PROMQL_ADDR", nil, redis, env)
+	return service(t, "promql", "PROMQL_ADDR", nil, redis, append([]string{"PROMQL_TIMEOUT=5m"}, env...))
 }
 
 // RLS builds and starts cmd/rls against a Redis, which may be nil, and returns the address of its gRPC. env are
@@ -63,7 +63,7 @@ func PromQL(t testing.TB, redis Endpoint, env ...string) *Service {
 func RLS(t testing.TB, redis Endpoint, env ...string) (s *Service, grpc string) {
 	t.Helper()
 	grpc = address(FreePort(t))
-	return service(t, "rls", "RLS_METRICS_ADDR", nil, redis, append([]string{"RLS_ADDR=" + grpc}, env...)), grpc
+	return service(t, "rls", "RLS_METRICS_ADDR", nil, redis, append([]string{"RLS_ADDR=" + grpc, "RLS_TAKE_TIMEOUT=5s"}, env...)), grpc
 }
 
 // Watch builds and starts cmd/watch with a file of rules against the given servers, either of which may be nil. env are

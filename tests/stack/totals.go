@@ -48,7 +48,7 @@ type Answer struct {
 	Totals []Total   `json:"totals"`
 }
 
-var client = &http.Client{Timeout: 10 * time.Second}
+var client = &http.Client{Timeout: Hung}
 
 // TotalOf asks GET /v1/total for one counter and window; anything but an
 // answer fails the test.
