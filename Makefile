@@ -40,7 +40,7 @@ RUNNER := $(GO) run ./tests/runner
 test: redis ## the tests, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
 	@echo "make test takes some 8 minutes on two cores, and 8 more if nothing is built yet"
 	@$(RUNNER) -- $(BUILD_TESTED) \
-	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills \
+	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner \
 	  -- $(TEST) -json -race $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(ALONE)))$$') \
 	  -- $(TEST) -json $(ALONE:%=./%) \
 	  $(foreach module,$(PROMQL) $(RLS),-- $(GO) test -C $(module) $(TESTED) -count=1 -json -race ./...)

@@ -23,13 +23,16 @@ import (
 
 const reportEvery = 10 * time.Second
 
-func main() {
-	r := &report{began: time.Now(), running: map[test]time.Time{}, output: map[test][]string{}}
+func main() { os.Exit(run(os.Stdout, os.Args[1:])) }
+
+// run runs the commands and returns the exit code.
+func run(out io.Writer, args []string) int {
+	r := &report{out: out, began: time.Now(), running: map[test]time.Time{}, output: map[test][]string{}}
 	done := make(chan struct{})
 	go r.tick(done)
 	failed := false
-	for command := range commands(os.Args[1:]) {
-		if err := r.run(command); err != nil {
+	for command := range commands(args) {
+		if err := r.runCommand(command); err != nil {
 			failed = true
 			r.print("FAILED: %s: %v", strings.Join(command[:min(len(command), 4)], " "), err)
 			if slices.Contains(command, "build") {
@@ -40,8 +43,9 @@ func main() {
 	close(done)
 	r.end()
 	if failed || r.failed > 0 {
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // commands yields the commands that are separated by "--".
@@ -74,6 +78,7 @@ type event struct {
 }
 
 type report struct {
+	out   io.Writer
 	began time.Time
 
 	mu             sync.Mutex
@@ -87,8 +92,8 @@ type report struct {
 	failedOutput   []string
 }
 
-// run runs a command to its end.
-func (r *report) run(command []string) error {
+// runCommand runs a command to its end.
+func (r *report) runCommand(command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -194,7 +199,7 @@ func (r *report) print(format string, args ...any) {
 
 func (r *report) printLocked(format string, args ...any) {
 	r.printed = time.Now()
-	fmt.Printf(format+"\n", args...)
+	fmt.Fprintf(r.out, format+"\n", args...)
 }
 
 // tick reports how far it is whenever nothing was printed for reportEvery.
@@ -208,14 +213,14 @@ func (r *report) tick(done <-chan struct{}) {
 		case <-ticker.C:
 			r.mu.Lock()
 			if time.Since(r.printed) > reportEvery-reportEvery/4 {
-				r.printLocked("%5.0f s: %s", time.Since(r.began).Seconds(), r.progress())
+				r.printLocked("%5.0f s: %s", time.Since(r.began).Seconds(), r.progress(time.Now()))
 			}
 			r.mu.Unlock()
 		}
 	}
 }
 
-func (r *report) progress() string {
+func (r *report) progress(now time.Time) string {
 	if r.passed+r.failed+len(r.running) == 0 {
 		return fmt.Sprintf("building: %d packages, now %s", r.built, cmp.Or(r.building, "what was built before"))
 	}
@@ -228,7 +233,7 @@ func (r *report) progress() string {
 	slices.SortFunc(tests, func(a, b test) int { return r.running[a].Compare(r.running[b]) })
 	var names []string
 	for _, t := range tests[:min(len(tests), 3)] {
-		names = append(names, fmt.Sprintf("%v (%.0f s)", t, time.Since(r.running[t]).Seconds()))
+		names = append(names, fmt.Sprintf("%v (%.0f s)", t, now.Sub(r.running[t]).Seconds()))
 	}
 	if len(names) == 0 {
 		names = []string{"building " + r.building}
