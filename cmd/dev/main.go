@@ -111,7 +111,7 @@ func (o options) run(ctx context.Context) (err error) {
 	if err := errors.Join(boot.Parse(&ingest, settings...), boot.Parse(&answers, settings...), boot.Parse(&hits, settings...), boot.Parse(&alerts, settings...)); err != nil {
 		return err
 	}
-	screen := boot.NewScreen(os.Stderr, boot.Words{Items: "messages", End: "caught up"})
+	screen := boot.NewScreen(os.Stderr, "messages")
 	log := ingest.Log.New(screen)
 
 	group, ctx := errgroup.WithContext(ctx)

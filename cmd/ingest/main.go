@@ -29,7 +29,7 @@ func main() {
 			reload = make(chan os.Signal, 1)
 			signal.Notify(reload, syscall.SIGHUP)
 		}
-		screen := boot.NewScreen(os.Stderr, boot.Words{Items: "messages", End: "caught up"})
+		screen := boot.NewScreen(os.Stderr, "messages")
 		return worker.Run(ctx, settings, settings.Log.New(screen), screen.Progress, reload)
 	})
 }

@@ -18,7 +18,7 @@ func TestLogFormat(t *testing.T) {
 		var text bytes.Buffer
 		log := byDefault.Log
 		log.Format = format
-		line := log.New(NewScreen(&text, Words{}))
+		line := log.New(NewScreen(&text, "messages"))
 		line.Info().Msg("hello")
 		return text.String()
 	}
@@ -43,7 +43,7 @@ func TestLogFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if isTerminal(file) || isTerminal(NewScreen(file, Words{})) {
+	if isTerminal(file) || isTerminal(NewScreen(file, "messages")) {
 		t.Error("a file is taken for a terminal")
 	}
 }

@@ -1,17 +1,15 @@
 package boot
 
 import (
-	"fmt"
 	"io"
 	"math"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/term"
+	"github.com/schollz/progressbar/v3"
 )
 
 // Progress holds how much of a job is done. If nothing is left and Open is false, the job is over or
@@ -23,9 +21,6 @@ type Progress struct {
 	Gained     float64 // by how many items Left shrinks per second; negative if more items come than are done
 }
 
-// Words name the items and the end of a job: "1,234 messages left", "caught up in 5s".
-type Words struct{ Items, End string }
-
 func (p Progress) underWay() bool { return p.Left > 0 || p.Open }
 
 // Seconds is how long the rest takes at this rate. It is +Inf if more comes than is done.
@@ -34,42 +29,6 @@ func (p Progress) Seconds() float64 {
 		return math.Inf(1)
 	}
 	return float64(p.Left) / p.Gained
-}
-
-// leastBar is the length in columns below which a bar says less than the words beside it.
-const leastBar = 10
-
-// line shows a progress in at most the given number of columns. The bar takes the columns that
-// the words leave. If there is too little room for both, it says less.
-func (p Progress) line(columns int, words Words) string {
-	rate := "  " + Thousands(p.PerSecond) + "/s"
-	if p.Open {
-		return widest(columns, Thousands(float64(p.Done))+" "+words.Items+rate, Thousands(float64(p.Done)))
-	}
-	done := float64(p.Done) / float64(p.Done+p.Left)
-	percent := fmt.Sprintf("%2d %%", int(100*done)) // rounded down: 100 would be the end
-	left := "  " + Thousands(float64(p.Left)) + " " + words.Items + " left"
-	end := "  never " + words.End + " at this rate"
-	if s := p.Seconds(); s < math.MaxInt64/1e9 {
-		end = "  " + words.End + " in " + time.Duration(s*1e9).Round(time.Second).String()
-	}
-	for _, words := range []string{percent + left + rate + end, percent + left + end, percent + end, percent} {
-		if bar := columns - len("[] ") - len(words); bar >= leastBar {
-			full := int(done * float64(bar))
-			return "[" + strings.Repeat("#", full) + strings.Repeat(".", bar-full) + "] " + words
-		}
-	}
-	return widest(columns, percent)
-}
-
-// widest returns the first of the texts that fits, or an empty one if none does.
-func widest(columns int, texts ...string) string {
-	for _, text := range texts {
-		if len(text) <= columns {
-			return text
-		}
-	}
-	return ""
 }
 
 // Thousands rounds a number to a whole one and writes it with commas: 1,234,567.
@@ -81,61 +40,46 @@ func Thousands(n float64) string {
 	return s
 }
 
-// Screen is where a program's log lines go. On a terminal, it also shows one line below
-// them with a progress bar. Both go through the Screen, so neither breaks the
-// other. Anywhere else, it only writes the log lines, and shows no progress.
+// Screen is where a program's log lines go. On a terminal, it also shows one line below them with a progress bar. Both
+// go through the Screen, so neither breaks the other. Anywhere else, it only writes the log lines.
 type Screen struct {
 	out   io.Writer
-	words Words
-	width func() int // columns; nil if out is not a terminal
+	items string // what the bar counts; empty if out is not a terminal
 
 	mu    sync.Mutex
 	parts map[string]Progress // the jobs that the bar sums up; finished ones stay until all are finished
 	drawn time.Time
+	bar   *progressbar.ProgressBar // nil if no job is under way
 }
 
-// NewScreen returns a screen on a file such as standard error.
-func NewScreen(out io.Writer, words Words) *Screen {
+// redrawEvery is a little less than the second after which each part reports its progress.
+const redrawEvery = 900 * time.Millisecond
+
+// NewScreen returns a screen on a file such as standard error. Its bar counts items such as "messages".
+func NewScreen(out io.Writer, items string) *Screen {
 	if !isTerminal(out) || os.Getenv("TERM") == "dumb" {
-		return &Screen{out: out}
+		items = ""
 	}
-	f := out.(*os.File)
-	return newScreen(f, words, func() int {
-		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
-			return columns
-		}
-		return 80 // a terminal that does not know its size
-	})
+	return &Screen{out: out, items: items, parts: make(map[string]Progress)}
 }
-
-func newScreen(out io.Writer, words Words, width func() int) *Screen {
-	return &Screen{out: out, words: words, width: width, parts: make(map[string]Progress)}
-}
-
-const (
-	lineStart = "\r"
-	clearRest = "\x1b[K" // to the end of the line
-	// redrawEvery is a little less than the second after which each part reports its progress.
-	redrawEvery = 900 * time.Millisecond
-)
 
 // Write writes whole log lines above the bar.
 func (s *Screen) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.parts) == 0 {
+	if s.bar == nil {
 		return s.out.Write(lines)
 	}
-	if _, err := io.WriteString(s.out, lineStart+clearRest+string(lines)+s.bar()); err != nil {
-		return 0, err
-	}
-	return len(lines), nil
+	_ = s.bar.Clear() // a terminal that is gone shows nothing
+	n, err := s.out.Write(lines)
+	_ = s.bar.RenderBlank()
+	return n, err
 }
 
-// Progress shows how much of one part of the work is done. All parts share one bar, which
-// vanishes when the last of them is over.
+// Progress shows how much of one part of the work is done. All parts share one bar, which vanishes when the last of
+// them is over.
 func (s *Screen) Progress(part string, p Progress) {
-	if s.width == nil {
+	if s.items == "" {
 		return
 	}
 	s.mu.Lock()
@@ -153,25 +97,33 @@ func (s *Screen) Progress(part string, p Progress) {
 		return
 	}
 	s.drawn = time.Now()
-	_, _ = io.WriteString(s.out, s.bar()) // a terminal that is gone shows nothing
-}
-
-// bar draws the bar over what the last line shows, or clears that line once all is over.
-func (s *Screen) bar() string {
 	var sum Progress
 	for _, p := range s.parts {
-		sum.Done += p.Done
-		sum.Left += p.Left
-		sum.Open = sum.Open || p.Open
-		sum.PerSecond += p.PerSecond
-		sum.Gained += p.Gained
+		sum.Done, sum.Left, sum.Open = sum.Done+p.Done, sum.Left+p.Left, sum.Open || p.Open
 	}
+	s.draw(sum)
+}
+
+// draw shows how much of all parts is done, or clears the bar if they are over.
+func (s *Screen) draw(sum Progress) {
 	if !sum.underWay() {
 		clear(s.parts)
-		return lineStart + clearRest
+		if s.bar != nil {
+			_ = s.bar.Clear()
+			s.bar = nil
+		}
+		return
 	}
-	// The last column stays empty: some terminals wrap there.
-	return lineStart + sum.line(s.width()-1, s.words) + clearRest
+	total := int64(sum.Done + sum.Left)
+	if sum.Open {
+		total = -1
+	}
+	if s.bar == nil {
+		s.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(s.out), progressbar.OptionFullWidth(), progressbar.OptionShowCount(),
+			progressbar.OptionShowIts(), progressbar.OptionSetItsString(s.items), progressbar.OptionUseANSICodes(true), progressbar.OptionSetSpinnerChangeInterval(0))
+	}
+	s.bar.ChangeMax64(total)
+	_ = s.bar.Set64(int64(sum.Done))
 }
 
 // Bar shows on a Screen how many items of one job are done. Its methods may be called from any goroutine.
@@ -184,7 +136,7 @@ type Bar struct {
 
 // NewBar returns the bar of a job that begins now, on a file such as standard error.
 func NewBar(out io.Writer, items string) *Bar {
-	return &Bar{Screen: NewScreen(out, Words{Items: items, End: "done"}), start: time.Now()}
+	return &Bar{Screen: NewScreen(out, items), start: time.Now()}
 }
 
 // Expect sets how many items there will be.

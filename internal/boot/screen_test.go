@@ -11,19 +11,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 // terminal shows what is written to it, as one does that knows \r, \n and the
-// erasing of the rest of a line, and wraps lines that reach its last column.
+// erasing of a line, and wraps lines that reach its last column.
 type terminal struct {
 	columns int
 	lines   []string
 	at      int // column of the last line
 }
-
-func (f *terminal) width() int { return f.columns }
 
 func (f *terminal) Write(p []byte) (int, error) {
 	for rest := string(p); rest != ""; {
@@ -31,8 +27,8 @@ func (f *terminal) Write(p []byte) (int, error) {
 			f.lines, f.at = append(f.lines, ""), 0
 		}
 		last := &f.lines[len(f.lines)-1]
-		if after, ok := strings.CutPrefix(rest, "\x1b[K"); ok {
-			*last, rest = (*last)[:f.at], after
+		if after, ok := strings.CutPrefix(rest, "\x1b[2K"); ok {
+			*last, rest, f.at = "", after, 0
 			continue
 		}
 		switch c := rest[0]; c {
@@ -56,87 +52,74 @@ func (f *terminal) shows(t *testing.T, want ...string) {
 	}
 }
 
-func TestScreenKeepsTheBarBelowTheLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &terminal{columns: 80}
-		s := newScreen(f, ofBacklog, f.width)
-		log := zerolog.New(s)
-		log.Info().Msg("before")
-		s.Progress("HITS", Progress{}) // every second, where there is no backlog
-		f.shows(t, `{"level":"info","message":"before"}`, "")
-
-		p := Progress{Done: 100, Left: 900, PerSecond: 100, Gained: 100}
-		s.Progress("HITS", p)
-		f.shows(t, `{"level":"info","message":"before"}`, p.line(79, ofBacklog))
-		f.columns = 45 // the bar follows the width
-		log.Warn().Msg("a short one")
-		f.shows(t, `{"level":"info","message":"before"}`, `{"level":"warn","message":"a short one"}`, p.line(44, ofBacklog))
-
-		f.columns = 80
-		time.Sleep(time.Second)
-		s.Progress("HITS", Progress{Done: 200, Left: 800, PerSecond: 100, Gained: 100})
-		log.Info().Msg("caught up")
-		s.Progress("HITS", Progress{})
-		log.Info().Msg("after")
-		f.shows(t, `{"level":"info","message":"before"}`, `{"level":"warn","message":"a short one"}`,
-			`{"level":"info","message":"caught up"}`, `{"level":"info","message":"after"}`, "")
-	})
+func newTerminal() (*terminal, *Screen) {
+	f := &terminal{columns: 200}
+	return f, &Screen{out: f, items: "messages", parts: map[string]Progress{}}
 }
 
+func TestScreenKeepsTheBarBelowTheLog(t *testing.T) {
+	f, s := newTerminal()
+	fmt.Fprintln(s, "before")
+	s.Progress("HITS", Progress{}) // every second, if there is no backlog
+	f.shows(t, "before", "")
+	s.Progress("HITS", Progress{Done: 100, Left: 900})
+	fmt.Fprintln(s, "while it runs")
+	if last := f.lines[len(f.lines)-1]; !strings.Contains(last, "(100/1000, ") || !strings.Contains(last, "messages/") {
+		t.Errorf("the last line is %q, want a bar with 100 of 1000 messages", last)
+	}
+	s.Progress("HITS", Progress{})
+	fmt.Fprintln(s, "after")
+	f.shows(t, "before", "while it runs", "after", "")
+}
+
+// All parts share one bar: what is over counts as done, and the bar stays until the last part is over.
 func TestScreenSumsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &terminal{columns: 100}
-		s := newScreen(f, ofBacklog, f.width)
-		shows := func(want Progress) {
-			t.Helper()
-			f.shows(t, want.line(99, ofBacklog))
+		f, s := newTerminal()
+		for _, step := range []struct {
+			part string
+			p    Progress
+			want string // on the last line
+		}{
+			{"A", Progress{Done: 10, Left: 90}, "(10/100, "},
+			{"B", Progress{Done: 20, Left: 80}, "(30/200, "},
+			{"A", Progress{Done: 20, Left: 80}, "(30/200, "}, // once per second, however many parts there are
+			{"", Progress{}, ""},
+			{"B", Progress{Done: 30, Left: 70}, "(50/200, "},
+			{"A", Progress{}, "(50/120, "},
+			{"B", Progress{}, ""},
+		} {
+			if step.part == "" {
+				time.Sleep(time.Second)
+				continue
+			}
+			s.Progress(step.part, step.p)
+			if last := f.lines[len(f.lines)-1]; !strings.Contains(last, step.want) || step.want == "" && last != "" {
+				t.Errorf("%s, %+v: the last line is %q, want %q", step.part, step.p, last, step.want)
+			}
 		}
-		s.Progress("A", Progress{Done: 10, Left: 90, PerSecond: 5, Gained: 5})
-		shows(Progress{Done: 10, Left: 90, PerSecond: 5, Gained: 5})
-		s.Progress("B", Progress{Done: 20, Left: 80, PerSecond: 9, Gained: -1})
-		shows(Progress{Done: 30, Left: 170, PerSecond: 14, Gained: 4})
-
-		// Once a second, however many parts there are.
-		s.Progress("A", Progress{Done: 20, Left: 80, PerSecond: 10, Gained: 10})
-		shows(Progress{Done: 30, Left: 170, PerSecond: 14, Gained: 4})
-		time.Sleep(time.Second)
-		s.Progress("B", Progress{Done: 30, Left: 70, PerSecond: 10, Gained: 10})
-		shows(Progress{Done: 50, Left: 150, PerSecond: 20, Gained: 20})
-
-		// What is over counts as done; nothing goes backwards.
-		s.Progress("A", Progress{})
-		shows(Progress{Done: 50, Left: 70, PerSecond: 10, Gained: 10})
-		s.Progress("B", Progress{})
-		f.shows(t, "")
-		s.Progress("B", Progress{Done: 1, Left: 9, PerSecond: 1, Gained: 1})
-		shows(Progress{Done: 1, Left: 9, PerSecond: 1, Gained: 1})
 	})
 }
 
-// What nobody knows the end of shows how far it is, until it is said to be over.
-func TestScreenOfAnOpenWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &terminal{columns: 80}
-		s := newScreen(f, ofBacklog, f.width)
-		s.Progress("", Progress{Done: 1000, Open: true, PerSecond: 500, Gained: 500})
-		f.shows(t, "1,000 messages  500/s")
-		time.Sleep(time.Second)
-		s.Progress("", Progress{Done: 1500, Left: 500, PerSecond: 500, Gained: 500}) // now it is known
-		f.shows(t, Progress{Done: 1500, Left: 500, PerSecond: 500, Gained: 500}.line(79, ofBacklog))
-		s.Progress("", Progress{})
-		f.shows(t, "")
-	})
+// A job of unknown size shows how far it is until it is over.
+func TestScreenOfAnOpenJob(t *testing.T) {
+	f, s := newTerminal()
+	s.Progress("", Progress{Done: 1000, Open: true})
+	if last := f.lines[len(f.lines)-1]; !strings.Contains(last, "1000/-") {
+		t.Errorf("the last line is %q", last)
+	}
+	s.Progress("", Progress{})
+	f.shows(t, "")
 }
 
 func TestScreenManyAtATime(t *testing.T) {
-	f := &terminal{columns: 120}
-	s := newScreen(f, ofBacklog, f.width)
+	f, s := newTerminal()
 	const parts, lines = 8, 200
 	var all sync.WaitGroup
 	for part := range parts {
 		all.Go(func() {
 			for i := range lines {
-				s.Progress(fmt.Sprint(part), Progress{Done: uint64(i), Left: lines - uint64(i), PerSecond: 1, Gained: 1})
+				s.Progress(fmt.Sprint(part), Progress{Done: uint64(i), Left: lines - uint64(i)})
 				fmt.Fprintf(s, "part %d line %d\n", part, i)
 			}
 			s.Progress(fmt.Sprint(part), Progress{})
@@ -166,7 +149,7 @@ func TestScreenThatIsNoTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	s := NewScreen(file, ofBacklog)
+	s := NewScreen(file, "messages")
 	s.Progress("HITS", Progress{Done: 1, Left: 9})
 	fmt.Fprintln(s, "a line")
 	s.Progress("HITS", Progress{Done: 2, Left: 8})
