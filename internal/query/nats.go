@@ -2,7 +2,7 @@ package query
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -72,7 +71,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 	go func() { defer close(followed); s.status.FollowWatch(following, js) }()
 	defer func() { stopFollowing(); <-followed }()
 	r := newResponder(s, conn)
-	stop, err := r.offer(ctx, namespace)
+	offered, err := r.offer(ctx, namespace)
 	if err != nil {
 		conn.Close()
 		return fmt.Errorf("offer the service %s on NATS: %w", serviceName, err)
@@ -80,7 +79,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 	_ = conn.FlushTimeout(flushTimeout) // so that the server knows the endpoints; if the connection is lost, it comes back with them
 	s.log.Info().Str("server", boot.NATSServer(conn)).Str("subjects", namespace+".*").Msg("answering on NATS")
 	<-ctx.Done()
-	stop()
+	_ = offered.Stop() // its errors are about the connection, which ends next
 	r.wait()
 	if err := conn.Drain(); err != nil {
 		conn.Close()
@@ -93,59 +92,27 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 	return nil
 }
 
-// offer subscribes to the requests of the endpoints and to what `nats micro` asks of services (ADR-32 of NATS). The
-// library's own services answer the requests of an endpoint one after the other, and know nothing of an answer that is
-// sent after their handler has returned: with them, requests either wait for each other, or are missing from the statistics.
-func (r *responder) offer(ctx context.Context, namespace string) (stop func(), err error) {
-	var subscriptions []*nats.Subscription
-	stop = func() {
-		for _, s := range subscriptions {
-			_ = s.Drain() // its errors are about the connection, which ends next
-		}
+// offer adds the endpoints as a NATS service (micro). Its statistics count requests alone: the library looks at errors and
+// times when a handler returns, and ours hands each request to a goroutine, so that requests do not wait for each other.
+// The metrics have both.
+func (r *responder) offer(ctx context.Context, namespace string) (micro.Service, error) {
+	offered, err := micro.AddService(r.conn, micro.Config{
+		Name: serviceName, Version: semanticVersion(boot.Version()), Description: "Rolling totals of counters",
+		Metadata: map[string]string{"namespace": namespace}, QueueGroup: serviceName,
+	})
+	if err != nil {
+		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			stop()
-		}
-	}()
-	identity := micro.ServiceIdentity{Name: serviceName, ID: rand.Text(), Version: semanticVersion(boot.Version()), Metadata: map[string]string{"namespace": namespace}}
-	info := micro.Info{ServiceIdentity: identity, Type: micro.InfoResponseType, Description: "Rolling totals of counters", Endpoints: []micro.EndpointInfo{}}
 	endpoints := r.service.endpoints()
 	for _, name := range slices.Sorted(maps.Keys(endpoints)) {
-		find, subject := endpoints[name], namespace+"."+name
-		r.stats = append(r.stats, &micro.EndpointStats{Name: name, Subject: subject, QueueGroup: serviceName})
-		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{Name: name, Subject: subject, QueueGroup: serviceName, Metadata: map[string]string{}})
-		stats := r.stats[len(r.stats)-1]
-		s, err := r.conn.QueueSubscribe(subject, serviceName, func(m *nats.Msg) { r.dispatch(ctx, stats, find, m) })
+		handle := func(req micro.Request) { r.dispatch(ctx, name, endpoints[name], req) }
+		err := offered.AddEndpoint(name, micro.HandlerFunc(handle),
+			micro.WithEndpointSubject(namespace+"."+name), micro.WithEndpointPendingLimits(maxPending, maxPending*1024))
 		if err != nil {
-			return stop, err
-		}
-		subscriptions = append(subscriptions, s)
-		if err := s.SetPendingLimits(maxPending, maxPending*1024); err != nil {
-			return stop, err
+			return nil, errors.Join(err, offered.Stop())
 		}
 	}
-	started := time.Now().UTC()
-	for verb, answer := range map[micro.Verb]func() any{
-		micro.PingVerb: func() any { return micro.Ping{ServiceIdentity: identity, Type: micro.PingResponseType} },
-		micro.InfoVerb: func() any { return info },
-		micro.StatsVerb: func() any {
-			return micro.Stats{ServiceIdentity: identity, Type: micro.StatsResponseType, Started: started, Endpoints: r.statistics()}
-		},
-	} {
-		for _, target := range [][2]string{{"", ""}, {identity.Name, ""}, {identity.Name, identity.ID}} {
-			subject, err := micro.ControlSubject(verb, target[0], target[1])
-			if err != nil {
-				return stop, err
-			}
-			s, err := r.conn.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(api.Encode(answer())) }) // who asks no more gets no answer
-			if err != nil {
-				return stop, err
-			}
-			subscriptions = append(subscriptions, s)
-		}
-	}
-	return stop, nil
+	return offered, nil
 }
 
 // endpoints are the questions that are answered over NATS, by name.
@@ -230,9 +197,6 @@ type responder struct {
 	service *service
 	conn    *nats.Conn
 	slots   chan struct{} // has a token for each request that is being answered
-
-	mu    sync.Mutex
-	stats []*micro.EndpointStats // what they point to; the list is complete before the first request
 }
 
 func newResponder(s *service, conn *nats.Conn) *responder {
@@ -241,12 +205,12 @@ func newResponder(s *service, conn *nats.Conn) *responder {
 
 // dispatch waits for a slot and then answers the request concurrently with others. Requests under way when the service
 // stops are answered.
-func (r *responder) dispatch(ctx context.Context, stats *micro.EndpointStats, find endpoint, req *nats.Msg) {
+func (r *responder) dispatch(ctx context.Context, name string, find endpoint, req micro.Request) {
 	start := time.Now()
-	traced := boot.WithTrace(context.WithoutCancel(ctx), req.Header)
+	traced := boot.WithTrace(context.WithoutCancel(ctx), nats.Header(req.Headers()))
 	select {
 	case <-ctx.Done():
-		r.record(traced, stats, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))
+		r.record(traced, name, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))
 		return
 	case r.slots <- struct{}{}:
 	}
@@ -254,7 +218,7 @@ func (r *responder) dispatch(ctx context.Context, stats *micro.EndpointStats, fi
 		defer func() { <-r.slots }()
 		start := time.Now()
 		err := r.answer(traced, find, req)
-		r.record(traced, stats, err, time.Since(start))
+		r.record(traced, name, err, time.Since(start))
 	}()
 }
 
@@ -267,14 +231,14 @@ func (r *responder) wait() {
 }
 
 // answer sends the answer or the error, which it returns too.
-func (r *responder) answer(ctx context.Context, find endpoint, req *nats.Msg) (err error) {
+func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.service.log.Error().Ctx(ctx).Str("subject", req.Subject).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
+			r.service.log.Error().Ctx(ctx).Str("subject", req.Subject()).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
 			err = r.refuse(req, web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log"))
 		}
 	}()
-	out, err := find(ctx, req.Data)
+	out, err := find(ctx, req.Data())
 	if err != nil {
 		return r.refuse(req, web.ProblemOf(err))
 	}
@@ -282,12 +246,12 @@ func (r *responder) answer(ctx context.Context, find endpoint, req *nats.Msg) (e
 	if most := r.conn.MaxPayload(); int64(len(data)) > most {
 		return r.refuse(req, web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the answer has %d bytes and the NATS server takes messages of at most %d: ask in parts", len(data), most)))
 	}
-	return r.conn.PublishMsg(&nats.Msg{Subject: req.Reply, Data: data})
+	return r.conn.PublishMsg(&nats.Msg{Subject: req.Reply(), Data: data})
 }
 
 // refuse sends a problem the way micro's clients expect errors, and returns it.
-func (r *responder) refuse(req *nats.Msg, p *web.Problem) error {
-	m := nats.NewMsg(req.Reply)
+func (r *responder) refuse(req micro.Request, p *web.Problem) error {
+	m := nats.NewMsg(req.Reply())
 	m.Header.Set(micro.ErrorHeader, p.Detail)
 	m.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(p.Status))
 	m.Data = api.Encode(p)
@@ -295,33 +259,12 @@ func (r *responder) refuse(req *nats.Msg, p *web.Problem) error {
 	return p
 }
 
-// record logs a request, and keeps the statistics of its endpoint as micro does. A take that is refused is no error.
-func (r *responder) record(ctx context.Context, stats *micro.EndpointStats, err error, took time.Duration) {
+// record logs and measures a request. A take that is refused is no error.
+func (r *responder) record(ctx context.Context, name string, err error, took time.Duration) {
 	code := http.StatusOK
 	if err != nil {
 		code = web.ProblemOf(err).Status
 	}
-	r.service.server.Metrics.Observe("NATS "+stats.Name, code, took)
-	r.service.log.Debug().Ctx(ctx).Str("subject", stats.Subject).Int("code", code).Dur("took", took).Msg("request")
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	stats.NumRequests++
-	stats.ProcessingTime += took
-	stats.AverageProcessingTime = stats.ProcessingTime / time.Duration(stats.NumRequests)
-	if err != nil {
-		stats.NumErrors++
-		stats.LastError = fmt.Sprintf("%d:%v", code, err)
-	}
-}
-
-// statistics returns a copy.
-func (r *responder) statistics() []*micro.EndpointStats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	out := make([]*micro.EndpointStats, len(r.stats))
-	for i, stats := range r.stats {
-		now := *stats
-		out[i] = &now
-	}
-	return out
+	r.service.server.Metrics.Observe("NATS "+name, code, took)
+	r.service.log.Debug().Ctx(ctx).Str("endpoint", name).Int("code", code).Dur("took", took).Msg("request")
 }

@@ -228,8 +228,7 @@ func TestRequests(t *testing.T) {
 				return false, fmt.Sprintf("%s: %v", msg.Data, err)
 			}
 			for _, e := range stats.Endpoints {
-				if e.NumErrors < 4 || e.NumRequests <= e.NumErrors || !strings.HasPrefix(e.LastError, "400:") || e.Subject != asking.Namespace+"."+e.Name || e.QueueGroup != serviceName ||
-					e.ProcessingTime <= 0 || e.AverageProcessingTime != e.ProcessingTime/time.Duration(e.NumRequests) {
+				if e.NumRequests < 5 || e.Subject != asking.Namespace+"."+e.Name || e.QueueGroup != serviceName {
 					return false, fmt.Sprintf("%+v", e)
 				}
 			}
