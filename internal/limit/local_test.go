@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -64,5 +65,37 @@ func TestWhatIsAllowedLateCountsOnce(t *testing.T) {
 		if beside := look(); beside != want {
 			t.Errorf("counted in Redis: %v: beside %d; want %d", counted, beside, want)
 		}
+	}
+}
+
+// What a process cannot remember, it does not give out: neither a place for which there is no room, nor one that may be held
+// by somebody whom Redis has let in and for whom there was no room.
+func TestNoPlaceWithoutRoom(t *testing.T) {
+	t.Parallel()
+	var l local
+	now := time.Now()
+	short, long := &Limit{Max: LocalKeys, Window: time.Minute, Policy: Concurrent, Fail: FailLocal}, &Limit{Max: 3, Window: time.Hour, Policy: Concurrent, Fail: FailLocal}
+	take := func(l *Limit, lease string) []Take { return []Take{{Limit: l, N: 1, Lease: lease}} }
+	// acquire tries for more places than the limit has, and returns how many it gets.
+	acquire := func(round string, at time.Time) (got int) {
+		for i := range 50 {
+			if states := l.decide(take(long, fmt.Sprint(round, i)), []string{"long"}, nil, at, true, false); states[0].fits {
+				got++
+			}
+		}
+		return got
+	}
+	for i := range LocalKeys {
+		l.hold(take(short, fmt.Sprint(i)), []string{fmt.Sprint("short", i%1000)}, []state{{ends: 1}}, now)
+	}
+	if got := acquire("full ", now); got != 0 {
+		t.Errorf("%d places were given out without room for them", got)
+	}
+	l.hold(take(long, "of Redis"), []string{"long"}, []state{{ends: 1}}, now)
+	if got := acquire("one too many ", now.Add(2*short.Window)); got != 0 {
+		t.Errorf("%d places were given out beside one that was not remembered", got)
+	}
+	if got := acquire("room ", now.Add(long.Window)); got != 3 {
+		t.Errorf("%d places were given out when there was room again, want 3", got)
 	}
 }

@@ -12,9 +12,10 @@ import (
 // A place that was given out without Redis is owed until Redis has heard of it: when its lease is renewed, or when a late
 // answer says so. Until then it counts beside those that Redis knows.
 type places struct {
-	keys  map[string]*keyPlaces // by key in Redis
-	all   int
-	swept time.Time
+	keys   map[string]*keyPlaces // by key in Redis
+	all    int
+	swept  time.Time
+	missed time.Time // when the last lease ends of those that Redis has given out and for which there was no room here
 }
 
 type keyPlaces struct {
@@ -28,9 +29,15 @@ type place struct {
 	told bool // Redis has had it at some time
 }
 
-// note remembers a place. There are at most LocalKeys: of more, those that have ended are forgotten, and then no further
-// ones are remembered.
+// note remembers a place. There are about LocalKeys at most. One for which there is no room was given out by Redis: without
+// Redis, none was found free (look).
 func (p *places) note(key, lease string, ends time.Time, owed bool, now time.Time) {
+	if !owed && !p.knows(key, lease) && !p.room(now) {
+		if ends.After(p.missed) {
+			p.missed = ends
+		}
+		return
+	}
 	k := p.keys[key]
 	if k == nil {
 		k = &keyPlaces{leases: make(map[string]place, 1)}
@@ -41,10 +48,6 @@ func (p *places) note(key, lease string, ends time.Time, owed bool, now time.Tim
 	}
 	before, known := k.leases[lease]
 	if !known {
-		if p.all >= LocalKeys && (now.Sub(p.swept) < time.Second || !p.sweep(now)) {
-			return
-		}
-		p.keys[key] = k // sweep removes keys without places
 		p.all++
 	}
 	if before.owed {
@@ -56,8 +59,24 @@ func (p *places) note(key, lease string, ends time.Time, owed bool, now time.Tim
 	k.leases[lease] = place{ends, owed, before.told || !owed}
 }
 
-// sweep forgets all that have ended, and reports whether there is room now.
-func (p *places) sweep(now time.Time) bool {
+func (p *places) knows(key, lease string) bool {
+	k := p.keys[key]
+	if k == nil {
+		return false
+	}
+	_, known := k.leases[lease]
+	return known
+}
+
+// room reports whether one more place can be remembered. If there are too many, it forgets those that have ended, once
+// per second.
+func (p *places) room(now time.Time) bool {
+	if p.all < LocalKeys {
+		return true
+	}
+	if now.Sub(p.swept) < time.Second {
+		return false
+	}
 	p.swept = now
 	for key, k := range p.keys {
 		p.clean(k, now)
@@ -124,7 +143,8 @@ func (p *places) owed(key, lease string, now time.Time) (n int64) {
 	return n
 }
 
-// look decides about a take from the places that are known here.
+// look decides about a take from the places that are known here. None is free if it could not be remembered, or if it may
+// be one that could not be.
 func (p *places) look(t *Take, key string, now time.Time) (out state) {
 	held, wait := int64(0), t.Limit.Window
 	again := false
@@ -137,7 +157,7 @@ func (p *places) look(t *Take, key string, now time.Time) (out state) {
 		}
 	}
 	out.lower, out.estimate, out.upper = held, held, held
-	out.fits = again || held+t.N <= t.Limit.Max
+	out.fits = again || held+t.N <= t.Limit.Max && !now.Before(p.missed) && p.room(now)
 	if !out.fits {
 		out.wait = wait
 	}
