@@ -20,10 +20,6 @@ import (
 	"tallyroll/internal/limit"
 )
 
-// maxTakes is how many counts one request may ask about: one script decides about all of them, and Redis does nothing
-// else meanwhile. Over HTTP it is the same.
-const maxTakes = 16
-
 // asked is what a request asks for.
 type asked struct {
 	takes []limit.Take // each limit and key once
@@ -71,9 +67,6 @@ func read(m *mapping, req *rls.RateLimitRequest) (*asked, error) {
 			}
 			out.of[i] = append(out.of[i], out.add(take, k))
 		}
-	}
-	if len(out.takes) > maxTakes {
-		return nil, badRequest("descriptors: they ask about %d limits and keys: at most %d are allowed in one request: send fewer descriptors, or give fewer limits the same one", len(out.takes), maxTakes)
 	}
 	return out, nil
 }

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"tallyroll/internal/limit"
 	"tallyroll/tests/stack"
 )
 
@@ -239,10 +240,6 @@ func TestOverride(t *testing.T) {
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	r := start(t, stack.Redis(t), limitsOfAll)
-	var many []*ratelimit.RateLimitDescriptor
-	for i := range maxTakes/2 + 1 { // two limits each
-		many = append(many, descriptor(fmt.Sprintf("user=%d", i)))
-	}
 	for _, c := range []struct {
 		req  *rls.RateLimitRequest
 		want string
@@ -250,16 +247,39 @@ func TestBadRequests(t *testing.T) {
 		{&rls.RateLimitRequest{}, "domain: it is missing"},
 		{&rls.RateLimitRequest{Domain: "edge"}, "descriptors: it is empty"},
 		{&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a=b"), {}}}, "descriptors[1].entries: it is empty"},
-		{&rls.RateLimitRequest{Domain: "edge", Descriptors: many}, "they ask about 18 limits and keys: at most 16"},
 	} {
 		_, err := r.send(c.req)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.req, err, c.want)
 		}
 	}
-	r.WaitForLog("they ask about 18 limits")
-	if got := codesOf(r.ask(many[:maxTakes/2]...)); !strings.HasPrefix(got, "OK:") {
-		t.Errorf("as many as are allowed: %s", got)
+	r.WaitForLog("descriptors[1].entries: it is empty")
+}
+
+// However many limits a client's headers match, all of them decide: no client gets an error, with which Envoy would let its
+// request through.
+func TestManyLimits(t *testing.T) {
+	t.Parallel()
+	limits := "limits:\n"
+	var all []*ratelimit.RateLimitDescriptor
+	for i := range 3 * limit.MaxTogether {
+		limits += fmt.Sprintf("- {name: header-%d, window: 1h, max: 2, envoy: {domain: edge, descriptor: [{key: header-%d}]}}\n", i, i)
+		all = append(all, descriptor(fmt.Sprintf("header-%d=x", i)))
+	}
+	r := start(t, stack.Redis(t), limits)
+	r.WaitForLog("one request can ask about more than 16 of these limits")
+	last := all[len(all)-1]
+	if got := codesOf(r.ask(all...)); got != "OK:"+strings.Repeat(" OK", len(all)) {
+		t.Errorf("the first: %s", got)
+	}
+	r.ask(last)
+	for range 3 {
+		if got := codesOf(r.ask(all...)); !strings.HasPrefix(got, "OVER_LIMIT:") {
+			t.Errorf("one of them has none left: %s", got)
+		}
+	}
+	if got := codesOf(r.ask(all[:len(all)-1]...)); !strings.HasPrefix(got, "OK:") {
+		t.Errorf("those that were refused count under no other limit: %s", got)
 	}
 }
 

@@ -6,8 +6,8 @@
 // # What it promises
 //
 //   - A request of Envoy's is decided as a take over HTTP is, by internal/limit, and both count in the same keys of Redis.
-//   - All limits that a request matches are counted, or none. Of limits that match a descriptor, those with the most
-//     specific descriptor decide (mapping.go).
+//   - All limits that a request matches are counted, or none; more than one script decides about, in steps
+//     (docs/limits.md). Of limits that match a descriptor, those with the most specific descriptor decide (mapping.go).
 //   - Nothing that a client of Envoy's can write into its request makes an error of it: Envoy lets requests through if it
 //     gets one. A value of any length has a key, hits that no limit can allow at once are over the limit, and so are the
 //     limits that are closed while Redis is away (answer.go). Errors are for requests that only Envoy's settings can make.

@@ -174,7 +174,7 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 	if err != nil {
 		return nil, boot.UsageError{Err: err}
 	}
-	s.mapping.Store(newMapping(set))
+	s.use(set)
 	s.reloaded = metrics.Reloads.Of("limits")
 	return s, nil
 }
@@ -199,9 +199,18 @@ func (s *service) reload() {
 		s.log.Error().Err(err).Int("limits", s.mapping.Load().limits).Msg("limits not reloaded: they stay as they were")
 		return
 	}
+	s.log.Info().Str("file", s.settings.LimitsFile).Int("limits", s.use(set).limits).Msg("limits reloaded")
+}
+
+// use decides by these limits from now on.
+func (s *service) use(set limit.Set) *mapping {
 	m := newMapping(set)
 	s.mapping.Store(m)
-	s.log.Info().Str("file", s.settings.LimitsFile).Int("limits", m.limits).Msg("limits reloaded")
+	for _, wide := range m.wide {
+		s.log.Warn().Str("file", s.settings.LimitsFile).Str("domain", wide.name).Strs("limits", wide.limits).
+			Msgf("one request can ask about more than %d of these limits: Redis then decides in several steps (docs/limits.md)", limit.MaxTogether)
+	}
+	return m
 }
 
 // pages is what HTTP answers.

@@ -18,7 +18,7 @@ import (
 
 // MaxTakes is how many limits one request may ask about: one script decides about all of them, and Redis
 // does nothing else meanwhile.
-const MaxTakes = 16
+const MaxTakes = limit.MaxTogether
 
 // takeBody is what POST /v1/take takes: one item, or several of which all or none are counted.
 type takeBody struct {

@@ -23,14 +23,6 @@ type question struct {
 	stakes []stake // as many as takes, or none
 }
 
-// stakesOf are those of some of the takes.
-func (q *question) stakesOf(from, to int) []stake {
-	if q.stakes == nil {
-		return nil
-	}
-	return q.stakes[from:to]
-}
-
 // besideOf is how many hits of a take's key count beside those that Redis knows.
 func besideOf(stakes []stake, i int) int64 {
 	if stakes == nil {
@@ -101,38 +93,103 @@ func mostAtOnce(p Policy) int64 {
 	return MaxHits
 }
 
-// askStore asks with one script, or take by take if the keys are on several nodes.
+// MaxTogether is how many takes one script decides about: Redis does nothing else meanwhile.
+const MaxTogether = 16
+
+// askStore asks with one script, or part by part: take by take if the keys are on several nodes, otherwise MaxTogether at a
+// time. Of so many, all are looked at before any is counted, so that hits are counted and undone again only if others were
+// counted in between.
 func (l *Limiter) askStore(ctx context.Context, q *question) ([]state, error) {
+	most := 1
 	if l.store.together(q.takes) {
-		return l.store.decide(ctx, q.takes, q.keys, q.stakes, q.count)
+		most = MaxTogether
+		if len(q.takes) <= most {
+			return l.store.decide(ctx, q.takes, q.keys, q.stakes, q.count)
+		}
 	}
+	if q.count && len(q.takes) > MaxTogether {
+		states, err := l.askParts(ctx, q, most, false)
+		if err != nil || anyRefuses(q.takes, states) {
+			return states, err
+		}
+	}
+	return l.askParts(ctx, q, most, q.count)
+}
+
+// askParts asks about most takes at a time. If one refuses, or cannot be asked about, it undoes what it has counted before.
+func (l *Limiter) askParts(ctx context.Context, q *question, most int, count bool) ([]state, error) {
 	states := make([]state, len(q.takes))
-	all := true
 	order := orderApart(q.takes)
-	for done, i := range order {
-		s, err := l.store.decide(ctx, q.takes[i:i+1], q.keys[i:i+1], q.stakesOf(i, i+1), q.count && all)
-		if s != nil {
-			states[i] = s[0]
+	all := true
+	for begin := 0; begin < len(order); begin += most {
+		end := min(begin+most, len(order))
+		places := order[begin:end]
+		part := q.part(places)
+		got, err := l.store.decide(ctx, part.takes, part.keys, part.stakes, count && all)
+		for i := range got {
+			states[places[i]] = got[i]
 		}
-		if err != nil || all && !s[0].fits && !q.takes[i].Limit.shadow() {
-			all = false
-			for _, counted := range order[:done+1] {
-				l.undo(q.takes[counted:counted+1], q.keys[counted:counted+1], states[counted:counted+1])
-				states[counted].counted, states[counted].ends = 0, 0
-			}
+		if err == nil && (!all || !anyRefuses(part.takes, got)) {
+			continue
 		}
-		if err != nil {
-			var late *lateError
-			if errors.As(err, &late) {
-				late.places = []int{i}
-			}
-			return nil, err
+		all = false
+		counted, before := q.part(order[:end]), make([]state, end)
+		for i, place := range order[:end] {
+			before[i] = states[place]
+			states[place].counted, states[place].ends = 0, 0
 		}
+		if err == nil {
+			l.undo(counted.takes, counted.keys, before)
+			continue
+		}
+		l.asking.Go(func() { l.undo(counted.takes, counted.keys, before) }) // Redis may not answer
+		var late *lateError
+		if errors.As(err, &late) {
+			late.places = among(places, late.places)
+		}
+		return nil, err
 	}
 	return states, nil
 }
 
-// orderApart is the order in which takes are asked about one by one. Those in shadow mode come after those that can
+// part is the question about the takes at these places.
+func (q *question) part(places []int) question {
+	out := question{takes: make([]Take, len(places)), keys: make([]string, len(places)), count: q.count}
+	if q.stakes != nil {
+		out.stakes = make([]stake, len(places))
+	}
+	for i, place := range places {
+		out.takes[i], out.keys[i] = q.takes[place], q.keys[place]
+		if q.stakes != nil {
+			out.stakes[i] = q.stakes[place]
+		}
+	}
+	return out
+}
+
+// among returns the places in the question of some places in a part of it; nil are all of them.
+func among(part, some []int) []int {
+	if some == nil {
+		return part
+	}
+	out := make([]int, len(some))
+	for i, place := range some {
+		out[i] = part[place]
+	}
+	return out
+}
+
+// anyRefuses reports whether a take does not fit whose limit enforces.
+func anyRefuses(takes []Take, states []state) bool {
+	for i := range states {
+		if !states[i].fits && !takes[i].Limit.shadow() {
+			return true
+		}
+	}
+	return false
+}
+
+// orderApart is the order in which takes are asked about part by part. Those in shadow mode come after those that can
 // refuse. Those which give back come last: they always fit, and what they have given back could not be taken again for
 // certain.
 func orderApart(takes []Take) []int {

@@ -44,10 +44,10 @@ func (l *Limiter) Wait() {
 // the window are more than the limit's max together. A limit in shadow mode refuses nothing: a take that it would refuse is
 // not counted under it, and counts under the others as if it were not there.
 //
-// If one script can reach all keys, nobody sees some of the takes counted and others not. On a cluster, keys of
-// different callers can be on different nodes. Then Take counts one after the other, and gives
-// back what it had counted if one is refused: others may be refused meanwhile, but none is
-// allowed too much.
+// If one script can reach all keys, and they are at most MaxTogether, nobody sees some of the takes counted and others not.
+// On a cluster, keys of different callers can be on different nodes. Then Take counts one after the other, and of more than
+// MaxTogether as many at a time. It gives back what it had counted if a later one is refused: others may be refused
+// meanwhile, but none is allowed too much.
 //
 // The error is a *TooManyError, *TooLargeError, *TwiceError or *LeaseError for bad takes, an *UnavailableError if Redis
 // does not decide and one of the limits is closed then, a *ForbiddenError or a *ForeignError. If the error is

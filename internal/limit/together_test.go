@@ -1,9 +1,16 @@
 package limit
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/tests/stack"
 )
 
 // remaining looks how much is left of a limit.
@@ -76,6 +83,78 @@ func testTogetherOfThree(t *testing.T, policy Policy, fresh func(*testing.T) *wo
 	}
 	w.wantRemaining(l, "alice", 5)
 	w.wantRemaining(l, "bob", 5)
+}
+
+// manyTakes are takes of one caller, of more limits than one script decides about.
+func manyTakes(t *testing.T, policy Policy) (out []Take) {
+	t.Helper()
+	for i := range 2*MaxTogether + 3 {
+		l := *adhoc(t, time.Hour, 2, policy)
+		l.Name = fmt.Sprint("many-", i)
+		out = append(out, takeOf(&l, "alice", 1))
+	}
+	return out
+}
+
+// So are more takes than one script decides about.
+func testTogetherOfMany(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
+	w, takes := fresh(t), manyTakes(t, policy)
+	if a := w.take(takes...); !a.Allowed || len(a.Decisions) != len(takes) {
+		t.Fatalf("%+v", a)
+	}
+	last := takes[len(takes)-1]
+	w.take(last)
+	a := w.take(takes...)
+	if a.Allowed || a.Decisive().Take != last {
+		t.Errorf("%+v", a)
+	}
+	for _, take := range takes[:len(takes)-1] {
+		w.wantRemaining(take.Limit, "alice", 1)
+	}
+}
+
+// beforeScript is a hook that does something before the script with this number.
+type beforeScript struct {
+	number, seen int
+	do           func()
+}
+
+func (*beforeScript) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (b *beforeScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			if b.seen++; b.seen == b.number {
+				b.do()
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+func (*beforeScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// If another caller takes the last hit between the scripts of many takes, what the scripts before have
+// counted is undone.
+func TestManyTakesAreUndone(t *testing.T) {
+	t.Parallel()
+	for _, policy := range Policies {
+		limiter, server := realServer(t)
+		takes := manyTakes(t, policy)
+		mustTake(t, limiter, takes...) // loads the script
+		last, other := takes[len(takes)-1], New(stack.ProgramClient(t, server.URL()), "real", 5*time.Second)
+		hook := &beforeScript{number: 6, do: func() { mustTake(t, other, last) }} // three look, and the third of three that count
+		limiter.store.client.AddHook(hook)
+		a := mustTake(t, limiter, takes...)
+		if a.Allowed || a.Decisive().Take != last || hook.seen < hook.number {
+			t.Errorf("%s, %d scripts: %+v", policy, hook.seen, a)
+		}
+		for _, take := range takes[:len(takes)-1] {
+			if a, err := other.Look(t.Context(), []Take{take}); err != nil || a.Decisions[0].Remaining != 1 {
+				t.Errorf("%s: %+v, %v: want 1 to remain, because the request was refused", policy, a, err)
+			}
+		}
+	}
 }
 
 func testBadTakes(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
