@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -33,24 +35,59 @@ const (
 	completeTrailer, rowsTrailer     = "Tallyroll-Complete", "Tallyroll-Rows"
 )
 
-// exports are the exports under way. Its capacity is how many there may be.
-type exports chan struct{}
+// exports are the exports under way. One caller may have half of them, so that none keeps all others out.
+type exports struct {
+	most int
 
-// begin takes a place, which the caller must give back with end. It reports false if there is none.
-func (e exports) begin() bool {
-	select {
-	case e <- struct{}{}:
-		return true
-	default:
-		return false
+	mu      sync.Mutex
+	callers map[string]int // by token, or without tokens by address
+	all     int
+}
+
+// begin takes a place, which the caller must give back with end. The error is for a caller for whom there is none.
+func (e *exports) begin(who string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch own := e.own(); {
+	case e.callers[who] >= own:
+		return fullOf(fmt.Sprintf("%d exports of this token or address are under way: at most %d of one caller are allowed at once, half of the %d of all (QUERY_MAX_EXPORTS)", own, own, e.most))
+	case e.all >= e.most:
+		return fullOf(fmt.Sprintf("%d exports are under way: at most %d are allowed at once (QUERY_MAX_EXPORTS)", e.all, e.most))
+	}
+	if e.callers == nil {
+		e.callers = make(map[string]int)
+	}
+	e.callers[who]++
+	e.all++
+	return nil
+}
+
+// own is how many exports one caller may have.
+func (e *exports) own() int { return (e.most + 1) / 2 }
+
+func (e *exports) end(who string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all--
+	if e.callers[who]--; e.callers[who] == 0 {
+		delete(e.callers, who)
 	}
 }
 
-func (e exports) end() { <-e }
+func fullOf(detail string) *web.Problem {
+	return web.NewProblem(http.StatusTooManyRequests, detail).WithHeader("Retry-After", exportRetry).OfKind(web.TooManyExports)
+}
 
-func (e exports) full() *web.Problem {
-	return web.NewProblem(http.StatusTooManyRequests, fmt.Sprintf("%d exports are under way: at most %d are allowed at once (QUERY_MAX_EXPORTS)", cap(e), cap(e))).
-		WithHeader("Retry-After", exportRetry).OfKind(web.TooManyExports)
+// callerOf names who asks: the token, or without tokens the address, which behind trusted proxies is that of their client.
+func (s *service) callerOf(r *http.Request) string {
+	if token := access.From(r.Context()); token != nil {
+		return token.Name()
+	}
+	address, err := s.gate.Proxies.Client(r)
+	if err != nil {
+		return ""
+	}
+	return web.AddressKey(address)
 }
 
 func (s *service) registerExport(a *api.API) {
@@ -75,7 +112,7 @@ func (s *service) registerExport(a *api.API) {
 					"application/x-ndjson": {Schema: text, Example: lines},
 				},
 			},
-			"429": a.ProblemResponse("As many exports are under way as QUERY_MAX_EXPORTS allows.", make(exports, 2).full(), api.HeaderOf("Retry-After", "Seconds to wait.", 10)),
+			"429": a.ProblemResponse("As many exports are under way as QUERY_MAX_EXPORTS allows, half of them to one token, or without tokens to one address.", fullOf("2 exports are under way: at most 2 are allowed at once (QUERY_MAX_EXPORTS)"), api.HeaderOf("Retry-After", "Seconds to wait.", 10)),
 		},
 		Metadata: api.Tryout("/v1/export", "/v1/export?prefix=shop.&step=1h&format=ndjson"),
 	}), s.getExport)
@@ -98,10 +135,11 @@ func describeExportHeaders() map[string]*huma.Header {
 }
 
 func (s *service) getExport(w http.ResponseWriter, r *http.Request, p *answer.ExportParams) error {
-	if !s.exports.begin() {
-		return s.exports.full()
+	who := s.callerOf(r)
+	if err := s.exports.begin(who); err != nil {
+		return err
 	}
-	defer s.exports.end()
+	defer s.exports.end(who)
 	control := http.NewResponseController(w)
 	// The request has been read. If its read deadline stayed, the server would later take that for the client's end.
 	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not

@@ -235,51 +235,74 @@ func TestExportIsBrokenOff(t *testing.T) {
 			t.Error("no line has a token")
 		}
 		server.Close() // waits for the handlers
-		if len(s.exports) != 0 {
+		if underWay(s) != 0 {
 			t.Error("the export still has its place")
 		}
 	}
 }
 
-// A client that does not read holds up the reads of its export, one that goes ends them, and further ones wait for room.
+// underWay is how many exports have a place.
+func underWay(s *service) int {
+	s.exports.mu.Lock()
+	defer s.exports.mu.Unlock()
+	return s.exports.all
+}
+
+// A client that does not read holds up the reads of its export, one that goes ends them, and further ones wait for room. One
+// caller cannot hold all places: a token, or without tokens an address.
 func TestExportWaitsForItsClient(t *testing.T) {
 	t.Parallel()
-	s, fake := onFake(t)
-	endless := &endlessReader{FakeReader: fake}
-	readFrom(s, endless)
-	server := httptest.NewServer(s.handler())
-	defer server.Close()
-	var clients []net.Conn
-	for range cap(s.exports) {
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		fmt.Fprintf(conn, "GET /v1/export HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		clients = append(clients, conn)
-	}
-	standing := func() bool {
-		before := endless.pages.Load()
-		time.Sleep(300 * time.Millisecond)
-		return before > 0 && endless.pages.Load() == before
-	}
-	stack.Eventually(t, "the reads to stand still", func() (bool, string) {
-		return len(s.exports) == cap(s.exports) && standing(), fmt.Sprint(endless.pages.Load())
-	})
-	p := refusedExport(t, server, "", http.StatusTooManyRequests)
-	if !strings.Contains(p.Detail, "QUERY_MAX_EXPORTS") {
-		t.Error(p.Detail)
-	}
-	resp, _ := exportOf(t, server, "")
-	if resp.Header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
-	}
-	for _, conn := range clients {
-		conn.Close()
-	}
-	stack.Eventually(t, "the exports to end", func() (bool, string) { return len(s.exports) == 0, fmt.Sprint(len(s.exports)) })
-	if !standing() {
-		t.Error("somebody still reads")
+	for name, callers := range map[string][2]string{
+		"tokens":    {"Authorization: Bearer first-token-of-16", "Authorization: Bearer second-token-of-16"},
+		"addresses": {"X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 192.0.2.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, fake := onFake(t)
+			endless := &endlessReader{FakeReader: fake}
+			readFrom(s, endless)
+			if name == "tokens" {
+				useTokens(t, s, "first-token-of-16,second-token-of-16,third-token-of-16")
+			} else if err := s.gate.Proxies.UnmarshalText([]byte("127.0.0.1")); err != nil {
+				t.Fatal(err)
+			}
+			server := httptest.NewServer(s.handler())
+			defer server.Close()
+			var clients []net.Conn
+			for i, caller := range callers {
+				conn, err := net.Dial("tcp", server.Listener.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				fmt.Fprintf(conn, "GET /v1/export HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n", caller)
+				clients = append(clients, conn)
+				stack.Eventually(t, "the export to begin", func() (bool, string) { return underWay(s) == i+1, fmt.Sprint(underWay(s)) })
+				own, value, _ := strings.Cut(caller, ": ")
+				resp, text := exportOf(t, server, "", own, value)
+				if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(text, "at most 1 of one caller") {
+					t.Errorf("a second one of the same caller: status %d, %s", resp.StatusCode, text)
+				}
+			}
+			standing := func() bool {
+				before := endless.pages.Load()
+				time.Sleep(300 * time.Millisecond)
+				return before > 0 && endless.pages.Load() == before
+			}
+			stack.Eventually(t, "the reads to stand still", func() (bool, string) {
+				return underWay(s) == 2 && standing(), fmt.Sprint(endless.pages.Load())
+			})
+			resp, text := exportOf(t, server, "", "Authorization", "Bearer third-token-of-16")
+			if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(text, "2 exports are under way: at most 2") || resp.Header.Get("Retry-After") == "" {
+				t.Errorf("no place is left: status %d, %s, %v", resp.StatusCode, text, resp.Header)
+			}
+			for _, conn := range clients {
+				conn.Close()
+			}
+			stack.Eventually(t, "the exports to end", func() (bool, string) { return underWay(s) == 0, fmt.Sprint(underWay(s)) })
+			if !standing() {
+				t.Error("somebody still reads")
+			}
+		})
 	}
 }

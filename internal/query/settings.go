@@ -43,7 +43,7 @@ type Settings struct {
 
 	MetricsAddr string `env:"QUERY_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port, where /healthz and /readyz are too; by default /metrics is at QUERY_ADDR, and there are no profiles"`
 	MaxProbe    int    `env:"QUERY_MAX_PROBE" envDefault:"500" help:"most totals (counter and window) in one answer of /probe; each is four series in Prometheus"`
-	MaxExports  int    `env:"QUERY_MAX_EXPORTS" envDefault:"2" help:"most exports (/v1/export) under way at once; each keeps Redis busy for as long as its client reads fast enough"`
+	MaxExports  int    `env:"QUERY_MAX_EXPORTS" envDefault:"2" help:"most exports (/v1/export) under way at once, half of them of one token, or without tokens of one address; each keeps Redis busy for as long as its client reads fast enough"`
 
 	Erase Erasing `env:"QUERY_ERASE" envDefault:"off" help:"on: DELETE /v1/counters erases counters; needs a Redis user with the rights of ingest; set QUERY_TOKENS, or everybody who may ask may erase"`
 
