@@ -169,7 +169,7 @@ func (r retry) after(o outcome, lasted time.Duration) retry {
 		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
 	}
 	switch {
-	case window.IsForeign(o.why), errors.Is(o.why, errRulesLost), errors.Is(o.why, errUnidentified), errors.Is(o.why, ErrRetention):
+	case window.IsForeign(o.why), errors.Is(o.why, errRulesLost), errors.Is(o.why, errUnidentified), errors.Is(o.why, ErrRetention), errors.Is(o.why, ErrIncrements):
 		next.pause = foreignRetry
 	case o.phase == resuming || o.verdict == fenced: // it never got going, or someone else has the stream
 		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)

@@ -90,8 +90,8 @@ func (s *setup) judge(ctx context.Context) (*standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	if state.Retention != jetstream.LimitsPolicy {
-		return nil, fmt.Errorf("stream %s: %w", s.stream, ErrRetention)
+	if err := Refused(state); err != nil {
+		return nil, fmt.Errorf("stream %s: %w", s.stream, err)
 	}
 	begin := &standing{state: state, writers: writers}
 	if _, err := s.register(ctx, begin); err != nil {
@@ -315,6 +315,20 @@ var errUnidentified = errors.New("it is not known whether its messages were coun
 
 // ErrRetention means that a stream deletes messages that a worker has been given and has not committed.
 var ErrRetention = errors.New("its retention is not limits: the server deletes messages when they are delivered, before they are counted: set it to limits, or let INGEST_STREAMS not match it")
+
+// ErrIncrements means that a stream's messages say in a header how much they count.
+var ErrIncrements = errors.New("it has allow_msg_counter: each message would count as one hit, whatever its Nats-Incr says: publish hits to a stream without it, or let INGEST_STREAMS not match this one")
+
+// Refused returns why a stream in this state cannot be counted, or nil.
+func Refused(state source.State) error {
+	switch {
+	case state.Retention != jetstream.LimitsPolicy:
+		return ErrRetention
+	case state.Increments:
+		return ErrIncrements
+	}
+	return nil
+}
 
 // history compares cursors with the messages that the stream holds. The shards' cursors
 // are mostly the same, so it asks about each sequence only once.

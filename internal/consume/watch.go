@@ -112,8 +112,8 @@ func (w *watcher) same(state source.State, place uint64, stored int64) error {
 		return errIncarnated
 	case !slices.Equal(state.Subjects, w.judged.Subjects):
 		return fmt.Errorf("%w: from %q to %q", errEdited, w.judged.Subjects, state.Subjects)
-	case state.Retention != w.judged.Retention:
-		return ErrRetention
+	case Refused(state) != nil:
+		return Refused(state)
 	case state.Last < place:
 		return fmt.Errorf("%w: it ends at %d, and %d had been read", errRolledBack, state.Last, place)
 	case state.Last == place && state.EndStored() != 0 && state.EndStored() != stored:

@@ -71,6 +71,7 @@ func (j *JetStream) Look(ctx context.Context) (Check, error) {
 		Seen:        info.TimeStamp.UnixMilli() + 1,
 		Ahead:       window.ClockAhead(info.TimeStamp, asked, answered),
 		Retention:   info.Config.Retention,
+		Increments:  info.Config.AllowMsgCounter,
 	}
 	s.Clock = s.Seen
 	if info.State.Msgs == 0 {

@@ -63,6 +63,7 @@ type State struct {
 	Seen        int64  // Unix milliseconds: every message stored from this moment on is after last
 	Clock       int64  // Unix milliseconds: by the clock that stores messages it was earlier than this; 0 if that is not known
 	Retention   jetstream.RetentionPolicy
+	Increments  bool          // its messages are increments of counters (allow_msg_counter)
 	Ahead       time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
 }
 

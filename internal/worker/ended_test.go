@@ -87,17 +87,38 @@ func TestOtherRetentionIsRefused(t *testing.T) {
 		}
 	}
 
-	// One that comes later stands still, and the others go on.
+	standsStill(t, jetstream.StreamConfig{Name: "HITS_WORK", Subjects: []string{"work.>"}, Retention: jetstream.WorkQueuePolicy}, "its retention is not limits")
+}
+
+// So is a stream whose messages are increments of counters: what they count is in a header.
+func TestStreamOfIncrementsIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, AllowMsgCounter: true, AllowDirect: true}); err != nil {
+		t.Fatal(err)
+	}
+	settings := parse(t, "NATS_URL="+r.nats.URL(), "REDIS_URL="+r.redis.URL(), "INGEST_ADDR=127.0.0.1:0")
+	err := Run(t.Context(), settings, zerolog.Nop(), nil, nil)
+	var usage boot.UsageError
+	if !errors.As(err, &usage) || !errors.Is(err, consume.ErrIncrements) || !strings.Contains(err.Error(), "stream HITS") {
+		t.Errorf("the worker ended with %v", err)
+	}
+	standsStill(t, jetstream.StreamConfig{Name: "HITS_INCREMENTS", Subjects: []string{"increments.>"}, AllowMsgCounter: true, AllowDirect: true}, "it has allow_msg_counter")
+}
+
+// standsStill adds a stream beside one that is counted: it stands still, and the other one goes on.
+func standsStill(t *testing.T, config jetstream.StreamConfig, why string) {
+	t.Helper()
 	r := newRig(t)
 	r.createStream(0)
 	w := r.start()
 	r.publish(3)
 	r.settled(3)
-	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_WORK", Subjects: []string{"work.>"}, Retention: jetstream.WorkQueuePolicy}); err != nil {
+	if _, err := r.js.CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	w.awaitReadiness("HITS_WORK", "its retention is not limits")
-	if err := r.js.DeleteStream(t.Context(), "HITS_WORK"); err != nil {
+	w.awaitReadiness(config.Name, why)
+	if err := r.js.DeleteStream(t.Context(), config.Name); err != nil {
 		t.Fatal(err)
 	}
 	r.publish(2)

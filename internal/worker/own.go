@@ -33,7 +33,7 @@ type ownStreams struct {
 
 // begin makes the streams that are missing at start, and returns those that exist then.
 func (o *ownStreams) begin(ctx context.Context, all []string) ([]string, error) {
-	if err := o.refuseRetention(ctx, all); err != nil {
+	if err := o.refuseStreams(ctx, all); err != nil {
 		return nil, err
 	}
 	o.warnIdle(ctx, all)
@@ -75,18 +75,22 @@ func (o *ownStreams) remake(ctx context.Context, all []string) ([]string, error)
 	return append(all, made...), err
 }
 
-// refuseRetention refuses to start beside a stream that cannot be counted. If one becomes so later, it stands still.
-func (o *ownStreams) refuseRetention(ctx context.Context, all []string) error {
+// refuseStreams refuses to start beside a stream that cannot be counted. If one becomes so later, it stands still.
+func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
 	for _, name := range all {
 		if !o.settings.Streams.Match(name) {
 			continue
 		}
 		handle, err := o.js.Stream(ctx, name)
-		if err == nil && handle.CachedInfo().Config.Retention != jetstream.LimitsPolicy {
-			return boot.UsageError{Err: fmt.Errorf("stream %s: %w", name, consume.ErrRetention)}
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
 		}
-		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		if err != nil {
 			return fmt.Errorf("look at stream %s: %w", name, err)
+		}
+		config := handle.CachedInfo().Config
+		if err := consume.Refused(source.State{Retention: config.Retention, Increments: config.AllowMsgCounter}); err != nil {
+			return boot.UsageError{Err: fmt.Errorf("stream %s: %w", name, err)}
 		}
 	}
 	return nil
