@@ -11,7 +11,7 @@ import (
 // What is taken, a worker counts, hit by hit, from the body as it came and from the lines that are stored.
 func FuzzParse(f *testing.F) {
 	for _, body := range []string{
-		"", "[]", `{"key":"a"}`, `{"key":"a","n":3,"ts":1763683200000}`, "{\"key\":\"a\"}\r\n\r\n{\"key\":\"b\",\"n\":2}\n", "{\n\"key\":\"a\"\n}",
+		"", "[]", `{"key":"a"}`, `{"key":"a","n":3,"ts":1763683200000}`, `{"key":"a","ts":1763683200}`, "{\"key\":\"a\"}\r\n\r\n{\"key\":\"b\",\"n\":2}\n", "{\n\"key\":\"a\"\n}",
 		`[{"key":"a"},{"key":"b","ts":"2026-11-21T10:00:00Z"}]`, `[{"key":"\ud83d\ude00\"\\\/"}]`, `[{"key":"a"}`, `[{"key":"a"}] x`, `{"key":"a","key":"b"}`, "{\"key\":\"\u2028\"}",
 		`{"key":"a","n":1099511627776,"x":[{"key":"]"}]}`,
 	} {

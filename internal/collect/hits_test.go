@@ -99,6 +99,8 @@ func TestRefusals(t *testing.T) {
 		{"no JSON", "hello", nil, 400, "body is empty, a JSON object per line, or a JSON array", []string{"body[0]"}},
 		{"no key", `{"n":3}`, nil, 400, "no key", []string{"body[0]"}},
 		{"a bad item", `[{"key":"a"},{"key":"b","n":0},{"key":"c"},{"key":"","ts":1}]`, nil, 400, "n must be", []string{"body[1]", "body[3]"}},
+		{"Unix seconds", `[{"key":"a"},{"key":"b","ts":1763683200}]`, nil, 400, "ts 1763683200 is 1970-01-21T09:54:43.2Z: no tier holds hits of before the year 2000; ts is Unix milliseconds: 2025-11-21T00:00:00Z is 1763683200000", []string{"body[1]"}},
+		{"before any tier", `{"key":"a","ts":"1999-12-31T23:59:59.999Z"}`, nil, 400, "ts 946684799999 is 1999-12-31T23:59:59.999Z: no tier holds hits of before the year 2000; nothing", []string{"body[0]"}},
 		{"a bad line", "{\"key\":\"a\"}\n{\"key\":\"b\",\"count\":2}\n", nil, 400, `use "n"`, []string{"body[1]"}},
 		{"not closed", `[{"key":"a"}`, nil, 400, "not closed", []string{"body[0]"}},
 		{"not UTF-8", "{\"key\":\"\xff\"}", nil, 400, "UTF-8", []string{"body[0]"}},

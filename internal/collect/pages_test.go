@@ -106,19 +106,19 @@ func TestBeaconHits(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		"": "body: it is empty", "x": "body[0]: a body is", "[]": "body: the array is empty", "{}": "body[0]: no key",
-		"[":                                "body[0]: the array is not closed",
-		`[{"key":"a"}] x`:                  "body[1]: more follows",
-		`[{"key":"a"},{"key":"b","ts":1}]`: "body[1]: ts: ",
-		`{"key":"a","ts":"2026-11-21T10:00:00Z"}`:  "body[0]: ts: ",
-		`{"key":"a","n":6}`:                        "body[0]: n must be an integer from 1 to 5 (COLLECT_BEACON_MAX_N)",
-		`{"key":"a","n":0}`:                        "body[0]: n must be",
-		`{"key":"a","n":-1}`:                       "body[0]: n must be",
-		`{"key":""}`:                               "body[0]: the counter's name has 0 bytes",
-		`{"key":"` + long + `"}`:                   "body[0]: key: with the 4 bytes of COLLECT_BEACON_PREFIX before it, the counter's name has 513 bytes",
-		`{"key":"\ud83d"}`:                         "body[0]: key has half of a surrogate pair",
-		`{"key":"a","count":2}`:                    "body[0]: a hit has no field",
-		`[{"key":"a"},{"key":"a"},{"key":"a"},{}]`: "body: it has more than 3 hits, the most allowed (COLLECT_BEACON_MAX_HITS)",
-		`[{"key":"a"},null,[]]`:                    "body[1]: not a JSON object",
+		"[":               "body[0]: the array is not closed",
+		`[{"key":"a"}] x`: "body[1]: more follows",
+		`[{"key":"a"},{"key":"b","ts":1763683200000}]`: "body[1]: ts: ",
+		`{"key":"a","ts":"2026-11-21T10:00:00Z"}`:      "body[0]: ts: ",
+		`{"key":"a","n":6}`:                            "body[0]: n must be an integer from 1 to 5 (COLLECT_BEACON_MAX_N)",
+		`{"key":"a","n":0}`:                            "body[0]: n must be",
+		`{"key":"a","n":-1}`:                           "body[0]: n must be",
+		`{"key":""}`:                                   "body[0]: the counter's name has 0 bytes",
+		`{"key":"` + long + `"}`:                       "body[0]: key: with the 4 bytes of COLLECT_BEACON_PREFIX before it, the counter's name has 513 bytes",
+		`{"key":"\ud83d"}`:                             "body[0]: key has half of a surrogate pair",
+		`{"key":"a","count":2}`:                        "body[0]: a hit has no field",
+		`[{"key":"a"},{"key":"a"},{"key":"a"},{}]`:     "body: it has more than 3 hits, the most allowed (COLLECT_BEACON_MAX_HITS)",
+		`[{"key":"a"},null,[]]`:                        "body[1]: not a JSON object",
 	} {
 		hits, p := s.beaconHits(hit.NewParser(), []byte(body))
 		if p == nil || p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge || hits != nil || !strings.HasPrefix(p.Detail, want) {

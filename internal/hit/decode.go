@@ -90,6 +90,9 @@ func (d *Decoder) read(h *Hit, raw []byte) (refused *Refusal) {
 	if refused == nil && !d.producer {
 		refused = d.limits.Judge(h, d.stored)
 	}
+	if refused == nil && d.producer && h.At != NoTime && h.At < earliest {
+		refused = &Refusal{TooLate, fmt.Sprintf("ts %d is %s: no tier holds hits of before the year 2000%s", h.At, Moment(h.At), inMillis(h.At))}
+	}
 	return refused
 }
 
@@ -124,10 +127,23 @@ func (l *Limits) Judge(h *Hit, stored int64) *Refusal {
 	h.At = min(h.At, stored)
 	hash, late := l.Place(h.Counter, h.At, stored)
 	if late != "" {
-		return &Refusal{TooLate, late}
+		return &Refusal{TooLate, late + inMillis(h.At)}
 	}
 	h.Hash = hash
 	return nil
+}
+
+// earliest is the year 2000: no tier reaches back for more than ten years, so that a producer need not know the tiers, nor
+// the time, to refuse hits of before. Unix seconds, taken for milliseconds, are all before it.
+const earliest = 946_684_800_000
+
+// inMillis is what to say of a time that is too early, if it is a likely one in Unix seconds.
+func inMillis(at int64) string {
+	const from, to = earliest / 1000, 4_102_444_800 // the years 2000 to 2099
+	if at < from || at >= to {
+		return ""
+	}
+	return fmt.Sprintf("; ts is Unix milliseconds: %s is %d", Moment(at*1000), at*1000)
 }
 
 // tooMany rejects the whole message.
