@@ -35,7 +35,7 @@ const (
 const UniqueCells = "unique cells"
 
 // ErrNoUniques means that the namespace has no tiers of uniques.
-var ErrNoUniques = errors.New("this namespace counts no uniques: its workers were started with UNIQUE_TIERS=off")
+var ErrNoUniques = errors.New("this namespace counts no uniques: its workers were started with UNIQUE_TIERS=off, as make run starts its own if it finds no redis-server, because its stand-in for Redis cannot count them")
 
 // unionCell is a HyperLogLog: the hits of a counter in one cell of a unique tier.
 type unionCell struct {
