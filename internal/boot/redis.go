@@ -15,7 +15,7 @@ import (
 
 // Redis settings.
 type Redis struct {
-	URL       RedisURL `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379/0" secret:"true" help:"Redis: redis://[user:password@]host:port/db; a cluster: redis+cluster://host:port?addr=host:port; Sentinels: redis+sentinel://host:port/db?master_name=NAME&addr=host:port (their own credentials: sentinel_username, sentinel_password); rediss://, rediss+cluster://, rediss+sentinel:// for TLS"`
+	URL       RedisURL `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379/0" secret:"true" help:"Redis: redis://[user:password@]host:port/db; a cluster: redis+cluster://host:port/db?addr=host:port; Sentinels: redis+sentinel://host:port/db?master_name=NAME&addr=host:port (their own credentials: sentinel_username, sentinel_password); rediss://, rediss+cluster://, rediss+sentinel:// for TLS"`
 	Namespace string   `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"first part of every Redis key: letters, digits, and _ - . (1 to 64)"`
 	Password  string   `env:"REDIS_PASSWORD" secret:"true" help:"the password, if REDIS_URL has none"`
 	TLS       RedisTLS
@@ -83,6 +83,12 @@ func (r Redis) ClientOnConnect(connected func(context.Context, *redis.Conn) erro
 	// node does not, so for a minute nobody would ask for its successor.
 	c := o.Cluster()
 	c.ClusterStateReloadInterval = time.Second
+	if o.DB != 0 { // the clusters of Valkey 9 have several, of which the library does not know
+		c.NewClient = func(node *redis.Options) *redis.Client {
+			node.DB = o.DB
+			return redis.NewClient(node)
+		}
+	}
 	return redis.NewClusterClient(c)
 }
 
@@ -139,6 +145,8 @@ func AskRedis(ctx context.Context, log zerolog.Logger, ask func(context.Context)
 			return refused
 		}
 		switch {
+		case redis.HasErrorPrefix(err, "SELECT is not allowed"), redis.HasErrorPrefix(err, "DB index is out of range"):
+			return UsageError{fmt.Errorf("Redis refused the database of REDIS_URL: %w: name one that it has, or none", err)}
 		case redis.IsAuthError(err):
 			return UsageError{fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL, or the password into REDIS_PASSWORD", err)}
 		case redis.IsPermissionError(err):

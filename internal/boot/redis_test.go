@@ -3,6 +3,7 @@ package boot_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"strconv"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
 
@@ -155,4 +158,20 @@ func (c *replyCutter) carry(client net.Conn, target string) {
 	}
 	_ = client.Close()
 	requests.Wait()
+}
+
+// Whether a cluster has databases is for the cluster to say: those of Valkey 9 have some, others refuse all but 0.
+func TestClusterSaysWhichDatabasesItHas(t *testing.T) {
+	t.Parallel()
+	cluster := stack.Cluster(t, 0)
+	base, query, _ := strings.Cut(cluster.URL(), "?")
+	at := func(db string) string { return strings.TrimSuffix(base, "/") + "/" + db + "?" + query }
+	if err := boot.WaitForRedis(t.Context(), stack.ProgramClient(t, at("0")), zerolog.Nop()); err != nil {
+		t.Errorf("database 0: %v", err)
+	}
+	err := boot.WaitForRedis(t.Context(), stack.ProgramClient(t, at("1")), zerolog.Nop())
+	var usage boot.UsageError
+	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "SELECT is not allowed in cluster mode") {
+		t.Errorf("database 1: %v", err)
+	}
 }

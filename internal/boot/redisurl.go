@@ -21,7 +21,7 @@ import (
 type RedisURL struct{ options *redis.UniversalOptions }
 
 const redisForms = "redis://[user:password@]host:port/db, " +
-	"redis+cluster://[user:password@]host:port?addr=host:port, or " +
+	"redis+cluster://[user:password@]host:port/db?addr=host:port, or " +
 	"redis+sentinel://[user:password@]host:port/db?master_name=NAME&addr=host:port" +
 	"&sentinel_username=…&sentinel_password=…; rediss… in place of redis… for TLS"
 
@@ -43,13 +43,12 @@ func (u RedisURL) Addr() string { return strings.Join(u.options.Addrs, ",") }
 type redisKind struct {
 	port   string   // if the URL names none
 	params []string // that it takes
-	db     bool     // whether it takes the number of a database
 }
 
 var redisKinds = map[string]redisKind{
-	"":         {port: "6379", db: true},
+	"":         {port: "6379"},
 	"cluster":  {port: "6379", params: []string{"addr"}},
-	"sentinel": {port: "26379", params: []string{"addr", "master_name", "sentinel_username", "sentinel_password"}, db: true},
+	"sentinel": {port: "26379", params: []string{"addr", "master_name", "sentinel_username", "sentinel_password"}},
 }
 
 // parseRedisURL reads all forms in the same way. The library has a parser for each form. These
@@ -116,9 +115,6 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	if db := strings.Trim(u.Path, "/"); db != "" {
 		if o.DB, err = strconv.Atoi(db); err != nil || o.DB < 0 {
 			return nil, fmt.Errorf("the database is a whole number")
-		}
-		if !kind.db && o.DB != 0 {
-			return nil, fmt.Errorf("a cluster has database 0 only")
 		}
 	}
 	if base == "rediss" {
