@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -112,6 +113,7 @@ func (o options) run(ctx context.Context) (err error) {
 		return err
 	}
 	screen := boot.NewScreen(os.Stderr, "messages")
+	ingest.Log.Unknown = slices.Concat(ingest.Log.Unknown, answers.Log.Unknown, hits.Log.Unknown, alerts.Log.Unknown)
 	log := ingest.Log.New(screen)
 
 	group, ctx := errgroup.WithContext(ctx)

@@ -1,11 +1,15 @@
 package boot
 
 import (
+	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
+	"pgregory.net/rapid"
+	"slices"
+	"strings"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 )
 
 func TestParseDuration(t *testing.T) {
@@ -71,5 +75,39 @@ func TestParse(t *testing.T) {
 	}
 	if err := Parse(&s, "TEST_FOR=2days"); !errors.As(err, &setting) || setting.Key != "TEST_FOR" || setting.Allowed != durationForms {
 		t.Errorf("%v", err)
+	}
+}
+
+// A variable with the program's own prefix that is no setting is named, with the setting that it may have been meant for.
+// Those of others are not.
+func TestUnknownSettings(t *testing.T) {
+	type programSettings struct {
+		Log    Log
+		Redis  Redis
+		Addr   string `env:"TEST_ADDR"`
+		Limits string `env:"TEST_LIMITS_FILE"`
+		Token  string `env:"TEST_TOKEN" secret:"true"`
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range map[string]string{
+		"TEST_LIMIT_FILE": "limits.yml", "TEST_LIMITS_FILE": "", "TEST_TOKEN_FILE": file, "TEST_EMPTY": "", "TESTS_OTHER": "x", "REDIS_HOST": "x", "NATS_URL": "nats://x", "OTHER_TEST_ADDR": "x",
+		"TEST_SERVICE_HOST": "10.0.0.1", "TEST_SERVICE_PORT_HTTP": "80", "TEST_PORT": "tcp://10.0.0.1:80", "TEST_PORT_80_TCP_ADDR": "10.0.0.1",
+	} {
+		t.Setenv(key, value)
+	}
+	var s programSettings
+	if err := Parse(&s); err != nil {
+		t.Fatal(err)
+	}
+	if want := []UnknownSetting{{"TEST_LIMIT_FILE", "TEST_LIMITS_FILE"}}; !slices.Equal(s.Log.Unknown, want) {
+		t.Errorf("unknown: %v, want %v", s.Log.Unknown, want)
+	}
+	var text bytes.Buffer
+	s.Log.New(&text)
+	if got := text.String(); !strings.Contains(got, `"level":"warn","variable":"TEST_LIMIT_FILE","nearest":"TEST_LIMITS_FILE"`) || strings.Count(got, "\n") != 1 {
+		t.Errorf("logged: %s", got)
 	}
 }

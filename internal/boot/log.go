@@ -13,6 +13,9 @@ import (
 type Log struct {
 	Level  LogLevel  `env:"LOG_LEVEL" envDefault:"info" help:"what is logged: debug, info, warn, error"`
 	Format LogFormat `env:"LOG_FORMAT" envDefault:"auto" help:"json for machines, console for people; auto: console on a terminal, json elsewhere"`
+
+	// Unknown are variables that look like settings of the program and are none. New warns of them.
+	Unknown []UnknownSetting `unknown:"true"`
 }
 
 // LogLevel is the lowest level that is logged.
@@ -56,7 +59,11 @@ func (l Log) New(w io.Writer) zerolog.Logger {
 	if l.Format == "console" || l.Format == "auto" && terminal {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: consoleTime, NoColor: !terminal || os.Getenv("TERM") == "dumb" || os.Getenv("NO_COLOR") != ""}
 	}
-	return zerolog.New(w).Level(zerolog.Level(l.Level)).With().Timestamp().Logger().Hook(traceHook{})
+	log := zerolog.New(w).Level(zerolog.Level(l.Level)).With().Timestamp().Logger().Hook(traceHook{})
+	for _, u := range l.Unknown {
+		log.Warn().Str("variable", u.Key).Str("nearest", u.Nearest).Msg("no such setting: the variable has no effect")
+	}
+	return log
 }
 
 // isTerminal reports whether w, or the file behind a Screen, is a terminal.

@@ -1,10 +1,12 @@
 package boot
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"os"
@@ -64,7 +66,7 @@ type validator interface{ Validate() error }
 // in it that has one, inner ones first. A setting tagged `secret:"true"` can also be given as a file, by its name with
 // _FILE. Parse sets a bool tagged `given:"KEY"` if KEY
 // is in the environment, one tagged `emptied:"KEY"` if it is there and empty, and a SecretFile tagged `file:"KEY"` if KEY
-// was read from a file. It returns the first unusable setting as a *SettingError.
+// was read from a file. A field tagged `unknown` gets the variables that look like settings and are none. It returns the first unusable setting as a *SettingError.
 // Variables given as KEY=value override the environment.
 func Parse(settings any, override ...string) error {
 	environment := env.ToMap(append(os.Environ(), override...))
@@ -81,11 +83,11 @@ func Parse(settings any, override ...string) error {
 	if err := env.ParseWithOptions(settings, options); err != nil {
 		return settingError(settings, err, environment, files)
 	}
-	return finish(reflect.ValueOf(settings).Elem(), environment, files)
+	return finish(reflect.ValueOf(settings).Elem(), environment, files, unknownSettings(settings, environment))
 }
 
 // finish does what the library cannot: it fills the fields tagged `given`, `emptied` and `file`, and validates.
-func finish(s reflect.Value, environment map[string]string, files map[string]SecretFile) error {
+func finish(s reflect.Value, environment map[string]string, files map[string]SecretFile, unknown []UnknownSetting) error {
 	for f, v := range s.Fields() {
 		switch {
 		case !f.IsExported():
@@ -96,8 +98,10 @@ func finish(s reflect.Value, environment map[string]string, files map[string]Sec
 			v.SetBool(there && value == "")
 		case f.Tag.Get("file") != "":
 			v.Set(reflect.ValueOf(files[f.Tag.Get("file")]))
+		case f.Tag.Get("unknown") != "":
+			v.Set(reflect.ValueOf(unknown))
 		case f.Tag.Get("env") == "" && f.Type.Kind() == reflect.Struct:
-			if err := finish(v, environment, files); err != nil {
+			if err := finish(v, environment, files, unknown); err != nil {
 				return err
 			}
 		}
@@ -172,6 +176,61 @@ func fields(t reflect.Type) []field {
 		}
 	}
 	return out
+}
+
+// UnknownSetting is a variable with the program's own prefix that is none of its settings.
+type UnknownSetting struct {
+	Key     string
+	Nearest string // the setting with the most similar name
+}
+
+// fromKubernetes is how Kubernetes names the variables that it sets for a Service, which can have the program's name.
+var fromKubernetes = regexp.MustCompile(`_SERVICE_(HOST|PORT)(_|$)|_PORT_[0-9]+_[A-Z]+(_|$)|_PORT$`)
+
+// unknownSettings finds the variables that begin like the address of the program, such as QUERY_, and are none of its
+// settings. Other prefixes, such as REDIS_, belong to several programs, or to others than ours.
+func unknownSettings(settings any, environment map[string]string) (out []UnknownSetting) {
+	addr, ok := addrField(settings)
+	if !ok {
+		return nil
+	}
+	program, _, _ := strings.Cut(addr.key, "_")
+	var known []string
+	for _, f := range fields(reflect.TypeOf(settings).Elem()) {
+		known = append(known, f.key)
+		if f.secret {
+			known = append(known, f.key+"_FILE")
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(environment)) {
+		if environment[key] == "" || !strings.HasPrefix(key, program+"_") || slices.Contains(known, key) || fromKubernetes.MatchString(key) {
+			continue
+		}
+		nearest := slices.MinFunc(known, func(a, b string) int { return cmp.Compare(distance(key, a), distance(key, b)) })
+		out = append(out, UnknownSetting{key, nearest})
+	}
+	return out
+}
+
+// distance is how many letters have to be put in, taken out or replaced to make one text of the other (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // Mode is something else that a program can do, if its first argument is --Name or --Name=value.

@@ -93,3 +93,35 @@ func TestDevRunsEverything(t *testing.T) {
 		t.Errorf("dev leaves %v behind, %v", left, err)
 	}
 }
+
+// Without redis-server, make run counts no unique values, and whoever asks for them is told why.
+func TestDevWithoutRedisRefusesUniques(t *testing.T) {
+	t.Parallel()
+	cmd := stack.Command(t.Context(), t, "dev", []string{"--no-load"}, []string{"TMPDIR=" + t.TempDir(), "PATH=" + t.TempDir()})
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	query := ""
+	for lines := bufio.NewScanner(out); lines.Scan() && !strings.HasPrefix(lines.Text(), "Ctrl-C"); {
+		if url, found := strings.CutSuffix(lines.Text(), "/docs"); found {
+			query = url[strings.Index(url, "http://"):]
+		}
+	}
+	for _, target := range []string{"/v1/uniques?key=a&window=1h", "/v1/series?key=a&of=uniques"} {
+		status, body, err := stack.Do(http.MethodGet, query+target, nil)
+		if err != nil || status != http.StatusBadRequest || !strings.Contains(string(body), "its stand-in for Redis cannot count them") {
+			t.Errorf("%s: status %d, %s, %v", target, status, body, err)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("dev ends with %v", err)
+	}
+}

@@ -127,3 +127,14 @@ func TestHelpHasNoSecrets(t *testing.T) {
 		}
 	}
 }
+
+// A mistyped variable has no effect, and whoever started the program is told so.
+func TestAMistypedVariableIsNamed(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	query := stack.Query(t, redis, "QUERY_LIMIT_FILE=limits.yml", "INGEST_FLUSH=1s")
+	query.WaitForLog(`"variable":"QUERY_LIMIT_FILE","nearest":"QUERY_LIMITS_FILE"`)
+	if strings.Contains(query.Logs(), "INGEST_FLUSH") {
+		t.Error("query warns of a variable of another program")
+	}
+}
