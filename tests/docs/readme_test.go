@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,7 +105,7 @@ func TestReadmeAndReference(t *testing.T) {
 	}
 	stack.EventuallyTotal(t, query.URL(), "my-counter", "24h", 2)
 
-	scripts, printed := 0, ""
+	scripts, sampled, printed := 0, 0, ""
 	for _, path := range pages {
 		for _, e := range examples(t, path) {
 			t.Run(fmt.Sprintf("%s of %s at line %d", e.language, filepath.Base(path), e.line), func(t *testing.T) {
@@ -119,14 +120,22 @@ func TestReadmeAndReference(t *testing.T) {
 							t.Errorf("the answer has no field %s:\n%s", field[1], printed)
 						}
 					}
+					if strings.Contains(e.code, `"totals"`) {
+						sampled++
+						checkTotals(t, e.code)
+						checkTotals(t, printed)
+						if want := fmt.Sprint(jsonField.FindAllString(printed, -1)); fmt.Sprint(jsonField.FindAllString(e.code, -1)) != want {
+							t.Errorf("the sample\n%s\nhas not the fields of the answer:\n%s", e.code, want)
+						}
+					}
 				default:
 					t.Errorf("no way to run %s: teach this test", e.language)
 				}
 			})
 		}
 	}
-	if scripts < 8 {
-		t.Errorf("only %d scripts were found", scripts)
+	if scripts < 8 || sampled == 0 {
+		t.Errorf("only %d scripts and %d samples of totals were found", scripts, sampled)
 	}
 	for _, want := range []string{"my-counter", "/images/a.png"} {
 		if total, _, err := stack.FetchTotal(query.URL(), want, "24h"); err != nil || total.Total == 0 {
@@ -134,6 +143,48 @@ func TestReadmeAndReference(t *testing.T) {
 		}
 	}
 	checkRejects(t, js)
+}
+
+// checkTotals: an answer about windows that end now, of hits without a time of their own, is one that there can be.
+func checkTotals(t *testing.T, text string) {
+	t.Helper()
+	var answer struct {
+		AsOf   time.Time `json:"as_of"`
+		Totals []struct {
+			Window, Cell  string
+			From, To      time.Time
+			Total, Lower  int64
+			Upper         *int64
+			Complete      bool
+			CountingSince time.Time `json:"counting_since"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || len(answer.Totals) == 0 {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	for _, c := range answer.Totals {
+		window, err := time.ParseDuration(c.Window)
+		cell, cellErr := time.ParseDuration(c.Cell)
+		if err != nil || cellErr != nil || c.To.Sub(c.From) != window {
+			t.Errorf("a window of %s in cells of %s from %s to %s: %v, %v", c.Window, c.Cell, c.From, c.To, err, cellErr)
+			continue
+		}
+		late := c.To.Sub(answer.AsOf) > 5*time.Second
+		if answer.AsOf.After(c.To) || late != (c.Upper == nil) {
+			t.Errorf("as of %s, the upper bound of a window up to %s is %v", answer.AsOf, c.To, c.Upper)
+		}
+		if young := c.CountingSince.After(c.From); c.Complete == (late || young) {
+			t.Errorf("complete is %v for %s from %s on, as of %s; counting began at %s", c.Complete, c.Window, c.From, answer.AsOf, c.CountingSince)
+		}
+		if c.Lower > c.Total || c.Upper != nil && c.Total > *c.Upper {
+			t.Errorf("%d is not between %d and %d", c.Total, c.Lower, *c.Upper)
+		}
+		cut := c.From.Truncate(cell)
+		counted := cut != c.From && c.CountingSince.Before(cut.Add(cell)) // of the cell that from cuts
+		if c.Upper != nil && c.Lower != *c.Upper && !counted {
+			t.Errorf("%d to %d from %s on: the cell that is cut is empty, because counting began at %s", c.Lower, *c.Upper, c.From, c.CountingSince)
+		}
+	}
 }
 
 // workingDirectory is one with the files that the pages' commands read.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +48,50 @@ func TestFirstHits(t *testing.T) {
 	if eval[int](b, "window.notReloaded || 0") != 1 {
 		t.Error("the page was reloaded")
 	}
+	b.clean(s.query.URL())
+}
+
+// What a range lacks stands beside its title, whole, at every width; so does the heading of the hits.
+func TestWhatARangeLacksIsWhole(t *testing.T) {
+	s := start(t)
+	s.hit("a")
+	s.publishAll(ago("b", 5, 24*time.Hour-30*time.Second)) // in the cell that the range cuts
+	stack.EventuallyTotal(t, s.query.URL(), "a", "24h", 1)
+	var tabs []*tab
+	for _, as := range []looks{phone, {768, 900, "dark"}, {1024, 900, "light"}, {1440, 900, "dark"}} {
+		tabs = append(tabs, open(t, s.query.URL()+"/?range=24h", as))
+	}
+	whole := func(note string) {
+		t.Helper()
+		for _, b := range tabs {
+			b.until("the note", note+`.test(document.getElementById("hits-note").textContent)`)
+			if cut := eval[[]string](b, `[...document.querySelectorAll("#hits-note, #explore .head *, #rows-table thead *")].filter((node) => node.checkVisibility() && !node.closest(".hidden") && node.scrollWidth > node.clientWidth + 1 && node.clientWidth > 0).map((node) => node.innerText)`); len(cut) > 0 {
+				t.Errorf("cut off: %q", cut)
+			}
+		}
+	}
+	whole(`/^since [0-9:]+/`)
+	s.ingest.Kill()
+	whole(`/^upper bound unknown$/`)
+}
+
+// Hits of a time before counting began are not 0, and nothing is exact about them. A range whose period before no tier holds
+// is not compared, and the switch says why.
+func TestRangesThatNobodyCounted(t *testing.T) {
+	s := start(t)
+	s.hit("a")
+	b := open(t, s.query.URL()+"/?key=a&range=yesterday", desktop)
+	b.until("no number", hits("a")+` === "–" && `+cell("a", ".change")+` === "–" && document.getElementById("hits-note").textContent === "not counted"`)
+	b.until("why", `/^Counting began at .+, after this range: what happened in it was not counted\.$/.test(document.getElementById("list-note").textContent)`)
+	b.until("the chart to say so", `/^Counting began at [^.]+\. Nobody counted the period before\.$/.test(document.getElementById("chart-note").textContent) && [...document.querySelectorAll("#plot text")].some((text) => text.textContent === "not counted")`)
+	b.point(`#rows tr[data-key="a"] .total`)
+	b.until("the tip to say so", `/^aCounting began at /.test(document.getElementById("tip").textContent)`)
+	const compared, label = `document.getElementById("compare")`, `document.querySelector("#compare + span").textContent`
+	b.click(`#range input[value="30d"]`)
+	b.until("no comparison, and why", `!`+compared+`.checked && `+compared+`.disabled && `+label+` === "Compare with the period before: no tier reaches back to it"`)
+	b.until("no changes", `document.getElementById("rows-table").dataset.compare === "no"`)
+	b.click(`#range input[value="24h"]`)
+	b.until("the comparison again", compared+`.checked && !`+compared+`.disabled && `+label+` === "Compare with the period before" && document.getElementById("rows-table").dataset.compare === "yes"`)
 	b.clean(s.query.URL())
 }
 
@@ -123,6 +168,40 @@ func TestChart(t *testing.T) {
 			t.Errorf("%d lines over %s, want 2", n, c.length)
 		}
 		b.clean(s.query.URL())
+	}
+}
+
+// Each step of each range is answered, with the period before and without. A day is one, too: as an address can ask for it.
+func TestEveryStepOfEveryRange(t *testing.T) {
+	s := start(t)
+	s.shop()
+	const note = `document.getElementById("chart-note").textContent`
+	chart := func(b *tab, question string) {
+		b.must(chromedp.Do(b.ctx, chromedp.Navigate(s.query.URL()+"/?key=blog&"+question)))
+		b.until("a chart of "+question, `(document.getElementById("plot").dataset.step && document.querySelector("#plot .drawing")) || /is not|allowed/.test(`+note+`)`)
+		if problem := eval[string](b, note); strings.Contains(problem, "is not") || strings.Contains(problem, "allowed") {
+			t.Errorf("%s: %s", question, problem)
+		}
+	}
+	shown := 0
+	b := open(t, s.query.URL()+"/?key=blog", desktop)
+	b.until("the ranges", `document.querySelector("#range input")`)
+	for _, length := range eval[[]string](b, `[...document.querySelectorAll("#range input")].map((input) => input.value)`) {
+		if length == "custom" {
+			length += "&from=" + time.Now().Add(-5*24*time.Hour).UTC().Format("2006-01-02T15:04:05Z")
+		}
+		for _, compare := range []string{"1", "0"} {
+			question := "compare=" + compare + "&range=" + length
+			chart(b, question)
+			for _, step := range eval[[]string](b, `[...new Set(["1d", ...[...document.querySelectorAll("#step option")].map((option) => option.value)])]`) {
+				chart(b, question+"&step="+step)
+				shown++
+			}
+		}
+	}
+	b.clean(s.query.URL())
+	if shown < 40 {
+		t.Errorf("only %d charts were seen", shown)
 	}
 }
 

@@ -14,7 +14,8 @@ const notice = `(document.getElementById("notice").hidden ? "" : document.getEle
 // The browser itself notes each request that fails.
 var failedRequests = []string{"Failed to load resource", "net::ERR_"}
 
-// If Redis goes, the page says so and keeps the last numbers. It goes on by itself when Redis is back.
+// If Redis goes, the page says so and keeps the last numbers, greyed, with the time they are from, through a reload, too. It
+// goes on by itself when Redis is back.
 func TestRedisAway(t *testing.T) {
 	s := start(t)
 	s.hit("a")
@@ -25,6 +26,10 @@ func TestRedisAway(t *testing.T) {
 	if got := eval[string](b, hits("a")); got != "1" {
 		t.Errorf("the last known total is %q", got)
 	}
+	const muted = `getComputedStyle(document.querySelector("#rows .value")).color === getComputedStyle(document.querySelector("#rows-table thead th")).color && getComputedStyle(document.querySelector("#plot .drawing")).filter !== "none"`
+	eval[bool](b, `(window.notReloaded = true, location.reload(), true)`)
+	b.until("the last numbers after a reload, and when they were whole", `!window.notReloaded && `+hits("a")+` === "1" && /Redis/.test(`+notice+`) && / · numbers of [0-9:]+$/.test(document.getElementById("fresh-text").textContent)`)
+	b.until("them to be grey", plotted+` && `+muted)
 	s.redis.Start()
 	b.until("the page to recover", notice+` === ""`)
 	s.hit("a")
@@ -55,8 +60,8 @@ func TestWorkerGone(t *testing.T) {
 	b.until("the total", hits("a")+` === "1"`)
 	s.ingest.Kill()
 	s.hit("a")
-	b.until("amber", `document.getElementById("fresh").dataset.state === "amber"`)
-	b.until("red", `/Counting has stopped/.test(`+notice+`)`)
+	b.until("amber, and why", `document.getElementById("fresh").dataset.state === "amber" && /^Fresh to [0-9]+ s ago · no worker reads HITS$/.test(document.getElementById("fresh-text").textContent)`)
+	b.until("red, and why", `/Counting has stopped\. No worker reads HITS\./.test(`+notice+`)`)
 	b.until("no bound", hits("a")+` === "≥\u202f1" && document.getElementById("hits-note").textContent === "upper bound unknown" && `+cell("a", ".change")+` === "unknown"`)
 	b.point(`#rows tr[data-key="a"] .total`)
 	b.until("what that means", `/At least 1\.Nobody has counted lately/.test(document.getElementById("tip").textContent)`)

@@ -13,6 +13,9 @@ export class Problem extends Error {
   }
 }
 
+// unbegun tells a namespace that no worker has counted in from a Redis that does not answer: both are a 503.
+export const unbegun = (detail) => /^no worker has counted/.test(detail ?? "");
+
 // call asks and returns the response if it is a good one. It asks the reader for a token if one is needed.
 export async function call(path, params, options = {}) {
   const query = new URLSearchParams(params).toString();
@@ -41,6 +44,33 @@ export async function call(path, params, options = {}) {
 }
 
 export const ask = async (path, params, options) => (await call(path, params, options)).json();
+
+// What this tab was answered last outlives a reload: without it the page would be empty while Redis is away.
+const keptLast = "tallyroll-last", mostKept = 20;
+const last = new Map(JSON.parse(sessionStorage.getItem(keptLast) ?? "[]"));
+addEventListener("pagehide", () => {
+  try {
+    sessionStorage.setItem(keptLast, JSON.stringify([...last]));
+  } catch {
+    sessionStorage.removeItem(keptLast); // too many
+  }
+});
+
+// askOrLast returns the last answer to a question if Redis is away, with the problem as stale. The view, which the address
+// has, tells one question from another: times go on.
+export async function askOrLast(path, params = []) {
+  const name = [path, ...(params.length === 0 ? [] : [location.search, ...params.filter(([param]) => !["from", "to", "at"].includes(param)).flat()])].join(" ");
+  try {
+    const answer = await ask(path, params);
+    last.delete(name); // the newest are last
+    last.set(name, answer);
+    if (last.size > mostKept) last.delete([...last.keys()].find((other) => other !== "v1/about"));
+    return answer;
+  } catch (error) {
+    if (error.status !== 503 || unbegun(error.message) || !last.has(name)) throw error;
+    return { ...last.get(name), stale: error };
+  }
+}
 
 export const post = (path, body) =>
   ask(path, {}, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
@@ -82,6 +112,7 @@ function askToken(refused) {
         return;
       }
       sessionStorage.setItem(stored, given);
+      last.clear(); // it may have been for the eyes of another
       dialog.removeEventListener("cancel", keepOpen);
       form.removeEventListener("submit", take);
       dialog.close();
@@ -95,7 +126,7 @@ function askToken(refused) {
   return asking;
 }
 
-// clock is the time by the service, whatever the reader's own clock says.
+// clock is the time by the service, whatever the reader's own clock says, in whole milliseconds, as the service takes them.
 export const clock = {
   exact: false,
   base: Date.now() - performance.now(),
@@ -103,5 +134,5 @@ export const clock = {
     clock.exact = exact;
     clock.base = now - performance.now();
   },
-  now: () => clock.base + performance.now(),
+  now: () => Math.round(clock.base + performance.now()),
 };

@@ -2,7 +2,7 @@
 // It knows nothing of where the question comes from.
 import { $, el, svg, put, repeat, segments } from "./dom.js";
 import { number, sentence, short, shown, apart, spoken } from "./format.js";
-import { ask, clock } from "./api.js";
+import { ask, askOrLast, clock } from "./api.js";
 import { clocksOf } from "./axis.js";
 import { draw as plot } from "./plot.js";
 import { answersOf, lengthOf, movedTo, pointsOf, requestsOf, stepsOf, tierOf, usualStep } from "./series.js";
@@ -76,7 +76,7 @@ const sameLines = (a, b) => a.length === b.length && a.every(({ key, prefix }, i
 // back to its beginning.
 function rangeOf({ window, from, to }) {
   const now = clock.now(), length = window ? lengthOf(window) : (to ?? now) - from;
-  return { from: Math.round(window ? now - length + Math.max(5000, length / 1000) : from), to: window ? null : to, length, age: window ? length : now - from };
+  return { from: window ? now - length + Math.max(5000, length / 1000) : from, to: window ? null : to, length, age: window ? length : now - from };
 }
 
 // load asks for the lines and returns after how many seconds to ask again.
@@ -94,15 +94,16 @@ async function load() {
     const steps = stepsOf(uniques ? { ...about, tiers: about.unique_tiers } : about, length, age), wanted = asked.step || (steps.includes(ownStep) ? ownStep : usualStep(steps, length));
     showSteps(steps, wanted);
     const requests = requestsOf(asks, { from, to, step: wanted, zone: asked.zone, uniques });
-    const answers = await answersOf(requests);
+    const answers = await answersOf(requests, askOrLast), { stale } = answers.get(asks[0]);
     if (asked !== question || wanted !== $("step").value) return 0;
     const all = asks.map((line) => lineOf(line, asked.lines.indexOf(line), answers.get(line)));
     const { step } = answers.get(asks[0]);
     const now = { asked, requests, uniques, wanted, step, length, all, begin: from, from: Math.min(from, ...all.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t))), to: Math.max(...all.map(({ points }) => points.at(-1)?.[1] ?? to ?? clock.now())) };
-    now.note = uniques ? notesOn(asked.lines.length - asks.length) : await addBefore(now);
+    now.note = uniques ? notesOn(asked.lines.length - asks.length) : stale ? "" : await addBefore(now);
     if (asked !== question) return 0;
     seen = now;
     redraw();
+    if (stale) return 3;
   } catch (error) {
     if (!seen || error.status === 400) put($("chart-note"), sentence(error.message));
     return 3;
@@ -141,14 +142,15 @@ async function addBefore(now) {
   if (!asked.before) return "";
   const length = asked.window ? now.length : now.to - now.from, earlier = typeof asked.before === "number" ? asked.before : length;
   const shift = lengthOf(step) < 86400_000 ? Math.round(earlier / lengthOf(step)) * lengthOf(step) : earlier; // days may have other lengths
-  const from = now.from - shift, age = clock.now() - from;
-  if (lengthOf(tierOf(about.tiers, length, age).window) + 60_000 < age) return "No tier reaches back to the period before.";
-  const requests = requestsOf(asked.lines, { from, to: now.to - shift, step, zone: asked.zone });
+  // The last step may end in the future, and so may that before it, if a step is longer than the range.
+  const from = now.from - shift, to = Math.min(now.to - shift, clock.now() - 1000);
+  const requests = requestsOf(asked.lines, { from, to, step, zone: asked.zone });
   const text = JSON.stringify(requests.map(({ params }) => params));
   if (had.asked !== text) {
     const answers = await answersOf(requests);
     had = { asked: text, answers: asked.lines.map((line) => answers.get(line)) };
   }
+  if (had.answers.every(({ points }) => points.length === 0)) return "Nobody counted the period before.";
   all.forEach((line, i) => { line.before = movedTo(line.points, had.answers[i], step, shift).filter(([a, b]) => b > now.from && a < now.to); });
   const other = had.answers[0].step;
   return [`Faint: the period before, ${spokenLength(shift)} earlier${other === step ? "" : `, as the mean of each ${spoken(other)}`}.`,
@@ -239,10 +241,10 @@ function showHint(here) {
 function shadesOf(here) {
   const clocks = clocksOf(seen.asked.zone), since = Math.max(...here.map((line) => line.since)), step = lengthOf(seen.step);
   const whole = Math.max(0, ...here.map(({ completeFrom }) => completeFrom)), first = Math.min(...here.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t)));
-  const young = since > whole - step && since < whole, end = young ? since : whole, out = [];
+  const young = whole > 0 && since > whole - step, end = young ? since : whole, out = [];
   if (end > seen.from) {
     const early = first + step <= since ? " Earlier points have only hits that carried their own time." : "";
-    out.push({ from: seen.from, to: Math.min(end, seen.to), kind: young ? "young" : "lost", label: first + step <= end ? "hits may be missing" : "not counted yet",
+    out.push({ from: seen.from, to: Math.min(end, seen.to), kind: young ? "young" : "lost", label: first + step <= end ? "hits may be missing" : "not counted",
       sentence: young ? `Counting began at ${said(since, clocks)}.${early}` : `Hits of the time before ${said(whole, clocks)} are known to be missing.` });
   }
   const asOf = Math.min(...here.map((line) => line.asOf)), now = Math.min(clock.now(), seen.to);

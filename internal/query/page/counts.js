@@ -1,5 +1,5 @@
 // Questions about the totals and the series of many counters, in few requests.
-import { ask, post, clock } from "./api.js";
+import { ask, askOrLast, post, clock } from "./api.js";
 import { ofZone } from "./format.js";
 import { windowOf, windowBefore, stepOf, zoneName } from "./range.js";
 
@@ -10,7 +10,7 @@ const byKey = (totals, complete) => new Map(totals.map((t) => [t.key, { complete
 
 // largest are the counters with most hits. whole is true if no counter with hits is missing.
 export async function largest(span, limit) {
-  const answer = await ask("v1/top", [...pairs(windowOf(span)), ["limit", limit]]);
+  const answer = await askOrLast("v1/top", [...pairs(windowOf(span)), ["limit", limit]]);
   return { ...answer, totals: byKey(answer.top, answer.complete), whole: answer.top.length < limit && !(answer.floor > 0) };
 }
 

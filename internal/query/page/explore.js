@@ -4,7 +4,7 @@ import { $, put, repeat, say, segments } from "./dom.js";
 import { number, sentence, apart } from "./format.js";
 import { clock } from "./api.js";
 import { view, most, full, change, toggle, lineOf, onChange, suggest, counterLine, sameLine } from "./view.js";
-import { spanOf, nameOf } from "./range.js";
+import { compares, spanOf, nameOf } from "./range.js";
 import { changeOf, gapOf } from "./figure.js";
 import { grow, childrenOf, leafOf, ordered, hasParts } from "./tree.js";
 import { drawRows, drawTrend } from "./rows.js";
@@ -68,6 +68,7 @@ async function load() {
     hooks.reveal(any || view.lines.length > 0);
     if (!view.chosen && view.lines.length === 0) choose();
     draw();
+    if (data.stale) throw data.stale;
     if (!any) return 1;
     await compare(span);
     if (asked !== question()) return 0;
@@ -98,7 +99,7 @@ async function list(span) {
     }
     beyond = !answer.whole;
   }
-  const about = { whole: !beyond, complete: answer?.complete, since: answer?.counting_since, asOf: answer ? Date.parse(answer.as_of) : undefined, floor: answer?.floor };
+  const about = { whole: !beyond, complete: answer?.complete, since: answer?.counting_since, asOf: answer ? Date.parse(answer.as_of) : undefined, floor: answer?.floor, stale: answer?.stale };
   if (view.find || (beyond && view.sort === "name")) {
     const found = await namesWith(view.find, rows);
     const totals = beyond ? await totalsOf(found.names, span) : answer.totals;
@@ -147,7 +148,7 @@ const once = 60_000; // how long the period before, and drawings, are kept, at l
 async function compare(span) {
   const needed = data.nodes.map(({ name }) => name);
   const fresh = before.question === question() && performance.now() - before.at < Math.max(once, data.nodes.length * 200);
-  if (!view.compare || !span.before || (fresh && (before.whole || needed.every((name) => before.totals.has(name))))) return;
+  if (!compares(view, span) || (fresh && (before.whole || needed.every((name) => before.totals.has(name))))) return;
   const found = (data.whole && (await totalsBefore(span))) || (await totalsBefore(span, [...new Set([...needed.slice(0, mostListed / 2), ...view.lines.flatMap(({ key }) => key ?? [])])]));
   for (const { name, prefix } of found.whole ? [] : sums()) found.totals.set(name, await sumBefore(prefix, span).catch(() => undefined));
   before = { ...found, question: question(), at: performance.now() };
@@ -156,7 +157,7 @@ async function compare(span) {
 
 // beforeOf is the total of the period before, if it is known.
 function beforeOf(name) {
-  if (!view.compare || before.question !== question()) return undefined;
+  if (!compares(view, data.span) || before.question !== question()) return undefined;
   return before.totals.get(name) ?? (before.whole ? { ...nothing, complete: before.complete } : undefined);
 }
 
@@ -164,7 +165,7 @@ function beforeOf(name) {
 // before only.
 function leaves() {
   const out = data.nodes.map((node) => ({ ...node, now: nowOf(node.name, node.now), before: beforeOf(node.name) }));
-  if (!data.whole || view.find || !view.compare || before.question !== question() || !before.whole) return out;
+  if (!data.whole || view.find || !compares(view, data.span) || before.question !== question() || !before.whole) return out;
   const known = new Set(out.map(({ name }) => name));
   for (const [key, total] of before.totals) {
     if (!known.has(key) && total.total > 0) out.push(leafOf(key, nothingOf(data), total));
@@ -196,9 +197,17 @@ function settle(all) {
   if (keep) all.forEach(({ id }, i) => ranks.set(id, i));
 }
 
+// judge compares a node with the period before. Where nobody counted, no hits are not 0: only those that carried a time of
+// their own are known.
+function judge(node) {
+  const gap = missing();
+  if (gap?.kind === "uncounted" && node.now?.total === 0) node.now = { ...node.now, uncounted: gap.long };
+  node.change = node.now ? changeOf(node.now, node.before) : undefined;
+}
+
 // flatten makes one list of the nodes and the children of those that are open.
 function flatten(nodes, out = []) {
-  for (const node of nodes) node.change = changeOf(node.now, node.before);
+  nodes.forEach(judge);
   for (const node of inOrder(nodes)) {
     out.push(node);
     if (node.members && open.has(node.id)) flatten(childrenOf(node), out);
@@ -213,7 +222,7 @@ function pinned(shown) {
     const listed = data.nodes.find(({ name }) => name === line.key)?.now ?? data.others.get(line.name) ?? (data.whole ? nothingOf(data) : undefined);
     node.now = line.key === undefined ? sumHere(line) ?? data.others.get(line.name) : nowOf(line.key, listed);
     node.before = line.key === undefined ? sumHere(line, true) ?? beforeOf(line.name) : beforeOf(line.key);
-    node.change = node.now ? changeOf(node.now, node.before) : undefined;
+    judge(node);
     return node;
   });
 }
@@ -249,7 +258,7 @@ export function draw() {
 function drawHeads(all) {
   put($("explore-when"), nameOf(view));
   const table = $("rows-table");
-  table.dataset.compare = view.compare ? "yes" : "no";
+  table.dataset.compare = compares(view, data.span) ? "yes" : "no";
   for (const button of table.querySelectorAll(".sort")) {
     const head = button.closest("th"), sorted = button.dataset.sort === view.sort;
     const up = (view.sort === "name") !== view.turned;
@@ -257,7 +266,7 @@ function drawHeads(all) {
     else head.removeAttribute("aria-sort");
   }
   const gap = missing();
-  const exact = all.length > 0 && all.every(({ now }) => now.lower === now.upper);
+  const exact = all.length > 0 && all.every(({ now }) => now.lower === now.upper && !now.uncounted);
   put($("hits-note"), [gap ? gap.short : "", exact ? "exact" : ""].filter(Boolean).join(", "));
   table.dataset.exact = exact ? "yes" : "no";
   table.dataset.tree = all.some(({ members }) => members) ? "yes" : "no";
@@ -268,14 +277,14 @@ function drawHeads(all) {
 // missing is what the totals of the range may lack.
 function missing() {
   const { complete, floor, since, span } = data;
-  return gapOf({ complete: complete !== false, upper: floor === null ? null : 0, counting_since: since, from: new Date(span.from).toISOString() });
+  return gapOf({ complete: complete !== false, upper: floor === null ? null : 0, counting_since: since, from: span.from, to: span.to ?? clock.now() });
 }
 
 // notes are what the table cannot say by itself.
 function notes(all) {
   const out = [];
   if (view.find && all.length === 0) out.push(`No counter’s name has “${apart(view.find)}” in it. Enter shows it all the same.`);
-  if (!view.find && data.nodes.length > 0 && data.nodes.every(({ now }) => now.total === 0)) out.push(`No hits ${nameOf(view)}.`);
+  if (!view.find && data.nodes.length > 0 && data.nodes.every(({ now }) => now.total === 0) && missing()?.kind !== "uncounted") out.push(`No hits ${nameOf(view)}.`);
   if (!data.whole && !view.find) {
     const bound = data.floor > 0 && !data.next ? `, which have at most ${number(data.floor)} hits each` : "";
     if (view.sort !== "name") out.push(`More counters than can be a tree: these are the largest. Search finds all others${bound}.`);

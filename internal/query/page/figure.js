@@ -8,8 +8,9 @@ const threeDigits = new Intl.NumberFormat("en", { notation: "compact", maximumSi
 export const brief = (n) => (n < 10_000 ? number(n) : threeDigits.format(n).replace(/[A-Z]$/, "\u202f$&"));
 
 // figure is a total in two parts: the number, and how far off it may be. A total that nobody has counted lately is only
-// known to be at least so much.
-export function figure({ total, lower, upper }) {
+// known to be at least so much, and one of a time that nobody counted is none.
+export function figure({ total, lower, upper, uncounted }) {
+  if (uncounted) return { value: "–", doubt: "" };
   if (upper === null) return { value: `≥\u202f${brief(lower)}`, doubt: "" };
   if (lower === upper) return { value: brief(total), doubt: "" };
   const percent = (Math.max(upper - total, total - lower) / total) * 100;
@@ -18,7 +19,8 @@ export function figure({ total, lower, upper }) {
 }
 
 // explain says all that is known of a total.
-export function explain({ total, lower, upper }) {
+export function explain({ total, lower, upper, uncounted }) {
+  if (uncounted) return [uncounted];
   if (upper === null) return [`At least ${number(lower)}.`, "Nobody has counted lately: how many more is unknown."];
   if (lower === upper) return [`Exactly ${number(total)}.`];
   return [`${number(total)}, between ${number(lower)} and ${number(upper)}.`, "The range cuts a cell, which counts in proportion to time."];
@@ -28,8 +30,9 @@ export function explain({ total, lower, upper }) {
 // is what it sorts by.
 export function changeOf(now, before) {
   const none = (title) => ({ text: "–", title, kind: "none", size: -Infinity });
+  if (now.uncounted) return none("");
   if (now.upper === null) return { ...none("Nobody has counted lately."), text: "unknown" };
-  if (!before) return none("No tier reaches back to the period before.");
+  if (!before) return none("The period before is not compared.");
   if (!before.complete) return none("Nobody counted all of the period before.");
   const exact = now.lower === now.upper && before.lower === before.upper;
   const title = `Before: ${number(before.total)}${before.lower === before.upper ? "" : `, between ${number(before.lower)} and ${number(before.upper)}`}.`;
@@ -45,15 +48,16 @@ export function changeOf(now, before) {
 
 // gapOf says what is missing in a total that is not complete: a young counter is not a lossy one, and hits that wait
 // to be counted are not lost.
-export function gapOf({ complete, upper, counting_since: since, from }) {
+export function gapOf({ complete, upper, counting_since: since, from, to }) {
   if (complete) return undefined;
   if (upper === null) {
     return { kind: "late", short: "upper bound unknown", long: "Nobody has counted lately. How many more hits were stored since is not known." };
   }
   const begun = since ? Date.parse(since) : 0;
-  if (begun > Date.parse(from)) {
-    const now = clock.now();
-    return { kind: "young", short: `since ${now - begun < 86400_000 ? atMinute(begun) : onDay(begun)}`, long: `Counting began at ${now - begun < 86400_000 ? moment(begun, now) : inFull(begun)}, inside this range. Nobody counted before.` };
+  if (begun > from) {
+    const now = clock.now(), when = now - begun < 86400_000 ? moment(begun, now) : inFull(begun);
+    if (begun >= to) return { kind: "uncounted", short: "not counted", long: `Counting began at ${when}, after this range: what happened in it was not counted.` };
+    return { kind: "young", short: `since ${now - begun < 86400_000 ? atMinute(begun) : onDay(begun)}`, long: `Counting began at ${when}, inside this range. Nobody counted before.` };
   }
   return { kind: "lost", short: "hits missing", long: "Hits of this range are known to be missing: they were discarded before they could be counted." };
 }

@@ -1,8 +1,8 @@
 // The page: what the reader has chosen (view), the live connection, and the parts that show something.
 import { $, away, repeat } from "./dom.js";
-import { ask, clock } from "./api.js";
+import { ask, askOrLast, clock } from "./api.js";
 import { view, change, onChange, start as startView } from "./view.js";
-import { offer, spanOf, usual, since, zoneName } from "./range.js";
+import { compares, offer, spanOf, usual, since, zoneName } from "./range.js";
 import { connect, disconnect } from "./live.js";
 import { status, start as startStatus } from "./status.js";
 import * as ranges from "./ranges.js";
@@ -54,7 +54,7 @@ function showChart() {
   const young = view.range === usual && span.window && since > span.from && now - since < (now - span.from) / 2 && !new URLSearchParams(location.search).has("range");
   const question = {
     lines: view.lines, window: young ? "" : span.window, from: young ? since : span.window ? null : span.from, to: span.to, step: view.step, zone: zoneName, of: view.of,
-    before: view.compare && span.before !== null && span.from - span.before[0],
+    before: compares(view, span) && span.from - span.before[0],
   };
   const key = JSON.stringify({ ...question, before: Boolean(question.before) });
   if (key === drawn) return;
@@ -102,6 +102,7 @@ function showToken(token) {
 // show shows all that depends on what can be asked here.
 function show() {
   showToken(about.token);
+  status.mayAsk(about.features.nats && (!about.token || about.token.may.includes("admin")));
   startView();
   if (view.lines.length > 0) reveal(true);
   chart.start({ about, ...chartHooks });
@@ -109,8 +110,11 @@ function show() {
   ranges.start();
   explore.start({
     reveal,
-    answered({ asOf }) {
-      if (asOf !== undefined && !listens()) {
+    answered({ asOf, stale }) {
+      if (stale) {
+        status.known(asOf);
+        if (!listens()) status.connection("lost", stale, 3);
+      } else if (asOf !== undefined && !listens()) {
         status.connection("live");
         status.asOf(asOf);
       }
@@ -150,7 +154,7 @@ startStatus();
 const begin = repeat(async () => {
   if (about) return 3600;
   try {
-    about = await ask("v1/about");
+    about = await askOrLast("v1/about");
   } catch (error) {
     status.connection("lost", error, 1);
     return 1;

@@ -76,6 +76,9 @@ export function spanOf({ range, from, to }, now = clock.now()) {
   return span;
 }
 
+// compares reports whether a span is compared with the period before: the reader may not want it, or no tier may hold it.
+export const compares = ({ compare }, { before }) => compare && before !== null;
+
 // windowOf writes a span as window and at, which all questions about totals and tops take.
 export function windowOf(span, now = clock.now()) {
   if (span.window) return { window: span.window };

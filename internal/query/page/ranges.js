@@ -1,7 +1,7 @@
 // The choice of the range, on top of the page.
 import { $, el, put } from "./dom.js";
 import { view, change, onChange } from "./view.js";
-import { ranges, labelOf, spanOf, reach, zoneName } from "./range.js";
+import { compares, ranges, labelOf, spanOf, reach, zoneName } from "./range.js";
 import { clock } from "./api.js";
 
 export function start() {
@@ -38,7 +38,10 @@ const written = (t) => new Date(t - new Date(t).getTimezoneOffset() * 60_000).to
 
 function draw() {
   for (const input of $("range").querySelectorAll("input")) input.checked = input.value === view.range;
-  $("compare").checked = view.compare;
+  const span = spanOf(view);
+  $("compare").checked = compares(view, span);
+  $("compare").disabled = span.before === null;
+  put($("compare").nextElementSibling, `Compare with the period before${span.before === null ? ": no tier reaches back to it" : ""}`);
   $("own").hidden = view.range !== "custom";
   if (view.range !== "custom" || $("own").contains(document.activeElement)) return;
   put($("own-why"), "");

@@ -45,9 +45,9 @@ export function requestsOf(lines, { from, to, step, zone, uniques }) {
 }
 
 // answersOf asks and returns for each line what was answered about it.
-export async function answersOf(requests) {
-  const answers = await Promise.all(requests.map(({ params }) => ask("v1/series", params)));
-  return new Map(answers.flatMap((answer, i) => (answer.series ?? [answer]).map((series, j) => [requests[i].lines[j], series])));
+export async function answersOf(requests, asker = ask) {
+  const answers = await Promise.all(requests.map(({ params }) => asker("v1/series", params)));
+  return new Map(answers.flatMap((answer, i) => (answer.series ?? [answer]).map((series, j) => [requests[i].lines[j], { ...series, stale: answer.stale }])));
 }
 
 // pointsOf are the points of an answer as [from, to, count], with [least, most] if they are not exact.

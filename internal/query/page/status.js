@@ -1,7 +1,7 @@
 // How fresh the numbers are, and what is wrong if something is.
 import { $, away, put, say } from "./dom.js";
-import { ago, moment, sentence } from "./format.js";
-import { clock } from "./api.js";
+import { ago, apart, moment, sentence } from "./format.js";
+import { ask, clock, unbegun } from "./api.js";
 import { reconnect } from "./live.js";
 
 export const amber = 5; // seconds; from here on answers have no upper bound
@@ -10,9 +10,18 @@ const red = 30;
 const state = { asOf: undefined, connection: "wait", problem: undefined, retryAt: 0, why: "" };
 
 export const status = {
+  // mayAsk says whether the reader may see the streams.
+  mayAsk(may) {
+    state.mayAsk = may;
+  },
   asOf(moment) {
     state.asOf = moment;
     state.problem = undefined;
+    draw();
+  },
+  // known says from when the numbers are that are still there from before.
+  known(moment) {
+    state.asOf ??= moment;
     draw();
   },
   problem(problem) {
@@ -29,29 +38,48 @@ export const status = {
   },
 };
 
-// unbegun tells a namespace that no worker has counted in from a Redis that does not answer: both are a 503.
-const unbegun = (detail) => /^no worker has counted/.test(detail ?? "");
+// The cause of late numbers: which stream is not counted. Who may not see the streams does without it.
+const causeFor = 3000; // milliseconds until it is asked for again
+let cause = "", causeAt = -Infinity;
+async function findCause() {
+  if (!state.mayAsk || performance.now() - causeAt < causeFor) return;
+  causeAt = performance.now();
+  cause = await ask("v1/streams").then(causeOf, () => "");
+  draw();
+}
+
+// causeOf names the stream that is the furthest behind; one that no worker reads before all others.
+function causeOf({ streams }) {
+  const late = streams.filter(({ as_of: asOf }) => clock.now() - Date.parse(asOf) > amber * 1000)
+    .sort((a, b) => Boolean(a.worker) - Boolean(b.worker) || Date.parse(a.as_of) - Date.parse(b.as_of));
+  if (late.length === 0) return "";
+  const [{ stream, worker }] = late, names = `${apart(stream)}${late.length > 1 ? ` and ${late.length - 1} more` : ""}`;
+  return worker ? `${apart(worker)} is behind on ${names}` : `no worker reads ${names}`;
+}
 
 // judge says what to show: a level, a few words for the corner, and a notice if there is something to do.
 function judge() {
   const age = state.asOf === undefined ? undefined : Math.max(0, (clock.now() - state.asOf) / 1000);
-  const known = state.asOf > 0 ? ` The numbers are the last ones known, whole up to ${moment(state.asOf, clock.now())}.` : "";
+  const whole = state.asOf > 0 ? moment(state.asOf, clock.now()) : "", of = whole && ` · numbers of ${whole}`;
+  const known = whole && ` The numbers are the last ones known, whole up to ${whole}.`;
   if (state.connection === "lost") {
     const left = Math.max(0, Math.ceil((state.retryAt - performance.now()) / 1000));
     const title = unbegun(state.why) ? "Nothing is counted yet." : state.status === 503 ? "No answer from Redis." : state.status ? "The service refuses." : "The live connection is lost.";
     const detail = state.status ? ` ${sentence(state.why)}` : "";
-    return { level: "red", words: "Not live", title, text: `${detail}${known} ${left > 0 ? `Next attempt in ${left} s.` : "Trying now…"}`, retry: true };
+    return { level: "red", words: `Not live${of}`, title, text: `${detail}${known} ${left > 0 ? `Next attempt in ${left} s.` : "Trying now…"}`, retry: true };
   }
   if (state.problem) {
-    return { level: "red", words: "No new numbers", title: unbegun(state.problem.detail) ? "Nothing is counted yet." : state.problem.status === 503 ? "Redis is away." : "A question is not answered.", text: `${sentence(state.problem.detail)}${known}` };
+    return { level: "red", words: `Not live${of}`, title: unbegun(state.problem.detail) ? "Nothing is counted yet." : state.problem.status === 503 ? "Redis is away." : "A question is not answered.", text: `${sentence(state.problem.detail)}${known}` };
   }
   if (age === undefined) return { level: "wait", words: "Connecting…" };
   if (state.asOf <= 0) {
     return { level: "amber", words: "Not counted yet", title: "A stream has not been counted yet.", text: "Totals lack its hits until a worker has begun with it." };
   }
-  const words = `Fresh to ${ago(age)} ago`;
+  if (age > amber) findCause();
+  else cause = "";
+  const words = `Fresh to ${ago(age)} ago${cause ? ` · ${cause}` : ""}`;
   if (age > red) {
-    return { level: "red", words, title: "Counting has stopped.", text: `Hits stored after ${moment(state.asOf, clock.now())} are not in these numbers. They count once a worker runs again: see Operate.` };
+    return { level: "red", words, title: "Counting has stopped.", text: `${sentence(cause)} Hits stored after ${moment(state.asOf, clock.now())} are not in these numbers. They count once a worker runs again: see Operate.` };
   }
   if (state.connection === "asking") {
     return { level: "amber", words, title: "No room for a live connection.", text: `The numbers come every few seconds. ${sentence(state.why)}` };
@@ -66,6 +94,7 @@ export function draw() {
   $("fresh").dataset.state = found.level;
   document.body.dataset.state = found.level;
   put($("fresh-text"), found.words);
+  $("fresh").title = found.words; // the names in it may be long
   const notice = $("notice");
   notice.hidden = !found.title;
   notice.dataset.level = found.level;

@@ -22,7 +22,7 @@ async function load() {
   const asked = JSON.stringify([lines, view.range, view.from, view.to]);
   if (lines.length === 0 || clock.now() - span.from > reach + 2000) return show([]);
   const keys = lines.map(({ key }) => key);
-  const time = span.window ? { windows: [span.window] } : { from: Math.round(span.from), ...(span.to === null ? {} : { to: Math.round(span.to) }) };
+  const time = span.window ? { windows: [span.window] } : { from: span.from, ...(span.to === null ? {} : { to: span.to }) };
   try {
     const { uniques } = await post("v1/uniques", { keys, ...time });
     const now = view.lines.map((line, index) => ({ ...line, index })).filter(({ key }) => key !== undefined);
