@@ -129,7 +129,7 @@ func onFake(t testing.TB) (*service, *asking.FakeReader) {
 func onFakeWith(t testing.TB, l gate.Limiter, settings Settings, further ...string) (*service, *asking.FakeReader) {
 	t.Helper()
 	f := &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}
-	s := made(t, f, l, settings, further...)
+	s := impatient(made(t, f, l, settings, further...)) // nothing can hang
 	holdClock(s, asking.FakeNow)
 	return s, f
 }
