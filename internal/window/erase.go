@@ -46,8 +46,8 @@ const (
 	// eraseCounters is the most counters that a transaction removes, and eraseHashes the most hashes and unique cells that
 	// these can have. A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
 	eraseCounters, eraseHashes = 100, 5000
-	// eraseReads is how many summaries are read at a time.
-	eraseReads = 500
+	// eraseReads is how many summaries one MGET reads: of 30 KB at most, if there is one shard.
+	eraseReads = 100
 	// eraseNames is how many names are listed at a time, and removed before more are listed.
 	eraseNames = 10_000
 	// eraseTries is how often a transaction is tried that commits have come in between of.
@@ -381,13 +381,15 @@ func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashe
 	if erased != e.erased {
 		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another eraser may have changed summaries
 	}
-	latest := int64(0)
+	// Redis's clock, too: if a stream was recreated since the plan, its cursor no longer says how late the hits before
+	// that were.
+	latest := clock.Val().UnixMilli()
 	at = make([]placed, len(e.streams))
 	for s, cursor := range cursors {
 		if at[s].record, at[s].exists, err = recordFrom(e.watch[1+s], cursor); err != nil {
 			return false, nil, 0, err
 		}
-		latest = max(latest, at[s].Latest/1e6, at[s].Stored/1e6, at[s].Ahead.Stored/1e6)
+		latest = max(latest, at[s].latestHit())
 	}
 	if latest > e.until { // there may be keys that the plan does not know
 		e.plan(max(e.now, clock.Val().UnixMilli()), latest)
@@ -458,22 +460,18 @@ func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []str
 func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[string]string, error) {
 	out := make(map[string]string)
 	for some := range slices.Chunk(tops, eraseReads) {
-		replies := make([]*redis.StringCmd, len(some))
-		_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error { // the errors are those of the single commands
-			for i, top := range some {
-				replies[i] = p.Get(ctx, top.key)
-			}
-			return nil
-		})
+		keys := make([]string, len(some))
 		for i, top := range some {
-			text, err := replies[i].Result()
-			switch {
-			case errors.Is(err, redis.Nil):
+			keys[i] = top.key
+		}
+		texts, err := tx.MGet(ctx, keys...).Result() // nil for a key that does not exist, or that is no string
+		if err != nil {
+			return nil, err
+		}
+		for i, top := range some {
+			text, ok := texts[i].(string)
+			if !ok {
 				continue
-			case err != nil && IsForeign(foreign(top.key, err)):
-				continue
-			case err != nil:
-				return nil, err
 			}
 			found, err := parseSummary(text)
 			if err == nil && found.listsAny(e.wanted) {
@@ -492,7 +490,7 @@ func (e *eraser) exec(ctx context.Context, tx *watched, counters []string, hashe
 	}
 	upTo := (now + 1) * 1000
 	for s := range at {
-		upTo = max(upTo, at[s].Latest/1e6+1)
+		upTo = max(upTo, at[s].latestHit()+1)
 	}
 	text := erasureText(e.erased, upTo)
 	var first *redis.StatusCmd

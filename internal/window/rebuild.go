@@ -139,7 +139,7 @@ func (s *Store) latestApplied(ctx context.Context, l Layout, streams map[string]
 				return 0, err
 			}
 			if found {
-				latest = max(latest, c.AsOf, c.Stored/1e6, c.Latest/1e6, c.Ahead.Stored/1e6)
+				latest = max(latest, c.AsOf, c.latestHit())
 			}
 		}
 	}
