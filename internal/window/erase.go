@@ -62,6 +62,9 @@ var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasur
 // ErrEraseRetier means that the namespace's tiers were changed, and that nobody has confirmed it.
 var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm, or ingest --retier back, before you erase counters")
 
+// ErrEraseUnlisted means that there may be unique values of counters that are not listed, see Layout.UniquesUnlisted.
+var ErrEraseUnlisted = errors.New("an earlier version counted unique values, and did not list their counters for as long: stop the workers, and run ingest --retier with the tiers that the namespace has, which lists them; or erase single counters")
+
 // lastErasure reads the text in keys.erased. It is empty if nothing was ever erased. Behind it and a space, the key has the
 // writer that has created a cursor since.
 func lastErasure(reply *redis.StringCmd) (string, error) {
@@ -108,14 +111,19 @@ func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err 
 }
 
 // EraseListed removes the listed counters that begin with a prefix, or some of them: those that come first after a name.
-// Its errors are those of Erase.
+// Its errors are those of Erase, and ErrEraseUnlisted.
 func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
 	err = r.surveyed(ctx, func(base survey) error {
 		layout := base.dir.layout
-		coarsest := layout.Tiers[len(layout.Tiers)-1]
-		first, last := coarsest.epochsAlive(base.at.milli, base.latestHit())
-		alive := Range{coarsest.epochStart(first), coarsest.epochStart(last + 1)}
-		names, more, err := r.namesAfter(ctx, layout, alive, prefix, after, eraseNames)
+		if layout.UniquesUnlisted() {
+			return ErrEraseUnlisted
+		}
+		sets := func(shard int) []string { // from which the names are removed
+			e := newEraser(r.store, layout, shard, nil, nil)
+			e.plan(base.at.milli, base.latestHit())
+			return e.sets
+		}
+		names, more, err := r.store.namesIn(ctx, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix, after, eraseNames)
 		if err != nil {
 			return err
 		}
@@ -247,6 +255,11 @@ func (e *eraser) plan(now, latest int64) {
 	t := e.layout.Tiers[coarsest]
 	for set := t.namesOf(e.epochs[coarsest].first); set <= t.namesOf(e.epochs[coarsest].last); set++ {
 		e.sets = append(e.sets, e.store.keys.names(e.shard, t, set))
+	}
+	if len(e.uniques) > 0 {
+		for set := e.layout.uniqueNamesOf(e.until); e.layout.uniqueNamesDeadline(set)*1000 > now; set-- {
+			e.sets = append(e.sets, e.store.keys.uniqueNames(e.shard, set))
+		}
 	}
 	for i, t := range e.layout.Tiers {
 		if !e.layout.isLevel(i) {
