@@ -82,7 +82,7 @@ func (w *simWorld) erase(e simEvent) {
 	case 1:
 		w.redis.execFault[p] = simExecFault{"late request", e.d}
 	case 2:
-		w.redis.lookFault[p] = simLookFault{"look held up", e.lookedAt(), min(e.d, 4*time.Second)}
+		w.redis.lookFault[p] = simLookFault{"look held up", e.lookedAt() % 2, min(e.d, 4*time.Second)} // before it reads the summaries of a shard
 	}
 	w.redis.mu.Unlock()
 	w.erasers.Add(1)
@@ -115,7 +115,7 @@ func (w *simWorld) checkErased(counters []string) {
 		is := w.meaning(key)
 		for _, counter := range counters {
 			left := is.cells && is.counter == counter || is.uniques && strings.HasSuffix(key, ":"+counter)
-			if strings.Contains(key, ":names:") {
+			if strings.Contains(key, "names:") {
 				_, left = e.value(counter)
 			}
 			if strings.Contains(key, ":top:") {

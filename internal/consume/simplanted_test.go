@@ -49,6 +49,9 @@ var plantedBugs = []plantedBug{
 		{"window/transact.go", "		w.forget() // what was known may be gone", "		w.registers.forget() // what was known may be gone"}}},
 	{"an erasure does not watch the cursors", []plantedEdit{
 		{"window/erase.go", "e.store.watch(ctx, e.watch, func", "e.store.watch(ctx, e.watch[:1], func"}}},
+	{"an eraser takes it that cursors say how late all hits are", []plantedEdit{
+		{"window/erase.go", "latest := clock.Val().UnixMilli()", "latest := int64(0)"},
+		{"window/cursor.go", "return max(c.Created, c.Latest,", "return max(c.Latest,"}}},
 	{"a hash expires a window too early", []plantedEdit{
 		{"window/epoch.go", "return (end + t.Window.Milliseconds() + t.grace()", "return (end + t.grace()"}}},
 	{"the epoch is no part of a hash's name", []plantedEdit{
@@ -69,6 +72,8 @@ var plantedBugs = []plantedBug{
 		{"window/transact.go", "		w.forget() // what was known may be gone", "		w.expiries = expiryMemory{} // what was known may be gone"}}},
 	{"after a lost reply, nobody looks whether registers met a foreign key", []plantedEdit{
 		{"window/transact.go", "	for i := range raises {", "	for i := range raises[:0] {"}}},
+	{"a counter is listed with its first unique cell alone", []plantedEdit{
+		{"window/raises.go", "there.Held() == 0 &&", "there.Held() == 0 && len(known.young) == 0 &&"}}},
 	{"a unique cell is raised without an expiry", []plantedEdit{
 		{"window/raises.go", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n", ""}}},
 	{"a unique cell's expiry goes before its registers", []plantedEdit{

@@ -725,7 +725,7 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 	case "mget":
 		out = appendArray(out, len(args)-1)
 		for _, key := range args[1:] {
-			if e := r.get(key); e != nil {
+			if e := r.get(key); e != nil && e.fields == nil {
 				out = appendBulk(out, e.text)
 			} else {
 				out = append(out, nilReply...)

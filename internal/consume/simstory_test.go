@@ -165,6 +165,23 @@ var stories = map[string]simPlan{
 			{kind: "lost reply", after: 7 * simTick},
 		},
 	},
+	// The new stream's cursors did not say how late the hits of the old one were, and the eraser had planned for earlier ones.
+	"a stream is made anew while an erasure is held up": {
+		tiers: "1s/4s,4s/60s", uniqueTiers: "1s/4s,4s/20s,20s/80s", epochCells: 5, shards: 3, maxCommands: 8, maxLoad: 500, flush: 250 * simTick, maxAhead: 1000 * simTick, offset: 500 * simTick, workers: 2, rules: 2, rewrites: true, hurried: true,
+		events: []simEvent{
+			{kind: "publish", n: 15, worker: 1, after: 1100 * simTick},
+			{kind: "erase", n: 15, worker: 2, d: 5500 * simTick, after: 150 * simTick},
+			{kind: "publish", n: 13, worker: 1, after: 150 * simTick},
+			{kind: "publish", n: 4, worker: 2, after: 7 * simTick},
+			{kind: "publish", n: 14, worker: 2, after: 1100 * simTick},
+			{kind: "publish", n: 3, worker: 2, after: 1100 * simTick},
+			{kind: "publish", n: 10, worker: 2, after: 400 * simTick},
+			{kind: "publish", n: 13, worker: 1, after: 47 * simTick},
+			{kind: "publish", n: 13, worker: 2, after: 400 * simTick},
+			{kind: "stream made anew", d: 100 * simTick, after: 150 * simTick},
+			{kind: "wait", d: 9000 * simTick, after: 400 * simTick},
+		},
+	},
 	// The model of Redis ran an EXEC though a watched key had expired since: Redis does not.
 	"the cursor of an ended stream expires while an erasure is under way": {
 		tiers: "1s/4s", shards: 4, maxCommands: 8, flush: 900 * simTick, maxAhead: 1000 * simTick, latency: 20 * simTick, workers: 1, clustered: true, rewrites: true, hurried: true,

@@ -122,6 +122,10 @@ func (w *simWorld) checkRegisters() string {
 		if from, to := uniqueKept(w.layout.UniqueTiers[tier], cell); e.expires < from || e.expires > to {
 			return fmt.Sprintf("%s expires at %d, want %d to %d", key, e.expires, from, to)
 		}
+		listed := fmt.Sprintf("%s:%s:unames:%d", parts[0], parts[1], w.uniqueSet(tier, cell))
+		if _, ok := w.redis.get(listed).value(parts[5]); !ok && e.expires > w.redis.latest() {
+			return fmt.Sprintf("%s is there, and its counter is not listed in %s", key, listed)
+		}
 		for _, f := range e.fields {
 			if !known[key][f.value] {
 				return fmt.Sprintf("%s has register %s with %s, of no hit", key, f.name, f.value)
@@ -129,6 +133,12 @@ func (w *simWorld) checkRegisters() string {
 		}
 	}
 	return ""
+}
+
+// uniqueSet is the number of the set that lists the counter of a unique cell: it holds two of the longest windows.
+func (w *simWorld) uniqueSet(tier int, cell int64) int64 {
+	tiers := w.layout.UniqueTiers
+	return floorTo(cell*tiers[tier].Cell.Milliseconds(), 2*tiers[len(tiers)-1].Window.Milliseconds())
 }
 
 // lostUniques are the hits whose registers met a foreign key, if the worker has had the time to admit it; see

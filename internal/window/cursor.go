@@ -61,6 +61,12 @@ func (c Cursor) behind(o Cursor) bool {
 	return c.Seq < o.Seq || c.Seq == o.Seq && c.Ahead.Done < o.Ahead.Done
 }
 
+// latestHit is a moment in Unix milliseconds up to which this stream may have stored hits that were applied. Latest says
+// nothing of the streams of its name before it, but these had stored all of theirs when it was created.
+func (c Cursor) latestHit() int64 {
+	return max(c.Created, c.Latest, c.Stored, c.Ahead.Stored) / 1e6
+}
+
 // Furthest is the last sequence that has been applied to any counter.
 func (c Cursor) Furthest() uint64 { return max(c.Seq, c.Ahead.Seq) }
 

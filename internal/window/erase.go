@@ -46,8 +46,8 @@ const (
 	// eraseCounters is the most counters that a transaction removes, and eraseHashes the most hashes and unique cells that
 	// these can have. A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
 	eraseCounters, eraseHashes = 100, 5000
-	// eraseReads is how many summaries are read at a time.
-	eraseReads = 500
+	// eraseReads is how many summaries one MGET reads: of 30 KB at most, if there is one shard.
+	eraseReads = 100
 	// eraseNames is how many names are listed at a time, and removed before more are listed.
 	eraseNames = 10_000
 	// eraseTries is how often a transaction is tried that commits have come in between of.
@@ -61,6 +61,9 @@ var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasur
 
 // ErrEraseRetier means that the namespace's tiers were changed, and that nobody has confirmed it.
 var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm, or ingest --retier back, before you erase counters")
+
+// ErrEraseUnlisted means that there may be unique values of counters that are not listed, see Layout.UniquesUnlisted.
+var ErrEraseUnlisted = errors.New("an earlier version counted unique values, and did not list their counters for as long: stop the workers, and run ingest --retier with the tiers that the namespace has, which lists them; or erase single counters")
 
 // lastErasure reads the text in keys.erased. It is empty if nothing was ever erased. Behind it and a space, the key has the
 // writer that has created a cursor since.
@@ -108,14 +111,19 @@ func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err 
 }
 
 // EraseListed removes the listed counters that begin with a prefix, or some of them: those that come first after a name.
-// Its errors are those of Erase.
+// Its errors are those of Erase, and ErrEraseUnlisted.
 func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
 	err = r.surveyed(ctx, func(base survey) error {
 		layout := base.dir.layout
-		coarsest := layout.Tiers[len(layout.Tiers)-1]
-		first, last := coarsest.epochsAlive(base.at.milli, base.latestHit())
-		alive := Range{coarsest.epochStart(first), coarsest.epochStart(last + 1)}
-		names, more, err := r.namesAfter(ctx, layout, alive, prefix, after, eraseNames)
+		if layout.UniquesUnlisted() {
+			return ErrEraseUnlisted
+		}
+		sets := func(shard int) []string { // from which the names are removed
+			e := newEraser(r.store, layout, shard, nil, nil)
+			e.plan(base.at.milli, base.latestHit())
+			return e.sets
+		}
+		names, more, err := r.store.namesIn(ctx, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix, after, eraseNames)
 		if err != nil {
 			return err
 		}
@@ -247,6 +255,11 @@ func (e *eraser) plan(now, latest int64) {
 	t := e.layout.Tiers[coarsest]
 	for set := t.namesOf(e.epochs[coarsest].first); set <= t.namesOf(e.epochs[coarsest].last); set++ {
 		e.sets = append(e.sets, e.store.keys.names(e.shard, t, set))
+	}
+	if len(e.uniques) > 0 {
+		for set := e.layout.uniqueNamesOf(e.until); e.layout.uniqueNamesDeadline(set)*1000 > now; set-- {
+			e.sets = append(e.sets, e.store.keys.uniqueNames(e.shard, set))
+		}
 	}
 	for i, t := range e.layout.Tiers {
 		if !e.layout.isLevel(i) {
@@ -381,13 +394,15 @@ func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashe
 	if erased != e.erased {
 		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another eraser may have changed summaries
 	}
-	latest := int64(0)
+	// Redis's clock, too: if a stream was recreated since the plan, its cursor no longer says how late the hits before
+	// that were.
+	latest := clock.Val().UnixMilli()
 	at = make([]placed, len(e.streams))
 	for s, cursor := range cursors {
 		if at[s].record, at[s].exists, err = recordFrom(e.watch[1+s], cursor); err != nil {
 			return false, nil, 0, err
 		}
-		latest = max(latest, at[s].Latest/1e6, at[s].Stored/1e6, at[s].Ahead.Stored/1e6)
+		latest = max(latest, at[s].latestHit())
 	}
 	if latest > e.until { // there may be keys that the plan does not know
 		e.plan(max(e.now, clock.Val().UnixMilli()), latest)
@@ -458,22 +473,18 @@ func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []str
 func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[string]string, error) {
 	out := make(map[string]string)
 	for some := range slices.Chunk(tops, eraseReads) {
-		replies := make([]*redis.StringCmd, len(some))
-		_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error { // the errors are those of the single commands
-			for i, top := range some {
-				replies[i] = p.Get(ctx, top.key)
-			}
-			return nil
-		})
+		keys := make([]string, len(some))
 		for i, top := range some {
-			text, err := replies[i].Result()
-			switch {
-			case errors.Is(err, redis.Nil):
+			keys[i] = top.key
+		}
+		texts, err := tx.MGet(ctx, keys...).Result() // nil for a key that does not exist, or that is no string
+		if err != nil {
+			return nil, err
+		}
+		for i, top := range some {
+			text, ok := texts[i].(string)
+			if !ok {
 				continue
-			case err != nil && IsForeign(foreign(top.key, err)):
-				continue
-			case err != nil:
-				return nil, err
 			}
 			found, err := parseSummary(text)
 			if err == nil && found.listsAny(e.wanted) {
@@ -492,7 +503,7 @@ func (e *eraser) exec(ctx context.Context, tx *watched, counters []string, hashe
 	}
 	upTo := (now + 1) * 1000
 	for s := range at {
-		upTo = max(upTo, at[s].Latest/1e6+1)
+		upTo = max(upTo, at[s].latestHit()+1)
 	}
 	text := erasureText(e.erased, upTo)
 	var first *redis.StatusCmd

@@ -2,15 +2,18 @@ package window_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -283,6 +286,133 @@ func anErasureLeavesForeignSummaries(t *testing.T, r *rig) {
 	}
 	if n := r.erase("a"); n != 1 || len(stack.Scan(t, r.client, "test:*:h:*:a")) > 0 {
 		t.Errorf("%d are erased", n)
+	}
+}
+
+// Unique values outlive the hits and names of the counter, and some come when its hashes have expired already. An earlier
+// version listed their counters no longer than the hashes: then nothing is erased by prefix until they are listed.
+func anErasureByPrefixLeavesNoUniqueValues(t *testing.T, r *rig) {
+	ctx, now := t.Context(), time.Now()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	uniqueTiers, err := window.ParseUniqueTiers("5m/1h,1d/32d")
+	must(err)
+	far := window.Layout{Tiers: parsed(t, "1s/1m,1m/1h"), UniqueTiers: uniqueTiers, Shards: 4}
+	store := window.NewStore(r.client, "far")
+	reader := window.NewReader(store)
+	must(store.EnsureLayout(ctx, far))
+	must(store.AddStream(ctx, "HITS"))
+	keys := func(pattern string) []string { return stack.Scan(t, r.client, "far:{*}:"+pattern) }
+	count := func(layout window.Layout, seq uint64) {
+		t.Helper()
+		b := window.NewBatch(layout)
+		for _, counter := range []string{"shop.1", "shop.2", "blog.1"} {
+			at := now
+			if counter == "shop.2" {
+				at = now.Add(-10 * time.Hour) // only the unique cell of the day is still there
+			}
+			hash := window.HashCounter([]byte(counter))
+			b.AddUnique([]byte(counter), hash, at.UnixMilli(), at.UnixMilli(), 1, unique.Of(fmt.Append(nil, seq)))
+		}
+		for shard := range layout.Shards {
+			w, err := store.OpenWriter(ctx, layout, "HITS", shard)
+			must(err)
+			_, err = w.Commit(ctx, b.Shard(shard), cursorAt(seq, now))
+			must(err)
+		}
+	}
+	expire := func(patterns ...string) {
+		for _, pattern := range patterns {
+			for _, key := range keys(pattern) {
+				must(r.client.Del(ctx, key).Err())
+			}
+		}
+	}
+	erased := func() {
+		t.Helper()
+		out, err := reader.EraseListed(ctx, "shop.", "")
+		if err != nil || out.Counters != 2 {
+			t.Errorf("by prefix: %+v, %v; want 2", out, err)
+		}
+		if left := append(keys("u:*:shop.*"), keys("*h:*:shop.*")...); len(left) > 0 || len(keys("u:*:blog.1")) != 2 {
+			t.Errorf("there are %q of it, and %q of blog.1", left, keys("u:*:blog.1"))
+		}
+	}
+
+	count(far, 1)
+	for _, key := range keys("u:*") {
+		lives, counter := r.client.TTL(ctx, key).Val(), key[strings.LastIndex(key, ":")+1:]
+		shard, _, _ := strings.Cut(key, "}")
+		if !slices.ContainsFunc(stack.Scan(t, r.client, shard+"}:*names:*"), func(set string) bool {
+			return r.client.ZScore(ctx, set, counter).Err() == nil && r.client.TTL(ctx, set).Val() >= lives
+		}) {
+			t.Errorf("%s lives %v, and is listed nowhere for as long", key, lives)
+		}
+	}
+	expire("h:*", "names:*")
+	erased()
+
+	count(far, 2)
+	expire("unames:*", "names:*", "h:*")
+	record := strings.Replace(r.client.Get(ctx, "far:layout").Val(), `"uniques_listed":true,`, "", 1)
+	must(r.client.Set(ctx, "far:layout", record, 0).Err())
+	reader = window.NewReader(store)
+	if _, err := reader.EraseListed(ctx, "shop.", ""); !errors.Is(err, window.ErrEraseUnlisted) {
+		t.Errorf("as an earlier version left it: %v", err)
+	}
+	if _, changed, err := store.Retier(ctx, far.Tiers, quiet); err != nil || changed {
+		t.Errorf("the same tiers: changed %v, %v", changed, err)
+	}
+	erased()
+
+	count(far, 3)
+	expire("names:*", "h:*")
+	_, _, err = store.Retier(ctx, parsed(t, "1s/1m,1m/2h"), quiet)
+	must(err)
+	_, err = store.RetierConfirm(ctx, quiet)
+	must(err)
+	erased()
+}
+
+// countsCommands counts the commands that are sent.
+type countsCommands struct{ n atomic.Int64 }
+
+func (*countsCommands) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *countsCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { c.n.Add(1); return next(ctx, cmd) }
+}
+func (c *countsCommands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+// An erasure of a counter that does not exist reads some hundred summaries per stream, with few commands.
+func anErasureAsksLittle(t *testing.T, r *rig) {
+	const most, streams = 60, 10
+	hook := new(countsCommands)
+	r.addHook(hook)
+	sent := func() int64 {
+		r.erase("nobody") // once before: the reader knows the streams, and the clock
+		before := hook.n.Load()
+		r.erase("nobody")
+		return hook.n.Load() - before
+	}
+	one := sent()
+	for i := range streams {
+		if err := r.store.AddStream(t.Context(), fmt.Sprint("MORE", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := sent()
+	t.Logf("%d commands, %d with %d more streams", one, all, streams)
+	if one > most || all-one > most*streams {
+		t.Errorf("it takes %d commands, and %d with %d more streams; want at most %d per stream", one, all, streams, most)
 	}
 }
 

@@ -23,10 +23,11 @@ import (
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
 //	<ns>:{<shard>}:names:<set>                    ZSET    the coarsest tier's counters, all of score 0; see Tier.namesOf; expires
 //	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number: Tier.segmentOf; expires
+//	<ns>:{<shard>}:unames:<set>                   ZSET    counters with unique values, all of score 0; see Layout.uniqueNamesOf; expires
 //	<ns>:{<shard>}:u:<cell>:<number>:<counter>    STRING  HyperLogLog of a cell of a unique tier; number: Tier.cellAt; expires
 //
 // If a namespace's tiers were changed, "g<generation>:" comes behind the braces of "h", "names" and "top". Unique tiers
-// do not change, and PFADD twice is as good as once. So all generations share "u". Until the change
+// do not change, and PFADD twice is as good as once. So all generations share "u" and "unames". Until the change
 // is confirmed, there are also:
 //
 //	<ns>:{<shard>}:g<generation>:was:<stream>     HASH    the cursor as it was when the generation was built
@@ -83,6 +84,10 @@ func (k keys) unique(shard int, t Tier, cell int64, counter string) string {
 // names takes the coarsest tier.
 func (k keys) names(shard int, t Tier, set int64) string {
 	return k.of(shard, t.generation) + "names:" + strconv.FormatInt(set, 10)
+}
+
+func (k keys) uniqueNames(shard int, set int64) string {
+	return k.of(shard, 0) + "unames:" + strconv.FormatInt(set, 10)
 }
 
 func (k keys) summary(shard int, t Tier, number int64, stream string) string {

@@ -17,6 +17,10 @@ import (
 //
 // There is a set for every two windows, for the hashes whose epochs begin in them. It expires when the
 // last of these hashes may expire. A set per epoch would hold a name once for each hash of a window.
+//
+// Unique cells can outlive the hashes, and tiers change while unique tiers do not. So counters with unique values are
+// listed once more, in sets of the coarsest unique tier's two windows, for erasures alone: whatever has a unique cell is
+// in one of them. A name goes into the transaction that raises the first registers that its writer knows of a cell.
 
 // namesOf is the number, since 1970, of the set that has the names for an epoch.
 func (t Tier) namesOf(epoch int64) int64 { return floorDiv(epoch*t.cellsPerEpoch(), t.twoWindows()) }
@@ -27,19 +31,41 @@ func (t Tier) namesDeadline(set int64) int64 {
 	return t.deadline(lastEpoch, math.MaxUint64)
 }
 
+// uniqueNamesOf is the number, since 1970, of the set that lists the counters of unique cells which begin at a moment.
+func (l Layout) uniqueNamesOf(milli int64) int64 {
+	t := l.UniqueTiers[len(l.UniqueTiers)-1]
+	return t.namesOf(t.epochAt(milli))
+}
+
+// uniqueNamesDeadline is the Unix second at which such a set expires: the latest deadline of its cells.
+func (l Layout) uniqueNamesDeadline(set int64) (out int64) {
+	end := (set + 1) * 2 * l.UniqueTiers[len(l.UniqueTiers)-1].Window.Milliseconds()
+	for _, t := range l.UniqueTiers {
+		out = max(out, t.deadline(t.cellAt(end-1), math.MaxUint64))
+	}
+	return out
+}
+
 // listNames queues the names of the writer's changes and the expiries of their sets. In the
 // transaction, the expiries must come after everything that they belong to.
 func (w *Writer) listNames(ctx context.Context, p redis.Pipeliner) {
 	coarsest := w.layout.Tiers[len(w.layout.Tiers)-1]
 	for set, names := range w.changes.names {
-		key := w.store.keys.names(w.shard, coarsest, set)
-		members := make([]redis.Z, len(names))
-		for i := range names {
-			members[i].Member = names[i]
-		}
-		p.ZAdd(ctx, key, members...)
-		p.ExpireAt(ctx, key, time.Unix(coarsest.namesDeadline(set), 0))
+		list(ctx, p, w.store.keys.names(w.shard, coarsest, set), names, coarsest.namesDeadline(set))
 	}
+	for set, names := range w.changes.raises.names {
+		list(ctx, p, w.store.keys.uniqueNames(w.shard, set), names, w.layout.uniqueNamesDeadline(set))
+	}
+}
+
+// list queues names for a set, and its expiry.
+func list(ctx context.Context, p redis.Pipeliner, set string, names []string, deadline int64) {
+	members := make([]redis.Z, len(names))
+	for i := range names {
+		members[i].Member = names[i]
+	}
+	p.ZAdd(ctx, set, members...)
+	p.ExpireAt(ctx, set, time.Unix(deadline, 0))
 }
 
 // NamesQuestion asks for counters in the order of their names' bytes.
@@ -195,6 +221,16 @@ func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix
 // namesOn is namesAfter for some shards, of each of which it asks for so many names.
 func (s *Store) namesOn(ctx context.Context, l Layout, first, end, each int, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	coarsest := l.Tiers[len(l.Tiers)-1]
+	return s.namesIn(ctx, func(shard int) (sets []string) {
+		for set := coarsest.namesOf(coarsest.epochAt(longest.From)); set <= coarsest.namesOf(coarsest.epochAt(longest.To-1)); set++ {
+			sets = append(sets, s.keys.names(shard, coarsest, set))
+		}
+		return sets
+	}, first, end, each, prefix, after, most)
+}
+
+// namesIn is namesOn for these sets of names.
+func (s *Store) namesIn(ctx context.Context, sets func(shard int) []string, first, end, each int, prefix, after string, most int) (names []string, more bool, err error) {
 	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff", Count: int64(each)} // no name has that byte
 	if after >= prefix && after != "" {
 		between.Min = "(" + after
@@ -202,8 +238,8 @@ func (s *Store) namesOn(ctx context.Context, l Layout, first, end, each int, lon
 	var lists []*redis.StringSliceCmd
 	if cmds, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := first; shard < end; shard++ {
-			for set := coarsest.namesOf(coarsest.epochAt(longest.From)); set <= coarsest.namesOf(coarsest.epochAt(longest.To-1)); set++ {
-				lists = append(lists, p.ZRangeByLex(ctx, s.keys.names(shard, coarsest, set), between))
+			for _, set := range sets(shard) {
+				lists = append(lists, p.ZRangeByLex(ctx, set, between))
 			}
 		}
 		return nil

@@ -38,6 +38,7 @@ type raise struct {
 // raises are those of a transaction. They keep their memory from one transaction to the next.
 type raises struct {
 	list      []raise
+	names     map[int64][]string // by set (see Layout.uniqueNamesOf), the counters of cells of which no register is known
 	registers []unique.Register
 	arguments []string
 	bytes     []byte
@@ -46,6 +47,7 @@ type raises struct {
 func (r *raises) reset() {
 	clear(r.list)
 	clear(r.arguments)
+	r.names = make(map[int64][]string)
 	r.list, r.registers, r.arguments, r.bytes = r.list[:0], r.registers[:0], r.arguments[:0], r.bytes[:0]
 }
 
@@ -68,8 +70,13 @@ func (r *raises) workOut(layout Layout, shard int, keys keys, c *counterHits, gr
 			}
 			at := uniqueCell{c.name, i, cell}
 			from := len(r.registers)
-			r.registers = sketch.AppendAbove(r.registers, known.of(at))
+			there := known.of(at)
+			r.registers = sketch.AppendAbove(r.registers, there)
 			if len(r.registers) > from {
+				set := layout.uniqueNamesOf(t.cellStart(cell))
+				if names := r.names[set]; there.Held() == 0 && (len(names) == 0 || names[len(names)-1] != c.name) {
+					r.names[set] = append(names, c.name)
+				}
 				r.list = append(r.list, raise{uniqueCell: at, key: keys.unique(shard, t, cell, c.name), deadline: deadline, registers: r.registers[from:]})
 			}
 		}

@@ -139,7 +139,7 @@ func (s *Store) latestApplied(ctx context.Context, l Layout, streams map[string]
 				return 0, err
 			}
 			if found {
-				latest = max(latest, c.AsOf, c.Stored/1e6, c.Latest/1e6, c.Ahead.Stored/1e6)
+				latest = max(latest, c.AsOf, c.latestHit())
 			}
 		}
 	}
@@ -243,7 +243,7 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string, to
 		return err
 	}
 	coarsest := b.to.Tiers[len(b.to.Tiers)-1]
-	listed := make(map[int64][]redis.Z) // by set
+	listed := make(map[int64][]string) // by set
 	size := b.to.summarySize()
 	cmds, err := b.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, name := range names {
@@ -278,13 +278,11 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string, to
 				}
 			}
 			for set := range sets {
-				listed[set] = append(listed[set], redis.Z{Member: name})
+				listed[set] = append(listed[set], name)
 			}
 		}
-		for set, members := range listed {
-			key := b.store.keys.names(shard, coarsest, set)
-			p.ZAdd(ctx, key, members...)
-			p.ExpireAt(ctx, key, time.Unix(coarsest.namesDeadline(set), 0))
+		for set, names := range listed {
+			list(ctx, p, b.store.keys.names(shard, coarsest, set), names, coarsest.namesDeadline(set))
 		}
 		return nil
 	})

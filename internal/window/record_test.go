@@ -97,7 +97,7 @@ func TestAnotherVersionOfTheLayoutIsRefused(t *testing.T) {
 	t.Parallel()
 	record := layoutRecord{Layout: Layout{Tiers: mustTiers(t, DefaultTiers), UniqueTiers: mustTiers(t, recordUniqueTiers).Cut(1), Shards: 16}, id: "A"}
 	text := record.encode()
-	if want := `{"version":1,"tiers":"` + DefaultTiers + `","epoch_cells":256,"shards":16,"hash":"xxhash64","id":"A"}`; text != want {
+	if want := `{"version":1,"tiers":"` + DefaultTiers + `","epoch_cells":256,"uniques_listed":true,"shards":16,"hash":"xxhash64","id":"A"}`; text != want {
 		t.Errorf("%s, want %s", text, want)
 	}
 	for _, other := range []string{strings.Replace(text, `"version":1`, `"version":3`, 1), strings.Replace(text, "xxhash64", "fnv", 1)} {

@@ -73,6 +73,8 @@ var cases = []struct {
 	{"an erasure between two commands", anErasureBetweenTwoCommands},
 	{"an erasure knows new streams", anErasureKnowsNewStreams},
 	{"an erasure overwrites no summary", anErasureOverwritesNoSummary},
+	{"an erasure by prefix leaves no unique values", anErasureByPrefixLeavesNoUniqueValues},
+	{"an erasure asks little", anErasureAsksLittle},
 	{"an erasure leaves foreign summaries", anErasureLeavesForeignSummaries},
 	{"erasures and commits at once", erasuresAndCommitsAtOnce},
 	{"expiries are not trusted after a fall of the clock", expiriesAreNotTrustedAfterAFallOfTheClock},
