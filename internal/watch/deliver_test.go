@@ -30,9 +30,12 @@ func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
 			var heard []string
-			refused := 0
+			seen, refused := make(map[string]bool), 0
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				var n Said
+				var n struct {
+					ID string `json:"id"`
+					Said
+				}
 				_ = json.NewDecoder(r.Body).Decode(&n)
 				mu.Lock()
 				defer mu.Unlock()
@@ -41,7 +44,10 @@ func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
 					w.WriteHeader(code)
 					return
 				}
-				heard = append(heard, n.Key+" "+string(n.State))
+				if !seen[n.ID] { // a busy machine may let an answer come too late
+					seen[n.ID] = true
+					heard = append(heard, n.Key+" "+string(n.State))
+				}
 			}))
 			t.Cleanup(server.Close)
 			w := &world{totals: map[string]int64{bad + ".a": 10}, fresh: true}
