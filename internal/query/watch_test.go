@@ -28,7 +28,7 @@ func keepStates(t *testing.T, js jetstream.JetStream, records ...watch.Record) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		publish(t, js, fmt.Sprintf("tallyroll_watch.%s.state.0.%s.k%x", asking.Namespace, r.Rule, r.Key), string(data))
+		publish(t, js, fmt.Sprintf("tallyroll_watch.%s.state.%s.k%x", asking.Namespace, r.Rule, r.Key), string(data))
 	}
 	publish(t, js, "tallyroll_watch."+asking.Namespace+".seat", `{"by":"w","at":"2026-11-21T10:00:00Z","rules":3}`)
 }

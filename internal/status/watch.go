@@ -124,6 +124,7 @@ func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (Wa
 			out.Next = out.Changes[limit-1].Position
 			break
 		}
+		change.GivenUp = found.GivenUp[change.Position]
 		out.Changes = append(out.Changes, change)
 	}
 	return out, nil
@@ -131,9 +132,10 @@ func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (Wa
 
 func watchExample() WatchAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 4e8, time.UTC)
+	asOf := at.Add(-200 * time.Millisecond)
 	said := watch.Said{
 		Rule: "errors", Key: "http.5xx", State: watch.Firing, Total: 131, Lower: 129, Upper: 133, Window: "5m",
-		AsOf: at.Add(-200 * time.Millisecond), At: at,
+		AsOf: &asOf, At: at,
 	}
 	return WatchAnswer{
 		EvaluatedAt: at, Rules: 2, Counts: map[watch.State]int{watch.Firing: 1},

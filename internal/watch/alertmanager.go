@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/human"
 )
@@ -35,13 +36,13 @@ type alert struct {
 	EndsAt      time.Time         `json:"endsAt"`
 }
 
-// siren keeps an Alertmanager informed. Alertmanager holds what fires now, and no history, so it is told of the states
-// and not of each change: the process with the seat posts all that fires at each change and every postEvery.
-type siren struct {
+// alertSync keeps an Alertmanager informed. Alertmanager holds what fires now, and no history, so it is told of the states
+// and not of each change. As with replicas of Prometheus, every process posts all that fires, at each change and every
+// postEvery: the one that evaluates may be the one that does not reach Alertmanager. One that NATS does not answer posts what
+// it evaluates itself.
+type alertSync struct {
 	log     *log
-	name    string // of this process, in beats
 	target  *Target
-	url     string
 	client  *http.Client
 	timeout time.Duration
 
@@ -49,101 +50,91 @@ type siren struct {
 	metrics  *metrics
 	out      zerolog.Logger
 
-	posted   time.Time // the last time that all were taken
-	newest   uint64    // sequence of the last change that was posted
-	attempts uint64    // that have failed since
-	failing  time.Time // since when
-	next     time.Time // no attempt before
+	newest  uint64    // sequence of the last change that was posted
+	next    time.Time // when all is posted again, by this machine's clock
+	failing time.Time // since when not all has been taken; zero: it has
+	said    saying
 }
 
 // run posts until ctx ends.
-func (a *siren) run(ctx context.Context, every time.Duration) error {
+func (a *alertSync) run(ctx context.Context, every time.Duration) error {
+	defer a.metrics.undelivered.DeleteLabelValues(a.target.Name)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-ticker.C:
-			a.tick(ctx, now)
+		case <-ticker.C:
+			a.tick(ctx)
 		}
 	}
 }
 
-func (a *siren) tick(ctx context.Context, now time.Time) {
-	if b, _, _ := a.log.seat(); b.By != a.name || now.Before(a.next) {
-		if b.By != a.name {
-			a.posted, a.failing = time.Time{}, time.Time{} // whoever takes the seat posts all at once
-			a.metrics.undelivered.DeleteLabelValues(a.target.Name)
-		}
-		return
-	}
-	states := a.log.snapshot()
+func (a *alertSync) tick(ctx context.Context) {
+	states, now := a.log.expected(), a.log.now()
 	newest := uint64(0)
 	for _, s := range states {
 		newest = max(newest, s.seq)
 	}
-	if newest == a.newest && now.Sub(a.posted) < postEvery {
+	began := time.Now()
+	if now.IsZero() || newest == a.newest && began.Before(a.next) {
 		return
 	}
-	began := time.Now()
+	a.newest = newest
 	err := a.post(ctx, a.alerts(states, now))
-	if err == nil {
-		a.posted, a.newest, a.attempts, a.failing = now, newest, 0, time.Time{}
+	switch {
+	case ctx.Err() != nil:
+	case err == nil:
+		a.next, a.failing = began.Add(postEvery), time.Time{}
+		a.said.good(a.out, "Alertmanager was told again")
 		a.metrics.undelivered.WithLabelValues(a.target.Name).Set(0)
 		a.metrics.deliveries.WithLabelValues(a.target.Name, "delivered").Inc()
 		a.metrics.deliverySeconds.WithLabelValues(a.target.Name).Observe(time.Since(began).Seconds())
-		return
+	default:
+		if a.failing.IsZero() {
+			a.failing = began
+		}
+		failing := time.Since(a.failing)
+		pause := min(a.patience.backoff(failing), postEvery)
+		var status *statusError
+		if errors.As(err, &status) {
+			pause = min(max(pause, status.after), postEvery)
+		}
+		a.next = began.Add(pause)
+		a.metrics.deliveries.WithLabelValues(a.target.Name, "failed").Inc()
+		a.metrics.undelivered.WithLabelValues(a.target.Name).Set(failing.Seconds())
+		a.said.warn(a.out.With().Str("target", a.target.Name).Logger(), err, "Alertmanager was not told of everything: it is tried again")
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	a.attempts++
-	if a.failing.IsZero() {
-		a.failing = now
-	}
-	pause := a.patience.backoff(a.attempts)
-	var told *laterError
-	if errors.As(err, &told) && told.after > pause {
-		pause = min(told.after, postEvery)
-	}
-	a.next = now.Add(pause)
-	a.metrics.deliveries.WithLabelValues(a.target.Name, "failed").Inc()
-	a.metrics.undelivered.WithLabelValues(a.target.Name).Set(now.Sub(a.failing).Seconds())
-	event := a.out.Debug()
-	if a.attempts == 1 || a.attempts%20 == 0 {
-		event = a.out.Warn()
-	}
-	event.Err(err).Str("target", a.target.Name).Uint64("attempt", a.attempts).Msg("Alertmanager was not told: it is tried again")
 }
 
-// post posts alerts, in several requests if they are many.
-func (a *siren) post(ctx context.Context, alerts []alert) error {
+// post posts alerts, in several requests if they are many. One that fails stops no other.
+func (a *alertSync) post(ctx context.Context, alerts []alert) error {
+	var group errgroup.Group
+	group.SetLimit(atOnce)
 	for some := range slices.Chunk(alerts, postMost) {
-		body, err := json.Marshal(some)
-		if err != nil {
-			return err
-		}
-		bounded, cancel := context.WithTimeout(ctx, a.timeout)
-		r, err := http.NewRequestWithContext(bounded, http.MethodPost, strings.TrimRight(a.url, "/")+"/api/v2/alerts", bytes.NewReader(body))
-		if err == nil {
-			err = send(a.client, r, time.Now())
-		} else {
-			err = errors.New("the URL cannot be asked")
-		}
-		cancel()
-		if err != nil {
-			return err
-		}
+		group.Go(func() error {
+			body, err := json.Marshal(some)
+			if err != nil {
+				return err
+			}
+			bounded, cancel := context.WithTimeout(ctx, a.timeout)
+			defer cancel()
+			r, err := http.NewRequestWithContext(bounded, http.MethodPost, strings.TrimRight(a.target.Alertmanager, "/")+"/api/v2/alerts", bytes.NewReader(body))
+			if err != nil {
+				return errors.New("the URL cannot be asked")
+			}
+			return send(a.client, r, time.Now())
+		})
 	}
-	return nil
+	return group.Wait()
 }
 
 // alerts are what fires, what nobody knows, and what of both has ended lately. An alert that fires goes on while nobody
 // knows whether it still does.
-func (a *siren) alerts(states map[string]*entry, now time.Time) (out []alert) {
+func (a *alertSync) alerts(states map[string]*entry, now time.Time) (out []alert) {
 	for _, s := range states {
-		concerned := slices.Contains(s.To, a.target.Name) || slices.Contains(s.FiredTo, a.target.Name)
+		concerned := slices.Contains(s.To, a.target.Name) || slices.Contains(s.Notified, a.target.Name)
 		if !concerned || s.State == "" {
 			continue
 		}
@@ -172,13 +163,13 @@ func (a *siren) alerts(states map[string]*entry, now time.Time) (out []alert) {
 	return out
 }
 
-func (a *siren) alert(s *entry, state State, starts, ends time.Time) alert {
+func (a *alertSync) alert(s *entry, state State, starts, ends time.Time) alert {
 	key := s.Key
 	if key == "" {
 		key = "all keys"
 	}
-	summary := fmt.Sprintf("%s: %d hits in %s, between %d and %s", key, s.Total, s.Window, s.Lower, strings.Replace(s.Upper.String(), "null", "any number", 1))
-	if state == Unknown {
+	summary := fmt.Sprintf("%s: %s hits in %s, between %s and %s", key, s.Total, s.Window, s.Lower, strings.Replace(s.Upper.String(), "null", "any number", 1))
+	if state == Unknown || s.Total == unread {
 		summary = fmt.Sprintf("%s: nobody knows how many hits there were in %s: %s", key, s.Window, s.Reason)
 	}
 	labels := map[string]string{"alertname": s.Rule, "rule": s.Rule, "namespace": a.log.namespace, "state": string(state)}
@@ -190,6 +181,6 @@ func (a *siren) alert(s *entry, state State, starts, ends time.Time) alert {
 	}
 	return alert{
 		Labels: labels, StartsAt: starts, EndsAt: ends,
-		Annotations: map[string]string{"summary": summary, "window": s.Window, "since": human.Duration(time.Since(s.Since))},
+		Annotations: map[string]string{"summary": summary, "window": s.Window, "since": human.Duration(a.log.now().Sub(s.Since))},
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"slices"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,10 +20,10 @@ import (
 const (
 	// askedMost bounds the pause that a target may ask for.
 	askedMost = time.Hour
-	// fetchFor is how long one request waits for a message.
-	fetchFor = 10 * time.Second
-	// settleWithin bounds an acknowledgement.
-	settleWithin = 2 * time.Second
+	// atOnce is how many first attempts a target gets at once, and how many further ones: what fails holds up nothing else.
+	atOnce = 8
+	// waitingMost is how many changes for one target a process holds, some 40 MB. It reads no more until some are settled.
+	waitingMost = 50_000
 )
 
 // notice is what a target is told.
@@ -47,201 +49,412 @@ type teller interface {
 	tell(ctx context.Context, n notice) error
 }
 
-// laterError is an error of a target that says when to try again.
-type laterError struct {
-	after time.Duration
-	err   error
+// statusError is an answer of a target other than 2xx. It has nothing that the target has written: that may have the URL
+// in it, which may be a secret.
+type statusError struct {
+	code  int
+	after time.Duration // when the target wants to be tried again; 0: it does not say
 }
 
-func (e *laterError) Error() string { return e.err.Error() }
-func (e *laterError) Unwrap() error { return e.err }
+func (e *statusError) Error() string {
+	text := strconv.Itoa(e.code) + " " + http.StatusText(e.code)
+	switch {
+	case e.code/100 == 3:
+		text += ": redirects are not followed"
+	case e.code == http.StatusGone:
+		text += ": the target wants no more of them"
+	}
+	return text
+}
 
-// errGone means that the target wants to hear nothing more.
-var errGone = errors.New("410 Gone: the target wants no more of them")
+// refused reports whether the target refuses the change itself, so that it hardly takes it later.
+func (e *statusError) refused() bool {
+	switch e.code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
 
-// courier brings the changes of one target. It has a consumer on the server for each lane, which all processes share:
-// the server gives out one message of a lane at a time, and the next one when that is acknowledged.
-type courier struct {
+// delivery brings the changes of one target. Of all processes one at a time does, the one with the lease, which is the
+// target's progress: one who does not know the last one cannot store the next. A change waits only for those of its own rule
+// and key. So a process may tell nobody of a change after it has lost the lease, or of one that the next process repeats;
+// but it tells of none before those that come first.
+type delivery struct {
 	log     *log
+	name    string // of this process, in leases
 	target  *Target
 	teller  teller
 	timeout time.Duration // of one attempt
 	giveUp  time.Duration // after which a change is no longer tried
+	perKey  int           // changes of one key that the stream keeps; less than 1: all
 
 	patience patience
 	metrics  *metrics
 	out      zerolog.Logger
 }
 
-// consumerName is the durable consumer of a target's lane.
-func consumerName(target string, lane int) string { return target + "-" + strconv.Itoa(lane) }
-
-// targetOf returns the target of a consumer.
-func targetOf(consumer string) string {
-	at := strings.LastIndexByte(consumer, '-')
-	if at < 0 {
-		return consumer
+// open stores the progress of a target that is new. It hears of what is stored after this message of the stream.
+func (d *delivery) open(ctx context.Context, last uint64) error {
+	kind := "delivery." + d.target.Name
+	err := d.log.lookAgain(ctx, subjectFor(d.log.namespace, kind))
+	if held := d.log.lease(d.target.Name); err == nil && (held.seq == 0 || held.Gone) {
+		err = d.log.replace(ctx, kind, progress{Cursor: last}, held.seq)
 	}
-	return consumer[:at]
+	if err != nil && !errors.Is(err, errOvertaken) { // another process may have been first
+		return fmt.Errorf("store the progress of target %s: %w", d.target.Name, err)
+	}
+	return nil
 }
 
-// open makes the consumers that are missing. A target that is new hears of what changes from now on.
-func (c *courier) open(ctx context.Context) ([]jetstream.Consumer, error) {
-	out := make([]jetstream.Consumer, lanes)
-	group, gctx := errgroup.WithContext(ctx)
-	for lane := range lanes {
-		group.Go(func() (err error) {
-			out[lane], err = c.log.js.CreateOrUpdateConsumer(gctx, StreamName(c.log.namespace), jetstream.ConsumerConfig{
-				Durable: consumerName(c.target.Name, lane), Description: "tallyroll watch: what the target " + c.target.Name + " is told",
-				FilterSubject: stateSubjects(c.log.namespace, strconv.Itoa(lane)), DeliverPolicy: jetstream.DeliverNewPolicy,
-				AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.patience.ack, MaxAckPending: 1, MaxDeliver: -1,
-			})
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, fmt.Errorf("make the consumers of target %s: %w", c.target.Name, err)
-	}
-	return out, nil
-}
+// errYield means that the target does not answer this process.
+var errYield = errors.New("the target does not answer: another process may try")
 
-// run tells the target until ctx ends.
-func (c *courier) run(ctx context.Context, consumers []jetstream.Consumer) error {
-	group, gctx := errgroup.WithContext(ctx)
-	for lane, consumer := range consumers {
-		group.Go(func() error { return c.serve(gctx, consumer, lane) })
-	}
-	return group.Wait()
-}
-
-// serve tells what is in one lane.
-func (c *courier) serve(ctx context.Context, consumer jetstream.Consumer, lane int) error {
+// run delivers whenever this process gets the lease, until ctx ends.
+func (d *delivery) run(ctx context.Context) error {
+	ticker := time.NewTicker(d.patience.seat / 6)
+	defer ticker.Stop()
+	var rested time.Time // before, others may take the lease
 	for ctx.Err() == nil {
-		// The library gives the wait for an answer a deadline of its own, so ctx can end it at once.
-		bounded, cancel := context.WithTimeout(ctx, fetchFor)
-		batch, err := consumer.Fetch(1, jetstream.FetchContext(bounded))
-		if err == nil {
-			for m := range batch.Messages() {
-				c.settle(ctx, m)
+		if held := d.log.lease(d.target.Name); d.vacant(held) && time.Now().After(rested) {
+			err := d.deliver(ctx, held)
+			if errors.Is(err, errYield) {
+				rested = time.Now().Add(d.patience.seat)
 			}
-			err = batch.Error()
+			d.out.Debug().Err(err).Str("target", d.target.Name).Msg("this process delivers no more")
 		}
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err == nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, jetstream.ErrNoMessages):
-		case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDoesNotExist):
-			return fmt.Errorf("the consumer of target %s, lane %d: %w", c.target.Name, lane, err)
-		default:
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
 		}
 	}
 	return nil
 }
 
-// settle tells one change, or leaves it for later.
-func (c *courier) settle(ctx context.Context, m jetstream.Msg) {
-	meta, err := m.Metadata()
-	if err != nil {
-		return // no message of a stream
+func (d *delivery) vacant(held lease) bool {
+	return !held.Gone && (held.By == "" || held.By == d.name || time.Since(held.heard) > d.patience.seat)
+}
+
+// deliver takes the lease, and delivers until it is lost, or ctx ends.
+func (d *delivery) deliver(ctx context.Context, held lease) error {
+	t := &tenure{
+		delivery: d, start: held.progress, cursor: held.Cursor, seq: held.seq, queues: make(map[string][]*entry), dirty: make(chan struct{}, 1),
+		space: make(chan struct{}, 1), first: make(chan struct{}, atOnce), further: make(chan struct{}, atOnce),
 	}
-	settle := func(do func(context.Context) error) {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
-		defer cancel()
-		if err := do(bounded); err != nil {
-			c.out.Debug().Err(err).Str("target", c.target.Name).Msg("not acknowledged: it is told again, with the same id")
+	if err := t.store(ctx, d.name); err != nil {
+		return err
+	}
+	defer d.metrics.undelivered.DeleteLabelValues(d.target.Name)
+	defer d.metrics.waiting.DeleteLabelValues(d.target.Name)
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return t.keep(gctx) })
+	group.Go(func() error { return t.read(gctx, group) })
+	err := group.Wait()
+	if !errors.Is(err, errOvertaken) {
+		_ = t.store(context.WithoutCancel(ctx), "") // or another process takes the lease when its patience is over
+	}
+	return err
+}
+
+// tenure is the time for which a process has the lease of a target.
+type tenure struct {
+	*delivery
+	start          progress
+	first, further chan struct{} // slots of first attempts, and of those after one that failed
+	dirty, space   chan struct{} // have something if the progress is not stored, and if fewer changes wait
+
+	mu      sync.Mutex
+	cursor  uint64              // the last message that was read, or that of start if it is later
+	reached uint64              // the last message that was read
+	queues  map[string][]*entry // what waits, by subject; the first is being delivered
+	waiting int                 // how many do
+	silent  time.Time           // since when the target has not answered; zero: it has
+	held    time.Time           // when the lease was last stored
+	conn    uint64              // over which of the connections to NATS, one after the other
+	warned  time.Time           // when a failure was last logged
+
+	storing sync.Mutex
+	seq     uint64 // of the lease
+}
+
+// store stores the progress, which keeps the lease.
+func (t *tenure) store(ctx context.Context, by string) error {
+	t.storing.Lock()
+	defer t.storing.Unlock()
+	t.mu.Lock()
+	p := progress{By: by, Cursor: t.cursor}
+	for _, seq := range t.start.Waiting {
+		if seq > t.reached {
+			p.Waiting = append(p.Waiting, seq)
 		}
 	}
-	var r Record
-	if json.Unmarshal(m.Data(), &r) != nil || !c.concerns(&r) {
-		settle(m.DoubleAck)
-		return
+	for _, q := range t.queues {
+		for _, e := range q {
+			p.Waiting = append(p.Waiting, e.seq)
+		}
 	}
-	n := notice{identify(meta.Sequence.Stream, meta.Timestamp), r.Said}
-	bounded, cancel := context.WithTimeout(ctx, c.timeout)
-	began := time.Now()
-	err = c.teller.tell(bounded, n)
-	cancel()
-	if err == nil {
-		settle(m.DoubleAck)
-		c.metrics.delivered(c.target.Name, "delivered", began, meta.Timestamp)
-		return
+	t.mu.Unlock()
+	slices.Sort(p.Waiting)
+	bounded, cancel := context.WithTimeout(ctx, publishWithin)
+	defer cancel()
+	began, conn := time.Now(), t.log.js.Conn().Stats().Reconnects
+	if err := t.log.replace(bounded, "delivery."+t.target.Name, p, t.seq); err != nil {
+		return err
 	}
-	if ctx.Err() != nil { // this process stops: another one may try at once
-		settle(func(context.Context) error { return m.Nak() })
-		return
+	t.seq = t.log.lease(t.target.Name).seq
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held, t.conn = began, conn
+	return nil
+}
+
+// sure reports whether this process surely has the lease, or had it a moment ago. If NATS was away, it may have come back
+// with an older copy.
+func (t *tenure) sure() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Since(t.held) < t.patience.seat/2 && t.conn == t.log.js.Conn().Stats().Reconnects && t.log.js.Conn().IsConnected()
+}
+
+// keep stores the progress when it has changed, and often enough to keep the lease.
+func (t *tenure) keep(ctx context.Context) error {
+	ticker := time.NewTicker(t.patience.seat / 3)
+	defer ticker.Stop()
+	for {
+		t.measure()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-t.dirty:
+		}
+		if err := t.store(ctx, t.name); err != nil {
+			return err
+		}
+		t.mu.Lock()
+		silent := t.silent
+		t.mu.Unlock()
+		if !silent.IsZero() && time.Since(silent) > t.patience.yield {
+			return errYield
+		}
 	}
-	line := func(e *zerolog.Event) *zerolog.Event {
-		return e.Err(err).Str("target", c.target.Name).Str("id", n.id).Str("rule", n.Rule).Str("state", string(n.State)).Uint64("attempt", meta.NumDelivered)
+}
+
+// measure sets the gauges.
+func (t *tenure) measure() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.log.now()
+	age := time.Duration(0)
+	for _, q := range t.queues {
+		age = max(age, now.Sub(q[0].stored))
 	}
-	if errors.Is(err, errGone) || time.Since(meta.Timestamp) > c.giveUp {
-		settle(func(context.Context) error { return m.TermWithReason("given up") })
-		c.metrics.delivered(c.target.Name, "given_up", began, meta.Timestamp)
-		line(c.out.Error()).Msg("a change was not told, and is not tried any more (WATCH_GIVE_UP)")
-		return
+	t.metrics.undelivered.WithLabelValues(t.target.Name).Set(age.Seconds())
+	t.metrics.waiting.WithLabelValues(t.target.Name).Set(float64(t.waiting))
+}
+
+// read reads what the target is to hear of, from the first message that waits.
+func (t *tenure) read(ctx context.Context, group *errgroup.Group) error {
+	from := t.start.Cursor
+	if w := t.start.Waiting; len(w) > 0 {
+		from = w[0] - 1
 	}
-	pause := c.patience.backoff(meta.NumDelivered)
-	var told *laterError
-	if errors.As(err, &told) && told.after > pause {
-		pause = min(told.after, askedMost)
+	consumer, err := t.log.js.OrderedConsumer(ctx, StreamName(t.log.namespace), jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{subjectFor(t.log.namespace, "state.>")}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from + 1,
+		InactiveThreshold: readerGone,
+	})
+	if err != nil {
+		return fmt.Errorf("read the stream of states: %w", err)
 	}
-	settle(func(context.Context) error { return m.NakWithDelay(pause) })
-	c.metrics.delivered(c.target.Name, "failed", began, meta.Timestamp)
-	event := c.out.Debug()
-	if meta.NumDelivered == 1 || meta.NumDelivered%20 == 0 {
-		event = c.out.Warn()
+	return read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
+		e := &entry{seq: meta.Sequence.Stream, stored: meta.Timestamp}
+		_ = json.Unmarshal(m.Data(), &e.Record) // what somebody else has published concerns nobody
+		if t.add(m.Subject(), e) {
+			group.Go(func() error { return t.serve(ctx, m.Subject()) })
+		}
+		for t.full() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.space:
+			}
+		}
+	})
+}
+
+// add lets a change wait if the target is to hear of it. It reports whether nothing of its rule and key has waited.
+func (t *tenure) add(subject string, e *entry) (first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cursor, t.reached = max(t.cursor, e.seq), max(t.reached, e.seq)
+	if _, waits := slices.BinarySearch(t.start.Waiting, e.seq); e.seq <= t.start.Cursor && !waits || !t.concerns(&e.Record) {
+		return false
 	}
-	line(event).Stringer("again_in", pause.Round(time.Millisecond)).Msg("a change was not told: it is tried again")
+	q := append(t.queues[subject], e)
+	t.waiting++
+	if t.perKey > 0 && len(q) > t.perKey+1 { // the stream has dropped it, too
+		q = slices.Delete(q, 1, 2)
+		t.waiting--
+	}
+	t.queues[subject] = q
+	return len(q) == 1
+}
+
+func (t *tenure) full() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.waiting >= waitingMost
 }
 
 // concerns reports whether the target is to hear of a change.
-func (c *courier) concerns(r *Record) bool {
-	if r.Quiet || r.State == "" || !c.target.wants(r.State) {
-		return false
+func (d *delivery) concerns(r *Record) bool {
+	return !r.Quiet && r.State != "" && d.target.wants(r.State) && slices.Contains(r.To, d.target.Name)
+}
+
+// settle takes away the first change of a rule and key, and returns the next; nil if there is none.
+func (t *tenure) settle(subject string) (next *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting--
+	if q := t.queues[subject][1:]; len(q) > 0 {
+		t.queues[subject], next = q, q[0]
+	} else {
+		delete(t.queues, subject)
 	}
-	for _, name := range r.To {
-		if name == c.target.Name {
-			return true
+	for _, c := range []chan struct{}{t.dirty, t.space} {
+		select {
+		case c <- struct{}{}:
+		default:
 		}
 	}
-	return false
+	return next
 }
 
-// backoff is the pause after so many attempts. Of many that failed at once, not all try again at once.
-func (p patience) backoff(attempts uint64) time.Duration {
-	pause := p.retryMost
-	if attempts <= 16 { // so that the shift does not overflow
-		pause = min(p.retryMost, p.retryFirst<<(max(1, attempts)-1))
-	}
-	return pause*4/5 + rand.N(pause/5)
-}
-
-// dropOthers deletes the consumers of targets that no file has any more.
-func dropOthers(ctx context.Context, l *log, book *Book) (dropped []string, err error) {
-	stream, err := l.js.Stream(ctx, StreamName(l.namespace))
-	if err != nil {
-		return nil, err
-	}
-	names := stream.ConsumerNames(ctx)
-	for name := range names.Name() {
-		target := targetOf(name)
-		if t := book.target(target); t != nil && t.Alertmanager == "" || !durable(name) {
+// serve delivers what waits of one rule and key, one after the other.
+func (t *tenure) serve(ctx context.Context, subject string) error {
+	t.mu.Lock()
+	e := t.queues[subject][0]
+	t.mu.Unlock()
+	slots := t.first
+	var refused time.Time // since when the target has refused what the rule and key have
+	for e != nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case slots <- struct{}{}:
+		}
+		if !t.sure() {
+			if err := t.store(ctx, t.name); err != nil {
+				return err
+			}
+		}
+		err := t.attempt(ctx, e)
+		<-slots
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			e, slots, refused = t.settle(subject), t.first, time.Time{}
 			continue
 		}
-		if err := stream.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return dropped, err
+		var status *statusError
+		answered := errors.As(err, &status)
+		switch {
+		case !answered || !status.refused():
+			refused = time.Time{}
+		case refused.IsZero():
+			refused = time.Now()
 		}
-		dropped = append(dropped, name)
+		age := t.log.now().Sub(e.stored)
+		reason := ""
+		switch {
+		case answered && status.code == http.StatusGone, !refused.IsZero() && time.Since(refused) >= min(t.patience.refused, t.giveUp):
+			reason = err.Error()
+		case age > t.giveUp:
+			reason = "not taken within WATCH_GIVE_UP"
+		}
+		if reason != "" {
+			if err := t.abandon(ctx, e, err, reason); err != nil {
+				return err
+			}
+			// Only when this is stored may the next be told: another process would tell of this one afterwards.
+			e = t.settle(subject)
+			if err := t.store(ctx, t.name); err != nil {
+				return err
+			}
+			continue
+		}
+		pause := t.patience.backoff(age)
+		if answered && status.after > pause {
+			pause = min(status.after, askedMost)
+		}
+		t.failed(e, err, age, pause)
+		slots = t.further
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
 	}
-	return dropped, names.Err()
+	return nil
 }
 
-// durable reports whether a consumer is one of a target's lanes: those of readers have names that the library makes.
-func durable(name string) bool {
-	lane, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
-	return err == nil && lane >= 0 && lane < lanes && strings.Contains(name, "-")
+// attempt tells the target of a change once.
+func (t *tenure) attempt(ctx context.Context, e *entry) error {
+	bounded, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	began := time.Now()
+	err := t.teller.tell(bounded, notice{identify(e.seq, e.stored), e.Said})
+	var status *statusError
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err == nil:
+		t.silent = time.Time{}
+		t.metrics.delivered(t.target.Name, began, t.log.now().Sub(e.stored))
+	case errors.As(err, &status):
+		t.silent = time.Time{}
+	case t.silent.IsZero():
+		t.silent = time.Now()
+	}
+	return err
+}
+
+// abandon says everywhere that a change is given up.
+func (t *tenure) abandon(ctx context.Context, e *entry, failure error, reason string) error {
+	data, err := json.Marshal(givenUp{e.seq, GivenUp{t.target.Name, reason, t.log.now().UTC()}})
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, publishWithin)
+	defer cancel()
+	if _, err := t.log.js.Publish(bounded, subjectFor(t.log.namespace, "given_up."+t.target.Name), data); err != nil {
+		return err
+	}
+	t.metrics.deliveries.WithLabelValues(t.target.Name, "given_up").Inc()
+	t.line(t.out.Error(), e, failure).Msg("a change was given up: the target does not hear of it any more")
+	return nil
+}
+
+// failed logs an attempt that failed: of all of a minute the first.
+func (t *tenure) failed(e *entry, err error, age, pause time.Duration) {
+	t.metrics.deliveries.WithLabelValues(t.target.Name, "failed").Inc()
+	t.mu.Lock()
+	event := t.out.Debug()
+	if t.warned.IsZero() || time.Since(t.warned) > time.Minute {
+		t.warned = time.Now()
+		event = t.out.Warn()
+	}
+	t.mu.Unlock()
+	t.line(event, e, err).Stringer("age", age.Round(time.Millisecond)).Stringer("again_in", pause.Round(time.Millisecond)).Msg("a change was not told: it is tried again")
+}
+
+func (t *tenure) line(event *zerolog.Event, e *entry, err error) *zerolog.Event {
+	return event.Err(err).Str("target", t.target.Name).Str("id", identify(e.seq, e.stored)).Str("rule", e.Rule).Str("state", string(e.State))
+}
+
+// backoff is the pause before something is tried again that has been tried for so long: half as long, within bounds. Of many
+// that failed at once, not all are tried again at once.
+func (p patience) backoff(age time.Duration) time.Duration {
+	pause := min(max(age/2, p.retryFirst), p.retryMost)
+	return pause*4/5 + rand.N(pause/5)
 }

@@ -6,13 +6,18 @@
 //     lower bound decides all the same. It is never wrong because somebody is away.
 //   - No evaluation overwrites a state that it did not know, however many processes evaluate, stand still or are cut off.
 //   - Each change is told to each of its targets at least once, with an id that is always the same and of no other change,
-//     and to one target in the order of the changes of a rule. A target that is away stops no other.
+//     and to one target in the order of the changes of a rule's key. A target that is away stops no other, and neither does
+//     a change that a target does not take: it holds up only later ones of its own rule and key.
 //
 // # How
 //
 // The stream WATCH_<namespace> is state, history and outbox in one (stream.go). A change is published with the number of
 // the message that it follows, which was noted before Redis was asked: the server refuses it if there is a later one. The
-// last message of a subject is the state. Each target has durable consumers with one message under way each.
+// last message of a subject is the state.
+//
+// How far a target has been notified is a message of the stream, too: its progress, which is also the lease of the process
+// that delivers to it (deliver.go). That process reads the changes from there on. Alertmanager is different: every process
+// posts what fires (alertmanager.go).
 //
 // One process has the seat and evaluates (evaluate.go). That only saves work: the fence is the number.
 //
@@ -30,9 +35,10 @@
 //
 // Run starts, and waits for: the reader of the file, the reader of signals, the HTTP server, and watch, which holds one
 // session after the other. A session has a book and a stream. Its goroutines are the follower of the stream (log.follow),
-// the evaluator, a siren for each Alertmanager, eight servers for each other target and one that measures these
-// (courier), the guard that compares the stream, and one that waits for another book. The first that fails ends the
-// session. A History, which query has, has one goroutine that follows the stream, and a guard.
+// the evaluator, an alertSync for each Alertmanager, a delivery for each other target, the guard that compares the stream,
+// and one that waits for another book. The first that fails ends the session. A delivery with the lease has a tenure: one
+// goroutine that reads the changes, one that keeps the lease, and one for each rule and key of which a change waits. A
+// History, which query has, has one goroutine that follows the stream, and a guard.
 //
 // # The parts
 //

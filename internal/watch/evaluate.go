@@ -20,26 +20,25 @@ type patience struct {
 	// gone is how long a process must have had the seat before it ends the states of rules that its file does not
 	// have: the process before may have had another file, which is just being rolled out.
 	gone time.Duration
-	// ack is how long the server waits for a process that has a message before it gives it to another. It is longer
-	// than an attempt may take.
-	ack time.Duration
-	// retryFirst and retryMost bound the pause after an attempt that failed. It doubles.
+	// retryFirst and retryMost bound the pause after an attempt that failed. It grows with the age of the change.
 	retryFirst, retryMost time.Duration
+	// refused is how long a target may refuse a change itself before the change is given up.
+	refused time.Duration
+	// yield is how long a target may not answer a process before another process tries.
+	yield time.Duration
 }
 
 // patienceFor is that of a process that evaluates so often. unknown is as long as as_of may usually be behind.
 func patienceFor(interval time.Duration) patience {
 	return patience{
 		seat: max(3*interval, 3*time.Second), unknown: max(5*interval, 5*time.Second), gone: time.Minute,
-		ack: 20 * time.Second, retryFirst: time.Second, retryMost: time.Minute,
+		retryFirst: time.Second, retryMost: time.Minute, refused: 5 * time.Minute, yield: 15 * time.Second,
 	}
 }
 
 const (
 	// publishWithin bounds the publishing of one evaluation.
 	publishWithin = 5 * time.Second
-	// calmFor is how long this process remembers a key that has come and gone.
-	calmFor = time.Hour
 	// lookWithin bounds the look at Redis.
 	lookWithin = 4 * time.Second
 )
@@ -64,7 +63,7 @@ type evaluator struct {
 	lastAt  int64     // of the last evaluation, by Redis's clock
 	lastWas time.Time // and by this machine's
 	said    saying
-	cleaned bool // no consumer is left of a target that the file does not have
+	cleaned bool // no progress is left of a target that the file does not have
 }
 
 // run evaluates until ctx ends. If the process ends, too, it gives the seat up.
@@ -94,7 +93,7 @@ func (e *evaluator) leave(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	b.By = ""
-	_ = e.log.takeSeat(bounded, b, seq) // or another takes it when its patience is over
+	_ = e.log.replace(bounded, "seat", b, seq) // or another takes it when its patience is over
 }
 
 // tick evaluates once if it is this process's turn.
@@ -138,9 +137,10 @@ func (e *evaluator) tick(ctx context.Context) {
 	if time.Since(began) > e.patience.seat+lookWithin {
 		return // the process stood still: what it has seen is old
 	}
-	if err := e.log.takeSeat(ctx, beat{By: e.name, At: moment(seen.at), File: e.book.Print, Blind: blind, Rules: len(e.book.Rules)}, seat); err != nil {
+	if err := e.log.replace(ctx, "seat", beat{By: e.name, At: moment(seen.at), File: e.book.Print, Blind: blind, Rules: len(e.book.Rules)}, seat); err != nil {
 		if !errors.Is(err, errOvertaken) && ctx.Err() == nil {
 			e.said.warn(e.out, err, "rules not evaluated: NATS does not store it")
+			e.log.foresee(e.changes(noted, seen))
 		}
 		return
 	}
@@ -193,15 +193,22 @@ func (e *evaluator) recall(ctx context.Context, noted notes) {
 	e.out.Warn().Int("changes", stored).Msg("the stream was rolled back: the changes that it has lost are told again")
 }
 
-// clean deletes the consumers of targets that the file does not have.
+// clean ends the deliveries to targets that the file does not have, or that are Alertmanagers now.
 func (e *evaluator) clean(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, publishWithin)
 	defer cancel()
-	dropped, err := dropOthers(bounded, e.log, e.book)
-	if len(dropped) > 0 {
-		e.out.Info().Strs("consumers", dropped).Msg("consumers of targets that are not in WATCH_FILE deleted: what waited for these is not told any more")
+	e.cleaned = true
+	for _, name := range e.log.targets() {
+		held := e.log.lease(name)
+		if t := e.book.target(name); t != nil && t.Alertmanager == "" || held.Gone {
+			continue
+		}
+		if err := e.log.replace(bounded, "delivery."+name, progress{Gone: true}, held.seq); err != nil {
+			e.cleaned = false // it is tried again
+			continue
+		}
+		e.out.Info().Str("target", name).Msg("target is not in WATCH_FILE any more: what waited for it is not delivered")
 	}
-	e.cleaned = err == nil // or it is tried again
 }
 
 // publish publishes changes unless the process has stood still since it looked.
@@ -236,18 +243,10 @@ type notes struct {
 }
 
 func (e *evaluator) note() notes {
-	many := make(map[string]bool)
-	for _, r := range e.book.Rules {
-		many[r.Name] = r.many()
-	}
 	out := notes{e.log.snapshot(), make(map[string][]string)}
-	for subject, s := range out.states {
-		switch {
-		case s.live() && !s.State.calm() && s.Key != "":
+	for _, s := range out.states {
+		if s.live() && !s.State.calm() && s.Key != "" {
 			out.active[s.Rule] = append(out.active[s.Rule], s.Key)
-		case s.State.calm() && (s.Gone || many[s.Rule] && s.Key != "") && time.Since(s.stored) > calmFor:
-			e.log.forget(subject) // the stream still has it: whoever publishes on the subject finds out
-			delete(out.states, subject)
 		}
 	}
 	for _, keys := range out.active {
@@ -261,10 +260,14 @@ func (n notes) kept(r *Rule) []string { return n.active[r.Name] }
 // changes are what an evaluation adds to the stream.
 func (e *evaluator) changes(noted notes, seen view) (out []draft) {
 	sighted := make(map[string]bool, len(seen.seen))
-	open := 0
-	for _, keys := range noted.active {
-		open += len(keys)
+	many, open := 0, make(map[*Rule]int)
+	for _, r := range e.book.Rules {
+		if r.many() {
+			many++
+			open[r] = len(noted.kept(r))
+		}
 	}
+	share := max(1, e.maxStates/max(1, many)) // so that strangers' keys of one rule leave the others theirs
 	full := make(map[*Rule]bool)
 	add := func(s Sighting) {
 		subject := subjectOf(e.log.namespace, s.Rule.Name, s.Key)
@@ -276,11 +279,11 @@ func (e *evaluator) changes(noted notes, seen view) (out []draft) {
 		after, changed := before.next(s)
 		switch {
 		case changed && s.Rule.many() && s.Key != "" && before.State.calm() && !after.State.calm():
-			if open >= e.maxStates {
+			if open[s.Rule] >= share {
 				full[s.Rule] = true
 				return
 			}
-			open++
+			open[s.Rule]++
 		case !changed && before.live() && e.ages(noted.states[subject]):
 			after, changed = before, true // the stream must not forget a state that lasts
 			after.Quiet, after.Previous = true, before.State
@@ -329,7 +332,7 @@ func (e *evaluator) orphan(s *entry) bool {
 
 // ages reports whether the stream forgets a record before long.
 func (e *evaluator) ages(s *entry) bool {
-	return s != nil && e.keepAge > 0 && time.Since(s.stored) > e.keepAge/2
+	return s != nil && e.keepAge > 0 && e.log.now().Sub(s.stored) > e.keepAge/2
 }
 
 // compareFiles warns if the process that evaluates has another file.

@@ -77,6 +77,13 @@ func (s sight) Answer(ctx context.Context, questions []window.Question) (window.
 	return out, nil
 }
 
+func (s sight) Look(context.Context) (window.Layout, error) {
+	if s.blind() {
+		return window.Layout{}, errAway
+	}
+	return window.Layout{Tiers: window.Tiers{{Cell: time.Second, Window: time.Hour}}, Shards: 1}, nil
+}
+
 func (s sight) Top(context.Context, window.Span, int) (window.Top, error) {
 	return window.Top{}, errAway
 }
@@ -212,7 +219,7 @@ func startMember(t *testing.T, url string, w *world, book *Book, name string, ch
 	s := &service{
 		settings: Settings{Interval: 50 * time.Millisecond, Timeout: 400 * time.Millisecond, GiveUp: time.Hour, Keep: time.Hour, Changes: 1e6, Replicas: 1, MaxStates: 1000, MaxSum: 100},
 		name:     name, metrics: newMetrics(), log: zerolog.Nop(), changed: make(chan struct{}, 1),
-		patience: patience{seat: 300 * time.Millisecond, unknown: 600 * time.Millisecond, gone: time.Second, ack: time.Second, retryFirst: 20 * time.Millisecond, retryMost: 200 * time.Millisecond},
+		patience: patience{seat: 300 * time.Millisecond, unknown: 600 * time.Millisecond, gone: time.Second, retryFirst: 20 * time.Millisecond, retryMost: 200 * time.Millisecond, refused: time.Hour, yield: time.Second},
 	}
 	s.settings.Redis.Namespace = "tallyroll"
 	for _, c := range change {
@@ -489,7 +496,7 @@ func TestEveryMetricIsFilled(t *testing.T) {
 func TestTheStreamHasGoneOnElsewhere(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()
-	created, _, err := openStream(t.Context(), js, "tallyroll", Keeping{time.Hour, 10, 1})
+	stream, err := openStream(t.Context(), js, "tallyroll", Keeping{time.Hour, 10, 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -500,7 +507,7 @@ func TestTheStreamHasGoneOnElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := js.Publish(t.Context(), seatSubject("tallyroll"), []byte("{}")); err != nil {
+	if _, err := js.Publish(t.Context(), subjectFor("tallyroll", "seat"), []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 	l.take(subject, []byte(`{"rule":"r","key":"k","state":"firing"}`), 3, time.Now())
@@ -509,7 +516,7 @@ func TestTheStreamHasGoneOnElsewhere(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := l.guard(ctx, created); !errors.Is(err, errRolledBack) {
+	if err := l.guard(ctx, stream.Created); !errors.Is(err, errRolledBack) {
 		t.Errorf("the guard says %v", err)
 	}
 }

@@ -237,6 +237,7 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 			return nil, wrong("group", "it is only beside prefix")
 		}
 	}
+	r.line = fields["window"].Line
 	if r.Window, err = window.ParseDuration(text("window")); err != nil {
 		return nil, wrong("window", "%v", err)
 	}

@@ -32,6 +32,7 @@ rules:
 		{Name: "busiest", Top: 20, Window: 24 * time.Hour, Condition: Condition{Kind: ByPercent, Threshold: -1250, Least: 3}, To: []string{"am"}},
 		{Name: "rise", Key: "a", Window: time.Minute, Condition: Condition{Kind: ByPercent, Threshold: 5000, Least: usualLeast}, To: []string{"am"}},
 	} {
+		want.line = 8 + i
 		if got := book.Rules[i]; !reflect.DeepEqual(*got, want) {
 			t.Errorf("%+v, want %+v", *got, want)
 		}

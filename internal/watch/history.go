@@ -3,6 +3,7 @@ package watch
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,9 +25,17 @@ type Standing struct {
 type Change struct {
 	ID string `json:"id" doc:"The id that targets were told, too." example:"1kx0c1f2p3s40-812"`
 	Said
-	Previous State  `json:"previous,omitempty" doc:"The state before; absent if there was none." enum:"ok,pending,firing,resolved,unknown" example:"pending"`
-	Quiet    bool   `json:"quiet,omitempty" doc:"True if no target was told: it knew of nothing else." example:"false"`
-	Position uint64 `json:"position" doc:"Its sequence in the stream, for before." example:"812"`
+	Previous State     `json:"previous,omitempty" doc:"The state before; absent if there was none." enum:"ok,pending,firing,resolved,unknown" example:"pending"`
+	Quiet    bool      `json:"quiet,omitempty" doc:"True if no target was told: it knew of nothing else." example:"false"`
+	Position uint64    `json:"position" doc:"Its sequence in the stream, for before." example:"812"`
+	GivenUp  []GivenUp `json:"given_up,omitempty" doc:"The targets that do not hear of it any more, because they have refused it or were away for too long."`
+}
+
+// GivenUp is a target that does not hear of a change any more.
+type GivenUp struct {
+	Target string    `json:"target" doc:"The target." example:"ops"`
+	Reason string    `json:"reason" doc:"Why: the status of its last answer, or that it took the change for too long." example:"403 Forbidden"`
+	At     time.Time `json:"at" doc:"When it was given up." example:"2026-11-21T10:05:00.4Z"`
 }
 
 // History is the states of a namespace and their newest changes, read from its stream and held in memory. The zero value
@@ -36,6 +45,7 @@ type History struct {
 	log     *log // of the stream as it is followed now; nil: there is none
 	ready   bool // it has been read to its end
 	changes []Change
+	givenUp map[uint64][]GivenUp // by position
 }
 
 // Follow reads the stream of a namespace until ctx ends. If there is none, it waits for one; if it is deleted, the history begins anew.
@@ -57,7 +67,7 @@ func (h *History) follow(ctx context.Context, js jetstream.JetStream, namespace 
 		return err
 	}
 	l := newLog(js, namespace)
-	l.told = h.add
+	l.told, l.gaveUp = h.add, h.abandon
 	h.reset(l)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -80,7 +90,7 @@ func (h *History) follow(ctx context.Context, js jetstream.JetStream, namespace 
 func (h *History) reset(l *log) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.log, h.ready, h.changes = l, false, nil
+	h.log, h.ready, h.changes, h.givenUp = l, false, nil, make(map[uint64][]GivenUp)
 }
 
 // add keeps a change. The log calls it in the order of the stream.
@@ -92,8 +102,19 @@ func (h *History) add(e *entry) {
 	defer h.mu.Unlock()
 	if len(h.changes) >= 2*historyMost {
 		h.changes = append([]Change(nil), h.changes[len(h.changes)-historyMost:]...)
+		maps.DeleteFunc(h.givenUp, func(position uint64, _ []GivenUp) bool { return position < h.changes[0].Position })
 	}
-	h.changes = append(h.changes, Change{identify(e.seq, e.stored), e.Said, e.Previous, e.Quiet, e.seq})
+	h.changes = append(h.changes, Change{ID: identify(e.seq, e.stored), Said: e.Said, Previous: e.Previous, Quiet: e.Quiet, Position: e.seq})
+}
+
+// abandon keeps that a target does not hear of a change. The log may say so again.
+func (h *History) abandon(g givenUp) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	same := func(o GivenUp) bool { return o.Target == g.Target }
+	if len(h.changes) > 0 && g.Position >= h.changes[0].Position && !slices.ContainsFunc(h.givenUp[g.Position], same) {
+		h.givenUp[g.Position] = append(h.givenUp[g.Position], g.GivenUp)
+	}
 }
 
 // Report is what a history knows.
@@ -103,8 +124,9 @@ type Report struct {
 	Evaluated time.Time
 	Blind     bool // the process that evaluates does not see Redis
 	Rules     int
-	States    []Standing // what calls for attention first
-	Changes   []Change   // the oldest first
+	States    []Standing           // what calls for attention first
+	Changes   []Change             // the oldest first, without what is given up
+	GivenUp   map[uint64][]GivenUp // by position
 }
 
 // severity is the order in which states call for attention.
@@ -114,7 +136,7 @@ var severity = []State{Firing, Unknown, Pending, Resolved, OK}
 func (h *History) Report() Report {
 	h.mu.Lock()
 	l, out := h.log, Report{Ready: h.ready || h.log == nil, Exists: h.log != nil}
-	out.Changes = h.changes[max(0, len(h.changes)-historyMost):]
+	out.Changes, out.GivenUp = h.changes[max(0, len(h.changes)-historyMost):], maps.Clone(h.givenUp)
 	h.mu.Unlock()
 	if l == nil {
 		return out

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,6 +19,7 @@ import (
 
 // Reader is the part of window.Reader that rules ask.
 type Reader interface {
+	Look(ctx context.Context) (window.Layout, error)
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
 	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
 	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
@@ -36,14 +37,13 @@ const (
 	// maxQuestions is how many counters and windows are asked for in one round trip: their replies take some
 	// megabytes.
 	maxQuestions = 5000
-	// maxRefusals is how many questions of one look may be refused before the rest waits for the next one.
-	maxRefusals = 64
 )
 
 // view is what one look has found.
 type view struct {
-	at   int64 // by Redis's clock, Unix milliseconds
-	seen []Sighting
+	at      int64 // by Redis's clock, Unix milliseconds
+	seen    []Sighting
+	refused map[*Rule]error // rules with windows that no tier holds
 }
 
 // part is a counter in a piece of time, as questions name it. A length of before is that of the window before.
@@ -81,36 +81,68 @@ type listing struct {
 // look asks about all rules. kept are the keys, beside those that are found, of which a rule with many has a state that
 // is not calm. Its error is one of Redis: nothing is known then.
 func (e *eye) look(ctx context.Context, rules []*Rule, kept func(*Rule) []string) (view, error) {
-	lists, err := e.list(ctx, rules)
-	if errors.Is(err, window.ErrNoLayout) {
-		return nothingCounted(rules), nil
+	out, err := e.lookAt(ctx, rules, kept)
+	if errors.Is(err, window.ErrNoLayout) { // no worker has ever counted in this namespace, so nothing has Redis's clock
+		at := time.Now().UnixMilli()
+		return view{at: at, seen: allUnknown(rules, nil, at, reasonEmpty)}, nil
 	}
+	return out, err
+}
+
+func (e *eye) lookAt(ctx context.Context, rules []*Rule, kept func(*Rule) []string) (view, error) {
+	layout, err := e.reader.Look(ctx)
 	if err != nil {
 		return view{}, err
 	}
+	out := view{refused: make(map[*Rule]error)}
+	var asked []*Rule
 	for _, r := range rules {
+		if err := r.check(layout); err != nil {
+			out.refused[r] = err
+		} else {
+			asked = append(asked, r)
+		}
+	}
+	lists, err := e.list(ctx, asked)
+	if err != nil {
+		return view{}, err
+	}
+	for _, r := range asked {
 		if l := lists[r]; r.Top > 0 && l.why == "" {
 			l.counters = union(l.counters, kept(r))
 		}
 	}
-	found, err := e.ask(ctx, rules, lists)
-	if errors.Is(err, window.ErrNoLayout) {
-		return nothingCounted(rules), nil
-	}
+	found, err := e.ask(ctx, asked, lists)
 	if err != nil {
 		return view{}, err
 	}
-	out := view{at: found.at}
+	out.at = found.at
 	for _, r := range rules {
-		out.seen = append(out.seen, found.sightings(r, lists[r], kept)...)
+		if err := out.refused[r]; err != nil {
+			out.seen = append(out.seen, allUnknown([]*Rule{r}, kept, found.at, cannotBeAsked(err))...)
+		} else {
+			out.seen = append(out.seen, found.sightings(r, lists[r], kept)...)
+		}
 	}
 	return out, nil
 }
 
-// nothingCounted is the view of a namespace that no worker has ever counted in. Nothing has Redis's clock then.
-func nothingCounted(rules []*Rule) view {
-	return view{at: time.Now().UnixMilli(), seen: allUnknown(rules, nil, time.Now().UnixMilli(), reasonEmpty)}
+// check returns an error if no tier of the layout holds what the rule asks about.
+func (r *Rule) check(layout window.Layout) error {
+	now := time.Now().UnixMilli() // any moment does
+	for _, p := range r.parts("") {
+		asked, err := p.question().Span.At(now)
+		if err == nil {
+			_, err = layout.Plan("", asked, now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+func cannotBeAsked(err error) string { return fmt.Sprintf("it cannot be asked: %v", err) }
 
 // allUnknown is what is seen of all rules, and of the kept keys of those with many, if nothing can be seen.
 func allUnknown(rules []*Rule, kept func(*Rule) []string, at int64, why string) (out []Sighting) {
@@ -140,26 +172,22 @@ func (e *eye) list(ctx context.Context, rules []*Rule) (map[*Rule]*listing, erro
 		}
 		return wanted{prefix: *r.Prefix}
 	}
+	for _, r := range rules {
+		if r.Key == "" {
+			found[want(r)] = new(listing)
+		}
+	}
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(lookers)
-	var mu sync.Mutex
-	for _, r := range rules {
-		if r.Key != "" {
-			continue
-		}
-		w := want(r)
-		if _, asked := found[w]; asked {
-			continue
-		}
-		found[w] = nil
+	for w, into := range found {
 		group.Go(func() error {
 			l, err := e.listOf(gctx, w.prefix, w.top, w.length)
 			if refused := refusal(err); refused != "" {
 				l, err = &listing{why: refused}, nil
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			found[w] = l
+			if err == nil {
+				*into = *l
+			}
 			return err
 		})
 	}
@@ -176,13 +204,12 @@ func (e *eye) list(ctx context.Context, rules []*Rule) (map[*Rule]*listing, erro
 	return out, nil
 }
 
-// refusal returns why a question cannot be answered whatever Redis holds, or because of a key that somebody else has
-// written to. It is empty for other errors: Redis may answer the next time.
+// refusal returns why a question cannot be answered, because of its size or of a key that somebody else has written to.
+// It is empty for other errors: Redis may answer the next time.
 func refusal(err error) string {
-	var bad *window.QuestionError
 	var much *window.TooMuchError
-	if errors.As(err, &bad) || errors.As(err, &much) || window.IsForeign(err) {
-		return fmt.Sprintf("it cannot be asked: %v", err)
+	if errors.As(err, &much) || window.IsForeign(err) {
+		return cannotBeAsked(err)
 	}
 	return ""
 }
@@ -235,15 +262,13 @@ func (e *eye) listTop(ctx context.Context, length time.Duration, limit int) (*li
 type findings struct {
 	at, asOf int64
 	answers  map[part]window.Answer
-	refused  map[part]string // why, of counters
-	lengths  map[part]string // and of windows: their counter is empty
-	nows     map[part]int64
+	refused  map[part]string // why
 }
 
-// ask asks about every counter of every rule in as few round trips as it can. A question that is refused is left out, and
-// so are the others about the same window if it is the window's fault.
+// ask asks about every counter of every rule in as few round trips as it can. A question that is refused is left out. Of
+// many of these, each costs a trip, so trips become smaller.
 func (e *eye) ask(ctx context.Context, rules []*Rule, lists map[*Rule]*listing) (*findings, error) {
-	f := &findings{asOf: math.MaxInt64, answers: make(map[part]window.Answer), refused: make(map[part]string), lengths: make(map[part]string), nows: make(map[part]int64)}
+	f := &findings{asOf: math.MaxInt64, answers: make(map[part]window.Answer), refused: make(map[part]string)}
 	wanted := make(map[part]bool)
 	var order []part
 	for _, r := range rules {
@@ -256,35 +281,26 @@ func (e *eye) ask(ctx context.Context, rules []*Rule, lists map[*Rule]*listing) 
 			}
 		}
 	}
-	refusals := 0
-	for len(order) > 0 {
-		chunk := order[:min(maxQuestions, len(order))]
+	for size := maxQuestions; len(order) > 0; {
+		chunk := order[:min(size, len(order))]
 		questions := make([]window.Question, len(chunk))
 		for i, p := range chunk {
 			questions[i] = p.question()
 		}
 		found, err := e.reader.Answer(ctx, questions)
-		why := refusal(err)
 		var bad *window.QuestionError
 		switch {
 		case err == nil:
 			for i, p := range chunk {
-				f.answers[p], f.nows[p] = found.Answers[i], found.Now
+				f.answers[p] = found.Answers[i]
 			}
 			f.at, f.asOf = max(f.at, found.Now), min(f.asOf, found.AsOf)
-			order = order[len(chunk):]
-		case why == "" || !errors.As(err, &bad) || refusals == maxRefusals:
-			return nil, err
+			order, size = order[len(chunk):], min(2*size, maxQuestions)
+		case window.IsForeign(err) && errors.As(err, &bad):
+			f.refused[chunk[bad.Index]] = refusal(err)
+			order, size = slices.Delete(order, bad.Index, bad.Index+1), max(1, size/2)
 		default:
-			refusals++
-			p := chunk[bad.Index]
-			if window.IsForeign(err) {
-				f.refused[p] = why
-				order = slices.DeleteFunc(order, func(o part) bool { return o == p })
-				continue
-			}
-			f.lengths[part{"", p.length, p.before}] = why
-			order = slices.DeleteFunc(order, func(o part) bool { return o.length == p.length && o.before == p.before })
+			return nil, err
 		}
 	}
 	if f.at == 0 { // nothing could be asked: there may be no counter of any rule
@@ -293,8 +309,7 @@ func (e *eye) ask(ctx context.Context, rules []*Rule, lists map[*Rule]*listing) 
 	return f, nil
 }
 
-// of are the counters that a rule asks about. One that lists none asks about a name that is nobody's, for the moment
-// and for what may be wrong with its window.
+// of are the counters that a rule asks about. One that lists none asks about a name that is nobody's, for the moment.
 func (l *listing) of(r *Rule) []string {
 	switch {
 	case l == nil:
@@ -308,19 +323,15 @@ func (l *listing) of(r *Rule) []string {
 }
 
 // figures returns those of a part, or why it is refused.
-func (f *findings) figures(p part) (out Figures, asOf int64, why string) {
-	if why = f.refused[p] + f.lengths[part{"", p.length, p.before}]; why != "" {
-		return out, 0, why
+func (f *findings) figures(p part) (out Figures, why string) {
+	if why = f.refused[p]; why != "" {
+		return out, why
 	}
 	a := f.answers[p]
-	return f.about(a, f.asOf), f.asOf, ""
-}
-
-func (f *findings) about(a window.Answer, asOf int64) Figures {
 	return Figures{
-		Total: a.Total, Lower: a.Lower, Upper: a.Upper, Fresh: !a.Range.Outruns(asOf), Complete: a.Complete,
+		Total: a.Total, Lower: a.Lower, Upper: a.Upper, Fresh: !a.Range.Outruns(f.asOf), Complete: a.Complete,
 		Young: !a.Complete && (a.CountingSince == 0 || a.Range.From < a.CountingSince),
-	}
+	}, ""
 }
 
 // sightings are what is seen of a rule.
@@ -354,7 +365,11 @@ func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []S
 		out = append(out, f.sight(r, key, groups[key], about))
 	}
 	// The largest come first, so that they have a state if not all can have one.
-	slices.SortStableFunc(out, func(a, b Sighting) int { return int(min(1, max(-1, b.Figures.Total-a.Figures.Total))) })
+	slices.SortStableFunc(out, func(a, b Sighting) int {
+		most, _, _ := a.numbers()
+		other, _, _ := b.numbers()
+		return cmp.Compare(other, most)
+	})
 	return append([]Sighting{f.whole(r, l)}, out...)
 }
 
@@ -390,17 +405,9 @@ func (f *findings) sight(r *Rule, key string, counters []string, l *listing) Sig
 		sums[i].Complete = from >= l.completeSince
 		sums[i].Young = !sums[i].Complete && (l.countingSince == 0 || from < l.countingSince)
 	}
-	if l != nil && len(counters) == 0 {
-		for _, p := range r.parts(*r.Prefix) { // what may be wrong with the window
-			if _, _, why := f.figures(p); why != "" {
-				out.Reason = why
-				return out
-			}
-		}
-	}
 	for _, counter := range counters {
 		for i, p := range r.parts(counter) {
-			one, _, why := f.figures(p)
+			one, why := f.figures(p)
 			if why != "" {
 				out.Reason = why
 				return out
@@ -408,7 +415,7 @@ func (f *findings) sight(r *Rule, key string, counters []string, l *listing) Sig
 			sums[i].add(one)
 		}
 	}
-	out.Figures = sums[0]
+	out.Figures = &sums[0]
 	out.Verdict, out.Reason = r.Condition.judge(sums[0], sums[len(sums)-1])
 	return out
 }

@@ -45,11 +45,11 @@ func newMetrics() *metrics {
 		fileDiffers:     prometheus.NewGauge(prometheus.GaugeOpts(name("file_differs", "1 if the process that evaluates has another WATCH_FILE than this one."))),
 		states:          prometheus.NewGaugeVec(prometheus.GaugeOpts(name("states", "States of rules and keys, by state, as the process that evaluates knows them.")), []string{"state"}),
 		changes:         prometheus.NewCounter(prometheus.CounterOpts(name("changes_total", "Changes of states that this process has stored."))),
-		deliveries:      prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total", "Attempts to tell a target, by result: delivered, failed and tried again, or given_up.")), []string{"target", "result"}),
+		deliveries:      prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total", "Attempts to tell a target, by result: delivered, failed and tried again, or given_up: GET /v1/watch has which change.")), []string{"target", "result"}),
 		deliverySeconds: prometheus.NewHistogramVec(seconds("delivery_seconds", "Seconds that a target took for what it has taken.", 15), []string{"target"}),
 		delaySeconds:    prometheus.NewHistogramVec(seconds("delay_seconds", "Seconds from when a change was stored until a target had taken it.", 27), []string{"target"}),
-		undelivered:     prometheus.NewGaugeVec(prometheus.GaugeOpts(name("undelivered_age_seconds", "Seconds since the oldest change was stored that a target has not taken; 0 if it has taken all.")), []string{"target"}),
-		waiting:         prometheus.NewGaugeVec(prometheus.GaugeOpts(name("waiting", "Records that a target's consumers have not been given yet, or that are not acknowledged. Not each of them concerns the target.")), []string{"target"}),
+		undelivered:     prometheus.NewGaugeVec(prometheus.GaugeOpts(name("undelivered_age_seconds", "Seconds since the oldest change was stored that a target has not taken, or for which Alertmanager has taken nothing; 0 if all is taken. Of the process that delivers; of Alertmanager, all do.")), []string{"target"}),
+		waiting:         prometheus.NewGaugeVec(prometheus.GaugeOpts(name("waiting", "Changes that a target has not taken yet, as the process that delivers to it knows them.")), []string{"target"}),
 	}
 	m.Registry.MustRegister(m.evaluations, m.evaluateSeconds, m.lastEvaluation, m.seated, m.fileDiffers, m.states, m.changes,
 		m.deliveries, m.deliverySeconds, m.delaySeconds, m.undelivered, m.waiting)
@@ -92,11 +92,9 @@ func (m *metrics) prepare(target string) {
 	}
 }
 
-// delivered counts an attempt.
-func (m *metrics) delivered(target, result string, began, stored time.Time) {
-	m.deliveries.WithLabelValues(target, result).Inc()
-	if result == "delivered" {
-		m.deliverySeconds.WithLabelValues(target).Observe(time.Since(began).Seconds())
-		m.delaySeconds.WithLabelValues(target).Observe(max(0, time.Since(stored).Seconds()))
-	}
+// delivered counts a change that a target has taken so long after it was stored.
+func (m *metrics) delivered(target string, began time.Time, delay time.Duration) {
+	m.deliveries.WithLabelValues(target, "delivered").Inc()
+	m.deliverySeconds.WithLabelValues(target).Observe(time.Since(began).Seconds())
+	m.delaySeconds.WithLabelValues(target).Observe(max(0, delay.Seconds()))
 }

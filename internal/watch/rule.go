@@ -23,6 +23,8 @@ type Rule struct {
 	Condition Condition
 	For       time.Duration // how long the condition must hold before the rule fires
 	To        []string      // names of targets
+
+	line int // of its window in the file
 }
 
 // many reports whether the rule has a state for each of many keys, which come and go.
@@ -76,7 +78,7 @@ type Figures struct {
 // most is the upper bound, if there is one.
 func (f Figures) most() answer.Bound {
 	if !f.Fresh {
-		return answer.Bound(math.MaxInt64) // which is null in JSON
+		return unread
 	}
 	return answer.Bound(f.Upper)
 }
@@ -110,7 +112,7 @@ const (
 	reasonYoung  = "counting began inside the window"
 	reasonBlind  = "Redis does not answer"
 	reasonEmpty  = "nobody has counted in this namespace yet"
-	reasonStates = "more keys than WATCH_MAX_STATES allows"
+	reasonStates = "more keys than the rule's share of WATCH_MAX_STATES allows"
 )
 
 // judge compares the figures of a window and, for ByPercent, of the window before. Hits that are counted were there,

@@ -23,8 +23,6 @@ import (
 const (
 	// lookAtStream is how often it is checked that the stream is the one that was read.
 	lookAtStream = 2 * time.Second
-	// lookAtConsumers is how often the server is asked what targets have not taken.
-	lookAtConsumers = 15 * time.Second
 	// catchUpWithin is how long a process reads the stream before it evaluates with what it has.
 	catchUpWithin = 10 * time.Second
 	// againAfter is the pause before a session that failed begins again.
@@ -175,36 +173,35 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 	book, namespace := s.book.Load(), s.settings.Redis.Namespace
 	opening, cancel := context.WithTimeout(ctx, catchUpWithin)
 	defer cancel()
-	created, age, err := openStream(opening, js, namespace, s.settings.keeping())
+	stream, err := openStream(opening, js, namespace, s.settings.keeping())
 	if err != nil {
 		return err
 	}
 	l := newLog(js, namespace)
-	couriers := make(map[*courier][]jetstream.Consumer)
-	var sirens []*siren
+	group, gctx := errgroup.WithContext(ctx)
+	var started []func() error
 	for _, t := range book.Targets {
 		s.metrics.prepare(t.Name)
-		teller := s.teller(t, js)
-		if teller == nil {
-			sirens = append(sirens, &siren{log: l, name: s.name, target: t, url: t.Alertmanager, client: newClient(), timeout: s.settings.Timeout, patience: s.patience, metrics: s.metrics, out: s.log})
+		if t.Alertmanager != "" {
+			a := &alertSync{log: l, target: t, client: newClient(), timeout: s.settings.Timeout, patience: s.patience, metrics: s.metrics, out: s.log}
+			started = append(started, func() error { return a.run(gctx, s.settings.Interval) })
 			continue
 		}
-		c := &courier{log: l, target: t, teller: teller, timeout: s.settings.Timeout, giveUp: s.settings.GiveUp, patience: s.patience, metrics: s.metrics, out: s.log}
-		if couriers[c], err = c.open(opening); err != nil { // before the first evaluation, so that they miss no change
+		d := &delivery{
+			log: l, name: s.name, target: t, teller: t.teller(js), timeout: s.settings.Timeout, giveUp: s.settings.GiveUp,
+			perKey: int(stream.Config.MaxMsgsPerSubject), patience: s.patience, metrics: s.metrics, out: s.log,
+		}
+		if err := d.open(opening, stream.State.LastSeq); err != nil { // before the first evaluation, so that the target misses no change
 			return err
 		}
+		started = append(started, func() error { return d.run(gctx) })
 	}
-	group, gctx := errgroup.WithContext(ctx)
-	for _, a := range sirens {
-		group.Go(func() error { return a.run(gctx, s.settings.Interval) })
-	}
-	for c, consumers := range couriers {
-		group.Go(func() error { return c.run(gctx, consumers) })
-		group.Go(func() error { return c.measure(gctx, consumers) })
+	for _, run := range started {
+		group.Go(run)
 	}
 	e := &evaluator{
 		log: l, eye: eye{reader, s.settings.MaxSum}, book: book, name: s.name, interval: s.settings.Interval, patience: s.patience, maxStates: s.settings.MaxStates,
-		keepAge: age, life: ctx, metrics: s.metrics, out: s.log, recalled: s.recalled,
+		keepAge: stream.Config.MaxAge, life: ctx, metrics: s.metrics, out: s.log, recalled: s.recalled,
 	}
 	caughtUp := make(chan struct{})
 	group.Go(func() error {
@@ -221,7 +218,7 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 		said.good(s.log, "watching again")
 		return e.run(gctx)
 	})
-	group.Go(func() error { return l.guard(gctx, created) })
+	group.Go(func() error { return l.guard(gctx, stream.Created) })
 	group.Go(func() error {
 		select {
 		case <-gctx.Done():
@@ -241,61 +238,10 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 	return err
 }
 
-// teller returns who tells a target of each change; nil for an Alertmanager, which is told of states.
-func (s *service) teller(t *Target, js jetstream.JetStream) teller {
-	switch {
-	case t.posts():
-		return &webhook{t.Webhook, t.WebhookFile, t.SecretFile, newClient()}
-	case t.NATS != "":
+// teller returns who tells a webhook or a subject of each change.
+func (t *Target) teller(js jetstream.JetStream) teller {
+	if t.NATS != "" {
 		return &bus{js, t.NATS}
 	}
-	return nil
-}
-
-// measure asks the server what the target has not taken.
-func (c *courier) measure(ctx context.Context, consumers []jetstream.Consumer) error {
-	ticker := time.NewTicker(lookAtConsumers)
-	defer ticker.Stop()
-	defer c.metrics.undelivered.DeleteLabelValues(c.target.Name)
-	defer c.metrics.waiting.DeleteLabelValues(c.target.Name)
-	for {
-		if waiting, oldest, err := c.backlog(ctx, consumers); err == nil { // else the next look may succeed; the gauges keep what they have
-			c.metrics.waiting.WithLabelValues(c.target.Name).Set(float64(waiting))
-			c.metrics.undelivered.WithLabelValues(c.target.Name).Set(oldest.Seconds())
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
-}
-
-// backlog returns how many records wait for the target, and for how long the oldest one does that has been tried.
-func (c *courier) backlog(ctx context.Context, consumers []jetstream.Consumer) (waiting uint64, oldest time.Duration, err error) {
-	bounded, cancel := context.WithTimeout(ctx, lookAtConsumers)
-	defer cancel()
-	stream, err := c.log.js.Stream(bounded, StreamName(c.log.namespace))
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, consumer := range consumers {
-		info, err := consumer.Info(bounded)
-		if err != nil {
-			return 0, 0, err
-		}
-		waiting += info.NumPending + uint64(info.NumAckPending)
-		if info.NumAckPending == 0 {
-			continue
-		}
-		m, err := stream.GetMsg(bounded, info.Delivered.Stream) // the one that is under way, because there is never more than one
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-		oldest = max(oldest, time.Since(m.Time))
-	}
-	return waiting, oldest, nil
+	return &webhook{t.Webhook, t.WebhookFile, t.SecretFile, newClient()}
 }

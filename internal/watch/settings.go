@@ -21,13 +21,13 @@ type Settings struct {
 
 	Interval time.Duration `env:"WATCH_INTERVAL" envDefault:"1s" help:"how often all rules are evaluated, 100ms to 1m"`
 	Timeout  time.Duration `env:"WATCH_TIMEOUT" envDefault:"10s" help:"how long a target may take for one change, 100ms to 15s"`
-	GiveUp   time.Duration `env:"WATCH_GIVE_UP" envDefault:"24h" help:"how long a target is tried, with growing pauses, before a change for it is given up; at most WATCH_KEEP"`
+	GiveUp   time.Duration `env:"WATCH_GIVE_UP" envDefault:"24h" help:"how long a target is tried, with growing pauses, before a change for it is given up; at most WATCH_KEEP; 5m if it refuses the change itself (400, 403, 404, 413, 415, 422)"`
 
 	Keep     time.Duration `env:"WATCH_KEEP" envDefault:"32d" help:"how long changes are kept, if this process makes the stream: at least 1h"`
 	Changes  int64         `env:"WATCH_CHANGES" envDefault:"1000" help:"most changes of one rule's key that are kept, if this process makes the stream; a target that is away for longer misses the older ones"`
 	Replicas int           `env:"WATCH_REPLICAS" envDefault:"1" help:"replicas of the stream, 1 to 5, if this process makes it"`
 
-	MaxStates int `env:"WATCH_MAX_STATES" envDefault:"10000" help:"most keys of rules with group or top whose state is neither ok nor resolved; a rule with more is unknown"`
+	MaxStates int `env:"WATCH_MAX_STATES" envDefault:"10000" help:"most keys of rules with group or top whose state is neither ok nor resolved; each of these rules has an equal share, and one with more is unknown"`
 	MaxSum    int `env:"WATCH_MAX_SUM" envDefault:"1000" help:"most counters that a rule with prefix adds up; each costs Redis up to two hash reads per evaluation"`
 
 	Worker string `env:"WATCH_WORKER" help:"this process's name in logs and in the stream; by default the host's name"`
@@ -79,7 +79,12 @@ func (s *Settings) read() (*Book, error) {
 	}
 	book, err := Parse(data)
 	if err != nil {
-		return nil, &boot.SettingError{Key: "WATCH_FILE", Value: s.File, Allowed: fmt.Sprintf("a file of rules and targets: %v", err)}
+		return nil, s.mistake(err)
 	}
 	return book, nil
+}
+
+// mistake is one in the file.
+func (s *Settings) mistake(err error) error {
+	return &boot.SettingError{Key: "WATCH_FILE", Value: s.File, Allowed: fmt.Sprintf("a file of rules and targets: %v", err)}
 }

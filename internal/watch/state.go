@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -31,11 +32,11 @@ type Said struct {
 	Rule   string       `json:"rule" doc:"The rule." example:"errors"`
 	Key    string       `json:"key" doc:"The counter, prefix or group that the state is about. Empty: the rule as a whole, if it has a state for each of many keys." example:"http.5xx"`
 	State  State        `json:"state" doc:"The state from now on." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
-	Total  int64        `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"131"`
-	Lower  int64        `json:"lower" doc:"There were at least this many." example:"129"`
+	Total  answer.Bound `json:"total" doc:"The hits in the window, as /v1/total gives them; null if they could not be read." example:"131"`
+	Lower  answer.Bound `json:"lower" doc:"There were at least this many; null if total is." example:"129"`
 	Upper  answer.Bound `json:"upper" doc:"There were at most this many; null if nobody knows." example:"133"`
 	Window string       `json:"window" doc:"The rule's window." example:"5m"`
-	AsOf   time.Time    `json:"as_of" doc:"Every hit stored before this moment was in the numbers." example:"2026-11-21T10:00:00.2Z"`
+	AsOf   *time.Time   `json:"as_of" doc:"Every hit stored before this moment was in the numbers; null if they could not be read." example:"2026-11-21T10:00:00.2Z"`
 	At     time.Time    `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
 	Reason string       `json:"reason,omitempty" doc:"Why nobody knows, or why the state ended if not by the numbers." example:"nobody has counted lately"`
 }
@@ -48,10 +49,10 @@ type Record struct {
 	FiredAt  time.Time `json:"fired_at,omitzero"` // the rule has fired, and was not resolved if Open
 	Open     bool      `json:"open,omitempty"`
 	Previous State     `json:"previous,omitempty"` // empty: this is the first
-	Told     State     `json:"told,omitempty"`     // what targets were told last, this change included
 	Quiet    bool      `json:"quiet,omitempty"`    // nobody is told
 	To       []string  `json:"to,omitempty"`       // targets
-	FiredTo  []string  `json:"fired_to,omitempty"` // those who were told that it fires
+	Notified []string  `json:"notified,omitempty"` // targets that were told of trouble, and not yet of its end
+	Many     bool      `json:"many,omitempty"`     // the key is one of many of its rule, which come and go
 	Gone     bool      `json:"gone,omitempty"`     // the rule, or this key of it, is not in the file any more
 	By       string    `json:"by,omitempty"`       // the process that evaluated
 }
@@ -63,11 +64,22 @@ func (r *Record) live() bool { return r.State != "" && !r.Gone }
 type Sighting struct {
 	Rule    *Rule
 	Key     string
-	Figures Figures
+	Figures *Figures // nil: they could not be read, or the rule as a whole has none
 	Verdict Verdict
 	Reason  string // why nobody knows
-	AsOf    int64  // Unix milliseconds, by the clock of NATS
+	AsOf    int64  // Unix milliseconds, by the clock of NATS; 0: unknown
 	At      int64  // Unix milliseconds, by that of Redis
+}
+
+// unread is a number that is not known, which is null in JSON.
+const unread = answer.Bound(math.MaxInt64)
+
+// numbers returns the total and its bounds.
+func (s Sighting) numbers() (total, lower, upper answer.Bound) {
+	if s.Figures == nil {
+		return unread, unread, unread
+	}
+	return answer.Bound(s.Figures.Total), answer.Bound(s.Figures.Lower), s.Figures.most()
 }
 
 // clockFell is how far a clock must go back before the wait for a rule's for begins again.
@@ -76,11 +88,14 @@ const clockFell = 5 * time.Second
 // next returns the state after a sighting, and whether it is another one. It is the whole state machine.
 func (r Record) next(s Sighting) (out Record, changed bool) {
 	out = Record{
-		Said: Said{
-			Rule: s.Rule.Name, Key: s.Key, Window: window.FormatDuration(s.Rule.Window), Total: s.Figures.Total, Lower: s.Figures.Lower,
-			Upper: s.Figures.most(), AsOf: moment(s.AsOf), At: moment(s.At), Reason: s.Reason,
-		},
-		Since: moment(s.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: s.Rule.To, FiredTo: r.FiredTo, Previous: r.State, Told: r.Told,
+		Said:  Said{Rule: s.Rule.Name, Key: s.Key, Window: window.FormatDuration(s.Rule.Window), At: moment(s.At), Reason: s.Reason},
+		Since: moment(s.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: s.Rule.To, Notified: r.Notified, Previous: r.State,
+		Many: s.Rule.many() && s.Key != "",
+	}
+	out.Total, out.Lower, out.Upper = s.numbers()
+	if s.AsOf > 0 {
+		asOf := moment(s.AsOf)
+		out.AsOf = &asOf
 	}
 	if r.Gone {
 		r = Record{}
@@ -107,33 +122,31 @@ func (r Record) next(s Sighting) (out Record, changed bool) {
 			out.State = Firing
 		}
 		if out.State == Firing && !out.Open {
-			out.Open, out.FiredAt, out.FiredTo = true, out.At, nil
+			out.Open, out.FiredAt = true, out.At
 		}
 		if fell && out.State == r.State {
 			out.Since, out.Quiet = r.Since, true
 			return out, true
 		}
 	}
-	if out.State == r.State || r.State == "" && s.Rule.many() && s.Key != "" && s.Verdict != Holds {
+	if out.State == r.State || r.State == "" && out.Many && s.Verdict != Holds {
 		return r, false // a key of many has a state once the condition has held
 	}
 	out.say(r, s.Reason)
 	return out, true
 }
 
-// say decides who is told. Nobody is told that all is well who was told nothing else, nor that counting is young when a
-// rule is seen for the first time.
+// say decides who is told. The end of trouble is told to exactly those who were told of it, whatever the file says now.
+// Nobody is told that counting is young when a rule is seen for the first time.
 func (r *Record) say(before Record, reason string) {
-	r.Quiet = r.State.calm() && before.Told.calm() || before.State == "" && (reason == reasonYoung || reason == reasonEmpty)
-	if r.Quiet {
+	if r.State.calm() {
+		r.To, r.Notified = r.Notified, nil
+		r.Quiet = len(r.To) == 0
 		return
 	}
-	r.Told = r.State
-	if r.State == Firing {
-		r.FiredTo = union(r.FiredTo, r.To)
-	}
-	if r.Open || r.State == Resolved {
-		r.To = union(r.To, r.FiredTo) // who was told that it fires is told how it ends, whatever the file says now
+	r.Quiet = before.State == "" && (reason == reasonYoung || reason == reasonEmpty)
+	if !r.Quiet {
+		r.Notified = union(r.Notified, r.To)
 	}
 }
 

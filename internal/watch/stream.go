@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,40 +20,31 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// The stream of a namespace, and its subjects. A rule's lane is the same for all of its keys: what is in one lane is
-// told one after the other.
+// The stream of a namespace, and its subjects:
 //
 //	WATCH_<namespace>
-//	tallyroll_watch.<namespace>.state.<lane>.<rule>.<hash of the key>   a Record
-//	tallyroll_watch.<namespace>.seat                                    a beat
+//	tallyroll_watch.<namespace>.state.<rule>.<hash of the key>   a Record
+//	tallyroll_watch.<namespace>.seat                             a beat
+//	tallyroll_watch.<namespace>.delivery.<target>                a progress
+//	tallyroll_watch.<namespace>.given_up.<target>                a givenUp
 const (
 	streamPrefix  = "WATCH_"
 	subjectPrefix = "tallyroll_watch."
-	lanes         = 8
 )
 
 // StreamName is the stream of a namespace.
 func StreamName(namespace string) string { return streamPrefix + hit.NamespaceToken(namespace) }
 
-func seatSubject(namespace string) string {
-	return subjectPrefix + hit.NamespaceToken(namespace) + ".seat"
-}
-
-func stateSubjects(namespace, lane string) string {
-	return subjectPrefix + hit.NamespaceToken(namespace) + ".state." + lane + ".>"
+// subjectFor is the subject of a kind of message: seat, or state, delivery and given_up with what it is about.
+func subjectFor(namespace, kind string) string {
+	return subjectPrefix + hit.NamespaceToken(namespace) + "." + kind
 }
 
 // subjectOf is the subject of a rule's key. A key can have any characters and 512 bytes, so it is hashed: its record has
 // the key itself.
 func subjectOf(namespace, rule, key string) string {
 	sum := sha256.Sum256([]byte(key))
-	return fmt.Sprintf("%s%s.state.%d.%s.%s", subjectPrefix, hit.NamespaceToken(namespace), laneOf(rule), rule, hex.EncodeToString(sum[:16]))
-}
-
-func laneOf(rule string) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(rule))
-	return int(h.Sum32() % lanes)
+	return subjectFor(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
 }
 
 // identify returns the id of a change: where the stream has it, and since when. A stream that is restored or made anew
@@ -69,14 +60,14 @@ type Keeping struct {
 	Replicas int
 }
 
-// openStream finds the stream of a namespace, or makes it, and returns when it was made. One that exists is left as it is.
-func openStream(ctx context.Context, js jetstream.JetStream, namespace string, keep Keeping) (created time.Time, age time.Duration, err error) {
+// openStream finds the stream of a namespace, or makes it. One that exists is left as it is.
+func openStream(ctx context.Context, js jetstream.JetStream, namespace string, keep Keeping) (*jetstream.StreamInfo, error) {
 	name := StreamName(namespace)
 	s, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s, err = js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: name, Description: "tallyroll: states of rules, their history, and what targets are told",
-			Subjects: []string{subjectPrefix + hit.NamespaceToken(namespace) + ".>"},
+			Subjects: []string{subjectFor(namespace, ">")},
 			MaxAge:   keep.Age, MaxMsgsPerSubject: keep.PerKey, Replicas: keep.Replicas,
 			AllowRollup: true, AllowDirect: true,
 		})
@@ -85,10 +76,9 @@ func openStream(ctx context.Context, js jetstream.JetStream, namespace string, k
 		}
 	}
 	if err != nil {
-		return created, 0, fmt.Errorf("open stream %s: %w", name, err)
+		return nil, fmt.Errorf("open stream %s: %w", name, err)
 	}
-	info := s.CachedInfo()
-	return info.Created, info.Config.MaxAge, nil
+	return s.CachedInfo(), nil
 }
 
 // entry is a record, and where the stream has it.
@@ -107,52 +97,152 @@ type beat struct {
 	Rules int       `json:"rules"`
 }
 
-// log is the stream as this process knows it: every state, and the last beat. It is safe for concurrent use. What it
-// knows may be old. Whoever publishes names the record that the new one follows, and the server refuses it if there is
-// a later one.
+// progress is how far a target has been notified. Every change up to Cursor is settled, apart from those of Waiting. The
+// last message of a target's subject counts: whoever publishes it after the one that it knows may deliver.
+type progress struct {
+	By      string   `json:"by,omitempty"`      // the process that delivers; empty: none does
+	Cursor  uint64   `json:"cursor"`            // a sequence of the stream
+	Waiting []uint64 `json:"waiting,omitempty"` // sequences up to Cursor, in ascending order; in JSON each but the first is the distance from the one before
+	Gone    bool     `json:"gone,omitempty"`    // the target is not in WATCH_FILE any more
+}
+
+func (p progress) MarshalJSON() ([]byte, error) {
+	p.Waiting = slices.Clone(p.Waiting)
+	for i := len(p.Waiting) - 1; i > 0; i-- {
+		p.Waiting[i] -= p.Waiting[i-1]
+	}
+	type plain progress
+	return json.Marshal(plain(p))
+}
+
+func (p *progress) UnmarshalJSON(data []byte) error {
+	type plain progress
+	err := json.Unmarshal(data, (*plain)(p))
+	for i := 1; i < len(p.Waiting); i++ {
+		p.Waiting[i] += p.Waiting[i-1]
+	}
+	return err
+}
+
+// lease is a target's progress as this process knows it, which says who may deliver.
+type lease struct {
+	progress
+	seq   uint64    // 0: the stream has none
+	heard time.Time // by this machine's clock
+}
+
+// givenUp is a change that a target does not hear of any more.
+type givenUp struct {
+	Position uint64 `json:"position"`
+	GivenUp
+}
+
+// log is the stream as this process knows it: every state, the last beat, and the progress of each target. It is safe for
+// concurrent use. What it knows may be old. Whoever publishes names the message that the new one follows, and the server
+// refuses it if there is a later one.
 type log struct {
 	js        jetstream.JetStream
 	namespace string
+	told      func(*entry)  // optional: it gets each record
+	gaveUp    func(givenUp) // optional
 
-	mu     sync.Mutex
-	states map[string]*entry // by subject; replaced, never changed
-	last   entry             // of the seat: only seq
-	beat   beat
-	heard  time.Time // the last beat of a process that sees, by this machine's clock
-	newest uint64    // the highest sequence that was taken
-	forgot bool      // the stream lacks a message that was taken
-	told   func(*entry)
+	mu       sync.Mutex
+	states   map[string]*entry // by subject; replaced, never changed
+	last     uint64            // the sequence of the last beat
+	beat     beat
+	heard    time.Time         // the last beat of a process that sees, by this machine's clock
+	leases   map[string]*lease // by target; replaced, never changed
+	newest   uint64            // the highest sequence that was taken
+	forgot   bool              // the stream lacks a message that was taken
+	clock    time.Time         // when the server stored the last message that was read
+	clockAt  time.Time         // and when it was read, by this machine's clock
+	swept    time.Time         // when quiet keys were last forgotten, by the server's clock
+	foreseen map[string]*entry // see foresee
 }
 
 func newLog(js jetstream.JetStream, namespace string) *log {
-	return &log{js: js, namespace: namespace, states: make(map[string]*entry)}
+	return &log{js: js, namespace: namespace, states: make(map[string]*entry), leases: make(map[string]*lease)}
 }
 
-// take keeps a message unless a later one of its subject is known.
+// now is the server's clock, as its last message and the time since then say. Ages of messages are compared with it
+// alone: this machine's clock may be wrong by days. It is the zero time before the first message.
+func (l *log) now() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nowLocked()
+}
+
+func (l *log) nowLocked() time.Time {
+	if l.clock.IsZero() {
+		return l.clock
+	}
+	return l.clock.Add(time.Since(l.clockAt))
+}
+
+// take keeps a message unless a later one of its subject is known. stored is the server's time; zero: this process has just
+// published the message, and will read it.
 func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.newest = max(l.newest, seq)
-	if strings.HasSuffix(subject, ".seat") {
+	kind, about, _ := strings.Cut(strings.TrimPrefix(subject, subjectFor(l.namespace, "")), ".")
+	switch kind {
+	case "seat":
 		var b beat
-		if seq > l.last.seq && json.Unmarshal(data, &b) == nil {
-			l.last.seq, l.beat = seq, b
+		if seq > l.last && json.Unmarshal(data, &b) == nil {
+			l.last, l.beat, l.foreseen = seq, b, nil
 			if !b.Blind {
 				l.heard = time.Now()
 			}
 		}
-		return
-	}
-	e := &entry{seq: seq, stored: stored}
-	if json.Unmarshal(data, &e.Record) != nil {
-		e.Record = Record{} // somebody else has published it: the next evaluation writes the state over it
-	}
-	if before := l.states[subject]; before == nil || before.seq < seq {
+		l.sweep(stored)
+	case "delivery":
+		if known := l.leases[about]; known == nil || known.seq < seq {
+			held := &lease{seq: seq, heard: time.Now()}
+			_ = json.Unmarshal(data, &held.progress) // of a message by somebody else nothing is kept
+			l.leases[about] = held
+		}
+	case "given_up":
+		var g givenUp
+		if l.gaveUp != nil && json.Unmarshal(data, &g) == nil {
+			l.gaveUp(g)
+		}
+	case "state":
+		before := l.states[subject]
+		if before != nil && (before.seq > seq || before.seq == seq && stored.IsZero()) {
+			return
+		}
+		e := &entry{seq: seq, stored: stored}
+		if stored.IsZero() {
+			e.stored = l.nowLocked()
+		}
+		if json.Unmarshal(data, &e.Record) != nil {
+			e.Record = Record{} // somebody else has published it: the next evaluation writes the state over it
+		}
 		l.states[subject] = e
 		if l.told != nil {
 			l.told(e)
 		}
 	}
+}
+
+const (
+	// idleFor is how long a process remembers a key that has come and gone.
+	idleFor = time.Hour
+	// sweepEvery is how often it looks for those.
+	sweepEvery = time.Minute
+)
+
+// sweep forgets the keys that have been idle for long. The stream still has them: whoever publishes on such a subject finds
+// out.
+func (l *log) sweep(now time.Time) {
+	if now.Sub(l.swept) < sweepEvery {
+		return
+	}
+	l.swept = now
+	maps.DeleteFunc(l.states, func(_ string, e *entry) bool {
+		return e.State.calm() && (e.Gone || e.Many) && now.Sub(e.stored) > idleFor
+	})
 }
 
 // snapshot returns every entry by its subject.
@@ -162,27 +252,67 @@ func (l *log) snapshot() map[string]*entry {
 	return maps.Clone(l.states)
 }
 
+// foresee keeps what this process would have stored if NATS had taken it. It counts until the next beat, and only for
+// who must be told at once what is known here, and forgets what is said twice: Alertmanager.
+func (l *log) foresee(drafts []draft) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.foreseen = make(map[string]*entry, len(drafts))
+	for _, d := range drafts {
+		l.foreseen[d.subject] = &entry{d.Record, d.follows, l.nowLocked()}
+	}
+}
+
+// expected is snapshot with what is foreseen.
+func (l *log) expected() map[string]*entry {
+	out := l.snapshot()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.Copy(out, l.foreseen)
+	return out
+}
+
 func (l *log) seat() (b beat, seq uint64, heard time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.beat, l.last.seq, l.heard
+	return l.beat, l.last, l.heard
 }
 
-// forget drops a subject of which the stream has nothing.
+// lease returns that of a target; with the sequence 0 if the stream has none.
+func (l *log) lease(target string) lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if held := l.leases[target]; held != nil {
+		return *held
+	}
+	return lease{}
+}
+
+// targets are the names of all targets that have a lease.
+func (l *log) targets() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.leases))
+}
+
+// forget drops a subject of which the stream has nothing. Of a target, it stays known how far it was notified.
 func (l *log) forget(subject string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.states, subject)
-	if strings.HasSuffix(subject, ".seat") {
-		l.last = entry{}
+	kind, about, _ := strings.Cut(strings.TrimPrefix(subject, subjectFor(l.namespace, "")), ".")
+	switch held := l.leases[about]; {
+	case kind == "seat":
+		l.last = 0
+	case kind == "delivery" && held != nil:
+		l.leases[about] = &lease{progress: held.progress, heard: held.heard}
 	}
 }
 
 // follow reads the stream until ctx ends. It calls caughtUp once, when everything that was stored before has been taken.
 func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caughtUp func()) error {
 	consumer, err := l.js.OrderedConsumer(ctx, StreamName(l.namespace), jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{stateSubjects(l.namespace, "*"), seatSubject(l.namespace)},
-		DeliverPolicy:  policy, InactiveThreshold: 30 * time.Second,
+		FilterSubjects: []string{subjectFor(l.namespace, ">")}, DeliverPolicy: policy, InactiveThreshold: readerGone,
 	})
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", StreamName(l.namespace), err)
@@ -191,12 +321,30 @@ func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caught
 	if waiting == 0 {
 		caughtUp()
 	}
+	return read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
+		l.take(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
+		l.mu.Lock()
+		l.clock, l.clockAt = meta.Timestamp, time.Now()
+		l.mu.Unlock()
+		if waiting > 0 {
+			if waiting--; waiting == 0 || meta.NumPending == 0 {
+				waiting = 0
+				caughtUp()
+			}
+		}
+	})
+}
+
+// readerGone is how long the server keeps the consumer of a reader that is gone.
+const readerGone = 30 * time.Second
+
+// read calls take with each message of a consumer until ctx ends.
+func read(ctx context.Context, consumer jetstream.Consumer, take func(jetstream.Msg, *jetstream.MsgMetadata)) error {
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1000))
 	if err != nil {
-		return fmt.Errorf("read stream %s: %w", StreamName(l.namespace), err)
+		return fmt.Errorf("read the stream of states: %w", err)
 	}
-	stop := context.AfterFunc(ctx, messages.Stop)
-	defer stop()
+	defer context.AfterFunc(ctx, messages.Stop)()
 	for {
 		m, err := messages.Next()
 		if ctx.Err() != nil {
@@ -204,18 +352,10 @@ func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caught
 		}
 		if err != nil {
 			messages.Stop()
-			return fmt.Errorf("read stream %s: %w", StreamName(l.namespace), err)
+			return fmt.Errorf("read the stream of states: %w", err)
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			continue // no message of a stream
-		}
-		l.take(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
-		if waiting > 0 {
-			if waiting--; waiting == 0 || meta.NumPending == 0 {
-				waiting = 0
-				caughtUp()
-			}
+		if meta, err := m.Metadata(); err == nil { // else it is no message of a stream
+			take(m, meta)
 		}
 	}
 }
@@ -299,13 +439,14 @@ func overtaken(err error) error {
 	return err
 }
 
-// takeSeat publishes a beat if nobody else has since the one with this number. The stream keeps the last one alone.
-func (l *log) takeSeat(ctx context.Context, b beat, follows uint64) error {
-	data, err := json.Marshal(b)
+// replace publishes the only message of a subject that the stream keeps, if nobody else has published on it since the
+// one with this number.
+func (l *log) replace(ctx context.Context, kind string, content any, follows uint64) error {
+	data, err := json.Marshal(content)
 	if err != nil {
 		return err
 	}
-	m := l.message(seatSubject(l.namespace), follows, data)
+	m := l.message(subjectFor(l.namespace, kind), follows, data)
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
 	ack, err := l.js.PublishMsg(ctx, m)
 	if err = overtaken(err); err != nil {
@@ -314,7 +455,7 @@ func (l *log) takeSeat(ctx context.Context, b beat, follows uint64) error {
 		}
 		return err
 	}
-	l.take(m.Subject, data, ack.Sequence, time.Now())
+	l.take(m.Subject, data, ack.Sequence, time.Time{})
 	return nil
 }
 
@@ -343,7 +484,7 @@ func (l *log) publish(ctx context.Context, drafts []draft) (stored, lost int, er
 		select {
 		case ack := <-f.Ok():
 			stored++
-			l.take(drafts[i].subject, sent[i], ack.Sequence, time.Now())
+			l.take(drafts[i].subject, sent[i], ack.Sequence, time.Time{})
 		case failed := <-f.Err():
 			if failed = overtaken(failed); !errors.Is(failed, errOvertaken) {
 				err = errors.Join(err, failed)

@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -25,11 +27,12 @@ import (
 // newClient makes a client that follows no redirect: a change goes where the file says, and nowhere else.
 func newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = lanes
+	transport.MaxIdleConnsPerHost = 2 * atOnce
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// send sends a request, and returns an error unless the answer is 2xx. It does not quote the URL, which may hold a secret.
+// send sends a request, and returns an error unless the answer is 2xx. It quotes neither the URL, which may hold a secret,
+// nor what the target has written, which may quote the URL in any encoding.
 func send(client *http.Client, r *http.Request, now time.Time) error {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "tallyroll-watch/"+boot.Version())
@@ -39,27 +42,25 @@ func send(client *http.Client, r *http.Request, now time.Time) error {
 		if errors.As(err, &about) {
 			err = about.Err
 		}
-		return err
+		return unquoted(err)
 	}
 	defer resp.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
-	switch code := resp.StatusCode; {
-	case code/100 == 2:
+	if resp.StatusCode/100 == 2 {
 		return nil
-	case code == http.StatusGone:
-		return errGone
-	case code/100 == 3:
-		return fmt.Errorf("%s: redirects are not followed", resp.Status)
 	}
-	err = fmt.Errorf("%s: %.200q", resp.Status, said)
-	if u := r.URL; len(u.Path) > 1 && bytes.Contains(said, []byte(u.Path)) || u.RawQuery != "" && bytes.Contains(said, []byte(u.RawQuery)) {
-		err = errors.New(resp.Status + ": its answer is not shown, because the URL is in it")
+	return &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), now)}
+}
+
+// unquoted returns an error of the network or of TLS as it is. Others of net/http may quote what was answered: a status
+// line, or where a redirect leads.
+func unquoted(err error) error {
+	var network net.Error
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &network) || errors.As(err, &certificate) || errors.Is(err, context.Canceled) {
+		return err
 	}
-	if after := retryAfter(resp.Header.Get("Retry-After"), now); after > 0 {
-		return &laterError{after, err}
-	}
-	return err
+	return errors.New("no answer that is HTTP")
 }
 
 // retryAfter reads seconds or a date (RFC 9110, 10.2.3); 0 if there is neither.

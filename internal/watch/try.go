@@ -8,7 +8,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
+	"tallyroll/internal/yamlfile"
 )
 
 // tryWithin bounds a look that somebody waits for.
@@ -29,6 +31,11 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("look at Redis: %w", err)
 	}
+	for _, r := range book.Rules {
+		if err := seen.refused[r]; err != nil {
+			return settings.mistake(yamlfile.Errorf(r.line, "window: %v", err))
+		}
+	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "RULE\tKEY\tHOLDS\tTOTAL\tLOWER\tUPPER\tWINDOW\tCONDITION\tAS OF\tWHY\n")
 	for _, s := range seen.seen {
@@ -36,16 +43,19 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 			continue // the rule as a whole is well
 		}
 		holds := map[Verdict]string{NobodyKnows: "unknown", Holds: "yes", HoldsNot: "no"}[s.Verdict]
-		upper := strings.Replace(s.Figures.most().String(), "null", "?", 1)
+		total, lower, upper := s.numbers()
 		asOf := "never"
 		if s.AsOf > 0 {
 			asOf = moment(s.AsOf).Format(time.RFC3339)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", s.Rule.Name, s.Key, holds, s.Figures.Total, s.Figures.Lower, upper,
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Rule.Name, s.Key, holds, shown(total), shown(lower), shown(upper),
 			window.FormatDuration(s.Rule.Window), s.Rule.Condition, asOf, s.Reason)
 	}
 	return tw.Flush()
 }
+
+// shown is a number for people.
+func shown(n answer.Bound) string { return strings.Replace(n.String(), "null", "?", 1) }
 
 // String is the condition as the file has it.
 func (c Condition) String() string {

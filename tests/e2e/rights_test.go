@@ -281,7 +281,7 @@ func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
 		{"purge a stream", "$JS.API.STREAM.PURGE.HITS", "", nil},
 		{"delete a consumer", "$JS.API.CONSUMER.DELETE.HITS.x", "", []string{"ingest", "audit"}},
 		{"delete the rejects", "$JS.API.STREAM.DELETE.HITS_REJECTED", "", nil},
-		{"set a state", "tallyroll_watch.tallyroll.state.0.x.y", "{}", []string{"watch"}},
+		{"set a state", "tallyroll_watch.tallyroll.state.x.y", "{}", []string{"watch"}},
 		{"read states", "$JS.API.CONSUMER.CREATE.WATCH_tallyroll.x", "{}", []string{"ingest", "query", "audit", "watch"}},
 		{"delete the states", "$JS.API.STREAM.DELETE.WATCH_tallyroll", "", nil},
 		{"delete the fleet", "$JS.API.STREAM.DELETE.KV_tallyroll_tallyroll", "", nil},

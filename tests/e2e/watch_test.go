@@ -41,7 +41,8 @@ type change struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
 
-	got time.Time
+	got  time.Time
+	body string
 }
 
 // receiver takes webhooks as Standard Webhooks want them: it checks the signature, and drops ids that it has seen.
@@ -70,7 +71,7 @@ func newReceiver(t *testing.T) *receiver {
 		if err := check.Verify(body, req.Header); err != nil {
 			t.Errorf("signature of %s: %v", body, err)
 		}
-		c := change{got: time.Now()}
+		c := change{got: time.Now(), body: string(body)}
 		if err := json.Unmarshal(body, &c); err != nil || c.ID != req.Header.Get("webhook-id") {
 			t.Errorf("body %s (%v), webhook-id %q", body, err, req.Header.Get("webhook-id"))
 		}
@@ -189,7 +190,9 @@ func TestWatchUnknown(t *testing.T) {
 	s.ingest.Start()
 	r.eventually("quiet", "heartbeat", "firing unknown firing")
 	s.redis.Stop()
-	r.eventually("quiet", "heartbeat", "firing unknown firing unknown")
+	if c := r.eventually("quiet", "heartbeat", "firing unknown firing unknown")[3]; !strings.Contains(c.body, `"total":null,"lower":null,"upper":null,`) || !strings.Contains(c.body, `"as_of":null,`) {
+		t.Errorf("told %s", c.body)
+	}
 	s.redis.Start()
 	got := states(r.eventually("quiet", "heartbeat", "firing unknown firing unknown firing"))
 	if slices.Contains(strings.Fields(got), "ok") {
@@ -322,17 +325,22 @@ errors http.5xx yes 5 5 5 1h above 3 surely NOW
 quiet http.5xx unknown 5 5 5 1h below 6 NOW counting began inside the window
 enough http.5xx no 5 5 5 1h below 5 NOW
 all http. yes 8 8 8 1h above 7 NOW
-shops unknown 0 0 ? 1h above 1 NOW counting began inside the window
+shops unknown ? ? ? 1h above 1 NOW counting began inside the window
 shops shop.eu yes 2 2 2 1h above 1 NOW
-busiest unknown 0 0 ? 1h above 4 NOW counting began inside the window
+busiest unknown ? ? ? 1h above 4 NOW counting began inside the window
 busiest http.5xx yes 5 5 5 1h above 4 NOW
 rise http.5xx unknown 5 5 5 1h change +12.5% least 3 NOW counting began inside the window
 `
 	if got := try(); got != want {
 		t.Errorf("printed\n%s\nwant\n%s", got, want)
 	}
+	longer := rulesFor(t, r, "- {name: fine, key: k, window: 1h, above: 1, to: [ops]}\n- {name: long, key: k, window: 100d, above: 1, to: [ops]}\n")
+	out, err := stack.Command(t.Context(), t, "watch", []string{"--try"}, []string{"WATCH_FILE=" + longer, "REDIS_URL=" + s.redis.URL()}).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "line 5: window: ") || !strings.Contains(string(out), "1h cells reach back 32d") || strings.Contains(string(out), "AS OF") {
+		t.Errorf("%v: %s", err, out)
+	}
 	s.redis.Stop()
-	out, err := stack.Command(t.Context(), t, "watch", []string{"--try"}, []string{"WATCH_FILE=" + rules, "REDIS_URL=" + s.redis.URL()}).CombinedOutput()
+	out, err = stack.Command(t.Context(), t, "watch", []string{"--try"}, []string{"WATCH_FILE=" + rules, "REDIS_URL=" + s.redis.URL()}).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "look at Redis: ") {
 		t.Errorf("%v: %s", err, out)
 	}

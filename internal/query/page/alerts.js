@@ -68,7 +68,8 @@ function turn(to, through) {
 }
 
 const words = (kind) => el("span", { class: "words", "data-state": levels[kind] }, el("span", { class: "dot", "aria-hidden": "true" }), kind);
-const bounds = (s) => (s.upper === null ? `at least ${number(s.lower)}` : s.lower === s.upper ? "exact" : `${number(s.lower)} to ${number(s.upper)}`);
+const hits = (s) => (s.total === null ? "unknown" : number(s.total));
+const bounds = (s) => (s.total === null ? "it could not be read" : s.upper === null ? `at least ${number(s.lower)}` : s.lower === s.upper ? "exact" : `${number(s.lower)} to ${number(s.upper)}`);
 const keyOf = (s) => (s.key === "" ? "all keys" : shown(s.key));
 
 // keep draws again only if something has changed, so that it leaves the reader alone.
@@ -84,7 +85,7 @@ function drawStates(states) {
     el("th", { scope: "row" }, el("bdi", {}, shown(s.rule)), el("span", { class: "under" }, el("bdi", {}, keyOf(s)))),
     el("td", { "data-wide": "" }, words(s.state), s.reason ? el("span", { class: "under" }, s.reason) : null),
     el("td", { "data-name": "Since", title: inFull(Date.parse(s.since)) }, moment(Date.parse(s.since), clock.now())),
-    el("td", { class: "number", "data-name": "Hits then", title: `${bounds(s)}, when the state began` }, number(s.total), el("span", { class: "under" }, `in ${spoken(s.window)}`)))));
+    el("td", { class: "number", "data-name": "Hits then", title: `${bounds(s)}, when the state began` }, hits(s), el("span", { class: "under" }, `in ${spoken(s.window)}`)))));
   $("alerts-table").hidden = states.length === 0;
   put($("alerts-none"), states.length > 0 ? "" : state ? `Nothing is ${state}.` : "No rule has a state yet.");
 }
@@ -92,7 +93,7 @@ function drawStates(states) {
 function drawChanges({ changes, next }) {
   keep($("alerts-changes"), [changes, Math.floor(clock.now() / 600_000)], () => changes.map((c) => el("li", {},
     el("time", { class: "note", datetime: c.at, title: inFull(Date.parse(c.at)) }, moment(Date.parse(c.at), clock.now())), words(c.state),
-    el("span", {}, el("bdi", {}, `${apart(c.rule)}, ${c.key === "" ? "all keys" : apart(c.key)}`), el("span", { class: "under" }, `${c.reason ?? `${number(c.total)} in ${spoken(c.window)}, ${bounds(c)}`}${c.quiet ? "; nobody was told" : ""}`)))));
+    el("span", {}, el("bdi", {}, `${apart(c.rule)}, ${c.key === "" ? "all keys" : apart(c.key)}`), el("span", { class: "under" }, `${c.reason ?? `${hits(c)} in ${spoken(c.window)}, ${bounds(c)}`}${c.quiet ? "; nobody was told" : ""}${(c.given_up ?? []).map((g) => `; given up for ${g.target}: ${g.reason}`).join("")}`)))));
   const box = $("alerts-pages");
   if (box.childElementCount === 0) {
     box.append(el("button", { type: "button", class: "button", onclick: () => turn(state, pages.slice(0, -1)) }, "Newer"),

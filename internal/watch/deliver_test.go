@@ -1,0 +1,307 @@
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/tests/asking"
+	"tallyroll/tests/stack"
+)
+
+// A change that a target refuses holds up only later ones of its own rule and key, whatever the answer is. One that is
+// refused itself is given up after minutes; the log, a metric and the history say so, and the next ones of its key come.
+func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	const bad = "shop.<script>"
+	for code, gives := range map[int]bool{http.StatusForbidden: true, http.StatusInternalServerError: false} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var heard []string
+			seen, refused := make(map[string]bool), 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var n struct {
+					ID string `json:"id"`
+					Said
+				}
+				_ = json.NewDecoder(r.Body).Decode(&n)
+				mu.Lock()
+				defer mu.Unlock()
+				if n.Key == bad {
+					refused++
+					w.WriteHeader(code)
+					return
+				}
+				if !seen[n.ID] { // a busy machine may let an answer come too late
+					seen[n.ID] = true
+					heard = append(heard, n.Key+" "+string(n.State))
+				}
+			}))
+			t.Cleanup(server.Close)
+			w := &world{totals: map[string]int64{bad + ".a": 10}, fresh: true}
+			broker := stack.NATS(t)
+			book := parse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules: [{name: r, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}]\n", server.URL))
+			var out asking.Log
+			m := startMember(t, broker.URL(), w, book, "m", func(s *service) { s.log, s.patience.refused = zerolog.New(&out), 2*time.Second })
+			t.Cleanup(m.kill)
+			hears := func(want ...string) {
+				t.Helper()
+				stack.Eventually(t, fmt.Sprint("what is heard: ", want), func() (bool, string) {
+					mu.Lock()
+					defer mu.Unlock()
+					return slices.Equal(heard, want) && refused > 0, fmt.Sprint(heard)
+				})
+			}
+			hears()
+			var want []string
+			for i := range 20 { // with 8 lanes, one of these would wait behind it
+				key := fmt.Sprintf("shop.%d", i)
+				w.set(func() { w.totals[key+".a"] = 10 })
+				want = append(want, key+" firing")
+				hears(want...)
+			}
+			if m.deliveries("a", "given_up") > 0 && !gives {
+				t.Error("given up")
+			}
+			if !gives {
+				return
+			}
+			stack.Eventually(t, "the change to be given up", func() (bool, string) {
+				return m.deliveries("a", "given_up") == 1 && strings.Contains(out.String(), `"error":"403 Forbidden","target":"a"`) && strings.Contains(out.String(), "given up"), out.String()
+			})
+			var history History
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); history.Follow(ctx, broker.JetStream(), "tallyroll") }()
+			defer func() { cancel(); <-done }()
+			stack.Eventually(t, "the history to say so", func() (bool, string) {
+				found := history.Report()
+				for _, c := range found.Changes {
+					g := found.GivenUp[c.Position]
+					if c.Key == bad && len(g) == 1 && g[0].Target == "a" && g[0].Reason == "403 Forbidden" && !g[0].At.IsZero() {
+						return len(found.GivenUp) == 1, ""
+					}
+				}
+				return false, fmt.Sprintf("%+v", found)
+			})
+		})
+	}
+}
+
+// An operator who deletes every consumer of the stream takes nothing from a target that is away.
+func TestTheConsumersAreDeleted(t *testing.T) {
+	t.Parallel()
+	broker := stack.NATS(t)
+	ears := map[string]*ear{"a": {seen: make(map[string]bool), ill: "refuse"}}
+	w := &world{totals: map[string]int64{"k": 10}, fresh: true}
+	m := startMember(t, broker.URL(), w, bookFor(t, ears, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"), "m")
+	t.Cleanup(m.kill)
+	stack.Eventually(t, "the target to refuse a change", func() (bool, string) { return m.deliveries("a", "failed") > 1, "" })
+	stream, err := broker.JetStream().Stream(t.Context(), StreamName("tallyroll"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := stream.ConsumerNames(t.Context())
+	for name := range names.Name() {
+		if err := stream.DeleteConsumer(t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			t.Fatal(err)
+		}
+	}
+	m.kill()
+	next := startMember(t, broker.URL(), w, bookFor(t, ears, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"), "next")
+	t.Cleanup(next.kill)
+	stack.Eventually(t, "the target to refuse it again", func() (bool, string) { return next.deliveries("a", "failed") > 1, "" })
+	ears["a"].be("")
+	w.set(func() { w.totals["k"] = 0 })
+	stack.Eventually(t, "the target to hear of both", func() (bool, string) {
+		got := ears["a"].of("r")
+		return len(got) == 2 && strings.HasPrefix(got[0], "r firing ") && strings.HasPrefix(got[1], "r resolved "), fmt.Sprint(got)
+	})
+}
+
+// A process that a target does not answer leaves the target to another one.
+func TestAProcessIsCutOffFromATarget(t *testing.T) {
+	t.Parallel()
+	broker := stack.NATS(t)
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	ears := map[string]*ear{"a": {seen: make(map[string]bool)}}
+	const rules = "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"
+	w := &world{totals: map[string]int64{"k": 10}, fresh: true}
+	m := startMember(t, broker.URL(), w, parse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules:\n%s", closed.URL, rules)), "cut off")
+	t.Cleanup(m.kill)
+	stack.Eventually(t, "an attempt to fail", func() (bool, string) { return m.deliveries("a", "failed") > 0, "" })
+	t.Cleanup(startMember(t, broker.URL(), w, bookFor(t, ears, rules), "other").kill)
+	stack.Eventually(t, "the target to hear of it", func() (bool, string) {
+		got := ears["a"].of("r")
+		return len(got) == 1, fmt.Sprint(got)
+	})
+}
+
+// failOnce is a target that fails at first.
+type failOnce struct{ told int }
+
+func (f *failOnce) tell(context.Context, notice) error {
+	if f.told++; f.told == 1 {
+		return errAway
+	}
+	return nil
+}
+
+// A machine whose clock is a day ahead of that of NATS gives nothing up: how old a change is, NATS says.
+func TestTheClockIsADayAhead(t *testing.T) {
+	t.Parallel()
+	l := newLog(stack.NATS(t).JetStream(), "tallyroll")
+	l.clock, l.clockAt = time.Now().Add(-24*time.Hour), time.Now()
+	f := &failOnce{}
+	ten := &tenure{
+		delivery: &delivery{log: l, target: &Target{Name: "a"}, teller: f, timeout: time.Second, giveUp: time.Hour, patience: patience{seat: time.Hour, retryFirst: time.Millisecond, retryMost: time.Millisecond}, metrics: newMetrics(), out: zerolog.Nop()},
+		first:    make(chan struct{}, 1), further: make(chan struct{}, 1), queues: map[string][]*entry{"s": {{stored: l.clock}}}, waiting: 1, held: time.Now(),
+	}
+	if err := ten.serve(t.Context(), "s"); err != nil || f.told != 2 || ten.waiting != 0 {
+		t.Errorf("%v, told %d times, %d wait", err, f.told, ten.waiting)
+	}
+}
+
+// Keys that have come and gone are forgotten an hour later by whoever follows the stream, and no others.
+func TestIdleKeysAreForgotten(t *testing.T) {
+	t.Parallel()
+	l := newLog(nil, "tallyroll")
+	at := time.Now().Add(-24 * time.Hour)
+	put := func(key string, r Record) {
+		data, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.take(subjectOf("tallyroll", "r", key), data, l.newest+1, at)
+	}
+	many := &Rule{Name: "r", Prefix: new(string), Group: 1, To: []string{"a"}}
+	fires, _ := Record{}.next(Sighting{Rule: many, Key: "k", At: 1000, Verdict: Holds})
+	ends, _ := fires.next(Sighting{Rule: many, Key: "k", At: 2000, Verdict: HoldsNot})
+	single, _ := Record{}.next(Sighting{Rule: &Rule{Name: "r", Key: "s", To: []string{"a"}}, Key: "s", At: 1000, Verdict: HoldsNot})
+	gone := single.end(3000, "gone")
+	put("fires", fires)
+	put("idle", ends)
+	put("single", single)
+	put("gone", gone)
+	for _, c := range []struct {
+		later time.Duration
+		want  int
+	}{{59 * time.Minute, 4}, {62 * time.Minute, 2}} {
+		l.take(subjectFor("tallyroll", "seat"), []byte("{}"), l.newest+1, at.Add(c.later))
+		if n := len(l.snapshot()); n != c.want {
+			t.Errorf("after %v, %d states are known, want %d", c.later, n, c.want)
+		}
+	}
+}
+
+// alertmanager takes alerts, and keeps when each ends.
+type alertmanager struct {
+	*httptest.Server
+	mu   sync.Mutex
+	ends map[string]time.Time // by rule
+}
+
+func alerting(t *testing.T, refuse func([]alert) bool) *alertmanager {
+	t.Helper()
+	a := &alertmanager{ends: make(map[string]time.Time)}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var alerts []alert
+		if json.NewDecoder(r.Body).Decode(&alerts) != nil || refuse(alerts) {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, one := range alerts {
+			if one.Labels["state"] == "firing" {
+				a.ends[one.Labels["rule"]] = one.EndsAt
+			}
+		}
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *alertmanager) fires(t *testing.T, rule string, want bool) {
+	t.Helper()
+	stack.Eventually(t, fmt.Sprint(rule, " to fire: ", want), func() (bool, string) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		ends, ok := a.ends[rule]
+		return ok && ends.After(time.Now()) == want, fmt.Sprint(a.ends)
+	})
+}
+
+func none([]alert) bool { return false }
+
+// Alertmanager hears of what fires while the process that evaluates does not reach it, and while NATS is away.
+func TestEveryProcessPostsAlerts(t *testing.T) {
+	t.Parallel()
+	broker := stack.NATS(t)
+	am := alerting(t, none)
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	book := func(url string) *Book {
+		return parse(t, fmt.Sprintf("targets: {am: {alertmanager: '%s'}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [am]}, {name: s, key: l, window: 1m, above: 9, to: [am]}]\n", url))
+	}
+	w := &world{totals: map[string]int64{"k": 10}, fresh: true}
+	m := startMember(t, broker.URL(), w, book(closed.URL), "cut off")
+	t.Cleanup(m.kill)
+	stack.Eventually(t, "a post to fail", func() (bool, string) { return m.deliveries("am", "failed") > 0, "" })
+	t.Cleanup(startMember(t, broker.URL(), w, book(am.URL), "other").kill)
+	am.fires(t, "r", true)
+	broker.Stop()
+	w.set(func() { w.totals["k"], w.totals["l"] = 0, 10 })
+	am.fires(t, "s", true)
+	am.fires(t, "r", false)
+	broker.Start()
+	am.fires(t, "s", true)
+}
+
+// A request with alerts that Alertmanager refuses stops no other.
+func TestAlertsThatAreRefusedStopNoOthers(t *testing.T) {
+	t.Parallel()
+	am := alerting(t, func(alerts []alert) bool { return alerts[0].Labels["rule"] == "r0" })
+	a := &alertSync{target: &Target{Name: "am", Alertmanager: am.URL}, client: newClient(), timeout: time.Minute}
+	var alerts []alert
+	for i := range 2*postMost + 1 {
+		alerts = append(alerts, alert{Labels: map[string]string{"rule": fmt.Sprint("r", i), "state": "firing"}})
+	}
+	if err := a.post(t.Context(), alerts); err == nil || err.Error() != "400 Bad Request" {
+		t.Error(err)
+	}
+	am.mu.Lock()
+	defer am.mu.Unlock()
+	if len(am.ends) != postMost+1 {
+		t.Errorf("%d of %d alerts were taken", len(am.ends), len(alerts))
+	}
+}
+
+// What could not be read is null for those who are told, and for query.
+func TestNumbersThatCouldNotBeRead(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Name: "r", Key: "k", Window: time.Minute, To: []string{"a"}}
+	r, _ := Record{}.next(allUnknown([]*Rule{rule}, nil, 1_700_000_000_000, reasonBlind)[0])
+	const want = `{"id":"i","rule":"r","key":"k","state":"unknown","total":null,"lower":null,"upper":null,"window":"1m","as_of":null,"at":"2023-11-14T22:13:20Z","reason":"Redis does not answer"}`
+	if got := string(notice{"i", r.Said}.body()); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	data, err := json.Marshal(r)
+	var again Record
+	if err = errors.Join(err, json.Unmarshal(data, &again)); err != nil || again.Total != unread || again.AsOf != nil {
+		t.Errorf("%s is read as %+v, %v", data, again, err)
+	}
+}
