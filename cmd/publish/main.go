@@ -70,9 +70,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return err
 	}
 	opts.namespace = env.Namespace
-	if opts.follow != "" {
-		return runFollow(ctx, &env, opts, stdout, stderr)
-	}
 	out := boot.NewBar(stderr, "hits")
 	log := env.Log.New(out.Screen)
 	if f, ok := stdin.(*os.File); ok && !opts.synthetic && term.IsTerminal(int(f.Fd())) {
@@ -209,14 +206,6 @@ func (p *published) add(hits int, a outbox.Answer) {
 	p.messages++
 	p.places.Add(a.Stream, a.Seq)
 	p.shown(hits)
-}
-
-// ended makes nothing of the error that an interrupt brings.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 func count(n int64) string { return boot.Thousands(float64(n)) }
