@@ -23,6 +23,4 @@
 //	batch.go      hits become message bodies
 //	link.go       the connection that the first of them waits for
 //	main.go       what is stored (internal/outbox sends), and the last line (internal/rejects)
-//
-// With --from-rejects it is the program redrive (internal/redrive).
 package main

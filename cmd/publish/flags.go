@@ -35,11 +35,6 @@ type rebaseTo struct {
 	at int64 // Unix milliseconds; hit.NoTime: when the log has been read
 }
 
-// redriving is the flag that makes publish the program redrive, which reads the other arguments.
-const redriving = "from-rejects"
-
-func isRedriving(arg string) bool { return arg == "--"+redriving || arg == "-"+redriving }
-
 func newFlags(o *options) *boot.FlagSet {
 	fs := boot.NewFlagSet("publish")
 	fs.Add("format", "combined", "the `form` of standard input: combined (web access logs, common or combined), ndjson (hit objects {\"key\",\"n\",\"ts\",\"unique\"}), lines (each names a counter)", func(s string) error {
@@ -96,7 +91,6 @@ func newFlags(o *options) *boot.FlagSet {
 		}
 		return nil
 	})
-	fs.Bool(redriving, false, "does what the program redrive does, and takes its flags instead of these")
 	return fs
 }
 

@@ -77,18 +77,6 @@ func TestHelpNamesFlagsAndVariables(t *testing.T) {
 	}
 }
 
-// With --from-rejects it is the program redrive, and takes that one's flags.
-func TestFromRejectsIsRedrive(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	if err := run(t.Context(), []string{"--ts", "now", "--from-rejects", "--help"}, nil, &out, &out); err != nil || !strings.Contains(out.String(), "--reason") {
-		t.Errorf("%v: %s", err, out.String())
-	}
-	if err := run(t.Context(), []string{"--from-rejects", "--batch", "5"}, nil, &out, &out); err == nil || !strings.Contains(err.Error(), "-batch: see publish --from-rejects --help") {
-		t.Error(err)
-	}
-}
-
 func TestReport(t *testing.T) {
 	t.Parallel()
 	r := report{tally: tally{hits: 10000, messages: 50}, took: 210 * time.Millisecond}

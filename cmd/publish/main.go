@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,7 +16,6 @@ import (
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
-	"tallyroll/internal/redrive"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
@@ -51,9 +49,6 @@ func main() {
 // When ctx ends it stops reading, submits the last batch, and waits up to
 // grace for the acknowledgements.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if i := slices.IndexFunc(args, isRedriving); i >= 0 {
-		return redrive.Run(ctx, "publish --"+redriving, slices.Concat(args[:i], args[i+1:]), stdout, stderr)
-	}
 	var env settings
 	opts, version, err := parseFlags(args)
 	switch {
