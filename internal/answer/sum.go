@@ -61,7 +61,7 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 	}
 	var names named
 	var asked []string
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found explained, err error) {
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
 		names, err = d.namesOf(ctx, window.NamesQuestion{Prefix: in.prefix}, d.MaxSum)
 		if err != nil {
 			return found, err
@@ -70,7 +70,7 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 		if len(asked) == 0 || len(asked) > d.MaxSum {
 			asked = []string{in.prefix} // for the ranges, and for what may be wrong with the periods
 		}
-		return d.answer(ctx, in, questionsOf(asked, periods))
+		return d.Reader.Answer(ctx, questionsOf(asked, periods))
 	})
 	if err != nil {
 		if bad := Mendable(err); bad != nil {
@@ -84,21 +84,14 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 	names.asOf = min(names.asOf, found.AsOf)
 	out := &windowed[TotalAnswer]{
 		Answer: TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))},
-		Past:   !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+		Past:   endedBefore(found.Answers, found.Now),
 	}
 	for i, p := range periods {
 		answers := make([]window.Answer, len(asked))
-		var parts []window.Question
-		var why []window.Explanation
-		for k, counter := range asked {
-			at := k*len(periods) + i
-			answers[k] = found.Answers.Answers[at]
-			if answers[k].Upper > 0 {
-				parts, why = append(parts, window.Question{Counter: counter}), append(why, found.at(at)...)
-			}
+		for k := range asked {
+			answers[k] = found.Answers[k*len(periods)+i]
 		}
 		out.Answer.Totals[i] = sumOf(in.prefix, p.Window, names, answers, int(depth))
-		out.Answer.Totals[i].explain(parts, why)
 	}
 	return out, nil
 }

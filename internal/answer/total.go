@@ -42,9 +42,8 @@ func (p *WindowsParams) Input() *Input {
 // TotalParams is what GET /v1/total takes.
 type TotalParams struct {
 	WindowsParams
-	Prefix  string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
-	Group   api.Number `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
-	Explain choice     `query:"explain" doc:"1: each total says which cells it was made of, and where they are in Redis." example:"1"`
+	Prefix string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
+	Group  api.Number `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
 }
 
 func (p *TotalParams) Read(g api.Given) error {
@@ -54,13 +53,12 @@ func (p *TotalParams) Read(g api.Given) error {
 	return g.Singles(
 		api.Text("prefix", api.NameHint, &p.Prefix),
 		api.Text("group", groupHint, (*string)(&p.Group)),
-		api.Text("explain", choiceHint, (*string)(&p.Explain)),
 	)
 }
 
 func (p *TotalParams) Input() *Input {
 	in := p.WindowsParams.Input()
-	in.prefix, in.group, in.explain = p.Prefix, p.Group, p.Explain
+	in.prefix, in.group = p.Prefix, p.Group
 	return in
 }
 
@@ -73,14 +71,13 @@ type TotalBody struct {
 	To      api.Moment `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
 	Prefix  string     `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
 	Group   api.Number `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
-	Explain choice     `json:"explain,omitempty" doc:"\"1\" or true: each total says which cells it was made of, and where they are in Redis." example:"1"`
 	TZ      string     `json:"tz,omitempty" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
 func (b *TotalBody) Input() *Input {
 	return &Input{
 		Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To,
-		calendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group, explain: b.Explain,
+		calendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group,
 	}
 }
 
@@ -112,7 +109,7 @@ func (Bound) Schema(huma.Registry) *huma.Schema {
 // windowed is an answer about counters in windows, or about a sum.
 type windowed[A any] struct {
 	Answer A
-	Past   bool // all windows ended before now, and nothing is explained: only late hits can change the numbers
+	Past   bool // all windows ended before now: only late hits can change the numbers
 }
 
 // Totals checks an input and answers it. Its errors are for the client.
@@ -125,7 +122,7 @@ func (d *Desk) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer], e
 		return d.findSums(ctx, in, periods)
 	}
 	questions := questionsOf(in.Keys, periods)
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (explained, error) { return d.answer(ctx, in, questions) })
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
 	if err != nil {
 		if bad := Mendable(err); bad != nil {
 			return nil, in.unanswerable(periods[bad.Index%len(periods)], bad)
@@ -134,11 +131,10 @@ func (d *Desk) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer], e
 	}
 	out := &windowed[TotalAnswer]{
 		Answer: TotalAnswer{AsOf: Time(found.AsOf), Totals: make([]Total, len(questions))},
-		Past:   !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+		Past:   endedBefore(found.Answers, found.Now),
 	}
 	for i, q := range questions {
-		out.Answer.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers.Answers[i], found.AsOf)
-		out.Answer.Totals[i].explain(questions[i:i+1], found.at(i))
+		out.Answer.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
 	}
 	return out, nil
 }
@@ -177,7 +173,6 @@ type Total struct {
 	Complete      bool      `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
 	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
 	*SumOver
-	*Explained
 }
 
 // Bound is the most hits that there can have been, or unknown, which is null in JSON.
@@ -256,10 +251,6 @@ func (t *Total) AppendJSON(j *api.JSON) {
 	}
 	if t.SumOver != nil {
 		t.SumOver.appendFields(j)
-	}
-	if t.Explained != nil {
-		j.Raw(`,"explain":`)
-		j.Value(t.Explain) // long, and rarely asked for
 	}
 	j.Raw(`}`)
 }

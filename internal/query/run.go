@@ -117,7 +117,7 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 	redis := answer.NewSource(s.health, failures, registry)
 	s.answers = &answer.Desk{
 		Reader: access.Reader{Counters: requests}, Redis: redis, Namespace: settings.Redis.Namespace,
-		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxExplain: settings.MaxExplain, MaxProbe: settings.MaxProbe,
+		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxProbe: settings.MaxProbe,
 	}
 	s.exports, s.erases = make(exports, settings.MaxExports), settings.Erase
 	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Proxies: settings.TrustedProxies, Audit: s.audit}, takes, access.Reader{Counters: requests}, redis, failures, metrics)
