@@ -126,7 +126,7 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 	}
 	s.status = status.New(requests, redis, settings.Redis.Namespace, settings.asksNATS(), failures, registry)
 	s.live = live.New(live.Settings{
-		MaxClients: settings.LiveClients, MaxQuestions: settings.LiveQuestions, MaxKeys: settings.MaxKeys, Proxies: settings.TrustedProxies,
+		MaxClients: settings.LiveClients, MaxQuestions: settings.LiveQuestions, MaxKeys: settings.MaxKeys,
 	}, func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
 	}, registry)
