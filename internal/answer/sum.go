@@ -24,11 +24,11 @@ type SumOver struct {
 
 // SumGroup is the sum over the counters whose names begin alike.
 type SumGroup struct {
-	Group    string `json:"group" doc:"The parts that the names have in common." example:"shop.eu"`
-	Counters int    `json:"counters" doc:"How many counters have hits in the window, or may have some." example:"12"`
-	Total    int64  `json:"total" doc:"The sum of their totals." example:"1234"`
-	Lower    int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper    Bound  `json:"upper" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
+	Group    string       `json:"group" doc:"The parts that the names have in common." example:"shop.eu"`
+	Counters int          `json:"counters" doc:"How many counters have hits in the window, or may have some." example:"12"`
+	Total    int64        `json:"total" doc:"The sum of their totals." example:"1234"`
+	Lower    int64        `json:"lower" doc:"There were at least this many hits." example:"1229"`
+	Upper    window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
 }
 
 // checkSum checks what an input says about a sum.
@@ -146,14 +146,14 @@ func sumOf(prefix, windowText string, names named, answers []window.Answer, dept
 	out.Complete = r.From >= names.completeSince && answers[0].Complete && !r.Outruns(names.asOf) // also without a counter
 	var group func(string) string
 	if depth > 0 {
-		group = func(counter string) string { return groupOf(counter, depth) }
+		group = func(counter string) string { return window.GroupOf(counter, depth) }
 	}
 	all, groups, complete := addUp(names.counters, answers, group)
 	out.Complete = out.Complete && complete
-	out.Total, out.Lower, out.Upper = all.Total, all.Lower, atMost(int64(all.Upper), r, names.asOf)
+	out.Total, out.Lower, out.Upper = all.Total, all.Lower, r.AtMost(int64(all.Upper), names.asOf)
 	out.SumOver = &SumOver{Counters: all.Counters, Groups: groups}
 	for i := range groups { // a counter that is not listed yet may be of any group
-		groups[i].Upper = atMost(int64(groups[i].Upper), r, names.asOf)
+		groups[i].Upper = r.AtMost(int64(groups[i].Upper), names.asOf)
 	}
 	return out
 }
@@ -193,18 +193,5 @@ func (g *SumGroup) Add(e window.Estimate) {
 	g.Counters++
 	g.Total += min(e.Total, math.MaxInt64-g.Total)
 	g.Lower += min(e.Lower, math.MaxInt64-g.Lower)
-	g.Upper += min(Bound(e.Upper), unknown-g.Upper)
-}
-
-// groupOf returns the first parts of a name, which . and / part. One at the beginning, as in a path, parts nothing.
-func groupOf(name string, parts int) string {
-	for i := 1; i < len(name); i++ {
-		if name[i] == '.' || name[i] == '/' {
-			parts--
-		}
-		if parts == 0 {
-			return name[:i]
-		}
-	}
-	return name
+	g.Upper += min(window.Bound(e.Upper), window.Unbounded-g.Upper)
 }

@@ -2,13 +2,8 @@ package answer
 
 import (
 	"context"
-	"encoding/json"
-	"math"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -81,31 +76,6 @@ func (b *TotalBody) Input() *Input {
 	}
 }
 
-// float is the number as Prometheus takes it.
-func (b Bound) float() float64 {
-	if b == unknown {
-		return math.Inf(1)
-	}
-	return float64(b)
-}
-
-// MarshalJSON writes the number, or null.
-func (b Bound) MarshalJSON() ([]byte, error) { return []byte(b.String()), nil }
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (b *Bound) UnmarshalJSON(data []byte) error {
-	if string(data) == "null" {
-		*b = unknown
-		return nil
-	}
-	return json.Unmarshal(data, (*int64)(b))
-}
-
-// Schema describes the number, or null.
-func (Bound) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Nullable: true}
-}
-
 // windowed is an answer about counters in windows, or about a sum.
 type windowed[A any] struct {
 	Answer A
@@ -149,7 +119,7 @@ func endedBefore(answers []window.Answer, now int64) bool {
 func TotalOf(key, windowText string, a window.Answer, asOf int64) Total {
 	return Total{
 		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
-		Total: a.Total, Lower: a.Lower, Upper: atMost(a.Upper, a.Range, asOf),
+		Total: a.Total, Lower: a.Lower, Upper: a.Range.AtMost(a.Upper, asOf),
 		Cell: window.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince),
 	}
 }
@@ -162,32 +132,17 @@ type TotalAnswer struct {
 
 // Total is the hits of one counter in one range, and how exact that is.
 type Total struct {
-	Key           string    `json:"key" doc:"The counter, or the prefix of a sum." example:"api-1"`
-	Window        string    `json:"window,omitempty" doc:"The window as it was asked for, such as 24h or today; absent for a range." example:"24h"`
-	From          time.Time `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
-	To            time.Time `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
-	Total         int64     `json:"total" doc:"The hits in the window. If its start cuts a cell, that cell counts in proportion to the time inside, rounded." example:"1234"`
-	Lower         int64     `json:"lower" doc:"There were at least this many hits: without the cell that is cut. The truth is between lower and upper." example:"1229"`
-	Upper         Bound     `json:"upper" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if nobody knows: the window ends more than 5 seconds after as_of, so nobody has counted lately." example:"1241"`
-	Cell          string    `json:"cell" doc:"The length of the cells that were added up." example:"15m"`
-	Complete      bool      `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
-	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
+	Key           string       `json:"key" doc:"The counter, or the prefix of a sum." example:"api-1"`
+	Window        string       `json:"window,omitempty" doc:"The window as it was asked for, such as 24h or today; absent for a range." example:"24h"`
+	From          time.Time    `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
+	To            time.Time    `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
+	Total         int64        `json:"total" doc:"The hits in the window. If its start cuts a cell, that cell counts in proportion to the time inside, rounded." example:"1234"`
+	Lower         int64        `json:"lower" doc:"There were at least this many hits: without the cell that is cut. The truth is between lower and upper." example:"1229"`
+	Upper         window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if nobody knows: the window ends more than 5 seconds after as_of, so nobody has counted lately." example:"1241"`
+	Cell          string       `json:"cell" doc:"The length of the cells that were added up." example:"15m"`
+	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
+	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
 	*SumOver
-}
-
-// Bound is the most hits that there can have been, or unknown, which is null in JSON.
-type Bound int64
-
-// unknown is where sums stop, too: they never wrap round.
-const unknown Bound = math.MaxInt64
-
-// atMost is the bound on the hits of a range, if there were at most n among those that were applied at asOf. Whatever
-// shows a bound has it from here.
-func atMost(n int64, r window.Range, asOf int64) Bound {
-	if r.Outruns(asOf) {
-		return unknown
-	}
-	return Bound(n)
 }
 
 func TotalExample() TotalAnswer {
@@ -275,20 +230,13 @@ func (s *SumOver) appendFields(j *api.JSON) {
 }
 
 // appendBounds appends the fields of an estimate.
-func appendBounds(j *api.JSON, total, lower int64, upper Bound) {
+func appendBounds(j *api.JSON, total, lower int64, upper window.Bound) {
 	j.Raw(`,"total":`)
 	j.Number(total)
 	j.Raw(`,"lower":`)
 	j.Number(lower)
 	j.Raw(`,"upper":`)
 	j.Raw(upper.String())
-}
-
-func (b Bound) String() string {
-	if b == unknown {
-		return "null"
-	}
-	return strconv.FormatInt(int64(b), 10)
 }
 
 // SecondsSince is never negative: clocks are estimates.

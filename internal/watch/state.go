@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 )
 
@@ -33,7 +32,7 @@ type Said struct {
 	State  State        `json:"state" doc:"The state from now on." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
 	Total  int64        `json:"total" doc:"The hits in the window, as /v1/total gives them." example:"131"`
 	Lower  int64        `json:"lower" doc:"There were at least this many." example:"129"`
-	Upper  answer.Bound `json:"upper" doc:"There were at most this many; null if nobody knows." example:"133"`
+	Upper  window.Bound `json:"upper" nullable:"true" doc:"There were at most this many; null if nobody knows." example:"133"`
 	Window string       `json:"window" doc:"The rule's window." example:"5m"`
 	AsOf   time.Time    `json:"as_of" doc:"Every hit stored before this moment was in the numbers." example:"2026-11-21T10:00:00.2Z"`
 	At     time.Time    `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
