@@ -1,5 +1,5 @@
-// Command publish reads hits from standard input or a growing log, or makes a synthetic load,
-// and publishes them to JetStream in batches: several hits in one message.
+// Command publish reads hits from standard input, or makes a synthetic load, and publishes
+// them to JetStream in batches: several hits in one message.
 //
 // It promises that every hit that was read is stored exactly once: a message
 // keeps its Nats-Msg-Id however often it is sent, it is sent until JetStream
@@ -13,10 +13,6 @@
 // it. Memory stays bounded meanwhile: reading stops when the window of
 // unacknowledged messages is full. Only --rebase holds its whole input.
 //
-// With --follow it reads a log that grows and is rotated. It promises that each line counts once, whoever is
-// killed or paused for whatever time. The messages of a log follow each other on one subject, and each says
-// how far the log is stored; docs/delivery.md lists the cases, and what is not promised.
-//
 // The data's way through the files:
 //
 //	feed.go       standard input in chunks, cut into lines
@@ -27,12 +23,4 @@
 //	batch.go      hits become message bodies
 //	link.go       the connection that the first of them waits for
 //	main.go       what is stored (internal/outbox sends), and the last line (internal/rejects)
-//
-// With --follow, in place of the first and of batch.go:
-//
-//	logfile.go    which file is which, and its lines
-//	follow.go     lines become messages, one after the other
-//	state.go      how far the log is stored, in a file
-//
-// With --from-rejects it is the program redrive (internal/redrive).
 package main

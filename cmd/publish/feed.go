@@ -49,11 +49,6 @@ func (e errNames) Error() string {
 	return fmt.Sprintf("%q would be distinct name %s, and each is a counter in Redis", e.name, count(e.limit+1))
 }
 
-// advice returns what to do about it. where names the place at which to go on.
-func (e errNames) advice(where string) string {
-	return fmt.Sprintf("choose a --key with fewer values, or go on %s with --max-names %d", where, 2*e.limit)
-}
-
 // add takes in a name, or refuses the first that is too many.
 func (d *distinctNames) add(name []byte) error {
 	hash := xxhash.Sum64(name)
@@ -207,7 +202,7 @@ func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), take f
 			if f.held {
 				where = "from the beginning (nothing is published yet)"
 			}
-			return fmt.Errorf("stopped before line %d: %w: %s", number, many, many.advice(where))
+			return fmt.Errorf("stopped before line %d: %w: choose a --key with fewer values, or go on %s with --max-names %d", number, many, where, 2*many.limit)
 		}
 		return take(h)
 	}}

@@ -25,9 +25,6 @@ type options struct {
 	speed     float64
 	names     int64 // how many distinct ones there may be
 
-	follow string // a log that grows; standard input is not read
-	state  string // where its place is kept
-
 	synthetic bool // hits are made up by load; standard input is not read
 	load      synthetic
 }
@@ -37,11 +34,6 @@ type rebaseTo struct {
 	on bool
 	at int64 // Unix milliseconds; hit.NoTime: when the log has been read
 }
-
-// redriving is the flag that makes publish the program redrive, which reads the other arguments.
-const redriving = "from-rejects"
-
-func isRedriving(arg string) bool { return arg == "--"+redriving || arg == "-"+redriving }
 
 func newFlags(o *options) *boot.FlagSet {
 	fs := boot.NewFlagSet("publish")
@@ -66,8 +58,6 @@ func newFlags(o *options) *boot.FlagSet {
 		return outbox.CheckSubject(s)
 	})
 	fs.Add("batch", "200", "`hits` in a message (1 to 10000); fewer if the next hit does not come within 100ms, or the server's largest message is reached", boot.Whole(&o.batch, 1, 10_000))
-	fs.Add("follow", "", "read this growing `file` instead of standard input, also through rotation, and keep the place: a restart counts nothing twice; needs --state", text(&o.follow))
-	fs.Add("state", "", "follow: the `file` that keeps the place in the log, such as /var/lib/tallyroll/access.state; it needs a directory that lasts", text(&o.state))
 	fs.Add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; holds the whole log in memory (24 bytes per hit, and each name and unique value once)", func(s string) (err error) {
 		o.rebase = rebaseTo{on: true, at: hit.NoTime}
 		if s == "now" {
@@ -101,18 +91,7 @@ func newFlags(o *options) *boot.FlagSet {
 		}
 		return nil
 	})
-	fs.Bool(redriving, false, "does what the program redrive does, and takes its flags instead of these")
 	return fs
-}
-
-func text(to *string) func(string) error {
-	return func(s string) error {
-		if s == "" {
-			return errors.New("allowed is the path of a file")
-		}
-		*to = s
-		return nil
-	}
 }
 
 // parseFlags reads the arguments. Its errors are usage errors, and
@@ -134,7 +113,7 @@ func parseFlags(args []string) (o options, version bool, err error) {
 // check refuses flags that would have no effect together.
 func (o options) check(given map[string]bool) error {
 	if o.synthetic {
-		for _, name := range []string{"format", "key", "unique", "rebase", "speed", "max-names", "follow", "state"} {
+		for _, name := range []string{"format", "key", "unique", "rebase", "speed", "max-names"} {
 			if given[name] {
 				return boot.BadUsage("--%s is about standard input, which a synthetic load (--rate, --counters, --zipf, --duration, --count) does not read", name)
 			}
@@ -142,10 +121,6 @@ func (o options) check(given map[string]bool) error {
 		return nil
 	}
 	switch {
-	case given["follow"] != given["state"]:
-		return boot.BadUsage("--follow FILE and --state FILE go together: the state keeps the place in the log, such as --state /var/lib/tallyroll/access.state")
-	case given["follow"] && (given["rebase"] || given["speed"]):
-		return boot.BadUsage("--rebase and --speed are for logs that have ended, not for --follow")
 	case given["seed"]:
 		return boot.BadUsage("--seed belongs to a synthetic load: give --counters, --count or --duration as well")
 	case given["key"] && o.format != "combined":
@@ -160,13 +135,12 @@ func (o options) check(given map[string]bool) error {
 	return nil
 }
 
-const about = `reads hits from standard input or a growing log, or makes a synthetic load, and publishes
+const about = `reads hits from standard input, or makes a synthetic load, and publishes
 them to JetStream. Every hit that it read is stored exactly once: it waits for
 NATS and for the stream, and sends again what was not acknowledged.
 
   publish < access.log                          count the paths of a web server's log
   zcat access.log.gz | publish --rebase now     the same, as if it ended now
-  publish --follow access.log --state access.state    as it happens, also through restarts and rotation
   publish --counters 1000 --zipf 1.1 --rate 5000 --duration 1m
 
 Its last line says what was published, which lines were not hits, and which hits

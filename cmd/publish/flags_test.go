@@ -30,11 +30,6 @@ func TestParseFlags(t *testing.T) {
 		{args: "--rebase tomorrow", err: "allowed is now"},
 		{args: "--rebase 0000-12-31T23:59:59Z", err: "allowed is now"},
 		{args: "--rebase 0001-01-01T00:00:00+00:01", err: "allowed is now"},
-		{args: "--follow a --state b --key url"},
-		{args: "--follow a", err: "--follow FILE and --state FILE go together"},
-		{args: "--state a", err: "--follow FILE and --state FILE go together"},
-		{args: "--follow a --state b --rebase now", err: "not for --follow"},
-		{args: "--follow a --state b --count 5", err: "--follow is about"},
 		{args: "--max-names 0", err: "1 to 1000000000"},
 		{args: "--counters 5 --max-names 3", err: "--max-names is about standard input"},
 		{args: "--speed 0", err: "above 0"},
@@ -79,18 +74,6 @@ func TestHelpNamesFlagsAndVariables(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("help does not say %q", want)
 		}
-	}
-}
-
-// With --from-rejects it is the program redrive, and takes that one's flags.
-func TestFromRejectsIsRedrive(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	if err := run(t.Context(), []string{"--ts", "now", "--from-rejects", "--help"}, nil, &out, &out); err != nil || !strings.Contains(out.String(), "--reason") {
-		t.Errorf("%v: %s", err, out.String())
-	}
-	if err := run(t.Context(), []string{"--from-rejects", "--batch", "5"}, nil, &out, &out); err == nil || !strings.Contains(err.Error(), "-batch: see publish --from-rejects --help") {
-		t.Error(err)
 	}
 }
 

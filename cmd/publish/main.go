@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,7 +16,6 @@ import (
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
-	"tallyroll/internal/redrive"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
@@ -51,9 +49,6 @@ func main() {
 // When ctx ends it stops reading, submits the last batch, and waits up to
 // grace for the acknowledgements.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if i := slices.IndexFunc(args, isRedriving); i >= 0 {
-		return redrive.Run(ctx, "publish --"+redriving, slices.Concat(args[:i], args[i+1:]), stdout, stderr)
-	}
 	var env settings
 	opts, version, err := parseFlags(args)
 	switch {
@@ -70,9 +65,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return err
 	}
 	opts.namespace = env.Namespace
-	if opts.follow != "" {
-		return runFollow(ctx, &env, opts, stdout, stderr)
-	}
 	out := boot.NewBar(stderr, "hits")
 	log := env.Log.New(out.Screen)
 	if f, ok := stdin.(*os.File); ok && !opts.synthetic && term.IsTerminal(int(f.Fd())) {
@@ -209,14 +201,6 @@ func (p *published) add(hits int, a outbox.Answer) {
 	p.messages++
 	p.places.Add(a.Stream, a.Seq)
 	p.shown(hits)
-}
-
-// ended makes nothing of the error that an interrupt brings.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 func count(n int64) string { return boot.Thousands(float64(n)) }

@@ -13,6 +13,6 @@ import (
 
 func main() {
 	boot.Main("redrive", func(ctx context.Context) error {
-		return redrive.Run(ctx, "redrive", os.Args[1:], os.Stdout, os.Stderr)
+		return redrive.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	})
 }

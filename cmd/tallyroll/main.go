@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 
 	"tallyroll/internal/boot"
@@ -48,15 +46,6 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 			fmt.Fprintf(stderr, "tallyroll: %v\n", err)
 			return boot.ExitFailure
 		}
-	case "--healthcheck": // of the image, which does not know what it was started as
-		name := firstProgram(processes)
-		if !serves(name) {
-			return boot.ExitOK
-		}
-		if err := become(name, []string{name, "--healthcheck"}); err != nil {
-			fmt.Fprintf(stderr, "tallyroll: %v\n", err)
-			return boot.ExitFailure
-		}
 	case "--help", "-help", "-h", "help":
 		fmt.Fprint(stdout, usage)
 	case "--version", "-version", "version":
@@ -66,24 +55,6 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 		return boot.ExitUsage
 	}
 	return boot.ExitOK
-}
-
-// serves reports whether a program has --healthcheck.
-func serves(name string) bool {
-	return slices.Contains([]string{"ingest", "query", "collect", "promql", "rls", "watch"}, name)
-}
-
-// processes is where the container's processes can be seen.
-const processes = "/proc"
-
-// firstProgram returns the name of the container's first process.
-func firstProgram(processes string) string {
-	line, err := os.ReadFile(filepath.Join(processes, "1/cmdline"))
-	if err != nil {
-		return "" // it ends
-	}
-	first, _, _ := strings.Cut(string(line), "\x00")
-	return filepath.Base(first)
 }
 
 // become replaces this process with the program beside it. The first of the arguments is

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -43,24 +41,5 @@ func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	if code := run([]string{"tallyroll", "query"}, &out, &out, func(string, []string) error { return errors.New("not there") }); code != 1 || !strings.Contains(out.String(), "not there") {
 		t.Errorf("code %d, %q", code, out.String())
-	}
-}
-
-// The image's check asks the first process of the container, however it was started.
-func TestFirstProgram(t *testing.T) {
-	for line, want := range map[string]string{"query\x00": "query", "/ingest\x00--x\x00": "ingest", "publish\x00-": "publish"} {
-		dir := t.TempDir()
-		if err := os.Mkdir(filepath.Join(dir, "1"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "1/cmdline"), []byte(line), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got := firstProgram(dir); got != want || serves(got) != (want != "publish") {
-			t.Errorf("%q: %q, which serves: %v", line, got, serves(got))
-		}
-	}
-	if got := firstProgram(t.TempDir()); got != "" || serves(got) {
-		t.Errorf("without a process: %q", got)
 	}
 }

@@ -12,7 +12,6 @@ import (
 // Counters is what can be asked about counters. *window.Reader answers.
 type Counters interface {
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
-	Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error)
 	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
 	Uniques(ctx context.Context, questions []window.Question) (window.Answers, error)
 	UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
@@ -58,21 +57,6 @@ func (r Reader) Answer(ctx context.Context, questions []window.Question) (window
 		return window.Answers{}, err
 	}
 	return r.Counters.Answer(ctx, questions)
-}
-
-// Explain leaves out how far streams are counted if the token is about some counters alone: their sequences count
-// everybody's messages.
-func (r Reader) Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error) {
-	if err := checkKeys(ctx, questions, counterOf); err != nil {
-		return window.Answers{}, nil, err
-	}
-	found, why, err := r.Counters.Explain(ctx, questions, maxCells)
-	if From(ctx).Narrow() {
-		for i := range why {
-			why[i].Cursors = nil
-		}
-	}
-	return found, why, err
 }
 
 func (r Reader) Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {

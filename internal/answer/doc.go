@@ -17,6 +17,5 @@
 // # The parts
 //
 // input.go checks what requests say and makes periods of it. total.go, sum.go, series.go, lists.go and probe.go have an
-// answer each, groups.go those about groups of names, export.go one of any length, in pages. explain.go has what a total
-// was made of, calendar.go the windows and steps of a time zone, and source.go the reads. There are no goroutines.
+// answer each, groups.go those about groups of names, export.go one of any length, in pages. calendar.go has the windows and steps of a time zone, and source.go the reads. There are no goroutines.
 package answer

@@ -57,7 +57,7 @@ func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQ
 	}
 	group := func(string) string { return in.prefix }
 	if depth > 0 {
-		group = func(name string) string { return groupOf(name, int(depth)) }
+		group = func(name string) string { return window.GroupOf(name, int(depth)) }
 	}
 	var names named
 	question.Counter = in.prefix
@@ -140,7 +140,7 @@ func (d *Desk) topGroups(ctx context.Context, in *Input, p period, limit int) (t
 	}
 	group := func(counter string) string { return counter }
 	if depth > 0 {
-		group = func(counter string) string { return groupOf(counter, int(depth)) }
+		group = func(counter string) string { return window.GroupOf(counter, int(depth)) }
 	}
 	_, all, complete := addUp(names.counters, found.Answers, group)
 	out.Complete = out.Complete && complete
@@ -150,15 +150,12 @@ func (d *Desk) topGroups(ctx context.Context, in *Input, p period, limit int) (t
 			out.Floor = max(out.Floor, g.Upper)
 			continue
 		}
-		one := topTotal{Key: g.Group, Total: g.Total, Lower: g.Lower, Upper: atMost(int64(g.Upper), r, asOf)}
+		one := topTotal{Key: g.Group, Total: g.Total, Lower: g.Lower, Upper: r.AtMost(int64(g.Upper), asOf)}
 		if depth > 0 {
 			one.Counters = g.Counters
 		}
 		out.Top = append(out.Top, one)
 	}
-	out.Floor = atMost(int64(out.Floor), r, asOf)
+	out.Floor = r.AtMost(int64(out.Floor), asOf)
 	return out, nil
 }
-
-// GroupOf returns the first parts of a counter's name, as sums with group have them.
-func GroupOf(counter string, parts int) string { return groupOf(counter, parts) }

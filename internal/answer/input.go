@@ -59,7 +59,6 @@ type Input struct {
 	at, from, to           api.Moment
 	step                   string
 	tz, prefix             string
-	explain                choice
 	group, limit           api.Number
 	of                     string // what a series is of
 	MaxLines               int    // the most groups that a series may list; 0 for maxTop
@@ -82,10 +81,7 @@ func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
 	} else if err := in.CheckKeys(maxKeys); err != nil {
 		return nil, err
 	}
-	_, err := in.explain.parse("explain")
 	switch {
-	case err != nil:
-		return nil, err
 	case in.group != "" && in.prefix == "":
 		return nil, web.BadInput("group", "it is missing a prefix: only sums over names have groups")
 	case len(in.Windows) > 0:

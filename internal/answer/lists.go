@@ -37,21 +37,21 @@ func (p *topParams) Read(g api.Given) error {
 
 // topAnswer lists the counters with most hits in a window.
 type topAnswer struct {
-	AsOf          time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
-	Window        string     `json:"window" doc:"The window as it was asked for." example:"1h"`
-	Complete      bool       `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or floor is null." example:"true"`
-	CountingSince time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
-	Floor         Bound      `json:"floor" doc:"No counter, or group, with more hits in the window is missing from the list. Null if nobody knows, because nobody has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
-	Top           []topTotal `json:"top" doc:"The counters or groups by total, the largest first; those with the same total by name."`
+	AsOf          time.Time    `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
+	Window        string       `json:"window" doc:"The window as it was asked for." example:"1h"`
+	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or floor is null." example:"true"`
+	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
+	Floor         window.Bound `json:"floor" nullable:"true" doc:"No counter, or group, with more hits in the window is missing from the list. Null if nobody knows, because nobody has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
+	Top           []topTotal   `json:"top" doc:"The counters or groups by total, the largest first; those with the same total by name."`
 }
 
 // topTotal is a counter of the list.
 type topTotal struct {
-	Key      string `json:"key" doc:"The counter or the group." example:"api-1"`
-	Counters int    `json:"counters,omitempty" doc:"Of a group: how many counters have hits in the window, or may have some." example:"12"`
-	Total    int64  `json:"total" doc:"The hits in the window, as /v1/total gives them; of a group, the sum of its counters' totals." example:"1234"`
-	Lower    int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper    Bound  `json:"upper" doc:"There were at most this many hits; null if floor is." example:"1241"`
+	Key      string       `json:"key" doc:"The counter or the group." example:"api-1"`
+	Counters int          `json:"counters,omitempty" doc:"Of a group: how many counters have hits in the window, or may have some." example:"12"`
+	Total    int64        `json:"total" doc:"The hits in the window, as /v1/total gives them; of a group, the sum of its counters' totals." example:"1234"`
+	Lower    int64        `json:"lower" doc:"There were at least this many hits." example:"1229"`
+	Upper    window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits; null if floor is." example:"1241"`
 }
 
 // Top checks parameters and answers them. Its errors are for the client.
@@ -90,10 +90,10 @@ func (d *Desk) top(ctx context.Context, in *Input, p period, limit int) (topAnsw
 	out := topAnswer{
 		AsOf: Time(found.AsOf), Window: p.Window, CountingSince: Since(found.CountingSince),
 		Complete: found.Complete && !found.Range.Outruns(found.AsOf),
-		Floor:    atMost(found.Floor, found.Range, found.AsOf), Top: make([]topTotal, len(found.Counters)),
+		Floor:    found.Range.AtMost(found.Floor, found.AsOf), Top: make([]topTotal, len(found.Counters)),
 	}
 	for i, c := range found.Counters {
-		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total, Lower: c.Lower, Upper: atMost(c.Upper, found.Range, found.AsOf)}
+		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total, Lower: c.Lower, Upper: found.Range.AtMost(c.Upper, found.AsOf)}
 	}
 	return out, nil
 }

@@ -173,7 +173,7 @@ func exposition(asked []probed, found window.Answers) ([]byte, error) {
 		t := TotalOf(a.key, a.period.Window, found.Answers[i], found.AsOf)
 		total.With(labels).Set(float64(t.Total))
 		lower.With(labels).Set(float64(t.Lower))
-		upper.With(labels).Set(t.Upper.float())
+		upper.With(labels).Set(t.Upper.Float())
 		complete.With(labels).Set(0)
 		if t.Complete {
 			complete.With(labels).Set(1)

@@ -19,7 +19,6 @@ import (
 // Reader is the part of window.Reader that answers questions.
 type Reader interface {
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
-	Explain(ctx context.Context, questions []window.Question, maxCells int) (window.Answers, []window.Explanation, error)
 	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
 	Uniques(ctx context.Context, questions []window.Question) (window.Answers, error)
 	UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
@@ -39,7 +38,7 @@ type Desk struct {
 	Redis     *Source
 	Namespace string
 	// How much one answer may be about, by the settings with these names.
-	MaxKeys, MaxSum, MaxExplain, MaxProbe int
+	MaxKeys, MaxSum, MaxProbe int
 }
 
 // Source is what answers are read from. It bounds and measures each read, and makes of its errors what a client is told.
@@ -123,9 +122,6 @@ func SpoiltProblem(err error) *web.Problem {
 
 // tooMuchProblem is the 413 for a question that would cost more than the settings allow.
 func tooMuchProblem(e *window.TooMuchError) *web.Problem {
-	if e.What == window.ExplainedCells {
-		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the explanation names at least %d cells: at most %d are allowed (QUERY_MAX_EXPLAIN): ask about fewer counters or shorter windows at once", e.Count, e.Max))
-	}
 	if e.What == window.UniqueCells {
 		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("this question reads %d cells of uniques: at most %d are allowed (QUERY_MAX_UNIQUE_CELLS): ask about fewer counters, windows or steps at once, or about a shorter range", e.Count, e.Max))
 	}

@@ -24,11 +24,11 @@ type SumOver struct {
 
 // SumGroup is the sum over the counters whose names begin alike.
 type SumGroup struct {
-	Group    string `json:"group" doc:"The parts that the names have in common." example:"shop.eu"`
-	Counters int    `json:"counters" doc:"How many counters have hits in the window, or may have some." example:"12"`
-	Total    int64  `json:"total" doc:"The sum of their totals." example:"1234"`
-	Lower    int64  `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper    Bound  `json:"upper" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
+	Group    string       `json:"group" doc:"The parts that the names have in common." example:"shop.eu"`
+	Counters int          `json:"counters" doc:"How many counters have hits in the window, or may have some." example:"12"`
+	Total    int64        `json:"total" doc:"The sum of their totals." example:"1234"`
+	Lower    int64        `json:"lower" doc:"There were at least this many hits." example:"1229"`
+	Upper    window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
 }
 
 // checkSum checks what an input says about a sum.
@@ -61,7 +61,7 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 	}
 	var names named
 	var asked []string
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found explained, err error) {
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
 		names, err = d.namesOf(ctx, window.NamesQuestion{Prefix: in.prefix}, d.MaxSum)
 		if err != nil {
 			return found, err
@@ -70,7 +70,7 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 		if len(asked) == 0 || len(asked) > d.MaxSum {
 			asked = []string{in.prefix} // for the ranges, and for what may be wrong with the periods
 		}
-		return d.answer(ctx, in, questionsOf(asked, periods))
+		return d.Reader.Answer(ctx, questionsOf(asked, periods))
 	})
 	if err != nil {
 		if bad := Mendable(err); bad != nil {
@@ -84,21 +84,14 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 	names.asOf = min(names.asOf, found.AsOf)
 	out := &windowed[TotalAnswer]{
 		Answer: TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))},
-		Past:   !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+		Past:   endedBefore(found.Answers, found.Now),
 	}
 	for i, p := range periods {
 		answers := make([]window.Answer, len(asked))
-		var parts []window.Question
-		var why []window.Explanation
-		for k, counter := range asked {
-			at := k*len(periods) + i
-			answers[k] = found.Answers.Answers[at]
-			if answers[k].Upper > 0 {
-				parts, why = append(parts, window.Question{Counter: counter}), append(why, found.at(at)...)
-			}
+		for k := range asked {
+			answers[k] = found.Answers[k*len(periods)+i]
 		}
 		out.Answer.Totals[i] = sumOf(in.prefix, p.Window, names, answers, int(depth))
-		out.Answer.Totals[i].explain(parts, why)
 	}
 	return out, nil
 }
@@ -153,14 +146,14 @@ func sumOf(prefix, windowText string, names named, answers []window.Answer, dept
 	out.Complete = r.From >= names.completeSince && answers[0].Complete && !r.Outruns(names.asOf) // also without a counter
 	var group func(string) string
 	if depth > 0 {
-		group = func(counter string) string { return groupOf(counter, depth) }
+		group = func(counter string) string { return window.GroupOf(counter, depth) }
 	}
 	all, groups, complete := addUp(names.counters, answers, group)
 	out.Complete = out.Complete && complete
-	out.Total, out.Lower, out.Upper = all.Total, all.Lower, atMost(int64(all.Upper), r, names.asOf)
+	out.Total, out.Lower, out.Upper = all.Total, all.Lower, r.AtMost(int64(all.Upper), names.asOf)
 	out.SumOver = &SumOver{Counters: all.Counters, Groups: groups}
 	for i := range groups { // a counter that is not listed yet may be of any group
-		groups[i].Upper = atMost(int64(groups[i].Upper), r, names.asOf)
+		groups[i].Upper = r.AtMost(int64(groups[i].Upper), names.asOf)
 	}
 	return out
 }
@@ -200,18 +193,5 @@ func (g *SumGroup) Add(e window.Estimate) {
 	g.Counters++
 	g.Total += min(e.Total, math.MaxInt64-g.Total)
 	g.Lower += min(e.Lower, math.MaxInt64-g.Lower)
-	g.Upper += min(Bound(e.Upper), unknown-g.Upper)
-}
-
-// groupOf returns the first parts of a name, which . and / part. One at the beginning, as in a path, parts nothing.
-func groupOf(name string, parts int) string {
-	for i := 1; i < len(name); i++ {
-		if name[i] == '.' || name[i] == '/' {
-			parts--
-		}
-		if parts == 0 {
-			return name[:i]
-		}
-	}
-	return name
+	g.Upper += min(window.Bound(e.Upper), window.Unbounded-g.Upper)
 }

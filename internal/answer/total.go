@@ -2,13 +2,8 @@ package answer
 
 import (
 	"context"
-	"encoding/json"
-	"math"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -42,9 +37,8 @@ func (p *WindowsParams) Input() *Input {
 // TotalParams is what GET /v1/total takes.
 type TotalParams struct {
 	WindowsParams
-	Prefix  string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
-	Group   api.Number `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
-	Explain choice     `query:"explain" doc:"1: each total says which cells it was made of, and where they are in Redis." example:"1"`
+	Prefix string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
+	Group  api.Number `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
 }
 
 func (p *TotalParams) Read(g api.Given) error {
@@ -54,13 +48,12 @@ func (p *TotalParams) Read(g api.Given) error {
 	return g.Singles(
 		api.Text("prefix", api.NameHint, &p.Prefix),
 		api.Text("group", groupHint, (*string)(&p.Group)),
-		api.Text("explain", choiceHint, (*string)(&p.Explain)),
 	)
 }
 
 func (p *TotalParams) Input() *Input {
 	in := p.WindowsParams.Input()
-	in.prefix, in.group, in.explain = p.Prefix, p.Group, p.Explain
+	in.prefix, in.group = p.Prefix, p.Group
 	return in
 }
 
@@ -73,46 +66,20 @@ type TotalBody struct {
 	To      api.Moment `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
 	Prefix  string     `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
 	Group   api.Number `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
-	Explain choice     `json:"explain,omitempty" doc:"\"1\" or true: each total says which cells it was made of, and where they are in Redis." example:"1"`
 	TZ      string     `json:"tz,omitempty" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
 func (b *TotalBody) Input() *Input {
 	return &Input{
 		Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To,
-		calendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group, explain: b.Explain,
+		calendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group,
 	}
-}
-
-// float is the number as Prometheus takes it.
-func (b Bound) float() float64 {
-	if b == unknown {
-		return math.Inf(1)
-	}
-	return float64(b)
-}
-
-// MarshalJSON writes the number, or null.
-func (b Bound) MarshalJSON() ([]byte, error) { return []byte(b.String()), nil }
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (b *Bound) UnmarshalJSON(data []byte) error {
-	if string(data) == "null" {
-		*b = unknown
-		return nil
-	}
-	return json.Unmarshal(data, (*int64)(b))
-}
-
-// Schema describes the number, or null.
-func (Bound) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Nullable: true}
 }
 
 // windowed is an answer about counters in windows, or about a sum.
 type windowed[A any] struct {
 	Answer A
-	Past   bool // all windows ended before now, and nothing is explained: only late hits can change the numbers
+	Past   bool // all windows ended before now: only late hits can change the numbers
 }
 
 // Totals checks an input and answers it. Its errors are for the client.
@@ -125,7 +92,7 @@ func (d *Desk) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer], e
 		return d.findSums(ctx, in, periods)
 	}
 	questions := questionsOf(in.Keys, periods)
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (explained, error) { return d.answer(ctx, in, questions) })
+	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
 	if err != nil {
 		if bad := Mendable(err); bad != nil {
 			return nil, in.unanswerable(periods[bad.Index%len(periods)], bad)
@@ -134,11 +101,10 @@ func (d *Desk) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer], e
 	}
 	out := &windowed[TotalAnswer]{
 		Answer: TotalAnswer{AsOf: Time(found.AsOf), Totals: make([]Total, len(questions))},
-		Past:   !found.explains() && endedBefore(found.Answers.Answers, found.Now),
+		Past:   endedBefore(found.Answers, found.Now),
 	}
 	for i, q := range questions {
-		out.Answer.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers.Answers[i], found.AsOf)
-		out.Answer.Totals[i].explain(questions[i:i+1], found.at(i))
+		out.Answer.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
 	}
 	return out, nil
 }
@@ -153,7 +119,7 @@ func endedBefore(answers []window.Answer, now int64) bool {
 func TotalOf(key, windowText string, a window.Answer, asOf int64) Total {
 	return Total{
 		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
-		Total: a.Total, Lower: a.Lower, Upper: atMost(a.Upper, a.Range, asOf),
+		Total: a.Total, Lower: a.Lower, Upper: a.Range.AtMost(a.Upper, asOf),
 		Cell: window.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince),
 	}
 }
@@ -166,33 +132,17 @@ type TotalAnswer struct {
 
 // Total is the hits of one counter in one range, and how exact that is.
 type Total struct {
-	Key           string    `json:"key" doc:"The counter, or the prefix of a sum." example:"api-1"`
-	Window        string    `json:"window,omitempty" doc:"The window as it was asked for, such as 24h or today; absent for a range." example:"24h"`
-	From          time.Time `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
-	To            time.Time `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
-	Total         int64     `json:"total" doc:"The hits in the window. If its start cuts a cell, that cell counts in proportion to the time inside, rounded." example:"1234"`
-	Lower         int64     `json:"lower" doc:"There were at least this many hits: without the cell that is cut. The truth is between lower and upper." example:"1229"`
-	Upper         Bound     `json:"upper" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if nobody knows: the window ends more than 5 seconds after as_of, so nobody has counted lately." example:"1241"`
-	Cell          string    `json:"cell" doc:"The length of the cells that were added up." example:"15m"`
-	Complete      bool      `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
-	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
+	Key           string       `json:"key" doc:"The counter, or the prefix of a sum." example:"api-1"`
+	Window        string       `json:"window,omitempty" doc:"The window as it was asked for, such as 24h or today; absent for a range." example:"24h"`
+	From          time.Time    `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
+	To            time.Time    `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
+	Total         int64        `json:"total" doc:"The hits in the window. If its start cuts a cell, that cell counts in proportion to the time inside, rounded." example:"1234"`
+	Lower         int64        `json:"lower" doc:"There were at least this many hits: without the cell that is cut. The truth is between lower and upper." example:"1229"`
+	Upper         window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if nobody knows: the window ends more than 5 seconds after as_of, so nobody has counted lately." example:"1241"`
+	Cell          string       `json:"cell" doc:"The length of the cells that were added up." example:"15m"`
+	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
+	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
 	*SumOver
-	*Explained
-}
-
-// Bound is the most hits that there can have been, or unknown, which is null in JSON.
-type Bound int64
-
-// unknown is where sums stop, too: they never wrap round.
-const unknown Bound = math.MaxInt64
-
-// atMost is the bound on the hits of a range, if there were at most n among those that were applied at asOf. Whatever
-// shows a bound has it from here.
-func atMost(n int64, r window.Range, asOf int64) Bound {
-	if r.Outruns(asOf) {
-		return unknown
-	}
-	return Bound(n)
 }
 
 func TotalExample() TotalAnswer {
@@ -257,10 +207,6 @@ func (t *Total) AppendJSON(j *api.JSON) {
 	if t.SumOver != nil {
 		t.SumOver.appendFields(j)
 	}
-	if t.Explained != nil {
-		j.Raw(`,"explain":`)
-		j.Value(t.Explain) // long, and rarely asked for
-	}
 	j.Raw(`}`)
 }
 
@@ -284,20 +230,13 @@ func (s *SumOver) appendFields(j *api.JSON) {
 }
 
 // appendBounds appends the fields of an estimate.
-func appendBounds(j *api.JSON, total, lower int64, upper Bound) {
+func appendBounds(j *api.JSON, total, lower int64, upper window.Bound) {
 	j.Raw(`,"total":`)
 	j.Number(total)
 	j.Raw(`,"lower":`)
 	j.Number(lower)
 	j.Raw(`,"upper":`)
 	j.Raw(upper.String())
-}
-
-func (b Bound) String() string {
-	if b == unknown {
-		return "null"
-	}
-	return strconv.FormatInt(int64(b), 10)
 }
 
 // SecondsSince is never negative: clocks are estimates.

@@ -33,16 +33,16 @@ type UniquesAnswer struct {
 
 // Unique is how many different values the hits of one counter had in one range.
 type Unique struct {
-	Key           string    `json:"key" doc:"The counter." example:"visitors"`
-	Window        string    `json:"window,omitempty" doc:"The window as it was asked for, such as 24h or today; absent for a range." example:"24h"`
-	From          time.Time `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
-	To            time.Time `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
-	Estimate      int64     `json:"estimate" doc:"How many different values of unique the hits in the window had. Of what a cell that the start cuts adds, it has the share of time that lies inside." example:"12431"`
-	Lower         int64     `json:"lower" doc:"There were at least so many, with this confidence: two standard errors below the estimate of the cells that lie inside the window." example:"12180"`
-	Upper         Bound     `json:"upper" doc:"There were at most so many, with this confidence: two standard errors above the estimate of all cells that the window touches. Null if nobody knows: the window ends more than 5 seconds after as_of." example:"12702"`
-	Confidence    float64   `json:"confidence" doc:"How often the truth lies between lower and upper, at least. Unlike the bounds of a total, these are no certainty." example:"0.95"`
-	Complete      bool      `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
-	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
+	Key           string       `json:"key" doc:"The counter." example:"visitors"`
+	Window        string       `json:"window,omitempty" doc:"The window as it was asked for, such as 24h or today; absent for a range." example:"24h"`
+	From          time.Time    `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
+	To            time.Time    `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
+	Estimate      int64        `json:"estimate" doc:"How many different values of unique the hits in the window had. Of what a cell that the start cuts adds, it has the share of time that lies inside." example:"12431"`
+	Lower         int64        `json:"lower" doc:"There were at least so many, with this confidence: two standard errors below the estimate of the cells that lie inside the window." example:"12180"`
+	Upper         window.Bound `json:"upper" nullable:"true" doc:"There were at most so many, with this confidence: two standard errors above the estimate of all cells that the window touches. Null if nobody knows: the window ends more than 5 seconds after as_of." example:"12702"`
+	Confidence    float64      `json:"confidence" doc:"How often the truth lies between lower and upper, at least. Unlike the bounds of a total, these are no certainty." example:"0.95"`
+	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
+	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
 }
 
 // Uniques checks an input and answers it. Its errors are for the client.
@@ -81,7 +81,7 @@ func (in *Input) withoutUniques(p period, err *window.QuestionError) *web.Proble
 func uniqueOf(key, windowText string, a window.Answer, asOf int64) Unique {
 	return Unique{
 		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
-		Estimate: a.Total, Lower: a.Lower, Upper: atMost(a.Upper, a.Range, asOf), Confidence: window.UniqueConfidence,
+		Estimate: a.Total, Lower: a.Lower, Upper: a.Range.AtMost(a.Upper, asOf), Confidence: window.UniqueConfidence,
 		Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince),
 	}
 }

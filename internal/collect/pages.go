@@ -182,11 +182,6 @@ const pixel = "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff" +
 // serveGIF counts a hit for a page that can only load an image. The image means that the hit is stored. Anything
 // else is a problem with its status: the image fails to load, and the page can see that.
 func (s *service) serveGIF(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodHead {
-		w.Header().Set("Allow", "GET, OPTIONS")
-		web.NewProblem(http.StatusMethodNotAllowed, "HEAD counts nothing: use GET").Write(w)
-		return
-	}
 	h, param, err := gifHit(r.URL.RawQuery)
 	if err != nil {
 		gifProblem(param, err).Write(w)

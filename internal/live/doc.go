@@ -5,7 +5,7 @@
 //   - However many clients listen, Redis is read once every readEvery for all of them, and not at all while nobody does.
 //   - A slow client holds nobody up. It misses all but the latest news of each question, and is dropped if it leaves
 //     what is sent unread for writeTimeout.
-//   - If connections or questions run out, each address keeps an equal share.
+//   - Connections and questions are bounded. Beyond a bound the answer is 503, and nobody who listens is cut off.
 //
 // # What can go wrong
 //
@@ -16,5 +16,5 @@
 //
 //	goroutine    owns                                                    who waits for it
 //	Live.Run     the reads; it tells the listeners under hub.mu          its caller
-//	a handler    one listener, until its client goes or has to           boot.Serve, for five seconds
+//	a handler    one listener, until its client goes                     boot.Serve, for five seconds
 package live

@@ -25,8 +25,7 @@ const readEvery = 250 * time.Millisecond
 // answers every distinct question, however many clients listen. One goroutine, run,
 // reads and tells the listeners. It sleeps while nobody listens.
 //
-// Connections and questions are bounded. Until a bound is reached, a client may have as many as there are. Then
-// everybody has an equal share: who would have more is refused, and who has more makes room for who has less.
+// Connections and questions are bounded, those of all clients together. Beyond a bound, who comes is refused.
 type hub struct {
 	read                     readTotals
 	maxClients, maxQuestions int
@@ -38,14 +37,7 @@ type hub struct {
 	mu        sync.Mutex
 	topics    map[question]*topic
 	listeners map[*listener]struct{}
-	clients   map[string]*client // those that listen
 	stopped   bool
-}
-
-// client is one of those who share the hub. Hub.mu guards it.
-type client struct {
-	listeners []*listener    // the newest last
-	asks      map[*topic]int // how many of them have the question
 }
 
 // readTotals answers questions at one moment. Its errors are for the clients.
@@ -78,7 +70,7 @@ func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.R
 			Namespace: "tallyroll", Subsystem: "query", Name: "live_reads_total",
 			Help: "Reads of Redis for all who listen at /v1/live together.",
 		}),
-		heard: wake.New(), topics: make(map[question]*topic), listeners: make(map[*listener]struct{}), clients: make(map[string]*client),
+		heard: wake.New(), topics: make(map[question]*topic), listeners: make(map[*listener]struct{}),
 	}
 	registry.MustRegister(h.reads,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -114,25 +106,27 @@ func (h *hub) serve(ctx context.Context) error {
 	}
 }
 
-// join adds a listener of a client, which must leave. Its errors are for the client. Nobody asks a
-// question twice.
-func (h *hub) join(who string, asked []question, lengths []time.Duration, asOf bool) (*listener, error) {
+// join adds a listener, which must leave. Its errors are for the client. Nobody asks a question twice.
+func (h *hub) join(asked []question, lengths []time.Duration, asOf bool) (*listener, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopped {
 		return nil, noRoom("the service is stopping")
 	}
-	err := h.makeRoom(who, asked)
-	if err != nil {
-		return nil, err
+	if len(h.listeners) >= h.maxClients {
+		return nil, noRoom(fmt.Sprintf("%d clients are listening already, which is the most allowed (QUERY_LIVE_CLIENTS)", len(h.listeners)))
 	}
-	sharer := h.clients[who]
-	if sharer == nil {
-		sharer = &client{asks: make(map[*topic]int)}
-		h.clients[who] = sharer
+	added := 0
+	for _, q := range asked {
+		if h.topics[q] == nil {
+			added++
+		}
+	}
+	if len(h.topics)+added > h.maxQuestions {
+		return nil, noRoom(fmt.Sprintf("clients are listening to %d different questions already, and this would add %d: the most allowed are %d (QUERY_LIVE_QUESTIONS): ask about fewer counters or windows",
+			len(h.topics), added, h.maxQuestions))
 	}
 	l := newListener(h, len(asked), asOf)
-	l.who = who
 	for i, q := range asked {
 		t := h.topics[q]
 		if t == nil {
@@ -140,94 +134,20 @@ func (h *hub) join(who string, asked []question, lengths []time.Duration, asOf b
 			h.topics[q] = t
 		}
 		t.listeners[l], l.topics[i] = i, t
-		sharer.asks[t]++
 		if t.last != nil {
 			l.put(i, t.last)
 		}
 	}
-	sharer.listeners = append(sharer.listeners, l)
 	h.listeners[l] = struct{}{}
 	h.heard.Give()
 	return l, nil
 }
 
-// makeRoom ends connections of clients that have more than an equal share of what has run out, or refuses a client that
-// would have more itself. If nobody has more than a share, there is room: all shares together are the bound.
-// The caller holds h.mu.
-func (h *hub) makeRoom(who string, asked []question) error {
-	sharer, sharers := h.clients[who], len(h.clients)
-	if sharer == nil {
-		sharer, sharers = new(client), sharers+1
-	}
-	share := h.maxClients / sharers
-	for len(h.listeners) >= h.maxClients {
-		if len(sharer.listeners) >= share || !h.dismiss(share, "QUERY_LIVE_CLIENTS", func(c *client) int { return len(c.listeners) }) {
-			return noRoom(fmt.Sprintf("%d clients are listening already, which is the most allowed (QUERY_LIVE_CLIENTS), and %d of them at this address, whose share is %d", len(h.listeners), len(sharer.listeners), share))
-		}
-	}
-	share = h.maxQuestions / sharers
-	for {
-		added, own := 0, len(sharer.asks)
-		for _, q := range asked {
-			t := h.topics[q]
-			if t == nil {
-				added++
-			}
-			if sharer.asks[t] == 0 {
-				own++
-			}
-		}
-		if len(h.topics)+added <= h.maxQuestions {
-			return nil
-		}
-		if own > share || !h.dismiss(share, "QUERY_LIVE_QUESTIONS", func(c *client) int { return len(c.asks) }) {
-			return noRoom(fmt.Sprintf("clients are listening to %d different questions already, and this would add %d: the most allowed are %d (QUERY_LIVE_QUESTIONS), of which the share of this address is %d, and it would have %d: ask about fewer counters or windows",
-				len(h.topics), added, h.maxQuestions, share, own))
-		}
-	}
-}
-
-// dismiss ends the newest connection of the client that has most, if that is more than a share. It reports whether it has.
-func (h *hub) dismiss(share int, bound string, has func(*client) int) bool {
-	var largest *client
-	for _, c := range h.clients {
-		if has(c) > share && (largest == nil || has(c) > has(largest)) {
-			largest = c
-		}
-	}
-	if largest == nil {
-		return false
-	}
-	l := largest.listeners[len(largest.listeners)-1]
-	h.remove(l)
-	l.farewell = fmt.Appendf(nil, ": others need the room, and this address had more than its share (%s)\n\n", bound)
-	close(l.ready)
-	return true
-}
-
 func (h *hub) leave(l *listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.remove(l)
-}
-
-// remove takes a listener out, if it is in. The caller holds h.mu.
-func (h *hub) remove(l *listener) {
-	if _, in := h.listeners[l]; !in {
-		return // it has been dismissed
-	}
 	delete(h.listeners, l)
-	sharer := h.clients[l.who]
-	i := slices.Index(sharer.listeners, l)
-	sharer.listeners = slices.Delete(sharer.listeners, i, i+1)
-	if len(sharer.listeners) == 0 {
-		delete(h.clients, l.who)
-	}
 	for _, t := range l.topics {
-		sharer.asks[t]--
-		if sharer.asks[t] == 0 {
-			delete(sharer.asks, t)
-		}
 		delete(t.listeners, l)
 		if len(t.listeners) == 0 {
 			delete(h.topics, t.question)
@@ -357,13 +277,10 @@ const reachTicks = 4
 // each question only the latest news, so nobody has to wait for a slow client.
 type listener struct {
 	hub    *hub
-	who    string // whose it is
 	topics []*topic
 	asOf   bool // it wants events as_of, too
-	// ready has something to receive while anything waits. The hub closes it when the service stops, or when the
-	// listener has to make room.
-	ready    chan struct{}
-	farewell []byte // what is sent then; set before ready closes
+	// ready has something to receive while anything waits. The hub closes it when the service stops.
+	ready chan struct{}
 
 	// Under hub.mu:
 	waiting []*news // by the question's place in topics; nil if there is nothing new
@@ -424,7 +341,7 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 			return nil, web.ClientGone()
 		case _, ok := <-l.ready:
 			if !ok {
-				return nil, noRoom("the service is stopping, or others need the room")
+				return nil, noRoom("the service is stopping")
 			}
 		}
 		for i, n := range l.take() {

@@ -47,19 +47,17 @@ const asOfHint = "true or false"
 type Live struct {
 	hub     *hub
 	MaxKeys int
-	proxies web.Networks // whose word about their clients is believed
 }
 
 // Settings are those of /v1/live.
 type Settings struct {
 	MaxClients, MaxQuestions int // together
 	MaxKeys                  int // of one client
-	Proxies                  web.Networks
 }
 
 // New makes what answers /v1/live from reads. The caller must run it.
 func New(settings Settings, read readTotals, registry prometheus.Registerer) *Live {
-	return &Live{hub: newHub(read, settings.MaxClients, settings.MaxQuestions, registry), MaxKeys: settings.MaxKeys, proxies: settings.Proxies}
+	return &Live{hub: newHub(read, settings.MaxClients, settings.MaxQuestions, registry), MaxKeys: settings.MaxKeys}
 }
 
 // Run reads for the listeners until ctx ends.
@@ -92,7 +90,7 @@ func (l *Live) getLive(w http.ResponseWriter, r *http.Request, p *params) error 
 			return err
 		}
 	}
-	listening, err := l.hub.join(l.clientOf(r), asked, lengths, p.AsOf == "true")
+	listening, err := l.hub.join(asked, lengths, p.AsOf == "true")
 	if err != nil {
 		return err
 	}
@@ -103,16 +101,6 @@ func (l *Live) getLive(w http.ResponseWriter, r *http.Request, p *params) error 
 	}
 	streamNews(r, w, listening, openingOf(first, p.LastEventID))
 	return nil
-}
-
-// clientOf is who listens, as far as the service can tell: an address, behind trusted proxies that of their client.
-// Everybody at one address is one client.
-func (l *Live) clientOf(r *http.Request) string {
-	address, err := l.proxies.Client(r)
-	if err != nil {
-		return ""
-	}
-	return web.AddressKey(address)
 }
 
 // questions checks the parameters and is what they ask, with the lengths of the windows.
@@ -155,8 +143,7 @@ func openingOf(first []*news, lastID string) []byte {
 	return out
 }
 
-// streamNews writes events until the client goes, leaves one unread for the hub's writeWithin, has to make room for
-// others, or the service stops.
+// streamNews writes events until the client goes, leaves one unread for the hub's writeWithin, or the service stops.
 func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
@@ -190,7 +177,6 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 		case <-heartbeat.C:
 		case _, ok := <-l.ready:
 			if !ok {
-				send(l.farewell)
 				return
 			}
 			text = l.events()

@@ -83,7 +83,7 @@ func TestHubBoundsQuestionsTogether(t *testing.T) {
 		for _, key := range keys {
 			asked = append(asked, question{key, "1m"})
 		}
-		return h.join("me", asked, make([]time.Duration, len(asked)), false)
+		return h.join(asked, make([]time.Duration, len(asked)), false)
 	}
 	if _, err := ask("a", "b", "c", "d"); err == nil || !strings.Contains(err.Error(), "would add 3") {
 		t.Errorf("four questions where three fit: %v", err)
@@ -115,11 +115,11 @@ func TestHubTellsAsOf(t *testing.T) {
 		done := make(chan struct{})
 		go func() { _ = h.serve(ctx); close(done) }()
 		asked, lengths := []question{{"a", "1m"}}, []time.Duration{time.Minute}
-		with, err := h.join("me", asked, lengths, true)
+		with, err := h.join(asked, lengths, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		without, err := h.join("me", asked, lengths, false)
+		without, err := h.join(asked, lengths, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func totalsIn(n int64, questions []window.Question) (window.Answers, error) {
 
 func join(t *testing.T, h *hub, key string) *listener {
 	t.Helper()
-	l, err := h.join("me", []question{{key, "1m"}}, []time.Duration{time.Minute}, false)
+	l, err := h.join([]question{{key, "1m"}}, []time.Duration{time.Minute}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestHubTellsChanges(t *testing.T) {
 		if _, ok := <-good.ready; ok {
 			t.Error("the channel is open though the hub has stopped")
 		}
-		if _, err := h.join("me", []question{{"a", "1m"}}, []time.Duration{time.Minute}, false); err == nil {
+		if _, err := h.join([]question{{"a", "1m"}}, []time.Duration{time.Minute}, false); err == nil {
 			t.Error("a client was taken though the hub has stopped")
 		}
 	})
@@ -164,7 +164,7 @@ func TestHubIsBounded(t *testing.T) {
 	l := join(t, h, "b")
 	refusedFor := func(key, want string) {
 		t.Helper()
-		if _, err := h.join("me", []question{{key, "1m"}}, []time.Duration{time.Minute}, false); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := h.join([]question{{key, "1m"}}, []time.Duration{time.Minute}, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("join %s: %v, want %s in it", key, err, want)
 		}
 	}
@@ -348,7 +348,7 @@ func TestProblemAfterProblem(t *testing.T) {
 	t.Parallel()
 	var err error
 	h := newHub(func(context.Context, []window.Question) (window.Answers, error) { return window.Answers{}, err }, 1, 1, prometheus.NewRegistry())
-	l, refusal := h.join("me", []question{{"a", "7d"}}, []time.Duration{7 * 24 * time.Hour}, false)
+	l, refusal := h.join([]question{{"a", "7d"}}, []time.Duration{7 * 24 * time.Hour}, false)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}

@@ -20,7 +20,7 @@ type Answer struct {
 	Seq       uint64 // its sequence in that stream
 	Refusal   error  // why it was not stored: ErrNoStream or a Refusal; nil if it was
 	Code      int    // JetStream's error code, of a Refusal
-	Last      uint64 // if Code is CodeWrongLast: the message that is there; 0 if the server does not tell
+	Last      uint64 // the message that is there, if the subject has one already; 0 if the server does not tell
 }
 
 // Refusal is JetStream's error.
@@ -39,8 +39,8 @@ var ErrNoStream = errors.New("no stream takes the subject")
 // Codes of JetStream's refusals.
 const (
 	CodeTooLarge = 10054 // the message is above the stream's max_msg_size
-	// CodeWrongLast says that the message was to follow another one than the last of its subject.
-	CodeWrongLast = 10071
+	// codeWrongLast says that the subject has a message already.
+	codeWrongLast = 10071
 	// codeInProcess says that a message with the same Nats-Msg-Id is being stored by a cluster.
 	codeInProcess = 10158
 )
@@ -81,7 +81,7 @@ func parseBody(body []byte) (a Answer, ok bool) {
 	if e := ack.Error; e != nil {
 		a.Refusal = Refusal{e.ErrCode, e.Description}
 		a.Code = e.ErrCode
-		if a.Code == CodeWrongLast { // the text ends in the message's sequence
+		if a.Code == codeWrongLast { // the text ends in the message's sequence
 			a.Last, _ = strconv.ParseUint(e.Description[strings.LastIndexByte(e.Description, ' ')+1:], 10, 64)
 		}
 		return a, true

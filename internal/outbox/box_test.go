@@ -206,8 +206,8 @@ func TestAnswers(t *testing.T) {
 	}{
 		{`{"stream":"HITS","seq":7}`, Answer{Stored: true, Stream: "HITS", Seq: 7}, true},
 		{`{"stream":"HITS","seq":7,"duplicate":true}`, Answer{Stored: true, Duplicate: true, Stream: "HITS", Seq: 7}, true},
-		{`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 12"},"stream":"HITS","seq":0}`, Answer{Stream: "HITS", Code: CodeWrongLast, Last: 12}, true},
-		{`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence"}}`, Answer{Code: CodeWrongLast}, true},
+		{`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 12"},"stream":"HITS","seq":0}`, Answer{Stream: "HITS", Code: codeWrongLast, Last: 12}, true},
+		{`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence"}}`, Answer{Code: codeWrongLast}, true},
 		{`{"stream":"HITS"}`, Answer{}, false},
 		{`+OK`, Answer{}, false},
 		{``, Answer{}, false},

@@ -17,12 +17,11 @@
 // stored, and waits for the stream and for room in it. Memory is bounded: Submit waits while 256 messages or 32 MiB are
 // unacknowledged. If a message may have been stored for longer than two minutes when it is sent again, it can be
 // stored twice; the log says so when it happens. That cannot happen to a message with a Once: the stream takes it only
-// behind the message that it names, and the Sender tells its fate even if that is a refusal.
+// as the first on its subject, and the Sender tells its fate even if that is a refusal.
 //
-// Order is not kept: a message that is sent again comes behind later ones. With a Once, wait for the fate of one before
-// the next.
+// Order is not kept: a message that is sent again comes behind later ones.
 //
-// Taker and Last find out which stream takes a subject, without storing anything.
+// Taker finds out which stream takes a subject, without storing anything.
 //
 // # The files
 //

@@ -40,12 +40,10 @@ type Message struct {
 	Once   *Once // nil: any subject and place in the stream will do
 }
 
-// Once addresses a message that must follow another one on its subject, or be the first: the stream itself
-// refuses a second.
+// Once addresses a message that must be the first on its subject: the stream itself refuses a second.
 type Once struct {
 	Subject string
 	ID      string      // its Nats-Msg-Id, the same whoever sends it
-	After   uint64      // the sequence of the message before it; 0: none
 	More    nats.Header // further headers
 	Settled func(Fate)  // is told its fate by the Sender's goroutine
 }
@@ -54,15 +52,13 @@ type Once struct {
 type Fate struct {
 	Answer
 	Repeat bool // the stream had stored it before this Sender sent it
-	// Refused is true if every send of it was refused: then none of them is stored.
-	Refused bool
 }
 
 // Header are the headers by which a stream stores the message no second time, and the further ones.
 func (o *Once) Header() nats.Header {
 	h := nats.Header{
-		// The stream takes it only if this is the subject's last message; 0: if it holds none.
-		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(o.After, 10)},
+		// The stream takes it only if it holds no message of the subject.
+		jetstream.ExpectedLastSubjSeqHeader: {"0"},
 		// By it, this message is told from any other that could be there.
 		nats.MsgIdHdr: {o.ID},
 	}
@@ -97,7 +93,7 @@ func ConnOptions() []nats.Option {
 }
 
 // Sender sends messages until they are acknowledged. The goroutine in run owns all of its state; others reach it
-// through Submit, Close, Done and Err.
+// through Submit and Close.
 type Sender struct {
 	conn    *nats.Conn
 	log     zerolog.Logger
@@ -136,18 +132,12 @@ func (s *Sender) Submit(m *Message) error {
 }
 
 // Close takes no more messages, and waits until all are acknowledged or the Sender has ended. It returns
-// what Err does. It is called once.
+// why the Sender has ended; nil if everything that was submitted is acknowledged. It is called once.
 func (s *Sender) Close() error {
 	close(s.in)
 	<-s.ended
 	return s.cause
 }
-
-// Done is closed when the Sender has ended.
-func (s *Sender) Done() <-chan struct{} { return s.ended }
-
-// Err is why the Sender has ended; nil if everything that was submitted is acknowledged. It may be asked after Done.
-func (s *Sender) Err() error { return s.cause }
 
 func (s *Sender) run(ctx context.Context) {
 	defer close(s.ended)
@@ -231,7 +221,7 @@ func (s *Sender) settle(a Answer) {
 	case a.Stored:
 		s.stored(m.Hits, a)
 		s.forget(m, a)
-	case m.Once != nil && (a.Last > 0 || a.Code == CodeWrongLast && m.Once.After > 0 || a.Code == CodeTooLarge):
+	case m.Once != nil && (a.Last > 0 || a.Code == CodeTooLarge):
 		s.box.Drop(m)
 		s.forget(m, a)
 	case a.Code == CodeTooLarge:
@@ -246,7 +236,7 @@ func (s *Sender) forget(m *Message, a Answer) {
 	s.bytes -= len(m.Body)
 	if m.Once != nil {
 		// If it was sent twice, it was this program that had stored it.
-		m.Once.Settled(Fate{a, m.sent == 1 && (a.Duplicate || a.Last > 0), !a.Stored && !m.Open()})
+		m.Once.Settled(Fate{a, m.sent == 1 && (a.Duplicate || a.Last > 0)})
 	}
 	m.Free()
 }

@@ -21,12 +21,12 @@ func TestInterruptWithoutAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	<-s.Done()
-	if s.Err() == nil {
-		t.Fatal("it ends as if the message were stored")
-	}
+	<-s.ended
 	if err := s.Submit(NewMessage()); err == nil {
 		t.Fatal("a Sender that has ended takes messages")
+	}
+	if s.Close() == nil {
+		t.Fatal("it ends as if the message were stored")
 	}
 }
 
@@ -79,28 +79,28 @@ func TestOnce(t *testing.T) {
 	stream := hits(t, server, jetstream.StreamConfig{MaxMsgSize: 500})
 	fates := make(chan Fate, 1)
 	s := Start(t.Context(), server.Conn(ConnOptions()...), zerolog.Nop(), "", func(int, Answer) {})
-	send := func(id string, after uint64, size int) Fate {
+	send := func(subject, id string, size int) Fate {
 		m := NewMessage()
 		m.Hits, m.Body = 1, append(m.Body, make([]byte, size)...)
-		m.Once = &Once{Subject: "hits.log", ID: id, After: after, Settled: func(f Fate) { fates <- f }}
+		m.Once = &Once{Subject: subject, ID: id, Settled: func(f Fate) { fates <- f }}
 		if err := s.Submit(m); err != nil {
 			t.Fatal(err)
 		}
 		return <-fates
 	}
-	if f := send("a", 0, 1); !f.Stored || f.Seq != 1 || f.Repeat || f.Refused {
+	if f := send("hits.a", "a", 1); !f.Stored || f.Seq != 1 || f.Repeat {
 		t.Errorf("the first: %+v", f)
 	}
-	if f := send("a", 0, 1); !f.Repeat || f.Stored && !f.Duplicate {
+	if f := send("hits.a", "a", 1); !f.Repeat || f.Stored && !f.Duplicate {
 		t.Errorf("the first once more: %+v", f)
 	}
-	if f := send("b", 0, 1); f.Stored || f.Code != CodeWrongLast || f.Last != 1 || !f.Refused {
+	if f := send("hits.a", "b", 1); f.Stored || f.Code != codeWrongLast || f.Last != 1 {
 		t.Errorf("another first: %+v", f)
 	}
-	if f := send("b", 1, 1); !f.Stored || f.Seq != 2 {
-		t.Errorf("the second: %+v", f)
+	if f := send("hits.b", "b", 1); !f.Stored || f.Seq != 2 {
+		t.Errorf("the first of another subject: %+v", f)
 	}
-	if f := send("c", 2, 600); f.Stored || f.Code != CodeTooLarge || !f.Refused {
+	if f := send("hits.c", "c", 600); f.Stored || f.Code != CodeTooLarge {
 		t.Errorf("one that is too large: %+v", f)
 	}
 	if err := s.Close(); err != nil || len(contents(t, stream)) != 2 {

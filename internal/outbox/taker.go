@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -40,18 +38,6 @@ func Taker(ctx context.Context, conn *nats.Conn, subject string) (string, error)
 	m.Header.Set(jetstream.ExpectedStreamHeader, probeStream)
 	answer, err := probe(ctx, conn, m)
 	return answer.Stream, err
-}
-
-// Last is the stream that takes a subject, and the sequence of the subject's last message there; 0 if there is
-// none. It asks with a message that expects an impossible one before it.
-func Last(ctx context.Context, conn *nats.Conn, subject string) (stream string, seq uint64, err error) {
-	m := nats.NewMsg(subject)
-	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatInt(math.MaxInt64, 10))
-	answer, err := probe(ctx, conn, m)
-	if err == nil && answer.Code != CodeWrongLast {
-		err = answer.Refusal // a cluster that is storing a message there does not tell
-	}
-	return answer.Stream, answer.Last, err
 }
 
 // probe sends a message that the stream has to refuse.

@@ -37,10 +37,8 @@ var recorded = []string{
 	"GET /v1/total?key=api-1&from=1795250000000&to=1795253600000 - If-None-Match:*",
 	"HEAD /v1/total?key=api-1&from=1795250000000&to=1795253600000 - If-None-Match:*",
 	"GET /v1/total?key=api-1&from=1795250000000",
-	"GET /v1/total?key=api-1&window=1h&explain=1",
 	"GET /v1/total?prefix=shop.&window=1h&window=15m",
 	"GET /v1/total?prefix=shop.&group=1&window=1h",
-	"GET /v1/total?prefix=shop.&group=2&window=1h&explain=true",
 	"GET /v1/total?prefix=none.&group=2&window=1h",
 	"GET /v1/total?prefix=shop.&from=1795250000000&to=1795253600000",
 	"GET /v1/total?key=api-1&window=24h - Accept:text/html",
@@ -48,7 +46,7 @@ var recorded = []string{
 	"GET /v1/total?key=api-1&window=24h - Origin:https://a.example",
 	`POST /v1/total {"keys":["api-1","<b>&\"\\☃"],"windows":["1h","24h"]}`,
 	`POST /v1/total {"keys":["api-1"],"windows":["1h"],"at":1795253600000} If-None-Match:*`,
-	`POST /v1/total {"keys":["api-1"],"from":"2026-11-21T09:00:00Z","to":null,"explain":true}`,
+	`POST /v1/total {"keys":["api-1"],"from":"2026-11-21T09:00:00Z","to":null}`,
 	`POST /v1/total {"prefix":"shop.","group":1,"windows":["week"],"tz":"Europe/Berlin"}`,
 	`POST /v1/total {"keys":["api-1"],"windows":["1h"]} Content-Type:text/plain Accept:text/html`,
 
@@ -219,18 +217,6 @@ func (r recordedReader) Answer(ctx context.Context, questions []window.Question)
 		}
 	}
 	return out, nil
-}
-
-func (r recordedReader) Explain(ctx context.Context, questions []window.Question, _ int) (window.Answers, []window.Explanation, error) {
-	out, err := r.Answer(ctx, questions)
-	why := make([]window.Explanation, len(out.Answers))
-	for i, a := range out.Answers {
-		why[i] = window.Explanation{
-			Shard: i, AsOf: out.AsOf, Cursors: []window.ReadCursor{{Key: "test:{0}:cursor:HITS", Stream: "HITS", Seq: 812, AsOf: out.AsOf}},
-			Hashes: []window.ReadHash{{Key: "test:{0}:h:1m:1:" + questions[i].Counter, Tier: a.Tier, Cells: []window.ReadCell{{Field: "12", N: 31, Range: a.Range, Estimate: a.Estimate}}}},
-		}
-	}
-	return out, why, err
 }
 
 func (r recordedReader) Names(ctx context.Context, q window.NamesQuestion) (window.Names, error) {

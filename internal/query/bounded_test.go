@@ -103,7 +103,7 @@ func TestRefusalsAreShort(t *testing.T) {
 		}
 	}
 	for path, fields := range map[string][]string{
-		totalPath:  {"keys", "windows", "at", "from", "to", "prefix", "group", "explain", "tz"},
+		totalPath:  {"keys", "windows", "at", "from", "to", "prefix", "group", "tz"},
 		"/v1/take": {"limit", "key", "window", "max", "n", "policy", "take"},
 	} {
 		good := map[string]any{"keys": []string{"a"}, "windows": []string{"1h"}}

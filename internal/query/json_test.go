@@ -14,7 +14,7 @@ func TestAnswersAtTheSameTime(t *testing.T) {
 	server := httptest.NewServer(onRecorder(t).handler())
 	defer server.Close()
 	ask := func(key string) string {
-		resp, err := server.Client().Get(server.URL + "/v1/total?window=1h&explain=1&key=" + key)
+		resp, err := server.Client().Get(server.URL + "/v1/total?window=1h&key=" + key)
 		if err != nil {
 			t.Error(err)
 			return ""

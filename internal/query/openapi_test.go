@@ -249,7 +249,7 @@ func TestDocs(t *testing.T) {
 	for _, want := range []string{
 		`<a href="/">← Tallyroll</a>`, "Guide: Questions and how to ask them", `<form class="try" data-method="GET"`,
 		"GET /v1/total", "POST /v1/total", "as_of", "totals[].lower", "prefers-color-scheme", "required",
-		"curl -sS 'http://tallyroll.test/v1/total?key=api-1&window=24h'", `"points": [`, "unfinished_from", "openapi-3.0.json",
+		"curl -sS 'http://tallyroll.test/v1/total?key=api-1&window=24h'", `"points": [`, "unfinished_from", "openapi.json",
 		`-d '{"keys":["api-1","/cart"],"windows":["1h","24h"]}' http://tallyroll.test/v1/total`,
 	} {
 		if !strings.Contains(text, want) {

@@ -25,7 +25,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-var testSettings = Settings{MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, MaxExplain: 5000, LiveClients: 100, LiveQuestions: 500, MaxExports: 2, Take: gate.TakeAny, Erase: true, Timeout: stack.Hung}
+var testSettings = Settings{MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, LiveClients: 100, LiveQuestions: 500, MaxExports: 2, Take: gate.TakeAny, Erase: true, Timeout: stack.Hung}
 
 // made is a service with testLimits, and further ones.
 func made(t testing.TB, r allReader, l gate.Limiter, settings Settings, further ...string) *service {

@@ -117,7 +117,7 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 	redis := answer.NewSource(s.health, settings.Timeout, failures, registry)
 	s.answers = &answer.Desk{
 		Reader: access.Reader{Counters: requests}, Redis: redis, Namespace: settings.Redis.Namespace,
-		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxExplain: settings.MaxExplain, MaxProbe: settings.MaxProbe,
+		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxProbe: settings.MaxProbe,
 	}
 	s.exports.most, s.erases = settings.MaxExports, settings.Erase
 	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Proxies: settings.TrustedProxies, Audit: s.audit}, takes, access.Reader{Counters: requests}, redis, failures, metrics)
@@ -126,7 +126,7 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 	}
 	s.status = status.New(requests, redis, settings.Redis.Namespace, settings.asksNATS(), failures, registry)
 	s.live = live.New(live.Settings{
-		MaxClients: settings.LiveClients, MaxQuestions: settings.LiveQuestions, MaxKeys: settings.MaxKeys, Proxies: settings.TrustedProxies,
+		MaxClients: settings.LiveClients, MaxQuestions: settings.LiveQuestions, MaxKeys: settings.MaxKeys,
 	}, func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
 	}, registry)

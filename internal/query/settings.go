@@ -38,8 +38,7 @@ type Settings struct {
 
 	MaxUniqueCells int64 `env:"QUERY_MAX_UNIQUE_CELLS" envDefault:"100000" help:"most cells of uniques that one request reads, each as often as a bound needs it; one of 2,000 different ones or more costs Redis 39 µs, a smaller one a few"`
 
-	MaxSum     int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that an answer adds up over a prefix or by groups; each costs Redis up to two hash reads per window, and a total two more for its name"`
-	MaxExplain int `env:"QUERY_MAX_EXPLAIN" envDefault:"5000" help:"most cells that the explanations of one answer name; each takes about 100 bytes of the answer"`
+	MaxSum int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that an answer adds up over a prefix or by groups; each costs Redis up to two hash reads per window, and a total two more for its name"`
 
 	MetricsAddr string `env:"QUERY_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port, where /healthz and /readyz are too; by default /metrics is at QUERY_ADDR, and there are no profiles"`
 	MaxProbe    int    `env:"QUERY_MAX_PROBE" envDefault:"500" help:"most totals (counter and window) in one answer of /probe; each is four series in Prometheus"`
@@ -47,8 +46,8 @@ type Settings struct {
 
 	Erase Erasing `env:"QUERY_ERASE" envDefault:"off" help:"on: DELETE /v1/counters erases counters; needs a Redis user with the rights of ingest; set QUERY_TOKENS, or everybody who may ask may erase"`
 
-	LiveClients   int `env:"QUERY_LIVE_CLIENTS" envDefault:"10000" help:"most clients that may listen at /v1/live; if they run out, each address keeps an equal share"`
-	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each costs up to two hash reads with the default tiers, four times per second; if they run out, each address keeps an equal share"`
+	LiveClients   int `env:"QUERY_LIVE_CLIENTS" envDefault:"10000" help:"most clients that may listen at /v1/live; beyond that the answer is 503"`
+	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each costs up to two hash reads with the default tiers, four times per second; beyond that the answer is 503"`
 
 	LimitsFile     string        `env:"QUERY_LIMITS_FILE" help:"a YAML file of named limits, for /v1/take, /v1/limit and /v1/authz; SIGHUP reads it again"`
 	Take           gate.TakeMode `env:"QUERY_TAKE" envDefault:"named" help:"which takes are counted: named (limits of QUERY_LIMITS_FILE), any (numbers in the request, too: whoever may ask can make any number of keys in Redis) or off"`
@@ -83,7 +82,7 @@ func (s *Settings) Validate() error {
 	if s.MaxKeys < 1 || s.MaxKeys > maxMaxKeys {
 		return &boot.SettingError{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
 	}
-	err := boot.CheckMost(boot.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, boot.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, boot.Most{Key: "QUERY_MAX_EXPLAIN", N: int64(s.MaxExplain)}, boot.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
+	err := boot.CheckMost(boot.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, boot.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, boot.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
 		boot.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, boot.Most{Key: "QUERY_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells}, boot.Most{Key: "QUERY_MAX_EXPORTS", N: int64(s.MaxExports)}, boot.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
 		boot.Most{Key: "QUERY_LIVE_QUESTIONS", N: int64(s.LiveQuestions)})
 	if err != nil {

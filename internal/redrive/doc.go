@@ -1,4 +1,4 @@
-// Package redrive publishes again what workers have refused: it is the program redrive, and publish --from-rejects.
+// Package redrive publishes again what workers have refused: it is the program redrive.
 //
 // # What it promises
 //

@@ -83,7 +83,7 @@ func (r refusing) redrive(ctx context.Context, list io.Writer, args ...string) *
 func (r refusing) try(ctx context.Context, list io.Writer, args ...string) (*redriven, error) {
 	r.t.Helper()
 	var opts options
-	if err := newFlags("redrive", &opts).Read(args, ""); err != nil {
+	if err := newFlags(&opts).Read(args, ""); err != nil {
 		r.t.Fatal(err)
 	}
 	opts.namespace = r.namespace()
@@ -566,7 +566,7 @@ func TestFlags(t *testing.T) {
 		"--batch 5":        "-batch: see redrive --help",
 		"stray":            `unexpected argument "stray": rejects are read from HITS_REJECTED: see redrive --help`,
 	} {
-		err := Run(t.Context(), "redrive", append(strings.Fields(args), "--version"), io.Discard, io.Discard)
+		err := Run(t.Context(), append(strings.Fields(args), "--version"), io.Discard, io.Discard)
 		var usage boot.UsageError
 		if want == "" && err != nil || want != "" && (!errors.As(err, &usage) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", args, err, want)

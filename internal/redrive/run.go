@@ -36,11 +36,11 @@ Its last line says what was sent again, what was left and why, and which hits th
 have rejected again so far. 0: the fate of all that it sent is known; 1: run it again; 2: a bad
 flag or setting.`
 
-// Run is the program of this name with these arguments.
-func Run(ctx context.Context, program string, args []string, stdout, stderr io.Writer) error {
+// Run is the program with these arguments.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var env settings
 	var opts options
-	fs := newFlags(program, &opts)
+	fs := newFlags(&opts)
 	if over, err := fs.Begin(args, "rejects are read from HITS_REJECTED", about, &env, stdout); over || err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func Run(ctx context.Context, program string, args []string, stdout, stderr io.W
 	return boot.PrintLast(stdout, count, err)
 }
 
-func newFlags(program string, o *options) *boot.FlagSet {
-	fs := boot.NewFlagSet(program)
+func newFlags(o *options) *boot.FlagSet {
+	fs := boot.NewFlagSet("redrive")
 	fs.Add("reason", "", "only rejects with these `reasons`, comma-separated, such as too_late (default all; those that would be refused again are left)", func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
 			if !slices.Contains(hit.Reasons, hit.Reason(name)) {

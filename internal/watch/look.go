@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 )
 
@@ -349,7 +348,7 @@ func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []S
 	for _, counter := range l.counters {
 		name := counter
 		if r.Group > 0 {
-			name = answer.GroupOf(counter, r.Group)
+			name = window.GroupOf(counter, r.Group)
 		}
 		groups[name] = append(groups[name], counter)
 	}

@@ -5,7 +5,6 @@ import (
 	"math/bits"
 	"time"
 
-	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 )
 
@@ -76,11 +75,11 @@ type Figures struct {
 }
 
 // most is the upper bound, if there is one.
-func (f Figures) most() answer.Bound {
+func (f Figures) most() window.Bound {
 	if !f.Fresh {
 		return unread
 	}
-	return answer.Bound(f.Upper)
+	return window.Bound(f.Upper)
 }
 
 func (f Figures) known() bool { return f.Fresh && f.Complete }

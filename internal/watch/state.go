@@ -1,11 +1,9 @@
 package watch
 
 import (
-	"math"
 	"slices"
 	"time"
 
-	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 )
 
@@ -32,9 +30,9 @@ type Said struct {
 	Rule   string       `json:"rule" doc:"The rule." example:"errors"`
 	Key    string       `json:"key" doc:"The counter, prefix or group that the state is about. Empty: the rule as a whole, if it has a state for each of many keys." example:"http.5xx"`
 	State  State        `json:"state" doc:"The state from now on." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
-	Total  answer.Bound `json:"total" doc:"The hits in the window, as /v1/total gives them; null if they could not be read." example:"131"`
-	Lower  answer.Bound `json:"lower" doc:"There were at least this many; null if total is." example:"129"`
-	Upper  answer.Bound `json:"upper" doc:"There were at most this many; null if nobody knows." example:"133"`
+	Total  window.Bound `json:"total" nullable:"true" doc:"The hits in the window, as /v1/total gives them; null if they could not be read." example:"131"`
+	Lower  window.Bound `json:"lower" nullable:"true" doc:"There were at least this many; null if total is." example:"129"`
+	Upper  window.Bound `json:"upper" nullable:"true" doc:"There were at most this many; null if nobody knows." example:"133"`
 	Window string       `json:"window" doc:"The rule's window." example:"5m"`
 	AsOf   *time.Time   `json:"as_of" doc:"Every hit stored before this moment was in the numbers; null if they could not be read." example:"2026-11-21T10:00:00.2Z"`
 	At     time.Time    `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
@@ -72,14 +70,14 @@ type Sighting struct {
 }
 
 // unread is a number that is not known, which is null in JSON.
-const unread = answer.Bound(math.MaxInt64)
+const unread = window.Unbounded
 
 // numbers returns the total and its bounds.
-func (s Sighting) numbers() (total, lower, upper answer.Bound) {
+func (s Sighting) numbers() (total, lower, upper window.Bound) {
 	if s.Figures == nil {
 		return unread, unread, unread
 	}
-	return answer.Bound(s.Figures.Total), answer.Bound(s.Figures.Lower), s.Figures.most()
+	return window.Bound(s.Figures.Total), window.Bound(s.Figures.Lower), s.Figures.most()
 }
 
 // clockFell is how far a clock must go back before the wait for a rule's for begins again.

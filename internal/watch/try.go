@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 	"tallyroll/internal/yamlfile"
 )
@@ -55,7 +54,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 }
 
 // shown is a number for people.
-func shown(n answer.Bound) string { return strings.Replace(n.String(), "null", "?", 1) }
+func shown(n window.Bound) string { return strings.Replace(n.String(), "null", "?", 1) }
 
 // String is the condition as the file has it.
 func (c Condition) String() string {

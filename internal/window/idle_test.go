@@ -61,11 +61,6 @@ func (r *rig) asOfs(now time.Time) (map[string]int64, error) {
 		for _, p := range streams {
 			out["progress"] = p.AsOf
 		}
-		_, why, err := r.reader.Explain(ctx, []window.Question{asked}, 100)
-		said("explain", 0, err)
-		for _, w := range why {
-			out["explain"], out["explain, the cursor"] = w.AsOf, w.Cursors[0].AsOf
-		}
 	})
 	return out, errors.Join(errs...)
 }

@@ -273,3 +273,16 @@ func mergeNames(lists []*redis.StringSliceCmd, each, most int) (names []string, 
 	}
 	return names, more
 }
+
+// GroupOf returns the first parts of the name of a counter, which . and / part. One at the beginning, as in a path, parts nothing.
+func GroupOf(name string, parts int) string {
+	for i := 1; i < len(name); i++ {
+		if name[i] == '.' || name[i] == '/' {
+			parts--
+		}
+		if parts == 0 {
+			return name[:i]
+		}
+	}
+	return name
+}

@@ -1,7 +1,10 @@
 package window
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 )
 
@@ -35,6 +38,48 @@ const usualLag = 5 * time.Second
 // although none is left that hits could be stored in. as_of then stands at the end of the last one, and nothing in
 // Redis tells whether a worker is watching for new ones.
 func (r Range) Outruns(asOf int64) bool { return r.To-asOf > usualLag.Milliseconds() }
+
+// Bound is the most hits that there can have been, or Unbounded, which is null in JSON.
+type Bound int64
+
+// Unbounded is where sums stop, too: they never wrap round.
+const Unbounded Bound = math.MaxInt64
+
+// AtMost is the bound on the hits of the range, if there were at most n among those that were applied at asOf. Whatever
+// shows a bound has it from here.
+func (r Range) AtMost(n, asOf int64) Bound {
+	if r.Outruns(asOf) {
+		return Unbounded
+	}
+	return Bound(n)
+}
+
+// Float is the number as Prometheus takes it.
+func (b Bound) Float() float64 {
+	if b == Unbounded {
+		return math.Inf(1)
+	}
+	return float64(b)
+}
+
+func (b Bound) String() string {
+	if b == Unbounded {
+		return "null"
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+// MarshalJSON writes the number, or null. A field with nullable:"true" describes that.
+func (b Bound) MarshalJSON() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (b *Bound) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		*b = Unbounded
+		return nil
+	}
+	return json.Unmarshal(data, (*int64)(b))
+}
 
 // Answers are the answers to several questions at one moment.
 type Answers struct {

@@ -80,12 +80,7 @@ func (l Layout) planAll(questions []Question, now int64) ([]Plan, error) {
 // planner plans a question for a layout and a moment (Unix milliseconds).
 type planner func(l Layout, now int64) ([]Plan, error)
 
-func planOf(questions []Question) planner {
-	return func(l Layout, now int64) ([]Plan, error) { return l.planAll(questions, now) }
-}
-
-// sumOf is planOf if nobody asks for single cells. Hashes inside a range are then read without their fields, which is
-// half of what they cost.
+// sumOf plans sums. Hashes inside a range are read without their fields, which is half of what they cost.
 func sumOf(questions []Question) planner {
 	return func(l Layout, now int64) ([]Plan, error) {
 		plans, err := l.planAll(questions, now)

@@ -178,11 +178,6 @@ func (f *FakeReader) Answer(_ context.Context, questions []window.Question) (win
 	return out, nil
 }
 
-func (f *FakeReader) Explain(ctx context.Context, questions []window.Question, _ int) (window.Answers, []window.Explanation, error) {
-	out, err := f.Answer(ctx, questions)
-	return out, make([]window.Explanation, len(out.Answers)), err
-}
-
 func (f *FakeReader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
 	out, err := f.Answer(ctx, []window.Question{{Counter: counter, Span: window.Last(length)}})
 	if err != nil {

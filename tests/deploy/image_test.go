@@ -175,8 +175,8 @@ func TestImage(t *testing.T) {
 		}
 	})
 	t.Run("labels", func(t *testing.T) {
-		labels := command(t, "", "docker", "inspect", "--format", "{{json .Config.Labels}} {{json .Config.Healthcheck.Test}}", img)
-		for _, want := range []string{`image.version":"` + version + `"`, `image.revision":"0012ab"`, `image.licenses":"Apache-2.0"`, `["CMD","/tallyroll","--healthcheck"]`} {
+		labels := command(t, "", "docker", "inspect", "--format", "{{json .Config.Labels}}", img)
+		for _, want := range []string{`image.version":"` + version + `"`, `image.revision":"0012ab"`, `image.licenses":"Apache-2.0"`} {
 			if !strings.Contains(labels, want) {
 				t.Errorf("the image has %s, want %s", labels, want)
 			}
@@ -233,7 +233,6 @@ func health(t *testing.T, img, program, addr string) {
 		_, err := tryIn("", "docker", "exec", name, "/"+program, "--healthcheck")
 		return err == nil, fmt.Sprint(err)
 	})
-	command(t, "", "docker", "exec", name, "/tallyroll", "--healthcheck") // the image's own check finds out what runs
 	_, err := tryIn("", "docker", "exec", "--env", strings.Replace(addr, "0.0.0.0:", "127.0.0.1:1", 1), name, "/"+program, "--healthcheck")
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("where nobody listens the check ends with %v, want exit code 1", err)

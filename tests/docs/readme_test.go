@@ -30,7 +30,6 @@ var adaptations = []adaptation{
 	{regexp.MustCompile(`^(mkdir -p \S+ && )?(\S+=\S* )*(bin/ingest|bin/query|nats-server|redis-server|docker)\b.*`), "", "a server, which does not end; tests/e2e and tests/deploy start them"},
 	{regexp.MustCompile(`^nats .*`), "", "NATS's command line program is not in the repository; the tests of internal/query ask the same"},
 	{regexp.MustCompile(`^curl -N (.*?)( +#.*)?$`), "curl -N --max-time 3 $1 2>/dev/null || test $$? = 28", "it does not end; 28 is curl's word for the time being up"},
-	{regexp.MustCompile(`^(bin/publish --follow .*?)( +#.*)?$`), "LOG_LEVEL=warn timeout --preserve-status 5 $1", "it does not end"},
 	{regexp.MustCompile(`--duration \w+`), "--duration 1s", "it takes as long as it says"},
 	{regexp.MustCompile(`\bgo run \./cmd/publish\b`), "bin/publish", "the built program"},
 	{regexp.MustCompile(`http://127\.0\.0\.1:8080`), "$$Q", "the port that make run prefers; the test's is another"},

@@ -118,7 +118,7 @@ func served(t *testing.T, program, addrKey string, env ...string) []byte {
 	go func() { ended <- cmd.Wait() }()
 	defer func() { _ = cmd.Process.Kill(); <-ended }()
 	for deadline := time.Now().Add(time.Minute); ; {
-		body, err := get(t, "http://"+addr+"/openapi-3.0.json")
+		body, err := get(t, "http://"+addr+"/openapi.json")
 		if err == nil {
 			return body
 		}

@@ -82,9 +82,7 @@ func (a *API) Operation(op huma.Operation) huma.Operation {
 
 // RoutePages adds the document, for machines and for people. All operations must have been described.
 func (a *API) RoutePages(now func() time.Time) {
-	document := a.OpenAPI()
-	a.mux.Handle("GET /openapi.json", serveOpenAPI(document.MarshalJSON))
-	a.mux.Handle("GET /openapi-3.0.json", serveOpenAPI(func() ([]byte, error) { return openAPI30(document) }))
+	a.mux.Handle("GET /openapi.json", serveOpenAPI(a.OpenAPI()))
 	a.mux.Handle("GET /docs", serveDocs(a, now))
 	if len(a.title.Guides) > 0 {
 		a.mux.Handle("GET /docs/{guide}", serveGuides(a.title))

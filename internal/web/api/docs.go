@@ -312,8 +312,7 @@ func (p docsPage) html() []byte {
 	if p.Tokens {
 		m.add("<p>Every call under <code>/v1</code> needs the header <code>Authorization: Bearer</code> with a token.</p>\n")
 	}
-	m.add(`<p>The same for machines: <a href="/openapi.json">openapi.json</a> (OpenAPI 3.1) and ` +
-		`<a href="/openapi-3.0.json">openapi-3.0.json</a>.</p>
+	m.add(`<p>The same for machines: <a href="/openapi.json">openapi.json</a> (OpenAPI 3.1).</p>
 </header>
 <nav aria-label="Operations">
 `)

@@ -132,41 +132,12 @@ func Tryout(paths ...string) map[string]any {
 // TryoutAt is an operation's metadata for requests that depend on the time.
 func TryoutAt(t Tryouts) map[string]any { return map[string]any{tryoutKey: t} }
 
-// openAPI30 is the document for tools that do not read 3.1. huma leaves in what
-// 3.0 does not have: format says there that a text is binary.
-func openAPI30(api *huma.OpenAPI) ([]byte, error) {
-	text, err := api.Downgrade()
-	if err != nil {
-		return nil, err
-	}
-	var document any
-	if err := json.Unmarshal(text, &document); err != nil {
-		return nil, err
-	}
-	var clean func(any)
-	clean = func(v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			delete(v, "contentMediaType")
-			for _, inner := range v {
-				clean(inner)
-			}
-		case []any:
-			for _, inner := range v {
-				clean(inner)
-			}
-		}
-	}
-	clean(document)
-	return json.Marshal(document)
-}
-
-// serveOpenAPI serves the document that encode writes, when somebody asks for the first time: few do, and it takes longer
-// than all else at the start.
-func serveOpenAPI(encode func() ([]byte, error)) http.Handler {
+// serveOpenAPI serves the document. It is written when somebody asks for the first time: few do, and it takes longer than
+// all else at the start.
+func serveOpenAPI(api *huma.OpenAPI) http.Handler {
 	document := sync.OnceValue(func() []byte {
 		var out bytes.Buffer
-		text, err := encode()
+		text, err := api.MarshalJSON()
 		if err == nil {
 			err = json.Indent(&out, text, "", "  ")
 		}
