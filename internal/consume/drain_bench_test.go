@@ -29,7 +29,20 @@ import (
 // emptying Redis are not timed.
 func BenchmarkDrain(b *testing.B) {
 	for _, size := range []int{1, 100} {
-		b.Run(fmt.Sprintf("hits=%d", size), func(b *testing.B) { benchmarkDrain(b, size) })
+		b.Run(fmt.Sprintf("hits=%d", size), func(b *testing.B) { benchmarkDrain(b, &drain{size: size}) })
+	}
+	// The hits of one counter over 30 days, in different orders: see BenchmarkOrder in package window.
+	rising := func(i int) time.Duration { return time.Duration(drainHits-i) * (30 * 24 * time.Hour / drainHits) }
+	for _, order := range []struct {
+		name string
+		age  func(i int) time.Duration
+	}{
+		{"in-order", rising},
+		{"two-logs", func(i int) time.Duration { return rising(i/2 + i%2*drainHits/2) }},
+		{"late", func(i int) time.Duration { return rising(i * (1 - i%1000/999)) }},
+		{"drawn", func(int) time.Duration { return rising(rand.IntN(drainHits)) }},
+	} {
+		b.Run("order="+order.name, func(b *testing.B) { benchmarkDrain(b, &drain{size: 1, age: order.age}) })
 	}
 }
 
@@ -43,10 +56,10 @@ var (
 // thousand a second.
 const drainHits = 500_000
 
-func benchmarkDrain(b *testing.B, size int) {
+func benchmarkDrain(b *testing.B, d *drain) {
 	// A rewrite of the append-only file in the middle would be in the figures.
 	redis := stack.Redis(b, stack.RedisArgs("--auto-aof-rewrite-percentage", "0"))
-	d := &drain{b: b, js: stack.NATSProcess(b).JetStream(), size: size}
+	d.b, d.js = b, stack.NATSProcess(b).JetStream()
 	d.store = window.NewStore(stack.ProgramClient(b, redis.URL()), "bench")
 
 	var before, after runtime.MemStats
@@ -82,7 +95,8 @@ type drain struct {
 	b      *testing.B
 	js     jetstream.JetStream
 	store  *window.Store
-	size   int // hits of one message
+	size   int                       // hits of one message
+	age    func(i int) time.Duration // of each hit, all of one counter; nil: see fill
 	filled time.Time
 }
 
@@ -108,6 +122,9 @@ func (d *drain) fill() {
 			for range d.size {
 				body = fmt.Appendf(body, "{\"key\":\"api-%d\"}\n", zipf.Uint64())
 			}
+		}
+		if d.age != nil {
+			subject, body = "hits.api-1", fmt.Appendf(nil, "{\"ts\":%d}", d.filled.Add(-d.age(published)).UnixMilli())
 		}
 		if _, err := d.js.PublishAsync(subject, body, jetstream.WithStallWait(stack.Hung)); err != nil {
 			d.b.Fatal(err)

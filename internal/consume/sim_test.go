@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -527,23 +528,39 @@ type simCell struct {
 	key, field string
 }
 
-// simAges are how long before its message a hit was made, in milliseconds.
+// simAges are how long before its message a hit was made, in milliseconds, unless hits are late.
 var simAges = []int64{0, 0, 0, 700, 3_000, 9_000, 0, 14_000, -900, 40_000, 100_000, 500_000}
 
-// publish stores a message of 1 to 4 hits; form chooses among what they can be like.
+// age is how long before its message a hit was made. If hits are late, it is any time that one of the tiers still holds, or
+// a little more.
+func (w *simWorld) age(form, id, k int) int64 {
+	if !w.plan.late {
+		return simAges[(form*5+id*3+k)%len(simAges)]
+	}
+	random := rand.New(rand.NewPCG(uint64(form), uint64(id<<8|k)))
+	t := w.layout.Tiers[random.IntN(len(w.layout.Tiers))]
+	held := w.span(t)*t.Cell.Milliseconds() + (t.Window + simGrace(t)).Milliseconds()
+	return random.Int64N(held + held/4)
+}
+
+// publish stores a message of 1 to 4 hits, or of up to 16 if hits are late; form chooses among what they can be like.
 func (w *simWorld) publish(form int) {
 	id := len(w.messages)
 	stored := w.tick()
 	m := w.newMessage(id, stored, fmt.Sprintf("hits.a.m%d", id))
 	var items []string
-	for k := range 1 + (form+id)%4 {
+	most := 4
+	if w.plan.late {
+		most = 16
+	}
+	for k := range 1 + (form+id)%most {
 		hit := simHit{counter: fmt.Sprintf("m%d.%d", id, k), n: int64(1 + (id+k)%5)}
-		hit.at = stored/1e6 - simAges[(form*5+id*3+k)%len(simAges)]
+		hit.at = stored/1e6 - w.age(form, id, k)
 		unnamed := k == 1 && form%2 == 0 // its counter is the subject's
 		if unnamed {
 			hit.at = stored / 1e6
 		}
-		if k == 2 || form == 3 {
+		if k == 2 || k > 3 || form == 3 {
 			hit.counter, hit.shared = fmt.Sprintf("shared%d", id%2), true
 		}
 		hit.hash = window.HashCounter([]byte(hit.counter))

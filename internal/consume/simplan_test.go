@@ -28,6 +28,7 @@ type simPlan struct {
 	events      []simEvent
 	rewrites    bool // Redis may be asked to rewrite its append-only file
 	hurried     bool // the stream is not left at rest for long in the end
+	late        bool // the times of hits are drawn over all that the tiers hold
 }
 
 // simEvent is one line of a schedule. What worker, n and d mean depends on the kind.
@@ -132,7 +133,7 @@ func drawEvent(kinds []string) *rapid.Generator[simEvent] {
 
 func drawPlan(t *rapid.T) simPlan {
 	return simPlan{
-		tiers:       rapid.SampledFrom([]string{"1s/4s,4s/60s", "1s/4s", "1s/6s,3s/12s", "2s/60s", "1s/40s,5s/90s"}).Draw(t, "tiers"),
+		tiers:       rapid.SampledFrom([]string{"1s/4s,4s/60s", "1s/4s", "1s/6s,3s/12s", "2s/60s", "1s/40s,5s/90s", "2s/8s,3s/24s,5s/75s"}).Draw(t, "tiers"),
 		uniqueTiers: rapid.SampledFrom([]string{"2s/10s,6s/60s", "5s/60s", "off", "1s/4s,4s/20s,20s/80s"}).Draw(t, "uniqueTiers"),
 		epochCells:  rapid.SampledFrom([]int64{0, 2, 5, 16}).Draw(t, "epochCells"),
 		shards:      rapid.IntRange(2, 4).Draw(t, "shards"),
@@ -148,13 +149,14 @@ func drawPlan(t *rapid.T) simPlan {
 		rewrites:    rapid.Bool().Draw(t, "rewrites"),
 		hurried:     rapid.IntRange(0, 7).Draw(t, "hurried") > 0,
 		maxLoad:     rapid.SampledFrom([]int{0, 0, 2000, 500}).Draw(t, "maxLoad"),
+		late:        rapid.Bool().Draw(t, "late"),
 	}
 }
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes\n",
-		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad)
+	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v\n",
+		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after

@@ -67,7 +67,7 @@ var plantedBugs = []plantedBug{
 		{"window/transact.go", "			w.registers.forget() // Redis may not be what it was\n", ""},
 		{"window/transact.go", "	out.Commands = len(results) // go-redis", "	for _, r := range w.changes.raises.list {\n		w.registers.add(r.uniqueCell, r.registers)\n	}\n	out.Commands = len(results) // go-redis"}}},
 	{"a part of a commit has no registers", []plantedEdit{
-		{"window/split.go", "unordered: c.unordered, uniques: c.uniques}", "unordered: c.unordered}"}}},
+		{"window/split.go", "	s.counters = append(s.counters, *c)", "	s.counters = append(s.counters, counterHits{name: c.name, counterHash: c.counterHash, slots: c.slots})"}}},
 	{"a writer goes on trusting registers after an erasure", []plantedEdit{
 		{"window/transact.go", "		w.forget() // what was known may be gone", "		w.expiries = expiryMemory{} // what was known may be gone"}}},
 	{"after a lost reply, nobody looks whether registers met a foreign key", []plantedEdit{
@@ -79,6 +79,14 @@ var plantedBugs = []plantedBug{
 	{"a unique cell's expiry goes before its registers", []plantedEdit{
 		{"window/raises.go", "		first := len(c.args)\n", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n		first := len(c.args)\n"},
 		{"window/raises.go", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n	}", "	}"}}},
+
+	// Late hits.
+	{"the slot of a late hit is as long as a cell of the coarsest tier, though others hold it", []plantedEdit{
+		{"window/batch.go", "	length := k.lengths[held]\n", "	length := k.lengths[held]\n	if held < len(k.lengths)-1 {\n		length = k.tiers[len(k.tiers)-1].cellMillis()\n	}\n"}}},
+	{"a hit is added to the slot before the one that it belongs to", []plantedEdit{
+		{"window/batch.go", "		c.places[slot] = len(c.slots)\n", "		c.places[slot] = len(c.slots) - 1\n"}}},
+	{"of the slots of a counter only those that were first in their cell count", []plantedEdit{
+		{"window/changes.go", "				into[last].n += h.n\n", ""}}},
 
 	// Where reading goes on.
 	{"reading is resumed from the largest cursor", []plantedEdit{

@@ -1,8 +1,10 @@
 package window
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
+	"slices"
 
 	"tallyroll/internal/unique"
 )
@@ -10,9 +12,8 @@ import (
 // Batch coalesces hits until they are committed, split by shard. A batch is not
 // safe for concurrent use.
 //
-// It keeps one sum per counter and grain. A grain is the largest piece of time that always lies
-// within one cell of every tier, so the cells of all tiers follow from the grains at commit. Likewise it keeps one sketch
-// per counter and grain of the unique tiers.
+// It keeps one sum per counter and time slot, from which the cells of all tiers follow at commit, and one sketch
+// per counter and time slot of the unique tiers.
 type Batch struct {
 	layout  Layout
 	shards  []ShardBatch
@@ -21,70 +22,111 @@ type Batch struct {
 	bytes   int // see Bytes
 }
 
+// timeSlot is the largest piece of time that always lies within one cell of each tier that a hit goes into: those that
+// still held its time when it was stored. So a slot of hits that were weeks late is as long as a cell of the coarsest tier,
+// and a counter has about as many slots as cells, whatever the times of its hits. The lower bits say which tiers
+// these are (bit i: tier i), the others when the slot begins, in Unix milliseconds. A slot that begins later is larger.
+type timeSlot int64
+
+func (t timeSlot) begins() int64      { return int64(t >> maxTiers) }
+func (t timeSlot) isIn(tier int) bool { return t>>tier&1 != 0 }
+
+// tiers is how many tiers its hits go into.
+func (t timeSlot) tiers() int { return bits.OnesCount8(uint8(t)) }
+
 // kind is what a batch has to know of tiers, or of unique tiers.
 type kind struct {
-	tiers  Tiers
-	grain  int64  // milliseconds
-	all    uint16 // one bit per tier, all set
-	newest int64  // milliseconds: every tier holds a hit that is at most this much older than its message
+	tiers   Tiers
+	newest  int64   // milliseconds: every tier holds a hit that is at most this much older than its message
+	lengths []int64 // of slots, in milliseconds, by the tiers that hold them
 }
 
 func kindOf(tiers Tiers) kind {
-	k := kind{tiers: tiers, newest: math.MaxInt64, all: 1<<len(tiers) - 1}
-	for _, t := range tiers {
+	k := kind{tiers: tiers, newest: math.MaxInt64, lengths: make([]int64, 1<<len(tiers))}
+	for i, t := range tiers {
 		k.newest = min(k.newest, t.Window.Milliseconds())
-		k.grain = gcd(k.grain, t.cellMillis())
+		for held := range k.lengths {
+			if timeSlot(held).isIn(i) {
+				k.lengths[held] = gcd(k.lengths[held], t.cellMillis())
+			}
+		}
 	}
+	k.lengths[0] = 1 // no tier holds them
 	return k
+}
+
+// slotOf returns the slot of a hit.
+func (k *kind) slotOf(counterHash uint64, at, stored int64) timeSlot {
+	held := len(k.lengths) - 1
+	if stored-at > k.newest {
+		held = 0
+		for i, t := range k.tiers {
+			if t.holds(counterHash, at, stored) {
+				held |= 1 << i
+			}
+		}
+	}
+	length := k.lengths[held]
+	return timeSlot(floorDiv(at, length)*length<<maxTiers | int64(held))
 }
 
 // ShardBatch is the part of a batch that belongs to one shard.
 type ShardBatch struct {
 	layout   Layout
-	grain    int64 // milliseconds
-	unique   int64 // the grain of unique tiers, milliseconds
 	counters []counterHits
 	index    counterIndex
 	hits     int64
+	end      int64 // see End
 	commands int
+	inexact  bool                 // commands may be fewer: see note
 	segments map[segment]struct{} // that its hits are in
 	names    map[int64]struct{}   // the sets of names that its hits belong to; see Tier.namesOf
-	sketches bool                 // a counter has some
+	extras   bool                 // a counter has sketches, or an index of its slots
 }
 
-// counterHits are the hits of one counter by grain, in the order in which the grains first occurred.
+// counterHits are the hits of one counter by time slot, in the order in which the slots first occurred.
 type counterHits struct {
 	name        string
 	counterHash uint64
-	grains      []grainHits
-	unordered   bool            // a grain is earlier than the one before it
-	uniques     *[]grainUniques // nil if none of the hits has a unique value
+	slots       []slotHits
+	places      slotIndex   // of slots; nil until one is looked for that is not among the last few
+	unordered   bool        // a slot is less than the one before it
+	uniques     *uniqueHits // nil if none of the hits has a unique value
 }
 
-type grainHits struct {
-	grain int64  // its number, counted from 1970
-	tiers uint16 // bit i: tier i still held it when it was stored
-	n     int64
+type slotHits struct {
+	slot timeSlot
+	n    int64
 }
 
-// grainUniques are the unique values of the hits of a counter in a grain.
-type grainUniques struct {
-	grain  int64
-	tiers  uint16 // like those of grainHits, of unique tiers
+// uniqueHits are the unique values of the hits of a counter by time slot.
+type uniqueHits struct {
+	slots  []slotUniques
+	places slotIndex // like that of counterHits
+}
+
+type slotUniques struct {
+	slot   timeSlot
 	sketch unique.Sketch
 }
+
+// slotIndex finds a slot's place among those of a counter. So the order of times does not matter to what a hit costs.
+type slotIndex map[timeSlot]int
+
+// fewSlots are looked through without an index. Most counters have no more in a load.
+const fewSlots = 8
 
 // NewBatch returns an empty batch.
 func NewBatch(layout Layout) *Batch {
 	b := &Batch{layout: layout, shards: make([]ShardBatch, layout.Shards), hits: kindOf(layout.Tiers), uniques: kindOf(layout.UniqueTiers)}
 	for i := range b.shards {
-		b.shards[i] = newShardBatch(layout, b.hits.grain, b.uniques.grain)
+		b.shards[i] = newShardBatch(layout)
 	}
 	return b
 }
 
-func newShardBatch(layout Layout, grain, unique int64) ShardBatch {
-	return ShardBatch{layout: layout, grain: grain, unique: unique, segments: make(map[segment]struct{}), names: make(map[int64]struct{})}
+func newShardBatch(layout Layout) ShardBatch {
+	return ShardBatch{layout: layout, segments: make(map[segment]struct{}), names: make(map[int64]struct{})}
 }
 
 func gcd(a, b int64) int64 {
@@ -94,31 +136,32 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// Reset empties the batch, and keeps its memory for the next hits, but not that of sketches: the next ones may be of
-// other counters.
+// Reset empties the batch, and keeps its memory for the next hits, but not that of sketches and of indexes of slots: the
+// next ones may be of other counters.
 func (b *Batch) Reset() {
 	for i := range b.shards {
 		s := &b.shards[i]
 		for i := range s.counters {
-			if !s.sketches {
+			if !s.extras {
 				break
 			}
-			s.counters[i].uniques = nil
+			s.counters[i].uniques, s.counters[i].places = nil, nil
 		}
-		s.sketches = false
+		s.extras = false
 		s.counters = s.counters[:0]
 		clear(s.index)
 		clear(s.segments)
 		clear(s.names)
-		s.hits, s.commands = 0, 0
+		s.hits, s.end, s.commands, s.inexact = 0, 0, 0, false
 	}
 	b.bytes = 0
 }
 
 // What a batch takes in memory, with what its slices and maps have to spare.
 const (
-	counterBytes = 152 // of a counter, beside its name
-	grainBytes   = 36
+	counterBytes = 160 // of a counter, beside its name
+	slotBytes    = 24
+	placeBytes   = 40 // of a slot in an index
 	sketchBytes  = 96 // of a sketch, beside its registers
 )
 
@@ -130,21 +173,15 @@ func (b *Batch) Shard(i int) *ShardBatch { return &b.shards[i] }
 
 // Commands is the most Redis commands that the shard's transaction can need:
 // an increment per cell, an expiry per hash, two commands per set of names,
-// one per summary, and two per unique cell. The registers of unique cells count, too: see weigh.
+// one per summary, and two per unique cell. The registers of unique cells count, too: see weigh. If many slots of
+// a counter are out of order, it may be more than that: see note.
 func (s *ShardBatch) Commands() int { return s.commands }
 
 // Hits is the number of hits, each counted once however many tiers hold it.
 func (s *ShardBatch) Hits() int64 { return s.hits }
 
-// End is a moment in Unix milliseconds. All hits in the cells lie before it.
-func (s *ShardBatch) End() (end int64) {
-	for i := range s.counters {
-		for _, g := range s.counters[i].grains {
-			end = max(end, (g.grain+1)*s.grain)
-		}
-	}
-	return end
-}
+// End is a moment in Unix milliseconds. All hits lie before it, also those of the other parts if this is one of several.
+func (s *ShardBatch) End() int64 { return s.end }
 
 // CommandsPerHit is the most commands that one more hit can add to a transaction, if it has a unique value or if it has
 // none.
@@ -167,74 +204,105 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	s := &b.shards[b.layout.ShardOf(counterHash)]
 	c := s.counter(counter, counterHash)
 	s.hits += n
-	tiers, grain := b.hits.heldBy(counterHash, at, stored), floorDiv(at, s.grain)
-	for i := len(c.grains) - 1; i >= 0; i-- { // the newest is almost always the right one
-		g := &c.grains[i]
-		if g.grain == grain && g.tiers == tiers {
-			g.n += n
-			return
-		}
-		if g.grain < grain && !c.unordered {
-			break
-		}
+	s.end = max(s.end, at+1)
+	slot := b.hits.slotOf(counterHash, at, stored)
+	if found := b.find(s, c, slot); found != nil {
+		found.n += n
+		return
 	}
-	if len(c.grains) == 0 {
+	if len(c.slots) == 0 {
 		b.bytes += counterBytes + len(counter)
 	}
-	b.bytes += grainBytes
-	s.append(c, grainHits{grain, tiers, n})
+	b.bytes += slotBytes
+	if c.places != nil {
+		b.bytes += placeBytes
+		c.places[slot] = len(c.slots)
+	}
+	c.unordered = c.unordered || len(c.slots) > 0 && slot < c.slots[len(c.slots)-1].slot
+	s.note(c.slots, c.unordered, slot)
+	c.slots = append(c.slots, slotHits{slot, n})
+}
+
+// find returns the hits of a counter in a slot, or nil.
+func (b *Batch) find(s *ShardBatch, c *counterHits, slot timeSlot) *slotHits {
+	for i := len(c.slots) - 1; i >= 0 && c.places == nil; i-- { // the newest is almost always the right one
+		h := &c.slots[i]
+		if h.slot == slot {
+			return h
+		}
+		if h.slot < slot && !c.unordered {
+			return nil
+		}
+		if len(c.slots)-i == fewSlots {
+			c.places = make(slotIndex, 2*len(c.slots))
+			for place := range c.slots {
+				c.places[c.slots[place].slot] = place
+			}
+			b.bytes += placeBytes * len(c.slots)
+			s.extras = true
+		}
+	}
+	if place, ok := c.places[slot]; ok {
+		return &c.slots[place]
+	}
+	return nil
 }
 
 // AddUnique is Add for hits with a unique value, of which it gets the register.
 func (b *Batch) AddUnique(counter []byte, counterHash uint64, at, stored, n int64, r unique.Register) {
 	b.Add(counter, counterHash, at, stored, n)
-	tiers := b.uniques.heldBy(counterHash, at, stored)
-	if tiers == 0 {
+	slot := b.uniques.slotOf(counterHash, at, stored)
+	if slot.tiers() == 0 {
 		return
 	}
 	s := &b.shards[b.layout.ShardOf(counterHash)]
-	g, added := s.counter(counter, counterHash).uniquesOf(floorDiv(at, s.unique), tiers)
-	bytes, weight := g.sketch.Bytes(), s.weigh(g)
-	if added {
-		s.sketches, bytes, weight = true, -sketchBytes, 0
-		s.commands += 2 * bits.OnesCount16(tiers) // in coarse tiers they may share a cell: at most as many
+	c := s.counter(counter, counterHash)
+	if c.uniques == nil {
+		c.uniques = new(uniqueHits)
 	}
-	g.sketch.Add(r)
-	b.bytes += g.sketch.Bytes() - bytes
-	s.commands += s.weigh(g) - weight
+	u, added := b.uniquesOf(c.uniques, slot)
+	bytes, weight := u.sketch.Bytes(), s.weigh(u)
+	if added {
+		s.extras, bytes, weight = true, -sketchBytes, 0
+		s.commands += 2 * slot.tiers() // in coarse tiers they may share a cell: at most as many
+	}
+	u.sketch.Add(r)
+	b.bytes += u.sketch.Bytes() - bytes
+	s.commands += s.weigh(u) - weight
 }
 
-// uniquesOf finds the sketch of a grain, or adds it.
-func (c *counterHits) uniquesOf(grain int64, tiers uint16) (g *grainUniques, added bool) {
-	if c.uniques == nil {
-		c.uniques = new([]grainUniques)
-	}
-	all := *c.uniques
-	for i := len(all) - 1; i >= 0; i-- { // the newest is almost always the right one
-		if g := &all[i]; g.grain == grain && g.tiers == tiers {
-			return g, false
+// uniquesOf finds the sketch of a slot, or adds it.
+func (b *Batch) uniquesOf(u *uniqueHits, slot timeSlot) (found *slotUniques, added bool) {
+	for i := len(u.slots) - 1; i >= 0 && u.places == nil; i-- { // the newest is almost always the right one
+		if u.slots[i].slot == slot {
+			return &u.slots[i], false
+		}
+		if len(u.slots)-i == fewSlots {
+			u.places = make(slotIndex, 2*len(u.slots))
+			for place := range u.slots {
+				u.places[u.slots[place].slot] = place
+			}
+			b.bytes += placeBytes * len(u.slots)
 		}
 	}
-	*c.uniques = append(all, grainUniques{grain: grain, tiers: tiers})
-	return &(*c.uniques)[len(all)], true
+	if place, ok := u.places[slot]; ok {
+		return &u.slots[place], false
+	}
+	if u.places != nil {
+		u.places[slot] = len(u.slots)
+		b.bytes += placeBytes
+	}
+	u.slots = append(u.slots, slotUniques{slot: slot})
+	return &u.slots[len(u.slots)-1], true
 }
 
-// weigh returns as how many commands the registers of a grain count. While a HyperLogLog has fewer than some 2000
+// weigh returns as how many commands the registers of a slot count. While a HyperLogLog has fewer than some 2000
 // registers, Redis looks for each from the beginning: one takes 0.1 µs in an empty HyperLogLog, and up to 2.6 µs, as much as
 // an increment, in one that has nearly as many. A later one takes 0.03 to 0.06 µs (7.0).
-func (s *ShardBatch) weigh(g *grainUniques) int {
+func (s *ShardBatch) weigh(u *slotUniques) int {
 	const costly = 2000
-	n := g.sketch.Held()
-	return bits.OnesCount16(g.tiers) * (min(n, costly) + max(0, n-costly)/16)
-}
-
-// append gives a counter a new grain.
-func (s *ShardBatch) append(c *counterHits, added grainHits) {
-	s.note(c, added)
-	if n := len(c.grains); n > 0 && added.grain < c.grains[n-1].grain {
-		c.unordered = true
-	}
-	c.grains = append(c.grains, added)
+	n := u.sketch.Held()
+	return u.slot.tiers() * (min(n, costly) + max(0, n-costly)/16)
 }
 
 // counter finds the counter or adds it, reusing the memory of an earlier one.
@@ -253,7 +321,7 @@ func (s *ShardBatch) counter(name []byte, counterHash uint64) *counterHits {
 		s.counters = append(s.counters, counterHits{})
 	}
 	at := &s.counters[i]
-	*at = counterHits{name: string(name), counterHash: counterHash, grains: at.grains[:0]}
+	*at = counterHits{name: string(name), counterHash: counterHash, slots: at.slots[:0]}
 	*slot = indexEntry(counterHash, i)
 	return at
 }
@@ -290,38 +358,30 @@ func (x counterIndex) grown(counters []counterHits) counterIndex {
 	return larger
 }
 
-// heldBy has a bit set for every tier that still held the moment at when the hit was stored.
-func (k *kind) heldBy(counterHash uint64, at, stored int64) (tiers uint16) {
-	if stored-at <= k.newest {
-		return k.all
-	}
-	for i, t := range k.tiers {
-		if t.holds(counterHash, at, stored) {
-			tiers |= 1 << i
-		}
-	}
-	return tiers
-}
-
-// note counts the commands that a new grain of a counter adds to the transaction: one per new
-// cell and per new hash, and those for the summaries and names that no other counter has changed yet.
-func (s *ShardBatch) note(c *counterHits, added grainHits) {
+// note counts the commands that a new slot of a counter adds to the transaction: one per new
+// cell and per new hash, and those for the summaries and names that no other counter has changed yet. before are
+// the counter's other slots. If they are not in order, it looks at the last few of them alone, and may count a cell or a
+// hash again.
+func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
 	for i, t := range s.layout.Tiers {
-		if added.tiers&(1<<i) == 0 {
+		if !added.isIn(i) {
 			continue
 		}
-		cell := t.cellAt(added.grain * s.grain)
+		cell := t.cellAt(added.begins())
 		epoch, _ := t.place(cell)
 		newCell, newHash := true, true
-		for n := len(c.grains) - 1; n >= 0; n-- {
-			g := &c.grains[n]
-			if g.tiers&(1<<i) == 0 {
+		for n := len(before) - 1; n >= 0 && newCell; n-- {
+			if unordered && len(before)-n > fewSlots {
+				s.inexact = true
+				break
+			}
+			if !before[n].slot.isIn(i) {
 				continue
 			}
-			have := t.cellAt(g.grain * s.grain)
+			have := t.cellAt(before[n].slot.begins())
 			haveEpoch, _ := t.place(have)
-			newCell, newHash = newCell && have != cell, newHash && haveEpoch != epoch
-			if !c.unordered && added.grain >= g.grain {
+			newCell, newHash = have != cell, newHash && haveEpoch != epoch
+			if !unordered {
 				break // the earlier ones lie in this cell and hash, or in earlier ones
 			}
 		}
@@ -342,6 +402,21 @@ func (s *ShardBatch) note(c *counterHits, added grainHits) {
 			before := len(s.names)
 			s.names[t.namesOf(epoch)] = struct{}{}
 			s.commands += 2 * (len(s.names) - before)
+		}
+	}
+}
+
+// order puts the slots in order of time. It forgets their places.
+func (c *counterHits) order() {
+	if c.unordered {
+		slices.SortFunc(c.slots, func(a, b slotHits) int { return cmp.Compare(a.slot, b.slot) })
+		c.unordered, c.places = false, nil
+	}
+	if u := c.uniques; u != nil {
+		bySlot := func(a, b slotUniques) int { return cmp.Compare(a.slot, b.slot) }
+		if !slices.IsSortedFunc(u.slots, bySlot) {
+			slices.SortFunc(u.slots, bySlot)
+			u.places = nil
 		}
 	}
 }

@@ -57,8 +57,9 @@ func (c *changes) workOut(batch *ShardBatch, shard int, keys keys, known *expiry
 	layout := batch.layout
 	for i := range batch.counters {
 		counter := &batch.counters[i]
+		counter.order()
 		if counter.uniques != nil {
-			c.raises.workOut(layout, shard, keys, counter, batch.unique, raised, now)
+			c.raises.workOut(layout, shard, keys, counter, raised, now)
 		}
 		c.cells = batch.cells(counter, c.cells)
 		for _, cell := range c.cells {
@@ -136,30 +137,24 @@ func (c *changes) hits(s segment) []listing {
 	return nil
 }
 
-// cells returns the cells of a counter, tier by tier. It uses the memory of into.
+// cells returns the cells of a counter whose slots are in order, tier by tier. It uses the memory of into.
 func (s *ShardBatch) cells(c *counterHits, into []cellHits) []cellHits {
 	into = into[:0]
 	for i, t := range s.layout.Tiers {
-		first := len(into)
-	grains:
-		for _, g := range c.grains {
-			if g.tiers&(1<<i) == 0 {
+		first := true
+		for _, h := range c.slots {
+			if !h.slot.isIn(i) {
 				continue
 			}
-			cell := t.cellAt(g.grain * s.grain)
-			epoch, field := t.place(cell)
-			newHash := true
-			for j := len(into) - 1; j >= first; j-- {
-				if into[j].cell == cell {
-					into[j].n += g.n
-					continue grains
-				}
-				newHash = newHash && into[j].epoch != epoch
-				if into[j].cell < cell && !c.unordered {
-					break // the earlier ones lie in this hash, or in earlier ones
-				}
+			cell := t.cellAt(h.slot.begins())
+			last := len(into) - 1
+			if !first && into[last].cell == cell {
+				into[last].n += h.n
+				continue
 			}
-			into = append(into, cellHits{i, cell, epoch, field, g.n, newHash})
+			epoch, field := t.place(cell)
+			into = append(into, cellHits{i, cell, epoch, field, h.n, first || into[last].epoch != epoch})
+			first = false
 		}
 	}
 	return into

@@ -52,18 +52,18 @@ func (r *raises) reset() {
 }
 
 // workOut lists what a counter's unique values raise, if Redis's clock says now, in Unix seconds. It leaves out cells that
-// have expired since their hits were stored, and registers that are known to be in Redis. If the grains are not in order, a
-// cell can be there twice.
-func (r *raises) workOut(layout Layout, shard int, keys keys, c *counterHits, grain int64, known *registerMemory, now int64) {
+// have expired since their hits were stored, and registers that are known to be in Redis. A cell can be there twice, if
+// hits in other tiers lie between.
+func (r *raises) workOut(layout Layout, shard int, keys keys, c *counterHits, known *registerMemory, now int64) {
 	for i, t := range layout.UniqueTiers {
-		for rest := *c.uniques; len(rest) > 0; {
-			if rest[0].tiers&(1<<i) == 0 {
+		for rest := c.uniques.slots; len(rest) > 0; {
+			if !rest[0].slot.isIn(i) {
 				rest = rest[1:]
 				continue
 			}
 			var sketch *unique.Sketch
-			cell := t.cellAt(rest[0].grain * grain)
-			sketch, rest = firstCell(rest, i, t, grain)
+			cell := t.cellAt(rest[0].slot.begins())
+			sketch, rest = firstCell(rest, i, t)
 			deadline := t.deadline(cell, c.counterHash)
 			if deadline <= now {
 				continue
@@ -83,18 +83,18 @@ func (r *raises) workOut(layout Layout, shard int, keys keys, c *counterHits, gr
 	}
 }
 
-// firstCell returns what the first grains hold, up to one that is not in the same cell of a tier, and the rest from there.
-func firstCell(grains []grainUniques, tier int, t Tier, grain int64) (sketch *unique.Sketch, rest []grainUniques) {
-	sketch, cell, merged := &grains[0].sketch, t.cellAt(grains[0].grain*grain), false
-	for i := 1; i < len(grains); i++ {
-		g := &grains[i]
-		if g.tiers&(1<<tier) == 0 || t.cellAt(g.grain*grain) != cell {
-			return sketch, grains[i:]
+// firstCell returns what the first slots hold, up to one that is not in the same cell of a tier, and the rest from there.
+func firstCell(slots []slotUniques, tier int, t Tier) (sketch *unique.Sketch, rest []slotUniques) {
+	sketch, cell, merged := &slots[0].sketch, t.cellAt(slots[0].slot.begins()), false
+	for i := 1; i < len(slots); i++ {
+		u := &slots[i]
+		if !u.slot.isIn(tier) || t.cellAt(u.slot.begins()) != cell {
+			return sketch, slots[i:]
 		}
 		if !merged {
 			sketch, merged = sketch.Clone(), true
 		}
-		sketch.Merge(&g.sketch)
+		sketch.Merge(&u.sketch)
 	}
 	return sketch, nil
 }

@@ -2,7 +2,6 @@ package window
 
 import (
 	"iter"
-	"math/bits"
 	"slices"
 )
 
@@ -16,6 +15,9 @@ import (
 // largest counter needs.
 func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBatch, Cursor] {
 	return func(yield func(*ShardBatch, Cursor) bool) {
+		if s.inexact && s.commands > maxCommands {
+			s.recount()
+		}
 		if s.commands <= maxCommands || from.Ahead != (Ahead{}) || from.Created != to.Created {
 			yield(s, to)
 			return
@@ -55,7 +57,8 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 			number := partOf(c.counterHash, count)
 			p := found[number]
 			if p == nil {
-				p = &numberedPart{number: number, ShardBatch: newShardBatch(s.layout, s.grain, s.unique)}
+				p = &numberedPart{number: number, ShardBatch: newShardBatch(s.layout)}
+				p.end = s.end
 				found[number] = p
 			}
 			before := p.commands
@@ -76,20 +79,34 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 	}
 }
 
-// take adds a counter of another batch, and shares the memory of that counter's grains.
+// take adds a counter of another batch, and shares the memory of that counter's slots.
 func (s *ShardBatch) take(c *counterHits) {
-	taken := counterHits{name: c.name, counterHash: c.counterHash, unordered: c.unordered, uniques: c.uniques}
-	for i, g := range c.grains {
-		s.note(&taken, g)
-		s.hits += g.n
-		taken.grains = c.grains[:i+1]
+	s.count(c)
+	s.counters = append(s.counters, *c)
+}
+
+// count adds the hits and the commands of a counter, and puts its slots in order.
+func (s *ShardBatch) count(c *counterHits) {
+	c.order()
+	for i, h := range c.slots {
+		s.note(c.slots[:i], false, h.slot)
+		s.hits += h.n
 	}
 	if c.uniques != nil {
-		s.sketches = true
-		for i := range *c.uniques {
-			g := &(*c.uniques)[i]
-			s.commands += 2*bits.OnesCount16(g.tiers) + s.weigh(g)
+		s.extras = true
+		for i := range c.uniques.slots {
+			u := &c.uniques.slots[i]
+			s.commands += 2*u.slot.tiers() + s.weigh(u)
 		}
 	}
-	s.counters = append(s.counters, taken)
+}
+
+// recount counts the commands of all counters again, in order of time: then none counts twice.
+func (s *ShardBatch) recount() {
+	s.hits, s.commands, s.inexact = 0, 0, false
+	clear(s.segments)
+	clear(s.names)
+	for i := range s.counters {
+		s.count(&s.counters[i])
+	}
 }

@@ -16,9 +16,12 @@ func TestPartsTakeEachCounterOnce(t *testing.T) {
 	layout := Layout{Tiers: mustTiers(t, "1s/1m,1m/1h"), Shards: 1}
 	rapid.Check(t, func(t *rapid.T) {
 		batch := NewBatch(layout)
+		counters := rapid.SampledFrom([]int{60, 3}).Draw(t, "counters")
+		age := rapid.SampledFrom([]*rapid.Generator[int64]{rapid.Just(int64(0)), rapid.Int64Range(0, 4_000_000)}).Draw(t, "ages")
 		for i := range rapid.IntRange(1, 200).Draw(t, "hits") {
-			name := fmt.Appendf(nil, "c%d", rapid.IntRange(0, 60).Draw(t, "counter"))
-			batch.Add(name, HashCounter(name), int64(1_000_000+700*i), int64(1_000_000+700*i), 1)
+			name := fmt.Appendf(nil, "c%d", rapid.IntRange(0, counters).Draw(t, "counter"))
+			stored := int64(100_000_000 + 700*i)
+			batch.Add(name, HashCounter(name), stored-age.Draw(t, "age"), stored, 1)
 		}
 		cells := batch.Shard(0)
 		maxCommands := rapid.IntRange(1, 400).Draw(t, "maxCommands")
@@ -32,7 +35,7 @@ func TestPartsTakeEachCounterOnce(t *testing.T) {
 			transactions++
 			beside := part.Commands()
 			for i := range part.counters {
-				alone := newShardBatch(layout, cells.grain, cells.unique)
+				alone := newShardBatch(layout)
 				alone.take(&part.counters[i])
 				if alone.Commands() > maxCommands {
 					beside = min(beside, part.Commands()-alone.Commands())
