@@ -17,7 +17,6 @@ import (
 //	<ns>:streams                                  HASH    field = stream; value: see Listed
 //	<ns>:idle                                     HASH    field = stream; value: see Claim; expires
 //	<ns>:rules                                    HASH    field = fingerprint; value: the text, see KeepRules
-//	<ns>:marks                                    ZSET    score = Unix ms, member: see Mark
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
 //	<ns>:{<shard>}:erased                         STRING  names the last erasure, see lastErasure
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
@@ -49,7 +48,6 @@ func (k keys) layout() string  { return k.namespace + ":layout" }
 func (k keys) streams() string { return k.namespace + ":streams" }
 func (k keys) idle() string    { return k.namespace + ":idle" }
 func (k keys) rules() string   { return k.namespace + ":rules" }
-func (k keys) marks() string   { return k.namespace + ":marks" }
 
 func (k keys) cursor(shard int, stream string) string {
 	return k.namespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + stream

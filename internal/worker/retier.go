@@ -56,7 +56,6 @@ func (r *retiering) do(ctx context.Context, order string) error {
 		tiers, err := r.store.RetierConfirm(ctx, tell)
 		if err == nil {
 			r.say("the namespace %s has the tiers %s; the old ones are deleted", r.settings.Redis.Namespace, tiers)
-			r.mark(ctx, "the change of tiers was confirmed: %s", tiers)
 		}
 		return err
 	case "back":
@@ -66,7 +65,6 @@ func (r *retiering) do(ctx context.Context, order string) error {
 		tiers, err := r.store.RetierBack(ctx, tell)
 		if err == nil {
 			r.say("the namespace %s has the tiers %s again; start the workers: they count again what was stored since then", r.settings.Redis.Namespace, tiers)
-			r.mark(ctx, "the change of tiers was gone back on: the tiers are %s again", tiers)
 		}
 		return err
 	}
@@ -91,7 +89,6 @@ func (r *retiering) do(ctx context.Context, order string) error {
 		return nil
 	}
 	r.say("the namespace %s has the tiers %s", r.settings.Redis.Namespace, tiers)
-	r.mark(ctx, "the tiers were changed to %s", tiers)
 	for _, b := range built {
 		if b.CompleteFrom == 0 {
 			r.say("  %s: as complete as before", b.Tier)
@@ -104,15 +101,6 @@ func (r *retiering) do(ctx context.Context, order string) error {
 }
 
 func (r *retiering) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
-
-// mark keeps a mark of what has just been done, if it can.
-func (r *retiering) mark(ctx context.Context, format string, tiers window.Tiers) {
-	now := time.Now().UnixMilli()
-	m := window.Mark{At: now, Kind: window.MarkTiers, Detail: fmt.Sprintf(format, tiers), Event: fmt.Sprint(now)}
-	if err := r.store.PutMark(ctx, m); err != nil {
-		r.log.Debug().Err(err).Msg("the change is not marked in charts")
-	}
-}
 
 // teller logs how far a change is, but not each step.
 func (r *retiering) teller() window.RetierProgress {
