@@ -59,8 +59,8 @@ const (
 // ErrEraseBusy means that commits came in between of every try to remove some counters. Nothing of these was removed.
 var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasure to come in between")
 
-// ErrEraseRetier means that the namespace's tiers were changed, and that nobody has confirmed it.
-var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm, or ingest --retier back, before you erase counters")
+// ErrEraseRetier means that a change of the namespace's tiers has not ended.
+var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase counters")
 
 // lastErasure reads the text in keys.erased. It is empty if nothing was ever erased. Behind it and a space, the key has the
 // writer that has created a cursor since.
@@ -317,7 +317,7 @@ func (e *eraser) attempt(ctx context.Context, counters []string) (erased int, er
 }
 
 // checkNamespace returns errStale if a stream is listed that the eraser does not know, or if the tiers are others, and
-// ErrEraseRetier while a change of tiers has not ended: going back on it would bring the counters back. A change that
+// ErrEraseRetier while a change of tiers has not ended: the cells of the other tiers would stay. A change that
 // begins after this check alters the cursors, which are watched, before it reads any cell.
 func (e *eraser) checkNamespace(ctx context.Context) error {
 	record, err := e.store.layout(ctx)

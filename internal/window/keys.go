@@ -26,11 +26,9 @@ import (
 //
 // If a namespace's tiers were changed, "g<generation>:" comes behind the braces of "h", "names" and "top". Unique tiers
 // do not change, and PFADD twice is as good as once. So all generations share "u". Until the change
-// is confirmed, there are also:
+// is confirmed, there is also:
 //
-//	<ns>:{<shard>}:g<generation>:was:<stream>     HASH    the cursor as it was when the generation was built
 //	<ns>:{<shard>}:g<generation>:built            STRING  the shard was built
-//	<ns>:{0}:g<generation>:rules                  HASH    the rules as they were then
 
 var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
@@ -99,14 +97,7 @@ func (t Tier) appendGeneration(to []byte) []byte {
 	return append(strconv.AppendInt(append(to, 'g'), int64(t.generation), 10), ':')
 }
 
-// was is where a cursor is kept while a change of tiers can be gone back on.
-func (k keys) was(shard, generation int, stream string) string {
-	return k.of(shard, generation) + "was:" + stream
-}
-
 func (k keys) built(shard, generation int) string { return k.of(shard, generation) + "built" }
-
-func (k keys) rulesWere(generation int) string { return k.of(0, generation) + "rules" }
 
 // shardKey is the name of a key of a shard, taken apart: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]. The zero value is any
 // other key.
