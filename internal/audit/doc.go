@@ -66,9 +66,6 @@
 // held was stored later still. Two errors in one cell that cancel each other out. A cell that should not be there, of a
 // hash that expires within the second. Unique cells of a counter that nobody lists, and of which no stream has a hit.
 //
-// What is a difference, and no error of Tallyroll's: after a change of tiers was gone back on, registers of messages that the
-// workers have not counted again yet, or that only the other tiers did not refuse.
-//
 // # What else is compared
 //
 //   - The message that a cursor names must be the one that the stream holds there, stored at the same nanosecond, and the

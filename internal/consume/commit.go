@@ -113,7 +113,6 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 	}
 	if l.discarded > 0 {
 		c.log.Warn().Uint64("discarded", l.discarded).Uint64("at", l.seq).Msg(reasons[discardedUnread])
-		c.markLoss(l.incompleteBefore, reasons[discardedUnread])
 	}
 	return nil
 }
@@ -293,7 +292,6 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 			c.metrics.lost.WithLabelValues(c.stream).Inc()
 			c.log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
 				Msg("hits, or the unique values of hits, are not counted because of a foreign key: answers about their time say complete: false; move or delete the key, so that later ones count")
-			c.markLoss(cells.End(), "hits, or the unique values of hits, are not counted: something else had written to a key")
 			if failed := c.admitLost(flushing, shard, cells.End()); failed != nil && err == nil {
 				err = failed
 			}

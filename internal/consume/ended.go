@@ -35,8 +35,6 @@ type Endings struct {
 	Log    zerolog.Logger
 	// MakeRejects makes the stream of rejects if it is missing.
 	MakeRejects func(context.Context) error
-	// Mark is told of losses; nil for nobody.
-	Mark func(window.Mark)
 
 	missing map[string]absence // streams that are no longer listed, with the first look that missed them
 }
@@ -142,9 +140,6 @@ func (e *Endings) end(ctx context.Context, name string, created, at int64) error
 		return err
 	}
 	e.Log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).Msg("the stream was deleted: it no longer holds as_of back")
-	if stale && e.Mark != nil {
-		e.Mark(window.Mark{At: at, Kind: window.MarkLoss, Stream: name, Detail: "the stream was deleted, and hits may be lost with it"})
-	}
 	return e.expireCursors(ctx, name, cursors, e.Layout.Keep())
 }
 

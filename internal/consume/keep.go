@@ -55,13 +55,12 @@ type Keeper struct {
 	outage *outage
 	clocks *clocks
 	claims claims
-	marks  marks
 	share  atomic.Int64 // streams among which memory is divided; 0 before the first Divide
 }
 
 // NewKeeper makes a Keeper, which keeps nothing yet.
 func NewKeeper(config Config) *Keeper {
-	return &Keeper{config: config, outage: &outage{log: config.Log}, clocks: newClocks(config.Metrics, config.Log), marks: make(marks, maxMarksWaiting)}
+	return &Keeper{config: config, outage: &outage{log: config.Log}, clocks: newClocks(config.Metrics, config.Log)}
 }
 
 // Keep runs one session after another, each with a new source, until ctx ends or the stream is gone. It
@@ -81,14 +80,14 @@ func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool),
 		}
 		show(p >= counting)
 	}
-	next, unread, late := firstTry(), false, new(lateness)
+	next, unread := firstTry(), false
 	for ctx.Err() == nil {
 		began := time.Now()
 		k.config.Metrics.sessions.WithLabelValues(name).Inc()
 		s := &session{setup: setup{
 			stream: name, source: newSource(maxPullBytes / k.parts()), store: k.config.Store, layout: k.config.Layout, limits: k.limits(),
 			metrics: k.config.Metrics, outage: k.outage, waits: k.config.Waits, clocks: k.clocks, rejects: rejects, rules: k.config.Rules, log: log,
-			progress: k.config.Progress, maxIdle: next.maxIdle, enter: enter, listed: k.config.Listed, claims: &k.claims, marks: k.marks, late: late,
+			progress: k.config.Progress, maxIdle: next.maxIdle, enter: enter, listed: k.config.Listed, claims: &k.claims,
 		}}
 		o := s.attempt(ctx)
 		show(false) // until the next session counts

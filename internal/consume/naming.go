@@ -172,11 +172,6 @@ func (s *setup) name(ctx context.Context, begin *standing) error {
 	begin.names, begin.naming = names, names.String()
 	if last := len(names) - 1; unused && last > 0 {
 		s.logBegins(names[last], names[last-1])
-		at := begin.state.At // nothing waits to be read
-		if furthest := furthestOf(begin.positions()); furthest.Judged() < begin.state.Last {
-			at = furthest.Stored / 1e6
-		}
-		begin.marks = append(begin.marks, namingMark(names[last], names[last-1], begin.state.Created, at))
 	}
 	if err := s.findRules(ctx, begin); err != nil {
 		return err

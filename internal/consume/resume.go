@@ -29,7 +29,6 @@ type standing struct {
 	sets       map[string]*rules.Set // by fingerprint: those that the session will read by
 	from       uint64                // the smallest cursor, after which reading begins; set by open
 	registered time.Time             // when register was last tried
-	marks      []window.Mark         // of what the cursors will say once they are taken
 }
 
 // shardWriter is a shard's writer and the shard's position.
@@ -61,9 +60,6 @@ func (s *session) resume(ctx context.Context) error {
 	}
 	if err := s.take(ctx, begin); err != nil {
 		return err
-	}
-	for _, m := range begin.marks {
-		s.mark(m)
 	}
 	// Once more: if Redis lost it after the first time and before the cursors were read, no cursor
 	// shows that.
@@ -150,7 +146,6 @@ func (s *setup) admitted(err error) {
 		why = redisClockFell
 	}
 	s.admit(why).Err(err).Msg("answers about this time say complete: false")
-	s.markLoss(time.Now().UnixMilli(), err.Error())
 }
 
 // register writes the entries by which readers find the cursors, and the rules that the cursors name. It
@@ -188,10 +183,8 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 			said = true
 			s.admit(r.reason).Uint64("cursor", c.Seq).Uint64("first", begin.state.First).Uint64("last", begin.state.Last).
 				Uint64("from", r.cursor.Seq+1).Uint64("discarded", r.discarded).Msg(reasons[r.reason])
-			begin.marks = append(begin.marks, lossMark(r.reason, c, begin.state.Since(), r.cursor.IncompleteBefore))
 		}
 	}
-	s.late.resume(history.cursors, len(begin.writers), begin.state.At)
 	if history.moved {
 		// A cursor that goes back names a message that the stream was asked for. If the stream was made anew since its
 		// state was, that message says that the new one goes on where the old one was.
@@ -252,7 +245,6 @@ func (s *session) verify(ctx context.Context) error {
 		}
 		if until := before/1e6 + 1; !proven && until > w.position.IncompleteBefore && s.buffer.admit(until) {
 			s.admit(unproven).Uint64("cursor", w.position.Seq).Uint64("first", state.First).Uint64("last", state.Last).Msg(reasons[unproven])
-			s.mark(lossMark(unproven, w.position, 0, until))
 		}
 	}
 	return nil

@@ -36,9 +36,7 @@ type setup struct {
 	enter    func(phase) // is called as each phase begins
 	// listed reports whether every stream made before the call is listed in Redis; nil means always.
 	listed func(context.Context) bool
-	claims *claims   // nil: only cursors tell as_of
-	marks  marks     // nil: nobody wants them
-	late   *lateness // nil: nobody wants to know
+	claims *claims // nil: only cursors tell as_of
 }
 
 // session is one attempt to keep a stream flowing: a reader, a committer and a watcher

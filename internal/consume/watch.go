@@ -169,9 +169,6 @@ func (w *watcher) observeLag(place uint64, stored int64, state source.State) (la
 	}
 	w.metrics.lagMessages.WithLabelValues(w.stream).Set(float64(behind))
 	w.metrics.lagSeconds.WithLabelValues(w.stream).Set(age.Seconds())
-	if m, caughtUp := w.late.observe(state.At-age.Milliseconds(), state.At); caughtUp {
-		w.mark(m)
-	}
 	w.metrics.uncommitted.WithLabelValues(w.stream).Set(float64(max(place, done) - done))
 	w.clocks.observe(clockNATS, state.Ahead)
 	return lag

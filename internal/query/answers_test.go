@@ -101,8 +101,6 @@ var recorded = []string{
 	"GET /v1/streams?a=1",
 	"GET /v1/rejects?limit=3",
 	"GET /v1/rejects?limit=101",
-	"GET /v1/marks",
-	"GET /v1/marks?from=2026-11-21T10:00:00Z&limit=1001",
 
 	`POST /v1/take {"limit":"login","key":"alice"}`,
 	`POST /v1/take {"take":[{"limit":"login","key":"alice"},{"limit":"per-hour","key":"<b>"}],"n":2}`,

@@ -2,8 +2,8 @@
 //
 // # What it promises
 //
-//   - Nothing is cached but the layout, the list of streams, and for a second what /v1/streams, /v1/rejects, /v1/marks and
-//     the gauges of freshness tell.
+//   - Nothing is cached but the layout, the list of streams, and for a second what /v1/streams, /v1/rejects and the
+//     gauges of freshness tell.
 //   - A mistyped question is never answered as if it were another one: unknown
 //     parameters and fields are refused.
 //   - HTTP and NATS give the same answers and the same problems. What those promise is in the rooms below.
@@ -56,7 +56,7 @@
 //	internal/answer   a question about counters in, an answer out; internal/chart draws it
 //	internal/gate     takes, looks and proxies' questions, about which internal/limit decides
 //	internal/live     /v1/live
-//	internal/status   /v1/streams, /v1/rejects, /v1/marks, the gauges of freshness, and whether Redis is there
+//	internal/status   /v1/streams, /v1/rejects, the gauges of freshness, and whether Redis is there
 //	internal/web      the server, problems and origins; internal/web/api describes and reads requests
 //
 // A further resource is a file of answer with its types and its method of Desk, its operation in operations.go, and a

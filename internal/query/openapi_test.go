@@ -82,7 +82,7 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("OpenAPI %s, %+v", doc.OpenAPI, doc.Info)
 		}
 		for _, want := range []string{
-			"/v1/total", "/v1/uniques", "/v1/series", "/v1/top", "/v1/counters", "/v1/about", "/v1/export", "/v1/live", "/v1/streams", "/v1/rejects", "/v1/marks", "/probe",
+			"/v1/total", "/v1/uniques", "/v1/series", "/v1/top", "/v1/counters", "/v1/about", "/v1/export", "/v1/live", "/v1/streams", "/v1/rejects", "/probe",
 			"/v1/take", "/v1/limit", "/v1/limits", "/v1/authz", "/v1/authz/{limit}", "/healthz", "/readyz", "/readyz/answers", "/readyz/takes", "/metrics",
 		} {
 			if doc.Paths[want] == nil {

@@ -184,7 +184,6 @@ func ways(now time.Time, fullResume, ownResume string) []way {
 		{name: "a proxy's question without take", as: "reader", target: "/v1/authz?limit=per-agent", proof: `"allowed"`},
 		{name: "the same by POST", as: "reader", method: http.MethodPost, target: "/v1/authz?limit=per-agent", proof: `"allowed"`},
 		{name: "Envoy's question without take", as: "reader", target: "/v1/authz/per-agent/x/y", proof: `"allowed"`},
-		{name: "marks without read", target: "/v1/marks", as: "taker", proof: `"marks":[`},
 		{name: "states of rules without read", target: "/v1/watch", as: "taker", proof: "NATS_URL", full: http.StatusNotImplemented}, // and TestWatchOfAToken
 		{name: "states of rules about a key", target: "/v1/watch?key=b.OTHER", proof: "NATS_URL", full: http.StatusNotImplemented},
 		{name: "limits without admin", target: "/v1/limits", proof: `"login"`},

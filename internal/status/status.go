@@ -23,7 +23,6 @@ import (
 // Progress is the part of window.Reader that says how far the streams are counted, and what happened to the counts.
 type Progress interface {
 	Progress(ctx context.Context) (id string, streams []window.Progress, err error)
-	Marks(ctx context.Context) ([]window.Mark, error)
 	ClockDifference() (ahead time.Duration, known bool)
 }
 
@@ -38,7 +37,6 @@ type Status struct {
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
 	streams   recent[StreamsAnswer]
 	rejects   recent[newestRejects]
-	marks     recent[[]window.Mark]
 	watch     watch.History
 }
 
@@ -53,7 +51,6 @@ func New(reader Progress, redis *answer.Source, namespace string, asksNATS bool,
 func (s *Status) Register(a *api.API) {
 	s.registerStreams(a)
 	s.registerRejects(a)
-	s.registerMarks(a)
 	s.registerWatch(a)
 }
 

@@ -59,8 +59,8 @@ const (
 // ErrEraseBusy means that commits came in between of every try to remove some counters. Nothing of these was removed.
 var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasure to come in between")
 
-// ErrEraseRetier means that the namespace's tiers were changed, and that nobody has confirmed it.
-var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm, or ingest --retier back, before you erase counters")
+// ErrEraseRetier means that a change of the namespace's tiers has not ended.
+var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase counters")
 
 // ErrEraseUnlisted means that there may be unique values of counters that are not listed, see Layout.UniquesUnlisted.
 var ErrEraseUnlisted = errors.New("an earlier version counted unique values, and did not list their counters for as long: stop the workers, and run ingest --retier with the tiers that the namespace has, which lists them; or erase single counters")
@@ -330,7 +330,7 @@ func (e *eraser) attempt(ctx context.Context, counters []string) (erased int, er
 }
 
 // checkNamespace returns errStale if a stream is listed that the eraser does not know, or if the tiers are others, and
-// ErrEraseRetier while a change of tiers has not ended: going back on it would bring the counters back. A change that
+// ErrEraseRetier while a change of tiers has not ended: the cells of the other tiers would stay. A change that
 // begins after this check alters the cursors, which are watched, before it reads any cell.
 func (e *eraser) checkNamespace(ctx context.Context) error {
 	record, err := e.store.layout(ctx)

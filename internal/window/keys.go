@@ -17,7 +17,6 @@ import (
 //	<ns>:streams                                  HASH    field = stream; value: see Listed
 //	<ns>:idle                                     HASH    field = stream; value: see Claim; expires
 //	<ns>:rules                                    HASH    field = fingerprint; value: the text, see KeepRules
-//	<ns>:marks                                    ZSET    score = Unix ms, member: see Mark
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
 //	<ns>:{<shard>}:erased                         STRING  names the last erasure, see lastErasure
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
@@ -28,11 +27,9 @@ import (
 //
 // If a namespace's tiers were changed, "g<generation>:" comes behind the braces of "h", "names" and "top". Unique tiers
 // do not change, and PFADD twice is as good as once. So all generations share "u" and "unames". Until the change
-// is confirmed, there are also:
+// is confirmed, there is also:
 //
-//	<ns>:{<shard>}:g<generation>:was:<stream>     HASH    the cursor as it was when the generation was built
 //	<ns>:{<shard>}:g<generation>:built            STRING  the shard was built
-//	<ns>:{0}:g<generation>:rules                  HASH    the rules as they were then
 
 var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
@@ -50,7 +47,6 @@ func (k keys) layout() string  { return k.namespace + ":layout" }
 func (k keys) streams() string { return k.namespace + ":streams" }
 func (k keys) idle() string    { return k.namespace + ":idle" }
 func (k keys) rules() string   { return k.namespace + ":rules" }
-func (k keys) marks() string   { return k.namespace + ":marks" }
 
 func (k keys) cursor(shard int, stream string) string {
 	return k.namespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + stream
@@ -106,14 +102,7 @@ func (t Tier) appendGeneration(to []byte) []byte {
 	return append(strconv.AppendInt(append(to, 'g'), int64(t.generation), 10), ':')
 }
 
-// was is where a cursor is kept while a change of tiers can be gone back on.
-func (k keys) was(shard, generation int, stream string) string {
-	return k.of(shard, generation) + "was:" + stream
-}
-
 func (k keys) built(shard, generation int) string { return k.of(shard, generation) + "built" }
-
-func (k keys) rulesWere(generation int) string { return k.of(0, generation) + "rules" }
 
 // shardKey is the name of a key of a shard, taken apart: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]. The zero value is any
 // other key.

@@ -11,11 +11,11 @@ import (
 )
 
 // A change of tiers (Retier) builds all cells, names and summaries anew, under the keys of another generation, from the
-// cells that are there. So the old ones stay as they are until the change is confirmed, and with a copy of the cursors
-// that led to them, they can be gone back to: the streams are then read again from there.
+// cells that are there. The old ones stay as they are until the change is confirmed.
 //
-// The layout record says how far a change is. Each step but the deletions can be repeated as a whole, because nothing
-// that it reads has changed: no worker counts meanwhile.
+// The layout record says how far a change is. Building can be repeated as a whole, because nothing that it reads has
+// changed: no worker counts meanwhile. For the same reason it can be abandoned: the old cells, and the cursors but for
+// who wrote them, are as they were.
 
 // phase is how far a change is. The record's own tiers are those that answers are given from.
 type phase string
@@ -23,8 +23,6 @@ type phase string
 const (
 	building  phase = "building"  // the record has the old tiers, and the change the new ones; nobody may count
 	switched  phase = "switched"  // the record has the new tiers, and the change the old ones; workers count
-	returning phase = "returning" // like switched, but the old cursors are being put back; nobody may count
-	undone    phase = "undone"    // the record has the old tiers, and the keys of the new ones are being deleted
 	confirmed phase = "confirmed" // the record has the new tiers, and the keys of the old ones are being deleted
 )
 
@@ -40,7 +38,7 @@ type changeJSON struct {
 }
 
 func (j *changeJSON) parse() (*change, error) {
-	if !slices.Contains([]phase{building, switched, returning, undone, confirmed}, j.Phase) {
+	if !slices.Contains([]phase{building, switched, confirmed}, j.Phase) {
 		return nil, fmt.Errorf("%w has a change of tiers that is %q, which this program does not know", ErrBadLayout, j.Phase)
 	}
 	tiers, err := j.tiersJSON.parse()
@@ -51,21 +49,18 @@ func (j *changeJSON) parse() (*change, error) {
 }
 
 func (c *change) forbidsCounting() bool {
-	return c != nil && (c.phase == building || c.phase == returning)
+	return c != nil && c.phase == building
 }
 
 // RetieringError means that the tiers of a namespace are being changed, so nobody may count into it.
 type RetieringError struct {
 	namespace string
-	change    change
+	from, to  Tiers
 }
 
 func (e *RetieringError) Error() string {
-	if e.change.phase == returning {
-		return fmt.Sprintf("the namespace %q is going back to the tiers %s, and nobody may count meanwhile: if no ingest --retier back runs any more, run it again, and then start the workers", e.namespace, e.change.other)
-	}
-	return fmt.Sprintf("the tiers of the namespace %q are being changed to %s, and nobody may count meanwhile: if no ingest --retier runs any more, run ingest --retier '%s' again, or ingest --retier back, and then start the workers",
-		e.namespace, e.change.other, e.change.other)
+	return fmt.Sprintf("the tiers of the namespace %q are being changed to %s, and nobody may count meanwhile: if no ingest --retier runs any more, run ingest --retier '%s' again to go on, or ingest --retier '%s' to keep the old tiers, and then start the workers",
+		e.namespace, e.to, e.to, e.from)
 }
 
 // RetierError means that a change of tiers cannot be made now. It says what to do.
@@ -94,10 +89,13 @@ func (ts Tiers) inGeneration(generation int) Tiers {
 }
 
 // Retier changes the tiers of a namespace in which nobody counts. If an earlier version has counted unique values without
-// listing their counters, it lists them. If it is ended in between, call it again with the same
-// tiers, or RetierBack. It returns what the tiers are then. changed is false if they were the same already.
+// listing their counters, it lists them. If it is ended in between, call it again with the same tiers to go on, or with
+// the old ones to abandon the change. It returns what the tiers are then. changed is false if they are what they were.
 func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
-	have, err := s.endChange(ctx, tell)
+	have, err := s.layout(ctx)
+	if err == nil && have.change != nil && have.change.phase == confirmed {
+		have, err = s.endChange(ctx, have, tell)
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -112,13 +110,10 @@ func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (b
 		}
 		have = next
 	}
+	same := have.Tiers.answerAlike(tiers)
 	switch {
-	case have.change == nil && have.Tiers.answerAlike(tiers):
+	case have.change == nil && same:
 		return builtOf(have.Tiers), false, nil
-	case have.change != nil && have.change.phase == switched && have.Tiers.answerAlike(tiers):
-		return builtOf(have.Tiers), false, nil
-	case have.change != nil && (have.change.phase != building || !have.change.other.answerAlike(tiers)):
-		return nil, false, s.inTheWay(have.change)
 	case have.change == nil:
 		next := have
 		next.change = &change{building, tiers.inGeneration(have.Tiers[0].generation + 1)}
@@ -126,9 +121,18 @@ func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (b
 			return nil, false, err
 		}
 		have = next
+	case have.change.phase == building && same: // nobody may count before all that was built is gone: the next change builds there
+		if have, err = s.endChange(ctx, have, tell); err != nil {
+			return nil, false, err
+		}
+		return builtOf(have.Tiers), false, nil
+	case have.change.phase == switched && same:
+		return builtOf(have.Tiers), false, nil
+	case have.change.phase == switched || !have.change.other.answerAlike(tiers):
+		return nil, false, s.inTheWay(have)
 	}
 	target := have.change.other
-	if err := s.seal(ctx, have.Layout, target[0].generation, tell); err != nil {
+	if err := s.fence(ctx, have.Layout, tell); err != nil {
 		return nil, false, err
 	}
 	if target, err = s.rebuild(ctx, have.Layout, target, tell); err != nil {
@@ -150,45 +154,6 @@ func builtOf(tiers Tiers) []Built {
 	return out
 }
 
-// RetierBack ends a change that has not been confirmed, and returns the tiers of before. The streams are read again from
-// where they were then. Nobody may count meanwhile.
-func (s *Store) RetierBack(ctx context.Context, tell RetierProgress) (Tiers, error) {
-	have, err := s.layout(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if have.change == nil {
-		return nil, &RetierError{fmt.Sprintf("there is no change of tiers to go back on: the namespace %q has %s, and they are confirmed", s.keys.namespace, have.Tiers)}
-	}
-	next := have
-	switch have.change.phase {
-	case confirmed:
-		return nil, s.inTheWay(have.change)
-	case building:
-		next.change = &change{undone, have.change.other}
-		if err := s.swapLayout(ctx, have, next); err != nil {
-			return nil, err
-		}
-	case switched:
-		next.change = &change{returning, have.change.other}
-		if err := s.swapLayout(ctx, have, next); err != nil {
-			return nil, err
-		}
-		have = next
-		fallthrough
-	case returning:
-		if err := s.putBack(ctx, have.Layout, tell); err != nil {
-			return nil, err
-		}
-		next.Tiers, next.change = have.change.other, &change{undone, have.Tiers}
-		if err := s.swapLayout(ctx, have, next); err != nil {
-			return nil, err
-		}
-	}
-	have, err = s.endChange(ctx, tell)
-	return have.Tiers, err
-}
-
 // RetierConfirm deletes what a change has left of the old tiers, and returns the new ones. Workers may count meanwhile.
 func (s *Store) RetierConfirm(ctx context.Context, tell RetierProgress) (Tiers, error) {
 	have, err := s.layout(ctx)
@@ -204,32 +169,27 @@ func (s *Store) RetierConfirm(ctx context.Context, tell RetierProgress) (Tiers, 
 		if err := s.swapLayout(ctx, have, next); err != nil {
 			return nil, err
 		}
-	case have.change.phase != confirmed:
-		return nil, s.inTheWay(have.change)
+		have = next
+	case have.change.phase == building:
+		return nil, s.inTheWay(have)
 	}
-	have, err = s.endChange(ctx, tell)
+	have, err = s.endChange(ctx, have, tell)
 	return have.Tiers, err
 }
 
 // inTheWay says what a change that has not ended needs first.
-func (s *Store) inTheWay(c *change) error {
-	text := map[phase]string{
-		building:  fmt.Sprintf("the tiers of the namespace %q are being changed to %s: run ingest --retier '%s' to go on, or ingest --retier back", s.keys.namespace, c.other, c.other),
-		switched:  fmt.Sprintf("the tiers of the namespace %q were changed from %s: run ingest --retier confirm, or ingest --retier back, before you change them again", s.keys.namespace, c.other),
-		returning: fmt.Sprintf("the namespace %q is going back to the tiers %s: run ingest --retier back to go on", s.keys.namespace, c.other),
-		undone:    fmt.Sprintf("the change of tiers of the namespace %q was gone back on: run ingest --retier back to go on", s.keys.namespace),
-		confirmed: fmt.Sprintf("the change of tiers of the namespace %q is confirmed: run ingest --retier confirm to go on", s.keys.namespace),
-	}[c.phase]
-	return &RetierError{text}
+func (s *Store) inTheWay(have layoutRecord) error {
+	other := have.change.other
+	if have.change.phase == building {
+		return &RetierError{fmt.Sprintf("the tiers of the namespace %q are being changed to %s: run ingest --retier '%s' to go on, or ingest --retier '%s' to keep the old tiers",
+			s.keys.namespace, other, other, have.Tiers)}
+	}
+	return &RetierError{fmt.Sprintf("the tiers of the namespace %q were changed from %s: run ingest --retier confirm before you change them again", s.keys.namespace, other)}
 }
 
-// endChange deletes what a change that was confirmed or gone back on has left, and returns the record.
-func (s *Store) endChange(ctx context.Context, tell RetierProgress) (layoutRecord, error) {
-	have, err := s.layout(ctx)
-	if err != nil || have.change == nil || have.change.phase != undone && have.change.phase != confirmed {
-		return have, err
-	}
-	if err := s.deleteGeneration(ctx, have.Layout, *have.change, tell); err != nil {
+// endChange deletes what a change that was confirmed or abandoned has left, and returns the record.
+func (s *Store) endChange(ctx context.Context, have layoutRecord, tell RetierProgress) (layoutRecord, error) {
+	if err := s.deleteGeneration(ctx, have.change.other[0].generation, tell); err != nil {
 		return have, err
 	}
 	next := have

@@ -48,8 +48,7 @@ type truth struct {
 	now    time.Time
 	seq    uint64
 	hits   []exportHit
-	may    []exportHit // that are about to be taken back
-	since  int64       // when counting began
+	since  int64 // when counting began
 }
 
 // count applies hits, of which each tier that holds them gets its own.
@@ -104,14 +103,11 @@ func (w *truth) check(ctx context.Context, random *rand.Rand) (complete int, err
 			to = from + 1 + random.Int64N(now-from)
 		}
 		end := min(to, now)
-		sums, may := make(map[string]int64), make(map[string]int64)
+		sums := make(map[string]int64)
 		for _, h := range w.hits {
 			if h.at >= from && h.at < end {
 				sums[h.counter] += h.n
 			}
-		}
-		for _, h := range w.may {
-			may[h.counter] += h.n
 		}
 		var questions []window.Question
 		for _, name := range exportNames {
@@ -123,7 +119,7 @@ func (w *truth) check(ctx context.Context, random *rand.Rand) (complete int, err
 		}
 		for i, a := range got.Answers {
 			want := sums[exportNames[i]]
-			if a.Lower > want+may[exportNames[i]] || a.Complete && (a.Upper < want || a.Total > a.Upper || a.Total < a.Lower) {
+			if a.Lower > want || a.Complete && (a.Upper < want || a.Total > a.Upper || a.Total < a.Lower) {
 				return complete, fmt.Errorf("%s from %d ago to %d ago: %+v, want %d (tiers %s)", exportNames[i], now-from, now-end, a, want, layout.Tiers)
 			}
 			if a.Complete {
@@ -154,7 +150,7 @@ func (w *truth) check(ctx context.Context, random *rand.Rand) (complete int, err
 			}
 		}
 		for i, n := range s.Counts {
-			if n > counts[i]+may[exportNames[0]] || n < counts[i] && i >= s.CompleteFrom() {
+			if n > counts[i] || n < counts[i] && i >= s.CompleteFrom() {
 				return complete, fmt.Errorf("step %d of %+v: want %d (tiers %s)", i, s, counts[i], layout.Tiers)
 			}
 		}
@@ -162,7 +158,7 @@ func (w *truth) check(ctx context.Context, random *rand.Rand) (complete int, err
 	return complete, nil
 }
 
-// dump is all of Redis but the layout record's phase: what going back must leave as it was.
+// dump is all of Redis but who has written the cursors: what a change that is abandoned must leave as it was.
 func dump(ctx context.Context, client redis.UniversalClient) (map[string]string, error) {
 	out := make(map[string]string)
 	read := func(ctx context.Context, node *redis.Client) error {
@@ -239,7 +235,7 @@ const forever = 1 << 60
 // regexpNew is what keys are called once the first change of a namespace's tiers is confirmed.
 var regexpNew = regexp.MustCompile(`^test:\{\d+\}:(cursor:|erased$|g1:(h|names|top):)`)
 
-// A change of tiers keeps every answer true, at every point at which it may be killed, and after it was gone back on or
+// A change of tiers keeps every answer true, at every point at which it may be killed, and after it was abandoned or
 // confirmed: what an answer calls complete lacks no hit.
 func TestRetierIsExact(t *testing.T) {
 	t.Parallel()
@@ -261,7 +257,7 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 	if err := b.eachServer(t.Context(), func(_ context.Context, server *redis.Client) error { server.AddHook(kill); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	complete, killed, back, runs := 0, 0, 0, 0
+	complete, killed, abandoned, runs := 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
 		if runs++; runs%of != 0 {
@@ -293,7 +289,6 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 		judge()
 		was, err := dump(ctx, client)
 		must(err)
-		applied := len(w.hits)
 
 		// do runs a step until it ends by itself, and checks answers after each kill.
 		do := func(step func() error) {
@@ -315,6 +310,29 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 			}
 		}
 		same := from.String() == to.String()
+		if !same && rapid.Bool().Draw(rt, "abandoned") {
+			half, stop := context.WithCancel(ctx)
+			left := rapid.IntRange(1, 6).Draw(rt, "steps before")
+			_, _, err := w.store.Retier(half, to, func(string, int) {
+				if left--; left == 0 {
+					stop()
+				}
+			})
+			stop()
+			if err != nil { // else it was done by then
+				abandoned++
+				judge()
+				do(func() error { _, _, err := w.store.Retier(ctx, from, quiet); return err })
+				judge()
+				is, err := dump(ctx, client)
+				must(err)
+				if !maps.Equal(was, is) {
+					rt.Fatalf("%v\nwas\n%v", is, was)
+				}
+				must(w.count(ctx, random, random.IntN(100)))
+				judge()
+			}
+		}
 		do(func() error { _, _, err := w.store.Retier(ctx, to, quiet); return err })
 		judge()
 		if layout, err := w.reader.Look(ctx); err != nil || layout.Tiers.String() != to.String() {
@@ -324,35 +342,13 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 			must(w.count(ctx, random, random.IntN(100)))
 			judge()
 		}
-		switch {
-		case same:
-		case rapid.Bool().Draw(rt, "back"):
-			back++
-			w.hits, w.may = w.hits[:applied], w.hits[applied:]
-			done := false
-			do(func() error {
-				_, err := w.store.RetierBack(ctx, quiet)
-				var nothing *window.RetierError
-				if errors.As(err, &nothing) && done {
-					return nil // the reply to the last write was lost
-				}
-				done = true
-				return err
-			})
-			w.may, w.seq = nil, 1
-			judge()
-			is, err := dump(ctx, client)
-			must(err)
-			if !maps.Equal(was, is) {
-				rt.Fatalf("%v\nwas\n%v", is, was)
-			}
-		default:
+		if !same {
 			done := false
 			do(func() error {
 				_, err := w.store.RetierConfirm(ctx, quiet)
 				var nothing *window.RetierError
 				if errors.As(err, &nothing) && done {
-					return nil
+					return nil // the reply to the last write was lost
 				}
 				done = true
 				return err
@@ -367,13 +363,13 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 		must(w.count(ctx, random, random.IntN(100)))
 		judge()
 	})
-	t.Logf("%d complete answers, %d kills, %d times back", complete, killed, back)
-	if complete == 0 || killed == 0 && of == 1 || back == 0 && of == 1 {
+	t.Logf("%d complete answers, %d kills, %d changes abandoned", complete, killed, abandoned)
+	if complete == 0 || killed == 0 && of == 1 || abandoned == 0 && of == 1 {
 		t.Error("nothing was tested")
 	}
 }
 
-// A worker that was paused before a change, or before it was gone back on, can commit nothing afterwards. While a change
+// A worker that was paused before a change can commit nothing afterwards, also if the change was abandoned. While a change
 // is under way, nobody opens the namespace.
 func TestRetierFencesWriters(t *testing.T) {
 	t.Parallel()
@@ -391,19 +387,42 @@ func TestRetierFencesWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	half, stop := context.WithCancel(ctx)
 	target := parsed(t, "1m/1h,1d/5y")
-	if _, _, err := r.store.Retier(half, target, func(what string, _ int) { stop() }); err == nil {
-		t.Fatal("it was not ended")
+	begin := func() {
+		t.Helper()
+		half, stop := context.WithCancel(ctx)
+		defer stop()
+		if _, _, err := r.store.Retier(half, target, func(string, int) { stop() }); err == nil {
+			t.Fatal("it was not ended")
+		}
+		var retiering *window.RetieringError
+		if err := r.store.EnsureLayout(ctx, layout); !errors.As(err, &retiering) {
+			t.Errorf("a worker meanwhile: %v", err)
+		}
+		var refused *window.RetierError
+		if _, _, err := r.store.Retier(ctx, parsed(t, "1d/5y"), quiet); !errors.As(err, &refused) {
+			t.Errorf("a change to still other tiers: %v", err)
+		}
+		if _, err := r.store.RetierConfirm(ctx, quiet); !errors.As(err, &refused) {
+			t.Errorf("confirmed before it is built: %v", err)
+		}
 	}
-	var retiering *window.RetieringError
-	if err := r.store.EnsureLayout(ctx, layout); !errors.As(err, &retiering) {
-		t.Errorf("a worker meanwhile: %v", err)
+	begin()
+	if _, changed, err := r.store.Retier(ctx, layout.Tiers, quiet); err != nil || changed {
+		t.Fatal(changed, err)
 	}
+	if err := count(layout, paused, shard, 2); !errors.Is(err, window.ErrFenced) {
+		t.Errorf("a worker that was paused before an abandoned change: %v", err)
+	}
+	paused = r.writers()[shard]
+	if err := count(layout, paused, shard, 2); err != nil {
+		t.Fatal(err)
+	}
+	begin()
 	if _, _, err := r.store.Retier(ctx, target, quiet); err != nil {
 		t.Fatal(err)
 	}
-	if err := count(layout, paused, shard, 2); !errors.Is(err, window.ErrFenced) {
+	if err := count(layout, paused, shard, 3); !errors.Is(err, window.ErrFenced) {
 		t.Errorf("a worker that was paused: %v", err)
 	}
 	changed, err := r.store.Layout(ctx)
@@ -414,22 +433,11 @@ func TestRetierFencesWriters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := count(changed, next, shard, 2); err != nil {
+	if err := count(changed, next, shard, 3); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.store.RetierBack(ctx, quiet); err != nil {
-		t.Fatal(err)
-	}
-	for what, err := range map[string]error{
-		"of the new tiers":            count(changed, next, shard, 3),
-		"of the old ones, and paused": count(layout, paused, shard, 2),
-	} {
-		if !errors.Is(err, window.ErrFenced) && !errors.Is(err, window.ErrRewound) {
-			t.Errorf("a worker %s: %v", what, err)
-		}
-	}
-	if a := r.total("a", time.Hour, now.Add(time.Second)); a.Upper != 1 {
-		t.Errorf("%+v, want 1", a)
+	if a := r.total("a", time.Hour, now.Add(time.Second)); a.Upper != 3 {
+		t.Errorf("%+v, want 3", a)
 	}
 }
 
@@ -501,7 +509,7 @@ func TestErasuresBesideAChangeOfTiers(t *testing.T) {
 	}
 }
 
-// Unique cells are not of the tiers: a change, going back and confirming leave each as it is, and writers of either tiers
+// Unique cells are not of the tiers: a change and confirming it leave each as it is, and writers of either tiers
 // raise registers in the same ones.
 func TestRetierKeepsUniqueCells(t *testing.T) {
 	t.Parallel()
@@ -561,12 +569,8 @@ func TestRetierKeepsUniqueCells(t *testing.T) {
 	count(1, 300)
 	keeps("a change", change)
 	count(2, 200)
-	keeps("going back", func() error { _, err := r.store.RetierBack(ctx, quiet); return err })
-	count(3, 100)
-	keeps("another change", change)
-	count(4, 50)
 	keeps("confirming", func() error { _, err := r.store.RetierConfirm(ctx, quiet); return err })
-	count(5, 50)
+	count(3, 50)
 	want := new(unique.Sketch)
 	for i := range visitors {
 		want.Add(unique.Of(fmt.Appendf(nil, "visitor %d", i)))

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What a change of tiers keeps, puts back and deletes.
+// What a change of tiers fences and deletes.
 
 const (
 	// scanCount is how many keys Redis looks at for one SCAN. They take it some hundred µs.
@@ -22,105 +22,17 @@ const (
 	tellEvery = 1000
 )
 
-// seal fences every writer, and keeps a copy of the cursors and of the rules, so that the change can be gone back on.
-//
-// A worker that was merely paused has read the layout before it said that nobody may count. Its next commit finds
-// another "by" in the cursor.
-func (s *Store) seal(ctx context.Context, l Layout, generation int, tell RetierProgress) error {
-	err := s.eachCursor(ctx, l, generation, tell, func(key, was string) error {
-		return s.replace(ctx, key, key, func(p redis.Pipeliner, fields map[string]string, ttl time.Duration) {
-			if len(fields) > 0 {
-				fields["by"] = newMark()
-				p.HSet(ctx, key, "by", fields["by"])
-			}
-			copyCursor(ctx, p, was, fields, ttl)
-		})
-	})
-	if err != nil {
-		return err
-	}
-	return s.copyRules(ctx, s.keys.rules(), s.keys.rulesWere(generation))
-}
-
-// putBack puts the cursors back to where they were when the old tiers were left, and fences every writer by that. A
-// stream that was not counted then has no cursor any more.
-func (s *Store) putBack(ctx context.Context, l Layout, tell RetierProgress) error {
-	generation := l.Tiers[0].generation
-	err := s.copyRules(ctx, s.keys.rulesWere(generation), s.keys.rules()) // before a cursor names them
-	if err != nil {
-		return err
-	}
-	if err := s.putBackOnce(ctx, l, generation, tell); err != nil || s.cluster == nil {
-		return err
-	}
-	if err := sleep(ctx, replicated); err != nil {
-		return err
-	}
-	return s.putBackOnce(ctx, l, generation, tell) // a replica that lacked them may have taken over meanwhile
-}
-
-func (s *Store) putBackOnce(ctx context.Context, l Layout, generation int, tell RetierProgress) error {
-	return s.eachCursor(ctx, l, generation, tell, func(key, was string) error {
-		return s.replace(ctx, key, was, func(p redis.Pipeliner, fields map[string]string, ttl time.Duration) {
-			copyCursor(ctx, p, key, fields, ttl)
-		})
-	})
-}
-
-// copyCursor makes a key what another one was.
-func copyCursor(ctx context.Context, p redis.Pipeliner, to string, fields map[string]string, ttl time.Duration) {
-	p.Del(ctx, to)
-	if len(fields) == 0 {
-		return
-	}
-	p.HSet(ctx, to, fields)
-	if ttl > 0 { // of an ended stream
-		p.PExpire(ctx, to, ttl)
-	}
-}
-
-// replace changes what belongs to a cursor in one transaction, by what the hash from holds. It tries again if the cursor
-// is changed meanwhile.
-func (s *Store) replace(ctx context.Context, cursor, from string, change func(p redis.Pipeliner, fields map[string]string, ttl time.Duration)) error {
-	for {
-		err := s.watch(ctx, []string{cursor}, func(tx *watched) error {
-			var fields *redis.MapStringStringCmd
-			var ttl *redis.DurationCmd
-			if err := tx.look(ctx, func(p redis.Pipeliner) { fields, ttl = p.HGetAll(ctx, from), p.PTTL(ctx, from) }); err != nil {
-				return err
-			}
-			values, err := fields.Result()
-			if err == nil {
-				err = ttl.Err()
-			}
-			if err != nil {
-				return foreign(from, err)
-			}
-			_, err = tx.exec(ctx, func(p redis.Pipeliner) { change(p, values, ttl.Val()) })
-			return err
-		})
-		if !errors.Is(err, redis.TxFailedErr) {
-			if err != nil {
-				return fmt.Errorf("change cursor %s: %w", cursor, err)
-			}
-			return nil
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
-}
-
-// eachCursor calls do with each shard's cursor of every stream, listed or not, and with the key where it is kept.
-func (s *Store) eachCursor(ctx context.Context, l Layout, generation int, tell RetierProgress, do func(key, was string) error) error {
-	streams, err := s.cursorStreams(ctx, generation)
+// fence alters "by" in every cursor, listed or not. A worker that was merely paused has read the layout before it said that
+// nobody may count. Its next commit finds another "by".
+func (s *Store) fence(ctx context.Context, l Layout, tell RetierProgress) error {
+	streams, err := s.cursorStreams(ctx)
 	if err != nil {
 		return err
 	}
 	done := 0
 	for _, stream := range streams {
 		for shard := range l.Shards {
-			if err := do(s.keys.cursor(shard, stream), s.keys.was(shard, generation, stream)); err != nil {
+			if err := s.fenceCursor(ctx, s.keys.cursor(shard, stream)); err != nil {
 				return err
 			}
 			if done++; done%tellEvery == 0 {
@@ -132,8 +44,35 @@ func (s *Store) eachCursor(ctx context.Context, l Layout, generation int, tell R
 	return nil
 }
 
-// cursorStreams returns the streams that are listed, or have a cursor or one that is kept, in order.
-func (s *Store) cursorStreams(ctx context.Context, generation int) ([]string, error) {
+// fenceCursor tries again if the cursor is changed meanwhile.
+func (s *Store) fenceCursor(ctx context.Context, key string) error {
+	for {
+		err := s.watch(ctx, []string{key}, func(tx *watched) error {
+			var fields *redis.IntCmd
+			if err := tx.look(ctx, func(p redis.Pipeliner) { fields = p.HLen(ctx, key) }); err != nil {
+				return err
+			}
+			n, err := fields.Result()
+			if err != nil || n == 0 {
+				return foreign(key, err)
+			}
+			_, err = tx.exec(ctx, func(p redis.Pipeliner) { p.HSet(ctx, key, "by", newMark()) })
+			return err
+		})
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, redis.TxFailedErr) {
+			return fmt.Errorf("fence the writers of cursor %s: %w", key, err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// cursorStreams returns the streams that are listed or have a cursor, in order.
+func (s *Store) cursorStreams(ctx context.Context) ([]string, error) {
 	listed, err := s.Streams(ctx)
 	if err != nil {
 		return nil, err
@@ -144,22 +83,13 @@ func (s *Store) cursorStreams(ctx context.Context, generation int) ([]string, er
 	}
 	err = s.scan(ctx, func(_ server, keys []string) error {
 		for _, key := range keys {
-			if k := s.keys.split(key); k.kind == "cursor" || k.kind == "was" && k.generation == generation {
+			if k := s.keys.split(key); k.kind == "cursor" {
 				streams[k.rest] = true
 			}
 		}
 		return nil
 	})
 	return slices.Sorted(maps.Keys(streams)), err
-}
-
-// copyRules adds the rules of one key to those of another.
-func (s *Store) copyRules(ctx context.Context, from, to string) error {
-	rules, err := s.client.HGetAll(ctx, from).Result()
-	if err != nil || len(rules) == 0 {
-		return foreign(from, err)
-	}
-	return foreign(to, s.client.HSet(ctx, to, rules).Err())
 }
 
 // scan calls do with the keys of the namespace's shards, some at a time, and the server that has them. It may call do
@@ -187,18 +117,14 @@ func (s *Store) scan(ctx context.Context, do func(at server, keys []string) erro
 	return nil
 }
 
-// deleteGeneration deletes the cells, names and summaries of the tiers that a change has left, and what was kept for
-// going back.
-func (s *Store) deleteGeneration(ctx context.Context, l Layout, c change, tell RetierProgress) error {
-	left, own := c.other[0].generation, l.Tiers[0].generation
+// deleteGeneration deletes the cells, names and summaries of tiers that are no longer, or not yet, answered from.
+func (s *Store) deleteGeneration(ctx context.Context, generation int, tell RetierProgress) error {
 	goes := func(k shardKey) bool {
 		switch k.kind {
 		case "h", "names", "top":
-			return k.generation == left
-		case "was", "rules", "built":
-			return k.generation == left && left > 0 || k.generation == own && c.phase == confirmed
+			return k.generation == generation
 		}
-		return false
+		return k.kind == "built"
 	}
 	done := 0
 	return s.scan(ctx, func(at server, keys []string) error {

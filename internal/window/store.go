@@ -113,7 +113,7 @@ func (s *Store) OpenLayout(ctx context.Context, want Layout) (Layout, error) {
 		return Layout{}, err
 	}
 	if have.change.forbidsCounting() {
-		return Layout{}, &RetieringError{s.keys.namespace, *have.change}
+		return Layout{}, &RetieringError{s.keys.namespace, have.Tiers, have.change.other}
 	}
 	if have.Shards != want.Shards || !have.Tiers.answerAlike(want.Tiers) || !have.UniqueTiers.answerAlike(want.UniqueTiers) {
 		return Layout{}, &LayoutMismatchError{s.keys.namespace, have.Layout, want}

@@ -47,7 +47,6 @@ var cases = []struct {
 	{"lost claims are noticed", lostClaimsAreNoticed},
 	{"foreign claims are named", foreignClaimsAreNamed},
 	{"rules are kept", rulesAreKept},
-	{"marks are kept", marksAreKept},
 	{"a change of versions or rejects fences", aChangeOfVersionsOrRejectsFences},
 	{"a taken cursor fences", aTakenCursorFences},
 	{"the top of a few", theTopOfAFew},

@@ -29,7 +29,6 @@
 //	the fleet's                its key and watch (fleet)         readShare, last         readShare
 //	Keep, one per stream       the sessions (consume)            the share, or ctx       readShare
 //	KeepClaiming               when claims are written           ctx                     readShare
-//	KeepMarking                the write of a mark               ctx                     readShare
 //	KeepSweeping               rules that no cursor named        ctx                     readShare
 //	census, one round          the look at all streams           its second              readShare
 //	probe                      nothing                           its two seconds         readShare

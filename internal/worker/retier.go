@@ -25,7 +25,7 @@ const (
 	tellEvery = 2 * time.Second
 )
 
-// Retier changes the tiers of the settings' namespace. order is tiers, or confirm, or back. It writes to out what the
+// Retier changes the tiers of the settings' namespace. order is tiers, or confirm. It writes to out what the
 // namespace has then.
 func Retier(ctx context.Context, settings Settings, order string, out io.Writer, log zerolog.Logger) error {
 	client := settings.Redis.Logging(log).ClientOnConnect(window.RewriteTorn(func(error) {}))
@@ -51,28 +51,16 @@ type retiering struct {
 
 func (r *retiering) do(ctx context.Context, order string) error {
 	tell := r.teller()
-	switch order {
-	case "confirm":
+	if order == "confirm" {
 		tiers, err := r.store.RetierConfirm(ctx, tell)
 		if err == nil {
 			r.say("the namespace %s has the tiers %s; the old ones are deleted", r.settings.Redis.Namespace, tiers)
-			r.mark(ctx, "the change of tiers was confirmed: %s", tiers)
-		}
-		return err
-	case "back":
-		if err := r.refuseWorkers(ctx); err != nil {
-			return err
-		}
-		tiers, err := r.store.RetierBack(ctx, tell)
-		if err == nil {
-			r.say("the namespace %s has the tiers %s again; start the workers: they count again what was stored since then", r.settings.Redis.Namespace, tiers)
-			r.mark(ctx, "the change of tiers was gone back on: the tiers are %s again", tiers)
 		}
 		return err
 	}
 	tiers, err := window.ParseTiers(order)
 	if err != nil {
-		return boot.BadUsage("--retier: allowed are cell/window pairs such as 1s/1m,1m/1h, confirm, or back: %w", err)
+		return boot.BadUsage("--retier: allowed are cell/window pairs such as 1s/1m,1m/1h, or confirm: %w", err)
 	}
 	layout := r.settings.layout
 	layout.Tiers = tiers
@@ -87,11 +75,10 @@ func (r *retiering) do(ctx context.Context, order string) error {
 		return err
 	}
 	if !changed {
-		r.say("nothing to do: the namespace %s has the tiers %s, and its counters with unique values are listed", r.settings.Redis.Namespace, tiers)
+		r.say("the namespace %s keeps the tiers %s, and its counters with unique values are listed", r.settings.Redis.Namespace, tiers)
 		return nil
 	}
 	r.say("the namespace %s has the tiers %s", r.settings.Redis.Namespace, tiers)
-	r.mark(ctx, "the tiers were changed to %s", tiers)
 	for _, b := range built {
 		if b.CompleteFrom == 0 {
 			r.say("  %s: as complete as before", b.Tier)
@@ -99,20 +86,11 @@ func (r *retiering) do(ctx context.Context, order string) error {
 			r.say("  %s: complete from %s on; answers that reach further back say complete: false", b.Tier, window.Moment(b.CompleteFrom))
 		}
 	}
-	r.say("start the workers with TIERS unset, or set to these. Then run ingest --retier confirm, which deletes the old tiers; or stop the workers and run ingest --retier back, for as long as the streams hold what was stored since now")
+	r.say("start the workers with TIERS unset, or set to these. Then run ingest --retier confirm, which deletes the old tiers")
 	return nil
 }
 
 func (r *retiering) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
-
-// mark keeps a mark of what has just been done, if it can.
-func (r *retiering) mark(ctx context.Context, format string, tiers window.Tiers) {
-	now := time.Now().UnixMilli()
-	m := window.Mark{At: now, Kind: window.MarkTiers, Detail: fmt.Sprintf(format, tiers), Event: fmt.Sprint(now)}
-	if err := r.store.PutMark(ctx, m); err != nil {
-		r.log.Debug().Err(err).Msg("the change is not marked in charts")
-	}
-}
 
 // teller logs how far a change is, but not each step.
 func (r *retiering) teller() window.RetierProgress {

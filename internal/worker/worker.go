@@ -65,7 +65,6 @@ func (w *worker) connect(js jetstream.JetStream, f *fleet.Fleet) {
 		Store: w.store, Layout: w.layout, Limits: w.settings.limits(), Metrics: w.metrics.sessions, Waits: w.status.waits,
 		Rules: w.rules, Log: w.log, Progress: w.progress, Listed: w.census.upToDate,
 	})
-	w.endings.Mark = w.keeper.Mark
 }
 
 // readShare finds streams and reads its share of them until ctx ends and every session
@@ -91,7 +90,6 @@ func (w *worker) readShare(ctx context.Context) error {
 	}()
 
 	w.running.Go(func() { w.keeper.KeepClaiming(ctx) })
-	w.running.Go(func() { w.keeper.KeepMarking(ctx) })
 	if w.rules != nil {
 		w.running.Go(func() { w.keeper.KeepSweeping(ctx) })
 	}

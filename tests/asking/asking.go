@@ -145,11 +145,6 @@ func (f *FakeReader) Progress(context.Context) (string, []window.Progress, error
 	return "id", []window.Progress{{Stream: "HITS", Counted: true, Applied: 1, Stored: at * 1e6, AsOf: at}}, f.Err
 }
 
-func (f *FakeReader) Marks(context.Context) ([]window.Mark, error) {
-	at := f.Now.UnixMilli()
-	return []window.Mark{{At: at - 600_000, Until: at - 300_000, Kind: window.MarkLate, Stream: "HITS", Detail: "nobody counted"}}, f.Err
-}
-
 // plan refuses what the real reader would.
 func (f *FakeReader) plan(span window.Span) (window.Plan, error) {
 	now := f.Now.UnixMilli()

@@ -82,7 +82,7 @@ func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 		from := url.QueryEscape(time.Now().Add(-time.Hour).Format(time.RFC3339))
 		for _, path := range []string{
 			"/v1/rejects?limit=100", "/v1/rejects?limit=100&reason=bad_unique", "/v1/total?key=visitors&window=24h", "/v1/uniques?key=visitors&key=events&window=24h", "/v1/series?key=visitors&of=uniques",
-			"/v1/top?window=1h", "/v1/counters?totals=1", "/v1/export?step=15m&from=" + from, "/v1/marks", "/v1/streams", "/v1/about", "/probe?key=visitors&window=1h", "/metrics", "/",
+			"/v1/top?window=1h", "/v1/counters?totals=1", "/v1/export?step=15m&from=" + from, "/v1/streams", "/v1/about", "/probe?key=visitors&window=1h", "/metrics", "/",
 		} {
 			status, answer, err := stack.Do(http.MethodGet, query.URL()+path, nil)
 			if err != nil || status != http.StatusOK || bytes.Contains(answer, []byte(canary)) {

@@ -15,7 +15,7 @@ import (
 )
 
 // A namespace with data gets a tier of years and loses one of seconds: every figure that both tiers can answer stays the
-// same while query runs on, what cannot be known is called incomplete, and going back recounts what came meanwhile.
+// same while query runs on, and what cannot be known is called incomplete.
 func TestRetier(t *testing.T) {
 	t.Parallel()
 	const before, after = "1s/1m,1m/1h,1h/32d", "1m/1h,15m/1d,1h/32d,1d/5y"
@@ -76,14 +76,20 @@ func TestRetier(t *testing.T) {
 	}); err == nil {
 		t.Fatal("it was not ended")
 	}
-	if code, out := ends(t, "ingest", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "INGEST_ADDR=127.0.0.1:0"); code != 2 || !strings.Contains(out, "are being changed to") || !strings.Contains(out, "--retier back") {
+	if code, out := ends(t, "ingest", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "INGEST_ADDR=127.0.0.1:0"); code != 2 || !strings.Contains(out, "are being changed to") || !strings.Contains(out, "--retier '"+before+"' to keep the old tiers") {
 		t.Errorf("a worker beside it ends with %d: %s", code, out)
 	}
 	if got := figures(); got != want {
 		t.Errorf("beside a change that was ended:\n%s, want\n%s", got, want)
 	}
-	if code, out := s.retier("1h/1d"); code != 2 || !strings.Contains(out, "to go on, or ingest --retier back") {
+	if code, out := s.retier("1h/1d"); code != 2 || !strings.Contains(out, "to go on, or ingest --retier '"+before+"'") {
 		t.Errorf("other tiers meanwhile: %d %s", code, out)
+	}
+	if code, out := s.retier(before); code != 0 || !strings.Contains(out, "keeps the tiers "+before) {
+		t.Fatalf("abandoned: %d %s", code, out)
+	}
+	if got := figures(); got != want {
+		t.Errorf("after a change that was abandoned:\n%s, want\n%s", got, want)
 	}
 
 	if code, out = s.retier(after); code != 0 || !strings.Contains(out, "1h/32d: as complete as before") || !strings.Contains(out, "1d/1825d: complete from") {
@@ -122,37 +128,26 @@ func TestRetier(t *testing.T) {
 		t.Errorf("one more counted: %d, want %d", got, sum+1)
 	}
 
-	if code, out := s.retier("back"); code != 0 || !strings.Contains(out, before+" again") {
-		t.Fatalf("--retier back: %d %s", code, out)
+	if code, out := s.retier("1h/1d"); code != 2 || !strings.Contains(out, "run ingest --retier confirm before") {
+		t.Errorf("changed again before it is confirmed: %d %s", code, out)
 	}
-	if got := total(); got != sum {
-		t.Errorf("back, and not recounted: %d, want %d", got, sum)
-	}
-	s.ingest.Start()
-	count(s.ingest, "again")
-	if got := total(); got != sum+2 || !stack.TotalOf(t, s.query.URL(), "meanwhile", "1h").Is(1) {
-		t.Errorf("back, and recounted: %d, want %d", got, sum+2)
-	}
-
-	for _, order := range []string{after, "confirm"} {
-		if code, out := s.retier(order); code != 0 {
-			t.Fatalf("--retier %s: %d %s", order, code, out)
-		}
+	if code, out := s.retier("confirm"); code != 0 {
+		t.Fatalf("--retier confirm: %d %s", code, out)
 	}
 	next.Start()
 	count(next, "third")
-	if got := total(); got != sum+3 {
+	if got := total(); got != sum+2 {
 		t.Errorf("confirmed: %d, want %d", got, sum+3)
 	}
 	for _, key := range stack.Scan(t, s.redis.Client(), "tallyroll:{*}:*") {
-		if _, rest, _ := strings.Cut(key, "}:"); !strings.HasPrefix(rest, "g1:") && !strings.HasPrefix(rest, "cursor:") && rest != "erased" || strings.HasPrefix(rest, "g1:was") {
+		if _, rest, _ := strings.Cut(key, "}:"); !strings.HasPrefix(rest, "g1:") && !strings.HasPrefix(rest, "cursor:") && rest != "erased" || rest == "g1:built" {
 			t.Errorf("%s is left", key)
 		}
 	}
-	if code, out := s.retier("back"); code != 2 || !strings.Contains(out, "nothing to go back on") && !strings.Contains(out, "no change of tiers") {
-		t.Errorf("back after confirm: %d %s", code, out)
+	if code, out := s.retier("confirm"); code != 2 || !strings.Contains(out, "no change of tiers") {
+		t.Errorf("confirmed twice: %d %s", code, out)
 	}
-	if code, out := s.retier(after); code != 0 || !strings.Contains(out, "nothing to do") {
+	if code, out := s.retier(after); code != 0 || !strings.Contains(out, "keeps the tiers "+after) {
 		t.Errorf("the same tiers: %d %s", code, out)
 	}
 }
@@ -164,7 +159,7 @@ func TestRetierOrders(t *testing.T) {
 		"1h":      "--retier: allowed are cell/window pairs",
 		"":        "--retier: allowed are tiers such as",
 		"1h/32d":  "no worker has counted in the namespace",
-		"back":    "no worker has counted in the namespace",
+		"back":    "--retier: allowed are cell/window pairs",
 		"confirm": "no worker has counted in the namespace",
 	} {
 		if code, out := s.retier(order); code != 2 || !strings.Contains(out, want) || strings.Count(out, "\n") != 1 {

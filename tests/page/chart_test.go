@@ -3,6 +3,7 @@ package page_test
 import (
 	"fmt"
 	"math"
+	"net/url"
 	"regexp"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"tallyroll/tests/stack"
 )
 
 // mouse moves the pointer, or presses or releases it, at a part of the width of what a selector finds.
@@ -209,6 +212,12 @@ func TestChartOfIncompleteTimes(t *testing.T) {
 	b.mouse(moved, "#plot .drawing", 0.8, 0)
 	b.until("nothing to say of the other half", `!document.getElementById("reading").hidden && !document.querySelector("#reading .missing")`)
 	r = s.retell(t, even)
+	r.completeFrom = time.Now().Add(-6 * time.Hour) // hits were lost then, long after counting began
+	b = open(t, r.URL+"/?key=a&range=24h&compare=0", desktop)
+	b.until("what lies before the loss to be shaded", `Math.abs(document.querySelector("#plot .uncounted").getBoundingClientRect().width / document.querySelector("#plot .grid").getBoundingClientRect().width - 0.75) < 0.03`)
+	b.mouse(moved, "#plot .drawing", 0.2, 0)
+	b.until("that hits are missing", `/^Hits of the time before .+ are known to be missing\.$/.test(document.querySelector("#reading .missing")?.textContent)`)
+	r = s.retell(t, even)
 	r.late = 30 * time.Minute
 	b = open(t, r.URL+"/?key=a&range=1h&compare=0", phone)
 	b.until("half of it not to be counted", `Math.abs(document.querySelector("#plot .uncounted").getBoundingClientRect().width / document.querySelector("#plot .grid").getBoundingClientRect().width - 0.5) < 0.05`)
@@ -268,4 +277,22 @@ func TestChartOfPrefixes(t *testing.T) {
 		t.Errorf("asked %v", asked)
 	}
 	b.clean(r.URL)
+}
+
+// Where a tier holds years, the chart offers months and years of the calendar, and asks for those of the reader's zone.
+func TestStepsOfYears(t *testing.T) {
+	s := startWithTiers(t, "1m/1d,1d/5y")
+	s.hit("a")
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
+	from := time.Now().Add(-1790 * 24 * time.Hour).UTC().Format(time.RFC3339)
+	b := open(t, s.query.URL()+"/?key=a&range=custom&compare=0&from="+from, desktop)
+	b.until("months and years", `[...document.getElementById("step").options].map((o) => o.textContent).join() === "1 day,1 week,1 month,1 year" && document.getElementById("step").value === "1mo"`)
+	eval[bool](b, `((step) => { step.value = "1y"; step.dispatchEvent(new Event("change")); return true; })(document.getElementById("step"))`)
+	b.until("years", `document.getElementById("plot").dataset.step === "1y" && Number(document.getElementById("plot").dataset.points) >= 1 && new URLSearchParams(location.search).get("step") === "1y"`)
+	asked := eval[string](b, `performance.getEntriesByType("resource").map(({ name }) => name).filter((name) => name.includes("/v1/series") && name.includes("step=1y")).at(-1)`)
+	zone := eval[string](b, `Intl.DateTimeFormat().resolvedOptions().timeZone`)
+	if u, err := url.Parse(asked); err != nil || u.Query().Get("tz") != zone {
+		t.Errorf("asked %s, want the years of %s", asked, zone)
+	}
+	b.clean(s.query.URL())
 }

@@ -6,7 +6,6 @@ import { ask, askOrLast, clock } from "./api.js";
 import { clocksOf } from "./axis.js";
 import { draw as plot } from "./plot.js";
 import { answersOf, lengthOf, movedTo, pointsOf, requestsOf, stepsOf, tierOf, usualStep } from "./series.js";
-import { marksOf, most, nameOf, touches } from "./marks.js";
 import { copy, menu, save } from "./menu.js";
 import { csv, curl, picture, promql } from "./copies.js";
 
@@ -192,10 +191,10 @@ function isolate(name) {
 function redraw() {
   const box = $("plot"), width = box.clientWidth, here = lines();
   if (here.length === 0 || width === 0) return;
-  const shades = shadesOf(here), marks = marksOf(seen.asked, seen.begin, redraw).filter((mark) => touches(mark, seen.from, seen.to));
+  const shades = shadesOf(here);
   drawn?.root.remove();
-  drawn = plot({ lines: here, from: seen.from, to: seen.to, shades, marks, log: scale === "log", apart: scale === "apart" && here.length > 1, width, height: width < 480 ? 210 : 270, zone: seen.asked.zone });
-  Object.assign(drawn, { shades, marks });
+  drawn = plot({ lines: here, from: seen.from, to: seen.to, shades, log: scale === "log", apart: scale === "apart" && here.length > 1, width, height: width < 480 ? 210 : 270, zone: seen.asked.zone });
+  drawn.shades = shades;
   box.prepend(drawn.root);
   box.dataset.points = moments().length;
   box.dataset.step = seen.step;
@@ -204,7 +203,6 @@ function redraw() {
   $("chart-back").hidden = zooms === 0;
   showLegend();
   showHint(here);
-  showMarks(marks);
   showNote(here, shades);
   box.setAttribute("aria-valuemax", Math.max(0, moments().length - 1));
   if (at >= 0) read(indexAt(moment), byKey);
@@ -254,23 +252,6 @@ function shadesOf(here) {
   return out;
 }
 
-// showMarks lists the marks below the chart. Each leads to its place in it, and says there what happened.
-function showMarks(marks) {
-  const list = $("marks"), clocks = clocksOf(seen.asked.zone), sentences = marks.map((mark) => toldOf(mark, clocks));
-  if (list.dataset.marks === JSON.stringify(sentences)) return; // else a button that has the focus would lose it
-  list.dataset.marks = JSON.stringify(sentences);
-  list.replaceChildren(...marks.map((mark, i) => {
-    const go = () => read(indexAt(Math.max(mark.at, seen.from)), true), leave = () => { if (!list.contains(document.activeElement)) read(-1); };
-    return el("li", {}, el("button", { type: "button", "aria-label": sentences[i], "data-kind": mark.kind, onfocus: go, onclick: go, onpointerenter: go, onblur: () => read(-1), onpointerleave: leave },
-      `${said(mark.at, clocks)} ${nameOf(mark)}`));
-  }));
-}
-
-// toldOf says what happened, and when.
-function toldOf({ at, until, stream, detail }, clocks) {
-  return `${said(at, clocks)}${until ? ` to ${said(until, clocks)}` : ""}${stream ? `, ${apart(stream)}` : ""}: ${sentence(detail)}`;
-}
-
 // said is a moment as short as it can be said today.
 function said(t, clocks) {
   const now = clock.now();
@@ -283,7 +264,6 @@ function showNote(here, shades) {
   if (here.some(({ open }) => open < seen.to)) said.push("The hatched end is still being counted.");
   if (drawn.crowd > 1) said.push(`A line is the mean of ${drawn.crowd} points at a time, in a band from the least to the most of them.`);
   if (lengthOf(seen.step) !== lengthOf(seen.wanted)) said.push(`A point is ${spoken(seen.step)}: the cells that reach back so far are no finer.`);
-  if (drawn.marks.length >= most) said.push(`Of what happened to the counts, the last ${most} marks are shown.`);
   if (seen.note) said.push(seen.note);
   put($("chart-note"), said.join(" "));
 }
@@ -326,14 +306,13 @@ function read(i, keyboard = false) {
   drawn.root.append(svg("g", { class: "cursor" }, svg("line", { x1: x, x2: x, y1: drawn.top, y2: drawn.bottom }),
     ...values.map(({ line, n }) => svg("circle", { "data-line": line, cx: x, cy: drawn.y(line, n), r: 4 }))));
   const open = values.some((value) => value.open), missing = drawn.shades.filter((shade) => end > shade.from && t < shade.to).map((shade) => shade.sentence);
-  const marked = drawn.marks.filter((mark) => touches(mark, t, end)).map((mark) => toldOf(mark, clocks));
   reading.replaceChildren(el("p", {}, `${time}, ${spoken(seen.step)}${open ? ", so far" : ""}`),
     ...values.map(({ name, line, n, more }) => el("p", { class: "value", "data-line": line },
       el("span", { class: "swatch" }), el("bdi", {}, shown(name)), el("b", {}, number(n)), more === "" ? null : el("span", { class: "more-of" }, more.replace(/^[ ,]+/, "")))),
-    ...missing.map((text) => el("p", { class: "missing" }, text)), ...marked.map((text) => el("p", { class: "marked" }, text)));
+    ...missing.map((text) => el("p", { class: "missing" }, text)));
   placeReading(x);
   box.setAttribute("aria-valuenow", i);
-  box.setAttribute("aria-valuetext", `${time}${open ? ", so far" : ""}: ${values.map(({ name, n, more }) => `${apart(name)} ${number(n)}${more}`).join(", ")}${marked.map((text) => `; ${text}`).join("")}`);
+  box.setAttribute("aria-valuetext", `${time}${open ? ", so far" : ""}: ${values.map(({ name, n, more }) => `${apart(name)} ${number(n)}${more}`).join(", ")}`);
 }
 
 function placeReading(x) {

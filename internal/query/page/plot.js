@@ -10,9 +10,9 @@ const barPixels = 5; // of a step that is drawn as a bar, at least
 
 // draw makes the drawing of lines, each {line, name, points, open, before}, between two moments. A point is [from, to,
 // count, least, most]; from the moment open on, steps are still being counted; before has the points of the period
-// before, moved to this one. shades are times of which hits may be missing, marks what happened to the counts. If apart is true, each line has a panel of
-// its own. It returns the drawing with the functions that place a moment and a count of a line.
-export function draw({ lines, from, to, shades, marks, log, apart, width, height, zone }) {
+// before, moved to this one. shades are times of which hits may be missing. If apart is true, each line has a panel of its own. It
+// returns the drawing with the functions that place a moment and a count of a line.
+export function draw({ lines, from, to, shades, log, apart, width, height, zone }) {
   const panels = apart ? lines.map((line) => [line]) : [lines];
   const tall = panels.length > 1 ? Math.max(56, height / 3) : height - top - bottom;
   height = panels.length > 1 ? top + 6 + panels.length * (tall + between) - between + bottom : height;
@@ -29,11 +29,10 @@ export function draw({ lines, from, to, shades, marks, log, apart, width, height
     const end = panels.length > 1 ? top + 6 + i * (tall + between) + tall : height - bottom;
     const y = (n) => end - scales[i].part(n) * tall;
     for (const { line } of here) heights.set(line, y);
-    root.append(...shades.flatMap((shade) => shaded(shade, x, end - tall, end, i === 0)), ...marks.flatMap((mark) => during(mark, inside, end - tall, end)), ...countAxis(scales[i].ticks, y, left, width - right));
+    root.append(...shades.flatMap((shade) => shaded(shade, x, end - tall, end, i === 0)), ...countAxis(scales[i].ticks, y, left, width - right));
     if (panels.length > 1) root.append(title(here[0], left, end - tall - 6, width - left - right));
     for (const line of here) root.append(...(bars ? barsOf : stepsOf)(line, { x, inside, y, end, crowd, alone: here.length === 1, filled: lines.length === 1 || apart, root }));
     if (here.length > 1) root.append(...stillOpen(here, x, end - tall, end, root));
-    root.append(...marks.filter(({ at }) => at >= from).map((mark) => marked(mark, x(mark.at), end - tall, end)));
   });
   root.append(...timeAxis(timeTicks(from, to, Math.max(2, Math.floor((width - left) / 84)), zone), x, left, width - right, height));
   const at = (pixel) => from + ((pixel - left) / (width - left - right)) * (to - from);
@@ -155,15 +154,4 @@ function shaded({ from, to, label }, x, y1, y2, named) {
   const out = [svg("rect", { class: "uncounted", x: x1, y: y1, width: x2 - x1, height: y2 - y1 })];
   if (named && x2 - x1 > 130) out.push(svg("text", { x: (x1 + x2) / 2, y: y1 + 14, "text-anchor": "middle" }, label));
   return out;
-}
-
-// during is a faint band over the time that a mark is about.
-function during({ at, until, kind }, x, y1, y2) {
-  if (!until) return [];
-  return [svg("rect", { class: "during", "data-kind": kind, x: x(at), y: y1, width: Math.max(1, x(until) - x(at)), height: y2 - y1 })];
-}
-
-// marked is a thin line with a flag, where a mark is or begins.
-function marked({ kind }, x, y1, y2) {
-  return svg("path", { class: "mark", "data-kind": kind, d: `M${px(x)} ${px(y2)}V${px(y1)}l-4 -6h8l-4 6` });
 }

@@ -96,8 +96,6 @@ func questions(now time.Time) []question {
 		of("get-watch", 200, (*client.Client).GetWatch, client.GetWatchParams{}),
 		of("get-watch", 400, (*client.Client).GetWatch, client.GetWatchParams{Limit: number(0)}),
 		plain("get-streams", (*client.Client).GetStreams),
-		of("get-marks", 200, (*client.Client).GetMarks, client.GetMarksParams{}),
-		of("get-marks", 400, (*client.Client).GetMarks, client.GetMarksParams{Limit: number(0)}),
 		of("get-rejects", 200, (*client.Client).GetRejects, client.GetRejectsParams{}),
 		of("get-rejects", 400, (*client.Client).GetRejects, client.GetRejectsParams{Limit: number(1000)}),
 		of("get-probe", 200, (*client.Client).GetProbe, client.GetProbeParams{Key: both, Window: []string{"1h"}}),
