@@ -84,7 +84,7 @@ var plantedBugs = []plantedBug{
 	{"the slot of a late hit is as long as a cell of the coarsest tier, though others hold it", []plantedEdit{
 		{"window/batch.go", "	length := k.lengths[held]\n", "	length := k.lengths[held]\n	if held < len(k.lengths)-1 {\n		length = k.tiers[len(k.tiers)-1].cellMillis()\n	}\n"}}},
 	{"a hit is added to the slot before the one that it belongs to", []plantedEdit{
-		{"window/batch.go", "		c.places[slot] = len(c.slots)\n", "		c.places[slot] = len(c.slots) - 1\n"}}},
+		{"window/batch.go", "		c.extras.places[slot] = len(c.slots)\n", "		c.extras.places[slot] = len(c.slots) - 1\n"}}},
 	{"of the slots of a counter only those that were first in their cell count", []plantedEdit{
 		{"window/changes.go", "				into[last].n += h.n\n", ""}}},
 

@@ -59,15 +59,20 @@ func kindOf(tiers Tiers) kind {
 func (k *kind) slotOf(counterHash uint64, at, stored int64) timeSlot {
 	held := len(k.lengths) - 1
 	if stored-at > k.newest {
-		held = 0
-		for i, t := range k.tiers {
-			if t.holds(counterHash, at, stored) {
-				held |= 1 << i
-			}
-		}
+		held = k.heldBy(counterHash, at, stored)
 	}
 	length := k.lengths[held]
 	return timeSlot(floorDiv(at, length)*length<<maxTiers | int64(held))
+}
+
+// heldBy has a bit set for every tier that still held the moment at when the hit was stored.
+func (k *kind) heldBy(counterHash uint64, at, stored int64) (tiers int) {
+	for i, t := range k.tiers {
+		if t.holds(counterHash, at, stored) {
+			tiers |= 1 << i
+		}
+	}
+	return tiers
 }
 
 // ShardBatch is the part of a batch that belongs to one shard.
@@ -81,17 +86,17 @@ type ShardBatch struct {
 	inexact  bool                 // commands may be fewer: see note
 	segments map[segment]struct{} // that its hits are in
 	names    map[int64]struct{}   // the sets of names that its hits belong to; see Tier.namesOf
-	extras   bool                 // a counter has sketches, or an index of its slots
+	extras   bool                 // a counter has some
 }
 
-// counterHits are the hits of one counter by time slot, in the order in which the slots first occurred.
+// counterHits are the hits of one counter by time slot, in the order in which the slots first occurred. They fill a
+// cache line.
 type counterHits struct {
 	name        string
 	counterHash uint64
 	slots       []slotHits
-	places      slotIndex   // of slots; nil until one is looked for that is not among the last few
-	unordered   bool        // a slot is less than the one before it
-	uniques     *uniqueHits // nil if none of the hits has a unique value
+	unordered   bool    // a slot is less than the one before it
+	extras      *extras // nil for most counters
 }
 
 type slotHits struct {
@@ -99,12 +104,14 @@ type slotHits struct {
 	n    int64
 }
 
-// uniqueHits are the unique values of the hits of a counter by time slot.
-type uniqueHits struct {
-	slots  []slotUniques
-	places slotIndex // like that of counterHits
+// extras are what a counter has if it has many slots out of order, or hits with a unique value.
+type extras struct {
+	places       slotIndex // of its slots; nil until one is looked for that is not among the last few
+	uniques      []slotUniques
+	uniquePlaces slotIndex // likewise, of uniques
 }
 
+// slotUniques are the unique values of the hits of a counter in a time slot.
 type slotUniques struct {
 	slot   timeSlot
 	sketch unique.Sketch
@@ -145,7 +152,7 @@ func (b *Batch) Reset() {
 			if !s.extras {
 				break
 			}
-			s.counters[i].uniques, s.counters[i].places = nil, nil
+			s.counters[i].extras = nil
 		}
 		s.extras = false
 		s.counters = s.counters[:0]
@@ -159,7 +166,7 @@ func (b *Batch) Reset() {
 
 // What a batch takes in memory, with what its slices and maps have to spare.
 const (
-	counterBytes = 160 // of a counter, beside its name
+	counterBytes = 152 // of a counter, beside its name
 	slotBytes    = 24
 	placeBytes   = 40 // of a slot in an index
 	sketchBytes  = 96 // of a sketch, beside its registers
@@ -206,6 +213,10 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	s.hits += n
 	s.end = max(s.end, at+1)
 	slot := b.hits.slotOf(counterHash, at, stored)
+	if last := len(c.slots) - 1; last >= 0 && c.slots[last].slot == slot { // it almost always is
+		c.slots[last].n += n
+		return
+	}
 	if found := b.find(s, c, slot); found != nil {
 		found.n += n
 		return
@@ -214,9 +225,9 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 		b.bytes += counterBytes + len(counter)
 	}
 	b.bytes += slotBytes
-	if c.places != nil {
+	if c.places() != nil {
 		b.bytes += placeBytes
-		c.places[slot] = len(c.slots)
+		c.extras.places[slot] = len(c.slots)
 	}
 	c.unordered = c.unordered || len(c.slots) > 0 && slot < c.slots[len(c.slots)-1].slot
 	s.note(c.slots, c.unordered, slot)
@@ -225,7 +236,7 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 
 // find returns the hits of a counter in a slot, or nil.
 func (b *Batch) find(s *ShardBatch, c *counterHits, slot timeSlot) *slotHits {
-	for i := len(c.slots) - 1; i >= 0 && c.places == nil; i-- { // the newest is almost always the right one
+	for i := len(c.slots) - 1; i >= 0 && c.places() == nil; i-- {
 		h := &c.slots[i]
 		if h.slot == slot {
 			return h
@@ -234,18 +245,33 @@ func (b *Batch) find(s *ShardBatch, c *counterHits, slot timeSlot) *slotHits {
 			return nil
 		}
 		if len(c.slots)-i == fewSlots {
-			c.places = make(slotIndex, 2*len(c.slots))
+			places := make(slotIndex, 2*len(c.slots))
 			for place := range c.slots {
-				c.places[c.slots[place].slot] = place
+				places[c.slots[place].slot] = place
 			}
 			b.bytes += placeBytes * len(c.slots)
-			s.extras = true
+			s.extrasOf(c).places = places
 		}
 	}
-	if place, ok := c.places[slot]; ok {
+	if place, ok := c.places()[slot]; ok {
 		return &c.slots[place]
 	}
 	return nil
+}
+
+func (c *counterHits) places() slotIndex {
+	if c.extras == nil {
+		return nil
+	}
+	return c.extras.places
+}
+
+// extrasOf returns those of a counter, to change them.
+func (s *ShardBatch) extrasOf(c *counterHits) *extras {
+	if c.extras == nil {
+		c.extras, s.extras = new(extras), true
+	}
+	return c.extras
 }
 
 // AddUnique is Add for hits with a unique value, of which it gets the register.
@@ -256,14 +282,10 @@ func (b *Batch) AddUnique(counter []byte, counterHash uint64, at, stored, n int6
 		return
 	}
 	s := &b.shards[b.layout.ShardOf(counterHash)]
-	c := s.counter(counter, counterHash)
-	if c.uniques == nil {
-		c.uniques = new(uniqueHits)
-	}
-	u, added := b.uniquesOf(c.uniques, slot)
+	u, added := b.uniquesOf(s.extrasOf(s.counter(counter, counterHash)), slot)
 	bytes, weight := u.sketch.Bytes(), s.weigh(u)
 	if added {
-		s.extras, bytes, weight = true, -sketchBytes, 0
+		bytes, weight = -sketchBytes, 0
 		s.commands += 2 * slot.tiers() // in coarse tiers they may share a cell: at most as many
 	}
 	u.sketch.Add(r)
@@ -272,28 +294,28 @@ func (b *Batch) AddUnique(counter []byte, counterHash uint64, at, stored, n int6
 }
 
 // uniquesOf finds the sketch of a slot, or adds it.
-func (b *Batch) uniquesOf(u *uniqueHits, slot timeSlot) (found *slotUniques, added bool) {
-	for i := len(u.slots) - 1; i >= 0 && u.places == nil; i-- { // the newest is almost always the right one
-		if u.slots[i].slot == slot {
-			return &u.slots[i], false
+func (b *Batch) uniquesOf(x *extras, slot timeSlot) (found *slotUniques, added bool) {
+	for i := len(x.uniques) - 1; i >= 0 && x.uniquePlaces == nil; i-- { // the newest is almost always the right one
+		if x.uniques[i].slot == slot {
+			return &x.uniques[i], false
 		}
-		if len(u.slots)-i == fewSlots {
-			u.places = make(slotIndex, 2*len(u.slots))
-			for place := range u.slots {
-				u.places[u.slots[place].slot] = place
+		if len(x.uniques)-i == fewSlots {
+			x.uniquePlaces = make(slotIndex, 2*len(x.uniques))
+			for place := range x.uniques {
+				x.uniquePlaces[x.uniques[place].slot] = place
 			}
-			b.bytes += placeBytes * len(u.slots)
+			b.bytes += placeBytes * len(x.uniques)
 		}
 	}
-	if place, ok := u.places[slot]; ok {
-		return &u.slots[place], false
+	if place, ok := x.uniquePlaces[slot]; ok {
+		return &x.uniques[place], false
 	}
-	if u.places != nil {
-		u.places[slot] = len(u.slots)
+	if x.uniquePlaces != nil {
+		x.uniquePlaces[slot] = len(x.uniques)
 		b.bytes += placeBytes
 	}
-	u.slots = append(u.slots, slotUniques{slot: slot})
-	return &u.slots[len(u.slots)-1], true
+	x.uniques = append(x.uniques, slotUniques{slot: slot})
+	return &x.uniques[len(x.uniques)-1], true
 }
 
 // weigh returns as how many commands the registers of a slot count. While a HyperLogLog has fewer than some 2000
@@ -408,15 +430,16 @@ func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
 
 // order puts the slots in order of time. It forgets their places.
 func (c *counterHits) order() {
+	x := c.extras
 	if c.unordered {
 		slices.SortFunc(c.slots, func(a, b slotHits) int { return cmp.Compare(a.slot, b.slot) })
-		c.unordered, c.places = false, nil
-	}
-	if u := c.uniques; u != nil {
-		bySlot := func(a, b slotUniques) int { return cmp.Compare(a.slot, b.slot) }
-		if !slices.IsSortedFunc(u.slots, bySlot) {
-			slices.SortFunc(u.slots, bySlot)
-			u.places = nil
+		if c.unordered = false; x != nil {
+			x.places = nil
 		}
+	}
+	bySlot := func(a, b slotUniques) int { return cmp.Compare(a.slot, b.slot) }
+	if x != nil && !slices.IsSortedFunc(x.uniques, bySlot) {
+		slices.SortFunc(x.uniques, bySlot)
+		x.uniquePlaces = nil
 	}
 }

@@ -58,7 +58,7 @@ func (c *changes) workOut(batch *ShardBatch, shard int, keys keys, known *expiry
 	for i := range batch.counters {
 		counter := &batch.counters[i]
 		counter.order()
-		if counter.uniques != nil {
+		if counter.extras != nil {
 			c.raises.workOut(layout, shard, keys, counter, raised, now)
 		}
 		c.cells = batch.cells(counter, c.cells)

@@ -56,7 +56,7 @@ func (r *raises) reset() {
 // hits in other tiers lie between.
 func (r *raises) workOut(layout Layout, shard int, keys keys, c *counterHits, known *registerMemory, now int64) {
 	for i, t := range layout.UniqueTiers {
-		for rest := c.uniques.slots; len(rest) > 0; {
+		for rest := c.extras.uniques; len(rest) > 0; {
 			if !rest[0].slot.isIn(i) {
 				rest = rest[1:]
 				continue

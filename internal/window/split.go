@@ -92,12 +92,12 @@ func (s *ShardBatch) count(c *counterHits) {
 		s.note(c.slots[:i], false, h.slot)
 		s.hits += h.n
 	}
-	if c.uniques != nil {
-		s.extras = true
-		for i := range c.uniques.slots {
-			u := &c.uniques.slots[i]
-			s.commands += 2*u.slot.tiers() + s.weigh(u)
-		}
+	if c.extras == nil {
+		return
+	}
+	for i := range c.extras.uniques {
+		u := &c.extras.uniques[i]
+		s.commands += 2*u.slot.tiers() + s.weigh(u)
 	}
 }
 
