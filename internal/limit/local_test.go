@@ -16,7 +16,7 @@ func TestWhatIsNotToldCountsBeside(t *testing.T) {
 		return []Take{{Limit: &Limit{Max: 100, Window: time.Hour, Fail: FailLocal}, N: n}}
 	}
 	keys := []string{"key"}
-	if states := l.decide(takeOf(owed), keys, nil, now, true, false); !states[0].fits {
+	if states := l.decide(takeOf(owed), keys, nil, now, true); !states[0].fits {
 		t.Fatalf("%+v; want it to fit", states[0])
 	}
 	if first := l.begin(takeOf(others), keys, now, true); first[0].claimed != owed || first[0].beside != owed {
@@ -36,33 +36,5 @@ func TestWhatIsNotToldCountsBeside(t *testing.T) {
 	l.told(&q[0], owed-told)
 	if q[0].beside != 0 {
 		t.Errorf("beside %d after all were told; want 0: Redis counts what is on its way", q[0].beside)
-	}
-}
-
-// What is allowed while Redis is late counts beside until it is known what Redis has counted, and once after that.
-func TestWhatIsAllowedLateCountsOnce(t *testing.T) {
-	t.Parallel()
-	for _, counted := range []bool{true, false} {
-		var l local
-		now := time.Now()
-		takes := []Take{{Limit: &Limit{Max: 100, Window: time.Hour, Fail: FailLocal}, N: 3}}
-		keys := []string{"key"}
-		stakes := l.begin(takes, keys, now, true)
-		if states := l.decide(takes, keys, stakes, now, true, true); !states[0].fits {
-			t.Fatalf("%+v; want it to fit", states[0])
-		}
-		look := func() int64 { return l.begin(takes, keys, now, false)[0].beside }
-		if beside := look(); beside != 3 {
-			t.Errorf("beside %d while the answer is late; want 3", beside)
-		}
-		var states []state
-		want := int64(3)
-		if counted {
-			states, want = []state{{counted: 3}}, 0
-		}
-		l.learn(takes, stakes, states)
-		if beside := look(); beside != want {
-			t.Errorf("counted in Redis: %v: beside %d; want %d", counted, beside, want)
-		}
 	}
 }
