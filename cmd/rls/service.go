@@ -107,7 +107,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	client := settings.Redis.Client()
 	defer client.Close()
 	takes := limit.New(client, settings.Redis.Namespace, settings.TakeTimeout)
-	defer takes.Wait() // answers that come late may have to be undone
+	defer takes.Wait() // they give shares back
 	looks := settings.Redis.Client()
 	defer looks.Close()
 	s, err := newService(takes, settings, log)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// undoFor is how long it may take to undo what Redis has counted too late.
+// undoFor is how long it may take to undo what Redis has counted.
 const undoFor = 5 * time.Second
 
 // ErrFull means that Redis has no memory left (maxmemory).
@@ -31,8 +31,7 @@ func besideOf(stakes []stake, i int) int64 {
 	return stakes[i].beside
 }
 
-// ask tells Redis what it does not know of the keys, and asks about the takes. The error can be a *lateError. With an
-// error there are states only if something is known to be counted, or given back.
+// ask tells Redis what it does not know of the keys, and asks about the takes. With an error there are states only if something is known to be counted, or given back.
 func (l *Limiter) ask(ctx context.Context, q *question) ([]state, error) {
 	bounded, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
@@ -59,18 +58,6 @@ func (l *Limiter) tell(ctx context.Context, q *question, i int) error {
 	for s.claimed > 0 {
 		n := min(s.claimed, mostAtOnce(take.Limit.Policy))
 		counted, err := l.store.force(ctx, take, q.keys[i], n, take.Limit.Max)
-		var late *lateError
-		if errors.As(err, &late) {
-			claim := *s
-			s.claimed = 0 // it is the goroutine's
-			l.asking.Go(func() {
-				states := make([]state, 1)
-				late.wait(states)
-				l.local.told(&claim, states[0].counted)
-				l.local.release(&claim)
-			})
-			return os.ErrDeadlineExceeded // the takes have not been asked about
-		}
 		if err == nil {
 			l.local.told(s, counted)
 		}
@@ -143,10 +130,6 @@ func (l *Limiter) askParts(ctx context.Context, q *question, most int, count boo
 			continue
 		}
 		l.asking.Go(func() { l.undo(counted.takes, counted.keys, before) }) // Redis may not answer
-		var late *lateError
-		if errors.As(err, &late) {
-			late.places = among(places, late.places)
-		}
 		return nil, err
 	}
 	return states, nil
@@ -163,18 +146,6 @@ func (q *question) part(places []int) question {
 		if q.stakes != nil {
 			out.stakes[i] = q.stakes[place]
 		}
-	}
-	return out
-}
-
-// among returns the places in the question of some places in a part of it; nil are all of them.
-func among(part, some []int) []int {
-	if some == nil {
-		return part
-	}
-	out := make([]int, len(some))
-	for i, place := range some {
-		out[i] = part[place]
 	}
 	return out
 }
@@ -219,27 +190,12 @@ const (
 	toldNothing      // the caller was gone
 )
 
-// learn notes what Redis has counted of a question of which the caller has heard without it. If the answer is late, it is
-// waited for. What was counted although the caller was refused is undone: it is known that it was counted. Nothing is
-// undone that may not have been, because too much could be allowed then.
-func (l *Limiter) learn(q *question, states []state, late *lateError, caller told) {
-	if late == nil {
-		l.settle(q, states, caller)
-		return
-	}
-	own := question{takes: q.takes, keys: q.keys, count: q.count, stakes: append([]stake(nil), q.stakes...)} // q stays with the caller
-	all := make([]state, len(own.takes))
-	copy(all, states)
-	l.asking.Go(func() {
-		late.wait(all)
-		l.settle(&own, all, caller)
-	})
-}
-
+// settle notes what Redis is known to have counted of a question of which the caller has heard without it. What was counted
+// although the caller was refused is undone. Nothing is undone that may not have been counted, because too much could be
+// allowed then.
 func (l *Limiter) settle(q *question, states []state, caller told) {
 	switch caller {
 	case toldAllowed:
-		l.local.learn(q.takes, q.stakes, states)
 		l.local.learnPlaces(q.takes, q.keys, states)
 	case toldRefused:
 		l.local.end(q.takes, q.keys, q.stakes, nil, l.now())

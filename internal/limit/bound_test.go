@@ -22,7 +22,8 @@ import (
 )
 
 // TestBound draws processes that share a Redis, clocks that differ and go back, and trouble on the way: commands that
-// do not arrive, replies that are lost or late, a Redis that is full or away. Whatever happens, no process is allowed more
+// do not arrive, commands and replies that are late, replies that are lost, a Redis that is full or away. No give-backs are
+// drawn: one without an answer may be made, and made again. Whatever happens, no process is allowed more
 // than max in any window. If the limit is closed without Redis, all of them together are not. Without trouble, Redis alone
 // decides, and exactly.
 //
@@ -179,7 +180,7 @@ func (s *boundRun) start(rt *rapid.T) {
 	p := &boundProcess{trouble: &trouble{now: s.now.Load}}
 	client := redis.NewClient(s.client.Options())
 	p.limiter = New(client, s.namespace, time.Minute)
-	client.AddHook(p.trouble) // after that of the limiter: it is nearer to Redis
+	client.AddHook(p.trouble)
 	p.limiter.store.scripts = heldScripts
 	p.limiter.shares.after = p.later
 	if !s.healthy {
@@ -196,6 +197,7 @@ func (s *boundRun) crash(rt *rapid.T, place int) {
 	p.trouble.heal()
 	p.waiting.Wait()
 	p.limiter.asking.Wait()
+	p.trouble.after.Wait()
 	clear(p.limiter.shares.all)
 	s.alive = slices.Delete(s.alive, place, place+1)
 	s.start(rt)
@@ -368,6 +370,7 @@ func (p *boundProcess) heal() {
 	p.trouble.heal()
 	p.waiting.Wait()
 	p.limiter.Wait()
+	p.trouble.after.Wait()
 }
 
 // trouble is a hook that does something to the next scripts.
@@ -376,7 +379,8 @@ type trouble struct {
 
 	mu     sync.Mutex
 	what   string
-	caught chan *heldUp // takes the first one that is held up
+	caught chan *heldUp   // takes the first one that is held up
+	after  sync.WaitGroup // scripts that arrive after the client has closed their connection
 	held   []*heldUp
 	gone   bool // Redis cannot be reached
 }
@@ -516,6 +520,23 @@ func (c *troubledConn) fetch(request []byte) error {
 	n, err := c.Conn.Read(c.reply)
 	c.reply = c.reply[:n]
 	return err
+}
+
+// Close lets a script that is held up arrive, though nobody waits for its reply any more.
+func (c *troubledConn) Close() error {
+	if c.request == nil {
+		return c.Conn.Close()
+	}
+	request, until := c.request, c.heldUp.until
+	c.trouble.after.Go(func() {
+		<-until
+		defer c.Conn.Close()
+		if _, err := c.Conn.Write(request); err == nil {
+			_ = c.Conn.SetReadDeadline(time.Now().Add(stack.Hung))
+			_, _ = c.Conn.Read(make([]byte, 1))
+		}
+	})
+	return nil
 }
 
 func (c *troubledConn) Read(b []byte) (int, error) {

@@ -137,7 +137,7 @@ func TestAccountsAreBounded(t *testing.T) {
 	limit := adhoc(t, time.Hour, 1, Cells)
 	takes, most := []Take{takeOf(limit, "", 1)}, 0
 	for i := range 3 * LocalKeys {
-		l.decide(takes, []string{fmt.Sprint(i)}, nil, now, true, false)
+		l.decide(takes, []string{fmt.Sprint(i)}, nil, now, true)
 		most = max(most, len(l.accounts)+len(l.older))
 	}
 	if most > LocalKeys || most < LocalKeys/2 {
@@ -155,7 +155,7 @@ func TestAccountsThatStay(t *testing.T) {
 		keys := []string{key}
 		l.end(takes, keys, l.begin(takes, keys, now, true), []state{{counted: 1}}, now)
 	}
-	l.decide(takes, []string{"owes"}, nil, now, true, false)
+	l.decide(takes, []string{"owes"}, nil, now, true)
 	flies := l.begin(takes, []string{"flies"}, now, true)
 	granted("unused")
 	for i := range 3 * LocalKeys {

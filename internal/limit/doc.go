@@ -19,10 +19,10 @@
 //
 // # What can go wrong
 //
-// If Redis does not answer in time, or is full, the limit's fail mode decides. An answer that is late is heard all the
-// same, for lateFor: what was counted although the caller was refused is undone, by its time. A reply that was lost may
-// have been counted, so a limit can refuse too much then, never allow too much. A give-back whose reply was lost may
-// have been made. A fail-over of Redis loses what the new master had not received yet: as many hits can then be
+// If Redis does not answer in time, or is full, the limit's fail mode decides. A take whose reply was lost or late may be
+// counted all the same, so a limit can refuse too much for up to a window, never allow too much. If this process has
+// allowed the take, it can count twice. A give-back whose reply was lost or late may be made: who gives back again can
+// give back twice, and as many hits more are allowed then. A fail-over of Redis loses what the new master had not received yet: as many hits can then be
 // allowed again.
 //
 // A process that has more than LocalKeys keys forgets those that were used longest ago. What it has allowed of them can
@@ -41,7 +41,6 @@
 //	fields.go    decisions as the fields of an HTTP answer
 //	limiter.go   the order of things: memory, Redis, fail mode
 //	ask.go       a question to Redis, and what is made of its answer
-//	late.go      answers that are late: connections that are read after the client has closed them
 //	breaker.go   when Redis is left alone
 //	store.go     keys and scripts in Redis (lua/: decide.lua, a file for each policy, and hot.lua for the common case)
 //	denials.go   refusals that are remembered
@@ -54,5 +53,5 @@
 //
 // # Goroutines
 //
-// A decision starts none. What is left of a share is given back by one. Each answer that is late has one, which hears and undoes it. Limiter.Wait waits for them.
+// A decision starts none. What is left of a share is given back by one. Limiter.Wait waits for them.
 package limit

@@ -23,13 +23,12 @@ type Limiter struct {
 	breaker breaker
 	timeout time.Duration
 	now     func() time.Time
-	asking  sync.WaitGroup // questions to Redis, and what is done about late answers
+	asking  sync.WaitGroup // what gives shares back
 }
 
 // New returns a limiter that keeps hits in Redis, under the namespace. The client must not repeat commands by itself
-// (boot.Redis.Client makes such clients), and have no connections yet. A decision waits for Redis for at most timeout.
+// (boot.Redis.Client makes such clients). A decision waits for Redis for at most timeout.
 func New(client redis.UniversalClient, namespace string, timeout time.Duration) *Limiter {
-	keepLate(client)
 	return &Limiter{store: store{client, namespace, scripts}, timeout: timeout, now: time.Now}
 }
 
@@ -120,7 +119,7 @@ func (l *Limiter) decideOf(ctx context.Context, takes []Take, keys []string, cou
 	}
 	q := question{takes: takes, keys: keys, count: count}
 	if !l.breaker.mayAsk(keys[0], asked) {
-		return l.withoutRedis(&q, nil, nil, errDown)
+		return l.withoutRedis(&q, nil, errDown)
 	}
 	q.stakes = l.local.begin(takes, keys, asked, count)
 	states, err := l.ask(ctx, &q)
@@ -151,10 +150,8 @@ func (l *Limiter) decideOf(ctx context.Context, takes []Take, keys []string, cou
 
 // notDecided answers if Redis has not. states are what is known to be counted all the same.
 func (l *Limiter) notDecided(ctx context.Context, q *question, states []state, err error) (Answer, error) {
-	var late *lateError
-	errors.As(err, &late)
 	if gone := goneOf(ctx); gone != nil { // it says nothing about Redis
-		l.learn(q, states, late, toldNothing)
+		l.settle(q, states, toldNothing)
 		return Answer{}, gone
 	}
 	err = l.heard(q.keys[0], err)
@@ -163,7 +160,7 @@ func (l *Limiter) notDecided(ctx context.Context, q *question, states []state, e
 		l.local.end(q.takes, q.keys, q.stakes, states, l.now())
 		return Answer{}, err
 	}
-	return l.withoutRedis(q, states, late, down.err)
+	return l.withoutRedis(q, states, down.err)
 }
 
 // goneOf is why the caller is gone, or nil. A connection's deadline, which is the caller's, can pass a moment before its
@@ -242,25 +239,25 @@ func (l *Limiter) heard(key string, err error) error {
 	return &downError{err}
 }
 
-// withoutRedis decides by the fail modes: one that is closed refuses, one that is open allows. What Redis has counted or
-// may count yet then stays or is undone.
-func (l *Limiter) withoutRedis(q *question, states []state, late *lateError, why error) (Answer, error) {
-	answer, err := l.decideLocally(q, late != nil, why)
+// withoutRedis decides by the fail modes: one that is closed refuses, one that is open allows. What Redis is known to
+// have counted then stays or is undone.
+func (l *Limiter) withoutRedis(q *question, states []state, why error) (Answer, error) {
+	answer, err := l.decideLocally(q, why)
 	if err == nil && answer.Allowed {
-		l.learn(q, states, late, toldAllowed)
+		l.settle(q, states, toldAllowed)
 	} else {
-		l.learn(q, states, late, toldRefused)
+		l.settle(q, states, toldRefused)
 	}
 	return answer, err
 }
 
-func (l *Limiter) decideLocally(q *question, late bool, why error) (Answer, error) {
+func (l *Limiter) decideLocally(q *question, why error) (Answer, error) {
 	for i := range q.takes {
 		if limit := q.takes[i].Limit; limit.Fail == FailClosed && !limit.shadow() {
 			return Answer{}, &UnavailableError{limit, &downError{why}}
 		}
 	}
-	states := l.local.decide(q.takes, q.keys, q.stakes, l.now(), q.count, late)
+	states := l.local.decide(q.takes, q.keys, q.stakes, l.now(), q.count)
 	out := answerOf(q.takes, states, FromLocal, q.count)
 	for i := range out.Decisions {
 		out.Decisions[i].Certain = false

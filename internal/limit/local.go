@@ -27,7 +27,7 @@ type local struct {
 type account struct {
 	ring         // all hits that were allowed
 	owed   int64 // of them: those that Redis does not know of
-	busy   int64 // of them: those that Redis is being told of, or of which it is not known yet whether it has counted them
+	busy   int64 // of them: those that Redis is being told of
 	flying int64 // hits that Redis is being asked about
 }
 
@@ -48,11 +48,10 @@ func (a *account) beside(now time.Time, window time.Duration) int64 {
 
 // stake is what a question has to do with an account.
 type stake struct {
-	*account          // nil if there is none
-	flying   int64    // the question's own hits
-	beside   int64    // hits that count, though Redis does not know of them
-	claimed  int64    // of those: hits that the question is to tell Redis
-	allowed  *account // that has allowed the hits after all, while the question was under way
+	*account       // nil if there is none
+	flying   int64 // the question's own hits
+	beside   int64 // hits that count, though Redis does not know of them
+	claimed  int64 // of those: hits that the question is to tell Redis
 }
 
 // begin notes that Redis is going to be asked about takes. It returns nil if the accounts have nothing to do with it.
@@ -159,9 +158,9 @@ func (a *account) count(now time.Time, window time.Duration, n int64) {
 	}
 }
 
-// decide is like store.decide, from the accounts alone. If late is true, Redis may still count the takes: learn has to be
-// called then.
-func (l *local) decide(takes []Take, keys []string, stakes []stake, now time.Time, count, late bool) []state {
+// decide is like store.decide, from the accounts alone. What it allows is owed to Redis, which may have counted it all the
+// same, or may yet: the limit refuses too much then.
+func (l *local) decide(takes []Take, keys []string, stakes []stake, now time.Time, count bool) []state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range stakes {
@@ -208,30 +207,10 @@ func (l *local) decide(takes []Take, keys []string, stakes []stake, now time.Tim
 		out[i].lower, out[i].estimate, out[i].upper = v.lower(), v.estimate(), v.sum
 		if all && count && take.N > 0 && out[i].fits {
 			a.add(v, take.N)
-			if late {
-				a.busy += take.N
-				stakes[i].allowed = a
-			} else {
-				a.owed += take.N
-			}
+			a.owed += take.N
 		}
 	}
 	return out
-}
-
-// learn notes what Redis has counted of hits that the accounts have allowed since; states is nil if that is not known, or
-// nothing.
-func (l *local) learn(takes []Take, stakes []stake, states []state) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range stakes {
-		if a := stakes[i].allowed; a != nil {
-			a.busy -= takes[i].N
-			if states == nil || states[i].counted == 0 {
-				a.owed += takes[i].N
-			}
-		}
-	}
 }
 
 // find returns the account of a key, or nil.

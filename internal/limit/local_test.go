@@ -17,7 +17,7 @@ func TestWhatIsNotToldCountsBeside(t *testing.T) {
 		return []Take{{Limit: &Limit{Max: 100, Window: time.Hour, Fail: FailLocal}, N: n}}
 	}
 	keys := []string{"key"}
-	if states := l.decide(takeOf(owed), keys, nil, now, true, false); !states[0].fits {
+	if states := l.decide(takeOf(owed), keys, nil, now, true); !states[0].fits {
 		t.Fatalf("%+v; want it to fit", states[0])
 	}
 	if first := l.begin(takeOf(others), keys, now, true); first[0].claimed != owed || first[0].beside != owed {
@@ -40,34 +40,6 @@ func TestWhatIsNotToldCountsBeside(t *testing.T) {
 	}
 }
 
-// What is allowed while Redis is late counts beside until it is known what Redis has counted, and once after that.
-func TestWhatIsAllowedLateCountsOnce(t *testing.T) {
-	t.Parallel()
-	for _, counted := range []bool{true, false} {
-		var l local
-		now := time.Now()
-		takes := []Take{{Limit: &Limit{Max: 100, Window: time.Hour, Fail: FailLocal}, N: 3}}
-		keys := []string{"key"}
-		stakes := l.begin(takes, keys, now, true)
-		if states := l.decide(takes, keys, stakes, now, true, true); !states[0].fits {
-			t.Fatalf("%+v; want it to fit", states[0])
-		}
-		look := func() int64 { return l.begin(takes, keys, now, false)[0].beside }
-		if beside := look(); beside != 3 {
-			t.Errorf("beside %d while the answer is late; want 3", beside)
-		}
-		var states []state
-		want := int64(3)
-		if counted {
-			states, want = []state{{counted: 3}}, 0
-		}
-		l.learn(takes, stakes, states)
-		if beside := look(); beside != want {
-			t.Errorf("counted in Redis: %v: beside %d; want %d", counted, beside, want)
-		}
-	}
-}
-
 // What a process cannot remember, it does not give out: neither a place for which there is no room, nor one that may be held
 // by somebody whom Redis has let in and for whom there was no room.
 func TestNoPlaceWithoutRoom(t *testing.T) {
@@ -79,7 +51,7 @@ func TestNoPlaceWithoutRoom(t *testing.T) {
 	// acquire tries for more places than the limit has, and returns how many it gets.
 	acquire := func(round string, at time.Time) (got int) {
 		for i := range 50 {
-			if states := l.decide(take(long, fmt.Sprint(round, i)), []string{"long"}, nil, at, true, false); states[0].fits {
+			if states := l.decide(take(long, fmt.Sprint(round, i)), []string{"long"}, nil, at, true); states[0].fits {
 				got++
 			}
 		}

@@ -9,8 +9,8 @@ import (
 // places are those of the policy Concurrent that this process has given out under limits that are local without Redis, so
 // that it never gives out more than max by itself. local.mu guards them.
 //
-// A place that was given out without Redis is owed until Redis has heard of it: when its lease is renewed, or when a late
-// answer says so. Until then it counts beside those that Redis knows.
+// A place that was given out without Redis is owed until Redis has heard of it, when its lease is renewed. Until then it
+// counts beside those that Redis knows.
 type places struct {
 	keys   map[string]*keyPlaces // by key in Redis
 	all    int

@@ -83,7 +83,7 @@ func (l *Limiter) takeShared(ctx context.Context, take *Take, key string) (Answe
 			return Answer{}, ctx.Err()
 		}
 		if err != nil {
-			return l.withoutRedis(&question{takes: takes, keys: keys, count: true}, nil, nil, err)
+			return l.withoutRedis(&question{takes: takes, keys: keys, count: true}, nil, err)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func (l *Limiter) fill(ctx context.Context, takes []Take, keys []string, s *shar
 	}
 	if !l.breaker.mayAsk(keys[0], asked) {
 		done(func() { ask.err = errDown })
-		return l.withoutRedis(&question{takes: takes, keys: keys, count: true}, nil, nil, errDown)
+		return l.withoutRedis(&question{takes: takes, keys: keys, count: true}, nil, errDown)
 	}
 	q := question{takes: []Take{whole}, keys: keys, count: true}
 	q.stakes = l.local.begin(q.takes, keys, asked, true)
@@ -232,9 +232,7 @@ func (l *Limiter) fill(ctx context.Context, takes []Take, keys []string, s *shar
 
 // notFilled decides about takes if Redis has not answered about a share.
 func (l *Limiter) notFilled(ctx context.Context, q *question, takes []Take, states []state, err error) (Answer, error) {
-	var late *lateError
-	errors.As(err, &late)
-	l.learn(q, states, late, toldRefused)
+	l.settle(q, states, toldRefused)
 	if ctx.Err() != nil {
 		return Answer{}, ctx.Err()
 	}
@@ -243,7 +241,7 @@ func (l *Limiter) notFilled(ctx context.Context, q *question, takes []Take, stat
 	if !errors.As(err, &down) {
 		return Answer{}, err
 	}
-	return l.withoutRedis(&question{takes: takes, keys: q.keys, count: true}, nil, nil, down.err)
+	return l.withoutRedis(&question{takes: takes, keys: q.keys, count: true}, nil, down.err)
 }
 
 func (sh *shares) wait(then func(*share), s *share, d time.Duration) {

@@ -252,7 +252,7 @@ func (s *schedule) compare(t *testing.T, client *redis.Client) string {
 			takes, keys := s.takes(&st, p, c)
 			var got []state
 			if p.local != nil {
-				got = p.local.decide(takes, keys, nil, time.UnixMilli(c.clock), c.count, false)
+				got = p.local.decide(takes, keys, nil, time.UnixMilli(c.clock), c.count)
 			} else {
 				reply, err := replies[j][i].Slice()
 				if err == nil {

@@ -121,7 +121,7 @@ func (s *store) decide(ctx context.Context, takes []Take, keys []string, stakes 
 		states, _, err := s.run(ctx, look, takes, keys, stakes, 0)
 		return states, err
 	}
-	states, rest, err := s.run(ctx, count, takes, keys, stakes, newMark())
+	states, rest, err := s.run(ctx, count, takes, keys, stakes, 0)
 	for err == nil && rest != nil {
 		rest, err = s.giveRest(ctx, takes, keys, states, rest)
 	}
@@ -140,12 +140,8 @@ func (s *store) giveRest(ctx context.Context, takes []Take, keys []string, state
 			partTakes, partKeys, places = append(partTakes, take), append(partKeys, keys[i]), append(places, i)
 		}
 	}
-	part, partRest, err := s.run(ctx, count, partTakes, partKeys, nil, newMark())
+	part, partRest, err := s.run(ctx, count, partTakes, partKeys, nil, 0)
 	if err != nil {
-		var late *lateError
-		if errors.As(err, &late) {
-			late.places = places
-		}
 		return nil, err
 	}
 	var left []int64
@@ -166,7 +162,7 @@ func (s *store) giveRest(ctx context.Context, takes []Take, keys []string, state
 func (s *store) force(ctx context.Context, take *Take, key string, n, most int64) (int64, error) {
 	limit := *take.Limit
 	limit.Max = most
-	states, _, err := s.run(ctx, force, []Take{{Limit: &limit, N: n, Lease: take.Lease}}, []string{key}, nil, newMark())
+	states, _, err := s.run(ctx, force, []Take{{Limit: &limit, N: n, Lease: take.Lease}}, []string{key}, nil, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -185,29 +181,23 @@ func (s *store) takeBack(ctx context.Context, take *Take, key string, n, at int6
 	return nil
 }
 
-// run runs a script about takes. last is its last argument: the time with the mode undo, otherwise a mark or 0. It
-// returns what is still to be given back, or nil if there is nothing. If the script is marked, the error can be a
-// *lateError.
-func (s *store) run(ctx context.Context, m mode, takes []Take, keys []string, stakes []stake, last int64) (states []state, rest []int64, err error) {
-	script, args := s.call(takes, stakes, m, last)
+// run runs a script about takes. at is the time with the mode undo, otherwise 0. It returns what is still to be given back,
+// or nil if there is nothing. After an error the script may have run, or may run yet.
+func (s *store) run(ctx context.Context, m mode, takes []Take, keys []string, stakes []stake, at int64) (states []state, rest []int64, err error) {
+	script, args := s.call(takes, stakes, m, at)
 	var reply []any
 	err = s.onMaster(ctx, keys[0], func(node redis.Scripter) (err error) {
 		reply, err = script.Run(ctx, node, keys, args...).Slice()
 		return err
 	})
-	if err == nil {
-		return parseStates(reply, takes)
+	if err != nil {
+		return nil, nil, err
 	}
-	if last > 0 && m != undo {
-		if conn := takeKept(last); conn != nil {
-			err = &lateError{conn: conn, takes: takes}
-		}
-	}
-	return nil, nil, err
+	return parseStates(reply, takes)
 }
 
 // call returns the script for takes and its arguments.
-func (s *store) call(takes []Take, stakes []stake, m mode, last int64) (*redis.Script, []any) {
+func (s *store) call(takes []Take, stakes []stake, m mode, at int64) (*redis.Script, []any) {
 	set := 0
 	args := make([]any, 1, 2+5*len(takes))
 	args[0] = int(m)
@@ -223,8 +213,8 @@ func (s *store) call(takes []Take, stakes []stake, m mode, last int64) (*redis.S
 		}
 		args = append(args, string(l.Policy), l.Window.Milliseconds(), l.Max-besideOf(stakes, i), takes[i].N, takes[i].Lease)
 	}
-	if last > 0 {
-		args = append(args, last)
+	if m == undo {
+		args = append(args, at)
 	}
 	return s.scripts.decide[set], args
 }

@@ -32,7 +32,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	takeClient := settings.Redis.Client()
 	defer takeClient.Close()
 	takes := limit.New(takeClient, settings.Redis.Namespace, settings.TakeTimeout)
-	defer takes.Wait() // answers that come late may have to be undone
+	defer takes.Wait() // they give shares back
 	client := settings.Redis.Client()
 	defer client.Close()
 	store := window.NewStore(client, settings.Redis.Namespace)

@@ -147,7 +147,7 @@ func TestRetier(t *testing.T) {
 	if code, out := s.retier("confirm"); code != 2 || !strings.Contains(out, "no change of tiers") {
 		t.Errorf("confirmed twice: %d %s", code, out)
 	}
-	if code, out := s.retier(after); code != 0 || !strings.Contains(out, "keeps the tiers "+after) {
+	if code, out := s.retier(after); code != 0 || !strings.Contains(out, "keeps the tiers 1m/1h,15m/1d") {
 		t.Errorf("the same tiers: %d %s", code, out)
 	}
 }

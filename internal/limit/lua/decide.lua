@@ -3,8 +3,7 @@
 -- KEYS: a key for each take.
 -- ARGV: 0 only to look, 1 to count what is allowed, 2 to count without asking, but not beyond max, or 3 to give back
 -- what was counted at a time or before; of several takes followed by a character for each, which is s in shadow mode;
--- then for each take policy, window (ms), max, n, and a lease or nothing; then with 3 that time, otherwise nothing, or a
--- mark, which says nothing here.
+-- then for each take policy, window (ms), max, n, and a lease or nothing; then with 3 that time.
 -- Returns for each take: 1 if it fits or 0; the hits that are surely in the window, the estimate and
 -- the hits that may be in it, before new ones were counted and after others were given back; and the
 -- milliseconds until the take would fit if nothing else came, or the time at which it was counted. If hits were given
