@@ -266,5 +266,5 @@ func (r *responder) record(ctx context.Context, name string, err error, took tim
 		code = web.ProblemOf(err).Status
 	}
 	r.service.server.Metrics.Observe("NATS "+name, code, took)
-	r.service.log.Debug().Ctx(ctx).Str("endpoint", name).Int("code", code).Dur("took", took).Msg("request")
+	r.service.log.Debug().Ctx(ctx).Str("subject", r.service.answers.Namespace+"."+name).Int("code", code).Dur("took", took).Msg("request")
 }

@@ -132,7 +132,7 @@ func TestHelpHasNoSecrets(t *testing.T) {
 func TestAMistypedVariableIsNamed(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
-	query := stack.Query(t, redis, "QUERY_LIMIT_FILE=limits.yml", "INGEST_FLUSH=1s")
+	query := stack.Query(t, redis, "QUERY_LIMIT_FILE=limits.yml", "INGEST_FLUSH=1s", stack.NoWait)
 	query.WaitForLog(`"variable":"QUERY_LIMIT_FILE","nearest":"QUERY_LIMITS_FILE"`)
 	if strings.Contains(query.Logs(), "INGEST_FLUSH") {
 		t.Error("query warns of a variable of another program")
