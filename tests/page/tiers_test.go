@@ -79,7 +79,7 @@ func TestTiersComeAndChange(t *testing.T) {
 	chromium(t)
 	t.Parallel()
 	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
-	s.query = stack.Query(t, s.redis, "NATS_URL="+s.nats.URL(), stack.NoWait)
+	s.query = startEmptyQuery(t, s.redis, "NATS_URL="+s.nats.URL())
 	b := open(t, s.query.URL()+"/?key=a", desktop)
 	b.until("what to do, and nothing else", `/start ingest/.test(`+notice+`) && document.getElementById("main").innerText.trim() === ""`)
 	s.ingest = stack.Ingest(t, s.nats, s.redis)

@@ -40,16 +40,23 @@ func TestRedisAway(t *testing.T) {
 // Before any worker has counted, the page says what to start, and not that Redis is away.
 func TestBeforeAnyWorker(t *testing.T) {
 	redis, nats := stack.Redis(t), stack.NATS(t)
-	query := stack.Query(t, redis, stack.NoWait)
-	stack.Eventually(t, "query to answer", func() (bool, string) {
-		status, _, err := stack.Do("GET", query.URL()+"/healthz", nil)
-		return status == 200, fmt.Sprint(err)
-	})
+	query := startEmptyQuery(t, redis)
 	b := open(t, query.URL()+"/", desktop)
 	b.until("what to start", `/^Nothing is counted yet\. No worker has counted in the namespace tallyroll yet: start ingest /.test(`+notice+`)`)
 	stack.Ingest(t, nats, redis)
 	b.until("the page to wait for a first hit", `!document.getElementById("welcome").hidden && `+notice+` === ""`)
 	b.clean(query.URL(), failedRequests...)
+}
+
+// startEmptyQuery starts query on a Redis without a layout, and waits until it serves the page.
+func startEmptyQuery(t *testing.T, redis stack.Endpoint, env ...string) *stack.Service {
+	t.Helper()
+	query := stack.Query(t, redis, append(env, stack.NoWait)...)
+	stack.Eventually(t, "query to answer", func() (bool, string) {
+		status, _, err := stack.Do("GET", query.URL()+"/healthz", nil)
+		return status == 200, fmt.Sprint(err)
+	})
+	return query
 }
 
 // If no worker counts, the numbers turn amber, then red.
