@@ -24,11 +24,11 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 # The programs under test are built once for all packages, with the race detector (alone, `go test` builds its own).
 # The tests of internal and cmd have it too, but for those that start no goroutine and compute much. The tests of
 # tests start programs: they do without, and -count=1 runs them though nothing of theirs has changed, as the cache does
-# not know the programs. Tests that start servers share a budget of two per processor (tests/stack/budget.go), so
-# -parallel only has to be enough to use it up.
+# not know the programs. One `go test` runs after the other, with as many packages at a time as there are processors and
+# twice as many tests of each: more at once are no faster, and make each server slow (CONTRIBUTING.md).
 test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
-JOBS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
-TESTED := -vet=off -timeout 60m -p $(JOBS) -parallel $(JOBS)
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((2 * $(PROCESSORS))))
 ALONE := internal/answer internal/chart
 TEST := $(GO) test $(TESTED)
 OUTSIDE := $(TEST) -count=1

@@ -160,6 +160,9 @@ func (r *report) handle(e event) {
 		r.output[t] = append(r.output[t], e.Output)
 	case "pass", "fail", "skip":
 		delete(r.running, t)
+		if e.Action == "fail" && e.Test == "" {
+			r.printRest(e.Package)
+		}
 		text := strings.Join(r.output[t], "")
 		delete(r.output, t)
 		switch {
@@ -176,6 +179,18 @@ func (r *report) handle(e event) {
 			case "fail":
 				r.failed++
 			}
+		}
+	}
+}
+
+// printRest prints what the tests of a failed package have written that have not ended: its process did, as in a panic.
+func (r *report) printRest(pkg string) {
+	for t, lines := range r.output {
+		if t.pkg == pkg && t.name != "" {
+			r.printLocked("--- NOT ENDED: %v\n%s", t, strings.Join(lines, ""))
+			r.failedOutput = append(r.failedOutput, t.String())
+			delete(r.output, t)
+			delete(r.running, t)
 		}
 	}
 }

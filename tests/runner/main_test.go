@@ -17,6 +17,8 @@ const events = `cat <<'EOF'
 {"Action":"run","Package":"tallyroll/a","Test":"TestSkipped"}
 {"Action":"output","Package":"tallyroll/a","Test":"TestSkipped","Output":"    a_test.go:2: no initdb here\n"}
 {"Action":"skip","Package":"tallyroll/a","Test":"TestSkipped"}
+{"Action":"run","Package":"tallyroll/a","Test":"TestPanics"}
+{"Action":"output","Package":"tallyroll/a","Test":"TestPanics","Output":"panic: lost\n"}
 {"Action":"output","Package":"tallyroll/a","Output":"FAIL\ttallyroll/a\t0.1s\n"}
 {"Action":"fail","Package":"tallyroll/a"}
 EOF
@@ -26,7 +28,7 @@ func TestReportNamesFailuresAndSkips(t *testing.T) {
 	var out bytes.Buffer
 	code := run(&out, []string{"--", "sh", "-c", events, "--", "echo", "more text: printed as it is"})
 	for _, want := range []string{
-		"--- FAIL: a TestBad\n    a_test.go:1: 1, want 2\n", "FAIL tallyroll/a 0.1s", "more text: printed as it is",
+		"--- FAIL: a TestBad\n    a_test.go:1: 1, want 2\n", "--- NOT ENDED: a TestPanics\npanic: lost\n", "FAIL tallyroll/a 0.1s", "more text: printed as it is",
 		"SKIPPED: a TestSkipped: a_test.go:2: no initdb here\n", "FAILED: a TestBad\n", "1 passed, 1 failed, 1 skipped",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -43,6 +43,14 @@ type Process struct {
 	run  *run
 }
 
+// needsServers skips a test under -short, which `make quick` sets.
+func needsServers(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it starts servers or programs, and -short leaves those out")
+	}
+}
+
 // run is one life of a process.
 type run struct {
 	pid  int
