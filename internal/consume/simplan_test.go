@@ -81,7 +81,7 @@ var simThemes = map[string]map[string]int{
 	},
 	"erasures": {
 		"publish": 20, "erase": 12, "lost reply": 4, "late reply": 3, "late request": 3, "look held up": 3, "slow shard": 2, "pause": 2, "crash": 2,
-		"stop": 2, "start": 6, "roll back": 2, "flush": 1, "foreign cells": 1, "foreign summary": 1, "torn file": 1, "wait": 3, "stream made anew": 2,
+		"stop": 2, "start": 6, "roll back": 2, "flush": 1, "foreign cells": 1, "foreign summary": 1, "torn file": 1, "wait": 3, "stream made anew": 4,
 	},
 	"stalls over deadlines": {
 		"publish": 24, "look held up": 8, "late request": 8, "late reply": 3, "slow shard": 3, "pause": 3, "crash": 2, "start": 2, "wait": 4,

@@ -27,7 +27,9 @@ type plantedEdit struct{ file, was, becomes string }
 //
 // Not among them, because the simulation does not find them in 60,000 schedules: that nothing is admitted after a
 // roll-back (TestResume fails), that as_of does not fall (the tests of the writer fail), and that a writer goes on
-// trusting expiries when the clock of Redis has fallen (TestStore in package window fails).
+// trusting expiries when the clock of Redis has fallen (TestStore in package window fails). Nor is that an eraser takes
+// it that the cursors of a recreated stream say how late the hits before it were: the simulation once took 28,926
+// schedules to find it. TestStories fails each time.
 var plantedBugs = []plantedBug{
 	// Who may commit.
 	{"a cursor is not compared", []plantedEdit{
@@ -49,9 +51,6 @@ var plantedBugs = []plantedBug{
 		{"window/transact.go", "		w.forget() // what was known may be gone", "		w.registers.forget() // what was known may be gone"}}},
 	{"an erasure does not watch the cursors", []plantedEdit{
 		{"window/erase.go", "e.store.watch(ctx, e.watch, func", "e.store.watch(ctx, e.watch[:1], func"}}},
-	{"an eraser takes it that cursors say how late all hits are", []plantedEdit{
-		{"window/erase.go", "latest := clock.Val().UnixMilli()", "latest := int64(0)"},
-		{"window/cursor.go", "return max(c.Created, c.Latest,", "return max(c.Latest,"}}},
 	{"a hash expires a window too early", []plantedEdit{
 		{"window/epoch.go", "return (end + t.Window.Milliseconds() + t.grace()", "return (end + t.grace()"}}},
 	{"the epoch is no part of a hash's name", []plantedEdit{

@@ -446,10 +446,10 @@ func (c *simConn) looks(args []string) bool {
 	return strings.Contains(args[len(args)-1], "}:top:") || strings.Contains(c.in, "}:top:")
 }
 
-// counts reports whether the transaction adds hits.
+// counts reports whether the transaction adds hits, or removes counters.
 func (c *simConn) counts() bool {
 	return slices.ContainsFunc(c.queued, func(q []string) bool {
-		return strings.EqualFold(q[0], "hincrby") && !strings.Contains(q[1], "}:cursor:") // each transaction counts itself there
+		return strings.EqualFold(q[0], "unlink") || strings.EqualFold(q[0], "hincrby") && !strings.Contains(q[1], "}:cursor:") // each transaction counts itself there
 	})
 }
 
