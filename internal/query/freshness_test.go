@@ -140,6 +140,7 @@ func TestFreshnessWithNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventuallyScraped(t, h, map[string]float64{`tallyroll_stream_owned{stream="HITS"}`: 0, "tallyroll_workers": 0})
+	impatient(s)
 	broker.Stop()
 	eventuallyScraped(t, h, map[string]float64{
 		`tallyroll_stream_owned{stream="HITS"}`: absent, "tallyroll_workers": absent, "tallyroll_as_of_age_seconds": 2,
