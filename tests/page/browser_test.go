@@ -240,15 +240,26 @@ const (
 	on     = `[...document.querySelectorAll("#rows tr[aria-selected=true]")].map((row) => row.dataset.key ?? row.dataset.prefix + "*").join()`
 )
 
-// point moves the pointer onto a part of the page, and click clicks there.
-func (b *tab) point(selector string) (x, y float64) {
-	b.t.Helper()
-	b.until(selector, fmt.Sprintf("document.querySelector(%q)", selector))
-	at := eval[[]float64](b, fmt.Sprintf(`((node) => {
+// middle is the expression for the place of a part of the page, which it scrolls into view.
+func middle(selector string) string {
+	return fmt.Sprintf(`((node) => {
 		node.scrollIntoView({ block: "center" });
 		const box = node.getBoundingClientRect();
 		return [box.left + box.width / 2, box.top + box.height / 2];
-	})(document.querySelector(%q))`, selector))
+	})(document.querySelector(%q))`, selector)
+}
+
+// point moves the pointer onto a part of the page, and click clicks there. Both wait until the part has been at the same
+// place for ten looks: what comes above it, such as a chart, moves it away from under the pointer.
+func (b *tab) point(selector string) (x, y float64) {
+	b.t.Helper()
+	b.until(selector, fmt.Sprintf("document.querySelector(%q)", selector))
+	b.until(selector+" to stand still", fmt.Sprintf(`((at) => {
+		const still = window.testPlace?.at === at ? window.testPlace.still + 1 : 0;
+		window.testPlace = { at, still };
+		return still >= 10;
+	})(%q + %s)`, selector, middle(selector)))
+	at := eval[[]float64](b, middle(selector))
 	_, err := chromedp.Call(b.ctx, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: at[0], Y: at[1]})
 	b.must(err)
 	return at[0], at[1]
