@@ -201,10 +201,9 @@ func TestHeartbeat(t *testing.T) {
 
 // stream is a client of /v1/live.
 type stream struct {
-	t        *testing.T
-	lines    *bufio.Scanner
-	major    int // of HTTP
-	comments string
+	t     *testing.T
+	lines *bufio.Scanner
+	major int // of HTTP
 }
 
 func newStream(t *testing.T, resp *http.Response) *stream {
