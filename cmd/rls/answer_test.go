@@ -348,7 +348,7 @@ limits:
 			other := start(t, redis, "", "RLS_LIMITS_FILE="+r.file, stack.NoWait)
 			other.write("limits: []") // of its own, which it does not read
 			other.WaitReady()
-			query := stack.Query(t, redis, "QUERY_LIMITS_FILE="+r.file, "QUERY_TAKE_TIMEOUT=5s", stack.NoWait)
+			query := stack.Query(t, redis, "QUERY_LIMITS_FILE="+r.file, stack.NoWait)
 			stack.Eventually(t, "query to take", func() (bool, string) {
 				status, text, err := stack.Do(http.MethodGet, query.URL()+"/readyz/takes", nil)
 				return err == nil && status == http.StatusOK, string(text)

@@ -69,8 +69,8 @@ func (r *rig) ways(t testing.TB) []way {
 	if err := os.WriteFile(file, []byte(wayFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	query := stack.Query(t, r.redis, "QUERY_LIMITS_FILE="+file, "QUERY_TAKE_TIMEOUT=5s", stack.NoWait)
-	rls, grpc := stack.RLS(t, r.redis, "RLS_LIMITS_FILE="+file, "RLS_TAKE_TIMEOUT=5s")
+	query := stack.Query(t, r.redis, "QUERY_LIMITS_FILE="+file, stack.NoWait)
+	rls, grpc := stack.RLS(t, r.redis, "RLS_LIMITS_FILE="+file)
 	stack.Eventually(t, "query to take", func() (bool, string) {
 		status, text, err := stack.Do(http.MethodGet, query.URL()+"/readyz/takes", nil)
 		return err == nil && status == http.StatusOK, string(text)

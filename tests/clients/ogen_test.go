@@ -83,7 +83,7 @@ func counted(t *testing.T) (address string) {
 	if err := os.WriteFile(file, []byte(limits), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_LIMITS_FILE="+file, "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s", "QUERY_TOKENS=secret", "QUERY_ERASE=on")
+	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_LIMITS_FILE="+file, "QUERY_TAKE=any", "QUERY_TOKENS=secret", "QUERY_ERASE=on")
 	hits := fmt.Sprintf(`[{"key":"checkout","n":7},{"key":"/cart","n":2},{"key":"old","ts":%d},{"key":"bad","n":0}]`, time.Now().Add(-2*time.Hour).UnixMilli())
 	if _, err := nats.JetStream().Publish(t.Context(), "hits.x", []byte(hits)); err != nil {
 		t.Fatal(err)

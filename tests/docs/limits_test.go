@@ -25,7 +25,7 @@ func TestLimits(t *testing.T) {
 	file := strings.Replace(start[1], "=deploy", "="+absolute(t, "../../deploy"), 1)
 	nats, redis := stack.NATS(t), stack.Redis(t)
 	stack.Ingest(t, nats, redis)
-	query := stack.Query(t, redis, file, start[2], "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s") // make run sets any
+	query := stack.Query(t, redis, file, start[2], "QUERY_TAKE=any") // make run sets any
 	ran := 0
 	for _, e := range examples(t, limitsPage) {
 		if e.language == "yaml" {
@@ -89,7 +89,7 @@ func TestRightsForLimits(t *testing.T) {
 	stack.Ingest(t, stack.NATS(t), redis)
 	limits := "QUERY_LIMITS_FILE=" + absolute(t, "../../deploy/examples/limits.yml")
 	start := func(name string) *stack.Service {
-		return stack.Query(t, newUser(t, redis, name), limits, "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s")
+		return stack.Query(t, newUser(t, redis, name), limits, "QUERY_TAKE=any")
 	}
 	answersTotals := func(query *stack.Service) {
 		t.Helper()

@@ -93,7 +93,7 @@ func TestQueries(t *testing.T) {
 	const path = "../../docs/queries.md"
 	nats, redis := stack.NATS(t), stack.Redis(t)
 	stack.Ingest(t, nats, redis)
-	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s") // as make run, and patient
+	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_TAKE=any") // as make run
 	now := time.Now()
 	hits := fmt.Sprintf(`[{"key":"checkout","n":7},{"key":"/cart","n":2},{"key":"checkout","n":3,"ts":%d}`, now.Add(-25*time.Hour).UnixMilli())
 	counters := []string{"checkout", "/cart", "visitors"}

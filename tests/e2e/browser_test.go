@@ -54,7 +54,7 @@ func TestPagesOfTheWebDoNoHarm(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	_, limits := limitsFile(t, "limits:\n- {name: a, window: 1h, max: 5}\n- {name: agent, window: 1h, max: 5, key: \"{header.User-Agent}\"}\n")
-	query := stack.Query(t, s.redis, limits, patient, "QUERY_TRUSTED_PROXIES=127.0.0.1/32")
+	query := stack.Query(t, s.redis, limits, "QUERY_TRUSTED_PROXIES=127.0.0.1/32")
 	collect, promql := stack.Collect(t, s.nats), stack.PromQL(t, s.redis)
 	remaining := func() int64 {
 		t.Helper()

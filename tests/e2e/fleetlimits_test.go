@@ -24,7 +24,7 @@ func TestAFleetKeepsToItsBound(t *testing.T) {
 	_, setting := limitsFile(t, "limits:\n- {name: shared, window: 1h, max: 2000, fail: closed, share: {hits: 50, for: 1s}}\n- {name: exports, policy: concurrent, window: 1h, max: 5, fail: closed}\n")
 	var fleet []*stack.Service
 	for range processes {
-		q := stack.Query(t, redis, setting, patient, stack.NoWait)
+		q := stack.Query(t, redis, setting, stack.NoWait)
 		q.WaitForLog(`"message":"started"`)
 		fleet = append(fleet, q)
 	}
@@ -66,7 +66,7 @@ func TestAPlaceOutlivesItsHolder(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
 	_, setting := limitsFile(t, "limits:\n- {name: exports, policy: concurrent, window: 3s, max: 1, fail: closed}\n")
-	q := stack.Query(t, stack.Redis(t), setting, patient, stack.NoWait)
+	q := stack.Query(t, stack.Redis(t), setting, stack.NoWait)
 	q.WaitForLog(`"message":"started"`)
 	file := filepath.Join(t.TempDir(), "renewed")
 	// The holder takes the place, and renews it ten times in a lease.

@@ -50,7 +50,7 @@ func TestAServiceLeavesWithoutAFailedRequest(t *testing.T) {
 		status     int
 	}{
 		"query":   {stack.Query(t, s.redis, setting), "/v1/total?key=a&window=1h", "", http.StatusOK},
-		"take":    {stack.Query(t, s.redis, setting, "QUERY_TAKE=any", patient), "/v1/take", `{"key":"a","window":"1h","max":1000000}`, http.StatusOK},
+		"take":    {stack.Query(t, s.redis, setting, "QUERY_TAKE=any"), "/v1/take", `{"key":"a","window":"1h","max":1000000}`, http.StatusOK},
 		"collect": {stack.Collect(t, s.nats, setting), "/v1/hits", `{"key":"a"}`, http.StatusAccepted},
 		"promql":  {stack.PromQL(t, s.redis, setting), "/api/v1/query?query=vector(1)", "", http.StatusOK},
 	} {

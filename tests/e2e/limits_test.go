@@ -14,9 +14,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// patient keeps limits from being decided without Redis on a machine with too much to do.
-const patient = "QUERY_TAKE_TIMEOUT=5s"
-
 // decision is what /v1/take and /v1/limit answer.
 type decision struct {
 	Allowed    bool    `json:"allowed"`
@@ -61,7 +58,7 @@ func TestTakeDenyRetryGiveBackReset(t *testing.T) {
 	for _, policy := range []string{"cells", "log", "stream"} {
 		t.Run(policy, func(t *testing.T) {
 			_, setting := limitsFile(t, "limits:\n- {name: short, window: 2s, max: 2, policy: "+policy+"}\n- {name: long, window: 1h, max: 2, policy: "+policy+"}\n")
-			q := stack.Query(t, stack.Redis(t), setting, patient, stack.NoWait) // takes need no worker
+			q := stack.Query(t, stack.Redis(t), setting, stack.NoWait) // takes need no worker
 			take := func(limit string, n int) (int, decision) {
 				return decide(t, http.MethodPost, q.URL()+"/v1/take", map[string]any{"limit": limit, "key": "alice", "n": n})
 			}
@@ -108,7 +105,7 @@ func TestTakeDenyRetryGiveBackReset(t *testing.T) {
 func TestLimitsAreReloaded(t *testing.T) {
 	t.Parallel()
 	file, setting := limitsFile(t, "limits:\n- {name: a, window: 1h, max: 5}\n")
-	q := stack.Query(t, stack.Redis(t), setting, patient, stack.NoWait)
+	q := stack.Query(t, stack.Redis(t), setting, stack.NoWait)
 	remaining := func() int64 {
 		_, d := decide(t, http.MethodGet, q.URL()+"/v1/limit?limit=a&key=k", nil)
 		return d.Remaining
@@ -172,7 +169,7 @@ func TestAUserWhoMayOnlyRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.send("hits.a", "")
-	q := stack.Query(t, redisAt("redis://reader:s3cret@"+s.redis.Addr()+"/0"), "QUERY_TAKE=any", patient)
+	q := stack.Query(t, redisAt("redis://reader:s3cret@"+s.redis.Addr()+"/0"), "QUERY_TAKE=any")
 	stack.EventuallyTotal(t, q.URL(), "a", "1h", 1)
 	if status, d := decide(t, http.MethodGet, q.URL()+"/v1/limit?key=a&window=1h&max=1", nil); status != http.StatusOK || d.Allowed {
 		t.Errorf("a look at a counter: %d %+v", status, d)
@@ -289,7 +286,7 @@ func TestReadyWithoutRedis(t *testing.T) {
 func TestLookAtWhatAProxyCounts(t *testing.T) {
 	t.Parallel()
 	_, setting := limitsFile(t, "limits:\n- {name: route, window: 1h, max: 5, policy: log, key: \"{ip} {method} {path} {header.X-Plan}\"}\n")
-	q := stack.Query(t, stack.Redis(t), setting, patient, "QUERY_TRUSTED_PROXIES=127.0.0.0/8,::1", stack.NoWait)
+	q := stack.Query(t, stack.Redis(t), setting, "QUERY_TRUSTED_PROXIES=127.0.0.0/8,::1", stack.NoWait)
 	q.WaitForLog(`"message":"started"`)
 	asked := func() (int, error) {
 		r, err := http.NewRequest(http.MethodGet, q.URL()+"/v1/authz?limit=route", nil)
@@ -332,7 +329,7 @@ func TestTakesOverNATS(t *testing.T) {
 	t.Parallel()
 	nats, redis := stack.NATS(t), stack.Redis(t)
 	_, setting := limitsFile(t, "limits:\n- {name: a, window: 1h, max: 1, policy: log}\n")
-	q := stack.Query(t, redis, setting, "NATS_URL="+nats.URL(), patient, stack.NoWait)
+	q := stack.Query(t, redis, setting, "NATS_URL="+nats.URL(), stack.NoWait)
 	q.WaitForLog("answering on NATS")
 	conn := nats.Conn()
 	for _, c := range []struct {

@@ -127,8 +127,8 @@ func (g *guarded) counts(admin jetstream.JetStream) {
 	t := g.t
 	ingest := stack.Ingest(t, nil, nil, append(g.as("ingest", "ingest"), "INGEST_WORKER=one")...) // makes its streams
 	query := stack.Query(t, nil, g.as("query", "query")...)
-	takes := stack.Query(t, nil, append(g.as("", "query-take"), "QUERY_TAKE=any", patient)...)
-	erases := stack.Query(t, nil, append(g.as("", "query-erase"), "QUERY_TAKE=any", "QUERY_ERASE=on", patient)...)
+	takes := stack.Query(t, nil, append(g.as("", "query-take"), "QUERY_TAKE=any")...)
+	erases := stack.Query(t, nil, append(g.as("", "query-erase"), "QUERY_TAKE=any", "QUERY_ERASE=on")...)
 	promql := stack.PromQL(t, nil, g.as("", "promql")...)
 	collect := stack.Collect(t, nil, g.as("collect", "none")...)
 	total := func(key string, want int64) {

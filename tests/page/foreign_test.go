@@ -69,7 +69,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, "QUERY_LIMITS_FILE="+file, "QUERY_TRUSTED_PROXIES=127.0.0.1/32,::1/128", "QUERY_TAKE_TIMEOUT=5s")
+	s := start(t, "QUERY_LIMITS_FILE="+file, "QUERY_TRUSTED_PROXIES=127.0.0.1/32,::1/128")
 	status, text, err := stack.Do(http.MethodPost, s.query.URL()+"/v1/take", map[string]any{"limit": "a", "key": "k", "n": 10})
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("status %d: %s (%v)", status, text, err)
