@@ -84,17 +84,17 @@ func TestUnknownSettings(t *testing.T) {
 	type programSettings struct {
 		Log    Log
 		Redis  Redis
-		Addr   string `env:"TEST_ADDR"`
-		Limits string `env:"TEST_LIMITS_FILE"`
-		Token  string `env:"TEST_TOKEN" secret:"true"`
+		Addr   string `env:"BOOTED_ADDR"`
+		Limits string `env:"BOOTED_LIMITS_FILE"`
+		Token  string `env:"BOOTED_TOKEN" secret:"true"`
 	}
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for key, value := range map[string]string{
-		"TEST_LIMIT_FILE": "limits.yml", "TEST_LIMITS_FILE": "", "TEST_TOKEN_FILE": file, "TEST_EMPTY": "", "TESTS_OTHER": "x", "REDIS_HOST": "x", "NATS_URL": "nats://x", "OTHER_TEST_ADDR": "x",
-		"TEST_SERVICE_HOST": "10.0.0.1", "TEST_SERVICE_PORT_HTTP": "80", "TEST_PORT": "tcp://10.0.0.1:80", "TEST_PORT_80_TCP_ADDR": "10.0.0.1",
+		"BOOTED_LIMIT_FILE": "limits.yml", "BOOTED_LIMITS_FILE": "", "BOOTED_TOKEN_FILE": file, "BOOTED_EMPTY": "", "BOOTEDS_OTHER": "x", "REDIS_HOST": "x", "NATS_URL": "nats://x", "OTHER_BOOTED_ADDR": "x",
+		"BOOTED_SERVICE_HOST": "10.0.0.1", "BOOTED_SERVICE_PORT_HTTP": "80", "BOOTED_PORT": "tcp://10.0.0.1:80", "BOOTED_PORT_80_TCP_ADDR": "10.0.0.1",
 	} {
 		t.Setenv(key, value)
 	}
@@ -102,12 +102,12 @@ func TestUnknownSettings(t *testing.T) {
 	if err := Parse(&s); err != nil {
 		t.Fatal(err)
 	}
-	if want := []UnknownSetting{{"TEST_LIMIT_FILE", "TEST_LIMITS_FILE"}}; !slices.Equal(s.Log.Unknown, want) {
+	if want := []UnknownSetting{{"BOOTED_LIMIT_FILE", "BOOTED_LIMITS_FILE"}}; !slices.Equal(s.Log.Unknown, want) {
 		t.Errorf("unknown: %v, want %v", s.Log.Unknown, want)
 	}
 	var text bytes.Buffer
 	s.Log.New(&text)
-	if got := text.String(); !strings.Contains(got, `"level":"warn","variable":"TEST_LIMIT_FILE","nearest":"TEST_LIMITS_FILE"`) || strings.Count(got, "\n") != 1 {
+	if got := text.String(); !strings.Contains(got, `"level":"warn","variable":"BOOTED_LIMIT_FILE","nearest":"BOOTED_LIMITS_FILE"`) || strings.Count(got, "\n") != 1 {
 		t.Errorf("logged: %s", got)
 	}
 }
