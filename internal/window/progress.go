@@ -67,7 +67,7 @@ func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*p
 			out.began = created
 		}
 		anyRead = true
-		out.latest = max(out.latest, c.AsOf, c.Stored/1e6, c.Ahead.Stored/1e6)
+		out.latest = max(out.latest, c.AsOf, c.latestHit())
 		out.completeSince = max(out.completeSince, c.IncompleteBefore)
 	}
 	if !waitsFor && anyRead {
