@@ -72,18 +72,18 @@ func (s *system) stream(ctx context.Context) jetstream.Stream {
 // answers about their time say that they are incomplete.
 func TestStreamPurged(t *testing.T) {
 	t.Parallel()
-	s := start(t, "INGEST_MAX_LOAD=1048576") // so that a worker without Redis soon reads no more
+	s := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 	defer cancel()
-	l := newSpreadLoad(s, "c", true, 5000, 0) // that do not coalesce: so few commands hold few of them
+	l := newSpreadLoad(s, "c", true, 5000, 0)
 	n := rounds(1, 5)
 	for range n {
-		s.redis.Pause()
-		l.burst(60_000, l.random) // more than a worker holds: it has asked for 20,000
+		s.workers[0].Pause()
+		l.burst(60_000, l.random) // more than NATS sends to a worker that does not read: it has asked for 20,000
 		if err := s.stream(ctx).Purge(ctx); err != nil {
 			t.Fatal(err)
 		}
-		s.redis.Resume()
+		s.workers[0].Resume()
 		l.burst(100, l.random)
 		s.progress(l)
 	}
