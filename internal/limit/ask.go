@@ -33,7 +33,7 @@ func besideOf(stakes []stake, i int) int64 {
 
 // ask tells Redis what it does not know of the keys, and asks about the takes. With an error there are states only if something is known to be counted, or given back.
 func (l *Limiter) ask(ctx context.Context, q *question) ([]state, error) {
-	bounded, cancel := context.WithTimeout(ctx, l.timeout)
+	bounded, cancel := context.WithTimeout(ctx, l.timeout())
 	defer cancel()
 	for i := range q.stakes {
 		if err := l.tell(bounded, q, i); err != nil {

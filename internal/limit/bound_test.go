@@ -87,13 +87,13 @@ type boundRun struct {
 	limit     *Limit
 	namespace string
 	alive     []int // of processes
-	processes []*boundProcess
-	healthy   bool // there is no trouble, and all clocks are the same
+	healthy   bool  // there is no trouble, and all clocks are the same
 	now       atomic.Int64
-	behind    int64 // how much Redis's clock is
 	latest    int64 // that Redis's clock has been
 
-	mu            sync.Mutex // for the rest
+	mu            sync.Mutex // for the rest, which takes in the background read and write, too
+	processes     []*boundProcess
+	behind        int64 // how much Redis's clock is
 	allowed       []boundTake
 	refused, late int
 	shared        int // takes that a share has allowed
@@ -105,6 +105,7 @@ type boundRun struct {
 type boundProcess struct {
 	limiter *Limiter
 	trouble *trouble
+	timeout atomic.Int64
 	ahead   atomic.Int64
 	latest  int64          // that its clock has been
 	waiting sync.WaitGroup // takes in the background
@@ -179,7 +180,9 @@ func newBoundRun(t *testing.T, rt *rapid.T, clock *redis.Client, namespace strin
 func (s *boundRun) start(rt *rapid.T) {
 	p := &boundProcess{trouble: &trouble{now: s.now.Load}}
 	client := redis.NewClient(s.client.Options())
-	p.limiter = New(client, s.namespace, time.Minute)
+	p.limiter = New(client, s.namespace, 0)
+	p.timeout.Store(int64(time.Minute))
+	p.limiter.timeout = func() time.Duration { return time.Duration(p.timeout.Load()) }
 	client.AddHook(p.trouble)
 	p.limiter.store.scripts = heldScripts
 	p.limiter.shares.after = p.later
@@ -188,7 +191,9 @@ func (s *boundRun) start(rt *rapid.T) {
 	}
 	p.limiter.now = func() time.Time { return time.UnixMilli(s.now.Load() + p.ahead.Load()) }
 	s.alive = append(s.alive, len(s.processes))
+	s.mu.Lock()
 	s.processes = append(s.processes, p)
+	s.mu.Unlock()
 }
 
 // crash ends a process that gives nothing back, and starts another.
@@ -237,21 +242,24 @@ func (s *boundRun) step(rt *rapid.T) {
 	case "back":
 		p.ahead.Add(-min(boundCell*rapid.Int64Range(1, 30).Draw(rt, "by"), clock-p.latest+boundWindow.Milliseconds()))
 	case "Redis back":
-		s.behind += min(boundCell*rapid.Int64Range(1, 30).Draw(rt, "by"), redisClock-s.latest+boundWindow.Milliseconds())
+		by := min(boundCell*rapid.Int64Range(1, 30).Draw(rt, "by"), redisClock-s.latest+boundWindow.Milliseconds())
+		s.mu.Lock()
+		s.behind += by
+		s.mu.Unlock()
 	}
 	if err := setClock(s.t.Context(), s.client, tagOf("alice"), now-s.behind).Err(); err != nil {
 		s.t.Fatal(err)
 	}
-	p.limiter.timeout = time.Minute
+	p.timeout.Store(int64(time.Minute))
 	switch what {
 	case "heal":
 		p.heal()
 	case "late", "later":
-		p.limiter.timeout = 5 * time.Millisecond
+		p.timeout.Store(int64(5 * time.Millisecond))
 		s.late++
 	}
 	if p.asksForAShare() { // and is held up: who waits for it gives up
-		p.limiter.timeout = 5 * time.Millisecond
+		p.timeout.Store(int64(5 * time.Millisecond))
 	}
 	if strings.HasPrefix(what, "pending") {
 		s.take(rt, i, n, what)

@@ -75,7 +75,7 @@ func TestTwoProcessesWithASlowRedis(t *testing.T) {
 				for i := range allowed {
 					limiter := New(stack.ProgramClient(t, server.URL()), "slow", time.Minute)
 					mustTake(t, limiter, takeOf(l, "another", 1)) // connects, and loads the script
-					limiter.timeout = 10 * time.Millisecond
+					limiter.timeout = after(10 * time.Millisecond)
 					for range clients {
 						crowd.Go(func() {
 							for range takes {

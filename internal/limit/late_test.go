@@ -29,13 +29,13 @@ func TestRedisAnswersLate(t *testing.T) {
 				l := &Limit{Name: string(fail), Window: time.Hour, Max: most, Policy: policy, Fail: fail}
 				mustTake(t, limiter, takeOf(l, "alice", 1))
 				server.Pause()
-				limiter.timeout = 50 * time.Millisecond
+				limiter.timeout = after(50 * time.Millisecond)
 				a, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", late)})
 				var unavailable *UnavailableError
 				if fail == FailClosed && !errors.As(err, &unavailable) || fail != FailClosed && (err != nil || !a.Allowed || a.Decisions[0].Source != FromLocal) {
 					t.Errorf("%s: %+v, %v", fail, a, err)
 				}
-				limiter.timeout = time.Minute
+				limiter.timeout = after(time.Minute)
 				server.Resume()
 				stack.Eventually(t, "the late take to be counted", func() (bool, string) {
 					d := mustTake(t, other, takeOf(l, "alice", 0)).Decisions[0]
@@ -58,13 +58,13 @@ func TestALateGiveBack(t *testing.T) {
 		l := &Limit{Window: time.Hour, Max: 10, Policy: policy, Fail: FailClosed}
 		mustTake(t, limiter, takeOf(l, "alice", 5))
 		server.Pause()
-		limiter.timeout = 50 * time.Millisecond
+		limiter.timeout = after(50 * time.Millisecond)
 		_, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", -2)})
 		var unavailable *UnavailableError
 		if !errors.As(err, &unavailable) {
 			t.Errorf("%s: %v", policy, err)
 		}
-		limiter.timeout = time.Minute
+		limiter.timeout = after(time.Minute)
 		server.Resume()
 		stack.Eventually(t, "the late give-back", func() (bool, string) {
 			d := mustTake(t, limiter, takeOf(l, "alice", 0)).Decisions[0]
@@ -126,13 +126,13 @@ func TestASlowKey(t *testing.T) {
 		return a.Decisions[0].Source
 	}
 	take("well")
-	limiter.timeout = time.Millisecond
+	limiter.timeout = after(time.Millisecond)
 	for range 2 * failuresInARow {
 		if from := take("slow"); from != FromLocal {
 			t.Fatalf("the slow key was decided by %s", from)
 		}
 	}
-	limiter.timeout = 30 * time.Second
+	limiter.timeout = after(30 * time.Second)
 	if from := take("well"); from != FromRedis {
 		t.Errorf("another key was decided by %s", from)
 	}
@@ -165,3 +165,5 @@ func (s *slowKey) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (*slowKey) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
+
+func after(d time.Duration) func() time.Duration { return func() time.Duration { return d } }

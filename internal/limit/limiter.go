@@ -21,7 +21,7 @@ type Limiter struct {
 	denials denials
 	shares  shares
 	breaker breaker
-	timeout time.Duration
+	timeout func() time.Duration
 	now     func() time.Time
 	asking  sync.WaitGroup // what gives shares back
 }
@@ -29,7 +29,7 @@ type Limiter struct {
 // New returns a limiter that keeps hits in Redis, under the namespace. The client must not repeat commands by itself
 // (boot.Redis.Client makes such clients). A decision waits for Redis for at most timeout.
 func New(client redis.UniversalClient, namespace string, timeout time.Duration) *Limiter {
-	return &Limiter{store: store{client, namespace, scripts}, timeout: timeout, now: time.Now}
+	return &Limiter{store: store{client, namespace, scripts}, timeout: func() time.Duration { return timeout }, now: time.Now}
 }
 
 // Wait gives back what is not spent of shares, and waits until nothing is under way any more. Call it after the last
@@ -70,7 +70,7 @@ func (l *Limiter) Reset(ctx context.Context, take Take) error {
 	if !l.breaker.mayAsk(key, l.now()) {
 		return &UnavailableError{take.Limit, &downError{errDown}}
 	}
-	bounded, cancel := context.WithTimeout(ctx, l.timeout)
+	bounded, cancel := context.WithTimeout(ctx, l.timeout())
 	defer cancel()
 	err := l.store.forget(bounded, key)
 	if err != nil && ctx.Err() != nil {

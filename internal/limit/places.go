@@ -227,7 +227,7 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 	if local && l.local.owes(key, take.Lease, now) {
 		what = "adopt"
 	}
-	bounded, cancel := context.WithTimeout(ctx, l.timeout)
+	bounded, cancel := context.WithTimeout(ctx, l.timeout())
 	defer cancel()
 	held, left, ends, err := l.store.lease(bounded, what, &take, key)
 	if err != nil {
@@ -282,7 +282,7 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 	if !l.breaker.mayAsk(key, l.now()) {
 		return l.notReleased(&take, alone, errDown)
 	}
-	bounded, cancel := context.WithTimeout(ctx, l.timeout)
+	bounded, cancel := context.WithTimeout(ctx, l.timeout())
 	defer cancel()
 	held, _, _, err := l.store.lease(bounded, "release", &take, key)
 	if err != nil {

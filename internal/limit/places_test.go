@@ -327,12 +327,12 @@ func (r *placesRun) step(rt *rapid.T) string {
 	if err := setClock(r.t.Context(), r.client, tagOf("alice"), now-r.behind).Err(); err != nil {
 		r.t.Fatal(err)
 	}
-	p.limiter.timeout = time.Minute
+	p.limiter.timeout = after(time.Minute)
 	switch what {
 	case "heal":
 		p.heal()
 	case "late", "later":
-		p.limiter.timeout = 5 * time.Millisecond
+		p.limiter.timeout = after(5 * time.Millisecond)
 	}
 	p.trouble.next(what)
 	defer p.trouble.next("")
@@ -342,9 +342,9 @@ func (r *placesRun) step(rt *rapid.T) string {
 		i = r.held[lease].process // which is the one that knows of it
 		p.trouble.next("")
 		p = r.processes[i]
-		p.limiter.timeout = time.Minute
+		p.limiter.timeout = after(time.Minute)
 		if strings.HasPrefix(what, "late") {
-			p.limiter.timeout = 5 * time.Millisecond
+			p.limiter.timeout = after(5 * time.Millisecond)
 		}
 		p.trouble.next(what)
 		defer p.trouble.next("")

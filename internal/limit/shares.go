@@ -78,7 +78,7 @@ func (l *Limiter) takeShared(ctx context.Context, take *Take, key string) (Answe
 		case fill:
 			return l.fill(ctx, takes, keys, s, asked)
 		}
-		err := asked.wait(ctx, l.timeout)
+		err := asked.wait(ctx, l.timeout())
 		if ctx.Err() != nil {
 			return Answer{}, ctx.Err()
 		}

@@ -15,7 +15,7 @@ import (
 func TestAScriptDoesLittle(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
-	limiter.timeout = time.Minute // many scripts belong to one decision
+	limiter.timeout = after(time.Minute) // many scripts belong to one decision
 	client := server.Client()
 	const hits = 20_000
 	for _, policy := range []Policy{Log, Stream} {
