@@ -12,6 +12,6 @@
 //
 // # When it acts
 //
-// Tokens.Follow looks at the file once per second, and reads it again when it has changed. A token that is gone from the
-// file or has another meaning in it, and one whose time is over, ends what its bearer has under way and may last.
+// The file is read again with the program's others (boot.Files). A token that is gone from it or has another meaning in it,
+// and one whose time is over, ends what its bearer has under way and may last.
 package access

@@ -27,7 +27,7 @@ func binary(id string, more ...string) []string {
 // counted is what a worker with eventRules makes of everything in the stream.
 func (r *rig) counted() map[string]int64 {
 	r.t.Helper()
-	set, err := rules.Parse("rules.yaml", []byte(eventRules))
+	set, err := rules.Parse([]byte(eventRules))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestEventsHaveUniqueValues(t *testing.T) {
 	r.stored(`{"specversion":"1.0","type":"paid","source":"/shop","id":"1","data":{"user":"u1"}}`, "Content-Type", structuredType)
 	r.stored(`[{"specversion":"1.0","type":"paid","source":"/shop","id":"2","data":{"user":"u2"}}]`, "Content-Type", batchType)
 	r.stored(`{"user":"u3"}`, binary("3")...)
-	set, err := rules.Parse("rules.yaml", []byte("- {stream: HITS, subject: hits.>, format: cloudevents, count: [{key: paid, unique: '{data.user}'}]}"))
+	set, err := rules.Parse([]byte("- {stream: HITS, subject: hits.>, format: cloudevents, count: [{key: paid, unique: '{data.user}'}]}"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ const (
 // Run runs the service. It listens at once, whether NATS answers or not, until ctx ends and SHUTDOWN_DELAY is over, in
 // which it is not ready any more. Then, in this order: it stops listening; requests under way get an answer, for which they wait at most
 // grace; the publisher stops; the connection to NATS closes. All of it takes less than 6 seconds. At each
-// signal of reload, which may be nil, it reads the file of tokens again. The settings must have been validated.
+// signal of reload, which may be nil, it reads its files again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
@@ -42,7 +42,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	}
 	s.server.Leaving = leaving
 	settings.Pages.warn(log)
-	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
+	listeners, err := settings.addresses().Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	defer endPublisher()
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.publish(gctx, served) })
-	group.Go(func() error { return s.tokens.follow(gctx, reload) })
+	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	group.Go(func() error {
 		defer endPublisher()
 		return s.server.Serve(gctx, listeners, s.handler(), func(srv *http.Server) {
@@ -115,14 +115,11 @@ func newService(settings Settings, log zerolog.Logger) (*service, error) {
 		failures: boot.Sampled(log)}
 	s.gate.maxRequests, s.gate.maxBytes = int64(settings.MaxRequests), settings.MaxWaiting
 	s.metrics = newMetrics(&s.gate)
-	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log, Apart: settings.MetricsAddr != ""}
+	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log, Apart: settings.MetricsAddr != ""}
 	var err error
-	s.tokens, err = newTokens(settings.TokensFile, log)
+	s.tokens, err = newTokens(settings.TokensFile, s.server.Files)
 	if err != nil {
 		return nil, err
-	}
-	if s.tokens.required() {
-		s.tokens.reloaded = s.metrics.Reloads.Of("tokens")
 	}
 	s.unpacker, err = newUnpacker(settings.MaxBody)
 	return s, err

@@ -1,17 +1,11 @@
 package collect
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"fmt"
-	"io"
-	"io/fs"
 	"net/http"
-	"os"
 	"regexp"
-	"sync/atomic"
 
 	"github.com/rs/zerolog"
 	"go.yaml.in/yaml/v4"
@@ -21,30 +15,19 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-// maxTokensFile bounds the file in bytes.
-const maxTokensFile = 1 << 20
-
 // tokens are the bearer tokens of COLLECT_TOKENS_FILE.
-type tokens struct {
-	file string // empty: nobody needs a token
-	log  zerolog.Logger
-	set  atomic.Pointer[[]token]
-	// reloaded is told of each time that the file was read again.
-	reloaded func(error)
-}
+type tokens struct{ file *boot.File[[]token] } // nil: nobody needs a token
 
 // newTokens reads the file, if there is one. Its error names the setting, the file and the line.
-func newTokens(file string, log zerolog.Logger) (*tokens, error) {
-	t := &tokens{file: file, log: log, reloaded: func(error) {}}
-	if file == "" {
-		return t, nil
+func newTokens(file string, files *boot.Files) (*tokens, error) {
+	parse := func(text []byte) ([]token, error) {
+		set, _, err := parseTokens(text)
+		return set, err
 	}
-	set, err := t.read()
-	if err != nil {
-		return nil, boot.UsageError{Err: err}
-	}
-	t.set.Store(&set)
-	return t, nil
+	opened, err := boot.Open(files, "tokens", boot.SettingFile{Key: "COLLECT_TOKENS_FILE", Path: file}, parse, func(set []token, line *zerolog.Event) {
+		line.Int("tokens", len(set))
+	})
+	return &tokens{opened}, err
 }
 
 // find returns the token that a request carries. It compares hashes, and always all of them, so the time that it
@@ -54,7 +37,7 @@ func (t *tokens) find(r *http.Request) (found token, ok bool) {
 	if !ok {
 		return token{}, false
 	}
-	set, at := *t.set.Load(), -1
+	set, at := t.file.Load(), -1
 	for i := range set {
 		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(given[:], set[i].hash[:]), i, at)
 	}
@@ -64,79 +47,11 @@ func (t *tokens) find(r *http.Request) (found token, ok bool) {
 	return set[at], true
 }
 
-// follow reads the file again at each signal, until ctx ends. A bad file changes nothing.
-func (t *tokens) follow(ctx context.Context, signals <-chan os.Signal) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-signals:
-			boot.Reload(t.reload)
-		}
-	}
-}
-
-func (t *tokens) reload() {
-	if !t.required() {
-		t.log.Info().Msg("nothing to reload: COLLECT_TOKENS_FILE is not set")
-		return
-	}
-	set, err := t.read()
-	t.reloaded(err)
-	if err != nil {
-		t.log.Error().Err(err).Int("tokens", t.count()).Msg("tokens not reloaded: they stay as they were")
-		return
-	}
-	t.set.Store(&set)
-	t.log.Info().Str("file", t.file).Int("tokens", len(set)).Msg("tokens reloaded")
-}
-
 // count is how many tokens there are.
-func (t *tokens) count() int {
-	if !t.required() {
-		return 0
-	}
-	return len(*t.set.Load())
-}
+func (t *tokens) count() int { return len(t.file.Load()) }
 
 // required reports whether POST /v1/hits needs a token.
-func (t *tokens) required() bool { return t.file != "" }
-
-func (t *tokens) read() ([]token, error) {
-	set, mode, secrets, err := readTokens(t.file)
-	if err != nil {
-		return nil, err
-	}
-	if secrets && mode.Perm()&0o004 != 0 {
-		t.log.Warn().Str("file", t.file).Str("mode", mode.Perm().String()).
-			Msg("every user of this machine can read the tokens of COLLECT_TOKENS_FILE: chmod o-r, or write token_sha256 in place of token")
-	}
-	return set, nil
-}
-
-func readTokens(path string) (set []token, mode fs.FileMode, secrets bool, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, 0, false, fmt.Errorf("COLLECT_TOKENS_FILE: %s", boot.Conceal(path, err.Error()))
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, 0, false, fmt.Errorf("COLLECT_TOKENS_FILE: %w", err)
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxTokensFile+1))
-	if err != nil {
-		return nil, 0, false, fmt.Errorf("COLLECT_TOKENS_FILE: %w", err)
-	}
-	if len(data) > maxTokensFile {
-		return nil, 0, false, fmt.Errorf("COLLECT_TOKENS_FILE: %s: it has more than %d bytes: allowed is a file of at most that size", path, maxTokensFile)
-	}
-	set, secrets, err = parseTokens(data)
-	if err != nil {
-		return nil, 0, false, fmt.Errorf("COLLECT_TOKENS_FILE: %s: %w", path, err)
-	}
-	return set, info.Mode(), secrets, nil
-}
+func (t *tokens) required() bool { return t.file != nil }
 
 // maxTokens bounds the file: each request is compared with every token, in a tenth of a millisecond
 // at most.

@@ -2,8 +2,6 @@ package collect
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,20 +11,22 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/web"
 )
 
 // tokensOf reads a file with this text and mode.
-func tokensOf(t *testing.T, text string, mode os.FileMode) (set *tokens, path string, log *bytes.Buffer) {
+func tokensOf(t *testing.T, text string, mode os.FileMode) (set *tokens, path string, files *boot.Files, log *bytes.Buffer) {
 	t.Helper()
 	path, log = filepath.Join(t.TempDir(), "tokens.yml"), new(bytes.Buffer)
 	writeFile(t, path, text, mode)
-	set, err := newTokens(path, zerolog.New(log))
+	files = boot.NewFiles(zerolog.New(log), func(string) func(error) { return func(error) {} })
+	set, err := newTokens(path, files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return set, path, log
+	return set, path, files, log
 }
 
 func writeFile(t *testing.T, path, text string, mode os.FileMode) {
@@ -49,7 +49,7 @@ func bearer(token string) *http.Request {
 
 func TestCaller(t *testing.T) {
 	t.Parallel()
-	set, path, log := tokensOf(t, "tokens: [{name: shop, token: s3cret, prefix: shop.}, {name: all, token: other}]", 0o600)
+	set, path, files, log := tokensOf(t, "tokens: [{name: shop, token: s3cret, prefix: shop.}, {name: all, token: other}]", 0o600)
 	s := &service{tokens: set}
 	for header, want := range map[string]string{
 		"Bearer s3cret": "shop", "bearer s3cret": "shop", "Bearer other": "all",
@@ -77,7 +77,7 @@ func TestCaller(t *testing.T) {
 	}
 
 	writeFile(t, path, "tokens: [{name: new, token: n3w}]", 0o600)
-	set.reload()
+	files.Reload()
 	if got, _ := s.caller(bearer("Bearer n3w")); got.name != "new" {
 		t.Errorf("after a reload, the new token is %+v", got)
 	}
@@ -85,8 +85,8 @@ func TestCaller(t *testing.T) {
 		t.Error("after a reload, the old token still opens")
 	}
 	writeFile(t, path, "tokens:\n  - {name: new}", 0o600)
-	set.reload()
-	if got, _ := s.caller(bearer("Bearer n3w")); got.name != "new" || !strings.Contains(log.String(), "they stay as they were") || !strings.Contains(log.String(), "line 2: token: it is missing") {
+	files.Reload()
+	if got, _ := s.caller(bearer("Bearer n3w")); got.name != "new" || !strings.Contains(log.String(), "tokens not reloaded") || !strings.Contains(log.String(), "line 2: token: it is missing") {
 		t.Errorf("after a bad file, the token is %+v; the log: %s", got, log)
 	}
 }
@@ -151,39 +151,10 @@ func TestCallerIsNoReboundPage(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	s.tokens, _, _ = tokensOf(t, "tokens: [{name: a, token: secret}]", 0o600)
+	s.tokens, _, _, _ = tokensOf(t, "tokens: [{name: a, token: secret}]", 0o600)
 	for token, status := range map[string]int{"Bearer secret": 503, "": 401} {
 		if w := ask("POST", "any.example.com", hitsPath, "Authorization", token); w.Code != status {
 			t.Errorf("with tokens, %q: %d %s", token, w.Code, w.Body)
-		}
-	}
-}
-
-func TestReadableTokensAreWarnedOf(t *testing.T) {
-	t.Parallel()
-	hashed := fmt.Sprintf("tokens: [{name: a, token_sha256: %x}]", sha256.Sum256([]byte("x")))
-	for _, c := range []struct {
-		text   string
-		mode   os.FileMode
-		warned bool
-	}{
-		{"tokens: [{name: a, token: hunter2}]", 0o604, true}, {"tokens: [{name: a, token: hunter2}]", 0o640, false}, {hashed, 0o644, false},
-	} {
-		_, _, log := tokensOf(t, c.text, c.mode)
-		if strings.Contains(log.String(), "chmod o-r") != c.warned || strings.Contains(log.String(), "hunter2") {
-			t.Errorf("mode %v: %s", c.mode, log)
-		}
-	}
-}
-
-func TestTokensFileIsBounded(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "tokens.yml")
-	writeFile(t, path, "tokens: [{name: a, token: x}]\n"+strings.Repeat("#", maxTokensFile), 0o600)
-	for name, file := range map[string]string{"too large": path, "missing": path + ".no", "a directory": filepath.Dir(path)} {
-		_, err := newTokens(file, zerolog.Nop())
-		if err == nil || !strings.HasPrefix(err.Error(), "COLLECT_TOKENS_FILE: ") || !strings.Contains(err.Error(), file) {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -14,13 +14,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
@@ -525,7 +528,8 @@ func TestTokensEnd(t *testing.T) {
 	file := tokensFile(t, kept, "gone may: [read]", "changed may: [read], prefixes: [a.]", "old may: [read], until: 2020-01-01", "later may: [read], until: 2999-01-01T12:00:00+02:00")
 	s := onRedisWith(t, redis.URL(), now, fileSettings(file))
 	log := new(asking.Log)
-	s.tokens, _ = access.New(access.Settings{Program: "QUERY", File: file}, zerolog.New(log), func(string) func(error) { return func(error) {} })
+	files := buildinfo.NewFiles(prometheus.NewRegistry(), zerolog.New(log))
+	s.tokens, _ = access.New(access.Settings{Program: "QUERY", File: file}, files)
 	watched(t, s)
 	h := s.handler()
 	eventuallyReady(t, h, http.StatusOK)
@@ -554,8 +558,8 @@ func TestTokensEnd(t *testing.T) {
 		over[as] = ended
 		go func() { _, _ = io.Copy(io.Discard, resp.Body); close(ended) }()
 	}
-	ctx := t.Context()
-	go func() { _ = s.tokens.Follow(ctx) }()
+	ctx, signals := t.Context(), make(chan os.Signal)
+	go func() { _ = files.Follow(ctx, signals) }()
 	writeTokens(t, file, kept, "changed may: [read], prefixes: [b.]")
 	stack.Eventually(t, "the file to be read", func() (bool, string) { return ask("gone") == http.StatusUnauthorized, log.String() })
 	<-over["gone"]
@@ -572,7 +576,8 @@ func TestTokensEnd(t *testing.T) {
 		t.Error(log.String())
 	}
 	writeTokens(t, file, "kept may: [fly]")
-	s.tokens.Reload("SIGHUP")
+	signals <- syscall.SIGHUP
+	stack.Eventually(t, "the bad file to be read", func() (bool, string) { return strings.Contains(log.String(), "not reloaded"), log.String() })
 	if said := log.String(); ask("kept") != http.StatusOK || !strings.Contains(said, `"audit":true,"from":"SIGHUP"`) || !strings.Contains(said, "line 2: may: allowed is a list of some of read, take, erase, admin") {
 		t.Errorf("kept: %d; %s", ask("kept"), said)
 	}
