@@ -1,4 +1,4 @@
-// Package access says who may ask what: tokens with rights, with the counters that they are about, and with an end.
+// Package access says who may ask and count what: tokens with rights, with the counters that they are about, and with an end.
 //
 // # What it promises
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/outbox"
@@ -47,7 +48,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		return err
 	}
 	log.Info().Str("version", boot.Version()).Str("nats", settings.NATS.URL.String()).Str("subject", settings.Subject).
-		Int("tokens", s.tokens.count()).Bool("pages", settings.Pages.on()).
+		Int("tokens", s.tokens.Count()).Bool("pages", settings.Pages.on()).
 		Str("url", listeners.URL()).Msg("started")
 
 	served, endPublisher := context.WithCancel(context.WithoutCancel(ctx)) // ends when no request is under way any more
@@ -100,7 +101,7 @@ type service struct {
 	server    web.Server
 	settings  Settings
 	gate      gate
-	tokens    *tokens
+	tokens    *access.Tokens
 	unpacker  *unpacker
 	target    *target
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
@@ -117,7 +118,7 @@ func newService(settings Settings, log zerolog.Logger) (*service, error) {
 	s.metrics = newMetrics(&s.gate)
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log, Apart: settings.MetricsAddr != ""}
 	var err error
-	s.tokens, err = newTokens(settings.TokensFile, s.server.Files)
+	s.tokens, err = access.New(access.Settings{Program: "COLLECT", File: settings.TokensFile}, s.server.Files)
 	if err != nil {
 		return nil, err
 	}

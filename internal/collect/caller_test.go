@@ -1,7 +1,8 @@
 package collect
 
 import (
-	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -9,92 +10,29 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rs/zerolog"
-
-	"tallyroll/internal/boot"
-	"tallyroll/internal/hit"
+	"tallyroll/internal/access"
 	"tallyroll/internal/web"
 )
 
-// tokensOf reads a file with this text and mode.
-func tokensOf(t *testing.T, text string, mode os.FileMode) (set *tokens, path string, files *boot.Files, log *bytes.Buffer) {
+// tokensOf are a file of tokens, whose secrets are their names.
+func tokensOf(t *testing.T, entries ...string) (path string) {
 	t.Helper()
-	path, log = filepath.Join(t.TempDir(), "tokens.yml"), new(bytes.Buffer)
-	writeFile(t, path, text, mode)
-	files = boot.NewFiles(zerolog.New(log), func(string) func(error) { return func(error) {} })
-	set, err := newTokens(path, files)
-	if err != nil {
+	text := "tokens:\n"
+	for _, entry := range entries {
+		name, fields, _ := strings.Cut(entry, " ")
+		text += fmt.Sprintf("  - {name: %s, sha256: %x, %s}\n", name, sha256.Sum256([]byte(name)), fields)
+	}
+	path = filepath.Join(t.TempDir(), "tokens.yml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return set, path, files, log
-}
-
-func writeFile(t *testing.T, path, text string, mode os.FileMode) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil { // whatever the umask
-		t.Fatal(err)
-	}
-}
-
-func bearer(token string) *http.Request {
-	r := httptest.NewRequest(http.MethodPost, "http://collect.test/v1/hits", nil)
-	if token != "" {
-		r.Header.Set("Authorization", token)
-	}
-	return r
-}
-
-func TestCaller(t *testing.T) {
-	t.Parallel()
-	set, path, files, log := tokensOf(t, "tokens: [{name: shop, token: s3cret, prefix: shop.}, {name: all, token: other}]", 0o600)
-	s := &service{tokens: set}
-	for header, want := range map[string]string{
-		"Bearer s3cret": "shop", "bearer s3cret": "shop", "Bearer other": "all",
-		"": "", "Bearer": "", "Bearer s3cre": "", "Bearer s3cret2": "", "Basic s3cret": "", "s3cret": "", "Bearer S3CRET": "",
-	} {
-		got, p := s.caller(bearer(header))
-		if got.name != want || (p == nil) != (want != "") {
-			t.Errorf("%q is %+v, %v; want %q", header, got, p, want)
-		}
-		if p == nil {
-			continue
-		}
-		w := httptest.NewRecorder()
-		p.Write(w)
-		if w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") != "Bearer" {
-			t.Errorf("%q: %d %v", header, w.Code, w.Header())
-		}
-	}
-	shop, _ := s.caller(bearer("Bearer s3cret"))
-	for key, ok := range map[string]bool{"shop.a": true, "shop.": true, "shop": false, "blog": false, "Shop.a": false} {
-		p := outside([]hit.Hit{{Counter: []byte(key)}}, shop.prefix)
-		if (p == nil) != ok || p != nil && (p.Status != http.StatusForbidden || !strings.Contains(p.Detail, key) || !strings.Contains(p.Detail, `"shop."`)) {
-			t.Errorf("%q: %v", key, p)
-		}
-	}
-
-	writeFile(t, path, "tokens: [{name: new, token: n3w}]", 0o600)
-	files.Reload()
-	if got, _ := s.caller(bearer("Bearer n3w")); got.name != "new" {
-		t.Errorf("after a reload, the new token is %+v", got)
-	}
-	if _, p := s.caller(bearer("Bearer s3cret")); p == nil {
-		t.Error("after a reload, the old token still opens")
-	}
-	writeFile(t, path, "tokens:\n  - {name: new}", 0o600)
-	files.Reload()
-	if got, _ := s.caller(bearer("Bearer n3w")); got.name != "new" || !strings.Contains(log.String(), "tokens not reloaded") || !strings.Contains(log.String(), "line 2: token: it is missing") {
-		t.Errorf("after a bad file, the token is %+v; the log: %s", got, log)
-	}
+	return path
 }
 
 // A page of another site must not count through a browser that reaches the service.
 func TestCallerIsNoForeignPage(t *testing.T) {
 	t.Parallel()
-	s := &service{tokens: &tokens{}}
+	s := &service{tokens: new(access.Tokens)}
 	for _, c := range []struct {
 		name, header, value string
 		allowed             bool
@@ -102,7 +40,7 @@ func TestCallerIsNoForeignPage(t *testing.T) {
 		{"no browser", "", "", true}, {"the same origin", "Origin", "http://collect.test", true}, {"a typed address", "Sec-Fetch-Site", "none", true},
 		{"another origin", "Origin", "http://evil.example", false}, {"another site", "Sec-Fetch-Site", "cross-site", false}, {"no origin", "Origin", "null", false},
 	} {
-		r := bearer("")
+		r := httptest.NewRequest(http.MethodPost, "http://collect.test/v1/hits", nil)
 		if c.header != "" {
 			r.Header.Set(c.header, c.value)
 		}
@@ -151,7 +89,7 @@ func TestCallerIsNoReboundPage(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	s.tokens, _, _, _ = tokensOf(t, "tokens: [{name: a, token: secret}]", 0o600)
+	h = offline(t, "COLLECT_TOKENS_FILE="+tokensOf(t, "secret may: [count]")).handler()
 	for token, status := range map[string]int{"Bearer secret": 503, "": 401} {
 		if w := ask("POST", "any.example.com", hitsPath, "Authorization", token); w.Code != status {
 			t.Errorf("with tokens, %q: %d %s", token, w.Code, w.Body)
