@@ -7,8 +7,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/worker"
@@ -19,16 +17,7 @@ func main() {
 	if !boot.Flags("ingest", "counts the hits of NATS JetStream streams into rolling windows in Redis.", &settings, tryMode(&settings), retierMode(&settings)) {
 		return
 	}
-	boot.Main("ingest", func(ctx context.Context) error {
-		boot.QuietRedis()
-		if err := boot.Parse(&settings); err != nil {
-			return err
-		}
-		var reload chan os.Signal
-		if settings.Rules != "" || boot.Managed() { // otherwise the signal does what it does to any program
-			reload = make(chan os.Signal, 1)
-			signal.Notify(reload, syscall.SIGHUP)
-		}
+	boot.MainWithReload("ingest", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
 		screen := boot.NewScreen(os.Stderr, "messages")
 		return worker.Run(ctx, settings, settings.Log.New(screen), screen.Progress, reload)
 	})

@@ -38,13 +38,14 @@ func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time
 	if err != nil {
 		return 0, boot.UsageError{Err: err}
 	}
-	text, err := readRules(file)
+	setting := boot.SettingFile{Key: "--try", Path: file}
+	text, err := setting.Read()
 	if err != nil {
 		return 0, boot.UsageError{Err: err}
 	}
-	set, err := rules.Parse(file, text)
+	set, err := rules.Parse(text)
 	if err != nil {
-		return 0, boot.UsageError{Err: err}
+		return 0, boot.UsageError{Err: setting.Mistake(err)}
 	}
 	stream, subject := set.Only()
 	if defaults.stream == "" {
@@ -80,16 +81,6 @@ func tryFlags(args []string) (file string, defaults sample, err error) {
 		err = checkSubject(defaults.subject)
 	}
 	return file, defaults, err
-}
-
-// readRules reads at most one byte more than a rules file may have.
-func readRules(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, rules.MaxFile+1))
 }
 
 // trial prints what becomes of messages, and sums it up.

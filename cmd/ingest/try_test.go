@@ -108,7 +108,7 @@ func TestTryRefusesWhatItCannotUse(t *testing.T) {
 		args      []string
 		want      string
 	}{
-		{"- a", "", nil, "rules.yaml:1: a rule is no mapping"},
+		{"- a", "", nil, "rules.yaml: line 1: a rule is no mapping"},
 		{orders, "{}", nil, "line 1: the message's subject is not known: give --subject"},
 		{strings.ReplaceAll(orders, "ORDERS", "O*"), "{}", []string{"--subject", "ping"}, "line 1: the message's stream is not known: give --stream"},
 		{orders, "{}", []string{"--subject", "a.*"}, `subject "a.*": allowed is a subject without wildcards`},

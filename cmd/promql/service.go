@@ -19,6 +19,7 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -40,7 +41,7 @@ type service struct {
 
 // run listens at once, whether Redis answers or not, and answers until ctx ends and SHUTDOWN_DELAY is over, in which it
 // is not ready any more. It finishes the requests under way before it closes the connections to Redis. At each signal of
-// reload it reads the file of tokens again.
+// reload it reads its files again.
 func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
@@ -52,7 +53,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	}
 	defer s.engine.Close()
 	s.server.Leaving, s.memory = leaving, limitMemory(settings)
-	listeners, err := settings.addresses().Listen(log, s.server.Metrics.Reloads)
+	listeners, err := settings.addresses().Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
@@ -60,8 +61,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		Int("tokens", s.tokens.Count()).Int64("memory_limit", int64(s.memory)).Str("url", listeners.URL()).Msg("started")
 	patient := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
 	group, gctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.tokens.Follow(gctx) })
-	group.Go(func() error { return boot.FollowReloads(gctx, reload, func() { s.tokens.Reload("SIGHUP") }) })
+	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler(), patient) })
 	if err := group.Wait(); err != nil {
 		return err
@@ -73,7 +73,8 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 // newService has an error about the file of tokens.
 func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("promql", 16)
-	tokens, err := access.New(access.Settings{Program: "PROMQL", Plain: settings.Tokens, File: settings.TokensFile}, log, metrics.Reloads.Of)
+	files := buildinfo.NewFiles(metrics.Registry, log)
+	tokens, err := access.New(access.Settings{Program: "PROMQL", Plain: settings.Tokens, File: settings.TokensFile}, files)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*
 	p := parser.NewParser(parser.Options{})
 	return &service{
 		settings: settings, reader: reader, counters: access.Reader{Counters: reader}, tokens: tokens, parser: p, gate: newGate(settings), memory: math.MaxInt64,
-		server: web.Server{Metrics: metrics, Log: log, Apart: settings.MetricsAddr != ""},
+		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // what it logs are errors that it also returns
 			MaxSamples: settings.MaxSamples,

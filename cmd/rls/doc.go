@@ -17,10 +17,10 @@
 //
 // If Redis does not decide within RLS_TAKE_TIMEOUT, the limit's fail mode does. If Envoy waits for a shorter time, it is
 // gone by then, and its own failure mode has decided; the hits may have been counted. A bad file of limits keeps the
-// program from starting, and is not used if it is read at SIGHUP.
+// program from starting, and changes nothing if it is read again.
 //
 // # Goroutines
 //
 // run waits for all of them: those of the gRPC server (server.go: workers), one that looks at Redis every second, one that
-// tells health (health.go), one that reads the certificate again, and the server for /healthz, /readyz and /metrics.
+// tells health (health.go), one that reads files again, and the server for /healthz, /readyz and /metrics.
 package main

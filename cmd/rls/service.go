@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -29,7 +28,7 @@ type Settings struct {
 
 	MetricsAddr string `env:"RLS_METRICS_ADDR" envDefault:"127.0.0.1:8084" help:"where plain HTTP listens, host:port, with /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/)"`
 	Addr        string `env:"RLS_ADDR" envDefault:"127.0.0.1:8083" help:"where gRPC listens, host:port: the rate limit service of Envoy, and gRPC's health service"`
-	LimitsFile  string `env:"RLS_LIMITS_FILE" help:"the YAML file of limits, which can be that of QUERY_LIMITS_FILE: those with envoy: are for descriptors of Envoy; SIGHUP reads it again"`
+	LimitsFile  string `env:"RLS_LIMITS_FILE" help:"the YAML file of limits, which can be that of QUERY_LIMITS_FILE: those with envoy: are for descriptors of Envoy; it is read again when it changes and at SIGHUP"`
 
 	TakeTimeout time.Duration `env:"RLS_TAKE_TIMEOUT" envDefault:"500ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides; let Envoy wait longer (timeout of its filter, 20ms by default), or its own failure mode decides"`
 	Headers     bool          `env:"RLS_HEADERS" envDefault:"true" help:"whether Envoy adds RateLimit-Policy, RateLimit and, to a refusal, Retry-After to its answers"`
@@ -85,12 +84,11 @@ type service struct {
 	server   web.Server // of the address for metrics
 	settings Settings
 	limiter  limiter
-	mapping  atomic.Pointer[mapping]
+	mapping  *boot.File[*mapping]
 	health   *health
 	log      zerolog.Logger
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 
-	reloaded    func(error) // told of each time that the file was read again
 	decisions   *prometheus.CounterVec
 	unmatched   prometheus.Counter
 	connections prometheus.Gauge
@@ -99,7 +97,7 @@ type service struct {
 
 // run listens at once, whether Redis answers or not, and answers until ctx ends and SHUTDOWN_DELAY is over, in which it
 // is not ready any more. It finishes the requests under way before it closes the connections to Redis. At each signal of
-// reload it reads the file of limits again.
+// reload it reads its files again.
 func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
@@ -116,7 +114,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	}
 	s.server.Leaving = leaving
 	s.health = newHealth(func(ctx context.Context) error { return looks.Ping(ctx).Err() }, s.why)
-	certificate, err := boot.OpenCertificate(settings.addresses().Files(), log, s.server.Metrics.Reloads.Of)
+	certificate, err := boot.OpenCertificate(settings.addresses().Files(), s.server.Files)
 	if err != nil {
 		return err
 	}
@@ -124,21 +122,15 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	status, err := settings.metricsAddresses().Listen(log, s.server.Metrics.Reloads)
+	status, err := settings.metricsAddresses().Listen(s.server.Files)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
 		Int("limits", s.mapping.Load().limits).Str("grpc", listener.Addr().String()).Bool("tls", certificate != nil).Str("url", status.URL()).Msg("started")
-	if s.mapping.Load().limits == 0 {
-		log.Warn().Str("file", settings.LimitsFile).Msg("no limit of the file has envoy: every request is let through")
-	}
 	group, gctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return boot.FollowReloads(gctx, reload, s.reload) })
+	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	group.Go(func() error { s.health.run(gctx, leaving); return nil })
-	if certificate != nil {
-		group.Go(func() error { certificate.Follow(gctx); return nil })
-	}
 	group.Go(func() error { return s.serve(gctx, listener, certificate) })
 	group.Go(func() error { return s.server.Serve(gctx, status, s.pages()) })
 	if err := group.Wait(); err != nil {
@@ -153,7 +145,7 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 	quietGRPC(log)
 	metrics := web.NewMetrics("rls", 14)
 	s := &service{
-		server: web.Server{Metrics: metrics, Log: log}, settings: settings, limiter: takes, log: log, failures: boot.Sampled(log),
+		server: web.Server{Metrics: metrics, Files: buildinfo.NewFiles(metrics.Registry, log), Log: log}, settings: settings, limiter: takes, log: log, failures: boot.Sampled(log),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
 			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
@@ -170,47 +162,29 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 		}),
 	}
 	metrics.Registry.MustRegister(s.decisions, s.unmatched, s.connections, s.turnedAway)
-	set, err := s.readLimits()
-	if err != nil {
-		return nil, boot.UsageError{Err: err}
-	}
-	s.use(set)
-	s.reloaded = metrics.Reloads.Of("limits")
-	return s, nil
+	var err error
+	s.mapping, err = boot.Open(s.server.Files, "limits", boot.SettingFile{Key: "RLS_LIMITS_FILE", Path: settings.LimitsFile}, parseLimits, s.use)
+	return s, err
 }
 
-func (s *service) readLimits() (limit.Set, error) {
-	data, err := os.ReadFile(s.settings.LimitsFile)
+func parseLimits(text []byte) (*mapping, error) {
+	set, err := limit.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("RLS_LIMITS_FILE: %w", err)
+		return nil, err
 	}
-	set, err := limit.Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("RLS_LIMITS_FILE: %s: %w", s.settings.LimitsFile, err)
-	}
-	return set, nil
+	return newMapping(set), nil
 }
 
-// reload reads the file of limits again. A bad file changes nothing.
-func (s *service) reload() {
-	set, err := s.readLimits()
-	s.reloaded(err)
-	if err != nil {
-		s.log.Error().Err(err).Int("limits", s.mapping.Load().limits).Msg("limits not reloaded: they stay as they were")
-		return
+// use logs what is in the file.
+func (s *service) use(m *mapping, line *zerolog.Event) {
+	line.Int("limits", m.limits)
+	if m.limits == 0 {
+		s.log.Warn().Str("file", s.settings.LimitsFile).Msg("no limit of the file has envoy: every request is let through")
 	}
-	s.log.Info().Str("file", s.settings.LimitsFile).Int("limits", s.use(set).limits).Msg("limits reloaded")
-}
-
-// use decides by these limits from now on.
-func (s *service) use(set limit.Set) *mapping {
-	m := newMapping(set)
-	s.mapping.Store(m)
 	for _, wide := range m.wide {
 		s.log.Warn().Str("file", s.settings.LimitsFile).Str("domain", wide.name).Strs("limits", wide.limits).
 			Msgf("one request can ask about more than %d of these limits: Redis then decides in several steps (docs/limits.md)", limit.MaxTogether)
 	}
-	return m
 }
 
 // pages is what HTTP answers.

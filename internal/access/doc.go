@@ -1,4 +1,4 @@
-// Package access says who may ask what: tokens with rights, with the counters that they are about, and with an end.
+// Package access says who may ask and count what: tokens with rights, with the counters that they are about, and with an end.
 //
 // # What it promises
 //
@@ -12,6 +12,6 @@
 //
 // # When it acts
 //
-// Tokens.Follow looks at the file once per second, and reads it again when it has changed. A token that is gone from the
-// file or has another meaning in it, and one whose time is over, ends what its bearer has under way and may last.
+// The file is read again with the program's others (boot.Files). A token that is gone from it or has another meaning in it,
+// and one whose time is over, ends what its bearer has under way and may last.
 package access

@@ -30,7 +30,7 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 //	tokens:
 //	  - name: shop              # 1 to 64 letters, digits, underscores, hyphens and dots
 //	    sha256: 2c26…           # of the token, in hexadecimal: the file holds no secret
-//	    may: [read, take]       # also erase and admin
+//	    may: [read, take]       # also count, erase and admin
 //	    prefixes: ["shop."]     # optional: it is about counters that begin so
 //	    until: 2027-01-01       # optional: it ends when this day begins in UTC; or an RFC 3339 time
 //

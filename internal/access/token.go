@@ -19,11 +19,12 @@ type Right string
 const (
 	Read  Right = "read"  // what counters have
 	Take  Right = "take"  // decide about takes, and look at limits
+	Count Right = "count" // send hits
 	Erase Right = "erase" // counters
 	Admin Right = "admin" // what is about all counters and limits: streams, rejects, limits, and their resets
 )
 
-var allRights = []Right{Read, Take, Erase, Admin}
+var allRights = []Right{Read, Take, Count, Erase, Admin}
 
 // Token is what its bearer may do. A nil *Token is that of a caller who needs none, and may do everything.
 type Token struct {

@@ -1,15 +1,11 @@
 package access
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,15 +18,9 @@ import (
 // Tokens are those that a service knows: of its setting …_TOKENS, which may do everything, and of its file.
 type Tokens struct {
 	setting string // what the names of both settings begin with, such as QUERY_TOKENS
-	file    string // empty: there is none
+	hasFile bool
 	plain   []*Token
-	log     zerolog.Logger
-	// reloaded is told of each time that the file was read again.
-	reloaded func(error)
-	named    atomic.Pointer[[]*Token]
-
-	followed *boot.Files
-	mu       sync.Mutex // held while the file is read
+	named   atomic.Pointer[[]*Token] // of the file
 }
 
 // Settings are those of tokens. Program is what their names begin with, such as QUERY.
@@ -40,27 +30,22 @@ type Settings struct {
 	File    string      // …_TOKENS_FILE
 }
 
-// New reads the file, if there is one. Its error names the setting, the file and the line. watch returns what is to be told
-// of each time that the file is read again.
-func New(s Settings, log zerolog.Logger, watch func(what string) func(error)) (*Tokens, error) {
-	t := &Tokens{setting: s.Program + "_TOKENS", file: s.File, followed: boot.NewFiles(s.File), log: log}
+// New reads the file, if there is one, which becomes one of files. Its error names the setting, the file and the line.
+func New(s Settings, files *boot.Files) (*Tokens, error) {
+	t := &Tokens{setting: s.Program + "_TOKENS", hasFile: s.File != ""}
 	for _, hash := range s.Plain.Hashes() {
 		t.plain = append(t.plain, grant{name: hex.EncodeToString(hash[:4]), hash: hash, may: allRights}.start())
 	}
 	t.named.Store(new([]*Token))
-	if s.File == "" {
-		return t, nil
-	}
-	err := t.read()
+	_, err := boot.Open(files, "tokens", boot.SettingFile{Key: t.setting + "_FILE", Path: s.File}, parse, t.use)
 	if err != nil {
-		return nil, boot.UsageError{Err: err}
+		return nil, err
 	}
-	t.reloaded = watch("tokens")
 	return t, nil
 }
 
 // Required reports whether a caller needs a token.
-func (t *Tokens) Required() bool { return len(t.plain) > 0 || t.file != "" }
+func (t *Tokens) Required() bool { return len(t.plain) > 0 || t.hasFile }
 
 // Count is how many there are.
 func (t *Tokens) Count() int { return len(t.plain) + len(*t.named.Load()) }
@@ -68,7 +53,7 @@ func (t *Tokens) Count() int { return len(t.plain) + len(*t.named.Load()) }
 // Settings are the names of those that tokens come from.
 func (t *Tokens) Settings() string {
 	switch {
-	case t.file == "":
+	case !t.hasFile:
 		return t.setting
 	case len(t.plain) == 0:
 		return t.setting + "_FILE"
@@ -105,41 +90,8 @@ func (t *Tokens) Find(r *http.Request) (*Token, *web.Problem) {
 	return found, nil
 }
 
-// Follow reads the file again when it has changed, until ctx ends.
-func (t *Tokens) Follow(ctx context.Context) error {
-	if t.file != "" {
-		t.followed.Follow(ctx, func() { t.Reload("file") })
-	}
-	return nil
-}
-
-// Reload reads the file again. A bad one changes nothing. why is what has caused it, for the log.
-func (t *Tokens) Reload(why string) {
-	if t.file == "" {
-		return
-	}
-	err := t.read()
-	t.reloaded(err)
-	if err != nil {
-		t.log.Error().Bool("audit", true).Str("from", why).Err(err).Int("tokens", t.Count()).Msg("tokens not reloaded: they stay as they were")
-		return
-	}
-	t.log.Info().Bool("audit", true).Str("from", why).Str("file", t.file).Int("tokens", t.Count()).Msg("tokens reloaded")
-}
-
-// read takes the tokens of the file in place of those before. A token that is as it was goes on.
-func (t *Tokens) read() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.followed.Reading()
-	data, err := t.content()
-	if err != nil {
-		return fmt.Errorf("%s_FILE: %s", t.setting, boot.Conceal(t.file, err.Error()))
-	}
-	grants, err := parse(data)
-	if err != nil {
-		return fmt.Errorf("%s_FILE: %s: %w", t.setting, t.file, err)
-	}
+// use takes the tokens of the file in place of those before. A token that is as it was goes on.
+func (t *Tokens) use(grants []grant, line *zerolog.Event) {
 	before := make(map[[sha256.Size]byte]*Token)
 	for _, token := range *t.named.Load() {
 		before[token.hash] = token
@@ -157,21 +109,5 @@ func (t *Tokens) read() error {
 	for _, gone := range before {
 		gone.end()
 	}
-	return nil
-}
-
-// maxFile bounds the file in bytes.
-const maxFile = 1 << 20
-
-func (t *Tokens) content() ([]byte, error) {
-	file, err := os.Open(t.file)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("%s: it has more than %d bytes: allowed is a file of at most that size", t.file, maxFile)
-	}
-	return data, err
+	line.Int("tokens", len(set))
 }

@@ -268,7 +268,7 @@ type AboutAnswer struct {
 // AboutToken is what a token may do.
 type AboutToken struct {
 	Name     string    `json:"name" doc:"What the file of tokens calls it; of a token of QUERY_TOKENS, the beginning of its SHA-256." example:"shop"`
-	May      []string  `json:"may" doc:"Its rights: read, take, erase and admin, or some of them." example:"[\"read\"]"`
+	May      []string  `json:"may" doc:"Its rights: read, take, count, erase and admin, or some of them." example:"[\"read\"]"`
 	Prefixes []string  `json:"prefixes,omitempty" doc:"The counters that it is about begin with one of these; absent if it is about all." example:"[\"shop.\"]"`
 	Until    time.Time `json:"until,omitzero" doc:"When it ends; absent if it does not." example:"2027-01-01T00:00:00Z"`
 }

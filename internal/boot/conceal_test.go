@@ -10,7 +10,7 @@ import (
 func TestContentsAreConcealed(t *testing.T) {
 	for _, content := range []string{
 		"SUAMHUNTER2ABCDEFGHIJKLMNOPQRSTUVWXYZ234567ABCDEFGHIJKLMNO", "eyJhunter2", "-----BEGIN NATS USER JWT-----\nhunter2", "-----BEGIN PRIVATE KEY----- hunter2", "hunter2\nx",
-		"tokens: [{name: a, token: hunter2}]", "{name: a, token: hunter2}", "name: a, token_sha256: hunter2",
+		"tokens: [{name: a, token: hunter2}]", "{name: a, token: hunter2}", "name: a, sha256: hunter2",
 	} {
 		for _, err := range []error{
 			&SettingError{Key: "NATS_NKEY", Value: content, Allowed: fmt.Sprintf("a file that can be read (open %s: no such file)", content)},

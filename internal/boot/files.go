@@ -6,74 +6,201 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
-// Files are files that a program reads again when they change. It is safe for concurrent use.
+// Files are all files that a program reads again while it runs: when they change, and at SIGHUP. One that cannot be used
+// changes nothing. Each time has one line in the log, and is counted.
 type Files struct {
-	paths []string
-
-	mu   sync.Mutex
-	used [sha256.Size]byte // the sum when they were read last
+	log     zerolog.Logger
+	counted func(what string) func(error)
+	all     []reloader
 }
 
-// NewFiles leaves out empty paths.
-func NewFiles(paths ...string) *Files {
-	f := &Files{}
-	for _, path := range paths {
-		if path != "" {
-			f.paths = append(f.paths, path)
-		}
-	}
-	return f
+// NewFiles needs what counts the times that a file was read again: it is called once per File, and what it returns with
+// each outcome.
+func NewFiles(log zerolog.Logger, counted func(what string) func(error)) *Files {
+	return &Files{log: log, counted: counted}
 }
 
-// Reading must be called before the files are read: what changes from then on is read again.
-func (f *Files) Reading() {
-	sum := f.sum()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.used = sum
+// reloader is a File of any type.
+type reloader interface {
+	check()
+	reload(from string)
 }
 
-// filesEvery is the pause between two looks at files.
+// filesEvery is the pause between two checks of files.
 const filesEvery = time.Second
 
-// Follow looks at the files until ctx ends. It calls read, which calls Reading, if they have changed and are the same at two
-// looks: somebody may just be writing one, or still have to replace the other.
-func (f *Files) Follow(ctx context.Context, read func()) {
+// Follow checks the files until ctx ends. It reads those again that have changed and are the same at two checks, because
+// somebody may just be writing one or still have to replace another, and all of them at each signal.
+func (f *Files) Follow(ctx context.Context, signals <-chan os.Signal) error {
 	ticker := time.NewTicker(filesEvery)
 	defer ticker.Stop()
-	var seen [sha256.Size]byte
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
-		}
-		now := f.sum()
-		f.mu.Lock()
-		changed := now == seen && now != f.used
-		f.mu.Unlock()
-		seen = now
-		if changed {
-			read()
+			for _, file := range f.all {
+				file.check()
+			}
+		case <-signals:
+			notifyReload(f.Reload)
 		}
 	}
 }
 
-// sum tells the contents of the files, or why one cannot be read, from others.
-func (f *Files) sum() (sum [sha256.Size]byte) {
-	all := sha256.New()
-	for _, path := range f.paths {
-		one := sha256.New()
-		file, err := os.Open(path)
-		if err == nil {
-			_, err = io.Copy(one, file)
-			_ = file.Close()
-		}
-		fmt.Fprintf(all, "%x %v\n", one.Sum(nil), err)
+// Reload reads all files again, as a signal does. It must not run beside Follow.
+func (f *Files) Reload() {
+	if len(f.all) == 0 {
+		f.log.Info().Msg("nothing to reload: no setting names a file that is read again")
 	}
-	return [sha256.Size]byte(all.Sum(nil))
+	for _, file := range f.all {
+		file.reload("SIGHUP")
+	}
+}
+
+// SettingFile is a setting that names a file.
+type SettingFile struct{ Key, Path string }
+
+// maxFile bounds a file in bytes.
+const maxFile = 4 << 20
+
+// Read returns what is in the file. Its error names the setting and the file, unless the content stands in place of the
+// file's name.
+func (s SettingFile) Read() ([]byte, error) {
+	text, err := readBounded(s.Path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", s.Key, Conceal(s.Path, err.Error()))
+	}
+	return text, nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s: it has more than %d bytes: allowed is a file of at most that size", path, maxFile)
+	}
+	return text, err
+}
+
+// Mistake is an error about what is in the file.
+func (s SettingFile) Mistake(err error) error { return fmt.Errorf("%s: %s: %w", s.Key, s.Path, err) }
+
+// File is what was read last of a file, or of several that belong together, and could be used.
+type File[T any] struct {
+	what    string // names it in the log and in metrics
+	files   []SettingFile
+	parse   func(texts [][]byte) (T, error)
+	use     func(value T, line *zerolog.Event)
+	log     zerolog.Logger
+	counted func(error)
+	value   atomic.Pointer[T]
+
+	// Sums of what was in the files: when it was parsed into value, when it was read last, and at the last check. Follow's
+	// goroutine has them.
+	used, read, checked [sha256.Size]byte
+}
+
+// Open reads the file of a setting. It returns nil if the setting is empty. use, which may be nil, is called with each value
+// once Load returns it, and adds to its line in the log. The error is a UsageError and names the setting and the file.
+func Open[T any](files *Files, what string, setting SettingFile, parse func(text []byte) (T, error), use func(value T, line *zerolog.Event)) (*File[T], error) {
+	if setting.Path == "" {
+		return nil, nil
+	}
+	parseOne := func(texts [][]byte) (T, error) {
+		value, err := parse(texts[0])
+		if err != nil {
+			err = setting.Mistake(err)
+		}
+		return value, err
+	}
+	return openAll(files, what, []SettingFile{setting}, parseOne, use)
+}
+
+// openAll is Open for several files, in order those of their settings that are not empty.
+func openAll[T any](files *Files, what string, settings []SettingFile, parse func(texts [][]byte) (T, error), use func(value T, line *zerolog.Event)) (*File[T], error) {
+	f := &File[T]{what: what, files: settings, parse: parse, use: use, log: files.log}
+	texts, sum, err := f.readAll()
+	if err == nil {
+		err = f.take(texts, sum, f.log.Info(), " read")
+	}
+	if err != nil {
+		return nil, UsageError{err}
+	}
+	f.read, f.checked, f.counted = sum, sum, files.counted(what)
+	files.all = append(files.all, f)
+	return f, nil
+}
+
+// Load returns the value in use; the zero one of a nil File.
+func (f *File[T]) Load() (value T) {
+	if f == nil {
+		return value
+	}
+	return *f.value.Load()
+}
+
+// readAll returns what is in the files, and a sum of it that differs from that of any other content or failure.
+func (f *File[T]) readAll() (texts [][]byte, sum [sha256.Size]byte, err error) {
+	all := sha256.New()
+	for _, file := range f.files {
+		text, failure := file.Read()
+		if failure != nil && err == nil {
+			err = failure
+		}
+		texts = append(texts, text)
+		fmt.Fprintf(all, "%x %v\n", sha256.Sum256(text), failure)
+	}
+	return texts, [sha256.Size]byte(all.Sum(nil)), err
+}
+
+// take makes what is in the files the value in use, if it can be parsed.
+func (f *File[T]) take(texts [][]byte, sum [sha256.Size]byte, line *zerolog.Event, message string) error {
+	value, err := f.parse(texts)
+	if err != nil {
+		return err
+	}
+	f.value.Store(&value)
+	f.used = sum
+	if f.use != nil {
+		f.use(value, line)
+	}
+	line.Str("file", f.files[0].Path).Msg(f.what + message)
+	return nil
+}
+
+func (f *File[T]) check() {
+	before := f.checked
+	_, f.checked, _ = f.readAll()
+	if f.checked == before && f.checked != f.read {
+		f.reload("file")
+	}
+}
+
+// reload reads the files again. from is what has caused it, for the log.
+func (f *File[T]) reload(from string) {
+	before := f.read
+	texts, sum, err := f.readAll()
+	f.read = sum
+	if sum == f.used && before == f.used {
+		f.log.Info().Str("from", from).Str("file", f.files[0].Path).Msg("nothing to reload: " + f.what + " unchanged")
+		return
+	}
+	if err == nil {
+		err = f.take(texts, sum, f.log.Info().Bool("audit", true).Str("from", from), " reloaded")
+	}
+	if err != nil {
+		f.log.Error().Bool("audit", true).Str("from", from).Err(err).Msg(f.what + " not reloaded: what was read before stays in use")
+	}
+	f.counted(err)
 }

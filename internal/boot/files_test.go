@@ -1,56 +1,176 @@
 package boot
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
-// Files are read again once they have changed and are the same at two looks, and not because they were read meanwhile.
+// rereading is two files of numbers that belong together, and what became of them.
+type rereading struct {
+	t          *testing.T
+	one, two   string
+	files      *Files
+	file       *File[string]
+	log        bytes.Buffer
+	used       []string
+	ok, failed int
+}
+
+func newRereading(t *testing.T) *rereading {
+	directory := t.TempDir()
+	r := &rereading{t: t, one: filepath.Join(directory, "one"), two: filepath.Join(directory, "two")}
+	r.files = NewFiles(zerolog.New(&r.log), func(what string) func(error) {
+		if what != "pair" {
+			t.Errorf("what is %q", what)
+		}
+		return func(err error) {
+			if err != nil {
+				r.failed++
+				return
+			}
+			r.ok++
+		}
+	})
+	return r
+}
+
+func (r *rereading) write(path, text string) {
+	r.t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// open takes a pair of which neither is "bad".
+func (r *rereading) open() (err error) {
+	r.file, err = openAll(r.files, "pair", []SettingFile{{"ONE", r.one}, {"TWO", r.two}}, func(texts [][]byte) (string, error) {
+		text := fmt.Sprintf("%s+%s", texts[0], texts[1])
+		if strings.Contains(text, "bad") {
+			return "", errors.New("it is bad")
+		}
+		return text, nil
+	}, func(value string, line *zerolog.Event) {
+		if r.file != nil && r.file.Load() != value {
+			r.t.Errorf("%q is used before it is loaded", value)
+		}
+		r.used = append(r.used, value)
+		line.Str("value", value)
+	})
+	return err
+}
+
+// Files are read again once they have changed and are the same at two checks, and at each signal. What cannot be used
+// changes nothing. Each time has a line in the log, and is counted.
 func TestFilesAreReadAgain(t *testing.T) {
 	t.Parallel()
-	directory := t.TempDir()
-	one, two := filepath.Join(directory, "one"), filepath.Join(directory, "two")
-	write := func(path, text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRereading(t)
+		r.write(r.one, "a")
+		r.write(r.two, "x")
+		if err := r.open(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		write(one, "a")
-		var reads atomic.Int32
-		f := NewFiles(one, "", two)
-		f.Reading()
-		go f.Follow(t.Context(), func() { f.Reading(); reads.Add(1) })
-		time.Sleep(filesEvery / 2) // between two looks
-		after := func(looks int, want int32, what string) {
+		signals := make(chan os.Signal)
+		go func() { _ = r.files.Follow(t.Context(), signals) }()
+		time.Sleep(filesEvery / 2) // between two checks
+		after := func(checks int, value string, ok, failed int, what string) {
 			t.Helper()
-			time.Sleep(time.Duration(looks) * filesEvery)
+			time.Sleep(time.Duration(checks) * filesEvery)
 			synctest.Wait()
-			if got := reads.Load(); got != want {
-				t.Errorf("%s: read %d times, want %d", what, got, want)
+			if got := r.file.Load(); got != value || r.ok != ok || r.failed != failed {
+				t.Errorf("%s: %q, read %d times and refused %d times, want %q, %d and %d", what, got, r.ok, r.failed, value, ok, failed)
 			}
 		}
-		after(5, 0, "nothing has changed")
-		write(one, "b")
-		after(1, 0, "it may be being written")
-		write(one, "bc")
-		after(1, 0, "it was being written")
-		after(1, 1, "it is written")
-		write(two, "")
-		after(2, 2, "the other is there, and empty")
-		write(one, "d")
-		f.Reading()
-		after(5, 2, "somebody else has read it")
-		if err := os.Remove(one); err != nil {
+		after(5, "a+x", 0, 0, "nothing has changed")
+		r.write(r.one, "b")
+		after(1, "a+x", 0, 0, "it may be being written")
+		r.write(r.one, "bc")
+		after(1, "a+x", 0, 0, "it was being written")
+		after(1, "bc+x", 1, 0, "it is written")
+		r.write(r.two, "")
+		after(2, "bc+", 2, 0, "the other is empty")
+		r.write(r.one, "d")
+		signals <- nil
+		after(0, "d+", 3, 0, "a signal does not wait")
+		after(5, "d+", 3, 0, "it was read at the signal")
+		signals <- nil
+		after(0, "d+", 3, 0, "a signal without a change")
+		if err := os.Remove(r.one); err != nil {
 			t.Fatal(err)
 		}
-		after(5, 3, "it is gone")
-		write(one, "d")
-		after(5, 4, "it is back")
+		after(5, "d+", 3, 1, "it is gone")
+		r.write(r.one, "bad")
+		after(5, "d+", 3, 2, "it is bad")
+		signals <- nil
+		after(0, "d+", 3, 3, "it is still bad")
+		r.write(r.one, "d")
+		after(5, "d+", 4, 3, "it is back")
+
+		if want := []string{"a+x", "bc+x", "bc+", "d+", "d+"}; fmt.Sprint(r.used) != fmt.Sprint(want) {
+			t.Errorf("used are %q, want %q", r.used, want)
+		}
+		for line, n := range map[string]int{
+			`{"level":"info","value":"a+x","file":"` + r.one + `","message":"pair read"}`:                                       1,
+			`{"level":"info","audit":true,"from":"file","value":"bc+x","file":"` + r.one + `","message":"pair reloaded"}`:       1,
+			`{"level":"info","audit":true,"from":"SIGHUP","value":"d+","file":"` + r.one + `","message":"pair reloaded"}`:       1,
+			`{"level":"info","from":"SIGHUP","file":"` + r.one + `","message":"nothing to reload: pair unchanged"}`:             1,
+			`"from":"file","error":"ONE: open ` + r.one + `: no such file or directory","message":"pair not reloaded: what was`: 1,
+			`,"error":"it is bad","message":"pair not reloaded: what was read before stays in use"}`:                            2,
+			"\n": 9,
+		} {
+			if got := strings.Count(r.log.String(), line); got != n {
+				t.Errorf("%d times %s in %s", got, line, &r.log)
+			}
+		}
 	})
+}
+
+// A setting that names no file has no value, and nothing to read again. A file that cannot be used ends the start, with the
+// setting and the file, unless its content stands in place of its name.
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	r := newRereading(t)
+	text := func(text []byte) (string, error) {
+		if string(text) == "bad" {
+			return "", errors.New("line 1: it is bad")
+		}
+		return string(text), nil
+	}
+	none, err := Open(r.files, "pair", SettingFile{"ONE", ""}, text, nil)
+	if err != nil || none != nil || none.Load() != "" {
+		t.Errorf("without a file: %v, %v", none, err)
+	}
+	r.files.Reload()
+	if !strings.Contains(r.log.String(), "nothing to reload: no setting names a file") {
+		t.Errorf("the log says %s", &r.log)
+	}
+	r.write(r.one, "good")
+	good, err := Open(r.files, "pair", SettingFile{"ONE", r.one}, text, nil)
+	if err != nil || good.Load() != "good" {
+		t.Errorf("%v, %v", good, err)
+	}
+	r.write(r.two, "bad")
+	large := r.one + ".large"
+	r.write(large, strings.Repeat("#", maxFile+1))
+	for path, want := range map[string]string{
+		r.two:              "ONE: " + r.two + ": line 1: it is bad",
+		r.one + ".no":      "ONE: open " + r.one + ".no: no such file or directory",
+		large:              "ONE: " + large + ": it has more than 4194304 bytes: allowed is a file of at most that size",
+		"tokens: [secret]": "ONE: open …, which is the content of such a file: no such file or directory",
+	} {
+		_, err := Open(r.files, "pair", SettingFile{"ONE", path}, text, nil)
+		var usage UsageError
+		if !errors.As(err, &usage) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 }

@@ -92,8 +92,8 @@ func (l Leaving) HandleReady(mux *http.ServeMux, path string, why func(context.C
 }
 
 // Serve answers HTTP on the listener until ctx ends. Requests under way then have up to
-// five seconds to finish. With a certificate, it serves HTTPS, and reads the certificate again when it changes. If a handler answers for longer than
-// WriteTimeout, it must move its own deadline.
+// five seconds to finish. With a certificate, it serves HTTPS. If a handler answers for longer than WriteTimeout, it must
+// move its own deadline.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Certificate, options ...func(*http.Server)) error {
 	srv := &http.Server{
 		Handler:           h,
@@ -111,10 +111,6 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Cer
 		go func() { ended <- srv.Serve(l) }()
 	} else {
 		srv.TLSConfig = certificate.TLS()
-		watching, stop := context.WithCancel(ctx)
-		watched := make(chan struct{})
-		go func() { defer close(watched); certificate.Follow(watching) }()
-		defer func() { stop(); <-watched }()
 		go func() { ended <- srv.ServeTLS(l, "", "") }()
 	}
 	select {

@@ -1,22 +1,17 @@
 package boot
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"os"
-	"sync/atomic"
 
 	"github.com/rs/zerolog"
 )
 
-// PEMFile is a setting that names a file.
-type PEMFile struct{ Key, Path string }
-
 // CheckKeyPair checks a certificate and its private key: both or neither must be
 // given, and they must belong together.
-func CheckKeyPair(cert, key PEMFile) error {
+func CheckKeyPair(cert, key SettingFile) error {
 	if err := bothOrNeither(cert, key); err != nil || cert.Path == "" {
 		return err
 	}
@@ -26,7 +21,7 @@ func CheckKeyPair(cert, key PEMFile) error {
 	return nil
 }
 
-func bothOrNeither(cert, key PEMFile) error {
+func bothOrNeither(cert, key SettingFile) error {
 	switch {
 	case cert.Path != "" && key.Path == "":
 		return &SettingError{Key: cert.Key, Value: cert.Path, Allowed: "a PEM file together with " + key.Key}
@@ -38,8 +33,8 @@ func bothOrNeither(cert, key PEMFile) error {
 
 // ServerFiles are the settings of a server's TLS.
 type ServerFiles struct {
-	Cert, Key PEMFile
-	ClientCA  PEMFile // of the authorities that sign the certificates of clients; empty: clients need none
+	Cert, Key SettingFile
+	ClientCA  SettingFile // of the authorities that sign the certificates of clients; empty: clients need none
 }
 
 // Validate reads the files.
@@ -55,80 +50,61 @@ func (f ServerFiles) Validate() error {
 }
 
 // pool returns the certificates in the file.
-func (f PEMFile) pool() (*x509.CertPool, error) {
-	pem, err := os.ReadFile(f.Path)
+func (s SettingFile) pool() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(s.Path)
 	if err != nil {
-		return nil, &SettingError{Key: f.Key, Value: f.Path, Allowed: fmt.Sprintf("a PEM file that can be read (%v)", err)}
+		return nil, &SettingError{Key: s.Key, Value: s.Path, Allowed: fmt.Sprintf("a PEM file that can be read (%v)", err)}
 	}
+	return s.poolOf(pem)
+}
+
+func (s SettingFile) poolOf(pem []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, &SettingError{Key: f.Key, Value: f.Path, Allowed: "a PEM file with a certificate: there is none in it"}
+		return nil, &SettingError{Key: s.Key, Value: s.Path, Allowed: "a PEM file with a certificate: there is none in it"}
 	}
 	return pool, nil
 }
 
-// load returns what the server's handshakes need.
-func (f ServerFiles) load() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(f.Cert.Path, f.Key.Path)
+// parse returns what the server's handshakes need.
+func (f ServerFiles) parse(texts [][]byte) (*tls.Config, error) {
+	pair, err := tls.X509KeyPair(texts[0], texts[1])
 	if err != nil {
-		return nil, err
+		return nil, f.Cert.Mistake(err)
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
-	if f.ClientCA.Path == "" {
+	if len(texts) == 2 {
 		return config, nil
 	}
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	config.SessionTicketsDisabled = true // a session of before must not outlive its authority
-	config.ClientCAs, err = f.ClientCA.pool()
+	config.ClientCAs, err = f.ClientCA.poolOf(texts[2])
 	return config, err
 }
 
-// Certificate is a server's certificate, its key, and the authorities of its clients. They are read again when their
-// files change: whoever renews certificates replaces files and restarts nothing.
-type Certificate struct {
-	files    ServerFiles
-	followed *Files
-	log      zerolog.Logger
-	reloaded func(error) // told of each attempt
-	config   atomic.Pointer[tls.Config]
-}
+// Certificate is a server's certificate, its key, and the authorities of its clients: whoever renews certificates replaces
+// files and restarts nothing.
+type Certificate struct{ file *File[*tls.Config] }
 
 // OpenCertificate reads the files, which have been validated. It returns nil if there are none.
-// watch returns what is to be told of each time that the files are read again.
-func OpenCertificate(files ServerFiles, log zerolog.Logger, watch func(what string) func(error)) (*Certificate, error) {
-	if files.Cert.Path == "" {
+func OpenCertificate(from ServerFiles, files *Files) (*Certificate, error) {
+	if from.Cert.Path == "" {
 		return nil, nil
 	}
-	c := &Certificate{files: files, followed: NewFiles(files.Cert.Path, files.Key.Path, files.ClientCA.Path), log: log, reloaded: watch("certificate")}
-	c.followed.Reading()
-	config, err := files.load()
-	if err != nil {
-		return nil, files.Validate()
+	settings := []SettingFile{from.Cert, from.Key}
+	if from.ClientCA.Path != "" {
+		settings = append(settings, from.ClientCA)
 	}
-	c.config.Store(config)
-	return c, nil
+	file, err := openAll(files, "certificate", settings, from.parse, func(config *tls.Config, line *zerolog.Event) {
+		line.Time("until", config.Certificates[0].Leaf.NotAfter)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Certificate{file}, nil
 }
 
 // TLS is the settings of a server whose handshakes use the files as they were read last.
 func (c *Certificate) TLS() *tls.Config {
-	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.config.Load(), nil }}
-}
-
-// Follow reads the files again when they change, until ctx ends. A pair that cannot be used changes nothing.
-func (c *Certificate) Follow(ctx context.Context) { c.followed.Follow(ctx, c.reload) }
-
-func (c *Certificate) reload() {
-	c.followed.Reading()
-	config, err := c.files.load()
-	c.reloaded(err)
-	if err != nil {
-		c.log.Error().Err(err).Str("certificate", c.files.Cert.Path).Str("key", c.files.Key.Path).Msg("certificate not reloaded: the one before stays in use")
-		return
-	}
-	c.config.Store(config)
-	line := c.log.Info().Str("certificate", c.files.Cert.Path)
-	if leaf, err := x509.ParseCertificate(config.Certificates[0].Certificate[0]); err == nil {
-		line = line.Time("until", leaf.NotAfter)
-	}
-	line.Msg("certificate reloaded")
+	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.file.Load(), nil }}
 }

@@ -49,7 +49,7 @@ type NATSAccess struct {
 
 // Validate reads the context and the files.
 func (n *NATSAccess) Validate() error {
-	if err := bothOrNeither(PEMFile{"NATS_CERT", n.Cert}, PEMFile{"NATS_KEY", n.Key}); err != nil {
+	if err := bothOrNeither(SettingFile{"NATS_CERT", n.Cert}, SettingFile{"NATS_KEY", n.Key}); err != nil {
 		return err
 	}
 	if n.Creds != "" && n.NKey != "" {

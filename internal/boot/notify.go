@@ -66,9 +66,9 @@ func Announce(ctx context.Context, why func(context.Context) string) {
 	}
 }
 
-// Reload reads settings again by a call of read, and tells the service manager when that begins and ends. A program that
-// is not ready yet says nothing: the end would tell that it is.
-func Reload(read func()) {
+// notifyReload reads files again by a call of read, and tells the service manager when that begins and ends. A program
+// that is not ready yet says nothing: the end would tell that it is.
+func notifyReload(read func()) {
 	if !announced.Load() {
 		read()
 		return
@@ -78,16 +78,4 @@ func Reload(read func()) {
 	Notify("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", now.Nano()/1000))
 	read()
 	Notify("READY=1")
-}
-
-// FollowReloads reads settings again at each signal, until ctx ends.
-func FollowReloads(ctx context.Context, signals <-chan os.Signal, read func()) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-signals:
-			Reload(read)
-		}
-	}
 }

@@ -159,11 +159,11 @@ func (r *Redis) Validate() error {
 	}
 	if t.CA != "" {
 		var err error
-		if t.roots, err = (PEMFile{"REDIS_CA", t.CA}).pool(); err != nil {
+		if t.roots, err = (SettingFile{"REDIS_CA", t.CA}).pool(); err != nil {
 			return err
 		}
 	}
-	return CheckKeyPair(PEMFile{"REDIS_CERT", t.Cert}, PEMFile{"REDIS_KEY", t.Key})
+	return CheckKeyPair(SettingFile{"REDIS_CERT", t.Cert}, SettingFile{"REDIS_KEY", t.Key})
 }
 
 // apply returns a URL's configuration with the files; nil without TLS.

@@ -45,7 +45,7 @@ func (e *SettingError) Error() string {
 }
 
 // contents are what files of secrets hold: the seed of an NKey, a JWT, PEM, several lines, or tokens in YAML.
-var contents = regexp.MustCompile(`^S[A-Z2-7]{40,}$|^eyJ|-----BEGIN|\n|token(s|_sha256)?:`)
+var contents = regexp.MustCompile(`^S[A-Z2-7]{40,}$|^eyJ|-----BEGIN|\n|tokens?:|sha256:`)
 
 // isContent reports whether somebody has put what a file should hold where the file should be named.
 func isContent(value string) bool { return contents.MatchString(value) }

@@ -16,7 +16,7 @@ func (t *Tokens) UnmarshalText(text []byte) error {
 	t.hashes = nil
 	for token := range strings.SplitSeq(string(text), ",") {
 		token = strings.TrimSpace(token)
-		if !PlainToken(token) {
+		if !plainToken(token) {
 			return fmt.Errorf("comma-separated tokens, none of them empty, of visible ASCII characters without spaces")
 		}
 		t.hashes = append(t.hashes, sha256.Sum256([]byte(token)))
@@ -24,8 +24,8 @@ func (t *Tokens) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// PlainToken reports whether an HTTP header can carry a token unchanged.
-func PlainToken(token string) bool {
+// plainToken reports whether an HTTP header can carry a token unchanged.
+func plainToken(token string) bool {
 	for i := range len(token) {
 		if token[i] <= ' ' || token[i] > '~' {
 			return false
@@ -33,9 +33,6 @@ func PlainToken(token string) bool {
 	}
 	return token != ""
 }
-
-// Required reports whether there are any tokens.
-func (t Tokens) Required() bool { return len(t.hashes) > 0 }
 
 // Hashes are the SHA-256 of each.
 func (t Tokens) Hashes() [][sha256.Size]byte { return t.hashes }

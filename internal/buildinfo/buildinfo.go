@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
 )
@@ -57,16 +58,10 @@ func Native(opts prometheus.HistogramOpts) prometheus.HistogramOpts {
 	return opts
 }
 
-// Reloads are the metrics tallyroll_last_reload_successful and tallyroll_reloads_total of the files that a program reads
-// again while it runs.
-type Reloads struct {
-	last  *prometheus.GaugeVec
-	total *prometheus.CounterVec
-}
-
-// NewReloads registers the metrics.
-func NewReloads(registry prometheus.Registerer) Reloads {
-	last := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+// NewFiles returns the files that a program reads again while it runs, and registers their metrics:
+// tallyroll_last_reload_successful and tallyroll_reloads_total.
+func NewFiles(registry prometheus.Registerer, log zerolog.Logger) *boot.Files {
+	lasts := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "tallyroll", Name: "last_reload_successful",
 		Help: "1 if what was read last of a file is in use, 0 if it could not be used and what was read before stays.",
 	}, []string{"what"})
@@ -74,22 +69,18 @@ func NewReloads(registry prometheus.Registerer) Reloads {
 		Namespace: "tallyroll", Name: "reloads_total",
 		Help: "Times that a file was read again, by result: ok, or failed if it could not be used.",
 	}, []string{"what", "result"})
-	registry.MustRegister(last, total)
-	return Reloads{last, total}
-}
-
-// Of returns what is to be told of each time that a file has been read again: certificate, limits, rules or tokens.
-// The file has been read once before.
-func (r Reloads) Of(what string) func(error) {
-	last, ok, failed := r.last.WithLabelValues(what), r.total.WithLabelValues(what, "ok"), r.total.WithLabelValues(what, "failed")
-	last.Set(1)
-	return func(err error) {
-		if err != nil {
-			last.Set(0)
-			failed.Inc()
-			return
-		}
+	registry.MustRegister(lasts, total)
+	return boot.NewFiles(log, func(what string) func(error) {
+		last, ok, failed := lasts.WithLabelValues(what), total.WithLabelValues(what, "ok"), total.WithLabelValues(what, "failed")
 		last.Set(1)
-		ok.Inc()
-	}
+		return func(err error) {
+			if err != nil {
+				last.Set(0)
+				failed.Inc()
+				return
+			}
+			last.Set(1)
+			ok.Inc()
+		}
+	})
 }

@@ -17,10 +17,7 @@ func TestRefusalsAreShort(t *testing.T) {
 	t.Parallel()
 	const maxAnswer = 4 << 10
 	h := offline(t, pageVariables...).handler()
-	tokens, _, _ := tokensOf(t, "tokens: [{name: a, token: secret, prefix: shop.}]", 0o600)
-	s := offline(t)
-	s.tokens = tokens
-	withTokens := s.handler()
+	withTokens := offline(t, "COLLECT_TOKENS_FILE="+tokensOf(t, "secret may: [count], prefixes: [shop.]")).handler()
 	asked := 0
 	ask := func(what, method, path, body string, headers ...string) {
 		t.Helper()

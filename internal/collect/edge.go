@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/web"
 )
 
@@ -30,35 +31,28 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 
 var noStore = []string{"no-store"}
 
-// caller is who sends a request.
-type caller struct {
-	name   string // of the token; empty if none is needed
-	prefix string // that every key must begin with
-}
-
-// caller returns who asks, or why the request is refused. Without the first check, any page of the web could count on the
-// service of its visitor's own machine or network; without the second, a page that gives its own name our address.
-func (s *service) caller(r *http.Request) (caller, *web.Problem) {
+// caller returns the token of whoever asks, nil if none is needed, or why the request is refused. Without the first check,
+// any page of the web could count on the service of its visitor's own machine or network; without the second, a page that
+// gives its own name our address.
+func (s *service) caller(r *http.Request) (*access.Token, *web.Problem) {
 	if r.Method != http.MethodOptions && (web.Origins{}).Foreign(r) {
-		return caller{}, web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
+		return nil, web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
 	}
-	if !s.tokens.required() {
-		why := s.settings.Hosts.Refuse(r, "COLLECT_HOSTS")
-		if why != "" {
-			return caller{}, web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
+	if !s.tokens.Required() {
+		if why := s.settings.Hosts.Refuse(r, "COLLECT_HOSTS"); why != "" {
+			return nil, web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
 		}
-		return caller{}, nil
+		return nil, nil
 	}
-	found, ok := s.tokens.find(r)
-	if !ok {
-		return caller{}, web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE").
-			WithHeader("WWW-Authenticate", "Bearer")
+	token, p := s.tokens.Find(r)
+	if p != nil {
+		return nil, p
 	}
-	return caller{name: found.name, prefix: found.prefix}, nil
+	if err := token.Need(access.Count, "POST "+hitsPath); err != nil {
+		return nil, web.ProblemOf(err)
+	}
+	return token, nil
 }
-
-// needsToken reports whether POST /v1/hits needs a token.
-func (s *service) needsToken() bool { return s.tokens.required() }
 
 // freeBytes of each request's memory are covered by the bound on requests, so that a few large
 // bodies do not keep small ones out.

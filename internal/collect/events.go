@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/web"
@@ -41,8 +42,8 @@ func eventMode(r *http.Request) rules.Mode {
 
 // readEvents reads and checks a request with CloudEvents. They become one message as they are, because the workers'
 // rules read them. Without an Idempotency-Key, the source and the id of a single event make the message's id.
-func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, sender caller, id string) (*entry, *web.Problem) {
-	if p := mayDeliver(sender); p != nil {
+func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, token *access.Token, id string) (*entry, *web.Problem) {
+	if p := mayDeliver(token); p != nil {
 		return nil, p
 	}
 	header, p := eventHeader(r, mode)
@@ -71,7 +72,7 @@ func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.
 	}
 	named := keyHeader
 	if id == "" && mode != rules.Batch {
-		id, named = eventID(first, sender), "source and id of the event"
+		id, named = eventID(first, token.Name()), "source and id of the event"
 	}
 	held.resize(0) // the entry holds its own memory
 	e := newEvents(&s.gate, body, events, header, id)
@@ -204,11 +205,11 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 
 // eventID is the Nats-Msg-Id of an event that is alone in its request. Source and id tell an event from all others. No
 // Idempotency-Key has a space, so none is ever the same.
-func eventID(identity rules.Identity, sender caller) string {
+func eventID(identity rules.Identity, sender string) string {
 	sum := sha256.Sum256([]byte(strconv.Quote(identity.Source) + strconv.Quote(identity.ID)))
 	id := "cloudevent " + base64.RawURLEncoding.EncodeToString(sum[:])
-	if sender.name != "" {
-		id = strconv.Quote(sender.name) + id
+	if sender != "" {
+		id = strconv.Quote(sender) + id
 	}
 	return id
 }
@@ -225,7 +226,7 @@ const (
 var senderName = regexp.MustCompile(`^[A-Za-z0-9*_.:-]{1,253}$`)
 
 // serveHandshake is OPTIONS /v1/hits. It consents if the sender could deliver with the same token: if tokens are
-// needed, with one, and with one that has no prefix, because an event names no key. COLLECT_ORIGINS is about pages, and
+// needed, with one, and with one that has no prefixes, because an event names no key. COLLECT_ORIGINS is about pages, and
 // says nothing about senders. A browser's question about CORS gets none of its headers, so that its page may not post here.
 // WebHook-Request-Callback is not called: the answer says it all, and an address from a stranger is not asked.
 func (s *service) serveHandshake(w http.ResponseWriter, r *http.Request) {
@@ -239,9 +240,9 @@ func (s *service) serveHandshake(w http.ResponseWriter, r *http.Request) {
 		web.NewProblem(http.StatusBadRequest, fmt.Sprintf("%s: allowed is one name of a sender, such as events.example.com", requestOrigin)).Write(w)
 		return
 	}
-	sender, p := s.caller(r)
+	token, p := s.caller(r)
 	if p == nil {
-		p = mayDeliver(sender)
+		p = mayDeliver(token)
 	}
 	if p != nil {
 		p.Write(w)
@@ -253,10 +254,10 @@ func (s *service) serveHandshake(w http.ResponseWriter, r *http.Request) {
 }
 
 // mayDeliver refuses events of a caller who may count some keys only.
-func mayDeliver(sender caller) *web.Problem {
-	if sender.prefix == "" {
+func mayDeliver(token *access.Token) *web.Problem {
+	if !token.Narrow() {
 		return nil
 	}
 	return web.NewProblem(http.StatusForbidden,
-		fmt.Sprintf("the keys of this token must begin with %q, and a CloudEvent names no key: events need a token without a prefix", sender.prefix)).OfKind(web.KeyOutsidePrefix)
+		fmt.Sprintf("the token %s is about some counters only, and a CloudEvent names none: events need a token without prefixes", token.Name())).OfKind(web.KeyOutsidePrefix)
 }

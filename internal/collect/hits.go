@@ -1,7 +1,6 @@
 package collect
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"mime"
@@ -11,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/web"
@@ -49,16 +49,16 @@ func (s *service) serveHits(w http.ResponseWriter, r *http.Request) {
 
 // read reads and checks a request.
 func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) (*entry, *web.Problem) {
-	sender, p := s.caller(r)
+	token, p := s.caller(r)
 	if p != nil {
 		return nil, p
 	}
-	id, p := messageID(r, sender)
+	id, p := messageID(r, token.Name())
 	if p != nil {
 		return nil, p
 	}
 	if mode != rules.NoCloudEvent {
-		return s.readEvents(w, r, mode, sender, id)
+		return s.readEvents(w, r, mode, token, id)
 	}
 	p = checkType(r)
 	if p != nil {
@@ -76,7 +76,7 @@ func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) 
 	if p != nil {
 		return nil, p
 	}
-	p = outside(hits, sender.prefix)
+	p = outside(hits, token)
 	if p != nil {
 		return nil, p
 	}
@@ -186,20 +186,21 @@ func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit
 	return nil, itemsProblem(http.StatusBadRequest, bad, len(rejects))
 }
 
-// outside is the problem of hits whose keys do not begin with the caller's prefix.
-func outside(hits []hit.Hit, prefix string) *web.Problem {
-	if prefix == "" {
+// outside is the problem of hits that the caller's token is not about.
+func outside(hits []hit.Hit, token *access.Token) *web.Problem {
+	if !token.Narrow() {
 		return nil
 	}
 	var bad []web.ProblemDetail
 	n := 0
 	for i, h := range hits {
-		if bytes.HasPrefix(h.Counter, []byte(prefix)) {
+		err := token.CheckKey(string(h.Counter))
+		if err == nil {
 			continue
 		}
 		n++
 		if n <= maxErrors {
-			bad = append(bad, web.ProblemDetail{Location: item(i), Message: fmt.Sprintf("key %s does not begin with %q, as all keys of this token must", web.Excerpt(string(h.Counter)), prefix)})
+			bad = append(bad, web.ProblemDetail{Location: item(i), Message: err.Error()})
 		}
 	}
 	if n == 0 {
@@ -272,7 +273,7 @@ const maxKey = 255
 
 // messageID is the Nats-Msg-Id of a request with an Idempotency-Key, or "" without one. With named
 // tokens, the name comes first, quoted, so that the keys of two callers never meet.
-func messageID(r *http.Request, sender caller) (string, *web.Problem) {
+func messageID(r *http.Request, sender string) (string, *web.Problem) {
 	values := r.Header[keyHeader]
 	if len(values) == 0 {
 		return "", nil
@@ -285,10 +286,10 @@ func messageID(r *http.Request, sender caller) (string, *web.Problem) {
 		return "", web.NewProblem(http.StatusBadRequest,
 			fmt.Sprintf("%s: allowed is one key of 1 to %d visible ASCII characters, in double quotes or without", keyHeader, maxKey))
 	}
-	if sender.name == "" {
+	if sender == "" {
 		return key, nil
 	}
-	return strconv.Quote(sender.name) + key, nil
+	return strconv.Quote(sender) + key, nil
 }
 
 // idempotencyKey reads the key as it is, or as the string of RFC 9651 that the draft asks for.

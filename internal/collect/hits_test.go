@@ -241,7 +241,7 @@ func TestMessageIDs(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set(keyHeader, strings.TrimPrefix(c.key, `"`))
-		id, p := messageID(req, caller{name: c.name})
+		id, p := messageID(req, c.name)
 		if p != nil || ids[id] && !strings.HasPrefix(c.key, `"`) {
 			t.Errorf("%q and %q: id %q, %v", c.name, c.key, id, p)
 		}
@@ -268,20 +268,5 @@ func TestLargerThanAMessage(t *testing.T) {
 	r.stored(`{"key":"small"}`)
 	if got := r.counts(); got["a"] != 0 || got["small"] != 1 {
 		t.Errorf("%v", got)
-	}
-}
-
-// With a prefix, every key must begin with it.
-func TestPrefix(t *testing.T) {
-	t.Parallel()
-	hits, p := parse(hit.NewParser(), []byte(`[{"key":"shop.a"},{"key":"b"},{"key":"shop"}]`), 10)
-	if p != nil {
-		t.Fatal(p)
-	}
-	if p := outside(hits, "shop"); p == nil || p.Status != http.StatusForbidden || len(p.Errors) != 1 || p.Errors[0].Location != "body[1]" {
-		t.Errorf("%+v", p)
-	}
-	if p := outside(hits, ""); p != nil {
-		t.Errorf("%+v", p)
 	}
 }

@@ -2,7 +2,6 @@ package collect
 
 import (
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,34 +9,37 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// named is a rig whose callers need a token of shop, which has a prefix, or of all.
+// named is a rig whose callers need a token: shop has a prefix, all has none, and reader may not count.
 func named(t *testing.T, env ...string) *rig {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "tokens.yml")
-	writeFile(t, file, "tokens: [{name: shop, token: s3cret, prefix: shop.}, {name: all, token: other}]", 0o600)
+	file := tokensOf(t, "shop may: [count], prefixes: [shop.]", "all may: [read, count]", "reader may: [read, take, erase, admin]")
 	return newRig(t, nil, append(env, "COLLECT_TOKENS_FILE="+file)...)
 }
 
 func TestTokensOpenHits(t *testing.T) {
 	t.Parallel()
 	r := named(t)
-	for _, header := range []string{"", "Bearer wrong", "Basic s3cret"} {
+	for _, header := range []string{"", "Bearer wrong", "Basic shop"} {
 		resp, answer := r.post(`{"key":"shop.a"}`, "Authorization", header)
 		refused(t, resp, answer, http.StatusUnauthorized)
 		if resp.Header.Get("WWW-Authenticate") != "Bearer" {
 			t.Errorf("%q: %v", header, resp.Header)
 		}
 	}
-	resp, answer := r.post(`[{"key":"shop.a"},{"key":"blog"},{"key":"shop.b"},{"key":"shop"}]`, "Authorization", "Bearer s3cret")
+	resp, answer := r.post(`[{"key":"shop.a"},{"key":"blog"},{"key":"shop.b"},{"key":"shop"}]`, "Authorization", "Bearer shop")
 	p := refused(t, resp, answer, http.StatusForbidden)
 	if len(p.Errors) != 2 || p.Errors[0].Location != "body[1]" || p.Errors[1].Location != "body[3]" || !strings.Contains(p.Errors[0].Message, `"shop."`) {
 		t.Errorf("the answer names %+v", p.Errors)
 	}
+	resp, answer = r.post(`{"key":"shop.a"}`, "Authorization", "Bearer reader")
+	if p := refused(t, resp, answer, http.StatusForbidden); !strings.Contains(p.Detail, "the token reader lacks the right count") {
+		t.Error(p.Detail)
+	}
 	if n := r.messages(); n != 0 {
 		t.Errorf("%d messages are stored", n)
 	}
-	r.stored(`{"key":"shop.a","n":2}`, "Authorization", "Bearer s3cret")
-	r.stored(`{"key":"blog"}`, "Authorization", "Bearer other")
+	r.stored(`{"key":"shop.a","n":2}`, "Authorization", "Bearer shop")
+	r.stored(`{"key":"blog"}`, "Authorization", "Bearer all")
 	if counts := r.counts(); len(counts) != 2 || counts["shop.a"] != 2 || counts["blog"] != 1 {
 		t.Errorf("stored is %v", counts)
 	}
@@ -47,12 +49,12 @@ func TestTokensOpenHits(t *testing.T) {
 func TestCallersKeysNeverMeet(t *testing.T) {
 	t.Parallel()
 	r := named(t)
-	for _, c := range []struct{ token, key string }{{"s3cret", "1"}, {"other", "1"}, {"other", "shop:1"}, {"other", `shop"1`}} {
+	for _, c := range []struct{ token, key string }{{"shop", "1"}, {"all", "1"}, {"all", "shop:1"}, {"all", `shop"1`}} {
 		if got := r.stored(`{"key":"shop.`+c.token+`"}`, "Authorization", "Bearer "+c.token, keyHeader, c.key); got.Duplicate {
 			t.Errorf("%+v: a duplicate", c)
 		}
 	}
-	if got := r.stored(`{"key":"shop.s3cret"}`, "Authorization", "Bearer s3cret", keyHeader, "1"); !got.Duplicate {
+	if got := r.stored(`{"key":"shop.shop"}`, "Authorization", "Bearer shop", keyHeader, "1"); !got.Duplicate {
 		t.Error("the same caller's retry is stored again")
 	}
 }
@@ -94,12 +96,12 @@ func TestPagesCount(t *testing.T) {
 		{"GET", gifPath + "?key=/cart&r=0.1", "", "", []string{"Referer", shop + "/"}, 200},
 		{"GET", gifPath + "?key=c&n=2", "", shop, nil, 200},
 		{"POST", beaconPath, `{"key":"/cart"}`, evil, nil, 403},
-		{"POST", beaconPath, `{"key":"/cart"}`, "", []string{"Authorization", "Bearer other"}, 403},
+		{"POST", beaconPath, `{"key":"/cart"}`, "", []string{"Authorization", "Bearer all"}, 403},
 		{"GET", gifPath + "?key=/cart", "", "", []string{"Referer", evil + "/"}, 403},
 		{"GET", gifPath + "?key=/cart", "", "", nil, 403},
 		{"POST", beaconPath, `[{"key":"/cart"},{"key":"b","ts":1}]`, shop, nil, 400},
-		{"POST", hitsPath, `{"key":"/cart"}`, shop, []string{"Authorization", "Bearer other"}, 403},
-		{"POST", hitsPath, `{"key":"/cart"}`, "", []string{"Authorization", "Bearer other", "Sec-Fetch-Site", "same-site"}, 403},
+		{"POST", hitsPath, `{"key":"/cart"}`, shop, []string{"Authorization", "Bearer all"}, 403},
+		{"POST", hitsPath, `{"key":"/cart"}`, "", []string{"Authorization", "Bearer all", "Sec-Fetch-Site", "same-site"}, 403},
 	} {
 		resp := r.ask(c.method, c.target, c.body, c.origin, c.headers...)
 		if resp.StatusCode != c.status {
@@ -124,7 +126,7 @@ func TestUniqueIsPassedOn(t *testing.T) {
 	r := named(t, pageVariables...)
 	const shop = "https://shop.example.com"
 	longest := strings.Repeat("é", hit.MaxUnique/2)
-	bearer := []string{"Authorization", "Bearer other"}
+	bearer := []string{"Authorization", "Bearer all"}
 	for _, c := range []struct {
 		target, body, origin string
 		headers              []string

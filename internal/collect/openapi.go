@@ -32,7 +32,7 @@ type cloudEvent struct {
 func (s *service) describe(mux *http.ServeMux) *api.API {
 	title := api.Title{Name: "Tallyroll collect", About: "Takes hits over HTTP and stores them in NATS JetStream, where ingest counts them. " +
 		"202 means stored. Errors are RFC 9457 problems whose detail says what was wrong and what is allowed."}
-	if s.needsToken() {
+	if s.tokens.Required() {
 		title.Tokens = "One of the tokens of COLLECT_TOKENS_FILE."
 	}
 	a := api.New(mux, title)
@@ -114,8 +114,8 @@ func (s *service) describeHits(a *api.API) *huma.Operation {
 	if a.Tokens() {
 		problems = append(problems,
 			described{http.StatusUnauthorized, "The token is missing or wrong.", web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE")},
-			described{http.StatusForbidden, "A key is outside of the token's prefix. Nothing is stored.",
-				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `key "/cart" does not begin with "shop.", as all keys of this token must`}}, 1).OfKind(web.KeyOutsidePrefix)})
+			described{http.StatusForbidden, "The token lacks the right count, or a key is outside of its prefixes. Nothing is stored.",
+				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `the counter "/cart" is outside of the token shop, which is about names that begin with "shop."`}}, 1).OfKind(web.KeyOutsidePrefix)})
 	}
 	for _, p := range problems {
 		var headers map[string]*huma.Header

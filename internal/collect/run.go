@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/outbox"
@@ -32,7 +33,7 @@ const (
 // Run runs the service. It listens at once, whether NATS answers or not, until ctx ends and SHUTDOWN_DELAY is over, in
 // which it is not ready any more. Then, in this order: it stops listening; requests under way get an answer, for which they wait at most
 // grace; the publisher stops; the connection to NATS closes. All of it takes less than 6 seconds. At each
-// signal of reload, which may be nil, it reads the file of tokens again. The settings must have been validated.
+// signal of reload, which may be nil, it reads its files again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
@@ -42,19 +43,19 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	}
 	s.server.Leaving = leaving
 	settings.Pages.warn(log)
-	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
+	listeners, err := settings.addresses().Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
 	log.Info().Str("version", boot.Version()).Str("nats", settings.NATS.URL.String()).Str("subject", settings.Subject).
-		Int("tokens", s.tokens.count()).Bool("pages", settings.Pages.on()).
+		Int("tokens", s.tokens.Count()).Bool("pages", settings.Pages.on()).
 		Str("url", listeners.URL()).Msg("started")
 
 	served, endPublisher := context.WithCancel(context.WithoutCancel(ctx)) // ends when no request is under way any more
 	defer endPublisher()
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.publish(gctx, served) })
-	group.Go(func() error { return s.tokens.follow(gctx, reload) })
+	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	group.Go(func() error {
 		defer endPublisher()
 		return s.server.Serve(gctx, listeners, s.handler(), func(srv *http.Server) {
@@ -100,7 +101,7 @@ type service struct {
 	server    web.Server
 	settings  Settings
 	gate      gate
-	tokens    *tokens
+	tokens    *access.Tokens
 	unpacker  *unpacker
 	target    *target
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
@@ -115,14 +116,11 @@ func newService(settings Settings, log zerolog.Logger) (*service, error) {
 		failures: boot.Sampled(log)}
 	s.gate.maxRequests, s.gate.maxBytes = int64(settings.MaxRequests), settings.MaxWaiting
 	s.metrics = newMetrics(&s.gate)
-	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log, Apart: settings.MetricsAddr != ""}
+	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log, Apart: settings.MetricsAddr != ""}
 	var err error
-	s.tokens, err = newTokens(settings.TokensFile, log)
+	s.tokens, err = access.New(access.Settings{Program: "COLLECT", File: settings.TokensFile}, s.server.Files)
 	if err != nil {
 		return nil, err
-	}
-	if s.tokens.required() {
-		s.tokens.reloaded = s.metrics.Reloads.Of("tokens")
 	}
 	s.unpacker, err = newUnpacker(settings.MaxBody)
 	return s, err

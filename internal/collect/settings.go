@@ -32,7 +32,7 @@ type Settings struct {
 	MaxRequests int   `env:"COLLECT_MAX_REQUESTS" envDefault:"10000" help:"most requests at a time; more are answered 503"`
 	MaxWaiting  int64 `env:"COLLECT_MAX_WAITING" envDefault:"67108864" help:"most bytes of bodies and of hits in memory; if there are more, requests are answered 503"`
 
-	TokensFile string `env:"COLLECT_TOKENS_FILE" help:"a YAML file of bearer tokens, each with a name and perhaps a prefix of keys; with it, POST /v1/hits needs one; SIGHUP reads it again"`
+	TokensFile string `env:"COLLECT_TOKENS_FILE" help:"a YAML file of bearer tokens, in the form of QUERY_TOKENS_FILE; with it, POST /v1/hits needs one with the right count; it is read again when it changes and at SIGHUP"`
 	Pages      PageSettings
 }
 

@@ -38,7 +38,7 @@
 //
 // # Goroutines
 //
-// Whoever calls Keep, KeepClaiming, KeepSweeping and KeepReloading gives each a goroutine. A session has:
+// Whoever calls Keep, KeepClaiming and KeepSweeping gives each a goroutine. A session has:
 //
 //	goroutine                  owns                              ended by                waited for by
 //	Keep's                     the sessions, one by one; the     its ctx                 its caller

@@ -20,7 +20,6 @@ type Metrics struct {
 	lagMessages, lagSeconds, uncommitted, catchUp        *prometheus.GaugeVec   // by stream
 	clockDifference                                      *prometheus.GaugeVec   // by clock
 	rules                                                *prometheus.GaugeVec   // by fingerprint
-	reloads                                              buildinfo.Reloads
 	unmet                                                *prometheus.CounterVec // by stream
 	admissions                                           *prometheus.CounterVec // by stream and reason
 
@@ -68,7 +67,6 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.unmet = counter("unmet_total", "Events that met no rule's when, and so were left uncounted.", "stream")
 	m.admissions = counter("admissions_total", "Times that the cursors admitted that hits may be missing, or counted twice, by reason.", "stream", "reason")
 	m.rules = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: "rules_info", Help: "1 for the fingerprint of the rules by which this worker reads new messages."}, []string{"fingerprint"})
-	m.reloads = buildinfo.NewReloads(r)
 	m.byStream = byStream
 	r.MustRegister(m.messages, m.hits, m.rejects, m.discarded, m.conflicts, m.sessions, m.lost, commands, retries,
 		m.commitSeconds, m.commitCommands, m.commitHits, m.skipped, m.lagMessages, m.lagSeconds, m.uncommitted, m.catchUp,

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -21,61 +19,32 @@ import (
 // Rulebook is the rules of a worker: those of its file, and those of earlier versions that it has met.
 // A nil Rulebook has none. Any goroutine may call Current.
 type Rulebook struct {
-	file    string
 	globs   fleet.Globs // INGEST_STREAMS; nil: every stream
 	metrics *Metrics
 	log     zerolog.Logger
-	// reloaded is told of each time that the file was read again.
-	reloaded func(error)
 
 	mu   sync.Mutex
 	now  *rules.Set
 	seen map[string]*rules.Set // by fingerprint; now is one of them
 }
 
-const (
-	// maxRulesFile bounds what is read of a file: one byte more than rules.Parse takes.
-	maxRulesFile = 1<<20 + 1
-	// maxRulesSeen bounds the sets that a worker keeps in memory. More are read from Redis when they are needed.
-	maxRulesSeen = 2 * maxNamings
-)
+// maxRulesSeen bounds the sets that a worker keeps in memory. More are read from Redis when they are needed.
+const maxRulesSeen = 2 * maxNamings
 
-// OpenRulebook reads the file of INGEST_RULES. It returns nil if there is none. Its error names the
-// setting, the file and the line.
-func OpenRulebook(file string, globs fleet.Globs, m *Metrics, log zerolog.Logger) (*Rulebook, error) {
+// OpenRulebook reads the file of INGEST_RULES, which becomes one of files. It returns nil if there is none. Its error
+// names the setting, the file and the line.
+func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *boot.Files, log zerolog.Logger) (*Rulebook, error) {
 	if file == "" {
 		return nil, nil
 	}
-	b := &Rulebook{file: file, globs: globs, metrics: m, log: log, seen: make(map[string]*rules.Set)}
-	set, err := b.read()
-	if err != nil {
-		return nil, boot.UsageError{Err: err}
-	}
-	b.use(set)
-	b.reloaded = m.reloads.Of("rules")
-	log.Info().Str("file", file).Str("fingerprint", set.Fingerprint()).Int("rules", set.Len()).Msg("rules read")
-	return b, nil
-}
-
-func (b *Rulebook) read() (*rules.Set, error) {
-	f, err := os.Open(b.file)
-	if err != nil {
-		return nil, fmt.Errorf("INGEST_RULES: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxRulesFile))
-	if err != nil {
-		return nil, fmt.Errorf("INGEST_RULES: %w", err)
-	}
-	set, err := rules.Parse(b.file, text)
-	if err != nil {
-		return nil, fmt.Errorf("INGEST_RULES: %w", err)
-	}
-	return set, nil
+	b := &Rulebook{globs: globs, metrics: m, log: log, seen: make(map[string]*rules.Set)}
+	_, err := boot.Open(files, "rules", boot.SettingFile{Key: "INGEST_RULES", Path: file}, rules.Parse, b.use)
+	return b, err
 }
 
 // use makes a set the one by which sessions read from now on.
-func (b *Rulebook) use(set *rules.Set) {
+func (b *Rulebook) use(set *rules.Set, line *zerolog.Event) {
+	line.Str("fingerprint", set.Fingerprint()).Int("rules", set.Len())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = set
@@ -92,34 +61,6 @@ func (b *Rulebook) remember(set *rules.Set) {
 		}
 	}
 	b.seen[set.Fingerprint()] = set
-}
-
-// KeepReloading reads the file again at each signal, until ctx ends. A bad file changes nothing.
-func (b *Rulebook) KeepReloading(ctx context.Context, reload <-chan os.Signal) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-reload:
-			boot.Reload(b.reload)
-		}
-	}
-}
-
-func (b *Rulebook) reload() {
-	before := b.Current()
-	set, err := b.read()
-	b.reloaded(err)
-	switch {
-	case err != nil:
-		b.log.Error().Err(err).Str("fingerprint", before.Fingerprint()).Msg("rules not reloaded: they stay as they were")
-	case set.Fingerprint() == before.Fingerprint():
-		b.log.Info().Str("file", b.file).Str("fingerprint", before.Fingerprint()).Msg("rules reloaded: they are the same")
-	default:
-		b.use(set)
-		b.log.Info().Str("file", b.file).Str("fingerprint", set.Fingerprint()).Str("before", before.Fingerprint()).Int("rules", set.Len()).
-			Msg("rules reloaded: every stream begins a new version")
-	}
 }
 
 // Current returns the rules by which a session that begins now reads new messages; nil if there are none.
@@ -163,9 +104,9 @@ func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint st
 	if err != nil || !found {
 		return nil, false, err
 	}
-	set, err = rules.Parse(store.RulesKey()+" "+fingerprint, text)
+	set, err = rules.Parse(text)
 	if err != nil {
-		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %w", err)
+		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %s %s: %w", store.RulesKey(), fingerprint, err)
 	}
 	if got := set.Fingerprint(); got != fingerprint {
 		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, got)

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -29,7 +30,7 @@ func TestRulesAreSwept(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, metrics := zerolog.New(zerolog.NewTestWriter(t)), NewMetrics(prometheus.NewRegistry())
-	book, err := OpenRulebook(file, nil, metrics, log)
+	book, err := OpenRulebook(file, nil, metrics, buildinfo.NewFiles(prometheus.NewRegistry(), log), log)
 	if err != nil {
 		t.Fatal(err)
 	}

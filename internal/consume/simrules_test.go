@@ -19,7 +19,7 @@ var simRules = []*rules.Set{
 
 func simSet(count, when string) *rules.Set {
 	text := fmt.Sprintf("- stream: HITS\n  subject: hits.event.*%s\n  count:\n    %s\n", when, count)
-	set, err := rules.Parse("simulated", []byte(text))
+	set, err := rules.Parse([]byte(text))
 	if err != nil {
 		panic(err)
 	}
@@ -61,7 +61,7 @@ func (w *simWorld) rulebook() *Rulebook {
 		return nil
 	}
 	b := &Rulebook{metrics: simMetrics, log: w.log, seen: map[string]*rules.Set{}}
-	b.use(set)
+	b.use(set, nil)
 	return b
 }
 
@@ -70,7 +70,7 @@ func (w *simWorld) rulebook() *Rulebook {
 func (w *simWorld) editRules(e simEvent) {
 	w.rules = e.rules()
 	if p := w.slots[e.worker]; p != nil && p.rules != nil && w.rules > 0 {
-		p.rules.use(simRules[w.rules])
+		p.rules.use(simRules[w.rules], nil)
 	}
 }
 

@@ -14,5 +14,5 @@
 //
 // A refused take is an answer with the status 429, whose body is a decision and a problem at once. If Redis does not
 // decide within QUERY_TAKE_TIMEOUT, the limit's fail mode does; a limit that is closed then answers 503 (refusals.go).
-// A bad file of limits keeps the program from starting. Gate.Run reads it again at SIGHUP; it ends with its context.
+// A bad file of limits keeps the program from starting.
 package gate

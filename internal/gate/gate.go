@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/answer"
+	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -49,6 +50,7 @@ type Gate struct {
 type Settings struct {
 	Take    TakeMode
 	File    string // of named limits; empty: there are none
+	Files   *boot.Files
 	Proxies web.Networks
 	Audit   Audit
 }
@@ -58,7 +60,7 @@ type Audit func(*http.Request) *zerolog.Event
 
 // New makes a gate and reads the file of limits. The error names the setting, the file and the line.
 func New(settings Settings, l Limiter, counters Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Gate, error) {
-	limits, err := newLimits(settings.Take, settings.File, metrics.Reloads)
+	limits, err := newLimits(settings.Take, settings.File, settings.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -73,11 +75,8 @@ func New(settings Settings, l Limiter, counters Counters, redis *answer.Source, 
 	return g, nil
 }
 
-// Reload reads the file of limits again. A bad file changes nothing.
-func (g *Gate) Reload(log zerolog.Logger) { g.limits.reload(log) }
-
 // Named is how many limits have names.
-func (g *Gate) Named() int { return len(*g.limits.named.Load()) }
+func (g *Gate) Named() int { return len(g.limits.named.Load()) }
 
 // Counts reports whether any take can be counted.
 func (g *Gate) Counts() bool { return g.limits.counts() }

@@ -4,16 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 )
@@ -21,67 +18,24 @@ import (
 // limits are the limits that requests can name, and which takes are counted.
 type limits struct {
 	mode   TakeMode
-	file   string // empty: there are no named limits
-	named  atomic.Pointer[limit.Set]
-	usages usages // of the named ones
-	// reloaded is told of each time that the file was read again.
-	reloaded func(error)
+	named  *boot.File[limit.Set] // nil: there are none
+	usages usages                // of the named ones
 }
 
 // newLimits reads the file of named limits. Its error names the setting, the file and the line.
-func newLimits(mode TakeMode, file string, reloads buildinfo.Reloads) (*limits, error) {
-	out := &limits{mode: mode, file: file, usages: usages{now: time.Now}}
-	set, err := out.read()
-	if err != nil {
-		return nil, boot.UsageError{Err: err}
-	}
-	out.use(set)
-	if file != "" {
-		out.reloaded = reloads.Of("limits")
-	}
-	return out, nil
-}
-
-// reload reads the file again. A bad file changes nothing.
-func (l *limits) reload(log zerolog.Logger) {
-	if l.file == "" {
-		log.Info().Msg("nothing to reload: QUERY_LIMITS_FILE is not set")
-		return
-	}
-	set, err := l.read()
-	l.reloaded(err)
-	if err != nil {
-		log.Error().Err(err).Int("limits", len(*l.named.Load())).Msg("limits not reloaded: they stay as they were")
-		return
-	}
-	l.use(set)
-	log.Info().Str("file", l.file).Int("limits", len(set)).Msg("limits reloaded")
-}
-
-// use makes these the named limits.
-func (l *limits) use(set limit.Set) {
-	l.usages.keep(set)
-	l.named.Store(&set)
-}
-
-func (l *limits) read() (limit.Set, error) {
-	if l.file == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(l.file)
-	if err != nil {
-		return nil, fmt.Errorf("QUERY_LIMITS_FILE: %w", err)
-	}
-	set, err := limit.Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("QUERY_LIMITS_FILE: %s: %w", l.file, err)
-	}
-	return set, nil
+func newLimits(mode TakeMode, file string, files *boot.Files) (*limits, error) {
+	out := &limits{mode: mode, usages: usages{now: time.Now}}
+	var err error
+	out.named, err = boot.Open(files, "limits", boot.SettingFile{Key: "QUERY_LIMITS_FILE", Path: file}, limit.Parse, func(set limit.Set, line *zerolog.Event) {
+		out.usages.keep(set)
+		line.Int("limits", len(set))
+	})
+	return out, err
 }
 
 // serve reports whether takes can be asked for at all, and whether some of them can be decided without Redis.
 func (l *limits) serve() (takes, withoutRedis bool) {
-	named := *l.named.Load()
+	named := l.named.Load()
 	takes = l.mode == TakeAny || l.mode == TakeNamed && len(named) > 0
 	withoutRedis = l.mode == TakeAny // whose limits are local then
 	for _, lim := range named {
@@ -95,7 +49,7 @@ const maxNamesTold = 20
 
 // find returns a named limit. param is what the request calls it.
 func (l *limits) find(name, param string) (*limit.Limit, error) {
-	set := *l.named.Load()
+	set := l.named.Load()
 	if found := set[name]; found != nil {
 		return found, nil
 	}
@@ -113,7 +67,7 @@ func (l *limits) find(name, param string) (*limit.Limit, error) {
 
 // counts reports whether any take can be counted.
 func (l *limits) counts() bool {
-	return l.mode == TakeAny || l.mode == TakeNamed && len(*l.named.Load()) > 0
+	return l.mode == TakeAny || l.mode == TakeNamed && len(l.named.Load()) > 0
 }
 
 // mayCount refuses a request that would change what is counted if the settings do not allow that.

@@ -127,7 +127,7 @@ func (g *Gate) findLimits(_ context.Context, part string, p *limitsParams) (Limi
 	if err != nil {
 		return LimitsAnswer{}, web.InputProblem(err, part)
 	}
-	set := *g.limits.named.Load()
+	set := g.limits.named.Load()
 	if len(asked) > 0 {
 		set = make(limit.Set, len(asked))
 		param = "name"

@@ -137,7 +137,7 @@ func BenchmarkDecided(b *testing.B) {
 		named limit.Set
 	}{{"metrics", 1, nil}, {"one", 1, limit.Set{"login": lim}}, {"hundred", 100, limit.Set{"login": lim}}, {"new", len(keys), limit.Set{"login": lim}}} {
 		g := &Gate{limits: &limits{usages: usages{now: time.Now}}, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "d"}, []string{"limit", "result", "source"})}
-		g.limits.use(c.named)
+		g.limits.usages.keep(c.named)
 		for _, parallel := range []bool{false, true} {
 			decide := func(i int) {
 				g.decided(&limit.Answer{Decisions: []limit.Decision{{Take: limit.Take{Limit: lim, Under: keys[i%c.keys]}, Allowed: true, WouldAllow: true, Source: limit.FromRedis}}})

@@ -136,17 +136,3 @@ func TestLimitsByName(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 }
-
-// Whoever may not ask for one key's limit may not ask for all keys.
-func TestLimitsNeedsTheToken(t *testing.T) {
-	t.Parallel()
-	settings := testSettings
-	if err := settings.Tokens.UnmarshalText([]byte("secret")); err != nil {
-		t.Fatal(err)
-	}
-	s, _ := onFakeWith(t, &fakeLimiter{}, settings)
-	asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, "/v1/limits", ""), http.StatusUnauthorized)
-	if resp := asking.Ask(s.handler(), http.MethodGet, "/v1/limits", "", "Authorization", "Bearer secret"); resp.StatusCode != http.StatusOK {
-		t.Errorf("with the token: status %d", resp.StatusCode)
-	}
-}

@@ -93,7 +93,7 @@ func tokensOf(t testing.TB, tokens string) *access.Tokens {
 			t.Fatal(err)
 		}
 	}
-	out, err := access.New(settings, zerolog.Nop(), nil)
+	out, err := access.New(settings, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/live"
@@ -22,8 +23,8 @@ import (
 
 // Run runs the service. It listens at once, whether Redis and NATS answer or not, and
 // answers until ctx ends and SHUTDOWN_DELAY is over, in which it is not ready any more. It finishes the requests
-// under way before it closes the connections to Redis. At each signal of reload, which may be nil, it reads the files of limits
-// and tokens again. The settings must have been validated.
+// under way before it closes the connections to Redis. At each signal of reload, which may be nil, it reads its files again.
+// The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
@@ -43,7 +44,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		return err
 	}
 	s.server.Leaving = leaving
-	listeners, err := settings.addresses().Listen(log, s.server.Metrics.Reloads)
+	listeners, err := settings.addresses().Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
@@ -53,13 +54,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.Run(gctx) })
 	group.Go(func() error { return s.live.Run(gctx) })
-	group.Go(func() error { return s.tokens.Follow(gctx) })
-	group.Go(func() error {
-		return boot.FollowReloads(gctx, reload, func() {
-			s.gate.Reload(log)
-			s.tokens.Reload("SIGHUP")
-		})
-	})
+	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	if settings.asksNATS() {
 		group.Go(func() error {
 			return s.serveNATS(gctx, settings.natsAt(), settings.Redis.Namespace)
@@ -105,12 +100,12 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, boot.Sampled(log)
 	s := &service{
-		server:  web.Server{Metrics: metrics, Log: log, Apart: settings.MetricsAddr != ""},
+		server:  web.Server{Metrics: metrics, Files: buildinfo.NewFiles(registry, log), Log: log, Apart: settings.MetricsAddr != ""},
 		origins: settings.Origins, hosts: settings.Hosts,
 		health: status.NewHealth(requests, settings.Timeout, log, registry), now: time.Now, log: log,
 	}
 	var err error
-	s.tokens, err = access.New(access.Settings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}, log, metrics.Reloads.Of)
+	s.tokens, err = access.New(access.Settings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}, s.server.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +115,7 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxProbe: settings.MaxProbe,
 	}
 	s.exports.most, s.erases = settings.MaxExports, settings.Erase
-	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Proxies: settings.TrustedProxies, Audit: s.audit}, takes, access.Reader{Counters: requests}, redis, failures, metrics)
+	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: s.audit}, takes, access.Reader{Counters: requests}, redis, failures, metrics)
 	if err != nil {
 		return nil, err
 	}

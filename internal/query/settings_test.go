@@ -51,6 +51,8 @@ func TestSettings(t *testing.T) {
 		{"tokens", map[string]string{"QUERY_TOKENS": "a,b"}, ""},
 		{"an empty token", map[string]string{"QUERY_TOKENS": "a,,b"}, "QUERY_TOKENS"},
 		{"blank tokens", map[string]string{"QUERY_TOKENS": " "}, "QUERY_TOKENS"},
+		{"a token of two words", map[string]string{"QUERY_TOKENS": "a b"}, "QUERY_TOKENS"},
+		{"a token that is not ASCII", map[string]string{"QUERY_TOKENS": "ä"}, "QUERY_TOKENS"},
 		{"no port", map[string]string{"QUERY_ADDR": "localhost"}, "QUERY_ADDR"},
 		{"no port for metrics", map[string]string{"QUERY_METRICS_ADDR": "localhost"}, "QUERY_METRICS_ADDR"},
 		{"no exports", map[string]string{"QUERY_MAX_EXPORTS": "0"}, "QUERY_MAX_EXPORTS"},

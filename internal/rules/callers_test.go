@@ -38,7 +38,7 @@ func TestCallersSideBySide(t *testing.T) {
 			"format: cloudevents\ncount: [{key: \"{data.x}\"}, {key: \"{id}\"}, {key: all}]",
 			"count: [{key: \"{key}\"}, {key: all, n: n, optional: true}]",
 		}).Draw(t, "rule")
-		set, err := Parse("rules.yaml", []byte(oneRule(rule)))
+		set, err := Parse([]byte(oneRule(rule)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ func FuzzChecker(f *testing.F) {
 	} {
 		f.Add(event)
 	}
-	set, err := Parse("test", []byte("- {stream: S, subject: e, format: cloudevents, count: [{key: counter}]}"))
+	set, err := Parse([]byte("- {stream: S, subject: e, format: cloudevents, count: [{key: counter}]}"))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -20,29 +20,13 @@ const (
 )
 
 // FileError is the first mistake in a rules file.
-type FileError struct {
-	File    string
-	Line    int // 0 if it is about the whole file
-	Message string
-}
-
-func (e *FileError) Error() string {
-	if e.Line == 0 {
-		return e.File + ": " + e.Message
-	}
-	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Message)
-}
+type FileError = yamlfile.Error
 
 func wrong(line int, format string, a ...any) *FileError {
-	const most = 600 // bytes: a file can have very long names
-	message := oneLine(fmt.Sprintf(format, a...))
-	if len(message) > most {
-		message = strings.ToValidUTF8(message[:most], "") + "…"
-	}
-	return &FileError{Line: line, Message: message}
+	return yamlfile.Errorf(line, "%s", oneLine(fmt.Sprintf(format, a...)))
 }
 
-// readFile reads a file's rules. The error is a *FileError without a name.
+// readFile reads a file's rules.
 func readFile(text []byte) ([]*rule, *FileError) {
 	if len(text) > MaxFile {
 		return nil, wrong(0, "it has %d bytes: at most %d are allowed", len(text), MaxFile)

@@ -279,7 +279,7 @@ func TestRulesCountWhatAModelCounts(t *testing.T) {
 			model = append(model, m)
 			text.WriteString(m.String())
 		}
-		set, err := Parse("rules.yaml", []byte(text.String()))
+		set, err := Parse([]byte(text.String()))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text.String())
 		}

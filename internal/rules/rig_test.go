@@ -24,7 +24,7 @@ func testLimits(maxHits int) hit.Limits {
 
 func mustParse(t testing.TB, text string) *Set {
 	t.Helper()
-	set, err := Parse("rules.yaml", []byte(text))
+	set, err := Parse([]byte(text))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

@@ -16,11 +16,10 @@ type Set struct {
 	rules       []*rule
 }
 
-// Parse reads a rules file. The error is a *FileError: one line, file:line: what is wrong and what is allowed.
-func Parse(file string, text []byte) (*Set, error) {
+// Parse reads a rules file. The error is a *FileError: one line, what is wrong and what is allowed.
+func Parse(text []byte) (*Set, error) {
 	rules, bad := readFile(text)
 	if bad != nil {
-		bad.File = file
 		return nil, bad
 	}
 	sum := sha256.Sum256(text)

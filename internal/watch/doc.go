@@ -33,7 +33,7 @@
 //
 // # Goroutines
 //
-// Run starts, and waits for: the reader of the file, the reader of signals, the HTTP server, and watch, which holds one
+// Run starts, and waits for: the reader of the file, the HTTP server, and watch, which holds one
 // session after the other. A session has a book and a stream. Its goroutines are the follower of the stream (log.follow),
 // the evaluator, an alertSync for each Alertmanager, a delivery for each other target, the guard that compares the stream,
 // and one that waits for another book. The first that fails ends the session. A delivery with the lease has a tenure: one

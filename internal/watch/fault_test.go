@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -455,15 +454,6 @@ func records(t *testing.T, js jetstream.JetStream) (out []*entry) {
 	defer cancel()
 	_ = l.follow(ctx, jetstream.DeliverAllPolicy, cancel)
 	return out
-}
-
-// The file that docs/watch.md shows is one that can be read.
-func TestParseOfAFileThatIsNotThere(t *testing.T) {
-	t.Parallel()
-	s := Settings{File: filepath.Join(t.TempDir(), "none.yml")}
-	if _, err := s.read(); err == nil || !strings.Contains(err.Error(), "WATCH_FILE") || !strings.Contains(err.Error(), "none.yml") {
-		t.Error(err)
-	}
 }
 
 // Whatever metrics watch has, a process that evaluates and tells fills all of them.

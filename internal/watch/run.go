@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -32,30 +33,21 @@ const (
 // Run evaluates the rules and tells the targets until ctx ends. It waits for NATS and Redis. At each signal of reload,
 // which may be nil, it reads the file again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
-	file := boot.NewFiles(settings.File)
-	file.Reading()
-	book, err := settings.read()
+	s := &service{settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
+	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log}
+	_, err := boot.Open(s.server.Files, "rules", settings.file(), Parse, s.use)
 	if err != nil {
 		return err
 	}
-	s := &service{file: file, settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
-	s.book.Store(book)
-	s.server = web.Server{Metrics: s.metrics.Metrics, Log: log}
-	listeners, err := settings.addresses().Listen(log, s.metrics.Reloads)
+	listeners, err := settings.addresses().Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
 	log.Info().Str("version", boot.Version()).Str("nats", settings.NATS.URL.String()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Int("rules", len(book.Rules)).Int("targets", len(book.Targets)).Str("file", book.Print).Str("url", listeners.URL()).Msg("started")
-	s.warnUnsigned(book)
+		Str("url", listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
-	reloaded := s.metrics.Reloads.Of("watch")
-	group.Go(func() error {
-		file.Follow(gctx, func() { s.reload("file", reloaded) })
-		return nil
-	})
-	group.Go(func() error { return boot.FollowReloads(gctx, reload, func() { s.reload("SIGHUP", reloaded) }) })
+	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	group.Go(func() error { return s.watch(gctx) })
 	group.Go(func() error {
 		mux := http.NewServeMux()
@@ -72,8 +64,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 // service is what the goroutines of a process share.
 type service struct {
 	settings Settings
-	file     *boot.Files // of the settings
-	name     string      // that no other process has
+	name     string // that no other process has
 	patience patience
 	server   web.Server
 	metrics  *metrics
@@ -93,22 +84,11 @@ func (s *service) whyNotReady() string {
 
 func (s *service) notReady(why string) { s.why.Store(&why) }
 
-// reload reads the file again. A bad one changes nothing.
-func (s *service) reload(why string, reloaded func(error)) {
-	s.file.Reading()
-	book, err := s.settings.read()
-	reloaded(err)
-	if err != nil {
-		s.log.Error().Str("from", why).Err(err).Msg("rules not reloaded: they stay as they were")
-		return
-	}
-	if book.Print == s.book.Load().Print {
-		s.log.Info().Str("from", why).Msg("nothing to reload: the rules are as they were")
-		return
-	}
+// use makes a book the one of the next session.
+func (s *service) use(book *Book, line *zerolog.Event) {
 	s.book.Store(book)
 	s.warnUnsigned(book)
-	s.log.Info().Str("from", why).Int("rules", len(book.Rules)).Int("targets", len(book.Targets)).Str("file", book.Print).Msg("rules reloaded")
+	line.Int("rules", len(book.Rules)).Int("targets", len(book.Targets)).Str("fingerprint", book.Print)
 	select {
 	case s.changed <- struct{}{}:
 	default:

@@ -71,20 +71,6 @@ func (s *Settings) addresses() web.Addresses { return web.Addresses{Program: "WA
 
 func (s *Settings) keeping() Keeping { return Keeping{s.Keep, s.Changes, s.Replicas} }
 
-// read reads the file. Its errors name the file and the line.
-func (s *Settings) read() (*Book, error) {
-	data, err := os.ReadFile(s.File)
-	if err != nil {
-		return nil, &boot.SettingError{Key: "WATCH_FILE", Value: s.File, Allowed: fmt.Sprintf("a file that can be read (%v)", err)}
-	}
-	book, err := Parse(data)
-	if err != nil {
-		return nil, s.mistake(err)
-	}
-	return book, nil
-}
-
-// mistake is one in the file.
-func (s *Settings) mistake(err error) error {
-	return &boot.SettingError{Key: "WATCH_FILE", Value: s.File, Allowed: fmt.Sprintf("a file of rules and targets: %v", err)}
+func (s *Settings) file() boot.SettingFile {
+	return boot.SettingFile{Key: "WATCH_FILE", Path: s.File}
 }

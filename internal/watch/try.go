@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 	"tallyroll/internal/yamlfile"
 )
@@ -17,9 +18,13 @@ const tryWithin = 10 * time.Second
 
 // Try prints what each rule sees now. It needs no NATS, tells nobody and changes nothing.
 func Try(ctx context.Context, settings Settings, out io.Writer) error {
-	book, err := settings.read()
+	text, err := settings.file().Read()
 	if err != nil {
-		return err
+		return boot.UsageError{Err: err}
+	}
+	book, err := Parse(text)
+	if err != nil {
+		return boot.UsageError{Err: settings.file().Mistake(err)}
 	}
 	client := settings.Redis.Client()
 	defer client.Close()
@@ -32,7 +37,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	}
 	for _, r := range book.Rules {
 		if err := seen.refused[r]; err != nil {
-			return settings.mistake(yamlfile.Errorf(r.line, "window: %v", err))
+			return boot.UsageError{Err: settings.file().Mistake(yamlfile.Errorf(r.line, "window: %v", err))}
 		}
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -23,6 +23,7 @@ import (
 // Server is what query, collect and promql have in common.
 type Server struct {
 	Metrics *Metrics
+	Files   *boot.Files // that the service reads again: its caller follows them
 	Log     zerolog.Logger
 	Leaving boot.Leaving // the zero value never leaves
 	Apart   bool         // /metrics has an address of its own, where /debug/pprof/ is, too
@@ -145,11 +146,11 @@ type Listeners struct {
 	certificate   *boot.Certificate
 }
 
-// Listen opens the addresses. The certificate is read again when its files change, which reloads is told.
-func (a Addresses) Listen(log zerolog.Logger, reloads buildinfo.Reloads) (*Listeners, error) {
+// Listen opens the addresses. The certificate is one of the files that are read again.
+func (a Addresses) Listen(files *boot.Files) (*Listeners, error) {
 	var out Listeners
 	var err error
-	out.certificate, err = boot.OpenCertificate(a.Files(), log, reloads.Of)
+	out.certificate, err = boot.OpenCertificate(a.Files(), files)
 	if err != nil {
 		return nil, err
 	}
@@ -166,9 +167,9 @@ func (a Addresses) Listen(log zerolog.Logger, reloads buildinfo.Reloads) (*Liste
 
 func (a Addresses) Files() boot.ServerFiles {
 	return boot.ServerFiles{
-		Cert:     boot.PEMFile{Key: a.Program + "_TLS_CERT", Path: a.Certificate},
-		Key:      boot.PEMFile{Key: a.Program + "_TLS_KEY", Path: a.Key},
-		ClientCA: boot.PEMFile{Key: a.Program + "_TLS_CLIENT_CA", Path: a.ClientCA},
+		Cert:     boot.SettingFile{Key: a.Program + "_TLS_CERT", Path: a.Certificate},
+		Key:      boot.SettingFile{Key: a.Program + "_TLS_KEY", Path: a.Key},
+		ClientCA: boot.SettingFile{Key: a.Program + "_TLS_CLIENT_CA", Path: a.ClientCA},
 	}
 }
 
@@ -183,7 +184,6 @@ func (l *Listeners) URL() string {
 // Metrics are those that every service has, described in docs/operations.md.
 type Metrics struct {
 	Registry       *prometheus.Registry
-	Reloads        buildinfo.Reloads
 	requestSeconds *prometheus.HistogramVec // by route and code
 }
 
@@ -196,7 +196,6 @@ func NewMetrics(program string, buckets int) *Metrics {
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, buckets),
 	}), []string{"route", "code"})}
 	m.Registry.MustRegister(m.requestSeconds)
-	m.Reloads = buildinfo.NewReloads(m.Registry)
 	return m
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"tallyroll/internal/boot"
-	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
@@ -23,7 +22,7 @@ func startServer(t *testing.T, metricsAddr string, log io.Writer) string {
 		t.Fatal(err)
 	}
 	s := &web.Server{Metrics: web.NewMetrics("test", 3), Log: boot.Log{Format: "json", Level: level}.New(log), Apart: metricsAddr != ""}
-	at, err := web.Addresses{Program: "TEST", Main: "127.0.0.1:0", Metrics: metricsAddr}.Listen(s.Log, buildinfo.Reloads{})
+	at, err := web.Addresses{Program: "TEST", Main: "127.0.0.1:0", Metrics: metricsAddr}.Listen(s.Files)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@
 //	goroutine                  owns                              ended by                waited for by
 //	readShare                  the list of streams, its share    the end of Run's ctx    Run
 //	the status server          its listener                      the end of readShare    Run
-//	KeepReloading              the rules in force                the end of readShare    Run
+//	files.Follow               the rules in force                the end of readShare    Run
 //	the fleet's                its key and watch (fleet)         readShare, last         readShare
 //	Keep, one per stream       the sessions (consume)            the share, or ctx       readShare
 //	KeepClaiming               when claims are written           ctx                     readShare

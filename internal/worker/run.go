@@ -23,12 +23,13 @@ import (
 
 // Run runs a worker: it connects, counts until ctx ends, commits what it has read and
 // closes. The settings must have been validated. progress may be nil. At each signal of reload, which
-// may be nil, it reads the file of rules again.
+// may be nil, it reads its files again.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress consume.Progress, reload <-chan os.Signal) error {
 	log = log.With().Str("worker", settings.Worker).Logger()
 	registry := buildinfo.NewRegistry()
 	metrics := newMetrics(registry)
-	book, err := consume.OpenRulebook(settings.Rules, settings.Streams, metrics.sessions, log)
+	files := buildinfo.NewFiles(registry, log)
+	book, err := consume.OpenRulebook(settings.Rules, settings.Streams, metrics.sessions, files, log)
 	if err != nil {
 		return err
 	}
@@ -57,12 +58,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 		})
 		return nil
 	})
-	if book != nil {
-		group.Go(func() error {
-			book.KeepReloading(serving, reload)
-			return nil
-		})
-	}
+	group.Go(func() error { return files.Follow(serving, reload) })
 	ended := make(chan error, 1)
 	go func() { ended <- group.Wait() }()
 	err, late := awaitEnd(ctx, ended)

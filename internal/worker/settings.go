@@ -36,7 +36,7 @@ type Settings struct {
 	MaxLoad          int           `env:"INGEST_MAX_LOAD" envDefault:"50331648" help:"most bytes of hits in memory that wait for their commit, all streams together; as many again are being committed; a worker that is behind needs fewer Redis commands per hit if it is larger"`
 	MaxAhead         time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored; such a hit counts at the time it was stored, and a hit further ahead is rejected"`
 	MaxHits          int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
-	Rules            string        `env:"INGEST_RULES" help:"a YAML file that says which events count, and on which counters; SIGHUP reads it again; new rules hold for messages that no shard has passed; without a file, messages carry hits"`
+	Rules            string        `env:"INGEST_RULES" help:"a YAML file that says which events count, and on which counters; it is read again when it changes and at SIGHUP; new rules hold for messages that no shard has passed; without a file, messages carry hits"`
 	Replicas         int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that the worker creates, and of the bucket through which workers share streams"`
 	ReplicasGiven    bool          `given:"INGEST_REPLICAS"`
 	MaxAge           time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long the streams that the worker creates keep hits, such as 48h, 7d or 2w: this is how far back a lost Redis can be rebuilt"`

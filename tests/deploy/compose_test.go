@@ -101,7 +101,7 @@ func TestComposeCollect(t *testing.T) {
 
 	needEngine(t)
 	const secret = "hunter2"
-	text := fmt.Sprintf("tokens: [{name: a, token_sha256: %x}]\n", sha256.Sum256([]byte(secret)))
+	text := fmt.Sprintf("tokens: [{name: a, sha256: %x, may: [count]}]\n", sha256.Sum256([]byte(secret)))
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil { // another user reads it; it holds no secret
 		t.Fatal(err)
 	}

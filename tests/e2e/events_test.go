@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"os"
@@ -200,7 +201,8 @@ func TestWebhookHandshake(t *testing.T) {
 	t.Parallel()
 	nats := stack.NATS(t)
 	file := filepath.Join(t.TempDir(), "tokens.yml")
-	write(t, file, "tokens:\n- {name: all, token: hunter1}\n- {name: shop, token: hunter2, prefix: shop.}\n")
+	write(t, file, fmt.Sprintf("tokens:\n- {name: all, sha256: %x, may: [count]}\n- {name: shop, sha256: %x, may: [count], prefixes: [shop.]}\n",
+		sha256.Sum256([]byte("hunter1")), sha256.Sum256([]byte("hunter2"))))
 	pages := []string{"COLLECT_ORIGINS=https://shop.example.com", "COLLECT_BEACON_PREFIX=web."}
 	open := stack.Collect(t, nats, append(pages, stack.NoWait)...)
 	closed := stack.Collect(t, nats, "COLLECT_TOKENS_FILE="+file, stack.NoWait)
