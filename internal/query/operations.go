@@ -53,7 +53,6 @@ type windowsAbout struct {
 	what, about  string
 	answers      string
 	body, answer any // examples
-	asGet        api.Tryouts
 }
 
 func (is *windowsAbout) get() huma.Operation {
@@ -61,7 +60,6 @@ func (is *windowsAbout) get() huma.Operation {
 		OperationID: "get-" + is.id, Method: http.MethodGet, Path: is.path,
 		Summary: is.what + " of a few counters", Description: is.about,
 		Responses: api.SuccessOnly(is.answers, is.answer),
-		Metadata:  api.TryoutAt(is.asGet),
 	}
 }
 
@@ -74,7 +72,6 @@ func (is *windowsAbout) post() huma.Operation {
 			Content:     map[string]*huma.MediaType{"application/json": {Example: is.body}},
 		},
 		Responses: api.SuccessOnly(is.answers, is.answer),
-		Metadata:  api.Tryout(is.path),
 	}
 }
 
@@ -85,17 +82,6 @@ func (s *service) registerTotal(a *api.API) {
 			"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
 			"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false.",
 		body: answer.TotalBody{Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"}},
-		asGet: func(now time.Time) []string {
-			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
-			return []string{
-				"/v1/total?key=api-1&window=24h",
-				"/v1/total?key=api-1&key=/cart&window=1m&window=1h",
-				"/v1/total?key=api-1&window=today&tz=Europe/Berlin",
-				"/v1/total?prefix=shop.&group=2&window=1h",
-				"/v1/total?key=api-1&window=15m&at=" + ago(5*time.Minute),
-				"/v1/total?key=api-1&from=" + ago(time.Hour) + "&to=" + ago(30*time.Minute),
-			}
-		},
 	}
 	api.AnswerQuery(a, a.Operation(is.get()), func(ctx context.Context, p *answer.TotalParams) (*windowsOutput[answer.TotalAnswer], error) {
 		return s.getTotals(ctx, p.Input())
@@ -124,14 +110,6 @@ func (s *service) registerUniques(a *api.API) {
 			"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
 			"A counter whose hits carry no unique has 0. If nobody has counted lately, upper is null, and complete is false.",
 		body: answer.UniquesBody{Keys: []string{"visitors", "shop.visitors"}, Windows: []string{"1h", "24h"}},
-		asGet: func(now time.Time) []string {
-			return []string{
-				"/v1/uniques?key=visitors&window=24h",
-				"/v1/uniques?key=visitors&key=shop.visitors&window=1h&window=7d",
-				"/v1/uniques?key=visitors&window=today&tz=Europe/Berlin",
-				"/v1/uniques?key=visitors&window=1h&at=" + now.Add(-2*time.Hour).UTC().Format(time.RFC3339),
-			}
-		},
 	}
 	api.AnswerQuery(a, a.Operation(is.get()), func(ctx context.Context, p *answer.WindowsParams) (*windowsOutput[answer.UniquesAnswer], error) {
 		return s.getUniques(ctx, p.Input())
@@ -174,19 +152,6 @@ func (s *service) registerSeries(a *api.API) {
 				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
 			},
 		}},
-		Metadata: api.TryoutAt(func(now time.Time) []string {
-			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
-			return []string{
-				"/v1/series?key=api-1",
-				"/v1/series?key=api-1&key=/cart&step=5m&format=csv",
-				"/v1/series?key=api-1&key=/cart&format=svg&width=800&height=300",
-				"/v1/series?prefix=shop.&group=1&limit=5",
-				"/v1/series?key=visitors&of=uniques&step=5m",
-				"/v1/series?prefix=shop.&group=1&format=svg",
-				"/v1/series?key=api-1&step=1d&tz=Europe/Berlin&from=" + ago(20*time.Hour),
-				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
-			}
-		}),
 	}), s.getSeries)
 }
 
@@ -312,7 +277,6 @@ func (s *service) registerTop(a *api.API) {
 			"Even a list with fewer counters than limit can lack counters with at most floor hits. With group it lists groups of counters, whose totals are sums; " +
 			"with a prefix alone, the counters that begin with it.",
 		Responses: api.SuccessOnly("The list, as of now.", answer.TopExample()),
-		Metadata:  api.Tryout("/v1/top?window=1h&limit=20", "/v1/top?window=1h&prefix=shop.&group=1"),
 	}), api.OverHTTP(s.answers.Top))
 }
 
@@ -324,7 +288,6 @@ func (s *service) registerCounters(a *api.API) {
 		Responses: api.SuccessOnly("A page of names.", answer.CountersAnswer{
 			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: answer.SinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
 		}),
-		Metadata: api.Tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu", "/v1/counters?match=cart&totals=1"),
 	}), api.OverHTTP(s.answers.Counters))
 }
 
@@ -335,7 +298,6 @@ func (s *service) registerAbout(a *api.API) {
 		Description: "The tiers of the namespace, the windows and steps to offer to people, and which features are on. " +
 			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
 		Responses: api.SuccessOnly("What can be asked, as of now.", answer.AboutExample()),
-		Metadata:  api.Tryout("/v1/about"),
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
 		return s.findAbout(ctx)
 	}))
@@ -361,7 +323,6 @@ func (s *service) registerProbe(a *api.API) {
 				Example: "# TYPE tallyroll_window_hits gauge\ntallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
 			}},
 		}},
-		Metadata: api.Tryout("/probe?key=api-1&key=/cart&window=1m&window=1h", "/probe?top=20&window=1h", "/probe?prefix=shop.&window=24h"),
 	}), s.getProbe)
 }
 
@@ -370,12 +331,24 @@ func (s *service) getProbe(ctx context.Context, p *answer.ProbeParams) (*api.Raw
 	return &api.RawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, err
 }
 
+// The groups of operations.
+const (
+	groupAsk, groupLimit, groupOperate = "Ask", "Limit", "Operate"
+)
+
+// groups are in the order in which one needs them.
+var groups = []api.Group{
+	{Name: groupAsk, About: "How many there were, of one counter or of many: totals, steps, charts, lists, and all of them as rows."},
+	{Name: groupLimit, About: "Whether a key may have more, decided and counted in one step, and what was decided."},
+	{Name: groupOperate, About: "Whether the streams are counted, what was refused, what rules say, and how the process is."},
+}
+
 // newAPI describes the API.
 func newAPI(mux *http.ServeMux, tokens *access.Tokens) *api.API {
 	title := api.Title{Name: "Tallyroll", About: "Rolling totals of counters: how many hits in the last minute, hour, day or month, with bounds. " +
 		"Windows are durations (90s, 15m, 24h, 7d, 1w); times are RFC 3339 or Unix milliseconds. " +
 		"Errors are RFC 9457 problems whose detail says what was wrong and what is allowed.", Every: describeProblems,
-		Home: "/", Groups: groups, Guides: guides()}
+		Home: "/", Groups: groups}
 	if tokens.Required() {
 		title.Tokens = "One of the tokens of " + tokens.Settings() + "."
 	}
