@@ -15,7 +15,6 @@ import (
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
-	"tallyroll/internal/chart"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -135,106 +134,52 @@ const seriesAbout = "The hits of a counter in each step of a range. From, to and
 	"still has all of it, so every number is exact. With the steps 1d, 1w, 1mo and 1y, from and to are widened to whole days, weeks, months or years of the zone tz instead; " +
 	"a number whose step begins or ends inside a cell has bounds. One counter, or a prefix for the sum of all counters that begin with it, gives the object below; if key " +
 	"repeats, or with group, the answer is {\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per counter or group, and others for the groups that are not listed. " +
-	"As CSV it is a table with a row per step and a column per line; as SVG it is a chart. With of=uniques the numbers are how many different values of unique the hits of " +
+	"As CSV it is a table with a row per step and a column per line. With of=uniques the numbers are how many different values of unique the hits of " +
 	"each step had, in whole cells of the tiers of uniques, and every number has bounds; those of several steps or counters cannot be added up."
 
 func (s *service) registerSeries(a *api.API) {
 	one, many := api.SchemaOf[answer.Series](a), api.SchemaOf[answer.SeriesList](a)
-	text := &huma.Schema{Type: huma.TypeString}
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
-		Summary: "Hits step by step: numbers, a table or a chart", Description: seriesAbout,
+		Summary: "Hits step by step: numbers, or a table", Description: seriesAbout,
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The points, as of now.",
 			Content: map[string]*huma.MediaType{
 				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: answer.SeriesExample()},
-				formatTypes["csv"]:  {Schema: text, Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
-				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
+				formatTypes["csv"]:  {Schema: &huma.Schema{Type: huma.TypeString}, Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
 			},
 		}},
 	}), s.getSeries)
 }
 
 func (s *service) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.RawOutput, error) {
-	view, err := parseView(p)
-	if err != nil {
-		return nil, web.InputProblem(err, web.InQuery)
+	format := p.Format
+	if format == "" {
+		format = wantedFormat(p.Accept)
 	}
-	in := p.Input()
-	if view.chart() {
-		in.MaxLines = chart.MaxLines - 1 // and the other groups
+	if _, ok := formatTypes[format]; !ok {
+		return nil, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(format), answer.FormatNames).Problem(web.InQuery)
 	}
-	lines, err := s.answers.Series(ctx, in)
+	lines, err := s.answers.Series(ctx, p.Input())
 	if err != nil {
 		return nil, err
 	}
-	keys, found := lines.Keys, lines.Found
-	if view.chart() && len(keys) > chart.MaxLines {
-		return nil, web.BadInput("key", "%d counters in a chart: at most %d lines can be told apart", len(keys), chart.MaxLines).Problem(web.InQuery)
-	}
-	out := &api.RawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
-	switch view.Format {
-	case "csv":
+	out := &api.RawOutput{ContentType: formatTypes[format], Vary: []string{"Accept"}}
+	if format == "csv" {
 		out.Body = lines.CSV()
-	case "svg":
-		out.Body = chart.Draw(keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: answer.ZoneOf(found[0]), Step: answer.StepText(found[0]), Uniques: lines.Uniques})
-	default:
+	} else {
 		out.Body = append(api.Encode(lines.JSON()), '\n')
 	}
-	if found[0].Asked.To < found[0].Now {
-		out.CacheControl, out.ETag = api.CacheHeaders(view, keys, p.Step, p.TZ, lines.WithoutReadTime())
+	if first := lines.Found[0]; first.Asked.To < first.Now {
+		out.CacheControl, out.ETag = api.CacheHeaders(format, lines.Keys, p.Step, p.TZ, lines.WithoutReadTime())
 	}
 	return out, nil
-}
-
-// parseView parses the format, from the parameter or else from Accept, and the size.
-func parseView(p *answer.SeriesParams) (view, error) {
-	v := view{Format: p.Format}
-	if v.Format == "" {
-		v.Format = wantedFormat(p.Accept)
-	}
-	if v.Format == "png" {
-		return view{}, web.BadInput("format", "charts are not drawn as PNG any more: ask for svg, which browsers show and programs convert")
-	}
-	if _, ok := formatTypes[v.Format]; !ok {
-		return view{}, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(v.Format), answer.FormatNames)
-	}
-	if !v.chart() && p.Width+p.Height != "" {
-		return view{}, web.BadInput("width", "only a chart has a width and a height: allowed with the format svg")
-	}
-	var err error
-	v.Width, err = parsePixels("width", p.Width, 200, 800, 2000)
-	if err != nil {
-		return view{}, err
-	}
-	v.Height, err = parsePixels("height", p.Height, 100, 300, 1200)
-	return v, err
 }
 
 // formatTypes are the content types of the formats of a series.
 var formatTypes = map[string]string{
 	"json": "application/json",
 	"csv":  "text/csv; charset=utf-8",
-	"svg":  "image/svg+xml",
-}
-
-// view is how a series is to be shown.
-type view struct {
-	Format        string
-	Width, Height int // pixels of a chart
-}
-
-func (v view) chart() bool { return v.Format == "svg" }
-
-func parsePixels(param, text string, least, byDefault, most int) (int, error) {
-	if text == "" {
-		return byDefault, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		return 0, web.BadInput(param, "%s is not a size: allowed are %d to %d pixels", web.Excerpt(text), least, most)
-	}
-	return n, nil
 }
 
 // wantedFormat is the format that an Accept header wants most, the first of equals;
@@ -259,8 +204,6 @@ func wantedFormat(header string) string {
 			format = "json"
 		case "text/csv":
 			format = "csv"
-		case "image/svg+xml", "image/*":
-			format = "svg"
 		}
 		if format != "" && q > bestQ {
 			best, bestQ = format, q
@@ -338,7 +281,7 @@ const (
 
 // groups are in the order in which one needs them.
 var groups = []api.Group{
-	{Name: groupAsk, About: "How many there were, of one counter or of many: totals, steps, charts, lists, and all of them as rows."},
+	{Name: groupAsk, About: "How many there were, of one counter or of many: totals, steps, lists, and all of them as rows."},
 	{Name: groupLimit, About: "Whether a key may have more, decided and counted in one step, and what was decided."},
 	{Name: groupOperate, About: "Whether the streams are counted, what was refused, what rules say, and how the process is."},
 }
