@@ -285,16 +285,24 @@ func TestAlertsView(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// All views ask for a token, and say if it is refused.
+// All views ask for a token, say if it is refused, and keep the right one for the tab.
 func TestViewsAskForAToken(t *testing.T) {
 	s := start(t, "QUERY_TOKENS=secret", namedLimits(t))
-	for _, view := range []string{"limits", "alerts", "operate"} {
-		b := open(t, s.query.URL()+"/?view="+view, desktop)
+	s.hit("a")
+	for view, shown := range map[string]string{
+		"key=a":        hits("a") + ` === "1"`,
+		"view=limits":  `document.querySelectorAll("#limits-rows tr").length === 2`,
+		"view=alerts":  `/No rules are watched/.test(document.getElementById("alerts-trouble").textContent)`,
+		"view=operate": `document.querySelectorAll("#streams tbody tr").length === 1`,
+	} {
+		b := open(t, s.query.URL()+"/?"+view, desktop)
 		b.until("the question", `document.getElementById("token").open && document.activeElement.id === "token-value"`)
 		b.press("w", "r", "o", "n", "g", kb.Enter)
 		b.until("the refusal", `document.getElementById("token").open && /refused/.test(document.getElementById("token-error").textContent)`)
 		b.press("s", "e", "c", "r", "e", "t", kb.Enter)
-		b.until("the view", `document.querySelectorAll("#limits-rows tr").length === 2 || document.querySelectorAll("#streams tbody tr").length === 1 || /No rules are watched/.test(document.getElementById("alerts-trouble").textContent)`)
+		b.until("the view", shown)
+		eval[bool](b, `location.reload() ?? true`)
+		b.until("the view again", shown+` && !document.getElementById("token").open`)
 		b.clean(s.query.URL(), failedRequests...)
 	}
 }
