@@ -29,7 +29,7 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((2 * $(PROCESSORS))))
-ALONE := internal/answer internal/chart
+ALONE := internal/answer
 TEST := $(GO) test $(TESTED)
 OUTSIDE := $(TEST) -count=1
 BUILD_TESTED := $(GO) build -race -v -o $(CURDIR)/bin/test/ $(PROGRAMS:%=./cmd/%) ./cmd/dev \

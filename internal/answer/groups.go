@@ -11,7 +11,7 @@ import (
 // defaultGroups is how many groups a series lists if the request does not say.
 const defaultGroups = 20
 
-// othersKey is what a table and a chart call the sum of the groups that they do not list.
+// othersKey is what a table calls the sum of the groups that they do not list.
 const othersKey = "others"
 
 // readSum reads the parameters of a question that may be about sums over names. Beside group the prefix may be empty:
@@ -43,11 +43,7 @@ func (d *Desk) summable(n named) []string {
 
 // sumSeries answers a checked input about sums of series. Its errors are for the client.
 func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQuestion) (out SeriesLines, err error) {
-	most := int64(maxTop)
-	if in.MaxLines > 0 {
-		most = int64(in.MaxLines)
-	}
-	limit, err := in.limit.Parse("limit", min(defaultGroups, most), 1, most)
+	limit, err := in.limit.Parse("limit", defaultGroups, 1, maxTop)
 	if err != nil {
 		return out, web.InputProblem(err, in.Part)
 	}
@@ -92,7 +88,7 @@ func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQ
 	switch {
 	case found.Others != nil:
 		add(othersKey, *found.Others)
-	case len(found.Lines) == 0: // tables and charts have a line all the same
+	case len(found.Lines) == 0: // tables have a line all the same
 		add(othersKey, found.All)
 	}
 	return out, nil

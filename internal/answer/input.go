@@ -61,7 +61,6 @@ type Input struct {
 	tz, prefix             string
 	group, limit           api.Number
 	of                     string // what a series is of
-	MaxLines               int    // the most groups that a series may list; 0 for maxTop
 	calendars              bool   // the resource knows the windows of a calendar, and tz
 }
 

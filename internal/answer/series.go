@@ -16,7 +16,7 @@ import (
 )
 
 // FormatNames are the formats of a series over HTTP.
-const FormatNames = "json, csv or svg"
+const FormatNames = "json or csv"
 
 // SeriesParams is what GET /v1/series takes.
 type SeriesParams struct {
@@ -27,11 +27,9 @@ type SeriesParams struct {
 	TZ     string     `query:"tz" doc:"The time zone of the steps 1d, 1w, 1mo and 1y: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
 	Prefix string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this. It may be empty beside group." example:"shop."`
 	Group  api.Number `query:"group" doc:"Beside prefix: a line for each group of counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
-	Limit  api.Number `query:"limit" doc:"Beside group: the most groups to list, the largest by hits in the range; the others are added up. 1 to 1000. Default: 20. In a chart at most 6, the default." example:"20"`
+	Limit  api.Number `query:"limit" doc:"Beside group: the most groups to list, the largest by hits in the range; the others are added up. 1 to 1000. Default: 20." example:"20"`
 	Of     string     `query:"of" doc:"What to count: hits, or uniques for how many different values of unique they had. Default: hits." example:"uniques"`
-	Format string     `query:"format" doc:"json, csv or svg; it takes precedence over the header Accept. Default: json." example:"svg"`
-	Width  string     `query:"width" doc:"Of a chart, in pixels: 200 to 2000. Default: 800." example:"800"`
-	Height string     `query:"height" doc:"Of a chart, in pixels: 100 to 1200. Default: 300." example:"300"`
+	Format string     `query:"format" doc:"json or csv; it takes precedence over the header Accept. Default: json." example:"csv"`
 
 	Accept string
 }
@@ -47,8 +45,6 @@ func (p *SeriesParams) Read(g api.Given) error {
 		api.Text("tz", zoneHint, &p.TZ),
 		api.Text("of", ofHint, &p.Of),
 		api.Text("format", FormatNames, &p.Format),
-		api.Text("width", api.PixelsHint, &p.Width),
-		api.Text("height", api.PixelsHint, &p.Height),
 	)
 }
 
@@ -185,7 +181,7 @@ func (l *SeriesLines) JSON() any {
 	if !l.groups && l.listed == 1 {
 		return l.seriesOf(l.Keys[0], l.Found[0], begun)
 	}
-	out := SeriesList{Step: StepText(l.Found[0]), AsOf: Time(l.Found[0].AsOf), Series: make([]Series, l.listed)}
+	out := SeriesList{Step: stepText(l.Found[0]), AsOf: Time(l.Found[0].AsOf), Series: make([]Series, l.listed)}
 	for i := range out.Series {
 		out.Series[i] = l.seriesOf(l.Keys[i], l.Found[i], begun)
 		if out.Series[i].AsOf.Before(out.AsOf) {
@@ -202,7 +198,7 @@ func (l *SeriesLines) JSON() any {
 // seriesOf is the public form of a series from one of its steps on.
 func (l *SeriesLines) seriesOf(key string, f window.Series, begun int) Series {
 	out := Series{
-		Key: key, Step: StepText(f), AsOf: Time(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),
+		Key: key, Step: stepText(f), AsOf: Time(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),
 		CountingSince: Since(f.CountingSince), Points: make([][2]int64, 0, len(f.Counts)-begun),
 	}
 	if steps, ok := f.Steps.(calendarSteps); ok {
@@ -226,8 +222,8 @@ func (l *SeriesLines) seriesOf(key string, f window.Series, begun int) Series {
 	return out
 }
 
-// StepText is how an answer writes the step.
-func StepText(f window.Series) string {
+// stepText is how an answer writes the step.
+func stepText(f window.Series) string {
 	if f.Steps != nil {
 		return f.Steps.String()
 	}
@@ -271,7 +267,7 @@ func (l *SeriesLines) CSV() []byte {
 	}
 	row = append(row, "complete")
 	_ = w.Write(row) // a buffer takes everything
-	begun, zone := begunOf(series), ZoneOf(series[0])
+	begun, zone := begunOf(series), zoneOf(series[0])
 	for i := begun; i < len(series[0].Counts); i++ {
 		clear(row)
 		row[0] = Time(series[0].Start(i)).In(zone).Format(time.RFC3339)
@@ -305,8 +301,8 @@ func begunOf(found []window.Series) int {
 	return begun
 }
 
-// ZoneOf is the zone in which the steps of a series lie.
-func ZoneOf(f window.Series) *time.Location {
+// zoneOf is the zone in which the steps of a series lie.
+func zoneOf(f window.Series) *time.Location {
 	if steps, ok := f.Steps.(calendarSteps); ok {
 		return steps.zone
 	}

@@ -97,7 +97,6 @@ func (s *service) describeHits(a *api.API) *huma.Operation {
 			}},
 		}},
 	}
-	op.Metadata = api.Tryout(hitsPath)
 	problems := []described{
 		{http.StatusBadRequest, "The body or the key is wrong. errors names each bad item. Nothing is stored.",
 			itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: "body[3]", Message: "n must be an integer from 1 to 1099511627776"}}, 1)},

@@ -138,7 +138,7 @@ func (s *service) routes(mux *http.ServeMux) {
 	mux.HandleFunc("OPTIONS "+hitsPath, s.serveHandshake)
 	s.routePages(mux)
 	s.server.RouteStatus(mux, func(context.Context) string { return s.target.whyNotReady(s.conn()) })
-	s.describe(mux).RoutePages(time.Now)
+	s.describe(mux).RoutePages()
 	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
 }
 

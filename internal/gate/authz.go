@@ -174,7 +174,6 @@ func textParam(name, about, example string) *huma.Param {
 // describeAuthz adds the questions of proxies to the document.
 func (g *Gate) describeAuthz(a *api.API) {
 	ask := authzQuestion
-	ask.Metadata = api.Tryout(AuthzPath + "?limit=login&key_header=User-Agent")
 	envoy := huma.Operation{
 		OperationID: "get-authz-path", Method: http.MethodGet, Path: AuthzPath + "/{limit}",
 		Summary: "The same, for Envoy",
@@ -182,7 +181,6 @@ func (g *Gate) describeAuthz(a *api.API) {
 			"The query string is the request's, too, and is ignored. The limit's key template says what the key is. Every method is answered, and no body is read.",
 		Parameters: []*huma.Param{{Name: "limit", In: "path", Required: true, Description: "The name of a limit of QUERY_LIMITS_FILE.",
 			Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"per-agent"}}}},
-		Metadata: api.Tryout(AuthzPath + "/per-agent/cart?a=1"),
 	}
 	for _, op := range []*huma.Operation{&ask, &envoy} {
 		op.Responses = api.SuccessOnly("The request is allowed and counted.", takeExample())

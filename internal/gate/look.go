@@ -32,7 +32,6 @@ func (g *Gate) registerLimit(a *api.API) {
 			"the answer has as_of and complete, too. The status is 200 even if the hits would be refused.",
 		Parameters: []*huma.Param{header},
 		Responses:  api.SuccessOnly("The decision.", takeExample()),
-		Metadata:   api.Tryout("/v1/limit?limit=login&key=alice", "/v1/limit?key=api-1&window=1m&max=100"),
 	})
 	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*TakeOutput, error) { return g.Look(ctx, web.InQuery, p) })
 	reset := a.Operation(huma.Operation{
@@ -40,7 +39,6 @@ func (g *Gate) registerLimit(a *api.API) {
 		Summary: "Forget the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
 		Parameters: []*huma.Param{header},
 		Responses:  map[string]*huma.Response{"204": {Description: "The key has no hits now."}},
-		Metadata:   api.Tryout("/v1/limit?limit=login&key=alice"),
 	})
 	describeForbidden(a, &reset)
 	api.HandleQuery[resetParams, api.NoOutput](a, reset, func(w http.ResponseWriter, r *http.Request, p *resetParams) error {

@@ -109,7 +109,6 @@ func (g *Gate) registerLimits(a *api.API) {
 		Description: "Every named limit, with the decisions of the process that answers, per second and since its start, and the keys that it decides about most often. " +
 			"The keys are counted in bounded memory: a number is too large by at most error, and no key outside the list has more than others_at_most.",
 		Responses: api.SuccessOnly("The limits, as of now.", limitsExample()),
-		Metadata:  api.Tryout("/v1/limits", "/v1/limits?name=login&top=100"),
 	}), api.OverHTTP(g.findLimits))
 }
 

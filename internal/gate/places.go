@@ -64,7 +64,6 @@ func (g *Gate) registerPlaces(a *api.API) {
 			"because the place may be another's. Renew about three times in a window, so that one request can be lost.",
 		RequestBody: body("The limit, the key and the lease of the take."),
 		Responses:   api.SuccessOnly("The place is held on.", RenewAnswer{Held: true, Lease: "export-17", Ends: at, EndsIn: 30, Limit: "exports", Source: "redis"}),
-		Metadata:    api.Tryout(RenewPath),
 	})
 	describeForbidden(a, &renew)
 	renew.Responses[strconv.Itoa(http.StatusConflict)] = a.ProblemResponse("The lease has ended or was released.", leaseEnded("export-17"), nil)
@@ -75,7 +74,6 @@ func (g *Gate) registerPlaces(a *api.API) {
 		Description: "Ends a lease of a limit with the policy concurrent at once. To release it again, or one that has ended, is no error.",
 		RequestBody: body("The limit, the key and the lease of the take."),
 		Responses:   api.SuccessOnly("The place is free.", ReleaseAnswer{Released: true, Lease: "export-17", Limit: "exports"}),
-		Metadata:    api.Tryout(ReleasePath),
 	})
 	describeForbidden(a, &release)
 	api.AnswerBody(a, release, api.OverHTTP(g.Release))

@@ -70,7 +70,6 @@ func (g *Gate) registerTake(a *api.API) {
 			Content:     map[string]*huma.MediaType{"application/json": {Example: takeBody{Limit: "login", Key: "alice"}}},
 		},
 		Responses: api.SuccessOnly("The hits are allowed and counted.", takeExample()),
-		Metadata:  api.Tryout("/v1/take"),
 	})
 	describeTakes(a, &op)
 	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*TakeOutput, error) { return g.Take(ctx, web.InBody, b) })

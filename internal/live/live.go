@@ -64,7 +64,7 @@ func New(settings Settings, read readTotals, registry prometheus.Registerer) *Li
 func (l *Live) Run(ctx context.Context) error { return l.hub.serve(ctx) }
 
 func (l *Live) Register(a *api.API) {
-	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + api.Compact(answer.TotalExample().Totals[0]) + "\n\n"
+	example := "retry: 2000\n\nid: 1234-1229-1241-true\nevent: total\ndata: " + string(api.Encode(answer.TotalExample().Totals[0])) + "\n\n"
 	api.HandleQuery[params, huma.StreamResponse](a, a.Operation(huma.Operation{
 		OperationID: "get-live", Method: http.MethodGet, Path: Path,
 		Summary: "Totals at each change",
@@ -76,7 +76,6 @@ func (l *Live) Register(a *api.API) {
 			Description: "The events, until the client goes or the service stops.",
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}, Example: example}},
 		}},
-		Metadata: api.Tryout("/v1/live?key=api-1&window=1m", "/v1/live?key=api-1&key=/cart&window=1m&window=24h&as_of=true"),
 	}), l.getLive)
 }
 
@@ -190,7 +189,7 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 // event is the news as the protocol writes it.
 func (n *news) event() []byte {
 	if n.err != nil {
-		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", api.Compact(n.problem()))
+		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", api.Encode(n.problem()))
 	}
 	j := &api.JSON{HTML: true}
 	j.Raw("id: " + n.id + "\nevent: total\ndata: ")
@@ -207,5 +206,5 @@ type reach struct {
 
 // reachEvent is the event that says how far answers reach, of two moments in Unix milliseconds.
 func reachEvent(asOf, now int64) []byte {
-	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Compact(reach{answer.Time(asOf), answer.Time(now)}))
+	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Encode(reach{answer.Time(asOf), answer.Time(now)}))
 }

@@ -52,7 +52,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if event, _, raw := hear(); event != "as_of" || !strings.Contains(raw, api.Compact(reach{now.Truncate(time.Millisecond), now})[1:20]) {
+		if event, _, raw := hear(); event != "as_of" || !strings.Contains(raw, string(api.Encode(reach{now.Truncate(time.Millisecond), now}))[1:20]) {
 			t.Errorf("event %s: %s", event, raw)
 		}
 	}

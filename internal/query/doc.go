@@ -53,7 +53,7 @@
 // internal/answer, export.go the answer that is a stream, erase.go the removal of counters, nats.go the same over NATS, and page.go the page at /, whose
 // files are in the folder page: HTML, CSS and plain JavaScript, which ask this API and nobody else.
 //
-//	internal/answer   a question about counters in, an answer out; internal/chart draws it
+//	internal/answer   a question about counters in, an answer out
 //	internal/gate     takes, looks and proxies' questions, about which internal/limit decides
 //	internal/live     /v1/live
 //	internal/status   /v1/streams, /v1/rejects, the gauges of freshness, and whether Redis is there

@@ -39,7 +39,6 @@ func (s *service) registerErase(a *api.API) {
 		Description: "Removes the hits that are counted, the names and the entries in lists. Hits that are stored and not counted yet, and later ones, count from zero. " +
 			"Needs QUERY_ERASE=on. If the answer is lost, ask again: what is left is still listed.",
 		Responses: api.SuccessOnly("It is erased.", answer.EraseAnswer{Erased: 1}),
-		Metadata:  api.Tryout("/v1/counters?key=shop.cart"),
 	})
 	op.Responses[strconv.Itoa(http.StatusForbidden)] = a.ProblemResponse(
 		"The service erases nothing: QUERY_ERASE is off. Or a browser sends this for a page of another origin, or the host is none of the service's.", eraseOff(), nil)

@@ -114,7 +114,6 @@ func (s *service) registerExport(a *api.API) {
 			},
 			"429": a.ProblemResponse("As many exports are under way as QUERY_MAX_EXPORTS allows, half of them to one token, or without tokens to one address.", fullOf("2 exports are under way: at most 2 are allowed at once (QUERY_MAX_EXPORTS)"), api.HeaderOf("Retry-After", "Seconds to wait.", 10)),
 		},
-		Metadata: api.Tryout("/v1/export", "/v1/export?prefix=shop.&step=1h&format=ndjson"),
 	}), s.getExport)
 }
 

@@ -15,7 +15,6 @@ import (
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
-	"tallyroll/internal/chart"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -53,7 +52,6 @@ type windowsAbout struct {
 	what, about  string
 	answers      string
 	body, answer any // examples
-	asGet        api.Tryouts
 }
 
 func (is *windowsAbout) get() huma.Operation {
@@ -61,7 +59,6 @@ func (is *windowsAbout) get() huma.Operation {
 		OperationID: "get-" + is.id, Method: http.MethodGet, Path: is.path,
 		Summary: is.what + " of a few counters", Description: is.about,
 		Responses: api.SuccessOnly(is.answers, is.answer),
-		Metadata:  api.TryoutAt(is.asGet),
 	}
 }
 
@@ -74,7 +71,6 @@ func (is *windowsAbout) post() huma.Operation {
 			Content:     map[string]*huma.MediaType{"application/json": {Example: is.body}},
 		},
 		Responses: api.SuccessOnly(is.answers, is.answer),
-		Metadata:  api.Tryout(is.path),
 	}
 }
 
@@ -85,17 +81,6 @@ func (s *service) registerTotal(a *api.API) {
 			"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
 			"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false.",
 		body: answer.TotalBody{Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"}},
-		asGet: func(now time.Time) []string {
-			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
-			return []string{
-				"/v1/total?key=api-1&window=24h",
-				"/v1/total?key=api-1&key=/cart&window=1m&window=1h",
-				"/v1/total?key=api-1&window=today&tz=Europe/Berlin",
-				"/v1/total?prefix=shop.&group=2&window=1h",
-				"/v1/total?key=api-1&window=15m&at=" + ago(5*time.Minute),
-				"/v1/total?key=api-1&from=" + ago(time.Hour) + "&to=" + ago(30*time.Minute),
-			}
-		},
 	}
 	api.AnswerQuery(a, a.Operation(is.get()), func(ctx context.Context, p *answer.TotalParams) (*windowsOutput[answer.TotalAnswer], error) {
 		return s.getTotals(ctx, p.Input())
@@ -124,14 +109,6 @@ func (s *service) registerUniques(a *api.API) {
 			"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
 			"A counter whose hits carry no unique has 0. If nobody has counted lately, upper is null, and complete is false.",
 		body: answer.UniquesBody{Keys: []string{"visitors", "shop.visitors"}, Windows: []string{"1h", "24h"}},
-		asGet: func(now time.Time) []string {
-			return []string{
-				"/v1/uniques?key=visitors&window=24h",
-				"/v1/uniques?key=visitors&key=shop.visitors&window=1h&window=7d",
-				"/v1/uniques?key=visitors&window=today&tz=Europe/Berlin",
-				"/v1/uniques?key=visitors&window=1h&at=" + now.Add(-2*time.Hour).UTC().Format(time.RFC3339),
-			}
-		},
 	}
 	api.AnswerQuery(a, a.Operation(is.get()), func(ctx context.Context, p *answer.WindowsParams) (*windowsOutput[answer.UniquesAnswer], error) {
 		return s.getUniques(ctx, p.Input())
@@ -157,119 +134,52 @@ const seriesAbout = "The hits of a counter in each step of a range. From, to and
 	"still has all of it, so every number is exact. With the steps 1d, 1w, 1mo and 1y, from and to are widened to whole days, weeks, months or years of the zone tz instead; " +
 	"a number whose step begins or ends inside a cell has bounds. One counter, or a prefix for the sum of all counters that begin with it, gives the object below; if key " +
 	"repeats, or with group, the answer is {\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per counter or group, and others for the groups that are not listed. " +
-	"As CSV it is a table with a row per step and a column per line; as SVG it is a chart. With of=uniques the numbers are how many different values of unique the hits of " +
+	"As CSV it is a table with a row per step and a column per line. With of=uniques the numbers are how many different values of unique the hits of " +
 	"each step had, in whole cells of the tiers of uniques, and every number has bounds; those of several steps or counters cannot be added up."
 
 func (s *service) registerSeries(a *api.API) {
 	one, many := api.SchemaOf[answer.Series](a), api.SchemaOf[answer.SeriesList](a)
-	text := &huma.Schema{Type: huma.TypeString}
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
-		Summary: "Hits step by step: numbers, a table or a chart", Description: seriesAbout,
+		Summary: "Hits step by step: numbers, or a table", Description: seriesAbout,
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The points, as of now.",
 			Content: map[string]*huma.MediaType{
 				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: answer.SeriesExample()},
-				formatTypes["csv"]:  {Schema: text, Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
-				formatTypes["svg"]:  {Schema: text, Example: "<svg …>"},
+				formatTypes["csv"]:  {Schema: &huma.Schema{Type: huma.TypeString}, Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
 			},
 		}},
-		Metadata: api.TryoutAt(func(now time.Time) []string {
-			ago := func(d time.Duration) string { return now.Add(-d).UTC().Format(time.RFC3339) }
-			return []string{
-				"/v1/series?key=api-1",
-				"/v1/series?key=api-1&key=/cart&step=5m&format=csv",
-				"/v1/series?key=api-1&key=/cart&format=svg&width=800&height=300",
-				"/v1/series?prefix=shop.&group=1&limit=5",
-				"/v1/series?key=visitors&of=uniques&step=5m",
-				"/v1/series?prefix=shop.&group=1&format=svg",
-				"/v1/series?key=api-1&step=1d&tz=Europe/Berlin&from=" + ago(20*time.Hour),
-				"/v1/series?key=api-1&format=svg&from=" + ago(20*time.Hour) + "&to=" + ago(time.Hour),
-			}
-		}),
 	}), s.getSeries)
 }
 
 func (s *service) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.RawOutput, error) {
-	view, err := parseView(p)
-	if err != nil {
-		return nil, web.InputProblem(err, web.InQuery)
+	format := p.Format
+	if format == "" {
+		format = wantedFormat(p.Accept)
 	}
-	in := p.Input()
-	if view.chart() {
-		in.MaxLines = chart.MaxLines - 1 // and the other groups
+	if _, ok := formatTypes[format]; !ok {
+		return nil, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(format), answer.FormatNames).Problem(web.InQuery)
 	}
-	lines, err := s.answers.Series(ctx, in)
+	lines, err := s.answers.Series(ctx, p.Input())
 	if err != nil {
 		return nil, err
 	}
-	keys, found := lines.Keys, lines.Found
-	if view.chart() && len(keys) > chart.MaxLines {
-		return nil, web.BadInput("key", "%d counters in a chart: at most %d lines can be told apart", len(keys), chart.MaxLines).Problem(web.InQuery)
-	}
-	out := &api.RawOutput{ContentType: formatTypes[view.Format], Vary: []string{"Accept"}}
-	switch view.Format {
-	case "csv":
+	out := &api.RawOutput{ContentType: formatTypes[format], Vary: []string{"Accept"}}
+	if format == "csv" {
 		out.Body = lines.CSV()
-	case "svg":
-		out.Body = chart.Draw(keys, found, chart.Form{Width: view.Width, Height: view.Height, Zone: answer.ZoneOf(found[0]), Step: answer.StepText(found[0]), Uniques: lines.Uniques})
-	default:
+	} else {
 		out.Body = append(api.Encode(lines.JSON()), '\n')
 	}
-	if found[0].Asked.To < found[0].Now {
-		out.CacheControl, out.ETag = api.CacheHeaders(view, keys, p.Step, p.TZ, lines.WithoutReadTime())
+	if first := lines.Found[0]; first.Asked.To < first.Now {
+		out.CacheControl, out.ETag = api.CacheHeaders(format, lines.Keys, p.Step, p.TZ, lines.WithoutReadTime())
 	}
 	return out, nil
-}
-
-// parseView parses the format, from the parameter or else from Accept, and the size.
-func parseView(p *answer.SeriesParams) (view, error) {
-	v := view{Format: p.Format}
-	if v.Format == "" {
-		v.Format = wantedFormat(p.Accept)
-	}
-	if v.Format == "png" {
-		return view{}, web.BadInput("format", "charts are not drawn as PNG any more: ask for svg, which browsers show and programs convert")
-	}
-	if _, ok := formatTypes[v.Format]; !ok {
-		return view{}, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(v.Format), answer.FormatNames)
-	}
-	if !v.chart() && p.Width+p.Height != "" {
-		return view{}, web.BadInput("width", "only a chart has a width and a height: allowed with the format svg")
-	}
-	var err error
-	v.Width, err = parsePixels("width", p.Width, 200, 800, 2000)
-	if err != nil {
-		return view{}, err
-	}
-	v.Height, err = parsePixels("height", p.Height, 100, 300, 1200)
-	return v, err
 }
 
 // formatTypes are the content types of the formats of a series.
 var formatTypes = map[string]string{
 	"json": "application/json",
 	"csv":  "text/csv; charset=utf-8",
-	"svg":  "image/svg+xml",
-}
-
-// view is how a series is to be shown.
-type view struct {
-	Format        string
-	Width, Height int // pixels of a chart
-}
-
-func (v view) chart() bool { return v.Format == "svg" }
-
-func parsePixels(param, text string, least, byDefault, most int) (int, error) {
-	if text == "" {
-		return byDefault, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		return 0, web.BadInput(param, "%s is not a size: allowed are %d to %d pixels", web.Excerpt(text), least, most)
-	}
-	return n, nil
 }
 
 // wantedFormat is the format that an Accept header wants most, the first of equals;
@@ -294,8 +204,6 @@ func wantedFormat(header string) string {
 			format = "json"
 		case "text/csv":
 			format = "csv"
-		case "image/svg+xml", "image/*":
-			format = "svg"
 		}
 		if format != "" && q > bestQ {
 			best, bestQ = format, q
@@ -312,7 +220,6 @@ func (s *service) registerTop(a *api.API) {
 			"Even a list with fewer counters than limit can lack counters with at most floor hits. With group it lists groups of counters, whose totals are sums; " +
 			"with a prefix alone, the counters that begin with it.",
 		Responses: api.SuccessOnly("The list, as of now.", answer.TopExample()),
-		Metadata:  api.Tryout("/v1/top?window=1h&limit=20", "/v1/top?window=1h&prefix=shop.&group=1"),
 	}), api.OverHTTP(s.answers.Top))
 }
 
@@ -324,7 +231,6 @@ func (s *service) registerCounters(a *api.API) {
 		Responses: api.SuccessOnly("A page of names.", answer.CountersAnswer{
 			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: answer.SinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
 		}),
-		Metadata: api.Tryout("/v1/counters?prefix=shop.&limit=100", "/v1/counters?prefix=shop.&after=shop.checkout.eu", "/v1/counters?match=cart&totals=1"),
 	}), api.OverHTTP(s.answers.Counters))
 }
 
@@ -335,7 +241,6 @@ func (s *service) registerAbout(a *api.API) {
 		Description: "The tiers of the namespace, the windows and steps to offer to people, and which features are on. " +
 			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
 		Responses: api.SuccessOnly("What can be asked, as of now.", answer.AboutExample()),
-		Metadata:  api.Tryout("/v1/about"),
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
 		return s.findAbout(ctx)
 	}))
@@ -361,7 +266,6 @@ func (s *service) registerProbe(a *api.API) {
 				Example: "# TYPE tallyroll_window_hits gauge\ntallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
 			}},
 		}},
-		Metadata: api.Tryout("/probe?key=api-1&key=/cart&window=1m&window=1h", "/probe?top=20&window=1h", "/probe?prefix=shop.&window=24h"),
 	}), s.getProbe)
 }
 
@@ -370,12 +274,24 @@ func (s *service) getProbe(ctx context.Context, p *answer.ProbeParams) (*api.Raw
 	return &api.RawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, err
 }
 
+// The groups of operations.
+const (
+	groupAsk, groupLimit, groupOperate = "Ask", "Limit", "Operate"
+)
+
+// groups are in the order in which one needs them.
+var groups = []api.Group{
+	{Name: groupAsk, About: "How many there were, of one counter or of many: totals, steps, lists, and all of them as rows."},
+	{Name: groupLimit, About: "Whether a key may have more, decided and counted in one step, and what was decided."},
+	{Name: groupOperate, About: "Whether the streams are counted, what was refused, what rules say, and how the process is."},
+}
+
 // newAPI describes the API.
 func newAPI(mux *http.ServeMux, tokens *access.Tokens) *api.API {
 	title := api.Title{Name: "Tallyroll", About: "Rolling totals of counters: how many hits in the last minute, hour, day or month, with bounds. " +
 		"Windows are durations (90s, 15m, 24h, 7d, 1w); times are RFC 3339 or Unix milliseconds. " +
 		"Errors are RFC 9457 problems whose detail says what was wrong and what is allowed.", Every: describeProblems,
-		Home: "/", Groups: groups, Guides: guides()}
+		Home: "/", Groups: groups}
 	if tokens.Required() {
 		title.Tokens = "One of the tokens of " + tokens.Settings() + "."
 	}

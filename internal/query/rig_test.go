@@ -68,8 +68,7 @@ func onRedisWith(t testing.TB, url string, now time.Time, settings Settings) *se
 
 // holdClock has the clock of the service's machine stand.
 func holdClock(s *service, at time.Time) {
-	s.now = func() time.Time { return at }
-	s.status.Now = s.now
+	s.status.Now = func() time.Time { return at }
 }
 
 // readFrom has the service answer requests from another reader.

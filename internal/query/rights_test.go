@@ -116,13 +116,10 @@ func ways(now time.Time, fullResume, ownResume string) []way {
 		{name: "uniques by a body", method: http.MethodPost, target: "/v1/uniques", body: `{"keys":["a.x","b.OTHER"],"windows":["1h"]}`, proof: fmt.Sprintf(`"estimate":%d`, othersUniques)},
 		{name: "uniques step by step", target: "/v1/series?key=b.OTHER&of=uniques", proof: fmt.Sprintf(",%d]", othersUniques)},
 		{name: "a table of uniques", target: "/v1/series?key=a.x&key=b.OTHER&of=uniques&format=csv", proof: fmt.Sprintf(",%d,", othersUniques)},
-		{name: "a chart of uniques", target: "/v1/series?key=b.OTHER&of=uniques&format=svg", proof: "<svg"},
 
 		{name: "a series", target: "/v1/series?key=b.OTHER", proof: fmt.Sprintf(",%d]", othersHits)},
 		{name: "a table", target: "/v1/series?key=b.OTHER&format=csv", proof: fmt.Sprintf(",%d,", othersHits)},
 		{name: "a table by Accept", target: "/v1/series?key=b.OTHER", headers: []string{"Accept", "text/csv"}, proof: fmt.Sprintf(",%d,", othersHits)},
-		{name: "a chart", target: "/v1/series?key=b.OTHER&format=svg", proof: "<svg"},
-		{name: "a chart of groups", target: "/v1/series?group=2&format=svg", status: http.StatusOK, proof: "OTHER"},
 		{name: "a table of groups", target: "/v1/series?group=2&format=csv&limit=100", status: http.StatusOK, proof: "OTHER"},
 		{name: "several series", target: "/v1/series?key=a.x&key=b.OTHER", proof: fmt.Sprintf(",%d]", othersHits)},
 		{name: "days", target: "/v1/series?key=b.OTHER&step=1d", proof: fmt.Sprintf(",%d]", othersHits)},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -81,7 +80,6 @@ type service struct {
 	status  *status.Status
 	exports exports
 	erases  Erasing
-	now     func() time.Time // for examples that depend on the time
 	log     zerolog.Logger
 }
 
@@ -102,7 +100,7 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 	s := &service{
 		server:  web.Server{Metrics: metrics, Files: buildinfo.NewFiles(registry, log), Log: log, Apart: settings.MetricsAddr != ""},
 		origins: settings.Origins, hosts: settings.Hosts,
-		health: status.NewHealth(requests, settings.Timeout, log, registry), now: time.Now, log: log,
+		health: status.NewHealth(requests, settings.Timeout, log, registry), log: log,
 	}
 	var err error
 	s.tokens, err = access.New(access.Settings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}, s.server.Files)
@@ -145,7 +143,7 @@ func (s *service) routes(mux *http.ServeMux) {
 	a.Within(groupOperate)
 	s.status.Register(a)
 	a.DescribeStatus(statusPages(!s.server.Apart)...)
-	a.RoutePages(s.now)
+	a.RoutePages()
 
 	s.server.RouteStatus(mux, func(context.Context) string { return s.whyNotReady() })
 	s.server.Leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.Why() })

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -157,16 +156,6 @@ func TestSeries(t *testing.T) {
 			t.Errorf("%v: %q, want %q", err, rows, want)
 		}
 	})
-	t.Run("charts", func(t *testing.T) {
-		resp := asking.Ask(h, http.MethodGet, "/v1/series?key=api&width=640&height=200", "", "Accept", "image/svg+xml")
-		if data := asking.ReadAll(t, resp); !bytes.Contains(data, []byte(`width="640" height="200"`)) || resp.Header.Get("Content-Type") != "image/svg+xml" {
-			t.Errorf("%v: %.200s", resp.Header, data)
-		}
-		resp = asking.Ask(h, http.MethodGet, "/v1/series?key=api&key=a,b", "", "Accept", "image/avif,image/svg+xml,image/*,*/*;q=0.8")
-		if data := asking.ReadAll(t, resp); !bytes.Contains(data, []byte("<svg")) || resp.Header.Get("Content-Type") != "image/svg+xml" {
-			t.Errorf("%v: %.200s", resp.Header, data)
-		}
-	})
 	t.Run("a past range is validated", func(t *testing.T) {
 		target := fmt.Sprintf("?key=api&from=%d&to=%d", minute.Add(-30*time.Minute).UnixMilli(), minute.UnixMilli())
 		seen := map[string]string{}
@@ -244,18 +233,6 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 			if err != nil || row[2] != fmt.Sprint(!at.Before(whole)) {
 				t.Errorf("%v: %v; complete from %v", row, err, whole)
 			}
-		}
-	})
-	t.Run("a chart", func(t *testing.T) {
-		drawing := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/v1/series?key=api&format=svg&from="+from, "")))
-		for _, want := range []string{`<rect class="doubt"`, ">hits may be missing<", " Before " + whole.Format(time.DateTime) + " hits may be missing."} {
-			if !strings.Contains(drawing, want) {
-				t.Errorf("%q is not in %.400s", want, drawing)
-			}
-		}
-		drawing = string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/v1/series?key=api&format=svg", "")))
-		if strings.Contains(drawing, "missing") {
-			t.Errorf("hits of a complete hour are called missing: %.400s", drawing)
 		}
 	})
 }
@@ -342,7 +319,7 @@ func TestCalendarSeries(t *testing.T) {
 	}
 }
 
-// checkCalendarTable compares the table and the chart of a series with its numbers.
+// checkCalendarTable compares the table of a series with its numbers.
 func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.Location, want answer.Series) {
 	t.Helper()
 	rows, err := csv.NewReader(asking.Ask(h, http.MethodGet, target+"&format=csv", "").Body).ReadAll()
@@ -357,10 +334,6 @@ func checkCalendarTable(t *testing.T, h http.Handler, target string, zone *time.
 		if fields = append(fields, "false"); !slices.Equal(row, fields) { // counting began 12 hours ago
 			t.Errorf("%s: %v, want %v", target, row, fields)
 		}
-	}
-	drawing := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, target+"&format=svg", "")))
-	if band := strings.Contains(drawing, `class="band`); band != (want.Bounds != nil && len(want.Points) > 1) || !strings.Contains(drawing, zone.String()+", as of") {
-		t.Errorf("%s: a band %t: %.300s", target, band, drawing)
 	}
 }
 
@@ -384,8 +357,8 @@ func TestCalendarSeriesBeyondReach(t *testing.T) {
 func TestWantedFormat(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]string{
-		"": "json", "*/*": "json", "text/html": "json", "text/csv": "csv", "image/png": "json", "image/*": "svg",
-		"text/csv;q=0.5, image/svg+xml": "svg", "image/svg+xml;q=0, text/csv;q=0.1": "csv", "image/png, image/*;q=0.5": "svg", "text/csv;q=x": "json", ";;,": "json",
+		"": "json", "*/*": "json", "text/html": "json", "text/csv": "csv", "image/*": "json",
+		"text/csv;q=0.5, application/json": "json", "application/json;q=0, text/csv;q=0.1": "csv", "text/csv;q=x": "json", ";;,": "json",
 		"application/json, text/csv": "json", "TEXT/CSV": "csv",
 	} {
 		if got := wantedFormat(header); got != want {

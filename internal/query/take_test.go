@@ -154,7 +154,7 @@ func TestTakes(t *testing.T) {
 		if got.RetryAfter > 0 {
 			got.RetryAfter = -1
 		}
-		if text := api.Compact(got); text != want {
+		if text := string(api.Encode(got)); text != want {
 			t.Errorf("got\n%s\nwant\n%s", text, want)
 		}
 	}
@@ -276,7 +276,7 @@ func TestShadowTakes(t *testing.T) {
 	h := s.handler()
 	want := func(resp *http.Response, status int, fields, body string) {
 		t.Helper()
-		text := api.Compact(decided(t, resp, status))
+		text := string(api.Encode(decided(t, resp, status)))
 		if got := resp.Header.Get("RateLimit-Policy") + "|" + resp.Header.Get("RateLimit") + "|" + resp.Header.Get("Retry-After"); got != fields {
 			t.Errorf("fields %s, want %s", got, fields)
 		}

@@ -34,7 +34,7 @@ func TestTop(t *testing.T) {
 		"/v1/counters?prefix=l":        `"complete":false,SINCE,"counters":["little"]}`,
 		"/v1/counters?prefix=nothing.": `"complete":false,SINCE,"counters":[]}`,
 	} {
-		asOf, since := api.Compact(answer.Time(now.UnixMilli())), api.Compact(answer.Time(now.Add(-12*time.Hour).UnixMilli()))
+		asOf, since := string(api.Encode(answer.Time(now.UnixMilli()))), string(api.Encode(answer.Time(now.Add(-12*time.Hour).UnixMilli())))
 		want = strings.Replace(want, "SINCE", `"counting_since":`+since, 1)
 		resp := asking.Ask(h, http.MethodGet, target, "")
 		if got, want := string(asking.ReadAll(t, resp)), fmt.Sprintf(`{"as_of":%s,%s`+"\n", asOf, want); resp.StatusCode != http.StatusOK || got != want {

@@ -236,9 +236,6 @@ func TestSeriesOfUniques(t *testing.T) {
 	if text := read("/v1/series?key=shop&key=blog&of=uniques&format=csv"); !strings.HasPrefix(text, "time,shop,blog,shop lower,shop upper,blog lower,blog upper,complete\n") || !strings.Contains(text, ",2,") {
 		t.Error(text)
 	}
-	if text := read("/v1/series?key=shop&of=uniques&format=svg"); !strings.Contains(text, "different ones per 5m and their bounds") || strings.Contains(text, "hits per") {
-		t.Error(text)
-	}
 	if text := read("/v1/series?key=shop&of=hits"); strings.Contains(text, `"of"`) || strings.Contains(text, "confidence") {
 		t.Error(text)
 	}

@@ -95,7 +95,6 @@ func (s *Status) registerRejects(a *api.API) {
 			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}}, Hours: []hourCount{{at.Truncate(time.Hour), 1}},
 			Rejects: []Rejected{{Reason: "bad_json", Detail: "not a JSON object", Stream: "HITS", Sequence: 48001, Time: at, Body: "kay=a", Bytes: 5, Position: 17}},
 		})),
-		Metadata: api.Tryout("/v1/rejects?limit=20", "/v1/rejects?reason=too_late&before=17"),
 	}), api.OverHTTP(s.findRejects))
 }
 

@@ -56,7 +56,6 @@ func (s *Status) registerStreams(a *api.API) {
 		Description: "The streams of hits with their workers and their lag. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"However many clients ask, NATS and Redis are asked at most once per second.",
 		Responses: needsNATS(a, api.SuccessOnly("The streams, as of now.", streamsExample())),
-		Metadata:  api.Tryout("/v1/streams"),
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (StreamsAnswer, error) { return s.findStreams(ctx) }))
 }
 

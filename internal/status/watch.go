@@ -60,7 +60,6 @@ func (s *Status) registerWatch(a *api.API) {
 		Description: "The states of rules for counters, prefixes and groups, and the newest 10,000 changes, as the program watch has stored them. With a token that has prefixes: only those of keys that begin with one. " +
 			"Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer.",
 		Responses: needsNATS(a, api.SuccessOnly("The states and changes, as of now.", watchExample())),
-		Metadata:  api.Tryout("/v1/watch", "/v1/watch?state=firing&limit=20"),
 	}), api.OverHTTP(s.findWatch))
 }
 

@@ -81,7 +81,7 @@ func TestTiersComeAndChange(t *testing.T) {
 	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
 	s.query = startEmptyQuery(t, s.redis, "NATS_URL="+s.nats.URL())
 	b := open(t, s.query.URL()+"/?key=a", desktop)
-	b.until("what to do, and nothing else", `/start ingest/.test(`+notice+`) && document.getElementById("main").innerText.trim() === ""`)
+	b.until("what to do, and nothing else", `/^Nothing is counted yet\. No worker has counted in the namespace tallyroll yet: start ingest /.test(`+notice+`) && document.getElementById("main").innerText.trim() === ""`)
 	s.ingest = stack.Ingest(t, s.nats, s.redis)
 	s.js = s.nats.JetStream()
 	s.hit("a")

@@ -37,17 +37,6 @@ func TestRedisAway(t *testing.T) {
 	b.clean(s.query.URL(), failedRequests...)
 }
 
-// Before any worker has counted, the page says what to start, and not that Redis is away.
-func TestBeforeAnyWorker(t *testing.T) {
-	redis, nats := stack.Redis(t), stack.NATS(t)
-	query := startEmptyQuery(t, redis)
-	b := open(t, query.URL()+"/", desktop)
-	b.until("what to start", `/^Nothing is counted yet\. No worker has counted in the namespace tallyroll yet: start ingest /.test(`+notice+`)`)
-	stack.Ingest(t, nats, redis)
-	b.until("the page to wait for a first hit", `!document.getElementById("welcome").hidden && `+notice+` === ""`)
-	b.clean(query.URL(), failedRequests...)
-}
-
 // startEmptyQuery starts query on a Redis without a layout, and waits until it serves the page.
 func startEmptyQuery(t *testing.T, redis stack.Endpoint, env ...string) *stack.Service {
 	t.Helper()
@@ -91,21 +80,6 @@ func TestLiveLostAndBack(t *testing.T) {
 	s.hit("a")
 	s.query.Start()
 	b.until("the page to be live", hits("a")+` === "2" && `+notice+` === ""`)
-	b.clean(s.query.URL(), failedRequests...)
-}
-
-// The page asks for a token, says if it is refused, and keeps the right one for the tab.
-func TestToken(t *testing.T) {
-	s := start(t, "QUERY_TOKENS=secret")
-	s.hit("a")
-	b := open(t, s.query.URL()+"/?key=a", desktop)
-	b.until("the question", `document.getElementById("token").open && document.activeElement.id === "token-value"`)
-	b.press("w", "r", "o", "n", "g", kb.Enter)
-	b.until("the refusal", `document.getElementById("token").open && /refused/.test(document.getElementById("token-error").textContent)`)
-	b.press("s", "e", "c", "r", "e", "t", kb.Enter)
-	b.until("the total", hits("a")+` === "1"`)
-	eval[bool](b, `location.reload() ?? true`)
-	b.until("the total again", hits("a")+` === "1" && !document.getElementById("token").open`)
 	b.clean(s.query.URL(), failedRequests...)
 }
 

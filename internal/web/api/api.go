@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -21,8 +20,7 @@ type API struct {
 	tokens     bool
 	every      func(*API, *huma.Operation)
 	title      Title
-	within     string         // the group of what is described next
-	order      map[string]int // when an operation was described, by its id
+	within     string // the group of what is described next
 }
 
 // Title is what a document says of the whole API.
@@ -33,21 +31,10 @@ type Title struct {
 	Every  func(*API, *huma.Operation)
 	Home   string  // the address of the service's own page; empty if it has none
 	Groups []Group // of operations, in the order in which one needs them; they are tags of the document
-	Guides []Guide
 }
 
 // Group is operations that one needs for the same.
-type Group struct {
-	Name, About string
-	Guides      []string // names
-}
-
-// Guide is a text beside the reference: Markdown, as the pages of docs/ are written.
-type Guide struct {
-	Name  string // of its file, without the ending
-	Title string
-	Text  string
-}
+type Group struct{ Name, About string }
 
 // New returns an API whose operations go to the mux.
 func New(mux *http.ServeMux, title Title) *API {
@@ -58,16 +45,15 @@ func New(mux *http.ServeMux, title Title) *API {
 	}
 	return &API{
 		API: huma.NewAPI(config, described), mux: mux, operations: described, tokens: title.Tokens != "", every: title.Every,
-		title: title, order: make(map[string]int),
+		title: title,
 	}
 }
 
 // Within puts what is described next into a group.
 func (a *API) Within(group string) { a.within = group }
 
-// place puts an operation into the present group, behind those that are there.
+// place puts an operation into the present group.
 func (a *API) place(op *huma.Operation) {
-	a.order[op.OperationID] = len(a.order) + 1
 	if a.within != "" {
 		op.Tags = []string{a.within}
 	}
@@ -81,12 +67,9 @@ func (a *API) Operation(op huma.Operation) huma.Operation {
 }
 
 // RoutePages adds the document, for machines and for people. All operations must have been described.
-func (a *API) RoutePages(now func() time.Time) {
+func (a *API) RoutePages() {
 	a.mux.Handle("GET /openapi.json", serveOpenAPI(a.OpenAPI()))
-	a.mux.Handle("GET /docs", serveDocs(a, now))
-	if len(a.title.Guides) > 0 {
-		a.mux.Handle("GET /docs/{guide}", serveGuides(a.title))
-	}
+	a.routeDocs()
 }
 
 // Params are the parameters of an operation. read takes them from a request.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"reflect"
 	"sync"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -98,7 +97,6 @@ func (a *API) DescribeStatus(pages ...StatusPage) {
 		}
 		op := &huma.Operation{
 			OperationID: p.ID, Method: http.MethodGet, Path: p.Path, Summary: p.Summary, Description: p.About, Responses: responses,
-			Metadata: Tryout(p.Path),
 		}
 		a.place(op)
 		a.OpenAPI().AddOperation(op)
@@ -117,20 +115,6 @@ func SuccessOnly(about string, example any) map[string]*huma.Response {
 		Content:     map[string]*huma.MediaType{"application/json": {Example: example}},
 	}}
 }
-
-// tryoutKey is where an operation keeps its tryouts, for the docs page.
-const tryoutKey = "tryout"
-
-// Tryouts are requests that are answered when they are sent at about now.
-type Tryouts func(now time.Time) []string
-
-// Tryout is an operation's metadata for requests that can be sent at any time.
-func Tryout(paths ...string) map[string]any {
-	return TryoutAt(func(time.Time) []string { return paths })
-}
-
-// TryoutAt is an operation's metadata for requests that depend on the time.
-func TryoutAt(t Tryouts) map[string]any { return map[string]any{tryoutKey: t} }
 
 // serveOpenAPI serves the document. It is written when somebody asks for the first time: few do, and it takes longer than
 // all else at the start.

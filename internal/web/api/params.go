@@ -83,7 +83,6 @@ const (
 	DurationHint = "a duration, such as 1m"
 	MomentHint   = "an RFC 3339 time or Unix milliseconds"
 	NameHint     = "the name of a counter, or the beginning of one"
-	PixelsHint   = "a number of pixels"
 	WindowHint   = "a duration such as 90s, 15m, 24h, 7d or 1w"
 )
 

@@ -73,7 +73,6 @@ func questions(now time.Time) []question {
 			Key: both, From: client.NewOptGetSeriesFrom(client.NewInt64GetSeriesFrom(hourAgo.UnixMilli())),
 		}),
 		of("get-series", 200, (*client.Client).GetSeries, client.GetSeriesParams{Key: both, Format: text("csv")}),
-		of("get-series", 200, (*client.Client).GetSeries, client.GetSeriesParams{Key: both, Format: text("svg")}),
 		of("get-series", 400, (*client.Client).GetSeries, client.GetSeriesParams{Key: both, Step: text("0m")}),
 		of("get-top", 200, (*client.Client).GetTop, client.GetTopParams{Window: "1h", Limit: number(3)}),
 		of("get-top", 400, (*client.Client).GetTop, client.GetTopParams{Window: "1h", Limit: number(-1)}),

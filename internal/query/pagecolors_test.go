@@ -1,59 +1,23 @@
-package chart
+package query
 
 import (
 	"fmt"
 	"math"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 )
 
-// Each line stands out from the background by 3 to 1 (WCAG 2.2, 1.4.11), in dark mode,
-// where thin lines look dull, by 4.5 to 1, as texts do everywhere (1.4.3). Lines differ
-// from each other for all who see two or three colours by more than Okabe and Ito's
-// own do (0.076), in both modes.
-func TestColors(t *testing.T) {
-	t.Parallel()
-	light, dark, ok := strings.Cut(chartStyle, "@media")
-	if !ok {
-		t.Fatal("chart.css has no dark mode")
-	}
-	for mode, css := range map[string]string{"light": light, "dark": dark} {
-		back := colorOf(t, css, `\.back`, "fill")
-		for _, of := range []string{`\.tallyroll text`, `\.name`} {
-			if got := contrast(colorOf(t, css, of, "fill"), back); got < 4.5 {
-				t.Errorf("%s: %s has a contrast of %.2f", mode, of, got)
-			}
-		}
-		var lines [MaxLines]rgb
-		for i := range lines {
-			lines[i] = colorOf(t, css, fmt.Sprintf(`\.line%d`, i), "stroke")
-			if got := contrast(lines[i], back); got < map[string]float64{"light": 3, "dark": 4.5}[mode] {
-				t.Errorf("%s: line %d has a contrast of %.2f", mode, i, got)
-			}
-		}
-		for sight, m := range sights {
-			for i := range lines {
-				for j := range i {
-					if d := difference(m.seen(lines[i]), m.seen(lines[j])); d < 0.08 {
-						t.Errorf("%s: lines %d and %d differ by %.3f for %s", mode, i, j, d, sight)
-					}
-				}
-			}
-		}
-	}
-}
-
 // rgb are linear parts from 0 to 1.
 type rgb [3]float64
 
-func colorOf(t *testing.T, css, selector, property string) rgb {
+// colorOf is the value of a variable of the page.
+func colorOf(t *testing.T, css, name string) rgb {
 	t.Helper()
-	m := regexp.MustCompile(selector + ` \{ [^}]*` + property + `: #([0-9a-f]{6})`).FindStringSubmatch(css)
+	m := regexp.MustCompile(`--` + name + `: #([0-9a-f]{6})`).FindStringSubmatch(css)
 	if m == nil {
-		t.Fatalf("no %s of %s in %s", property, selector, css)
+		t.Fatalf("no %s in %s", name, css)
 	}
 	n, err := strconv.ParseUint(m[1], 16, 32)
 	if err != nil {
@@ -116,38 +80,45 @@ func difference(a, b rgb) float64 {
 }
 
 // Texts stand out from all that can be behind them by 4.5 to 1 (WCAG 2.2, 1.4.3), the edges of
-// controls by 3 to 1 (1.4.11), in both modes. The lines are those of the charts of /v1/series.
+// controls by 3 to 1 (1.4.11), in both modes. So do the lines of the chart, and in dark mode, where thin lines look dull,
+// by 4.5 to 1. Lines differ from each other for all who see two or three colours by more than Okabe and Ito's own do
+// (0.076).
 func TestPageColors(t *testing.T) {
 	t.Parallel()
-	file, err := os.ReadFile("../query/page/style.css")
-	if err != nil {
-		t.Fatal(err)
-	}
-	css := string(file)
-	light, dark, ok := strings.Cut(css, "@media (prefers-color-scheme: dark)")
+	light, dark, ok := strings.Cut(string(newPage().files["style.css"]), "@media (prefers-color-scheme: dark)")
 	if !ok {
 		t.Fatal("style.css has no dark mode")
 	}
-	chartLight, chartDark, _ := strings.Cut(chartStyle, "@media")
-	for mode, of := range map[string]struct{ css, chart string }{"light": {light, chartLight}, "dark": {dark, chartDark}} {
-		color := func(name string) rgb { return colorOf(t, strings.ReplaceAll(of.css, "{\n", "{ "), `:root`, `--`+name) }
-		for _, pair := range []struct {
+	for mode, css := range map[string]string{"light": light, "dark": dark} {
+		type pair struct {
 			ink, back string
 			least     float64
-		}{
+		}
+		pairs := []pair{
 			{"text", "back", 4.5}, {"text", "card", 4.5}, {"text", "raised", 4.5}, {"text", "wash", 4.5}, {"text", "checked", 4.5},
 			{"muted", "back", 4.5}, {"muted", "card", 4.5}, {"muted", "raised", 4.5},
 			{"accent", "back", 4.5}, {"accent", "card", 4.5}, {"on-accent", "accent", 4.5},
 			{"green", "card", 4.5}, {"amber", "card", 4.5}, {"red", "card", 4.5}, {"amber", "amber-wash", 4.5}, {"red", "red-wash", 4.5},
 			{"strong", "card", 3}, {"strong", "back", 3},
-		} {
-			if got := contrast(color(pair.ink), color(pair.back)); got < pair.least {
-				t.Errorf("%s: %s on %s has a contrast of %.2f, at least %.1f is wanted", mode, pair.ink, pair.back, got, pair.least)
+		}
+		var lines [7]rgb // as many as view.js lets be drawn
+		for i := range lines {
+			name := fmt.Sprintf("line%d", i)
+			lines[i] = colorOf(t, css, name)
+			pairs = append(pairs, pair{name, "card", map[string]float64{"light": 3, "dark": 4.5}[mode]})
+		}
+		for _, p := range pairs {
+			if got := contrast(colorOf(t, css, p.ink), colorOf(t, css, p.back)); got < p.least {
+				t.Errorf("%s: %s on %s has a contrast of %.2f, at least %.1f is wanted", mode, p.ink, p.back, got, p.least)
 			}
 		}
-		for i := range MaxLines {
-			if got, want := color(fmt.Sprintf("line%d", i)), colorOf(t, of.chart, fmt.Sprintf(`\.line%d`, i), "stroke"); got != want {
-				t.Errorf("%s: line %d is not the charts' colour", mode, i)
+		for sight, m := range sights {
+			for i := range lines {
+				for j := range i {
+					if d := difference(m.seen(lines[i]), m.seen(lines[j])); d < 0.08 {
+						t.Errorf("%s: lines %d and %d differ by %.3f for %s", mode, i, j, d, sight)
+					}
+				}
 			}
 		}
 	}
