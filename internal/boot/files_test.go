@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// rereading is two files of numbers that belong together, and what became of them.
+// rereading is two files that belong together, and how often they were read again.
 type rereading struct {
 	t          *testing.T
 	one, two   string
@@ -22,7 +23,7 @@ type rereading struct {
 	file       *File[string]
 	log        bytes.Buffer
 	used       []string
-	ok, failed int
+	ok, failed atomic.Int32
 }
 
 func newRereading(t *testing.T) *rereading {
@@ -34,10 +35,10 @@ func newRereading(t *testing.T) *rereading {
 		}
 		return func(err error) {
 			if err != nil {
-				r.failed++
+				r.failed.Add(1)
 				return
 			}
-			r.ok++
+			r.ok.Add(1)
 		}
 	})
 	return r
@@ -82,12 +83,12 @@ func TestFilesAreReadAgain(t *testing.T) {
 		signals := make(chan os.Signal)
 		go func() { _ = r.files.Follow(t.Context(), signals) }()
 		time.Sleep(filesEvery / 2) // between two checks
-		after := func(checks int, value string, ok, failed int, what string) {
+		after := func(checks int, value string, ok, failed int32, what string) {
 			t.Helper()
 			time.Sleep(time.Duration(checks) * filesEvery)
 			synctest.Wait()
-			if got := r.file.Load(); got != value || r.ok != ok || r.failed != failed {
-				t.Errorf("%s: %q, read %d times and refused %d times, want %q, %d and %d", what, got, r.ok, r.failed, value, ok, failed)
+			if got := r.file.Load(); got != value || r.ok.Load() != ok || r.failed.Load() != failed {
+				t.Errorf("%s: %q, read %d times and refused %d times, want %q, %d and %d", what, got, r.ok.Load(), r.failed.Load(), value, ok, failed)
 			}
 		}
 		after(5, "a+x", 0, 0, "nothing has changed")
