@@ -13,8 +13,6 @@ import (
 
 // options are the flags.
 type options struct {
-	access    boot.NATSAccess            // where JetStream is; from the environment
-	namespace string                     // whose rejects are counted; from the environment
 	ask       func(question string) bool // a person on a terminal; nil if there is none
 	format    string
 	key       field
@@ -143,7 +141,5 @@ NATS and for the stream, and sends again what was not acknowledged.
   zcat access.log.gz | publish --rebase now     the same, as if it ended now
   publish --counters 1000 --zipf 1.1 --rate 5000 --duration 1m
 
-Its last line says what was published, which lines were not hits, and which hits
-the workers have rejected so far, and why: for that it waits up to 5 seconds until
-they have read its last message. Rejects do not change the exit code. 0: all that
+Its last line says what was published, and which lines were not hits. 0: all that
 was read is stored; 1: some hits may not be; 2: a bad flag or setting.`

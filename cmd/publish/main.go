@@ -16,20 +16,12 @@ import (
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
-	"tallyroll/internal/rejects"
-	"tallyroll/internal/window"
 )
 
 // settings come from the environment; what to publish comes from flags.
 type settings struct {
-	NATS      boot.NATS
-	Namespace string `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"the fleet whose rejects are counted in the last line: the TALLYROLL_NAMESPACE of its workers"`
-	Log       boot.Log
-}
-
-// Validate checks what the types of the fields do not.
-func (s *settings) Validate() error {
-	return boot.CheckSetting("TALLYROLL_NAMESPACE", s.Namespace, window.CheckNamespace(s.Namespace))
+	NATS boot.NATS
+	Log  boot.Log
 }
 
 func main() {
@@ -64,7 +56,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err := boot.Parse(&env); err != nil {
 		return err
 	}
-	opts.namespace = env.Namespace
 	out := boot.NewBar(stderr, "hits")
 	log := env.Log.New(out.Screen)
 	if f, ok := stdin.(*os.File); ok && !opts.synthetic && term.IsTerminal(int(f.Fd())) {
@@ -73,7 +64,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	connect := func(ctx context.Context) (*nats.Conn, error) {
 		return env.NATS.Connect(ctx, "tallyroll publish", log, outbox.ConnOptions()...)
 	}
-	opts.access = env.NATS.NATSAccess
 	opts.ask = asker(ctx, stderr)
 	rep, err := publish(ctx, connect, log, opts, stdin, out)
 	out.End()
@@ -87,7 +77,7 @@ const grace = 5 * time.Second
 const headerRoom = 256
 
 // surelyOld is an age that hardly any tiers reach back to. Which they are is in
-// Redis, which this program does not know: the last line tells what was rejected.
+// Redis, which this program does not know.
 const surelyOld = 366 * 24 * time.Hour
 
 // leastPayload is a message that surely holds any one hit.
@@ -131,13 +121,6 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	}
 	rep.took = time.Since(start)
 	rep.open = max(held, batch.hits) - rep.tally.hits
-	if rep.tally.messages > 0 {
-		js, err := opts.access.JetStream(server.conn)
-		if err != nil {
-			return rep, fmt.Errorf("JetStream: %w", err)
-		}
-		rep.rejects = rejects.Ask(ctx, js, opts.namespace, &stored.places)
-	}
 	if failed := server.failure(); failed != nil && ctx.Err() == nil {
 		return rep, failed
 	}
@@ -192,14 +175,12 @@ type tally struct{ hits, messages int64 }
 // published is what a Sender has stored. The Sender's goroutine owns it until it has ended.
 type published struct {
 	tally
-	places rejects.Places
-	shown  func(hits int)
+	shown func(hits int)
 }
 
-func (p *published) add(hits int, a outbox.Answer) {
+func (p *published) add(hits int) {
 	p.hits += int64(hits)
 	p.messages++
-	p.places.Add(a.Stream, a.Seq)
 	p.shown(hits)
 }
 
@@ -212,8 +193,6 @@ type report struct {
 	bad   badLines
 	names int64 // distinct; 0 if nobody counted them
 	open  int64 // hits that were read and are not acknowledged
-
-	rejects *rejects.Asked // nil if nobody was asked
 }
 
 // String is the program's last line.
@@ -235,5 +214,5 @@ func (r report) String() string {
 		}
 		s += fmt.Sprintf(" (first: %s%v)", line, r.bad.reason)
 	}
-	return s + r.rejects.String()
+	return s
 }

@@ -98,7 +98,7 @@ type Sender struct {
 	conn    *nats.Conn
 	log     zerolog.Logger
 	subject string // messages go to <subject>.<0 … fanOut-1>
-	stored  func(hits int, a Answer)
+	stored  func(hits int)
 
 	in    chan *Message
 	ended chan struct{} // closed when run returns
@@ -115,7 +115,7 @@ type Sender struct {
 
 // Start begins to send on a connection that was made with ConnOptions, until Close was called, ctx ends or a message
 // can never be stored. The Sender's goroutine calls stored for each message that is stored.
-func Start(ctx context.Context, conn *nats.Conn, log zerolog.Logger, subject string, stored func(hits int, a Answer)) *Sender {
+func Start(ctx context.Context, conn *nats.Conn, log zerolog.Logger, subject string, stored func(hits int)) *Sender {
 	s := &Sender{conn: conn, log: log, subject: subject, stored: stored, in: make(chan *Message), ended: make(chan struct{})}
 	go s.run(ctx)
 	return s
@@ -219,7 +219,7 @@ func (s *Sender) settle(a Answer) {
 	s.answered = time.Now()
 	switch {
 	case a.Stored:
-		s.stored(m.Hits, a)
+		s.stored(m.Hits)
 		s.forget(m, a)
 	case m.Once != nil && (a.Last > 0 || a.Code == CodeTooLarge):
 		s.box.Drop(m)

@@ -14,7 +14,7 @@ import (
 func TestInterruptWithoutAStream(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := Start(ctx, stack.NATS(t).Conn(ConnOptions()...), zerolog.Nop(), "hits.publish", func(int, Answer) { t.Error("nothing takes it") })
+	s := Start(ctx, stack.NATS(t).Conn(ConnOptions()...), zerolog.Nop(), "hits.publish", func(int) { t.Error("nothing takes it") })
 	m := NewMessage()
 	m.Hits, m.Body = 3, []byte(`{"key":"a"}`)
 	if err := s.Submit(m); err != nil {
@@ -35,8 +35,8 @@ func TestSenderSurvivesRestarts(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)
 	stream := hits(t, server, jetstream.StreamConfig{})
-	stored := make(chan uint64, 10_000)
-	s := Start(t.Context(), server.Conn(ConnOptions()...), zerolog.Nop(), "hits.publish", func(hits int, a Answer) { stored <- a.Seq })
+	stored := make(chan int, 10_000)
+	s := Start(t.Context(), server.Conn(ConnOptions()...), zerolog.Nop(), "hits.publish", func(hits int) { stored <- hits })
 	const messages = 3000
 	restarted := make(chan struct{})
 	go func() {
@@ -78,7 +78,7 @@ func TestOnce(t *testing.T) {
 	server := stack.NATS(t)
 	stream := hits(t, server, jetstream.StreamConfig{MaxMsgSize: 500})
 	fates := make(chan Fate, 1)
-	s := Start(t.Context(), server.Conn(ConnOptions()...), zerolog.Nop(), "", func(int, Answer) {})
+	s := Start(t.Context(), server.Conn(ConnOptions()...), zerolog.Nop(), "", func(int) {})
 	send := func(subject, id string, size int) Fate {
 		m := NewMessage()
 		m.Hits, m.Body = 1, append(m.Body, make([]byte, size)...)

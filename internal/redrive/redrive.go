@@ -88,11 +88,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 		case <-acks.Done():
 		}
 	}
-	var places rejects.Places
-	r.pub = outbox.Start(acks, conn, log, "", func(_ int, a outbox.Answer) {
-		count.messages++
-		places.Add(a.Stream, a.Seq)
-	})
+	r.pub = outbox.Start(acks, conn, log, "", func(int) { count.messages++ })
 	err = ended(ctx, r.walk(ctx))
 	count.cut = ctx.Err() != nil
 	cause := r.pub.Close()
@@ -101,9 +97,6 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	count.took = time.Since(r.start)
 	unknown := count.unknown()
 	count.leaveSome("not acknowledged: run it again", unknown)
-	if count.messages > 0 {
-		count.rejects = rejects.Ask(ctx, js, opts.namespace, &places)
-	}
 	switch {
 	case cause != nil && !errors.Is(cause, context.Canceled):
 		return count, fmt.Errorf("%w (%d rejects are not acknowledged: run it again)", cause, unknown)
@@ -252,7 +245,6 @@ type redriven struct {
 	keptWhy  error
 	messages int64
 	took     time.Duration
-	rejects  *rejects.Asked
 }
 
 func (d *redriven) leave(why string) { d.leaveSome(why, 1) }
@@ -327,7 +319,7 @@ func (d *redriven) String() string {
 	if d.kept > 0 {
 		s += fmt.Sprintf("; %s are sent and still in %s: %v", count(d.kept), rejects.Stream, d.keptWhy)
 	}
-	return s + d.rejects.String()
+	return s
 }
 
 func count(n int64) string { return boot.Thousands(float64(n)) }

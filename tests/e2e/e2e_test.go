@@ -39,13 +39,7 @@ func start(t *testing.T, ingestEnv ...string) *system {
 // publish runs the publish program on an input and returns its last line.
 func (s *system) publish(stdin io.Reader, args ...string) string {
 	s.t.Helper()
-	return s.publishIn("tallyroll", stdin, args...)
-}
-
-// publishIn runs it for a namespace.
-func (s *system) publishIn(namespace string, stdin io.Reader, args ...string) string {
-	s.t.Helper()
-	return s.oneShot("publish", namespace, stdin, args...)
+	return s.oneShot("publish", "tallyroll", stdin, args...)
 }
 
 // redrive runs the program redrive and returns its output.
