@@ -12,12 +12,9 @@ const linger = 100 * time.Millisecond
 
 // batcher collects hits into messages. It belongs to one goroutine.
 type batcher struct {
-	maxHits int
-	// open is called before the first message. It waits for the connection, and returns submit,
-	// which blocks while too much is unacknowledged, and the size of the largest body.
-	open     func() (submit func(*outbox.Message) error, maxBytes int, err error)
-	submit   func(*outbox.Message) error
-	maxBytes int
+	maxHits  int
+	maxBytes int                         // of the largest body
+	submit   func(*outbox.Message) error // it blocks while too much is unacknowledged
 
 	hits  int64           // taken in all, also those that could not be submitted
 	msg   *outbox.Message // that is being filled; nil if there is none
@@ -31,9 +28,7 @@ type batcher struct {
 func (b *batcher) add(h hit.Hit) error {
 	b.hits++
 	if b.msg == nil {
-		if err := b.begin(); err != nil {
-			return err
-		}
+		b.begin()
 	}
 	body := b.body
 	before := len(body)
@@ -46,9 +41,7 @@ func (b *batcher) add(h hit.Hit) error {
 		if err := b.flush(); err != nil {
 			return err
 		}
-		if err := b.begin(); err != nil {
-			return err
-		}
+		b.begin()
 		body = h.AppendJSON(b.body)
 	}
 	b.body = body
@@ -59,16 +52,10 @@ func (b *batcher) add(h hit.Hit) error {
 	return nil
 }
 
-func (b *batcher) begin() (err error) {
-	if b.submit == nil {
-		if b.submit, b.maxBytes, err = b.open(); err != nil {
-			return err
-		}
-	}
+func (b *batcher) begin() {
 	b.msg = outbox.NewMessage()
 	b.body, b.count = b.msg.Body, 0
 	b.since = time.Now()
-	return nil
 }
 
 // flush submits the message that is being filled.

@@ -118,86 +118,16 @@ func cutTime(line []byte) (ts int64, rest []byte, err error) {
 		if len(line) <= timeLen || line[timeLen] != ']' {
 			continue
 		}
-		if ts, ok := parseTime(line[:timeLen]); ok {
-			return ts, line[timeLen+1:], nil
+		if at, err := time.Parse(timeForm, string(line[:timeLen])); err == nil {
+			return at.UnixMilli(), line[timeLen+1:], nil
 		}
 	}
 }
 
-const timeLen = len("17/May/2015:10:05:03 +0000")
-
-// parseTime reads a time of exactly timeLen bytes. time.Parse was measured at
-// four times as long (113 ns to 27 ns), more than all the rest of a line.
-func parseTime(s []byte) (unixMilli int64, ok bool) {
-	if s[2] != '/' || s[6] != '/' || s[11] != ':' || s[14] != ':' || s[17] != ':' || s[20] != ' ' {
-		return 0, false
-	}
-	day, ok1 := digits(s[0:2])
-	year, ok2 := digits(s[7:11])
-	hour, ok3 := digits(s[12:14])
-	minute, ok4 := digits(s[15:17])
-	second, ok5 := digits(s[18:20])
-	zoneHour, ok6 := digits(s[22:24])
-	zoneMinute, ok7 := digits(s[24:26])
-	month := monthOf(s[3:6])
-	if !(ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7) || month == 0 ||
-		hour > 23 || minute > 59 || second > 60 || zoneHour > 23 || zoneMinute > 59 {
-		return 0, false
-	}
-	zone := int64(zoneHour*60+zoneMinute) * 60
-	switch s[21] {
-	case '+':
-	case '-':
-		zone = -zone
-	default:
-		return 0, false
-	}
-	t := time.Date(year, month, day, hour, minute, 0, 0, time.UTC)
-	if t.Day() != day { // 31 April would be taken for 1 May
-		return 0, false
-	}
-	return (t.Unix() + int64(second) - zone) * 1000, true
-}
-
-func digits(s []byte) (n int, ok bool) {
-	for _, c := range s {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + int(c-'0')
-	}
-	return n, true
-}
-
-func monthOf(s []byte) time.Month {
-	switch string(s) {
-	case "Jan":
-		return time.January
-	case "Feb":
-		return time.February
-	case "Mar":
-		return time.March
-	case "Apr":
-		return time.April
-	case "May":
-		return time.May
-	case "Jun":
-		return time.June
-	case "Jul":
-		return time.July
-	case "Aug":
-		return time.August
-	case "Sep":
-		return time.September
-	case "Oct":
-		return time.October
-	case "Nov":
-		return time.November
-	case "Dec":
-		return time.December
-	}
-	return 0
-}
+const (
+	timeForm = "02/Jan/2006:15:04:05 -0700"
+	timeLen  = len(timeForm)
+)
 
 // cutRequest returns what stands between the quotes, in which \" and \\ are
 // part of the request.
@@ -223,7 +153,7 @@ func cutStatus(s []byte) ([]byte, error) {
 	if len(s) < 3 || (len(s) > 3 && s[3] != ' ') {
 		return nil, errNoStatus
 	}
-	if _, ok := digits(s[:3]); !ok {
+	if bytes.ContainsFunc(s[:3], func(r rune) bool { return r < '0' || r > '9' }) {
 		return nil, errNoStatus
 	}
 	return s[:3], nil

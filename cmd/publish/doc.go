@@ -21,6 +21,5 @@
 //	pace.go       held back to the log's own pace, if asked for
 //	synthetic.go  or made-up hits, in place of all of the above
 //	batch.go      hits become message bodies
-//	link.go       the connection that the first of them waits for
 //	main.go       what is stored (internal/outbox sends), and the last line
 package main

@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"golang.org/x/term"
 
 	"tallyroll/internal/hit"
 )
@@ -34,9 +31,7 @@ func (b *badLines) add(count, number int64, reason error) {
 // It remembers a hash of 64 bits of each.
 type distinctNames struct {
 	seen  map[uint64]struct{}
-	limit int64 // at first --max-names; 0: none
-	// ask asks a person whether to go on. It is nil if there is none.
-	ask func(question string) bool
+	limit int64 // 0: none
 }
 
 // errNames means that the input has more names than --max-names.
@@ -56,44 +51,13 @@ func (d *distinctNames) add(name []byte) error {
 		return nil
 	}
 	if d.limit > 0 && int64(len(d.seen)) >= d.limit {
-		err := errNames{limit: d.limit, name: string(name)}
-		if d.ask == nil || !d.ask(err.Error()+". Go on?") {
-			return err
-		}
-		d.limit *= 2 // and then it asks again
+		return errNames{limit: d.limit, name: string(name)}
 	}
 	if d.seen == nil {
 		d.seen = map[uint64]struct{}{}
 	}
 	d.seen[hash] = struct{}{}
 	return nil
-}
-
-// asker asks on the terminal. It returns nil if out is none: then there is nobody to ask. Standard input is
-// the log, so the answer comes from the terminal itself.
-func asker(ctx context.Context, out io.Writer) func(question string) bool {
-	if f, ok := out.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-		return nil
-	}
-	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
-	if err != nil {
-		return nil
-	}
-	return func(question string) bool {
-		fmt.Fprintf(tty, "\r\x1b[Kpublish: %s [y/N] ", question)
-		answer := make(chan string, 1)
-		go func() { // a read from a terminal cannot be interrupted: nobody waits for it
-			var line [64]byte
-			n, _ := tty.Read(line[:])
-			answer <- strings.ToLower(strings.TrimSpace(string(line[:n])))
-		}()
-		select {
-		case text := <-answer:
-			return text == "y" || text == "yes"
-		case <-ctx.Done():
-			return false
-		}
-	}
 }
 
 // feeder moves hits from a source into the batcher. Everything but the

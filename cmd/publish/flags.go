@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"flag"
-	"math/rand/v2"
-	"strconv"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
@@ -13,15 +11,14 @@ import (
 
 // options are the flags.
 type options struct {
-	ask       func(question string) bool // a person on a terminal; nil if there is none
-	format    string
-	key       field
-	unique    field // empty: none
-	subject   string
-	batch     int64
-	rebase    rebaseTo
-	speed     float64
-	names     int64 // how many distinct ones there may be
+	format  string
+	key     field
+	unique  field // empty: none
+	subject string
+	batch   int64
+	rebase  rebaseTo
+	speed   float64
+	names   int64 // how many distinct ones there may be
 
 	synthetic bool // hits are made up by load; standard input is not read
 	load      synthetic
@@ -71,7 +68,7 @@ func newFlags(o *options) *boot.FlagSet {
 	})
 	fs.Add("speed", "", "replay at this `multiple` of the log's own pace (default as fast as the stream acknowledges)", boot.Number(&o.speed, "a number above 0, such as 10", func(f float64) bool { return f > 0 && f <= 1e12 }))
 
-	fs.Add("max-names", "1000000", "the most distinct `names` that the input may have, because each is a counter in Redis; beyond them publish asks on a terminal whether to go on, and else stops", boot.Whole(&o.names, 1, 1e9))
+	fs.Add("max-names", "1000000", "the most distinct `names` that the input may have, because each is a counter in Redis; beyond them publish stops", boot.Whole(&o.names, 1, 1e9))
 	fs.Add("rate", "0", "synthetic load: `hits` per second; 0 is as fast as possible", boot.Number(&o.load.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
 	fs.Add("counters", "1000", "synthetic load: this many `names`, api-1, api-2 …", boot.Whole(&o.load.counters, 1, 1e12))
 	fs.Add("zipf", "0", "synthetic load: draw counters by Zipf's law with this `exponent` above 1; 0 draws them evenly", boot.Number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool { return f == 0 || f > 1 && f <= 100 }))
@@ -83,19 +80,12 @@ func newFlags(o *options) *boot.FlagSet {
 		return nil
 	})
 	fs.Add("count", "", "synthetic load: this many `hits` in all (default until Ctrl-C or --duration)", boot.Whole(&o.load.count, 1, 1e15))
-	fs.Add("seed", "", "synthetic load: the same `seed` draws the same counters again (default another one each time)", func(s string) (err error) {
-		if o.load.seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			return errors.New("allowed is a whole number from 0 to 18446744073709551615")
-		}
-		return nil
-	})
 	return fs
 }
 
 // parseFlags reads the arguments. Its errors are usage errors, and
 // flag.ErrHelp if help is asked for.
 func parseFlags(args []string) (o options, version bool, err error) {
-	o.load.seed = rand.Uint64()
 	fs := newFlags(&o)
 	if err := fs.Read(args, "hits are read from standard input"); err != nil {
 		return o, false, err
@@ -119,8 +109,6 @@ func (o options) check(given map[string]bool) error {
 		return nil
 	}
 	switch {
-	case given["seed"]:
-		return boot.BadUsage("--seed belongs to a synthetic load: give --counters, --count or --duration as well")
 	case given["key"] && o.format != "combined":
 		return boot.BadUsage("--key belongs to --format combined, not to --format %s", o.format)
 	case given["unique"] && o.format != "combined":

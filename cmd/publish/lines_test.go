@@ -151,7 +151,7 @@ func TestFeedEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A log with more names than are allowed stops there, or goes on if a person says so.
+// A log with more names than are allowed stops there.
 func TestTooManyNames(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t)
@@ -171,20 +171,6 @@ func TestTooManyNames(t *testing.T) {
 	}
 	if _, hits, byKey := counts(t, stream); hits != 4 || byKey["a"] != 2 || byKey["b"] != 2 {
 		t.Errorf("%d hits are stored: %v", hits, byKey)
-	}
-
-	var asked []string
-	opts := mustParse(t, "--format", "lines", "--max-names", "2")
-	opts.ask = func(question string) bool {
-		asked = append(asked, question)
-		return len(asked) < 2
-	}
-	o = run(opts)
-	if len(asked) != 2 || asked[0] != `"c" would be distinct name 3, and each is a counter in Redis. Go on?` || !strings.Contains(asked[1], `"e" would be distinct name 5`) {
-		t.Errorf("asked %q", asked)
-	}
-	if o.err == nil || o.report.tally.hits != 7 || o.report.names != 4 {
-		t.Errorf("%v: %s", o.err, o.report)
 	}
 
 	o = run(mustParse(t, "--format", "ndjson", "--rebase", "now", "--max-names", "1"))

@@ -35,9 +35,6 @@ func main() {
 //	stdin ─▶ lines ─▶ parse ─▶ [rebase] ─▶ [pace] ─▶ batcher ─▶ publisher ─▶ JetStream
 //	      synthetic ───────────────────────────────────┘            └─ acknowledgements
 //
-// It connects while it reads, and the first hit waits for the connection: an input
-// without a hit needs no server.
-//
 // When ctx ends it stops reading, submits the last batch, and waits up to
 // grace for the acknowledgements.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -61,11 +58,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if f, ok := stdin.(*os.File); ok && !opts.synthetic && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintln(stderr, "publish: reading hits from the terminal; Ctrl-D ends them, --help says more")
 	}
-	connect := func(ctx context.Context) (*nats.Conn, error) {
-		return env.NATS.Connect(ctx, "tallyroll publish", log, outbox.ConnOptions()...)
+	conn, err := env.NATS.Connect(ctx, "tallyroll publish", log, outbox.ConnOptions()...)
+	if err != nil {
+		return err
 	}
-	opts.ask = asker(ctx, stderr)
-	rep, err := publish(ctx, connect, log, opts, stdin, out)
+	defer conn.Close()
+	rep, err := publish(ctx, conn, log, opts, stdin, out)
 	out.End()
 	return boot.PrintLast(stdout, rep, err)
 }
@@ -84,27 +82,18 @@ const surelyOld = 366 * 24 * time.Hour
 const leastPayload = 4 << 10
 
 // publish publishes everything that in, or the synthetic load, gives.
-func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, error), log zerolog.Logger, opts options, in io.Reader, out *boot.Bar) (report, error) {
+func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts options, in io.Reader, out *boot.Bar) (report, error) {
+	if most := conn.MaxPayload(); most < leastPayload {
+		return report{}, fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its max_payload", boot.NATSServer(conn), most, leastPayload)
+	}
 	acks, giveUp := boot.Outlive(ctx, grace)
 	defer giveUp()
-	reading, stopReading := context.WithCancel(ctx)
-	defer stopReading()
-	server := dial(func() (*nats.Conn, error) { return connect(reading) }, stopReading)
-	defer server.close()
-
 	start := time.Now()
-	var pub *outbox.Sender // nil until there is a hit and a connection
 	stored := published{shown: out.Add}
-	batch := &batcher{maxHits: int(opts.batch), open: func() (func(*outbox.Message) error, int, error) {
-		conn, err := server.wait(acks) // also after an interrupt, for as long as the attempt takes
-		if err != nil {
-			return nil, 0, err
-		}
-		pub = outbox.Start(acks, conn, log, opts.subject, stored.add)
-		return pub.Submit, int(conn.MaxPayload()) - headerRoom, nil
-	}}
-	feed := newFeeder(reading, batch, opts.speed)
-	feed.names.limit, feed.names.ask = opts.names, opts.ask
+	pub := outbox.Start(acks, conn, log, opts.subject, stored.add)
+	batch := &batcher{maxHits: int(opts.batch), maxBytes: int(conn.MaxPayload()) - headerRoom, submit: pub.Submit}
+	feed := newFeeder(ctx, batch, opts.speed)
+	feed.names.limit = opts.names
 	feed.first = func(h hit.Hit) {
 		if at := time.UnixMilli(h.At).UTC(); time.Since(at) > surelyOld {
 			log.Warn().Msgf("the first hit is dated %s: workers reject what is older than their tiers (32 days by default); --rebase now shifts a log's times",
@@ -113,24 +102,15 @@ func publish(ctx context.Context, connect func(context.Context) (*nats.Conn, err
 	}
 	held, fedErr := feed.all(opts, in, out)
 	rep := report{bad: feed.bad, names: int64(len(feed.names.seen))}
-	var cause error
-	if pub != nil {
-		_ = batch.flush() // if it fails, cause says why
-		cause = pub.Close()
-		rep.tally = stored.tally
-	}
-	rep.took = time.Since(start)
+	_ = batch.flush() // if it fails, cause says why
+	cause := pub.Close()
+	rep.tally, rep.took = stored.tally, time.Since(start)
 	rep.open = max(held, batch.hits) - rep.tally.hits
-	if failed := server.failure(); failed != nil && ctx.Err() == nil {
-		return rep, failed
-	}
 	switch {
 	case cause != nil && !errors.Is(cause, context.Canceled):
 		return rep, fmt.Errorf("%w (%d hits are not acknowledged)", cause, rep.open)
 	case fedErr != nil && ctx.Err() == nil:
 		return rep, fedErr
-	case rep.open > 0 && pub == nil:
-		return rep, fmt.Errorf("interrupted before NATS was reached: of %d hits read, none was sent", rep.open)
 	case rep.open > 0 && held > batch.hits:
 		return rep, fmt.Errorf("interrupted: of %d hits read, %d were not sent and %d are unknown: sent, but not acknowledged",
 			held, held-batch.hits, batch.hits-rep.tally.hits)

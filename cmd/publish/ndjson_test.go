@@ -227,17 +227,14 @@ func ingested(body []byte) (hits []string, rejects []hit.Reject) {
 // publishing feeds lines through the program up to the messages' bodies, and returns
 // what ingest counts of these.
 func publishing(t rapid.TB, parse func([]byte) (hit.Hit, error), lines ...string) (hits []string, bad badLines) {
-	batch := &batcher{maxHits: 3, maxBytes: 1 << 20}
-	batch.open = func() (func(*outbox.Message) error, int, error) {
-		return func(m *outbox.Message) error {
-			counts, rejects := ingested(m.Body)
-			if len(rejects) != 0 {
-				t.Fatalf("%q: ingest rejects what publish sends: %q: %+v", lines, m.Body, rejects)
-			}
-			hits = append(hits, counts...)
-			return nil
-		}, 1 << 20, nil
-	}
+	batch := &batcher{maxHits: 3, maxBytes: 1 << 20, submit: func(m *outbox.Message) error {
+		counts, rejects := ingested(m.Body)
+		if len(rejects) != 0 {
+			t.Fatalf("%q: ingest rejects what publish sends: %q: %+v", lines, m.Body, rejects)
+		}
+		hits = append(hits, counts...)
+		return nil
+	}}
 	feed := newFeeder(context.Background(), batch, 0)
 	if err := errors.Join(feed.lines(strings.NewReader(strings.Join(lines, "\n")), parse, feed.take), batch.flush()); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -164,16 +163,11 @@ type outcome struct {
 	err error
 }
 
-// connected is a connection that is there.
-func connected(conn *nats.Conn) func(context.Context) (*nats.Conn, error) {
-	return func(context.Context) (*nats.Conn, error) { return conn, nil }
-}
-
 // begin publishes in the background.
 func begin(ctx context.Context, conn *nats.Conn, log io.Writer, opts options, in io.Reader) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
-		rep, err := publish(ctx, connected(conn), zerolog.New(log), opts, in, boot.NewBar(io.Discard, "hits"))
+		rep, err := publish(ctx, conn, zerolog.New(log), opts, in, boot.NewBar(io.Discard, "hits"))
 		done <- outcome{rep, err}
 	}()
 	return done
@@ -348,74 +342,6 @@ func TestPublishGivesUpOnAStreamOfSmallMessages(t *testing.T) {
 	}
 }
 
-// Where there is nothing to publish, no server is needed: none of these has a hit.
-func TestRunEndsWithoutAServerWhereThereIsNoHit(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	t.Setenv("NATS_URL", "nats://"+silent.Addr().String())
-	for name, c := range map[string]struct {
-		args  []string
-		input string
-		want  string
-	}{
-		"nothing":           {nil, "", "skipped 0 bad lines\n"},
-		"nothing to rebase": {[]string{"--rebase", "now"}, "", "skipped 0 bad lines\n"},
-		"blank lines":       {[]string{"--format", "lines"}, "\n \n", "skipped 0 bad lines\n"},
-		"bad lines":         {[]string{"--format", "ndjson"}, "x\n", "skipped 1 bad lines (first: line 1: not a JSON object: \"{\" expected: unexpected byte 120 'x' at 0)\n"},
-	} {
-		var stdout bytes.Buffer
-		if err := run(t.Context(), c.args, strings.NewReader(c.input), &stdout, io.Discard); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if line := stdout.String(); !strings.HasPrefix(line, "published 0 hits in 0 messages") || !strings.HasSuffix(line, c.want) {
-			t.Errorf("%s: %q", name, line)
-		}
-	}
-}
-
-// A hit that was read and never sent is not passed over when an interrupt ends the wait for a server.
-func TestInterruptWithoutAServerSaysWhatIsOpen(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{{"--format", "lines"}, {"--format", "ndjson", "--rebase", "now"}} {
-		ctx, interrupt := context.WithCancel(t.Context())
-		asked := make(chan struct{})
-		never := func(ctx context.Context) (*nats.Conn, error) {
-			close(asked)
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		in, out := io.Pipe()
-		defer out.Close()
-		line := `{"key":"a"}` + "\n" // which is a name, too
-		go func() {
-			<-asked
-			_, _ = io.WriteString(out, line)
-			_, _ = io.WriteString(out, line) // it is read when the one before is taken
-			interrupt()
-		}()
-		rep, err := publish(ctx, never, zerolog.Nop(), mustParse(t, args...), in, boot.NewBar(io.Discard, "hits"))
-		if err == nil || !strings.Contains(err.Error(), "none was sent") || rep.open == 0 {
-			t.Errorf("%v: %v, %d open", args, err, rep.open)
-		}
-	}
-}
-
-// A connection that cannot be made ends the program though its input goes on.
-func TestPublishSaysAtOnceThatItCannotConnect(t *testing.T) {
-	t.Parallel()
-	in, out := io.Pipe()
-	defer out.Close()
-	refused := errors.New("refused")
-	_, err := publish(t.Context(), func(context.Context) (*nats.Conn, error) { return nil, refused },
-		zerolog.Nop(), mustParse(t), in, boot.NewBar(io.Discard, "hits"))
-	if !errors.Is(err, refused) {
-		t.Fatal(err)
-	}
-}
-
 // The whole program on a log: settings from the environment, the last line.
 func TestRunPublishesALog(t *testing.T) {
 	b := startBroker(t)
@@ -468,7 +394,7 @@ func BenchmarkPublish(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
-	if _, err := publish(b.Context(), connected(conn), zerolog.Nop(), opts, nil, boot.NewBar(io.Discard, "hits")); err != nil {
+	if _, err := publish(b.Context(), conn, zerolog.Nop(), opts, nil, boot.NewBar(io.Discard, "hits")); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "hits/s")

@@ -17,7 +17,6 @@ type synthetic struct {
 	rate     float64       // hits per second; 0 is as fast as possible
 	duration time.Duration // 0 is without end
 	count    int64         // hits in all; 0 is without end
-	seed     uint64
 }
 
 // rateStep is how often hits are let out when there is a rate. They come in
@@ -84,7 +83,7 @@ func (s synthetic) next(start time.Time, elapsed time.Duration, made int64) time
 
 // drawer draws the numbers of counters, from 1.
 func (s synthetic) drawer() func() int64 {
-	random := rand.New(rand.NewPCG(s.seed, 0x74616c6c79726f6c))
+	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	if s.zipf == 0 {
 		return func() int64 { return 1 + random.Int64N(s.counters) }
 	}

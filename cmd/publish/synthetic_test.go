@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -58,23 +57,6 @@ func TestSyntheticRate(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestSyntheticSeed(t *testing.T) {
-	t.Parallel()
-	draw := func(seed uint64) (keys []string) {
-		s := synthetic{counters: 1000, zipf: 1.1, count: 200, seed: seed}
-		if err := s.run(func(h hit.Hit) error { keys = append(keys, string(h.Counter)); return nil }, sleepUntil); err != nil {
-			t.Fatal(err)
-		}
-		return keys
-	}
-	if !slices.Equal(draw(7), draw(7)) {
-		t.Error("the same seed drew other counters")
-	}
-	if slices.Equal(draw(7), draw(8)) {
-		t.Error("another seed drew the same counters")
 	}
 }
 
