@@ -8,9 +8,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/yamlfile"
 )
-
-var counterFields = []string{"key", "n", "unique", "optional"}
 
 // counter is one that an event counts on.
 type counter struct {
@@ -22,50 +21,49 @@ type counter struct {
 	optional bool
 }
 
-func (r *rule) readCount(node *yaml.Node) *FileError {
+func (r *rule) readCount(node *yaml.Node) error {
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
-		return wrong(node.Line, "count: allowed is a list of counters, each with %s", list(counterFields))
+		return wrong(node.Line, "count: allowed is a list of counters, each with %s", "key, n, unique, optional")
 	}
 	if len(node.Content) > MaxCounters {
 		return wrong(node.Content[MaxCounters].Line, "count: this is counter %d of the rule: at most %d are allowed", MaxCounters+1, MaxCounters)
 	}
 	seen := make(map[string]int)
 	for _, entry := range node.Content {
-		fields, bad := fieldsOf(entry, "a counter", counterFields)
-		if bad != nil {
-			return bad
+		fields, err := yamlfile.Fields(entry, "a counter", "key", "n", "unique", "optional")
+		if err != nil {
+			return err
 		}
 		if fields["key"] == nil {
 			return wrong(entry.Line, "key: it is missing: a counter needs a key")
 		}
-		key, bad := textOf("key", fields["key"])
-		if bad != nil {
-			return bad
+		key, err := textOf("key", fields["key"])
+		if err != nil {
+			return err
 		}
 		line := fields["key"].Line
 		if seen[key] != 0 {
 			return wrong(line, "key: %s is the key on line %d, too: an event would count twice", shown(fields["key"]), seen[key])
 		}
 		seen[key] = line
-		c, bad := r.readCounter(key, fields)
-		if bad != nil {
-			return bad
+		c, err := r.readCounter(key, fields)
+		if err != nil {
+			return err
 		}
 		r.count = append(r.count, c)
 	}
 	return nil
 }
 
-func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter, bad *FileError) {
+func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter, err error) {
 	c = counter{line: fields["key"].Line, n: 1}
-	var err error
 	if c.key, err = r.parseTemplate(key); err != nil {
 		return c, wrong(c.line, "key: %s: %v", shown(fields["key"]), err)
 	}
 	if node := fields["unique"]; node != nil {
-		text, bad := textOf("unique", node)
-		if bad != nil {
-			return c, bad
+		text, err := textOf("unique", node)
+		if err != nil {
+			return c, err
 		}
 		c.unique, err = r.parseTemplate(text)
 		if err == nil && len(c.unique) == 1 && c.unique[0].kind == constant {
@@ -76,15 +74,15 @@ func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter,
 		}
 	}
 	if node := fields["optional"]; node != nil {
-		if node.Kind != yaml.ScalarNode || node.Value != "true" && node.Value != "false" || node.ShortTag() != "!!bool" {
+		if node.Value != "true" && node.Value != "false" || node.ShortTag() != "!!bool" {
 			return c, wrong(node.Line, "optional: allowed is true or false")
 		}
 		c.optional = node.Value == "true"
 	}
 	if node := fields["n"]; node != nil {
-		bad = r.readAmount(&c, node)
+		return c, r.readAmount(&c, node)
 	}
-	return c, bad
+	return c, nil
 }
 
 // parseTemplate reads a key or a unique value.
@@ -96,11 +94,8 @@ func (r *rule) parseTemplate(text string) ([]source, error) {
 	return parts, err
 }
 
-func (r *rule) readAmount(c *counter, node *yaml.Node) *FileError {
+func (r *rule) readAmount(c *counter, node *yaml.Node) error {
 	form := fmt.Sprintf("allowed is a path, or a whole number from 1 to %d", int64(hit.MaxN))
-	if node.Kind != yaml.ScalarNode {
-		return wrong(node.Line, "n: %s", form)
-	}
 	var err error
 	switch node.ShortTag() {
 	case "!!int", "!!float":

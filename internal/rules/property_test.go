@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -337,90 +335,4 @@ func modelEvent(rules []modelRule, event any) (counted []string, left bool, reas
 		counted, left = append(counted, more...), left || leaves
 	}
 	return counted, left, ""
-}
-
-// TestOrdersAreCountedAsByHand counts drawn orders by the rules of the documentation, and in a few lines.
-func TestOrdersAreCountedAsByHand(t *testing.T) {
-	t.Parallel()
-	set := mustParse(t, `
-- stream: ORDERS
-  subject: orders.*.created
-  time: occurred_at
-  when: {status: paid}
-  count:
-    - key: orders
-    - key: orders.{country}
-    - key: orders.{country}.{customer.id}
-      n: quantity
-    - key: coupons.{coupon}
-      optional: true
-- stream: ORDERS
-  subject: orders.*.created
-  when: {^.status: paid}
-  each: items
-  count:
-    - key: sku.{sku}.{^.country}
-      n: pieces
-`)
-	random := rand.New(rand.NewPCG(1, 2))
-	d := NewDecoder(set.For("ORDERS"), testLimits(10_000))
-	want, got := map[string]int64{}, map[string]int64{}
-	wantBad, bad, wantUnmet, unmet := 0, 0, 0, 0
-	for range 2000 {
-		var events []map[string]any
-		for range 1 + random.IntN(5) {
-			country := []string{"de", "fr", "at"}[random.IntN(3)]
-			customer, quantity := random.IntN(50), 1+random.IntN(9)
-			order := map[string]any{
-				"occurred_at": now - random.Int64N(1000), "status": "paid", "country": country,
-				"customer": map[string]any{"id": customer}, "quantity": quantity, "items": []any{},
-			}
-			sum := map[string]int64{"orders": 1, "orders." + country: 1, fmt.Sprintf("orders.%s.%d", country, customer): int64(quantity)}
-			var items []any
-			for range random.IntN(4) {
-				sku, pieces := fmt.Sprintf("s%d", random.IntN(20)), 1+random.Int64N(3)
-				items = append(items, map[string]any{"sku": sku, "pieces": pieces})
-				sum["sku."+sku+"."+country] += pieces
-			}
-			if items != nil {
-				order["items"] = items
-			}
-			if random.IntN(2) == 0 {
-				order["coupon"] = "c1"
-				sum["coupons.c1"]++
-			}
-			switch random.IntN(10) {
-			case 0:
-				order["status"] = "open"
-				sum = nil
-				wantUnmet++
-			case 1:
-				delete(order, []string{"country", "quantity", "customer", "occurred_at", "items"}[random.IntN(5)])
-				sum = nil
-				wantBad++
-			}
-			for counter, n := range sum {
-				want[counter] += n
-			}
-			events = append(events, order)
-		}
-		var body bytes.Buffer
-		encoder := json.NewEncoder(&body)
-		if random.IntN(2) == 0 {
-			for _, event := range events {
-				_ = encoder.Encode(event)
-			}
-		} else {
-			_ = encoder.Encode(events)
-		}
-		hits, rejects, left := d.Decode(Message{Subject: "orders.web.created", Stored: now, Body: body.Bytes()})
-		for _, h := range hits {
-			got[string(h.Counter)] += h.N
-		}
-		bad += len(rejects)
-		unmet += left
-	}
-	if !maps.Equal(got, want) || bad != wantBad || unmet != wantUnmet || len(want) < 200 {
-		t.Errorf("%d counters, %d rejects and %d unmet; want %d, %d and %d", len(got), bad, unmet, len(want), wantBad, wantUnmet)
-	}
 }

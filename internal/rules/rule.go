@@ -1,11 +1,14 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 
 	"go.yaml.in/yaml/v4"
+
+	"tallyroll/internal/yamlfile"
 )
 
 // Format is what a rule takes a message's body for.
@@ -20,7 +23,7 @@ const (
 // Formats are all formats. The first is the default.
 var Formats = []Format{JSON, CloudEvents, None}
 
-var ruleFields = []string{"stream", "subject", "format", "time", "each", "when", "count"}
+const ruleForm = "stream, subject, format, time, each, when, count"
 
 // rule is an entry of the file.
 type rule struct {
@@ -40,10 +43,10 @@ type condition struct {
 	want   value
 }
 
-func readRule(node *yaml.Node) (*rule, *FileError) {
-	fields, bad := fieldsOf(node, "a rule", ruleFields)
-	if bad != nil {
-		return nil, bad
+func readRule(node *yaml.Node) (*rule, error) {
+	fields, err := yamlfile.Fields(node, "a rule", "stream", "subject", "format", "time", "each", "when{}", "count{}")
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range []string{"stream", "subject", "count"} {
 		if fields[name] == nil {
@@ -65,28 +68,26 @@ func readRule(node *yaml.Node) (*rule, *FileError) {
 		if node == nil {
 			continue
 		}
-		text, bad := textOf(read.name, node)
-		if bad != nil {
-			return nil, bad
-		}
-		err := read.set(text)
+		text, err := textOf(read.name, node)
 		if err != nil {
+			return nil, err
+		}
+		if err := read.set(text); err != nil {
 			return nil, wrong(node.Line, "%s: %s: %v", read.name, shown(node), err)
 		}
 	}
 	if r.each != nil && len(r.each.names) == 0 {
 		return nil, wrong(fields["each"].Line, "each: allowed is the path of an array in the event, not @this")
 	}
-	bad = r.readWhen(fields["when"])
-	if bad != nil {
-		return nil, bad
+	if err := r.readWhen(fields["when"]); err != nil {
+		return nil, err
 	}
 	return r, r.readCount(fields["count"])
 }
 
 func checkFormat(f Format) error {
 	if !slices.Contains(Formats, f) {
-		return fmt.Errorf("allowed is %s", list(Formats))
+		return errors.New("allowed is json, cloudevents, none")
 	}
 	return nil
 }
@@ -120,7 +121,7 @@ var wholeNumber = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
 const whenForm = "allowed are paths, each with the value that it must be equal to: text, a whole number, true or false"
 
-func (r *rule) readWhen(node *yaml.Node) *FileError {
+func (r *rule) readWhen(node *yaml.Node) error {
 	if node == nil {
 		return nil
 	}
@@ -132,12 +133,6 @@ func (r *rule) readWhen(node *yaml.Node) *FileError {
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, wanted := node.Content[i], node.Content[i+1]
-		for _, n := range []*yaml.Node{name, wanted} {
-			bad := checkNode(n)
-			if bad != nil {
-				return bad
-			}
-		}
 		if name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str" {
 			return wrong(name.Line, "when: %s is no path: put it in quotes", shown(name))
 		}
@@ -175,11 +170,12 @@ func wantedValue(node *yaml.Node) (value, bool) {
 	return value{}, false
 }
 
-// checkFormats refuses rules of different formats for the same message: it is not known what its events would be.
-func checkFormats(all []*rule) *FileError {
+// checkFormats refuses rules of different formats for the same message: it is not known what its events would be. Of a
+// stream with wildcards it takes all streams to be meant.
+func checkFormats(all []*rule) error {
 	for i, r := range all {
 		for _, before := range all[:i] {
-			if r.format != before.format && r.filter.overlaps(before.filter) && mayOverlap(r.stream, before.stream) {
+			if r.format != before.format && r.filter.overlaps(before.filter) && (r.stream == before.stream || IsGlob(r.stream) || IsGlob(before.stream)) {
 				return wrong(r.line, "format: it is %s here, but %s in the rule on line %d, which can match the same messages: rules for the same messages have one format", r.format, before.format, before.line)
 			}
 		}

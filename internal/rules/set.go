@@ -18,9 +18,9 @@ type Set struct {
 
 // Parse reads a rules file. The error is a *FileError: one line, what is wrong and what is allowed.
 func Parse(text []byte) (*Set, error) {
-	rules, bad := readFile(text)
-	if bad != nil {
-		return nil, bad
+	rules, err := readFile(text)
+	if err != nil {
+		return nil, err
 	}
 	sum := sha256.Sum256(text)
 	return &Set{text: bytes.Clone(text), fingerprint: hex.EncodeToString(sum[:])[:16], rules: rules}, nil

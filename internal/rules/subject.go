@@ -96,50 +96,6 @@ func checkGlob(text string) error {
 	return nil
 }
 
-// mayOverlap reports whether both globs may match some name. It takes a class such as [a-c] for any character.
-func mayOverlap(a, b string) bool {
-	if a == b {
-		return true
-	}
-	return overlap(globParts(a), globParts(b))
-}
-
-// globParts are the characters of a glob: '*', or '?' for any one.
-func globParts(glob string) (parts []rune) {
-	inClass := false
-	for _, r := range glob {
-		switch {
-		case inClass:
-			inClass = r != ']'
-		case r == '[':
-			inClass = true
-			parts = append(parts, '?')
-		default:
-			parts = append(parts, r)
-		}
-	}
-	return parts
-}
-
-func overlap(a, b []rune) bool {
-	// reach[j]: the part of a that was looked at and b[:j] match some same text.
-	reach := make([]bool, len(b)+1)
-	reach[0] = true
-	for j, r := range b {
-		reach[j+1] = reach[j] && r == '*'
-	}
-	for _, r := range a {
-		next := make([]bool, len(b)+1)
-		next[0] = reach[0] && r == '*'
-		for j, s := range b {
-			next[j+1] = r == '*' && (reach[j+1] || next[j]) || s == '*' && (next[j] || reach[j+1]) ||
-				reach[j] && (r == s || r == '?' || s == '?')
-		}
-		reach = next
-	}
-	return reach[len(b)]
-}
-
 // tokens splits a subject into memory that is reused.
 func tokens(into []string, subject string) []string {
 	return slices.AppendSeq(into[:0], strings.SplitSeq(subject, "."))
