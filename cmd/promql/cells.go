@@ -27,19 +27,15 @@ type selection struct {
 	metric   string
 	from, to int64
 	window   time.Duration // the range of the selector: [1h]; 0 if it has none
-	steps    int64         // at which it is evaluated, if it has a range
 	function string        // around the selector
 }
 
 // selectionOf undoes what the engine has added to the time of the first evaluation. Without a range, the
 // latest cell that was complete by then is wanted, wherever the tier's cells begin.
 func (q *querier) selectionOf(metric string, hints *storage.SelectHints) selection {
-	s := selection{metric: metric, from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, steps: 1, function: hints.Func}
+	s := selection{metric: metric, from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, function: hints.Func}
 	if s.window == 0 {
 		s.from += (q.lookback() - maxLag).Milliseconds()
-	}
-	if hints.Step > 0 {
-		s.steps += (s.to - s.from - hints.Range) / hints.Step
 	}
 	return s
 }
@@ -53,9 +49,6 @@ func (q *querier) read(ctx context.Context, counters []string, sel selection) (*
 	set := &seriesSet{at: -1}
 	if len(parts) == 0 {
 		return set, nil
-	}
-	if err := q.cost.add(q.windows(parts, sel)); err != nil {
-		return nil, err
 	}
 	set.warnings = warningsOf(sel, parts)
 	for i, counter := range counters {
@@ -109,17 +102,6 @@ func (q *querier) parts(ctx context.Context, counters []string, sel selection) (
 // them, and their cells may differ in length. Uniques are not for adding up.
 func (s selection) sums() bool {
 	return s.window > 0 && s.function == "sum_over_time" && s.metric == metricName
-}
-
-// windows returns how many samples of one series are in the windows of all steps together. The engine works through
-// them without a look at its time.
-func (q *querier) windows(parts []part, sel selection) float64 {
-	in := 0.0 // one window
-	for _, p := range parts {
-		s := p.series[0]
-		in += min(float64(len(s.Counts)), float64(sel.window/s.Tier.Cell+1))
-	}
-	return in * max(float64(sel.steps), q.cost.fixed) * max(1, sorting[sel.function])
 }
 
 // part reads the cells from a moment on.

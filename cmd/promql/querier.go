@@ -25,7 +25,6 @@ type querier struct {
 	layout  window.Layout
 	touched int // counters read or looked through, of all selectors
 	points  int // samples read, of all selectors
-	cost    cost
 }
 
 // newQuerier reads the layout, and so finds out whether Redis can answer.

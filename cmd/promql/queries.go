@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net/http"
@@ -53,20 +54,13 @@ func (s *service) queryRange(r *http.Request) (found, error) {
 		return found{}, err
 	}
 	over := moments{start, end, step}
-	switch points := over.grid().steps() - 1; {
+	switch points := end.Sub(start).Milliseconds() / step.Milliseconds(); {
 	case end.Before(start):
 		return found{}, badData("invalid parameter %q: it is before start: a moment from start on is allowed", "end")
 	case points > maxSteps:
-		return found{}, badData("%.0f points per series: at most %d are allowed: choose a longer step", points, maxSteps)
+		return found{}, badData("%d points per series: at most %d are allowed: choose a longer step", points, maxSteps)
 	}
 	return s.evaluate(r, over)
-}
-
-func (m moments) grid() grid {
-	if m.step == 0 {
-		return grid{0, 1}
-	}
-	return grid{float64(m.end.UnixMilli() - m.start.UnixMilli()), float64(m.step.Milliseconds())}
 }
 
 // evaluate lets the engine answer.
@@ -76,15 +70,13 @@ func (s *service) evaluate(r *http.Request, over moments) (found, error) {
 		return found{}, err
 	}
 	text := r.FormValue("query")
-	cost, err := s.check(text, over)
-	if err != nil {
+	if err := s.check(text, over); err != nil {
 		return found{}, err
 	}
 	q, err := s.newQuerier(r.Context())
 	if err != nil {
 		return found{}, err
 	}
-	q.cost = cost
 	prepared, err := s.prepare(r.Context(), q, text, over)
 	if err != nil {
 		return found{}, badData("invalid parameter %q: %v", "query", err)
@@ -95,7 +87,7 @@ func (s *service) evaluate(r *http.Request, over moments) (found, error) {
 		return found{}, result.Err
 	}
 	// The engine owns what the value is made of until Close, so it is encoded by then.
-	data, cut, err := s.encodeValue(result.Value, limit)
+	data, cut, err := encodeValue(result.Value, limit)
 	if err != nil {
 		return found{}, err
 	}
@@ -106,16 +98,57 @@ func (s *service) evaluate(r *http.Request, over moments) (found, error) {
 	return out, nil
 }
 
-// check refuses a query that costs too much, or is none.
-func (s *service) check(text string, over moments) (cost, error) {
+// check refuses what is no query, and what the engine's own bounds do not hold: it makes room for all steps of a subquery
+// before it counts samples.
+func (s *service) check(text string, over moments) error {
 	if err := s.checkText("query", text); err != nil {
-		return cost{}, err
+		return err
 	}
 	expr, err := s.parser.ParseExpr(text)
 	if err != nil {
-		return cost{}, badData("invalid parameter %q: %v", "query", err)
+		return badData("invalid parameter %q: %v", "query", err)
 	}
-	return s.costOf(text, expr, over)
+	var refusal error
+	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
+		if e, ok := node.(*parser.SubqueryExpr); ok && refusal == nil {
+			refusal = s.checkSubquery(e, path, over)
+		}
+		return refusal
+	})
+	return refusal
+}
+
+// subqueryStep is the step of a subquery that has none.
+const subqueryStep = time.Minute
+
+// checkSubquery bounds the steps of a subquery, which is evaluated over the time of those around it, too.
+func (s *service) checkSubquery(e *parser.SubqueryExpr, around []parser.Node, over moments) error {
+	step := cmp.Or(e.Step, subqueryStep)
+	if step < time.Millisecond || e.Range < time.Millisecond {
+		return refused("a subquery's range and step are 1ms or longer")
+	}
+	span := over.end.Sub(over.start).Seconds() + e.Range.Seconds() // of several, a duration may overflow
+	for _, node := range around {
+		if outer, ok := node.(*parser.SubqueryExpr); ok {
+			span += outer.Range.Seconds()
+		}
+	}
+	if steps := span / step.Seconds(); steps > float64(s.settings.MaxSamples) {
+		return refused("a subquery has %.0f steps: at most %d are allowed (PROMQL_MAX_SAMPLES): choose a shorter range or, in brackets [range:step], a longer step", steps, s.settings.MaxSamples)
+	}
+	return nil
+}
+
+// checkText bounds what it costs to parse the texts of a parameter together.
+func (s *service) checkText(name string, texts ...string) error {
+	size := 0
+	for _, text := range texts {
+		size += len(text)
+	}
+	if size > s.settings.MaxQuery {
+		return refused("parameter %q has %d bytes: at most %d are allowed (PROMQL_MAX_QUERY_BYTES): ask about fewer at once", name, size, s.settings.MaxQuery)
+	}
+	return nil
 }
 
 func (s *service) prepare(ctx context.Context, q *querier, text string, over moments) (promql.Query, error) {

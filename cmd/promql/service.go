@@ -186,10 +186,9 @@ type Settings struct {
 	Timeout        time.Duration `env:"PROMQL_TIMEOUT" envDefault:"10s" help:"longest time that a query or a list may take, its wait for others included"`
 	Concurrency    int           `env:"PROMQL_CONCURRENCY" envDefault:"4" help:"most queries and lists that run at a time; others wait"`
 
-	MaxEvaluations int64  `env:"PROMQL_MAX_EVALUATIONS" envDefault:"100000000" help:"most evaluations that one query may need: its steps times the samples in its ranges; as many take up to two seconds, in which the query cannot be ended"`
-	MaxQuery       int    `env:"PROMQL_MAX_QUERY_BYTES" envDefault:"65536" help:"most bytes of a query, and of all match[] of a request together"`
-	MaxRequests    int    `env:"PROMQL_MAX_REQUESTS" envDefault:"200" help:"most requests at a time, those that wait included; more are answered 503"`
-	Memory         string `env:"GOMEMLIMIT" help:"most memory of the process, in Go's form, such as 900MiB; if not set, 256 MiB and what PROMQL_CONCURRENCY queries may need; queries that need more are ended"`
+	MaxQuery    int    `env:"PROMQL_MAX_QUERY_BYTES" envDefault:"65536" help:"most bytes of a query, and of all match[] of a request together"`
+	MaxRequests int    `env:"PROMQL_MAX_REQUESTS" envDefault:"200" help:"most requests at a time, those that wait included; more are answered 503"`
+	Memory      string `env:"GOMEMLIMIT" help:"most memory of the process, in Go's form, such as 900MiB; if not set, 256 MiB and what PROMQL_CONCURRENCY queries may need; queries that need more are ended"`
 }
 
 // maxTimeout bounds PROMQL_TIMEOUT: nobody waits longer for a panel.
@@ -205,8 +204,7 @@ func (s *Settings) Validate() error {
 	}
 	err := boot.CheckMost(boot.Most{Key: "PROMQL_MAX_COUNTERS", N: int64(s.MaxCounters)}, boot.Most{Key: "PROMQL_MAX_CELLS", N: s.MaxCells}, boot.Most{Key: "PROMQL_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells},
 		boot.Most{Key: "PROMQL_MAX_SAMPLES", N: int64(s.MaxSamples)}, boot.Most{Key: "PROMQL_CONCURRENCY", N: int64(s.Concurrency)},
-		boot.Most{Key: "PROMQL_MAX_EVALUATIONS", N: s.MaxEvaluations}, boot.Most{Key: "PROMQL_MAX_QUERY_BYTES", N: int64(s.MaxQuery)},
-		boot.Most{Key: "PROMQL_MAX_REQUESTS", N: int64(s.MaxRequests)})
+		boot.Most{Key: "PROMQL_MAX_QUERY_BYTES", N: int64(s.MaxQuery)}, boot.Most{Key: "PROMQL_MAX_REQUESTS", N: int64(s.MaxRequests)})
 	if err != nil {
 		return err
 	}
