@@ -140,5 +140,10 @@ func (r *retiering) living(ctx context.Context, id string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fleet.Living(ctx, js, r.settings.Redis.Namespace, id)
+	workers, err := fleet.Workers(ctx, js, r.settings.Redis.Namespace, id)
+	names := make([]string, len(workers))
+	for i, w := range workers {
+		names[i] = w.Name
+	}
+	return names, err
 }
