@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
@@ -24,7 +25,7 @@ type auditor struct {
 	memory    int // bytes of a pass
 	log       zerolog.Logger
 	bar       *boot.Bar
-	pace      *pace
+	pace      *rate.Limiter // of messages, hashes and keys
 	report    report
 
 	layout    window.Layout
@@ -94,10 +95,17 @@ func (a *auditor) audit(ctx context.Context) error {
 	return a.judgeKeys(ctx)
 }
 
+// wait waits until so many more items may be read.
+func (a *auditor) wait(ctx context.Context, items int) {
+	for ; items > 0; items -= a.pace.Burst() {
+		_ = a.pace.WaitN(ctx, min(items, a.pace.Burst())) // it fails when ctx ends, which whoever reads finds out
+	}
+}
+
 // sweep looks at all keys. It returns the streams that have cursors.
 func (a *auditor) sweep(ctx context.Context) (streams []string, err error) {
 	err = a.store.Inspect(a.layout, nil).Sweep(ctx, func(found window.Swept) error {
-		a.pace.wait(ctx, found.Keys)
+		a.wait(ctx, found.Keys)
 		for _, hash := range found.Uniques {
 			a.uniques[hash] = true
 		}
@@ -206,7 +214,7 @@ func (a *auditor) load(ctx context.Context, l *ledger) error {
 		if err != nil {
 			return err
 		}
-		a.pace.wait(ctx, len(names))
+		a.wait(ctx, len(names))
 		if more {
 			l.to = names[len(names)-1]
 		} else {
@@ -255,7 +263,7 @@ func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) e
 			if err != nil {
 				return err
 			}
-			a.pace.wait(ctx, found.Hashes+len(a.streams))
+			a.wait(ctx, found.Hashes+len(a.streams))
 			look := l.note(shard, found.Places, found.At, found.Until, false)
 			for _, c := range found.Counters {
 				l.enter(c, look, a.uniques[window.HashCounter([]byte(c.Name))])

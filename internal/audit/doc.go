@@ -88,7 +88,6 @@
 //	reading.go   the messages of a stream in order, through lost connections, and what is missing between them
 //	ledger.go    what Redis holds of a range of names, and what the streams take off it
 //	report.go    differences, what is undecided, the last line
-//	pace.go      the bound on the rate
 //
 // # Goroutines
 //

@@ -194,7 +194,7 @@ func (r *reading) isOver(ctx context.Context, at uint64) (bool, error) {
 
 // deliver counts a message.
 func (r *reading) deliver(ctx context.Context, d source.Delivery, lost chan<- error) {
-	r.pace.wait(ctx, 1)
+	r.wait(ctx, 1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended || ctx.Err() != nil {

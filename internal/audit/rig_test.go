@@ -176,7 +176,7 @@ func (r *rig) audit(change ...func(*auditor)) result {
 	a := &auditor{
 		store: window.NewStore(r.redis.Client(), "test"), js: r.nats.JetStream(), namespace: "test",
 		limits: consume.Limits{MaxAhead: 10 * time.Second, MaxHits: 10_000}, memory: 64 << 20,
-		log: zerolog.New(zerolog.NewTestWriter(r.t)), bar: boot.NewBar(io.Discard, ""), pace: &pace{}, report: newReport(&text, 1000),
+		log: zerolog.New(zerolog.NewTestWriter(r.t)), bar: boot.NewBar(io.Discard, ""), pace: newPace(0), report: newReport(&text, 1000),
 	}
 	for _, f := range change {
 		f(a)

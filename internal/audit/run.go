@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime/debug"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
@@ -124,9 +127,18 @@ func connect(ctx context.Context, env *settings, opts options, stdout, stderr io
 	return &auditor{
 		store: window.NewStore(client, env.Redis.Namespace), js: js, namespace: env.Redis.Namespace,
 		limits: consume.Limits{MaxAhead: env.MaxAhead, MaxHits: env.MaxHits},
-		memory: int(opts.memory << 20 / 2), log: log, bar: bar, pace: &pace{rate: opts.rate},
+		memory: int(opts.memory << 20 / 2), log: log, bar: bar, pace: newPace(opts.rate),
 		report: newReport(stdout, int(opts.maxDifferences)),
 	}, end, nil
+}
+
+// newPace bounds items per second; 0 is as many as can be. What a slow answer has cost, up to a tenth of a second is made
+// up for.
+func newPace(perSecond float64) *rate.Limiter {
+	if perSecond == 0 {
+		return rate.NewLimiter(rate.Inf, math.MaxInt)
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond/10)))
 }
 
 func newFlags(o *options) *boot.FlagSet {

@@ -76,7 +76,7 @@ func (a *auditor) readCursors(ctx context.Context, each func(shard int, places [
 		s.cursors = s.cursors[:0]
 	}
 	for shard := range a.layout.Shards {
-		a.pace.wait(ctx, len(a.streams))
+		a.wait(ctx, len(a.streams))
 		places, erased, clock, err := a.inspector.Cursors(ctx, shard)
 		if err != nil {
 			return err
