@@ -14,7 +14,7 @@
 //	run.go      flags and settings, and the last line
 //	walk.go     HITS_REJECTED is read, and parts become rejects (internal/rejects)
 //	redrive.go  which of them go, and whether they can
-//	remake.go   what is published: time and key of a hit, pieces of a large message
+//	remake.go   what is published: time and key of a hit
 //	target.go   under which subject
 //	finish.go   rejects whose messages are stored are removed
 //

@@ -47,14 +47,14 @@ func TestRedriveSendsEventsAsTheyAre(t *testing.T) {
 	r.want("HITS", "", `{"id":"8"}`)
 	for _, want := range []string{
 		"left 5: 1 bad_json (would be refused again by the same rules; ", "1 bad_key (would be refused again by the same rules; ", "1 no_rule (its subject is not known",
-		"1 too_large (would be refused again by the same rules; ", "1 too_late (would be refused again as it is: --ts does not change the time of an event; ",
+		"1 too_large (counts only with a larger INGEST_MAX_HITS; ", "1 too_late (would be refused again as it is: --ts does not change the time of an event; ",
 	} {
 		if !strings.Contains(got.String(), want) {
 			t.Errorf("%q does not say %q", got, want)
 		}
 	}
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "stored", "--reason", "bad_key,too_late,bad_json,too_large"), 3, 0)
-	r.want("HITS", "", `{"id":"8"}`, `{"ts":1}`, `{"at":1}`, `[{"one":1}]`)
+	r.want("HITS", "", `{"id":"8"}`, `{"ts":1}`, `{"at":1}`, `{"one":1}`)
 	stream, err := r.js.Stream(t.Context(), "HITS")
 	if err != nil {
 		t.Fatal(err)
@@ -71,34 +71,6 @@ func TestRedriveSendsEventsAsTheyAre(t *testing.T) {
 			if len(m.Header[name]) != 1 || m.Header[name][0] != values[0] {
 				t.Errorf("message %d: %s is %v, want %v", seq+1, name, m.Header[name], values)
 			}
-		}
-	}
-}
-
-// A message with too many events is taken apart, down to single ones, and nothing becomes another event.
-func TestSplitEvents(t *testing.T) {
-	t.Parallel()
-	many := strings.Repeat("{}\n", splitHits+1)
-	for _, c := range []struct {
-		body string
-		want []string
-	}{
-		{`[{"a":1},{"b":2}]`, []string{`[{"a":1}]`, `[{"b":2}]`}},
-		{"{\"a\":1}\n{\"b\":2}\n", []string{`[{"a":1}]`, `[{"b":2}]`}},
-		{"[[{\"a\":1}],{x\n{\"b\":2}\n}]", []string{`[[{"a":1}]]`, "[{x\n{\"b\":2}\n}]"}},
-		{`[{"a":1}] {"b":2}`, []string{`[]{"b":2}`, `[{"a":1}]`}},
-		{many, []string{"[" + strings.Repeat("{},", splitHits-1) + "{}]", "[{}]"}},
-	} {
-		r := newReject(&rejects.Stored{Reject: rejects.Reject{
-			Reject: hit.Reject{Kind: hit.OfEvent, Reason: hit.TooLarge, Body: []byte(c.body)}, Origin: rejects.Origin{Subject: "hits.a"},
-		}})
-		out, err := r.bodies(keepTime)
-		var got []string
-		for _, o := range out {
-			got = append(got, string(o.body))
-		}
-		if err != nil || strings.Join(got, "\n\n") != strings.Join(c.want, "\n\n") {
-			t.Errorf("%.80q: %.200q, %v; want %.200q", c.body, got, err, c.want)
 		}
 	}
 }

@@ -25,14 +25,14 @@ const (
 	finishTries  = 5
 )
 
-// fate is what became of a message of a reject.
+// fate is what became of the message of a reject.
 type fate struct {
 	outbox.Fate
 	reject *reject
 	id     string // its Nats-Msg-Id
 }
 
-// finisher removes rejects from HITS_REJECTED once all of their messages are certainly stored.
+// finisher removes rejects from HITS_REJECTED once their messages are certainly stored.
 type finisher struct {
 	js       jetstream.JetStream
 	rejected jetstream.Stream
@@ -61,21 +61,14 @@ func (f *finisher) finish(ctx context.Context, fate fate) {
 	why := ""
 	switch {
 	case fate.Code == outbox.CodeTooLarge:
-		why = "a message of it is larger than the stream takes"
+		why = "larger than the stream takes"
 	case !fate.Stored:
 		why = f.verify(ctx, fate)
 	}
-	if why != "" && r.failed.CompareAndSwap(false, true) {
+	if why != "" {
 		f.count.leave(why)
-	}
-	if fate.Repeat {
-		r.repeat.Add(1)
-	}
-	if r.open.Add(-1) > 0 {
-		return
-	}
-	if !r.failed.Load() {
-		f.count.sent(r)
+	} else {
+		f.count.sent(fate.Repeat)
 		f.remove(ctx, r)
 	}
 	f.done(r)

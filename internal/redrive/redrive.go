@@ -126,7 +126,7 @@ func (r *redriver) each(ctx context.Context, one *reject) error {
 		return nil
 	}
 	r.count.matching++
-	why, bodies, to, err := r.judge(ctx, one)
+	why, m, err := r.judge(ctx, one)
 	if err != nil {
 		return err
 	}
@@ -144,45 +144,36 @@ func (r *redriver) each(ctx context.Context, one *reject) error {
 			return err
 		}
 	}
-	one.open.Store(int32(len(bodies)))
-	for k, body := range bodies {
-		m := outbox.NewMessage()
-		once := address(one, to.pattern, k, len(bodies))
-		once.Settled = func(f outbox.Fate) { r.settled(fate{f, one, once.ID}) }
-		m.Hits, m.Once = body.hits, once
-		m.Body = append(m.Body, body.body...)
-		if err := r.pub.Submit(m); err != nil {
-			return err
-		}
+	if err := r.pub.Submit(m); err != nil {
+		return err
 	}
 	return ctx.Err()
 }
 
-// judge returns what to send, and where; or why not.
-func (r *redriver) judge(ctx context.Context, one *reject) (why string, bodies []outgoing, to target, err error) {
+// judge returns what to send; or why not.
+func (r *redriver) judge(ctx context.Context, one *reject) (why string, m *outbox.Message, err error) {
 	if refused := one.helps(r.ts, time.Now()); refused != "" {
 		if len(r.reasons) == 0 {
-			return fmt.Sprintf("%s (%s; name it with --reason to send it all the same)", one.Reason, refused), nil, to, nil
+			return fmt.Sprintf("%s (%s; name it with --reason to send it all the same)", one.Reason, refused), nil, nil
 		}
 		r.warn(fmt.Sprintf("%s: %s, unless the settings or the rules of ingest have changed", one.Reason, refused))
 	}
-	bodies, err = one.bodies(r.ts)
+	body, err := one.publishable(r.ts)
 	if err != nil {
-		return fmt.Sprintf("%s (%v)", one.Reason, err), nil, to, nil
+		return fmt.Sprintf("%s (%v)", one.Reason, err), nil, nil
 	}
-	if len(bodies) == 0 {
-		return fmt.Sprintf("%s (holds no hit)", one.Reason), nil, to, nil
-	}
-	to, err = r.targets.find(ctx, one.Stream)
+	to, err := r.targets.find(ctx, one.Stream)
 	if err != nil || to.why != "" {
-		return to.why, nil, to, err
+		return to.why, nil, err
 	}
-	for k, body := range bodies {
-		if len(body.body)+rejects.HeaderSize(address(one, to.pattern, k, len(bodies)).Header()) > r.room {
-			return fmt.Sprintf("%s (larger than a message of the server beside its headers: raise max_payload)", one.Reason), nil, to, nil
-		}
+	once := address(one, to.pattern)
+	if len(body)+rejects.HeaderSize(once.Header()) > r.room {
+		return fmt.Sprintf("%s (larger than a message of the server beside its headers: raise max_payload)", one.Reason), nil, nil
 	}
-	return "", bodies, to, nil
+	once.Settled = func(f outbox.Fate) { r.settled(fate{f, one, once.ID}) }
+	m = outbox.NewMessage()
+	m.Hits, m.Once, m.Body = 1, once, append(m.Body, body...)
+	return "", m, nil
 }
 
 // warn logs each thing once.
@@ -261,10 +252,10 @@ func (d *redriven) leaveSome(why string, n int64) {
 	d.left[why] += n
 }
 
-func (d *redriven) sent(r *reject) {
+func (d *redriven) sent(before bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if r.repeat.Load() > 0 {
+	if before {
 		d.before++
 		return
 	}

@@ -170,18 +170,18 @@ func TestRedriveKeepsUnique(t *testing.T) {
 	r := newRefusing(t)
 	r.refuse(1, hit.TooLate, `{"unique":"secret \u0031","ts":1,"key":"a"}`)
 	r.refuse(2, hit.Future, `{"ts":2,"unique":"secret 2"}`)
-	r.refuse(3, hit.TooLarge, `[{"key":"a","unique":"secret 3"},`, `{"unique":"secret 4"}]`)
+	r.refuse(3, hit.TooLarge, `[{"key":"a","unique":"secret 3"},`, `{"unique":"secret 4"}]`) // in parts
 	r.refuse(4, hit.BadUnique, `{"key":"a","unique":["secret"]}`)
 	var list bytes.Buffer
 	got := r.redrive(t.Context(), &list, "--dry-run", "--ts", "now")
-	r.redrive(t.Context(), &list, "--dry-run", "--reason", "bad_unique")
+	r.redrive(t.Context(), &list, "--dry-run", "--reason", "bad_unique,too_large")
 	if strings.Contains(list.String(), "secret") || strings.Count(list.String(), "…") != 4 {
 		t.Errorf("the list shows unique values:\n%s", &list)
 	}
 	if want := "1 bad_unique (would be refused again as it is; "; !strings.Contains(got.String(), want) {
 		t.Errorf("%q does not say %q", got, want)
 	}
-	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now"), 3, 0)
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now", "--reason", "too_late,future,too_large"), 3, 0)
 	r.want("HITS", `{"unique":"secret \u0031","key":"a"}`, `{"unique":"secret 2","key":"of.subject"}`, `[{"key":"a","unique":"secret 3"},{"unique":"secret 4","key":"of.subject"}]`)
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--reason", "bad_unique"), 1, 0)
 	if got := r.bodies("HITS"); got[len(got)-1] != `{"key":"a","unique":["secret"]}` {
@@ -258,7 +258,7 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 		refusing
 		found, sent int64
 	}{{r, 1, 1}, {other, 3, 2}} {
-		got := of.redrive(t.Context(), io.Discard, "--ts", "now")
+		got := of.redrive(t.Context(), io.Discard, "--ts", "now", "--reason", "too_late,too_large")
 		of.wantSent(got, of.sent, 0)
 		if got.found != of.found {
 			t.Errorf("%s: %v", of.namespace(), got)
@@ -284,31 +284,21 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	}
 }
 
-func TestRedriveSplitsWhatWasTooLarge(t *testing.T) {
+// A reject in parts is sent as one message. A removal that was interrupted left the first part, and is finished.
+func TestRedriveInParts(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
-	var large strings.Builder
-	for i := range 2*splitHits + 1 {
-		fmt.Fprintf(&large, "{\"key\":\"c-%d\"}\n", i)
+	parts := []string{`[{"key":"a"},`, `{"n":2},,`, `{"key":"c"}]`}
+	r.refuse(1, hit.TooLarge, parts...)
+	if got := r.redrive(t.Context(), io.Discard); !strings.Contains(got.String(), "left 1: 1 too_large (counts only with a larger INGEST_MAX_HITS; ") {
+		t.Error(got)
 	}
-	large.WriteString("x\n")
-	body := large.String()
-	r.refuse(1, hit.TooLarge, body[:100], body[100:1000], body[1000:]) // in parts
-	got := r.redrive(t.Context(), io.Discard)
-	r.wantSent(got, 1, 0)
-	if got.messages != 4 {
-		t.Errorf("%d messages", got.messages)
-	}
-	all := strings.Join(r.stored(), "")
-	for i := range 2*splitHits + 1 {
-		if n := strings.Count(all, fmt.Sprintf(`"c-%d"`, i)); n != 1 {
-			t.Errorf("c-%d is there %d times", i, n)
-		}
-	}
+	again := []string{"--reason", "too_large"}
+	r.wantSent(r.redrive(t.Context(), io.Discard, again...), 1, 0)
+	r.want("HITS", `[{"key":"a"},{"n":2,"key":"of.subject"},{"key":"c"}]`)
 	r.want(rejects.Stream)
 
-	// Killed while it removed the parts: the first is left.
-	r.refuse(1, hit.TooLarge, body[:100], body[100:1000], body[1000:])
+	r.refuse(1, hit.TooLarge, parts...)
 	rejected, err := r.js.Stream(t.Context(), rejects.Stream)
 	if err != nil {
 		t.Fatal(err)
@@ -318,59 +308,19 @@ func TestRedriveSplitsWhatWasTooLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.wantSent(r.redrive(t.Context(), io.Discard), 0, 1)
+	r.wantSent(r.redrive(t.Context(), io.Discard, again...), 0, 1)
 	r.want(rejects.Stream)
 
-	// Parts of which nothing was stored stay.
+	// Parts of which nothing was stored stay, and so does what is not made of objects.
 	r.refuse(2, hit.TooLarge, "{}", "{}")
 	if err := rejected.DeleteMsg(t.Context(), 8); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.redrive(t.Context(), io.Discard); !strings.Contains(got.String(), "left 1: 1 parts of it are missing") {
+	r.refuse(3, hit.TooLarge, "{}\nx")
+	if got := r.redrive(t.Context(), io.Discard, again...); !strings.Contains(got.String(), "left 2: 1 parts of it are missing, 1 too_large (not a JSON object") {
 		t.Error(got)
 	}
-	r.want(rejects.Stream, "{}")
-}
-
-// A publish that was killed amid the pieces of a message has stored some of them.
-func TestRedriveStoresThePiecesThatAreMissing(t *testing.T) {
-	t.Parallel()
-	r := newRefusing(t)
-	var large strings.Builder
-	for i := range 3*splitHits + 5 {
-		fmt.Fprintf(&large, "{\"key\":\"c-%d\"}\n", i)
-	}
-	r.refuse(1, hit.TooLarge, large.String())
-	rejected, err := r.js.Stream(t.Context(), rejects.Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := rejected.GetMsg(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	part, _ := rejects.Parse(m.Header)
-	one := newReject(new(rejects.Assembly).Add(rejects.Message{Part: part, Position: 1, Data: m.Data}))
-	pieces, err := one.bodies(keepTime)
-	if err != nil || len(pieces) != 4 {
-		t.Fatalf("%d pieces, %v", len(pieces), err)
-	}
-	for _, k := range []int{0, 2} {
-		to := address(one, "hits.>", k, len(pieces))
-		if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: to.Subject, Header: to.Header(), Data: pieces[k].body}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := r.redrive(t.Context(), io.Discard); got.again+got.before != 1 || got.unknown() != 0 {
-		t.Error(got)
-	}
-	all := strings.Join(r.stored(), "")
-	for i := range 3*splitHits + 5 {
-		if n := strings.Count(all, fmt.Sprintf(`"c-%d"`, i)); n != 1 {
-			t.Errorf("c-%d is there %d times", i, n)
-		}
-	}
-	r.want(rejects.Stream)
+	r.want(rejects.Stream, "{}", "{}\nx")
 }
 
 func TestRedriveChoosesWhatAndWhere(t *testing.T) {
@@ -411,7 +361,7 @@ func TestRedriveChoosesWhatAndWhere(t *testing.T) {
 			t.Errorf("%q does not say %q", got, want)
 		}
 	}
-	r.wantSent(r.redrive(t.Context(), io.Discard, "--stream", "GONE", "--subject", "hits.again", "--rate", "1000"), 1, 0)
+	r.wantSent(r.redrive(t.Context(), io.Discard, "--stream", "GONE", "--reason", "too_large", "--subject", "hits.again", "--rate", "1000"), 1, 0)
 	r.want("HITS", `[{"key":"a"}]`, `[{"key":"b"}]`)
 }
 
@@ -503,7 +453,7 @@ func TestRedriveSaysWhatItCannotRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		r.refuse(1+i, hit.TooLarge, `{"key":"a"}`)
+		r.refuse(1+i, hit.Future, `{"key":"a","ts":5}`)
 	}
 	for range 2 {
 		got, err := r.try(t.Context(), io.Discard)

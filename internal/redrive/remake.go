@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,67 +22,41 @@ const (
 	storedTime timing = "stored" // the time at which the refused message was stored
 )
 
-// splitHits is how many hits of a message that was too large go into one message. It does not depend on a
-// flag: whoever publishes the reject again must make the same messages of it.
-const splitHits = 100
-
 var (
 	errNotObject = errors.New("not a JSON object: mend it and publish it")
 	errNoCounter = errors.New("names no counter, and its subject gives it none, or one that was too long for the headers: add a key and publish it")
 )
 
-// outgoing is a body to publish.
-type outgoing struct {
-	body []byte
-	hits int
+// publishable returns what a reject is published as. Each of its hits names its counter, because the subject will be another
+// one.
+func (r *reject) publishable(ts timing) ([]byte, error) {
+	switch {
+	case r.isEvent():
+		return r.event()
+	case r.Reason == hit.TooLarge:
+		return r.remakeAll(ts)
+	}
+	return r.remake(r.Body, ts)
 }
 
-// bodies returns what a reject is published as: one body, or those of a message that was too large in
-// pieces. Each of its hits names its counter, because the subject will be another one.
-func (r *reject) bodies(ts timing) ([]outgoing, error) {
-	if r.isEvent() {
-		return r.events()
-	}
-	if r.Reason == hit.TooLarge {
-		return r.split(ts)
-	}
-	body, err := r.remake(r.Body, ts)
-	if err != nil {
-		return nil, err
-	}
-	return []outgoing{{body, 1}}, nil
-}
-
-// split makes arrays of the objects. What is no object is refused again, by itself, and so is not lost.
-func (r *reject) split(ts timing) (out []outgoing, err error) {
+// remakeAll remakes each object of a message that was refused whole.
+func (r *reject) remakeAll(ts timing) ([]byte, error) {
 	items, rest := hit.Items(r.Body)
+	if rest != nil {
+		return nil, errNotObject
+	}
 	var objects [][]byte
 	for _, item := range items {
 		if len(item) == 0 {
 			continue // nothing between two commas: there is nothing to lose
 		}
 		object, err := r.remake(item, ts)
-		switch {
-		case err == nil:
-			objects = append(objects, object)
-		case !errors.Is(err, errNotObject):
+		if err != nil {
 			return nil, err
-		case item[0] == '[': // by itself, it would be an array of hits
-			out = append(out, outgoing{fmt.Appendf(nil, "[%s]", item), 1})
-		default:
-			out = append(out, outgoing{item, 1})
 		}
+		objects = append(objects, object)
 	}
-	if rest != nil {
-		out = append(out, outgoing{rest, 1})
-	}
-	for len(objects) > 0 {
-		n := min(len(objects), splitHits)
-		body := append([]byte("["), bytes.Join(objects[:n], []byte(","))...)
-		out = append(out, outgoing{append(body, ']'), n})
-		objects = objects[n:]
-	}
-	return out, nil
+	return slices.Concat([]byte("["), bytes.Join(objects, []byte(",")), []byte("]")), nil
 }
 
 // remake gives an object the time that was asked for, and a key if it has none. Nothing else changes.
@@ -177,7 +152,9 @@ func (r *reject) helps(ts timing, now time.Time) (why string) {
 		return r.helpsEvent()
 	}
 	switch {
-	case r.Reason == hit.TooLarge, r.Reason == hit.BadTime && ts != keepTime:
+	case r.Reason == hit.TooLarge:
+		return tooLarge
+	case r.Reason == hit.BadTime && ts != keepTime:
 		return ""
 	case r.Reason == hit.TooLate && ts == keepTime:
 		return "counts only with --ts now or stored"
@@ -197,64 +174,27 @@ var errNoSubject = errors.New("its subject is not known, because the headers lef
 // in them the time and the names are.
 func (r *reject) isEvent() bool { return r.Kind != hit.OfHit }
 
-// events returns what a reject of an event, or of a message with events, is published as.
-func (r *reject) events() ([]outgoing, error) {
+// event returns what a reject of an event, or of a message with events, is published as.
+func (r *reject) event() ([]byte, error) {
 	switch {
 	case r.Subject == "":
 		return nil, errNoSubject
-	case r.Kind == hit.OfMessage:
-		return []outgoing{{r.Body, 1}}, nil
-	case r.Reason == hit.TooLarge:
-		return r.splitEvents(), nil
-	case !hit.IsObject(r.Body): // by itself, it could be read as several events
+	case r.Kind == hit.OfEvent && r.Reason != hit.TooLarge && !hit.IsObject(r.Body): // by itself, it could be read as several events
 		return nil, errNotObject
 	}
-	return []outgoing{{r.Body, 1}}, nil
+	return r.Body, nil
 }
 
-// splitEvents makes arrays of the events. Up to splitHits of them go out one by one: they made too many hits together.
-// What is no object is refused again, by itself, and so is not lost.
-func (r *reject) splitEvents() (out []outgoing) {
-	items, rest := hit.Items(r.Body)
-	var events [][]byte
-	for _, item := range items {
-		switch {
-		case len(item) == 0: // nothing between two commas: there is nothing to lose
-		case hit.IsObject(item):
-			events = append(events, item)
-		default:
-			out = append(out, outgoing{asItem(item), 1})
-		}
-	}
-	if rest != nil {
-		out = append(out, outgoing{rest, 1})
-	}
-	size := splitHits
-	if len(events) <= splitHits {
-		size = 1
-	}
-	for len(events) > 0 {
-		n := min(len(events), size)
-		out = append(out, outgoing{asItem(bytes.Join(events[:n], []byte(","))), n})
-		events = events[n:]
-	}
-	return out
-}
-
-// asItem makes an array of it, so that it is read as an item and nothing else.
-func asItem(item []byte) []byte {
-	return append(append([]byte("["), item...), ']')
-}
+// tooLarge is why what was too large is refused again.
+const tooLarge = "counts only with a larger INGEST_MAX_HITS"
 
 // helpsEvent returns why an event would be refused again; empty: it may count.
 func (r *reject) helpsEvent() (why string) {
 	switch r.Reason {
 	case hit.NoRule, hit.Future: // there may be a rule now, and the event's time may have come
 		return ""
-	case hit.TooLarge: // the others of its message may have left it no room, but those that follow the first only
-		if r.Kind == hit.OfEvent && (!hit.IsObject(r.Body) || r.Item != 0) {
-			return ""
-		}
+	case hit.TooLarge:
+		return tooLarge
 	case hit.TooLate:
 		return "would be refused again as it is: --ts does not change the time of an event"
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -14,15 +13,11 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// address gives the k-th message of a reject its subject. mark is the place for the name.
-func address(r *reject, pattern string, k, parts int) *outbox.Once {
-	name := r.name
-	if parts > 1 {
-		name += "_" + strconv.Itoa(k)
-	}
+// address gives the message of a reject its subject. mark is the place for the name.
+func address(r *reject, pattern string) *outbox.Once {
 	more := nats.Header{rejects.HeaderNamespace: {r.Namespace}} // workers of other namespaces may have counted the hit
 	r.AddTo(more, r.Kind)                                       // the worker finds its rules by it
-	return &outbox.Once{Subject: strings.Replace(pattern, mark, name, 1), ID: name, More: more}
+	return &outbox.Once{Subject: strings.Replace(pattern, mark, r.name, 1), ID: r.name, More: more}
 }
 
 const mark = ">"

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,10 +17,6 @@ import (
 type reject struct {
 	*rejects.Stored
 	name string // a token of a subject
-
-	open   atomic.Int32 // messages whose fate is not known
-	repeat atomic.Int32 // messages that the stream had before
-	failed atomic.Bool  // a message is not stored
 }
 
 func newReject(stored *rejects.Stored) *reject { return &reject{Stored: stored, name: stored.Name()} }
@@ -93,8 +88,7 @@ func (r *redriver) incomplete(ctx context.Context, assembly *rejects.Assembly) e
 			r.count.leave(why)
 			continue
 		}
-		one.repeat.Store(1)
-		r.count.sent(one)
+		r.count.sent(true)
 		(&finisher{js: r.js, rejected: r.rejected, count: r.count}).remove(ctx, one)
 	}
 	r.count.found += assembly.Dropped
@@ -103,33 +97,30 @@ func (r *redriver) incomplete(ctx context.Context, assembly *rejects.Assembly) e
 	return nil
 }
 
-// stored reports whether the reject has been published again, as one message or as several.
+// stored reports whether the reject has been published again.
 func (r *redriver) stored(ctx context.Context, one *reject) (bool, error) {
 	to, err := r.targets.find(ctx, one.Stream)
 	if err != nil || to.why != "" {
 		return false, err
 	}
-	for _, parts := range []int{1, 2} {
-		first := address(one, to.pattern, 0, parts)
-		name, err := r.js.StreamNameBySubject(ctx, first.Subject)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("find the stream of %s: %w", first.Subject, err)
-		}
-		stream, err := r.js.Stream(ctx, name)
-		if err != nil {
-			return false, fmt.Errorf("look at stream %s: %w", name, err)
-		}
-		m, err := stream.GetLastMsgForSubject(ctx, first.Subject)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		if err != nil {
-			return false, fmt.Errorf("look for %s in stream %s: %w", first.Subject, name, err)
-		}
-		return m.Header.Get(nats.MsgIdHdr) == first.ID, nil
+	first := address(one, to.pattern)
+	name, err := r.js.StreamNameBySubject(ctx, first.Subject)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
 	}
-	return false, nil
+	if err != nil {
+		return false, fmt.Errorf("find the stream of %s: %w", first.Subject, err)
+	}
+	stream, err := r.js.Stream(ctx, name)
+	if err != nil {
+		return false, fmt.Errorf("look at stream %s: %w", name, err)
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, first.Subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for %s in stream %s: %w", first.Subject, name, err)
+	}
+	return m.Header.Get(nats.MsgIdHdr) == first.ID, nil
 }
