@@ -160,15 +160,3 @@ func FuzzCombinedParser(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkCombinedParser(b *testing.B) {
-	parse := combinedParser("path", "")
-	line := []byte(goodLine)
-	b.SetBytes(int64(len(line)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := parse(line); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -13,6 +13,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
+	"tallyroll/tests/stack"
 )
 
 // However the input is chunked, the lines are those that strings.Split gives.
@@ -154,12 +155,12 @@ func TestFeedEndsWithItsContext(t *testing.T) {
 // A log with more names than are allowed stops there.
 func TestTooManyNames(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t)
-	stream := b.stream()
+	b := stack.NATS(t)
+	stream := hitsOf(t, b)
 	in := "a\nb\na\nb\nc\na\nd\ne\nf\n"
 	run := func(opts options) outcome {
 		t.Helper()
-		return await(t, begin(t.Context(), b.connect(outbox.ConnOptions()...), io.Discard, opts, strings.NewReader(in)))
+		return await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), io.Discard, opts, strings.NewReader(in)))
 	}
 	o := run(mustParse(t, "--format", "lines", "--max-names", "2"))
 	if want := `stopped before line 5: "c" would be distinct name 3, and each is a counter in Redis: ` +

@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,64 +18,16 @@ import (
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
+	"tallyroll/tests/asking"
+	"tallyroll/tests/stack"
 )
 
-// broker is a NATS server that can be stopped and started again where it was.
-type broker struct {
-	t       *testing.T
-	options server.Options
-	server  *server.Server
-}
-
-func startBroker(t *testing.T) *broker {
-	b := &broker{t: t, options: server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-	}}
-	b.start()
-	b.options.Port = b.server.Addr().(*net.TCPAddr).Port
-	t.Cleanup(b.stop)
-	return b
-}
-
-func (b *broker) start() {
-	b.t.Helper()
-	options := b.options // the server changes its copy
-	s, err := server.NewServer(&options)
+// hitsOf makes the stream that workers make.
+func hitsOf(t *testing.T, server *stack.NATSEmbedded) jetstream.Stream {
+	t.Helper()
+	s, err := server.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
 	if err != nil {
-		b.t.Fatal(err)
-	}
-	s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
-		b.t.Fatal("the NATS server does not start")
-	}
-	b.server = s
-}
-
-func (b *broker) stop() {
-	b.server.Shutdown()
-	b.server.WaitForShutdown()
-}
-
-func (b *broker) connect(more ...nats.Option) *nats.Conn {
-	b.t.Helper()
-	more = append(more, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
-	conn, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", b.options.Port), more...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(conn.Close)
-	return conn
-}
-
-func (b *broker) stream() jetstream.Stream {
-	b.t.Helper()
-	js, err := jetstream.New(b.connect())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	s, err := js.CreateOrUpdateStream(b.t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
-	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return s
 }
@@ -109,44 +59,6 @@ func counts(t *testing.T, s jetstream.Stream) (messages uint64, hits int64, byKe
 		}
 	}
 	return info.State.Msgs, hits, byKey
-}
-
-// logLines is a log that a test can wait for.
-type logLines struct {
-	mu   sync.Mutex
-	text strings.Builder
-	line chan struct{}
-}
-
-func newLogLines() *logLines { return &logLines{line: make(chan struct{}, 100)} }
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text.Write(p)
-	select {
-	case l.line <- struct{}{}:
-	default:
-	}
-	return len(p), nil
-}
-
-func (l *logLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *logLines) waitFor(t *testing.T, part string) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !strings.Contains(l.String(), part) {
-		select {
-		case <-l.line:
-		case <-deadline:
-			t.Fatalf("the log never says %q: %s", part, l.String())
-		}
-	}
 }
 
 func mustParse(t *testing.T, args ...string) options {
@@ -207,9 +119,9 @@ func wantEachOnce(t *testing.T, byKey map[string]int64, n int) {
 
 func TestPublishStoresEachHit(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t)
-	s := b.stream()
-	o := await(t, begin(t.Context(), b.connect(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(10_050))))
+	b := stack.NATS(t)
+	s := hitsOf(t, b)
+	o := await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(10_050))))
 	if o.err != nil {
 		t.Fatal(o.err)
 	}
@@ -229,13 +141,15 @@ func TestPublishStoresEachHit(t *testing.T) {
 
 func TestPublishWaitsForTheStream(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t)
-	log := newLogLines()
+	b := stack.NATS(t)
+	var log asking.Log
 	// More messages than the window, so that reading has to stop as well.
 	const hits = 2 * 256 * 10
-	done := begin(t.Context(), b.connect(outbox.ConnOptions()...), log, mustParse(t, "--format", "lines", "--batch", "10"), strings.NewReader(numbered(hits)))
-	log.waitFor(t, "no stream takes hits.publish.*: is ingest running?")
-	s := b.stream()
+	done := begin(t.Context(), b.Conn(outbox.ConnOptions()...), &log, mustParse(t, "--format", "lines", "--batch", "10"), strings.NewReader(numbered(hits)))
+	stack.Eventually(t, "a line about the stream that is missing", func() (bool, string) {
+		return strings.Contains(log.String(), "no stream takes hits.publish.*: is ingest running?"), log.String()
+	})
+	s := hitsOf(t, b)
 	if o := await(t, done); o.err != nil || o.tally.hits != hits {
 		t.Fatalf("%v, %v", o.report, o.err)
 	}
@@ -243,51 +157,14 @@ func TestPublishWaitsForTheStream(t *testing.T) {
 	wantEachOnce(t, byKey, hits)
 }
 
-func TestPublishSurvivesARestartOfTheServer(t *testing.T) {
-	t.Parallel()
-	b := startBroker(t)
-	s := b.stream()
-	const hits = 6000
-	in, out := io.Pipe()
-	half, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer out.Close()
-		for i := range hits {
-			if i == hits/2 {
-				close(half) // from here on the server goes down while hits come in
-			}
-			if i == hits/2+hits/4 {
-				<-stopped
-			}
-			if _, err := fmt.Fprintf(out, "c-%d\n", i); err != nil {
-				return
-			}
-		}
-	}()
-	done := begin(t.Context(), b.connect(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines", "--batch", "7"), in)
-	<-half
-	b.stop()
-	close(stopped)
-	b.start()
-	o := await(t, done)
-	if o.err != nil || o.tally.hits != hits {
-		t.Fatalf("%v, %v", o.report, o.err)
-	}
-	_, stored, byKey := counts(t, s)
-	if stored != hits {
-		t.Errorf("%d hits are stored, want %d", stored, hits)
-	}
-	wantEachOnce(t, byKey, hits)
-}
-
 func TestInterruptKeepsWhatWasRead(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t)
-	s := b.stream()
+	b := stack.NATS(t)
+	s := hitsOf(t, b)
 	ctx, interrupt := context.WithCancel(t.Context())
 	in, out := io.Pipe()
 	defer out.Close()
-	done := begin(ctx, b.connect(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines", "--batch", "10"), in)
+	done := begin(ctx, b.Conn(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines", "--batch", "10"), in)
 	if _, err := io.WriteString(out, numbered(25)); err != nil {
 		t.Fatal(err)
 	}
@@ -308,16 +185,13 @@ func TestInterruptKeepsWhatWasRead(t *testing.T) {
 
 func TestPublishSplitsByTheServersLargestMessage(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t)
-	b.stop()
-	b.options.MaxPayload = 8 << 10
-	b.start()
-	s := b.stream()
+	b := stack.NATS(t, func(o *server.Options) { o.MaxPayload = 8 << 10 })
+	s := hitsOf(t, b)
 	var in strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&in, "%03d%s\n", i, strings.Repeat(`"`, hit.MaxName-3)) // escaped, nearly twice as long
 	}
-	o := await(t, begin(t.Context(), b.connect(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(in.String())))
+	o := await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(in.String())))
 	if o.err != nil || o.tally.hits != 100 {
 		t.Fatalf("%v, %v", o.report, o.err)
 	}
@@ -328,15 +202,11 @@ func TestPublishSplitsByTheServersLargestMessage(t *testing.T) {
 
 func TestPublishGivesUpOnAStreamOfSmallMessages(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t)
-	js, err := jetstream.New(b.connect())
-	if err != nil {
+	b := stack.NATS(t)
+	if _, err := b.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxMsgSize: 500}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxMsgSize: 500}); err != nil {
-		t.Fatal(err)
-	}
-	o := await(t, begin(t.Context(), b.connect(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(1000))))
+	o := await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(1000))))
 	if o.err == nil || !strings.Contains(o.err.Error(), "lower --batch") {
 		t.Fatalf("%v, %v", o.report, o.err)
 	}
@@ -344,9 +214,9 @@ func TestPublishGivesUpOnAStreamOfSmallMessages(t *testing.T) {
 
 // The whole program on a log: settings from the environment, the last line.
 func TestRunPublishesALog(t *testing.T) {
-	b := startBroker(t)
-	s := b.stream()
-	t.Setenv("NATS_URL", fmt.Sprintf("nats://127.0.0.1:%d", b.options.Port))
+	b := stack.NATS(t)
+	s := hitsOf(t, b)
+	t.Setenv("NATS_URL", b.URL())
 	log := goodLine + "\n" + `h - - [17/May/2015:10:05:03 +0000] no request` + "\n" + goodLine + "\n"
 	var stdout bytes.Buffer
 	if err := run(t.Context(), []string{"--rebase", "2026-11-21T10:00:00Z"}, strings.NewReader(log), &stdout, io.Discard); err != nil {
@@ -366,50 +236,16 @@ func TestRunPublishesALog(t *testing.T) {
 	}
 }
 
-// Hits a second through the whole of it into a stream in memory.
-func BenchmarkPublish(b *testing.B) {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: b.TempDir(), NoSigs: true, NoLog: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	s.Start()
-	defer s.Shutdown()
-	if !s.ReadyForConnections(10 * time.Second) {
-		b.Fatal("the NATS server does not start")
-	}
-	conn, err := nats.Connect(s.ClientURL(), outbox.ConnOptions()...)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, Storage: jetstream.MemoryStorage}); err != nil {
-		b.Fatal(err)
-	}
-	opts, _, err := parseFlags([]string{"--count", fmt.Sprint(b.N), "--counters", "1000"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ResetTimer()
-	if _, err := publish(b.Context(), conn, zerolog.Nop(), opts, nil, boot.NewBar(io.Discard, "hits")); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "hits/s")
-}
-
 func TestPublishWarnsOfALogThatIsSurelyTooOld(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t)
-	b.stream()
+	b := stack.NATS(t)
+	hitsOf(t, b)
 	for _, c := range []struct {
 		args []string
 		warn bool
 	}{{nil, true}, {[]string{"--rebase", "now"}, false}} {
 		var log bytes.Buffer
-		o := await(t, begin(t.Context(), b.connect(outbox.ConnOptions()...), &log, mustParse(t, c.args...), strings.NewReader(goodLine+"\n"+goodLine)))
+		o := await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), &log, mustParse(t, c.args...), strings.NewReader(goodLine+"\n"+goodLine)))
 		if o.err != nil {
 			t.Fatal(o.err)
 		}

@@ -232,63 +232,6 @@ func TestWatchTellsAlertmanager(t *testing.T) {
 	shows(0) // long before Alertmanager would forget it by itself
 }
 
-// Rules about the busiest and about changes, on real servers. What is told follows the numbers, and a change of few hits is
-// none.
-func TestWatchTopAndChange(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	r := newReceiver(t)
-	rules := rulesFor(t, r, `
-- {name: busiest, top: 2, window: 5s, above: 9, to: [ops]}
-- {name: rise, key: busy, window: 5s, change: +50%, to: [ops]}
-- {name: fall, key: busy, window: 5s, change: -100%, surely: true, to: [ops]}
-- {name: few, key: quiet, window: 5s, change: +50%, to: [ops]}
-- {name: few-are-enough, key: quiet, window: 5s, change: +50%, least: 5, to: [ops]}
-`)
-	s.send("hits.before", `{"n":1}`)
-	stack.EventuallyTotal(t, s.query.URL(), "before", "1m", 1)
-	stack.EventuallyTotal(t, s.query.URL(), "before", "11s", 0) // so counting began before both windows
-	stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
-	s.send("hits.busy", `{"n":20}`)
-	s.send("hits.quiet", `{"n":5}`)
-	for _, told := range [][]change{r.eventually("busiest", "busy", "firing resolved"), r.eventually("rise", "busy", "firing resolved")} {
-		if c := told[0]; c.Total != 20 || c.Lower != 20 || c.Upper == nil || *c.Upper != 20 || c.Window != "5s" {
-			t.Errorf("told %+v", c)
-		}
-	}
-	r.eventually("few-are-enough", "quiet", "firing resolved")
-	r.eventually("fall", "busy", "firing resolved")
-	for _, of := range [][]change{r.of("few", "quiet"), r.of("busiest", "quiet"), r.of("busiest", "")} {
-		if len(of) > 0 {
-			t.Errorf("told %+v", of)
-		}
-	}
-}
-
-// A condition that holds for less than for never fires. One that holds for it does, and not before.
-func TestWatchFor(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	r := newReceiver(t)
-	rules := rulesFor(t, r, `
-- {name: short, key: k, window: 3s, above: 3, for: 1h, to: [ops]}
-- {name: long, key: k, window: 20s, above: 3, for: 2s, to: [ops]}
-`)
-	s.send("hits.before", `{"n":1}`)
-	stack.EventuallyTotal(t, s.query.URL(), "before", "1m", 1)
-	stack.EventuallyTotal(t, s.query.URL(), "before", "20s", 0)
-	stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
-	s.send("hits.k", `{"n":5}`)
-	r.eventually("short", "k", "pending ok")
-	told := r.eventually("long", "k", "pending firing resolved")
-	if waited := told[1].At.Sub(told[0].At); waited < 2*time.Second {
-		t.Errorf("it fired after %v", waited)
-	}
-	if got := states(r.of("short", "k")); got != "pending ok" {
-		t.Errorf("told %s", got)
-	}
-}
-
 // watch --try prints what each rule sees, without NATS, and tells nobody.
 func TestWatchTry(t *testing.T) {
 	t.Parallel()
