@@ -9,12 +9,11 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/rs/zerolog"
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -66,7 +65,7 @@ func (s *service) serve(ctx context.Context, l net.Listener, certificate *boot.C
 	rls.RegisterRateLimitServiceServer(server, s)
 	healthservice.RegisterHealthServer(server, s.health.server)
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(&boundedListener{Listener: l, service: s}) }()
+	go func() { ended <- server.Serve(netutil.LimitListener(l, s.settings.MaxConnections)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve gRPC on %s: %w", l.Addr(), err)
@@ -97,45 +96,6 @@ func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerIn
 		}
 	}()
 	return handler(ctx, req)
-}
-
-// boundedListener closes connections at once if there are too many.
-type boundedListener struct {
-	net.Listener
-	service *service
-	open    atomic.Int64
-}
-
-func (b *boundedListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if b.open.Add(1) <= int64(b.service.settings.MaxConnections) {
-			b.service.connections.Inc()
-			return &boundedConn{Conn: conn, listener: b}, nil
-		}
-		b.open.Add(-1)
-		b.service.turnedAway.Inc()
-		b.service.failures.Warn().Stringer("client", conn.RemoteAddr()).Int("open", b.service.settings.MaxConnections).Msg("connection refused: as many are open as RLS_MAX_CONNECTIONS allows")
-		_ = conn.Close()
-	}
-}
-
-// boundedConn makes room when it is closed.
-type boundedConn struct {
-	net.Conn
-	listener *boundedListener
-	closed   sync.Once
-}
-
-func (c *boundedConn) Close() error {
-	c.closed.Do(func() {
-		c.listener.open.Add(-1)
-		c.listener.service.connections.Dec()
-	})
-	return c.Conn.Close()
 }
 
 // quietGRPC sends what gRPC says about connections that fail to the log, in a few lines per minute.

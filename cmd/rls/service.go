@@ -37,7 +37,7 @@ type Settings struct {
 	TLSKey      string `env:"RLS_TLS_KEY" help:"the private key of RLS_TLS_CERT (PEM)"`
 	TLSClientCA string `env:"RLS_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed; needs RLS_TLS_CERT; read again when it changes"`
 
-	MaxConnections  int `env:"RLS_MAX_CONNECTIONS" envDefault:"1000" help:"most connections at a time; more are closed at once"`
+	MaxConnections  int `env:"RLS_MAX_CONNECTIONS" envDefault:"1000" help:"most connections at a time; more wait"`
 	MaxStreams      int `env:"RLS_MAX_STREAMS" envDefault:"1000" help:"most requests at a time on one connection; Envoy keeps more back, or opens another connection"`
 	MaxMessageBytes int `env:"RLS_MAX_MESSAGE_BYTES" envDefault:"1048576" help:"most bytes of one request; a larger one gets RESOURCE_EXHAUSTED, so let all headers that Envoy may put into it have room"`
 }
@@ -89,10 +89,8 @@ type service struct {
 	log      zerolog.Logger
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 
-	decisions   *prometheus.CounterVec
-	unmatched   prometheus.Counter
-	connections prometheus.Gauge
-	turnedAway  prometheus.Counter
+	decisions *prometheus.CounterVec
+	unmatched prometheus.Counter
 }
 
 // run listens at once, whether Redis answers or not, and answers until ctx ends and SHUTDOWN_DELAY is over, in which it
@@ -154,14 +152,8 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 			Namespace: "tallyroll", Subsystem: "rls", Name: "unmatched_descriptors_total",
 			Help: "Descriptors for which no limit is: they were let through.",
 		}),
-		connections: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: "tallyroll", Subsystem: "rls", Name: "connections", Help: "Connections of gRPC clients that are open.",
-		}),
-		turnedAway: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "tallyroll", Subsystem: "rls", Name: "connections_refused_total", Help: "Connections that were closed at once, because RLS_MAX_CONNECTIONS were open.",
-		}),
 	}
-	metrics.Registry.MustRegister(s.decisions, s.unmatched, s.connections, s.turnedAway)
+	metrics.Registry.MustRegister(s.decisions, s.unmatched)
 	var err error
 	s.mapping, err = boot.Open(s.server.Files, "limits", boot.SettingFile{Key: "RLS_LIMITS_FILE", Path: settings.LimitsFile}, parseLimits, s.use)
 	return s, err
@@ -180,10 +172,6 @@ func (s *service) use(m *mapping, line *zerolog.Event) {
 	line.Int("limits", m.limits)
 	if m.limits == 0 {
 		s.log.Warn().Str("file", s.settings.LimitsFile).Msg("no limit of the file has envoy: every request is let through")
-	}
-	for _, wide := range m.wide {
-		s.log.Warn().Str("file", s.settings.LimitsFile).Str("domain", wide.name).Strs("limits", wide.limits).
-			Msgf("one request can ask about more than %d of these limits: Redis then decides in several steps (docs/limits.md)", limit.MaxTogether)
 	}
 }
 
