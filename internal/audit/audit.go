@@ -39,7 +39,6 @@ type auditor struct {
 	uniques   map[uint64]bool // hashes of the counters that had unique cells
 	unnamed   []string        // counters that have cells and are not listed, in order
 	said      map[string]bool // cursors that are listed as differences
-	progress  progress
 	passes    int
 	filled    func(bytes int) // is told what the counters of a pass took; nil: nobody is
 }
@@ -75,9 +74,6 @@ func (a *auditor) audit(ctx context.Context) error {
 	}
 	began, err := a.store.HasBegan(ctx)
 	if err != nil {
-		return err
-	}
-	if err := a.expect(ctx); err != nil {
 		return err
 	}
 	for after, more := "", true; more; {
@@ -181,7 +177,6 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 		// A stream is taken off the list when no window reaches back to its end; hashes live a little longer.
 		by.complete = a.clock - a.layout.Keep().Milliseconds() + time.Minute.Milliseconds()
 	}
-	a.progress.begin(a, l)
 	for i := range a.streams {
 		complete, err := a.read(ctx, i, l)
 		if err != nil {
@@ -350,34 +345,4 @@ func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter,
 		}
 	}
 	return nil
-}
-
-// progress is how many passes there may be.
-type progress struct {
-	names    int64 // listed, when it began
-	passed   int64 // names of the passes so far
-	messages int64 // of all passes so far
-}
-
-// expect counts the names.
-func (a *auditor) expect(ctx context.Context) (err error) {
-	a.progress.names, err = a.inspector.Listed(ctx, a.clock)
-	return err
-}
-
-// begin tells the bar how many messages will be read in all, as far as that is known.
-func (p *progress) begin(a *auditor, l *ledger) {
-	var messages int64
-	for i, s := range a.streams {
-		if to := l.upTo(i); !s.ended && to >= s.state.First {
-			messages += int64(to - s.state.First + 1)
-		}
-	}
-	p.messages += messages
-	p.passed += int64(len(l.counters))
-	total := p.messages
-	if here := int64(len(l.counters)); !l.open && here > 0 {
-		total += messages * ((max(0, p.names-p.passed) + here - 1) / here)
-	}
-	a.bar.Expect(total)
 }

@@ -340,24 +340,6 @@ func (i *Inspector) Names(ctx context.Context, after string, most int, now, late
 	return i.store.namesOn(ctx, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
 }
 
-// Listed is an estimate of how many names there are, not too low unless some are added meanwhile.
-func (i *Inspector) Listed(ctx context.Context, now int64) (n int64, err error) {
-	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
-	var counts []*redis.IntCmd
-	_, err = i.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for shard := range i.layout.Shards {
-			for set := coarsest.namesOf(coarsest.firstEpoch(math.MaxUint64, now)); set <= coarsest.namesOf(coarsest.epochAt(now)); set++ {
-				counts = append(counts, p.ZCard(ctx, i.store.keys.names(shard, coarsest, set)))
-			}
-		}
-		return nil
-	})
-	for _, count := range counts {
-		n += count.Val()
-	}
-	return n, err
-}
-
 // HasBegan reports whether streams have ended, of which some may not be listed any more.
 func (s *Store) HasBegan(ctx context.Context) (bool, error) {
 	return s.client.HExists(ctx, s.keys.streams(), beganField).Result()
