@@ -83,23 +83,13 @@ func newFlags(o *options) *boot.FlagSet {
 	return fs
 }
 
-// parseFlags reads the arguments. Its errors are usage errors, and
-// flag.ErrHelp if help is asked for.
-func parseFlags(args []string) (o options, version bool, err error) {
-	fs := newFlags(&o)
-	if err := fs.Read(args, "hits are read from standard input"); err != nil {
-		return o, false, err
-	}
+// check finds out whether the hits are made up, and refuses flags that would have no effect together.
+func (o *options) check(fs *boot.FlagSet) error {
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	for _, name := range []string{"rate", "counters", "zipf", "duration", "count"} {
 		o.synthetic = o.synthetic || given[name]
 	}
-	return o, fs.Version, o.check(given)
-}
-
-// check refuses flags that would have no effect together.
-func (o options) check(given map[string]bool) error {
 	if o.synthetic {
 		for _, name := range []string{"format", "key", "unique", "rebase", "speed", "max-names"} {
 			if given[name] {

@@ -48,7 +48,7 @@ func TestParseFlags(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.args, func(t *testing.T) {
-			_, _, err := parseFlags(strings.Fields(c.args))
+			_, err := parse(strings.Fields(c.args)...)
 			if c.err == "" {
 				if err != nil {
 					t.Fatal(err)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -39,18 +38,12 @@ func main() {
 // grace for the acknowledgements.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	var env settings
-	opts, version, err := parseFlags(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		newFlags(&options{}).Help(stdout, about, &env)
-		return nil
-	case err != nil:
+	var opts options
+	fs := newFlags(&opts)
+	if over, err := fs.Begin(args, "hits are read from standard input", about, &env, stdout); over || err != nil {
 		return err
-	case version:
-		fmt.Fprintln(stdout, "publish", boot.Version())
-		return nil
 	}
-	if err := boot.Parse(&env); err != nil {
+	if err := opts.check(fs); err != nil {
 		return err
 	}
 	out := boot.NewBar(stderr, "hits")

@@ -61,9 +61,17 @@ func counts(t *testing.T, s jetstream.Stream) (messages uint64, hits int64, byKe
 	return info.State.Msgs, hits, byKey
 }
 
+func parse(args ...string) (o options, err error) {
+	fs := newFlags(&o)
+	if err := fs.Read(args, "hits are read"); err != nil {
+		return o, err
+	}
+	return o, o.check(fs)
+}
+
 func mustParse(t *testing.T, args ...string) options {
 	t.Helper()
-	o, _, err := parseFlags(args)
+	o, err := parse(args...)
 	if err != nil {
 		t.Fatal(err)
 	}
