@@ -3,10 +3,7 @@ package watch
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"tallyroll/internal/boot"
 )
@@ -107,11 +105,10 @@ func (w *webhook) tell(ctx context.Context, n notice) error {
 	if err != nil {
 		return errors.New("the URL cannot be asked")
 	}
-	stamp := strconv.FormatInt(now.Unix(), 10)
 	r.Header.Set("Webhook-Id", n.id)
-	r.Header.Set("Webhook-Timestamp", stamp)
+	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
 	if w.secretFile != "" {
-		signature, err := sign(w.secretFile, n.id, stamp, body)
+		signature, err := sign(w.secretFile, n.id, now, body)
 		if err != nil {
 			return err
 		}
@@ -127,7 +124,7 @@ const secretPrefix = "whsec_"
 const maxSecrets = 8
 
 // sign signs with each secret of the file, so that receivers can go from one to the next. The file is read each time.
-func sign(file, id, stamp string, body []byte) (string, error) {
+func sign(file, id string, now time.Time, body []byte) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("secret_file cannot be read: %w", err)
@@ -138,14 +135,13 @@ func sign(file, id, stamp string, body []byte) (string, error) {
 	}
 	signatures := make([]string, len(secrets))
 	for i, secret := range secrets {
-		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
-		if err != nil || len(key) == 0 {
+		key, err := standardwebhooks.NewWebhook(secret)
+		if err != nil || strings.TrimPrefix(secret, secretPrefix) == "" {
 			return "", fmt.Errorf("secret_file %s: the secret on line %d is not %s followed by base64", file, i+1, secretPrefix)
 		}
-		mac := hmac.New(sha256.New, key)
-		fmt.Fprintf(mac, "%s.%s.", id, stamp)
-		mac.Write(body)
-		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+		if signatures[i], err = key.Sign(id, now, body); err != nil {
+			return "", err
+		}
 	}
 	return strings.Join(signatures, " "), nil
 }
