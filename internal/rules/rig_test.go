@@ -12,6 +12,12 @@ import (
 // now is when messages are stored.
 const now = int64(1_763_683_200_000)
 
+// order is an event of some 500 bytes, as a shop may publish it.
+const order = `{"id":"ord_01HZX8T7Q0","occurred_at":"2025-11-20T23:59:59.123Z","status":"paid","currency":"EUR","total":12995,"country":"de",` +
+	`"customer":{"id":48213,"plan":"pro","email":"alice@example.com","address":{"street":"Lindenallee 12","city":"Köln","zip":"50667"}},` +
+	`"items":[{"sku":"A-100","name":"Kettle, 1.7 l","quantity":1,"price":4995},{"sku":"B-220","name":"Cup \"Blue\"","quantity":4,"price":2000}],` +
+	`"coupon":null,"meta":{"source":"web","ab":["x1","y2"],"user_agent":"Mozilla/5.0 (X11; Linux x86_64)"}}`
+
 // testLimits know a tier of 30 days.
 func testLimits(maxHits int) hit.Limits {
 	return hit.Limits{MaxAhead: 10 * time.Second, MaxHits: maxHits, Place: func(_ []byte, at, stored int64) (uint64, string) {
