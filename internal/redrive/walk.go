@@ -37,28 +37,24 @@ func (r *redriver) walk(ctx context.Context) error {
 		return nil
 	}
 	r.out.Expect(int64(total))
-	messages := rejects.NewReader(r.js, filter, info.State)
-	defer messages.Close()
+	messages := rejects.NewReader(r.rejected, filter, info.State)
 	var assembly rejects.Assembly
 	for {
-		got, err := messages.Read(ctx)
-		if err != nil {
+		m, more, err := messages.Read(ctx)
+		switch {
+		case err != nil:
 			return err
-		}
-		if len(got) == 0 {
+		case !more:
 			return r.incomplete(ctx, &assembly)
+		case !m.Known || m.Namespace != r.namespace:
+			r.count.found++
+			r.count.matching++
+			r.count.leave("not written by ingest in this namespace")
+			continue
 		}
-		for _, m := range got {
-			if !m.Known || m.Namespace != r.namespace {
-				r.count.found++
-				r.count.matching++
-				r.count.leave("not written by ingest in this namespace")
-				continue
-			}
-			if whole := assembly.Add(m); whole != nil {
-				if err := r.each(ctx, newReject(whole)); err != nil {
-					return err
-				}
+		if whole := assembly.Add(m); whole != nil {
+			if err := r.each(ctx, newReject(whole)); err != nil {
+				return err
 			}
 		}
 	}

@@ -11,12 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const (
-	// readAhead is how many messages are asked for at once: 32 of a megabyte each are bearable.
-	readAhead = 32
-	// readPause is the wait after nothing came, or after the server could not be asked.
-	readPause = 100 * time.Millisecond
-)
+// readPause is the wait after the server could not be asked.
+const readPause = 100 * time.Millisecond
 
 // Message is a message of the stream.
 type Message struct {
@@ -26,107 +22,40 @@ type Message struct {
 	Data     []byte
 }
 
-// Reader reads the messages of some subjects in order. It leaves none out: after a gap it begins again there.
+// Reader reads the messages of some subjects in order, those that the stream held at a state.
 type Reader struct {
-	js         jetstream.JetStream
+	stream     jetstream.Stream
 	filter     string
 	next, last uint64 // sequences
-	consumer   jetstream.Consumer
-	delivered  uint64 // by this consumer
-	ended      bool
 }
 
-// NewReader returns a reader of the messages that the stream holds at a state. Whoever calls it closes it.
-func NewReader(js jetstream.JetStream, filter string, state jetstream.StreamState) *Reader {
-	return &Reader{js: js, filter: filter, next: state.FirstSeq, last: state.LastSeq}
+// NewReader returns a reader of the messages that the stream holds at a state.
+func NewReader(stream jetstream.Stream, filter string, state jetstream.StreamState) *Reader {
+	return &Reader{stream: stream, filter: filter, next: max(1, state.FirstSeq), last: state.LastSeq}
 }
 
-// Read returns the next messages, and none once all are read. While the server cannot be asked, it waits.
-func (r *Reader) Read(ctx context.Context) ([]Message, error) {
-	for {
-		if r.ended {
-			return nil, nil
-		}
-		got, err := r.try(ctx)
+// Read returns the next message; more is false once all are read. While the server cannot be asked, it waits.
+func (r *Reader) Read(ctx context.Context) (m Message, more bool, err error) {
+	for r.next <= r.last {
+		got, err := r.stream.GetMsg(ctx, r.next, jetstream.WithGetMsgSubject(r.filter))
 		switch {
+		case err == nil && got.Sequence <= r.last:
+			r.next = got.Sequence + 1
+			part, known := Parse(got.Header)
+			return Message{Part: part, Known: known, Position: got.Sequence, Data: got.Data}, true, nil
+		case err == nil, errors.Is(err, jetstream.ErrMsgNotFound):
+			return Message{}, false, nil
 		case ctx.Err() != nil:
-			return nil, ctx.Err()
+			return Message{}, false, ctx.Err()
 		case errors.Is(err, jetstream.ErrStreamNotFound):
-			return nil, fmt.Errorf("read stream %s: %w", Stream, err)
-		case len(got) > 0 || r.ended:
-			return got, nil
-		case err != nil:
-			r.Close()
+			return Message{}, false, fmt.Errorf("read stream %s: %w", Stream, err)
 		}
 		select {
 		case <-time.After(readPause):
 		case <-ctx.Done():
 		}
 	}
-}
-
-func (r *Reader) try(ctx context.Context) (out []Message, err error) {
-	if r.next > r.last {
-		r.ended = true
-		return nil, nil
-	}
-	if r.consumer == nil {
-		r.delivered = 0
-		r.consumer, err = r.js.CreateConsumer(ctx, Stream, jetstream.ConsumerConfig{
-			Description: "tallyroll publish", DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(1, r.next),
-			FilterSubject: r.filter, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	batch, err := r.consumer.FetchNoWait(readAhead)
-	if err != nil {
-		return nil, err
-	}
-	lost := false
-	for m := range batch.Messages() {
-		meta, err := m.Metadata()
-		if err != nil || lost || meta.Sequence.Consumer != r.delivered+1 {
-			lost = true // the rest of the batch is read again
-			continue
-		}
-		r.delivered++
-		if meta.Sequence.Stream > r.last {
-			r.ended = true
-			continue
-		}
-		r.next = meta.Sequence.Stream + 1
-		r.ended = r.ended || meta.NumPending == 0
-		part, known := Parse(m.Headers())
-		out = append(out, Message{Part: part, Known: known, Position: meta.Sequence.Stream, Data: m.Data()})
-	}
-	if lost || batch.Error() != nil {
-		r.Close()
-	}
-	if len(out) == 0 && !r.ended && r.consumer != nil {
-		info, err := r.consumer.Info(ctx)
-		if err != nil {
-			return nil, err
-		}
-		// Somebody else may have removed the rest. Deliveries that did not arrive are read again.
-		r.ended = info.NumPending == 0 && info.Delivered.Consumer == r.delivered
-		if info.Delivered.Consumer != r.delivered {
-			r.Close()
-		}
-	}
-	return out, nil
-}
-
-// Close removes the consumer; if that fails, the server forgets it by itself.
-func (r *Reader) Close() {
-	if r.consumer == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = r.js.DeleteConsumer(ctx, Stream, r.consumer.CachedInfo().Name)
-	r.consumer = nil
+	return Message{}, false, nil
 }
 
 // maxApart bounds the bytes of the parts that wait for others of their reject.

@@ -270,7 +270,7 @@ func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
 		{"list streams", "$JS.API.STREAM.LIST", "", []string{"query"}},
 		{"read hits", "$JS.API.CONSUMER.CREATE.HITS.x", "{}", []string{"ingest", "audit"}},
 		{"read one hit", "$JS.API.STREAM.MSG.GET.HITS", `{"seq":1}`, []string{"ingest", "collect", "redrive", "audit"}},
-		{"read rejects", "$JS.API.CONSUMER.CREATE.HITS_REJECTED.x", "{}", []string{"ingest", "query", "redrive", "audit"}},
+		{"read rejects", "$JS.API.CONSUMER.CREATE.HITS_REJECTED.x", "{}", []string{"ingest", "query", "audit"}},
 		{"remove a reject", "$JS.API.STREAM.MSG.DELETE.HITS_REJECTED", `{"seq":1}`, []string{"redrive"}},
 		{"remove a hit", "$JS.API.STREAM.MSG.DELETE.HITS", `{"seq":1}`, nil},
 		{"make HITS", "$JS.API.STREAM.CREATE.HITS", "{}", []string{"ingest"}},
