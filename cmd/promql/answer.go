@@ -58,9 +58,7 @@ func (s *service) answer(encode encoder) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := encode(r)
 		if err == nil {
-			err = s.send(w, text)
-		}
-		if err == nil {
+			write(w, http.StatusOK, text)
 			return
 		}
 		e := s.apiErrorOf(err)
@@ -74,21 +72,6 @@ func (s *service) answer(encode encoder) http.Handler {
 		}
 		writeError(w, e)
 	})
-}
-
-// smallAnswer fits the buffers of a connection.
-const smallAnswer = 64 << 10
-
-// send writes an answer. Clients decide how fast they read, so the answers that wait for them may take a quarter of
-// the memory together.
-func (s *service) send(w http.ResponseWriter, text []byte) error {
-	size := int64(len(text))
-	defer s.unread.Add(-size)
-	if waiting := s.unread.Add(size); waiting > int64(s.memory)/4 && size > smallAnswer {
-		return unavailable("answers of %d bytes wait for slow clients: ask again in a second, or for less", waiting-size)
-	}
-	write(w, http.StatusOK, text)
-	return nil
 }
 
 func writeError(w http.ResponseWriter, e *apiError) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
@@ -175,32 +174,6 @@ func TestTooManyRequests(t *testing.T) {
 		status, answer := get(t, promql, "query", url.Values{"query": {"1"}})
 		return status == http.StatusOK, fmt.Sprint(status, answer)
 	})
-}
-
-// Clients that read slowly do not fill the memory with their answers.
-func TestUnreadAnswers(t *testing.T) {
-	t.Parallel()
-	redis := stack.Redis(t)
-	seed(t, redis.Client(), time.Now())
-	s := serviceOf(t, redis, func(*Settings) {})
-	s.memory = 1 << 30 // more than this process needs: the watch on memory must not end the queries
-	others := int64(s.memory) / 4
-	ask := func(points int64) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodGet, fmt.Sprintf("http://promql.test/api/v1/query_range?query=time()&start=0&end=%d&step=1", points), nil)
-		s.handler().ServeHTTP(w, r)
-		return w
-	}
-	if w := ask(10_000); w.Code != http.StatusOK || s.unread.Load() != 0 {
-		t.Errorf("a large answer: %d; %d bytes are unread afterwards", w.Code, s.unread.Load())
-	}
-	s.unread.Store(others)
-	if w := ask(10_000); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || s.unread.Load() != others {
-		t.Errorf("a large answer while others are unread: %d %.300s; %d bytes are unread", w.Code, w.Body, s.unread.Load())
-	}
-	if w := ask(100); w.Code != http.StatusOK {
-		t.Errorf("a small answer while others are unread: %d %.300s", w.Code, w.Body)
-	}
 }
 
 // All selectors of a request together look through so many names, and all selectors of a query read so many samples.

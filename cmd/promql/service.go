@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/gzhttp"
@@ -34,7 +33,6 @@ type service struct {
 	engine   *promql.Engine
 	gate     gate
 	memory   memory
-	unread   atomic.Int64 // bytes of answers that clients have not taken yet
 	parser   parser.Parser
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 }
