@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"tallyroll/internal/hit"
@@ -13,25 +12,18 @@ type hitLog struct {
 	ids   map[string]uint32
 	names []string // of counters, and unique values
 	hits  []loggedHit
-	large []int64 // counts that an int32 does not hold
 }
 
 type loggedHit struct {
-	ts     int64
+	ts, n  int64
 	name   uint32
-	n      int32  // below 0: the count is large[^n]
 	unique uint32 // one more than its place in names; 0 for none
 }
 
 func newHitLog() *hitLog { return &hitLog{ids: map[string]uint32{}} }
 
 func (l *hitLog) add(h hit.Hit) error {
-	n := int32(h.N)
-	if h.N > math.MaxInt32 {
-		n = ^int32(len(l.large))
-		l.large = append(l.large, h.N)
-	}
-	logged := loggedHit{ts: h.At, name: l.id(h.Counter), n: n}
+	logged := loggedHit{ts: h.At, n: h.N, name: l.id(h.Counter)}
 	if h.Unique != nil {
 		logged.unique = l.id(h.Unique) + 1
 	}
@@ -78,11 +70,7 @@ func (l *hitLog) replay(take func(hit.Hit) error) error {
 	var key, unique []byte
 	for _, h := range l.hits {
 		key = append(key[:0], l.names[h.name]...)
-		n := int64(h.n)
-		if n < 0 {
-			n = l.large[^h.n]
-		}
-		out := hit.Hit{Counter: key, N: n, At: h.ts}
+		out := hit.Hit{Counter: key, N: h.n, At: h.ts}
 		if h.unique > 0 {
 			unique = append(unique[:0], l.names[h.unique-1]...)
 			out.Unique = unique
