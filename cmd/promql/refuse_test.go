@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
@@ -261,30 +260,5 @@ func TestTimeout(t *testing.T) {
 	status, answer = get(t, promql, "query", url.Values{"query": {"tallyroll_hits"}, "timeout": {"1ms"}})
 	if status != http.StatusOK && (status != http.StatusServiceUnavailable || answer.ErrorType != "timeout") {
 		t.Errorf("with a timeout of its own: %d %+v", status, answer)
-	}
-	status, answer = get(t, promql, "query", slowQuery())
-	if status != http.StatusServiceUnavailable || answer.ErrorType != "timeout" {
-		t.Errorf("an expensive query: %d %+v", status, answer)
-	}
-}
-
-// A query waits for its turn as long as it may take, and no longer.
-func TestNoSlot(t *testing.T) {
-	t.Parallel()
-	redis := stack.Redis(t)
-	seed(t, redis.Client(), time.Now())
-	s := serviceOf(t, redis, func(s *Settings) { s.Concurrency = 1 })
-	ask := func(params string) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://promql.test/api/v1/query?query=1"+params, nil))
-		return w
-	}
-	s.gate.running <- struct{}{}
-	if w := ask("&timeout=200ms"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"errorType":"timeout"`) || w.Header().Get("Retry-After") == "" {
-		t.Errorf("without a slot: %d %s", w.Code, w.Body)
-	}
-	<-s.gate.running
-	if w := ask(""); w.Code != http.StatusOK || len(s.gate.running) != 0 || len(s.gate.there) != 0 {
-		t.Errorf("with a slot: %d %s; %d requests run and %d are there afterwards", w.Code, w.Body, len(s.gate.running), len(s.gate.there))
 	}
 }
