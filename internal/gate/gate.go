@@ -3,23 +3,17 @@ package gate
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
-	"tallyroll/internal/window"
 )
-
-// Counters is the part of window.Reader that judges counters of the streams.
-type Counters interface {
-	Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error)
-}
 
 // Limiter is the part of limit.Limiter that the service uses.
 type Limiter interface {
@@ -38,7 +32,7 @@ type Gate struct {
 
 	limits    *limits
 	limiter   Limiter
-	Counters  Counters
+	Counters  access.Counters
 	redis     *answer.Source
 	failures  zerolog.Logger         // limited to a few lines per minute, because clients decide how often something fails
 	decisions *prometheus.CounterVec // by limit, result and source
@@ -59,7 +53,7 @@ type Settings struct {
 type Audit func(*http.Request) *zerolog.Event
 
 // New makes a gate and reads the file of limits. The error names the setting, the file and the line.
-func New(settings Settings, l Limiter, counters Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Gate, error) {
+func New(settings Settings, l Limiter, counters access.Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Gate, error) {
 	limits, err := newLimits(settings.Take, settings.File, settings.Files)
 	if err != nil {
 		return nil, err
