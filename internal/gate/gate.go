@@ -105,7 +105,7 @@ func (g *Gate) Register(a *api.API, mux *http.ServeMux) {
 
 // decided counts the decisions of an answer.
 func (g *Gate) decided(a *limit.Answer) {
-	now := g.limits.usages.now()
+	now := g.limits.now()
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
 		result, became := "refused", refused
@@ -116,15 +116,15 @@ func (g *Gate) decided(a *limit.Answer) {
 			result, became = "would_refuse", wouldRefuse
 		}
 		g.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
-		g.limits.usages.add(&d.Take, became, now)
+		g.limits.note(&d.Take, became, now)
 	}
 }
 
 // notDecided counts takes about which nothing could be decided.
 func (g *Gate) notDecided(takes []limit.Take) {
-	now := g.limits.usages.now()
+	now := g.limits.now()
 	for i := range takes {
 		g.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
-		g.limits.usages.add(&takes[i], failed, now)
+		g.limits.note(&takes[i], failed, now)
 	}
 }
