@@ -9,8 +9,9 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Counters is what can be asked about counters. *window.Reader answers.
+// Counters is what can be asked about the counters of a namespace. *window.Reader answers.
 type Counters interface {
+	Namespace
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
 	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
 	Uniques(ctx context.Context, questions []window.Question) (window.Answers, error)
@@ -23,27 +24,38 @@ type Counters interface {
 	Erase(ctx context.Context, counters []string) (window.Erased, error)
 	EraseListed(ctx context.Context, prefix, after string) (window.Erased, error)
 	Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error)
+}
+
+// Namespace is what can be asked about a namespace as a whole, whatever prefixes a token has.
+type Namespace interface {
 	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
+	Look(ctx context.Context) (window.Layout, error)
+	Progress(ctx context.Context) (id string, streams []window.Progress, err error)
+	ClockDifference() (ahead time.Duration, known bool)
 }
 
 // Reader asks Counters for the bearer of the token that is in the context. A question that names what the token is not
 // about has a *web.Problem as its error, and Counters does not hear of it. A list that names no prefix has the token's
-// counters. Counters is not embedded, so that no method is forgotten.
-type Reader struct{ Counters Counters }
-
-// About is not about counters.
-func (r Reader) About(ctx context.Context) (layout window.Layout, countingSince int64, err error) {
-	return r.Counters.About(ctx)
+// counters. A Reader is Counters itself, and embeds no more than a Namespace: so it does not compile without a method
+// for each question about counters.
+type Reader struct {
+	Namespace
+	counters Counters
 }
 
-func checkKeys[T any](ctx context.Context, questions []T, key func(T) string) error {
-	t := From(ctx)
+// NewReader returns the Reader that asks c.
+func NewReader(c Counters) Reader { return Reader{c, c} }
+
+var _ Counters = Reader{}
+
+// checked asks what names counters if the token is about each of them.
+func checked[Q, A any](ctx context.Context, questions []Q, counter func(Q) string, ask func(context.Context, []Q) (A, error)) (out A, err error) {
 	for _, q := range questions {
-		if err := t.CheckKey(key(q)); err != nil {
-			return err
+		if err := From(ctx).CheckKey(counter(q)); err != nil {
+			return out, err
 		}
 	}
-	return nil
+	return ask(ctx, questions)
 }
 
 func counterOf(q window.Question) string { return q.Counter }
@@ -53,38 +65,25 @@ func lineOf(q window.SeriesQuestion) string { return q.Counter }
 func itself(counter string) string { return counter }
 
 func (r Reader) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
-	if err := checkKeys(ctx, questions, counterOf); err != nil {
-		return window.Answers{}, err
-	}
-	return r.Counters.Answer(ctx, questions)
+	return checked(ctx, questions, counterOf, r.counters.Answer)
 }
 
 func (r Reader) Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
-	if err := checkKeys(ctx, questions, lineOf); err != nil {
-		return nil, err
-	}
-	return r.Counters.Series(ctx, questions)
+	return checked(ctx, questions, lineOf, r.counters.Series)
 }
 
 func (r Reader) Uniques(ctx context.Context, questions []window.Question) (window.Answers, error) {
-	if err := checkKeys(ctx, questions, counterOf); err != nil {
-		return window.Answers{}, err
-	}
-	return r.Counters.Uniques(ctx, questions)
+	return checked(ctx, questions, counterOf, r.counters.Uniques)
 }
 
 func (r Reader) UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
-	if err := checkKeys(ctx, questions, lineOf); err != nil {
-		return nil, err
-	}
-	return r.Counters.UniqueSeries(ctx, questions)
+	return checked(ctx, questions, lineOf, r.counters.UniqueSeries)
 }
 
 func (r Reader) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error) {
-	if err := checkKeys(ctx, append([]string{q.Counter}, counters...), itself); err != nil {
-		return window.SeriesSums{}, err
-	}
-	return r.Counters.SeriesSums(ctx, q, counters, group, lines)
+	return checked(ctx, append([]string{q.Counter}, counters...), itself, func(ctx context.Context, _ []string) (window.SeriesSums, error) {
+		return r.counters.SeriesSums(ctx, q, counters, group, lines)
+	})
 }
 
 // Top is about all counters. It is refused for a token that is about some: the largest of its own follow from Names and
@@ -93,7 +92,7 @@ func (r Reader) Top(ctx context.Context, asked window.Span, limit int) (window.T
 	if err := From(ctx).CheckPrefix(""); err != nil {
 		return window.Top{}, err
 	}
-	return r.Counters.Top(ctx, asked, limit)
+	return r.counters.Top(ctx, asked, limit)
 }
 
 // Names lists one prefix of the token after the other, which is the order of the names.
@@ -110,7 +109,7 @@ func (r Reader) Names(ctx context.Context, q window.NamesQuestion) (out window.N
 			continue
 		}
 		q.Prefix, q.Limit = prefix, limit-len(out.Counters)
-		page, err := r.Counters.Names(ctx, q)
+		page, err := r.counters.Names(ctx, q)
 		if err != nil {
 			return page, err
 		}
@@ -132,7 +131,7 @@ func (r Reader) BeginExport(ctx context.Context, q window.ExportQuestion) (windo
 	if _, err := within(ctx, q.Prefix); err != nil {
 		return window.Export{}, err
 	}
-	return r.Counters.BeginExport(ctx, q)
+	return r.counters.BeginExport(ctx, q)
 }
 
 // ExportPage reads one prefix of the token after the other. The place may be what anybody has made up.
@@ -150,7 +149,7 @@ func (r Reader) ExportPage(ctx context.Context, e window.Export, at window.Expor
 			continue
 		}
 		e.Prefix = prefix
-		page, err = r.Counters.ExportPage(ctx, e, at)
+		page, err = r.counters.ExportPage(ctx, e, at)
 		if err != nil || last || page.More || page.Next != at {
 			page.More = page.More || !last
 			break
@@ -161,10 +160,7 @@ func (r Reader) ExportPage(ctx context.Context, e window.Export, at window.Expor
 }
 
 func (r Reader) Erase(ctx context.Context, counters []string) (window.Erased, error) {
-	if err := checkKeys(ctx, counters, itself); err != nil {
-		return window.Erased{}, err
-	}
-	return r.Counters.Erase(ctx, counters)
+	return checked(ctx, counters, itself, r.counters.Erase)
 }
 
 // EraseListed erases nothing without a prefix of the token.
@@ -172,14 +168,14 @@ func (r Reader) EraseListed(ctx context.Context, prefix, after string) (window.E
 	if err := From(ctx).CheckPrefix(prefix); err != nil {
 		return window.Erased{}, err
 	}
-	return r.Counters.EraseListed(ctx, prefix, after)
+	return r.counters.EraseListed(ctx, prefix, after)
 }
 
 func (r Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
 	if err := From(ctx).CheckKey(counter); err != nil {
 		return window.Answers{}, 0, err
 	}
-	return r.Counters.Fall(ctx, counter, length, most)
+	return r.counters.Fall(ctx, counter, length, most)
 }
 
 // within returns the prefixes that a list is about: the one that is asked for, or those of the token if none is.

@@ -39,7 +39,7 @@ func TestForgedPlaces(t *testing.T) {
 	} {
 		asked := &pages{}
 		ctx := With(t.Context(), grant{name: "t", may: allRights, prefixes: []string{"a.", "c."}}.start())
-		page, err := Reader{asked}.ExportPage(ctx, window.Export{Prefix: c.prefix}, c.at)
+		page, err := NewReader(asked).ExportPage(ctx, window.Export{Prefix: c.prefix}, c.at)
 		if err != nil || asked.at != c.want || asked.prefix != c.read || page.More != c.more {
 			t.Errorf("%+v of %q: read %+v of %q, more %v, %v", c.at, c.prefix, asked.at, asked.prefix, page.More, err)
 		}

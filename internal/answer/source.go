@@ -11,30 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
-// Reader is the part of window.Reader that answers questions.
-type Reader interface {
-	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
-	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
-	Uniques(ctx context.Context, questions []window.Question) (window.Answers, error)
-	UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
-	SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error)
-	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
-	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
-	BeginExport(ctx context.Context, q window.ExportQuestion) (window.Export, error)
-	ExportPage(ctx context.Context, e window.Export, at window.ExportPlace) (window.ExportPage, error)
-	Erase(ctx context.Context, counters []string) (window.Erased, error)
-	EraseListed(ctx context.Context, prefix, after string) (window.Erased, error)
-	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
-}
-
 // Desk answers questions about counters.
 type Desk struct {
-	Reader    Reader
+	Reader    access.Counters
 	Redis     *Source
 	Namespace string
 	// How much one answer may be about, by the settings with these names.

@@ -7,7 +7,7 @@
 //   - A proxy asks about a request of its own client (authz.go). No body is read. Another spelling of a host or a path
 //     has no count of its own, and an address is believed only from trusted proxies.
 //   - What this process has decided is kept in bounded memory, some 135 KB for each named limit at most: totals, the last
-//     minute, and the busiest keys with what their numbers can be off by (usage.go, busiest.go, overview.go).
+//     minute, and the busiest keys with what their numbers can be off by (usage.go, overview.go).
 //   - The settings say which takes are counted (limits.go). A file of limits that is bad changes nothing.
 //
 // # When it acts, and what can go wrong

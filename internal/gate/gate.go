@@ -3,23 +3,17 @@ package gate
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
-	"tallyroll/internal/window"
 )
-
-// Counters is the part of window.Reader that judges counters of the streams.
-type Counters interface {
-	Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error)
-}
 
 // Limiter is the part of limit.Limiter that the service uses.
 type Limiter interface {
@@ -38,7 +32,7 @@ type Gate struct {
 
 	limits    *limits
 	limiter   Limiter
-	Counters  Counters
+	Counters  access.Counters
 	redis     *answer.Source
 	failures  zerolog.Logger         // limited to a few lines per minute, because clients decide how often something fails
 	decisions *prometheus.CounterVec // by limit, result and source
@@ -59,7 +53,7 @@ type Settings struct {
 type Audit func(*http.Request) *zerolog.Event
 
 // New makes a gate and reads the file of limits. The error names the setting, the file and the line.
-func New(settings Settings, l Limiter, counters Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Gate, error) {
+func New(settings Settings, l Limiter, counters access.Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Gate, error) {
 	limits, err := newLimits(settings.Take, settings.File, settings.Files)
 	if err != nil {
 		return nil, err
@@ -111,7 +105,7 @@ func (g *Gate) Register(a *api.API, mux *http.ServeMux) {
 
 // decided counts the decisions of an answer.
 func (g *Gate) decided(a *limit.Answer) {
-	now := g.limits.usages.now()
+	now := g.limits.now()
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
 		result, became := "refused", refused
@@ -122,15 +116,15 @@ func (g *Gate) decided(a *limit.Answer) {
 			result, became = "would_refuse", wouldRefuse
 		}
 		g.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
-		g.limits.usages.add(&d.Take, became, now)
+		g.limits.note(&d.Take, became, now)
 	}
 }
 
 // notDecided counts takes about which nothing could be decided.
 func (g *Gate) notDecided(takes []limit.Take) {
-	now := g.limits.usages.now()
+	now := g.limits.now()
 	for i := range takes {
 		g.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
-		g.limits.usages.add(&takes[i], failed, now)
+		g.limits.note(&takes[i], failed, now)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -18,19 +19,42 @@ import (
 // limits are the limits that requests can name, and which takes are counted.
 type limits struct {
 	mode   TakeMode
-	named  *boot.File[limit.Set] // nil: there are none
-	usages usages                // of the named ones
+	now    func() time.Time
+	named  *boot.File[limit.Set]             // nil: there are none
+	usages atomic.Pointer[map[string]*usage] // of the named ones
 }
 
 // newLimits reads the file of named limits. Its error names the setting, the file and the line.
 func newLimits(mode TakeMode, file string, files *boot.Files) (*limits, error) {
-	out := &limits{mode: mode, usages: usages{now: time.Now}}
+	out := &limits{mode: mode, now: time.Now}
+	out.keep(nil)
 	var err error
 	out.named, err = boot.Open(files, "limits", boot.SettingFile{Key: "QUERY_LIMITS_FILE", Path: file}, limit.Parse, func(set limit.Set, line *zerolog.Event) {
-		out.usages.keep(set)
+		out.keep(set)
 		line.Int("limits", len(set))
 	})
 	return out, err
+}
+
+// keep makes usages for the named limits. One that was there before keeps what was decided under it.
+func (l *limits) keep(set limit.Set) {
+	usages, before := make(map[string]*usage, len(set)), l.usages.Load()
+	for name := range set {
+		if before != nil {
+			usages[name] = (*before)[name]
+		}
+		if usages[name] == nil {
+			usages[name] = newUsage(l.now())
+		}
+	}
+	l.usages.Store(&usages)
+}
+
+// note counts a decision about a take. One under numbers of the request, or under a limit that is gone, has no usage.
+func (l *limits) note(take *limit.Take, o outcome, now time.Time) {
+	if use := (*l.usages.Load())[take.Limit.Name]; use != nil {
+		use.add(take.Under, o, now)
+	}
 }
 
 // serve reports whether takes can be asked for at all, and whether some of them can be decided without Redis.

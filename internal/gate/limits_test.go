@@ -20,10 +20,10 @@ func TestReload(t *testing.T) {
 	t.Parallel()
 	l, rewrite := limitsIn(t, "limits:\n  - {name: login, window: 1m, max: 5}\n")
 	rewrite("limits:\n  - {name: new, window: 1m, max: 1}\n")
-	if _, err := l.find("new", "limit"); err != nil || l.usages.of("new") == nil {
+	if _, err := l.find("new", "limit"); err != nil || (*l.usages.Load())["new"] == nil {
 		t.Error(err)
 	}
-	if _, err := l.find("login", "limit"); err == nil || l.usages.of("login") != nil {
+	if _, err := l.find("login", "limit"); err == nil || (*l.usages.Load())["login"] != nil {
 		t.Error("a limit that is gone from the file is there")
 	}
 }

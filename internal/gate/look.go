@@ -135,9 +135,10 @@ func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOut
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
-	found, err := answer.Ask(ctx, g.redis, func(ctx context.Context) (f fallen, err error) {
-		f.answers, f.wait, err = g.Counters.Fall(ctx, item.Key, j.length, j.most-j.n)
-		return f, err
+	var wait time.Duration
+	found, err := answer.Ask(ctx, g.redis, func(ctx context.Context) (out window.Answers, err error) {
+		out, wait, err = g.Counters.Fall(ctx, item.Key, j.length, j.most-j.n)
+		return out, err
 	})
 	if err != nil {
 		if bad := answer.Mendable(err); bad != nil {
@@ -150,9 +151,9 @@ func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOut
 		}
 		return nil, err
 	}
-	counted, asOf := found.answers.Answers[0], found.answers.AsOf
+	counted, asOf := found.Answers[0], found.AsOf
 	outrun := counted.Range.Outruns(asOf)
-	decision := j.decide(counted.Estimate, found.wait)
+	decision := j.decide(counted.Estimate, wait)
 	switch {
 	case outrun && j.fail == limit.FailClosed:
 		return nil, web.RetryLater(fmt.Sprintf("hits stored after %s are not counted yet, and fail is closed: ask again when a worker counts", answer.Time(asOf).Format(time.RFC3339)), "1")
@@ -179,12 +180,6 @@ type judgement struct {
 	length  time.Duration
 	most, n int64
 	fail    limit.Fail
-}
-
-// fallen is what the reader finds out about a judgement.
-type fallen struct {
-	answers window.Answers
-	wait    time.Duration
 }
 
 func judgementOf(item *takeItem) (j judgement, err error) {

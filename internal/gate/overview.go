@@ -24,10 +24,8 @@ const (
 
 // limitsParams is what GET /v1/limits takes.
 type limitsParams struct {
-	Name  []string   `query:"name,explode" doc:"Only the limits of these names. May repeat, up to 100 times." example:"[\"login\"]"`
-	Top   api.Number `query:"top" doc:"The most keys to list of each limit: 0 to 100. Default: 10." example:"20"`
-	Limit string     `query:"limit" doc:"Another name for name, once." example:"login"`
-	Keys  api.Number `query:"keys" doc:"Another name for top." example:"10"`
+	Name []string   `query:"name,explode" doc:"Only the limits of these names. May repeat, up to 100 times." example:"[\"login\"]"`
+	Top  api.Number `query:"top" doc:"The most keys to list of each limit: 0 to 100. Default: 10." example:"20"`
 }
 
 // maxNames is how many limits one question may name.
@@ -35,23 +33,7 @@ const maxNames = 100
 
 func (p *limitsParams) Read(g api.Given) error {
 	p.Name = g.Query["name"]
-	number := api.NumberHint(0, busiestKeys)
-	return g.Singles(api.Text("limit", limitHint, &p.Limit), api.Text("keys", number, (*string)(&p.Keys)), api.Text("top", number, (*string)(&p.Top)))
-}
-
-// names are the limits that are asked about; none: all.
-func (p *limitsParams) names() ([]string, error) {
-	switch {
-	case p.Limit != "" && p.Name != nil:
-		return nil, web.BadInput("limit", "not together with name, which is the same")
-	case p.Keys != "" && p.Top != "":
-		return nil, web.BadInput("keys", "not together with top, which is the same")
-	case len(p.Name) > maxNames:
-		return nil, web.BadInput("name", "%d names: at most %d are allowed", len(p.Name), maxNames)
-	case p.Limit != "":
-		return []string{p.Limit}, nil
-	}
-	return p.Name, nil
+	return g.Singles(api.Text("top", api.NumberHint(0, busiestKeys), (*string)(&p.Top)))
 }
 
 // LimitsAnswer has the named limits, with what this process has decided under each.
@@ -114,36 +96,24 @@ func (g *Gate) registerLimits(a *api.API) {
 
 // findLimits checks parameters and answers them. Its errors are for the client.
 func (g *Gate) findLimits(_ context.Context, part string, p *limitsParams) (LimitsAnswer, error) {
-	asked, err := p.names()
-	if err != nil {
-		return LimitsAnswer{}, web.InputProblem(err, part)
-	}
-	most, param := p.Top, "top"
-	if p.Keys != "" {
-		most, param = p.Keys, "keys"
-	}
-	keys, err := most.Parse(param, defaultKeys, 0, busiestKeys)
-	if err != nil {
-		return LimitsAnswer{}, web.InputProblem(err, part)
+	keys, err := p.Top.Parse("top", defaultKeys, 0, busiestKeys)
+	if err == nil && len(p.Name) > maxNames {
+		err = web.BadInput("name", "%d names: at most %d are allowed", len(p.Name), maxNames)
 	}
 	set := g.limits.named.Load()
-	if len(asked) > 0 {
-		set = make(limit.Set, len(asked))
-		param = "name"
-		if p.Limit != "" {
-			param = "limit"
-		}
-		for _, name := range asked {
-			if set[name], err = g.limits.find(name, param); err != nil {
-				return LimitsAnswer{}, web.InputProblem(err, part)
-			}
-		}
+	if len(p.Name) > 0 {
+		set = make(limit.Set, len(p.Name))
 	}
-	reserved := g.limiter.Reserved()
-	now := g.limits.usages.now()
+	for i := 0; err == nil && i < len(p.Name); i++ {
+		set[p.Name[i]], err = g.limits.find(p.Name[i], "name")
+	}
+	if err != nil {
+		return LimitsAnswer{}, web.InputProblem(err, part)
+	}
+	reserved, usages, now := g.limiter.Reserved(), *g.limits.usages.Load(), g.limits.now()
 	out := LimitsAnswer{AsOf: now.UTC(), Process: g.process, Counts: g.limits.mode != TakeOff, Limits: []LimitState{}}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		use := g.limits.usages.of(name)
+		use := usages[name]
 		if use == nil {
 			continue // a reload has just removed it
 		}
@@ -158,22 +128,6 @@ func (g *Gate) findLimits(_ context.Context, part string, p *limitsParams) (Limi
 		out.Limits = append(out.Limits, state)
 	}
 	return out, nil
-}
-
-// state is what is known of the decisions, with so many keys.
-func (u *usage) state(now time.Time, keys int) LimitState {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.turn(now)
-	minute, seconds := u.lastMinute(now)
-	out := LimitState{
-		Since: u.since.UTC(), Allowed: u.total.allowed, Refused: u.total.refused, Failed: u.total.failed,
-		WouldRefuse: u.total.wouldRefuse, WouldRate: float64(minute.wouldRefuse) / seconds,
-		AllowedRate: float64(minute.allowed) / seconds, RefusedRate: float64(minute.refused) / seconds, FailedRate: float64(minute.failed) / seconds,
-		BusiestSince: u.busiestSince().UTC(),
-	}
-	out.Busiest, out.OthersAtMost = busiest(u.before, u.now, keys)
-	return out
 }
 
 func limitsExample() LimitsAnswer {

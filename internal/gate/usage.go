@@ -1,34 +1,22 @@
 package gate
 
 import (
+	"cmp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
-
-	"tallyroll/internal/limit"
 )
 
 const (
 	// rateSeconds is over how many whole seconds decisions per second are taken.
 	rateSeconds = 60
-	// busiestFor is how long a sketch counts. An answer is about it and the one before.
+	// busiestFor is how long a sketch counts. An answer is about it and the one before: the keys of some hours ago say
+	// little about who is over the limit now.
 	busiestFor = 5 * time.Minute
+	// busiestKeys is how many keys a sketch holds. A key is at most 512 bytes, so a sketch takes at most some 65 KB.
+	busiestKeys = 100
 )
-
-// tally is how many decisions there were.
-type tally struct{ allowed, refused, failed, wouldRefuse uint64 }
-
-func (t *tally) add(o outcome) {
-	switch o {
-	case allowed:
-		t.allowed++
-	case refused:
-		t.refused++
-	case wouldRefuse:
-		t.wouldRefuse++
-	default:
-		t.failed++
-	}
-}
 
 // outcome is what became of a take.
 type outcome int
@@ -40,6 +28,9 @@ const (
 	wouldRefuse // by a limit in shadow mode, under which it was not counted
 )
 
+// tally is how many decisions there were, by outcome.
+type tally [wouldRefuse + 1]uint64
+
 // usage is what this process has decided under one limit. It takes at most some 135 KB, of which 130 are keys.
 type usage struct {
 	since time.Time // no decision before is in it
@@ -47,103 +38,166 @@ type usage struct {
 	mu      sync.Mutex
 	total   tally
 	seconds [rateSeconds + 1]struct {
-		unix int64 // which second it is
-		tally
+		unix  int64 // which second it is
+		tally tally
 	}
-	// Two sketches: the keys of some hours ago say little about who is over the limit now.
-	before, now *sketch
-	turned      int64 // how many times busiestFor fits between 1970 and the beginning of now
+	before, now sketch
+	period      int64 // that of now: how many times busiestFor fits between 1970 and its beginning
 }
 
-func newUsage(now time.Time) *usage {
-	return &usage{since: now, before: new(sketch), now: new(sketch), turned: turnOf(now)}
-}
+func newUsage(now time.Time) *usage { return &usage{since: now, period: periodOf(now)} }
+
+func periodOf(now time.Time) int64 { return now.Unix() / int64(busiestFor/time.Second) }
 
 // add counts a decision about a key.
 func (u *usage) add(key string, o outcome, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.total.add(o)
-	unix := now.Unix()
-	second := &u.seconds[uint64(unix)%uint64(len(u.seconds))]
-	if second.unix != unix {
-		second.unix, second.tally = unix, tally{}
-	}
-	second.add(o)
 	u.turn(now)
+	second := &u.seconds[uint64(now.Unix())%uint64(len(u.seconds))]
+	if second.unix != now.Unix() {
+		second.unix, second.tally = now.Unix(), tally{}
+	}
+	second.tally[o]++
+	u.total[o]++
 	u.now.add(key, o == refused || o == wouldRefuse)
 }
 
-func turnOf(now time.Time) int64 { return now.Unix() / int64(busiestFor/time.Second) }
-
 // turn begins another sketch if the time of the present one is over.
 func (u *usage) turn(now time.Time) {
-	due := turnOf(now)
-	if due <= u.turned { // the clock may have been set back
+	due := periodOf(now)
+	if due <= u.period { // the clock may have been set back
 		return
 	}
-	u.before, u.now = u.now, u.before
-	u.now.clear()
-	if due > u.turned+1 {
-		u.before.clear()
+	u.before = sketch{}
+	if due == u.period+1 {
+		u.before = u.now
 	}
-	u.turned = due
-}
-
-// busiestSince is when the time of the two sketches began.
-func (u *usage) busiestSince() time.Time {
-	began := time.Unix((u.turned-1)*int64(busiestFor/time.Second), 0)
-	if began.Before(u.since) {
-		return u.since
-	}
-	return began
+	u.now, u.period = sketch{}, due
 }
 
 // lastMinute is how many decisions there were in the last whole seconds, and how many seconds these are.
 func (u *usage) lastMinute(now time.Time) (sum tally, seconds float64) {
 	last := now.Unix() - 1
-	for i := range u.seconds {
-		if s := &u.seconds[i]; s.unix <= last && s.unix > last-rateSeconds {
-			sum.allowed, sum.refused, sum.failed = sum.allowed+s.allowed, sum.refused+s.refused, sum.failed+s.failed
-			sum.wouldRefuse += s.wouldRefuse
+	for _, s := range u.seconds {
+		if s.unix <= last && s.unix > last-rateSeconds {
+			for o, n := range s.tally {
+				sum[o] += n
+			}
 		}
 	}
 	return sum, float64(min(rateSeconds, max(1, last-u.since.Unix()+1)))
 }
 
-// usages are those of the named limits. Its methods may be called concurrently.
-type usages struct {
-	now func() time.Time
-	all sync.Map // *usage by name
-}
-
-// of returns the usage of a limit that may have a name.
-func (u *usages) of(name string) *usage {
-	found, ok := u.all.Load(name)
-	if !ok {
-		return nil
+// state is what is known of the decisions, with so many of the busiest keys.
+func (u *usage) state(now time.Time, keys int) LimitState {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.turn(now)
+	minute, seconds := u.lastMinute(now)
+	rate := func(o outcome) float64 { return float64(minute[o]) / seconds }
+	since := time.Unix((u.period-1)*int64(busiestFor/time.Second), 0)
+	if since.Before(u.since) {
+		since = u.since
 	}
-	return found.(*usage)
+	out := LimitState{
+		Since: u.since.UTC(), BusiestSince: since.UTC(),
+		Allowed: u.total[allowed], Refused: u.total[refused], Failed: u.total[failed], WouldRefuse: u.total[wouldRefuse],
+		AllowedRate: rate(allowed), RefusedRate: rate(refused), FailedRate: rate(failed), WouldRate: rate(wouldRefuse),
+	}
+	out.Busiest, out.OthersAtMost = busiest(&u.before, &u.now, keys)
+	return out
 }
 
-// keep makes room for the limits of a file, and forgets those that are gone.
-func (u *usages) keep(set limit.Set) {
-	u.all.Range(func(name, _ any) bool {
-		if set[name.(string)] == nil {
-			u.all.Delete(name)
+// sketch finds the keys with most decisions in bounded memory: Space-Saving (Metwally, Agrawal, El Abbadi, 2005). A key
+// that is not among the 100 takes the place and the count of the one with the fewest, which becomes its error. So a
+// count is never too small, and too large by at most its error; errors are at most a hundredth of all decisions.
+type sketch struct {
+	keys   []busyKey
+	places map[string]int // in keys
+}
+
+// busyKey is a key with its decisions.
+type busyKey struct {
+	Key       string `json:"key" doc:"What the limit's key template has made: hits are kept under it." example:"alice"`
+	Decisions uint64 `json:"decisions" doc:"Decisions since busiest_since; at most error too many." example:"42"`
+	Refused   uint64 `json:"refused" doc:"How many of them refused, or would have in shadow mode; at most error too few." example:"7"`
+	Error     uint64 `json:"error" doc:"By how much the numbers can be wrong; 0 if they are exact." example:"0"`
+}
+
+// add counts a decision. It copies a new key, which may be a part of a whole request.
+func (s *sketch) add(key string, refused bool) {
+	place, known := s.places[key]
+	if !known {
+		key = strings.Clone(key)
+		place = s.free()
+		s.keys[place] = busyKey{Key: key, Decisions: s.keys[place].Decisions, Error: s.keys[place].Decisions}
+		s.places[key] = place
+	}
+	s.keys[place].Decisions++
+	if refused {
+		s.keys[place].Refused++
+	}
+}
+
+// free returns a place for another key: that of the key with the fewest decisions, if there is no other.
+func (s *sketch) free() int {
+	if s.places == nil {
+		s.keys, s.places = make([]busyKey, 0, busiestKeys), make(map[string]int, busiestKeys)
+	}
+	if len(s.keys) < busiestKeys {
+		s.keys = append(s.keys, busyKey{})
+		return len(s.keys) - 1
+	}
+	place := s.fewest()
+	delete(s.places, s.keys[place].Key)
+	return place
+}
+
+func (s *sketch) fewest() (place int) {
+	for i := range s.keys {
+		if s.keys[i].Decisions < s.keys[place].Decisions {
+			place = i
 		}
-		return true
+	}
+	return place
+}
+
+// floor is the most decisions that a key outside the sketch can have had.
+func (s *sketch) floor() uint64 {
+	if len(s.keys) < busiestKeys {
+		return 0
+	}
+	return s.keys[s.fewest()].Decisions
+}
+
+// busiest joins what two sketches know of different times: the keys with most decisions, and the most that any other key
+// can have had.
+func busiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
+	out = []busyKey{}
+	join := func(k busyKey, other *sketch, floor uint64) {
+		more := busyKey{Decisions: floor, Error: floor}
+		if place, known := other.places[k.Key]; known {
+			more = other.keys[place]
+		}
+		out = append(out, busyKey{k.Key, k.Decisions + more.Decisions, k.Refused + more.Refused, k.Error + more.Error})
+	}
+	beforeFloor, nowFloor := before.floor(), now.floor()
+	for _, k := range now.keys {
+		join(k, before, beforeFloor)
+	}
+	for _, k := range before.keys {
+		if _, known := now.places[k.Key]; !known {
+			join(k, now, nowFloor)
+		}
+	}
+	slices.SortFunc(out, func(a, b busyKey) int {
+		return cmp.Or(cmp.Compare(b.Decisions, a.Decisions), cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Key, b.Key))
 	})
-	for name := range set {
-		if u.of(name) == nil {
-			u.all.Store(name, newUsage(u.now()))
-		}
+	floor = beforeFloor + nowFloor
+	if len(out) > most {
+		floor = max(floor, out[most].Decisions)
+		out = out[:most]
 	}
-}
-
-// add counts a decision about a take. One under numbers of the request, or under a limit that is gone, has no place.
-func (u *usages) add(take *limit.Take, o outcome, now time.Time) {
-	if use := u.of(take.Limit.Name); use != nil {
-		use.add(take.Under, o, now)
-	}
+	return out, floor
 }

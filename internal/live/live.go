@@ -191,11 +191,7 @@ func (n *news) event() []byte {
 	if n.err != nil {
 		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", api.Encode(n.problem()))
 	}
-	j := &api.JSON{HTML: true}
-	j.Raw("id: " + n.id + "\nevent: total\ndata: ")
-	n.total.AppendJSON(j)
-	j.Raw("\n\n")
-	return j.Bytes
+	return fmt.Appendf(nil, "id: %s\nevent: total\ndata: %s\n\n", n.id, api.Encode(n.total))
 }
 
 // reach is the data of an event as_of.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
 )
@@ -46,7 +47,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-type panicReader struct{ allReader }
+type panicReader struct{ access.Counters }
 
 func (panicReader) Answer(context.Context, []window.Question) (window.Answers, error) {
 	panic("broken")

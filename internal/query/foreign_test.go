@@ -135,7 +135,7 @@ func TestAnswersGoByTheClockOfRedis(t *testing.T) {
 	asking.Seed(t, server.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
 	s := onRedis(t, server.URL(), now)
 	local := now.Add(-4 * time.Minute)
-	s.answers.Reader.(access.Reader).Counters.(*window.Reader).Local = func() time.Time { return local }
+	s.answers.Reader.(access.Reader).Namespace.(*window.Reader).Local = func() time.Time { return local }
 	holdClock(s, local)
 	h := s.handler()
 	got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]

@@ -65,14 +65,9 @@ func TestLimitsAnswer(t *testing.T) {
 	if agent := byName["per-agent"]; agent.Allowed != 1 || len(agent.Busiest) != 1 || !strings.HasSuffix(agent.Busiest[0].Key, "curl") || len(agent.Variables) != 1 || agent.Variables[0] != "header.User-Agent" {
 		t.Errorf("%+v", agent)
 	}
-	one := limitsOf(t, h, "?limit=login&keys=1")
+	one := limitsOf(t, h, "?name=login&top=1")
 	if len(one.Limits) != 1 || len(one.Limits[0].Busiest) != 1 || one.Limits[0].OthersAtMost != 1 || one.Process != before.Process {
 		t.Errorf("%+v", one)
-	}
-	for target, says := range map[string]string{"?limit=logon": `"logon" is unknown`, "?limit=": "it is empty", "?keys=101": "0 to 100", "?key=a": "unknown parameter"} {
-		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/limits"+target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, says) {
-			t.Errorf("%s: %s", target, p.Detail)
-		}
 	}
 	off, _ := onLimiter(t, gate.TakeOff)
 	if limitsOf(t, off, "").Counts {
@@ -80,7 +75,7 @@ func TestLimitsAnswer(t *testing.T) {
 	}
 }
 
-// name selects limits, as often as it is there, and top so many keys of each. limit and keys are older words for the same.
+// name selects limits, as often as it is there, and top so many keys of each.
 func TestLimitsByName(t *testing.T) {
 	t.Parallel()
 	h, f := onLimiter(t, gate.TakeNamed)
@@ -94,9 +89,6 @@ func TestLimitsByName(t *testing.T) {
 		"?name=shared":                    "shared: bob 2, alice 1",
 		"?name=shared&name=login&top=1":   "login: bob 2; shared: bob 2",
 		"?name=login&name=login&top=0":    "login: ",
-		"?limit=login&keys=1":             "login: bob 2",
-		"?limit=login&top=1":              "login: bob 2",
-		"?name=login&keys=1":              "login: bob 2",
 		"?name=tried&name=closed&top=100": "closed: ; tried: alice 1",
 	} {
 		var got []string
@@ -112,8 +104,7 @@ func TestLimitsByName(t *testing.T) {
 		}
 	}
 	for query, says := range map[string]string{
-		"?name=login&limit=login":                "limit: not together with name, which is the same",
-		"?top=1&keys=1":                          "keys: not together with top, which is the same",
+		"?key=a":                                 "unknown parameter",
 		"?name=login&name=logon":                 `name: "logon" is unknown: allowed are closed, exports`,
 		"?name=":                                 `name: "" is unknown`,
 		"?top=101":                               `top: "101": allowed is a whole number from 0 to 100`,

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
 	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
@@ -269,14 +270,14 @@ func TestRequests(t *testing.T) {
 
 // meeting is a reader that answers only when so many ask at once.
 type meeting struct {
-	allReader
+	access.Counters
 	wait *sync.WaitGroup
 }
 
 func (m meeting) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	m.wait.Done()
 	m.wait.Wait()
-	return m.allReader.Answer(ctx, questions)
+	return m.Counters.Answer(ctx, questions)
 }
 
 // Requests are answered beside each other, one service's requests are answered

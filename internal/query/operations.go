@@ -97,7 +97,7 @@ func (s *service) getTotals(ctx context.Context, in *answer.Input) (*windowsOutp
 	}
 	out := &windowsOutput[answer.TotalAnswer]{Body: found.Answer}
 	if found.Past {
-		out.CacheControl, out.ETag = api.CacheHeaders(answer.TotalList(found.Answer.Totals))
+		out.CacheControl, out.ETag = api.CacheHeaders(found.Answer.Totals)
 	}
 	return out, nil
 }

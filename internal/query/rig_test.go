@@ -28,7 +28,7 @@ import (
 var testSettings = Settings{MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, LiveClients: 100, LiveQuestions: 500, MaxExports: 2, Take: gate.TakeAny, Erase: true, Timeout: stack.Hung}
 
 // made is a service with testLimits, and further ones.
-func made(t testing.TB, r allReader, l gate.Limiter, settings Settings, further ...string) *service {
+func made(t testing.TB, r access.Counters, l gate.Limiter, settings Settings, further ...string) *service {
 	t.Helper()
 	settings.LimitsFile = filepath.Join(t.TempDir(), "limits.yml")
 	if err := os.WriteFile(settings.LimitsFile, []byte(testLimits+strings.Join(further, "")), 0o600); err != nil {
@@ -37,7 +37,7 @@ func made(t testing.TB, r allReader, l gate.Limiter, settings Settings, further 
 	return newServiceFor(t, r, l, settings)
 }
 
-func newServiceFor(t testing.TB, r allReader, l gate.Limiter, settings Settings) *service {
+func newServiceFor(t testing.TB, r access.Counters, l gate.Limiter, settings Settings) *service {
 	t.Helper()
 	s, err := newService(r, r, l, settings, zerolog.Nop())
 	if err != nil {
@@ -72,8 +72,8 @@ func holdClock(s *service, at time.Time) {
 }
 
 // readFrom has the service answer requests from another reader.
-func readFrom(s *service, r allReader) {
-	bounded := access.Reader{Counters: r}
+func readFrom(s *service, r access.Counters) {
+	bounded := access.NewReader(r)
 	s.answers.Reader, s.gate.Counters, s.status.Reader = bounded, bounded, r
 }
 
@@ -103,7 +103,7 @@ func tokensOf(t testing.TB, tokens string) *access.Tokens {
 func limited(t testing.TB, s *service, cells, points int64) {
 	t.Helper()
 	bounded, _ := s.answers.Reader.(access.Reader)
-	r, ok := bounded.Counters.(*window.Reader)
+	r, ok := bounded.Namespace.(*window.Reader)
 	if !ok {
 		t.Fatalf("the service reads %T", s.answers.Reader)
 	}

@@ -83,18 +83,10 @@ type service struct {
 	log     zerolog.Logger
 }
 
-// allReader is what the rooms use of window.Reader.
-type allReader interface {
-	answer.Reader
-	status.Looker
-	gate.Counters
-	status.Progress
-}
-
 // newService makes a service that answers requests from one reader, and the listeners at /v1/live
 // from another. The number of their questions bounds the listeners, not what one request
 // may cost. Its error is about the file of limits or of tokens. The caller must run health, gate and hub.
-func newService(requests, listeners allReader, takes gate.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
+func newService(requests, listeners access.Counters, takes gate.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, boot.Sampled(log)
 	s := &service{
@@ -109,11 +101,11 @@ func newService(requests, listeners allReader, takes gate.Limiter, settings Sett
 	}
 	redis := answer.NewSource(s.health, settings.Timeout, failures, registry)
 	s.answers = &answer.Desk{
-		Reader: access.Reader{Counters: requests}, Redis: redis, Namespace: settings.Redis.Namespace,
+		Reader: access.NewReader(requests), Redis: redis, Namespace: settings.Redis.Namespace,
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxProbe: settings.MaxProbe,
 	}
 	s.exports.most, s.erases = settings.MaxExports, settings.Erase
-	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: s.audit}, takes, access.Reader{Counters: requests}, redis, failures, metrics)
+	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: s.audit}, takes, access.NewReader(requests), redis, failures, metrics)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
@@ -25,7 +26,7 @@ const maxClockDifference = 2 * time.Second
 // Health finds whether Redis answers and has a layout. One goroutine, run,
 // looks and logs what changes; everyone else reads what it has found.
 type Health struct {
-	reader      Looker
+	reader      access.Namespace
 	Timeout     time.Duration // of one look
 	clockWarned bool          // run's own
 	log         zerolog.Logger
@@ -33,16 +34,10 @@ type Health struct {
 	last        atomic.Pointer[healthCheck]
 }
 
-// Looker is the part of window.Reader that finds out about Redis.
-type Looker interface {
-	Look(context.Context) (window.Layout, error)
-	ClockDifference() (ahead time.Duration, known bool)
-}
-
 // healthCheck is the outcome of a look at Redis.
 type healthCheck struct{ err error }
 
-func NewHealth(r Looker, timeout time.Duration, log zerolog.Logger, registry prometheus.Registerer) *Health {
+func NewHealth(r access.Namespace, timeout time.Duration, log zerolog.Logger, registry prometheus.Registerer) *Health {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "tallyroll", Subsystem: "query", Name: "clock_difference_seconds", ConstLabels: prometheus.Labels{"clock": "redis"},
 		Help: "Seconds that a clock is ahead of this machine's (negative: behind). Answers go by the clock of Redis.",

@@ -2,7 +2,6 @@ package status
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -12,13 +11,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/access"
 )
 
 // clocks is a Redis whose clock is ahead of this machine's.
-type clocks struct{ ahead time.Duration }
-
-func (c *clocks) Look(context.Context) (window.Layout, error) { return window.Layout{}, nil }
+type clocks struct {
+	access.Namespace
+	ahead time.Duration
+}
 
 func (c *clocks) ClockDifference() (time.Duration, bool) { return c.ahead, true }
 

@@ -13,22 +13,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/watch"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
-	"tallyroll/internal/window"
 )
-
-// Progress is the part of window.Reader that says how far the streams are counted, and what happened to the counts.
-type Progress interface {
-	Progress(ctx context.Context) (id string, streams []window.Progress, err error)
-	ClockDifference() (ahead time.Duration, known bool)
-}
 
 // Status answers how far the streams are counted, by whom, and what was refused.
 type Status struct {
-	Reader    Progress
+	Reader    access.Namespace
 	redis     *answer.Source
 	Namespace string
 	Now       func() time.Time
@@ -41,7 +35,7 @@ type Status struct {
 }
 
 // New makes a status, and adds its gauges to the registry. asksNATS says that there is a NATS, which may come later.
-func New(reader Progress, redis *answer.Source, namespace string, asksNATS bool, failures zerolog.Logger, registry prometheus.Registerer) *Status {
+func New(reader access.Namespace, redis *answer.Source, namespace string, asksNATS bool, failures zerolog.Logger, registry prometheus.Registerer) *Status {
 	s := &Status{Reader: reader, redis: redis, Namespace: namespace, Now: time.Now, failures: failures, AsksNATS: asksNATS}
 	registry.MustRegister(&freshness{status: s})
 	return s

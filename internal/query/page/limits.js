@@ -27,10 +27,10 @@ export function start() {
 async function load() {
   let one;
   try {
-    const all = await ask("v1/limits", [["keys", 0]]);
+    const all = await ask("v1/limits", [["top", 0]]);
     limits = new Map(all.limits.map((limit) => [limit.limit, limit]));
     if (!limits.has(chosen)) choose(all.limits[0]?.limit ?? "", false);
-    one = chosen && (await ask("v1/limits", [["limit", chosen], ["keys", listed]])).limits[0];
+    one = chosen && (await ask("v1/limits", [["name", chosen], ["top", listed]])).limits[0];
     draw(all, one);
   } catch (error) {
     put($("limits-note"), `${sentence(error.message)} This view comes back by itself.`);
