@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	units "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -27,8 +29,9 @@ type asked struct {
 
 // kind is what is special about a take.
 type kind struct {
-	look   bool // whether one more hit would be allowed: nothing is counted
-	partly bool // what fits is counted, and the rest has happened all the same
+	look    bool // whether one more hit would be allowed: nothing is counted
+	partly  bool // what fits is counted, and the rest has happened all the same
+	blocked bool // the request says that nothing is allowed
 }
 
 // read finds the limits of a request. Its error is for the caller.
@@ -55,6 +58,9 @@ func read(m *mapping, req *rls.RateLimitRequest) (*asked, error) {
 		n, look := hitsOf(req, d)
 		for _, r := range rules {
 			k := kind{look: look, partly: r.descriptor.Partly}
+			if err := r.override(d.GetLimit(), &k); err != nil {
+				return nil, badRequest("descriptors[%d].limit: %v", i, err)
+			}
 			take, err := r.take(values, n)
 			if err != nil {
 				return nil, status.Errorf(codes.Internal, "the key of the limit %s: %v", r.limit.Name, err)
@@ -90,21 +96,52 @@ func hitsOf(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int6
 func (a *asked) add(take limit.Take, k kind) int {
 	for i := range a.takes {
 		t := &a.takes[i]
-		if t.Limit != take.Limit || t.Under != take.Under {
+		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Under != take.Under {
 			continue
+		}
+		if t.Limit.Max > take.Limit.Max {
+			t.Limit = take.Limit
 		}
 		switch known := &a.kinds[i]; {
 		case k.look:
+			known.blocked = known.blocked || k.blocked
 		case known.look:
-			t.N, *known = take.N, k
+			t.N, a.kinds[i] = take.N, kind{partly: k.partly, blocked: known.blocked || k.blocked}
 		default:
 			t.N += take.N
-			known.partly = known.partly && k.partly
+			known.partly, known.blocked = known.partly && k.partly, known.blocked || k.blocked
 		}
 		return i
 	}
 	a.takes, a.kinds = append(a.takes, take), append(a.kinds, k)
 	return len(a.takes) - 1
+}
+
+// lengths are the units of an override.
+var lengths = map[units.RateLimitUnit]time.Duration{
+	units.RateLimitUnit_SECOND: time.Second, units.RateLimitUnit_MINUTE: time.Minute, units.RateLimitUnit_HOUR: time.Hour, units.RateLimitUnit_DAY: 24 * time.Hour,
+	units.RateLimitUnit_MONTH: 30 * 24 * time.Hour, units.RateLimitUnit_YEAR: 365 * 24 * time.Hour,
+}
+
+// override gives the rule the numbers that Envoy's own settings have for a request, if they have some.
+func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *kind) error {
+	if o == nil {
+		return nil
+	}
+	length, known := lengths[o.GetUnit()]
+	if !known {
+		return fmt.Errorf("unit: %v: allowed are SECOND, MINUTE, HOUR, DAY, MONTH (30 days) and YEAR (365 days)", o.GetUnit())
+	}
+	if multiplier := o.GetUnitMultiplier(); multiplier != nil {
+		if multiplier.GetValue() == 0 || time.Duration(multiplier.GetValue()) > limit.MaxWindow/length {
+			return fmt.Errorf("unit_multiplier: %d of the unit %v: allowed is 1 and more, up to %d days in all", multiplier.GetValue(), o.GetUnit(), limit.MaxWindow/(24*time.Hour))
+		}
+		length *= time.Duration(multiplier.GetValue())
+	}
+	k.blocked = o.GetRequestsPerUnit() == 0
+	l, err := r.limit.WithNumbers(length, max(1, int64(o.GetRequestsPerUnit())))
+	r.limit = l
+	return err
 }
 
 // ShouldRateLimit decides about the limits of a request's descriptors, and counts its hits under all of them or none. Its
@@ -196,7 +233,7 @@ func (a *asked) impossible() []bool {
 	out := make([]bool, len(a.takes))
 	members := int64(0)
 	for i, t := range a.takes {
-		out[i] = t.N > t.Limit.Max
+		out[i] = t.N > t.Limit.Max || a.kinds[i].blocked && t.N > 0
 		if t.Limit.Policy == limit.Log && t.N > 0 {
 			members += t.N
 			out[i] = out[i] || members > limit.MaxLogTake
@@ -230,6 +267,9 @@ func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Tak
 			d.Allowed, d.WouldAllow, d.Certain, d.RetryAfter = d.Shadow, false, true, d.Take.Limit.Window
 			allowed = allowed && d.Shadow
 		}
+		if a.kinds[place].blocked {
+			d.Remaining = 0
+		}
 		v.decisions[place] = d
 	}
 	return allowed, nil
@@ -239,7 +279,7 @@ func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Tak
 func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
 	const tries = 3 // others may have counted meanwhile
 	for i, d := range v.decisions {
-		if d == nil || d.Allowed || !a.kinds[i].partly || a.kinds[i].look {
+		if d == nil || d.Allowed || !a.kinds[i].partly || a.kinds[i].look || a.kinds[i].blocked {
 			continue
 		}
 		for try := 0; try < tries && d.Remaining > 0; try++ {

@@ -15,6 +15,7 @@ import (
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	units "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tallyroll/internal/limit"
 	"tallyroll/tests/stack"
@@ -186,6 +188,54 @@ func TestHits(t *testing.T) {
 	left(r.ask(hits(descriptor("bytes=b"), 1)), 0, "OVER_LIMIT: OVER_LIMIT")
 }
 
+// Envoy's own settings can give a limit other numbers for a request.
+func TestOverride(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), limitsOfAll)
+	with := func(n uint32, unit units.RateLimitUnit, multiplier uint32) *ratelimit.RateLimitDescriptor {
+		d := descriptor("path=/x", "remote_address=192.0.2.1")
+		d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
+		if multiplier > 0 {
+			d.Limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
+		}
+		return d
+	}
+	s := r.ask(with(7, units.RateLimitUnit_HOUR, 0)).Statuses[0]
+	if l := s.CurrentLimit; l.RequestsPerUnit != 7 || l.Unit != rls.RateLimitResponse_RateLimit_HOUR || s.LimitRemaining != 6 {
+		t.Errorf("another max: %v", s)
+	}
+	if s := r.ask(descriptor("path=/x", "remote_address=192.0.2.1")).Statuses[0]; s.LimitRemaining != 3 {
+		t.Errorf("the window is the limit's own, and so are the hits: %v", s)
+	}
+	s = r.ask(with(7, units.RateLimitUnit_MINUTE, 3)).Statuses[0]
+	if l := s.CurrentLimit; l.Unit != rls.RateLimitResponse_RateLimit_MINUTE || l.UnitMultiplier.GetValue() != 3 || s.LimitRemaining != 6 {
+		t.Errorf("another window: %v", s)
+	}
+	if got := codesOf(r.ask(with(0, units.RateLimitUnit_HOUR, 0))); got != "OVER_LIMIT: OVER_LIMIT" {
+		t.Errorf("no request allowed: %s", got)
+	}
+	if out := r.ask(func() *ratelimit.RateLimitDescriptor {
+		d := with(0, units.RateLimitUnit_HOUR, 0)
+		d.Entries[0].Key = "none"
+		return d
+	}()); codesOf(out) != "OK: OK" {
+		t.Errorf("an override without a limit: %v", out)
+	}
+	for _, c := range []struct {
+		d    *ratelimit.RateLimitDescriptor
+		want string
+	}{
+		{with(7, units.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit: unit: UNKNOWN: allowed are SECOND, MINUTE"},
+		{with(7, units.RateLimitUnit_YEAR, 2), "descriptors[1].limit: unit_multiplier: 2"},
+		{with(4_000_000_000, units.RateLimitUnit_HOUR, 0), "descriptors[1].limit: max: 4000000000: allowed is 1 to 1000000000"},
+	} {
+		_, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a=b"), c.d}})
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v", c.d, err)
+		}
+	}
+}
+
 // Requests that only Envoy's settings can make get an error that says what is wrong.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
@@ -217,6 +267,7 @@ func TestManyLimits(t *testing.T) {
 		all = append(all, descriptor(fmt.Sprintf("header-%d=x", i)))
 	}
 	r := start(t, stack.Redis(t), limits)
+	r.WaitForLog("one request can ask about more than 16 of these limits")
 	last := all[len(all)-1]
 	if got := codesOf(r.ask(all...)); got != "OK:"+strings.Repeat(" OK", len(all)) {
 		t.Errorf("the first: %s", got)

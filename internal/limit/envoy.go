@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -180,4 +181,12 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 		d.Entries = append(d.Entries, e)
 	}
 	return d, nil
+}
+
+// WithNumbers returns a limit that differs in its window and its max alone: those that a request gives in their place.
+// It shares the hits of the limit if the window is the same. The error is a *FieldError.
+func (l *Limit) WithNumbers(length time.Duration, most int64) (*Limit, error) {
+	out := *l
+	out.Window, out.Max = length, most
+	return &out, out.check()
 }

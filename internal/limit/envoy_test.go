@@ -3,6 +3,7 @@ package limit
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -95,6 +96,21 @@ func TestParseEnvoyMistakes(t *testing.T) {
 		var bad *FileError
 		if !errors.As(err, &bad) || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.envoy, err, c.want)
+		}
+	}
+}
+
+func TestWithNumbers(t *testing.T) {
+	t.Parallel()
+	l := &Limit{Name: "a", Window: MinWindow, Max: 5, Policy: Log, Fail: FailOpen}
+	out, err := l.WithNumbers(MaxWindow, 7)
+	if err != nil || out.Name != "a" || out.Window != MaxWindow || out.Max != 7 || out.Policy != Log || out.Fail != FailOpen || l.Max != 5 {
+		t.Errorf("%+v %v", out, err)
+	}
+	var bad *FieldError
+	for _, most := range []int64{0, MaxExactHits + 1} {
+		if _, err := l.WithNumbers(MinWindow, most); !errors.As(err, &bad) || !slices.Contains([]string{"max"}, bad.Field) {
+			t.Errorf("max %d: %v", most, err)
 		}
 	}
 }
