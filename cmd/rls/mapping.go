@@ -22,6 +22,13 @@ type mapping struct {
 	domains map[string]*node
 	limits  int  // that have a descriptor
 	closed  bool // all of them are, while Redis is away
+	wide    []wideDomain
+}
+
+// wideDomain is a domain of which one request can ask about more limits than one script decides about.
+type wideDomain struct {
+	name   string
+	limits []string
 }
 
 // node is what the entries of a descriptor lead to, one at a time.
@@ -61,7 +68,44 @@ func newMapping(set limit.Set) *mapping {
 			at.rules = append(at.rules, rule{l, d})
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(out.domains)) {
+		shapes := make(map[string][]rule)
+		out.domains[name].widest("", shapes)
+		all := slices.Concat(slices.Collect(maps.Values(shapes))...)
+		if len(all) <= limit.MaxTogether {
+			continue
+		}
+		wide := wideDomain{name: name}
+		for _, r := range all {
+			wide.limits = append(wide.limits, r.limit.Name)
+		}
+		slices.Sort(wide.limits)
+		wide.limits = slices.Compact(wide.limits)
+		out.wide = append(out.wide, wide)
+	}
 	return out
+}
+
+// matchKeys are the keys of Envoy's actions of which a route can have several with the same key: their values are in its
+// settings, and the client's headers or parameters decide which of them it sends.
+var matchKeys = []string{"header_match", "query_match"}
+
+// widest notes of each list of keys the descriptor with the most rules. A request has one descriptor of each list: no
+// client sends two values of one header, or two addresses.
+func (n *node) widest(keys string, shapes map[string][]rule) {
+	if len(n.rules) > len(shapes[keys]) {
+		shapes[keys] = n.rules
+	}
+	for key, next := range n.any {
+		next.widest(fmt.Sprintf("%s %q", keys, key), shapes)
+	}
+	for p, next := range n.exact {
+		if slices.Contains(matchKeys, p.key) {
+			next.widest(fmt.Sprintf("%s %q=%q", keys, p.key, p.value), shapes)
+		} else {
+			next.widest(fmt.Sprintf("%s %q", keys, p.key), shapes)
+		}
+	}
 }
 
 // child is the node under a key, made if there is none.

@@ -170,3 +170,32 @@ func FuzzCodec(f *testing.F) {
 		}
 	})
 }
+
+// A file is wide if one request can match more limits than one script decides about: not if each has another value.
+func TestWideDomains(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		key  func(i int) limit.Entry
+		want int
+	}{
+		{"a key each", func(i int) limit.Entry { return limit.Entry{Key: fmt.Sprint("k", i)} }, 17},
+		{"headers that match", func(i int) limit.Entry { return limit.Entry{Key: "header_match", Value: fmt.Sprint("v", i)} }, 17},
+		{"values of one header", func(i int) limit.Entry { return limit.Entry{Key: "tenant", Value: fmt.Sprint("v", i)} }, 0},
+		{"one descriptor", func(int) limit.Entry { return limit.Entry{Key: "k"} }, 17},
+	} {
+		set := make(limit.Set)
+		for i := range limit.MaxTogether + 1 {
+			l := &limit.Limit{Name: fmt.Sprint("l", i), Envoy: []limit.Descriptor{{Domain: "edge", Entries: []limit.Entry{{Key: "a"}, c.key(i)}}}}
+			set[l.Name] = l
+		}
+		got := 0
+		for _, wide := range newMapping(set).wide {
+			got += len(wide.limits)
+		}
+		delete(set, "l0")
+		if got != c.want || newMapping(set).wide != nil {
+			t.Errorf("%s: %d limits are named, want %d, and none of 16", c.name, got, c.want)
+		}
+	}
+}

@@ -173,6 +173,10 @@ func (s *service) use(m *mapping, line *zerolog.Event) {
 	if m.limits == 0 {
 		s.log.Warn().Str("file", s.settings.LimitsFile).Msg("no limit of the file has envoy: every request is let through")
 	}
+	for _, wide := range m.wide {
+		s.log.Warn().Str("file", s.settings.LimitsFile).Str("domain", wide.name).Strs("limits", wide.limits).
+			Msgf("one request can ask about more than %d of these limits: Redis then decides in several steps (docs/limits.md)", limit.MaxTogether)
+	}
 }
 
 // pages is what HTTP answers.
