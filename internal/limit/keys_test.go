@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
 	"tallyroll/tests/stack"
 )
@@ -27,9 +28,7 @@ func mustTake(t *testing.T, l *Limiter, takes ...Take) Answer {
 	t.Helper()
 	l.denials.all = nil
 	a, err := l.Take(t.Context(), takes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 
@@ -114,9 +113,7 @@ func TestRefusedAddsNothing(t *testing.T) {
 			mustTake(t, limiter, take)
 			for _, k := range []string{"alice", "bob"} {
 				_, err := limiter.Look(t.Context(), []Take{takeOf(l, k, n)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 			}
 		}
 		mustTake(t, limiter, takeOf(l, "alice", 1), takeOf(l, "bob", 1))
@@ -148,9 +145,7 @@ func TestOneCommandPerDecision(t *testing.T) {
 		t.Errorf("a decision sends %v", got)
 	}
 	// Redis has forgotten its scripts, as after a restart.
-	if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Client().ScriptFlush(t.Context()).Err())
 	a := mustTake(t, limiter, takes...)
 	if got := sent.scripts(); !slices.Equal(got, []string{"evalsha", "eval"}) {
 		t.Errorf("without scripts in Redis, a decision sends %v", got)
@@ -212,9 +207,7 @@ func TestNoRight(t *testing.T) {
 		"elsewhere": {"+@all", "resetkeys", "~other:*"},
 	} {
 		args := append([]any{"acl", "setuser", user, "on", ">secret", "~*", "resetchannels"}, rules...)
-		if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.Client().Do(t.Context(), args...).Err())
 		limiter := New(stack.ProgramClient(t, "redis://"+user+":secret@"+server.Addr()+"/0"), "real", 5*time.Second)
 		for _, policy := range Policies {
 			for range failuresInARow + 2 {
@@ -262,9 +255,7 @@ func TestForeignKeys(t *testing.T) {
 		l := adhoc(t, time.Minute, 10, policy)
 		take := takeOf(l, "alice", 1)
 		key := limiter.store.key(&take)
-		if err := client.Set(t.Context(), key, "foreign", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.Set(t.Context(), key, "foreign", 0).Err())
 		for _, n := range []int64{1, -1, 0} {
 			take.N = n
 			a, err := limiter.Take(t.Context(), []Take{take})
@@ -285,3 +276,14 @@ func TestForeignKeys(t *testing.T) {
 		}
 	}
 }
+
+// must ends a test that cannot go on.
+func must(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errOf is the error of a call of which nothing else matters.
+func errOf[T any](_ T, err error) error { return err }

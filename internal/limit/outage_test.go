@@ -113,9 +113,7 @@ func TestRedisFlaps(t *testing.T) {
 		w.clock += 10
 		w.limiter.denials.all = nil
 		a, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if a.Decisions[0].Source == FromRedis == broken.on {
 			t.Fatalf("%d: %+v", i, a)
 		}
@@ -164,9 +162,7 @@ func TestRedisIsLeftAlone(t *testing.T) {
 	begin := w.clock
 	for w.clock = begin; w.clock < begin+1000; w.clock += 10 {
 		_, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	if want := failuresInARow + 3; broken.asked != want { // at 0, 10 and 20 ms; then at 270, 520 and 770 ms
 		t.Errorf("Redis was asked %d times in a second, want %d", broken.asked, want)

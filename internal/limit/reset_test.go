@@ -17,9 +17,7 @@ func TestResetWithoutRedis(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t)), MaxRetries: -1})
 	defer client.Close()
 	lim, err := Adhoc(time.Minute, 10, Log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := New(client, "test", DefaultTimeout)
 	for try := range failuresInARow + 1 { // the last finds that Redis is left alone
 		err := l.Reset(t.Context(), Take{Limit: lim, Key: "k", Under: "k"})

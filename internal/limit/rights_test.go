@@ -26,15 +26,11 @@ func TestARightThatIsMissing(t *testing.T) {
 		for word := range strings.FieldsSeq(rights) {
 			args = append(args, word)
 		}
-		if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.Client().Do(t.Context(), args...).Err())
 		limiter := New(stack.ProgramClient(t, "redis://few:s3cret@"+server.Addr()+"/0"), "test", 5*time.Second)
 		for _, policy := range Policies {
 			l, err := Adhoc(time.Minute, 10, policy)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			answer, err := limiter.Take(t.Context(), []Take{{Limit: l, Key: "k", Under: "k", N: 1}})
 			if _, is := errors.AsType[*ForbiddenError](err); !is {
 				t.Errorf("without the right to %s, a take of %s gives %+v, %v", name, policy, answer, err)

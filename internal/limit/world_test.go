@@ -128,9 +128,7 @@ func (w *world) answer(a Answer, err error) Answer {
 func adhoc(t *testing.T, length time.Duration, most int64, policy Policy) *Limit {
 	t.Helper()
 	l, err := Adhoc(length, most, policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 

@@ -90,18 +90,12 @@ func TestSummaryBoundsEveryCounter(t *testing.T) {
 				truth[name] += n
 			}
 			kept, err := parseSummary(s.encode()) // as between two commits
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := kept.merge(batch, size); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, kept.merge(batch, size))
 			if s = kept; s.floor > 0 && len(s.listed) != size {
 				t.Fatalf("%d of %d counters are listed, with a floor of %d", len(s.listed), size, s.floor)
 			}
-			if err := checkSummary(s, truth, size, spread); err != nil {
-				t.Fatal(err)
-			}
+			must(t, checkSummary(s, truth, size, spread))
 		}
 	})
 }
@@ -112,9 +106,7 @@ func TestSummaryThatHasRoomIsExact(t *testing.T) {
 	truth := map[string]int64{}
 	for i := range 1000 {
 		name := fmt.Sprint(i * i % 97)
-		if err := s.merge([]listing{{name, int64(i + 1)}}, 100); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.merge([]listing{{name, int64(i + 1)}}, 100))
 		truth[name] += int64(i + 1)
 	}
 	got := map[string]int64{}
@@ -130,9 +122,7 @@ func TestSummaryStopsAtTheLargestCount(t *testing.T) {
 	t.Parallel()
 	s := summary{listed: []listing{{"a", math.MaxInt64}}}
 	for _, batch := range [][]listing{{{"a", 5}}, {{"b", math.MaxInt64}}, {{"c", 5}, {"a", 5}}} {
-		if err := s.merge(batch, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.merge(batch, 1))
 	}
 	again, err := parseSummary(s.encode())
 	if err != nil || again.floor != math.MaxInt64 || !slices.Equal(again.listed, []listing{{"a", math.MaxInt64}}) {

@@ -29,9 +29,7 @@ func (r *rig) add(key string, who ...string) {
 	for i, w := range who {
 		args[i] = unique.Of([]byte(w)).Argument()
 	}
-	if err := r.client.PFAdd(r.t.Context(), key, args...).Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, r.client.PFAdd(r.t.Context(), key, args...).Err())
 }
 
 func uniqueKey(counter string, tier window.Tier, at time.Time) string {
@@ -44,9 +42,7 @@ func (r *rig) counted(cursor window.Cursor) {
 	r.t.Helper()
 	empty := window.NewBatch(layout)
 	for i, w := range r.writers() {
-		if _, err := w.Commit(r.t.Context(), empty.Shard(i), cursor); err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, errOf(w.Commit(r.t.Context(), empty.Shard(i), cursor)))
 	}
 }
 
@@ -76,9 +72,7 @@ func uniquesOfWindows(t *testing.T, r *rig) {
 	ask := func(counter string, span window.Span) window.Answer {
 		t.Helper()
 		found, err := r.uniques(now, window.Question{Counter: counter, Span: span})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if found.AsOf != now.UnixMilli() || !found.Answers[0].Complete {
 			t.Errorf("as of %d, complete %v; want %d, true", found.AsOf, found.Answers[0].Complete, now.UnixMilli())
 		}
@@ -131,9 +125,7 @@ func uniquesStepByStep(t *testing.T, r *rig) {
 		var out []window.Series
 		var err error
 		r.at(now, func() { out, err = r.reader.UniqueSeries(t.Context(), questions) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return out
 	}
 	from := now.Add(-17 * time.Minute).UnixMilli() // 10:15
@@ -173,9 +165,7 @@ func uniquesInOneTrip(t *testing.T, r *rig) {
 	now := time.Now()
 	r.counted(cursorAt(1, now))
 	reader := window.NewReader(r.store)
-	if _, err := reader.Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(reader.Look(t.Context())))
 	var trips atomic.Int64
 	r.client.AddHook(countTrips{&trips})
 	var questions []window.Question
@@ -202,9 +192,7 @@ func foreignUniquesAreNamed(t *testing.T, r *rig) {
 		func() error { return r.client.Set(t.Context(), key, "something", 0).Err() },
 		func() error { return r.client.HSet(t.Context(), key, "a", "b").Err() },
 	} {
-		if err := errors.Join(r.client.Del(t.Context(), key).Err(), put()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(r.client.Del(t.Context(), key).Err(), put()))
 		_, err := r.uniques(now, window.Question{Counter: "b", Span: window.Last(time.Hour)}, window.Question{Counter: "a", Span: window.Last(time.Hour)})
 		var bad *window.QuestionError
 		var foreign *window.ForeignError
@@ -247,9 +235,7 @@ func uniquesOfAClockAhead(t *testing.T, r *rig) {
 	r.cameAt("a", now.Add(-time.Minute), "ann")
 	r.cameAt("a", now.Add(30*time.Second), "zoe")
 	found, err := r.uniques(now, window.Question{Counter: "a", Span: window.Last(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := found.Answers[0]; got.Lower != 1 || got.Upper != 3 || got.Total != 2 { // 2 of the 3 minutes that the last cell can hold
 		t.Errorf("%+v", got)
 	}
@@ -264,13 +250,9 @@ func uniquesAreAsCompleteAsTotals(t *testing.T, r *rig) {
 	for length, want := range map[time.Duration]bool{time.Hour: true, 2 * time.Hour: false} {
 		question := window.Question{Counter: "a", Span: window.Last(length)}
 		uniques, err := r.uniques(now, question)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		totals, err := r.answer(now, question)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		u, total := uniques.Answers[0], totals.Answers[0]
 		if u.Complete != want || u.Complete != total.Complete || u.Range != total.Range || u.CountingSince != total.CountingSince || uniques.AsOf != totals.AsOf || !u.Range.Outruns(uniques.AsOf) {
 			t.Errorf("%v: %+v, and the total %+v", length, u, total)

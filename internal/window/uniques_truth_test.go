@@ -84,9 +84,7 @@ func (l *visitLog) fill(t *testing.T, client redis.UniversalClient) {
 			for ; i < len(l.at) && l.at[i]/tier.Cell.Milliseconds() == cell && len(args) < 10_000; i++ {
 				args = append(args, arguments[l.who[i]])
 			}
-			if err := client.PFAdd(t.Context(), uniqueKey(l.counter, tier, time.UnixMilli(at)), args...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, client.PFAdd(t.Context(), uniqueKey(l.counter, tier, time.UnixMilli(at)), args...).Err())
 		}
 	}
 }
@@ -155,9 +153,7 @@ func TestUniquesHoldTheTruth(t *testing.T) {
 	round := int32(0)
 	ask := func(l *visitLog, span window.Span) (window.Estimate, int64) {
 		found, err := r.uniques(now, window.Question{Counter: l.counter, Span: span})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		round++
 		return found.Answers[0].Estimate, l.different(found.Answers[0].Range, seen, round)
 	}

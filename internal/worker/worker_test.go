@@ -18,9 +18,7 @@ func TestStreamMadeAnewUnderARunningWorker(t *testing.T) {
 	r.publish(100)
 	r.settled(100)
 
-	if err := r.js.DeleteStream(t.Context(), "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.js.DeleteStream(t.Context(), "HITS"))
 	anew := r.createStream(0)
 	r.publish(150) // past the old cursor
 	r.settled(250)
@@ -42,9 +40,7 @@ func TestStreamPurgedWhileTheWorkerIsStopped(t *testing.T) {
 	w.stop()
 
 	r.publish(20)
-	if err := handle.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, handle.Purge(t.Context()))
 	purged := time.Now().UnixMilli()
 	r.publish(5)
 	w = r.start()
@@ -105,9 +101,7 @@ func TestMessagesDeletedInTheMiddle(t *testing.T) {
 	handle := r.createStream(0)
 	r.publish(30)
 	for _, seq := range []uint64{10, 11, 20} {
-		if err := handle.DeleteMsg(t.Context(), seq); err != nil {
-			t.Fatal(err)
-		}
+		must(t, handle.DeleteMsg(t.Context(), seq))
 	}
 	w := r.start()
 	if a := r.settled(27); a.Complete {
@@ -140,9 +134,7 @@ func TestMessagesGoneAtTheEnd(t *testing.T) {
 		handle := r.createStream(0)
 		r.publish(10)
 		for _, seq := range []uint64{9, 10} {
-			if err := handle.DeleteMsg(t.Context(), seq); err != nil {
-				t.Fatal(err)
-			}
+			must(t, handle.DeleteMsg(t.Context(), seq))
 		}
 		gone(handle, 8)
 		w := r.start()
@@ -162,9 +154,7 @@ func TestMessagesGoneAtTheEnd(t *testing.T) {
 		w.stop()
 		r.publish(2)
 		for _, seq := range []uint64{4, 5} {
-			if err := handle.DeleteMsg(t.Context(), seq); err != nil {
-				t.Fatal(err)
-			}
+			must(t, handle.DeleteMsg(t.Context(), seq))
 		}
 		w = r.start()
 		r.settled(3)
@@ -181,9 +171,7 @@ func TestRejectsAreStoredOnceAcrossWorkers(t *testing.T) {
 	r := newRigOn(t, nats)
 	r.createStream(0)
 	for range 3 {
-		if _, err := r.js.Publish(t.Context(), "hits.c", []byte(`[{},{"n":0},{},{"key":""}]`)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`[{},{"n":0},{},{"key":""}]`))))
 	}
 	r.start("INGEST_WORKER=a")
 	r.start(append(loner, "INGEST_WORKER=b")...)
