@@ -62,9 +62,6 @@ var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasur
 // ErrEraseRetier means that a change of the namespace's tiers has not ended.
 var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase counters")
 
-// ErrEraseUnlisted means that there may be unique values of counters that are not listed, see Layout.UniquesUnlisted.
-var ErrEraseUnlisted = errors.New("an earlier version counted unique values, and did not list their counters for as long: stop the workers, and run ingest --retier with the tiers that the namespace has, which lists them; or erase single counters")
-
 // lastErasure reads the text in keys.erased. It is empty if nothing was ever erased. Behind it and a space, the key has the
 // writer that has created a cursor since.
 func lastErasure(reply *redis.StringCmd) (string, error) {
@@ -111,13 +108,10 @@ func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err 
 }
 
 // EraseListed removes the listed counters that begin with a prefix, or some of them: those that come first after a name.
-// Its errors are those of Erase, and ErrEraseUnlisted.
+// Its errors are those of Erase.
 func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
 	err = r.surveyed(ctx, func(base survey) error {
 		layout := base.dir.layout
-		if layout.UniquesUnlisted() {
-			return ErrEraseUnlisted
-		}
 		sets := func(shard int) []string { // from which the names are removed
 			e := newEraser(r.store, layout, shard, nil, nil)
 			e.plan(base.at.milli, base.latestHit())

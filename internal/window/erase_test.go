@@ -2,7 +2,6 @@ package window_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -277,8 +276,7 @@ func anErasureLeavesForeignSummaries(t *testing.T, r *rig) {
 	}
 }
 
-// Unique values outlive the hits and names of the counter, and some come when its hashes have expired already. An earlier
-// version listed their counters no longer than the hashes: then nothing is erased by prefix until they are listed.
+// Unique values outlive the hits and names of the counter, and some come when its hashes have expired already.
 func anErasureByPrefixLeavesNoUniqueValues(t *testing.T, r *rig) {
 	ctx, now := t.Context(), time.Now()
 	uniqueTiers, err := window.ParseUniqueTiers("5m/1h,1d/32d")
@@ -338,19 +336,6 @@ func anErasureByPrefixLeavesNoUniqueValues(t *testing.T, r *rig) {
 	erased()
 
 	count(far, 2)
-	expire("unames:*", "names:*", "h:*")
-	record := strings.Replace(r.client.Get(ctx, "far:layout").Val(), `"uniques_listed":true,`, "", 1)
-	must(t, r.client.Set(ctx, "far:layout", record, 0).Err())
-	reader = window.NewReader(store)
-	if _, err := reader.EraseListed(ctx, "shop.", ""); !errors.Is(err, window.ErrEraseUnlisted) {
-		t.Errorf("as an earlier version left it: %v", err)
-	}
-	if _, changed, err := store.Retier(ctx, far.Tiers, quiet); err != nil || changed {
-		t.Errorf("the same tiers: changed %v, %v", changed, err)
-	}
-	erased()
-
-	count(far, 3)
 	expire("names:*", "h:*")
 	_, _, err = store.Retier(ctx, parsed(t, "1s/1m,1m/2h"), quiet)
 	must(t, err)

@@ -88,9 +88,9 @@ func (ts Tiers) inGeneration(generation int) Tiers {
 	return out
 }
 
-// Retier changes the tiers of a namespace in which nobody counts. If an earlier version has counted unique values without
-// listing their counters, it lists them. If it is ended in between, call it again with the same tiers to go on, or with
-// the old ones to abandon the change. It returns what the tiers are then. changed is false if they are what they were.
+// Retier changes the tiers of a namespace in which nobody counts. If it is ended in between, call it again with the same
+// tiers to go on, or with the old ones to abandon the change. It returns what the tiers are then. changed is false if they
+// are what they were.
 func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
 	have, err := s.layout(ctx)
 	if err == nil && have.change != nil && have.change.phase == confirmed {
@@ -98,17 +98,6 @@ func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (b
 	}
 	if err != nil {
 		return nil, false, err
-	}
-	if have.unlisted && len(have.UniqueTiers) > 0 {
-		if err := s.listUniques(ctx, have.Layout, tell); err != nil {
-			return nil, false, err
-		}
-		next := have
-		next.unlisted = false
-		if err := s.swapLayout(ctx, have, next); err != nil {
-			return nil, false, err
-		}
-		have = next
 	}
 	same := have.Tiers.answerAlike(tiers)
 	switch {

@@ -70,30 +70,6 @@ func TestANamespaceOutlivesTheDefaults(t *testing.T) {
 	}
 }
 
-// An earlier version listed counters no longer than their hits live. A start tells what to do if unique values live longer.
-func TestAStartTellsOfUniqueValuesThatOutliveNames(t *testing.T) {
-	t.Parallel()
-	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
-	defer client.Close()
-	for _, test := range []struct {
-		tiers, extra string
-		want         bool
-	}{
-		{"1s/1m,1m/1h", "", true},
-		{"1s/1m,1m/1h", `"uniques_listed":true,`, false},
-		{"1s/1m,1m/1h", `"unique_tiers":"off",`, false},
-		{window.DefaultTiers, "", false},
-	} {
-		record := strings.Replace(recordOf(test.tiers, 8), "{", "{"+test.extra, 1)
-		must(t, client.Set(t.Context(), "test:layout", record, 0).Err())
-		var log strings.Builder
-		n := &namespace{parse(t, append([]string{"UNIQUE_TIERS="}, unset...)...), window.NewStore(client, "test"), zerolog.New(&log)}
-		if _, err := n.open(t.Context()); err != nil || strings.Contains(log.String(), "ingest --retier once") != test.want {
-			t.Errorf("%s: %v, logs %s; want a warning: %v", record, err, log.String(), test.want)
-		}
-	}
-}
-
 // What is set must be the namespace's. What is not set is taken from it.
 func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 	t.Parallel()
