@@ -32,7 +32,7 @@ func (s *snapshot) parse(need need, t *trip) (err error) {
 	for _, shard := range need.shards {
 		cursors := make([]reply, len(s.dir.streams))
 		for i := range cursors {
-			cursors[i] = t.cursor(keys[i])
+			cursors[i] = t.cursors.reply(keys[i])
 		}
 		keys = keys[len(cursors):]
 		if s.shards[shard], err = parseProgress(s.dir, cursors, s.claims); err != nil {
@@ -41,13 +41,13 @@ func (s *snapshot) parse(need need, t *trip) (err error) {
 	}
 	hashes := make([][]storedCell, len(need.hashes.keys))
 	for i, key := range need.hashes.keys {
-		if hashes[i], err = t.hash(key).cells(); err != nil {
+		if hashes[i], err = t.hashes.reply(key).cells(); err != nil {
 			return err
 		}
 	}
 	sums := make([][]storedCell, len(need.sums.keys))
 	for i, key := range need.sums.keys {
-		n, err := t.values(key).sum()
+		n, err := t.sums.reply(key).sum()
 		if err != nil {
 			return err
 		}

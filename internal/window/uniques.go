@@ -65,17 +65,16 @@ func (u union) key(k keys, p *Plan) string {
 }
 
 // queueUnions queues a PFCOUNT for each union. Its keys are of one shard, and so of one slot.
-func queueUnions(ctx context.Context, p redis.Pipeliner, unions []string) []*redis.RawCmd {
-	out := make([]*redis.RawCmd, len(unions))
-	for i, u := range unions {
+func (s *keySet) queueUnions(ctx context.Context, p redis.Pipeliner) {
+	s.replies = make([]*redis.RawCmd, len(s.keys))
+	for i, u := range s.keys {
 		args := []any{"pfcount"}
 		for key := range strings.SplitSeq(u, keySeparator) {
 			args = append(args, key)
 		}
-		out[i] = redis.NewRawCmd(ctx, args...)
-		_ = p.BatchProcess(ctx, out[i])
+		s.replies[i] = redis.NewRawCmd(ctx, args...)
+		_ = p.BatchProcess(ctx, s.replies[i])
 	}
-	return out
 }
 
 // countUnion counts as PFCOUNT does, key by key: while a slot moves, some keys of a union are on one node and some on
@@ -113,7 +112,7 @@ func (s *snapshot) dealCounts(need need, t *trip) error {
 	}
 	counts := make([]int64, len(need.unions.keys))
 	for i, key := range need.unions.keys {
-		n, err := t.union(key).number()
+		n, err := t.unions.reply(key).number()
 		if err != nil {
 			return err
 		}
