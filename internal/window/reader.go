@@ -60,7 +60,7 @@ func (r *Reader) Answer(ctx context.Context, questions []Question) (Answers, err
 	if err != nil {
 		return Answers{}, err
 	}
-	return found.answers(), nil
+	return found.totals(), nil
 }
 
 func (l Layout) planAll(questions []Question, now int64) ([]Plan, error) {

@@ -110,13 +110,18 @@ func (s *snapshot) ahead(p *Plan) int64 {
 // latest returns up to which moment there may be hits.
 func (s *snapshot) latest(p *Plan) int64 { return max(s.at.milli, s.ahead(p)) }
 
-// answers returns the answers to the questions of the plans.
-func (s *snapshot) answers() Answers {
+// totals returns the answers to the questions of the plans.
+func (s *snapshot) totals() Answers {
+	return s.answers(func(i int, p *Plan) Estimate { return s.estimate(p, s.cells[i]) })
+}
+
+// answers returns answers of which estimate has the numbers, by plan.
+func (s *snapshot) answers(estimate func(i int, p *Plan) Estimate) Answers {
 	out := Answers{Now: s.at.milli, AsOf: s.asOf(), Answers: make([]Answer, len(s.plans))}
 	for i := range s.plans {
 		p := &s.plans[i]
 		out.Answers[i] = Answer{
-			Estimate: s.estimate(p, s.cells[i]), Range: p.Range, Tier: p.Tier, Complete: s.complete(p), CountingSince: s.shards[p.shard].began,
+			Estimate: estimate(i, p), Range: p.Range, Tier: p.Tier, Complete: s.complete(p), CountingSince: s.shards[p.shard].began,
 		}
 	}
 	return out

@@ -76,7 +76,7 @@ func (r *Reader) answerAfter(ctx context.Context, base survey, questions []Quest
 	if err != nil {
 		return Answers{}, err
 	}
-	return found.answers(), nil
+	return found.totals(), nil
 }
 
 // About returns what the namespace holds: its layout, and when counting of its streams began on all shards (Unix
