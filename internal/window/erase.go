@@ -290,10 +290,8 @@ func (e *eraser) eraseChunk(ctx context.Context, counters []string) (erased int,
 		if !errors.Is(err, redis.TxFailedErr) {
 			return erased, err
 		}
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))):
+		if err := sleep(ctx, mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))); err != nil {
+			return 0, err
 		}
 	}
 	return 0, ErrEraseBusy
