@@ -58,7 +58,6 @@ func TestBehaviour(t *testing.T) {
 					t.Run("cases", func(t *testing.T) { testCases(t, policy, fresh) })
 					t.Run("edges", func(t *testing.T) { testEdges(t, policy, fresh) })
 					t.Run("together", func(t *testing.T) { testTogether(t, policy, fresh) })
-					t.Run("together of three", func(t *testing.T) { testTogetherOfThree(t, policy, fresh) })
 					t.Run("together of many", func(t *testing.T) { testTogetherOfMany(t, policy, fresh) })
 					t.Run("bad takes", func(t *testing.T) { testBadTakes(t, policy, fresh) })
 				})
