@@ -99,10 +99,10 @@ type Erased struct {
 // Erase removes counters. After an error, some of them may be removed: those that Counters tells, and perhaps a few more.
 // Its errors are those of Answer, and ErrEraseBusy.
 func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err error) {
-	err = r.surveyed(ctx, func(base survey) error {
+	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		n, err := r.erase(ctx, base, counters)
 		out.Counters += n
-		return err
+		return n, err
 	})
 	return out, err
 }
@@ -110,7 +110,7 @@ func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err 
 // EraseListed removes the listed counters that begin with a prefix, or some of them: those that come first after a name.
 // Its errors are those of Erase.
 func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
-	err = r.surveyed(ctx, func(base survey) error {
+	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		layout := base.dir.layout
 		sets := func(shard int) []string { // from which the names are removed
 			e := newEraser(r.store, layout, shard, nil, nil)
@@ -119,14 +119,14 @@ func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Era
 		}
 		names, more, err := r.store.namesIn(ctx, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix, after, eraseNames)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		n, err := r.erase(ctx, base, names)
 		out.Counters += n
 		if err == nil && more {
 			out.Next = names[len(names)-1]
 		}
-		return err
+		return n, err
 	})
 	return out, err
 }
