@@ -192,10 +192,7 @@ func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
 func TestARunningWorkerKeepsItsTiers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start(unset...)
-	r.publish(10)
-	r.settled(10)
+	w := r.counting(10, unset...)
 	client := r.redis.Client()
 	if _, err := client.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushAll(t.Context())
@@ -218,10 +215,7 @@ func TestARunningWorkerKeepsItsTiers(t *testing.T) {
 func TestALostLayoutIsNotMadeUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start("TIERS="+formerTiers, "SHARDS=8")
-	r.publish(10)
-	r.settled(10)
+	w := r.counting(10, "TIERS="+formerTiers, "SHARDS=8")
 	w.stop()
 	must(t, r.redis.Client().Del(t.Context(), "test:layout").Err())
 	r.start(unset...)

@@ -21,10 +21,7 @@ import (
 func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(10)
-	r.settled(10)
+	w := r.counting(10)
 	began := time.Now().UnixMilli()
 	since := func() (window.Answers, error) {
 		return r.reader.Answer(t.Context(), []window.Question{{Counter: "c", Span: window.Between(began, window.Now)}})
@@ -102,10 +99,7 @@ func TestStreamOfIncrementsIsRefused(t *testing.T) {
 func standsStill(t *testing.T, config jetstream.StreamConfig, why string) {
 	t.Helper()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(3)
-	r.settled(3)
+	w := r.counting(3)
 	must(t, errOf(r.js.CreateStream(t.Context(), config)))
 	w.awaitReadiness(config.Name, why)
 	must(t, r.js.DeleteStream(t.Context(), config.Name))

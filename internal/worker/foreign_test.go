@@ -16,10 +16,7 @@ import (
 func TestHitsLostToAForeignKeyAreAdmitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(3)
-	r.settled(3)
+	w := r.counting(3)
 	began := time.Now().UnixMilli() - 1 // a range is not empty
 	ask := func() (window.Answer, error) {
 		a, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "c", Span: window.Between(began, began+1000)}})
@@ -56,10 +53,7 @@ func TestHitsLostToAForeignKeyAreAdmitted(t *testing.T) {
 func TestAForeignCursorIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(3)
-	r.settled(3)
+	w := r.counting(3)
 	client := r.redis.Client()
 	shard := window.Layout{Shards: 4}.ShardOf(window.HashCounter([]byte("c")))
 	key := fmt.Sprintf("test:{%d}:cursor:HITS", shard)
@@ -82,10 +76,7 @@ func TestAForeignCursorIsNamed(t *testing.T) {
 func TestTheStreamOfRejectsIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(1)
-	r.settled(1)
+	w := r.counting(1)
 	must(t, r.js.DeleteStream(t.Context(), rejects.Stream))
 	must(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`{"n":0}`))))
 	r.publish(1)
@@ -102,10 +93,7 @@ func TestTheStreamOfRejectsIsMadeAgain(t *testing.T) {
 func TestACommitThatWaitsForRejectsIsTold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(1)
-	r.settled(1)
+	w := r.counting(1)
 	full, err := r.js.Stream(t.Context(), rejects.Stream)
 	must(t, err)
 	config := full.CachedInfo().Config

@@ -56,10 +56,7 @@ func TestAStreamAtRestIsClaimed(t *testing.T) {
 func TestForeignClaimsStopNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(5)
-	r.settled(5)
+	w := r.counting(5)
 	must(t, r.redis.Client().Set(t.Context(), "test:idle", "not ours", 0).Err())
 	r.logs.await(t, "could not be written", "test:idle")
 	r.publish(5)

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"tallyroll/tests/stack"
 )
 
 // A stream's subjects are edited while half of the shards are behind: what they read
@@ -23,12 +21,7 @@ func TestSubjectsEditedWhileShardsAreBehind(t *testing.T) {
 	r.passed(called)
 	w.stop()
 
-	// Two shards lose what they had, as by a fail-over of their node in a cluster.
-	for shard := range testLayout.Shards / 2 {
-		for _, key := range stack.Scan(t, r.redis.Client(), fmt.Sprintf("test:{%d}:*", shard)) {
-			must(t, r.redis.Client().Del(t.Context(), key).Err())
-		}
-	}
+	r.loseShards()
 	edit := func(subjects ...string) {
 		config := handle.CachedInfo().Config
 		config.Subjects = subjects

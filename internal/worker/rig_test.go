@@ -152,6 +152,16 @@ func (r *rig) start(env ...string) *running {
 	return w
 }
 
+// counting starts a worker that has counted so many messages of a new stream.
+func (r *rig) counting(messages int, env ...string) *running {
+	r.t.Helper()
+	r.createStream(0)
+	w := r.start(env...)
+	r.publish(messages)
+	r.settled(int64(messages))
+	return w
+}
+
 // metric is the value of a metric, summed over its labels.
 func (w *running) metric(name string) float64 {
 	w.t.Helper()

@@ -10,51 +10,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func TestStreamMadeAnewUnderARunningWorker(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.createStream(0)
-	r.start()
-	r.publish(100)
-	r.settled(100)
-
-	must(t, r.js.DeleteStream(t.Context(), "HITS"))
-	anew := r.createStream(0)
-	r.publish(150) // past the old cursor
-	r.settled(250)
-	created := anew.CachedInfo().Created
-	for shard, c := range r.cursors(150) {
-		if c.Created != created.UnixNano() || c.IncompleteBefore < created.UnixMilli() {
-			t.Errorf("shard %d: cursor %+v; the stream was created at %d", shard, c, created.UnixNano())
-		}
-	}
-}
-
-func TestStreamPurgedWhileTheWorkerIsStopped(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	handle := r.createStream(0)
-	w := r.start()
-	r.publish(10)
-	r.settled(10)
-	w.stop()
-
-	r.publish(20)
-	must(t, handle.Purge(t.Context()))
-	purged := time.Now().UnixMilli()
-	r.publish(5)
-	w = r.start()
-	if a := r.settled(15); a.Complete {
-		t.Error("the answer says that it is complete")
-	}
-	w.discarded(20)
-	for shard, c := range r.cursors(35) {
-		if c.IncompleteBefore < purged {
-			t.Errorf("shard %d: cursor %+v; purged at %d", shard, c, purged)
-		}
-	}
-}
-
 func TestTwoWorkersFenceEachOther(t *testing.T) {
 	t.Parallel()
 	nats, loner := withLoner(t)
