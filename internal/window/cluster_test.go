@@ -61,7 +61,7 @@ func TestSlotMoves(t *testing.T) {
 	t.Run("uniques of a slot that moves", func(t *testing.T) {
 		r := newRig(t, b)
 		now := uniqueNow()
-		r.counted(cursorAt(1, now))
+		r.shardsOf("HITS", cursorAt(1, now))
 		var who []string
 		for i := range 500 {
 			who = append(who, fmt.Sprint(i))

@@ -73,19 +73,6 @@ func expiryGoesOutOnceForAHashInUse(t *testing.T, r *rig) {
 	}
 }
 
-func anotherWorkersCursorFences(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 1)
-	old, young := r.writers()[shard], r.writers()[shard]
-	must(t, errOf(young.Commit(t.Context(), b.Shard(shard), cursorAt(5, now))))
-	if _, err := old.Commit(t.Context(), b.Shard(shard), cursorAt(3, now)); !errors.Is(err, window.ErrFenced) {
-		t.Fatalf("a writer whose cursor was moved: %v", err)
-	}
-	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 1 {
-		t.Errorf("counted %+v; want 1", a)
-	}
-}
-
 // After a loss another writer can arrive at the same cursor over other hits. What
 // the first remembers of expiries and names is then not so.
 func theSamePlaceOverOtherHitsFences(t *testing.T, r *rig) {
@@ -135,40 +122,6 @@ func aLossInRedisRewinds(t *testing.T, r *rig) {
 				t.Fatalf("a writer ahead of Redis: %v", err)
 			}
 		})
-	}
-}
-
-func aCommitOutlastsRedis(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 7)
-	w := r.writers()[shard]
-	lost := make(chan error, 100)
-	w.OnRetry = func(err error) { lost <- err }
-	r.stop(cursorKey(shard))
-	done := make(chan error, 1)
-	go func() {
-		_, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))
-		done <- err
-	}()
-	if err := <-lost; !strings.Contains(err.Error(), "shard") {
-		t.Errorf("the retry's error names no shard: %v", err)
-	}
-	r.start(cursorKey(shard))
-	must(t, <-done)
-	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 7 {
-		t.Errorf("counted %+v; want 7", a)
-	}
-}
-
-func commitGivesUpWithItsContext(t *testing.T, r *rig) {
-	b, shard := batchOf("a", time.Now().UnixMilli(), 1)
-	w := r.writers()[shard]
-	r.stop(cursorKey(shard))
-	defer r.start(cursorKey(shard))
-	ctx, cancel := context.WithCancel(t.Context())
-	w.OnRetry = func(error) { cancel() }
-	if _, err := w.Commit(ctx, b.Shard(shard), cursorAt(1, time.Now())); !errors.Is(err, context.Canceled) {
-		t.Errorf("commit without Redis: %v", err)
 	}
 }
 
@@ -291,18 +244,6 @@ func aLostReplyHidesNoFailedCommand(t *testing.T, r *rig) {
 	}
 }
 
-func layoutIsFixed(t *testing.T, r *rig) {
-	if err := r.store.EnsureLayout(t.Context(), layout); err != nil {
-		t.Errorf("the same layout again: %v", err)
-	}
-	other := layout
-	other.Shards = 5
-	var mismatch *window.LayoutMismatchError
-	if err := r.store.EnsureLayout(t.Context(), other); !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "SHARDS=4") {
-		t.Errorf("another layout: %v", err)
-	}
-}
-
 func answersFollowTheNamespace(t *testing.T, r *rig) {
 	now := time.Now()
 	ask := func() (window.Answers, error) {
@@ -409,15 +350,6 @@ func asOfFallsWithTheClockOfNATS(t *testing.T, r *rig) {
 func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 	now := time.Now()
 	old, began := now.Add(-20*time.Minute), now.Add(-time.Hour)
-	commit := func(stream string, c window.Cursor) {
-		t.Helper()
-		empty := window.NewBatch(layout)
-		for shard := range layout.Shards {
-			w, err := r.store.OpenWriter(t.Context(), layout, stream, shard)
-			must(t, err)
-			must(t, errOf(w.Commit(t.Context(), empty.Shard(shard), c)))
-		}
-	}
 	ask := func(back time.Duration) window.Answers {
 		t.Helper()
 		a, err := r.answer(now, window.Question{Counter: "a", Span: window.Last(back)})
@@ -425,8 +357,8 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 		return a
 	}
 	must(t, r.store.AddStream(t.Context(), "OLD"))
-	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli()})
-	commit("HITS", window.Cursor{Created: now.Add(-time.Minute).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
+	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli()})
+	r.shardsOf("HITS", window.Cursor{Created: now.Add(-time.Minute).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
 	if a := ask(50 * time.Minute); a.AsOf != old.UnixMilli() || !a.Answers[0].Complete {
 		t.Errorf("while it lives: %+v", a)
 	}
@@ -443,20 +375,20 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || a.Answers[0].Complete {
 		t.Errorf("after its end, with cursors from before: %+v", a)
 	}
-	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true})
+	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true})
 	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || !a.Answers[0].Complete {
 		t.Errorf("after its end: %+v", a)
 	}
 	if a := ask(70 * time.Minute); a.Answers[0].Complete {
 		t.Error("counting did not begin before the ended stream")
 	}
-	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true, IncompleteBefore: old.UnixMilli()})
+	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true, IncompleteBefore: old.UnixMilli()})
 	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || a.Answers[0].Complete {
 		t.Errorf("with hits missing of it: %+v", a)
 	}
 
 	must(t, r.store.AddStream(t.Context(), "OLD"))
-	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), IncompleteBefore: old.UnixMilli()})
+	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), IncompleteBefore: old.UnixMilli()})
 	if a := ask(10 * time.Minute); a.AsOf != old.UnixMilli() {
 		t.Errorf("alive again: %+v", a)
 	}

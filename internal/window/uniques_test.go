@@ -37,15 +37,6 @@ func uniqueKey(counter string, tier window.Tier, at time.Time) string {
 	return fmt.Sprintf("test:{%d}:u:%s:%d:%s", shard, window.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), counter)
 }
 
-// counted moves the cursors of all shards.
-func (r *rig) counted(cursor window.Cursor) {
-	r.t.Helper()
-	empty := window.NewBatch(layout)
-	for i, w := range r.writers() {
-		must(r.t, errOf(w.Commit(r.t.Context(), empty.Shard(i), cursor)))
-	}
-}
-
 // half past ten and two minutes of today: of an hour that ends then, cells of 5m are cut at its beginning.
 func uniqueNow() time.Time {
 	return time.Now().UTC().Truncate(24 * time.Hour).Add(10*time.Hour + 32*time.Minute)
@@ -59,7 +50,7 @@ func (r *rig) uniques(now time.Time, questions ...window.Question) (out window.A
 // uniquesOfWindows: of the cells that a window cuts, those who came are in Upper alone.
 func uniquesOfWindows(t *testing.T, r *rig) {
 	now := uniqueNow()
-	r.counted(cursorAt(1, now))
+	r.shardsOf("HITS", cursorAt(1, now))
 	r.cameAt("a", now.Add(-time.Minute), "ann")
 	r.cameAt("a", now.Add(-20*time.Minute), "bob", "ann")
 	r.cameAt("a", now.Add(-58*time.Minute), "cid") // 9:34, in the cell that the hour cuts at 9:32
@@ -111,7 +102,7 @@ func uniquesOfWindows(t *testing.T, r *rig) {
 // uniquesStepByStep: each step has the union of its cells, and bounds.
 func uniquesStepByStep(t *testing.T, r *rig) {
 	now := uniqueNow()
-	r.counted(cursorAt(1, now))
+	r.shardsOf("HITS", cursorAt(1, now))
 	r.cameAt("a", now.Add(-time.Minute), "ann")
 	r.cameAt("a", now.Add(-13*time.Minute), "bob", "ann")
 	r.cameAt("a", now.Add(-11*time.Minute), "cid", "bob")
@@ -163,7 +154,7 @@ func uniquesInOneTrip(t *testing.T, r *rig) {
 		t.Skip("nodes are asked side by side: the trips of one are counted")
 	}
 	now := time.Now()
-	r.counted(cursorAt(1, now))
+	r.shardsOf("HITS", cursorAt(1, now))
 	reader := window.NewReader(r.store)
 	must(t, errOf(reader.Look(t.Context())))
 	var trips atomic.Int64
@@ -185,7 +176,7 @@ func uniquesInOneTrip(t *testing.T, r *rig) {
 // foreignUniquesAreNamed: Redis does not say which key of a union is none of Tallyroll's.
 func foreignUniquesAreNamed(t *testing.T, r *rig) {
 	now := uniqueNow()
-	r.counted(cursorAt(1, now))
+	r.shardsOf("HITS", cursorAt(1, now))
 	r.cameAt("a", now.Add(-20*time.Minute), "ann")
 	key := uniqueKey("a", layout.UniqueTiers[0], now.Add(-40*time.Minute))
 	for _, put := range []func() error{
@@ -230,7 +221,7 @@ func (failSinglePFCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // uniquesOfAClockAhead: hits that are dated after now are in the last cell, so that one is in doubt.
 func uniquesOfAClockAhead(t *testing.T, r *rig) {
 	now := uniqueNow()
-	r.counted(cursorAt(1, now.Add(time.Minute)))
+	r.shardsOf("HITS", cursorAt(1, now.Add(time.Minute)))
 	r.cameAt("a", now.Add(-20*time.Minute), "bob")
 	r.cameAt("a", now.Add(-time.Minute), "ann")
 	r.cameAt("a", now.Add(30*time.Second), "zoe")
@@ -246,7 +237,7 @@ func uniquesAreAsCompleteAsTotals(t *testing.T, r *rig) {
 	now := uniqueNow()
 	cursor := cursorAt(1, now.Add(-20*time.Second))
 	cursor.IncompleteBefore = now.Add(-90 * time.Minute).UnixMilli()
-	r.counted(cursor)
+	r.shardsOf("HITS", cursor)
 	for length, want := range map[time.Duration]bool{time.Hour: true, 2 * time.Hour: false} {
 		question := window.Question{Counter: "a", Span: window.Last(length)}
 		uniques, err := r.uniques(now, question)

@@ -141,7 +141,7 @@ func TestUniquesHoldTheTruth(t *testing.T) {
 	server := stack.Redis(t)
 	r := newRig(t, &backend{client: stack.ProgramClient(t, server.URL())})
 	now := time.Now().UTC().Truncate(24 * time.Hour).Add(10*time.Hour + 32*time.Minute + 17*time.Second)
-	r.counted(cursorAt(1, now))
+	r.shardsOf("HITS", cursorAt(1, now))
 	var logs []visitLog
 	for left, i := visitors, 0; left > 0; i++ { // the first has two fifths of all, the next two fifths of the others
 		n := max(1, left*2/5)
