@@ -100,7 +100,7 @@ func (d *Desk) eraseStep(ctx context.Context, out *EraseAnswer, step func(contex
 		if next != nil {
 			*next = done.Next
 		}
-		if errors.Is(err, window.ErrEraseBusy) || errors.Is(err, window.ErrEraseRetier) || errors.Is(err, window.ErrEraseUnlisted) || redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "EXECABORT") {
+		if errors.Is(err, window.ErrEraseBusy) || errors.Is(err, window.ErrEraseRetier) || redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "EXECABORT") {
 			why, err = err, nil
 		}
 		return done, err
@@ -110,7 +110,7 @@ func (d *Desk) eraseStep(ctx context.Context, out *EraseAnswer, step func(contex
 		return err
 	case errors.Is(why, window.ErrEraseBusy):
 		return web.RetryLater(fmt.Sprintf("%d counters are erased, and then %v: ask again for the rest", out.Erased, window.ErrEraseBusy), "1")
-	case errors.Is(why, window.ErrEraseRetier), errors.Is(why, window.ErrEraseUnlisted):
+	case errors.Is(why, window.ErrEraseRetier):
 		return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters are erased, and no more: %v", out.Erased, why))
 	}
 	return web.RetryLater("the Redis user may not erase: it needs the rights of query-erase in deploy/redis-users.acl (docs/operations.md)", "10").OfKind(web.RightsMissing)

@@ -19,14 +19,10 @@ func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*source.Je
 	handle, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "HITS", Subjects: []string{"hits.>"}, Replicas: replicas, AllowDirect: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stored := make([]time.Time, 41) // by sequence
 	for seq := uint64(1); seq <= 40; seq++ {
-		if _, err := js.Publish(t.Context(), "hits.c", nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(js.Publish(t.Context(), "hits.c", nil)))
 		stack.Eventually(t, "the replica that is asked to have the message", func() (bool, string) {
 			m, err := handle.GetMsg(t.Context(), seq)
 			if err == nil {
@@ -36,9 +32,7 @@ func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*source.Je
 		})
 	}
 	for _, seq := range []uint64{1, 2, 10, 11, 12, 20, 30, 31, 40} {
-		if err := handle.DeleteMsg(t.Context(), seq); err != nil {
-			t.Fatal(err)
-		}
+		must(t, handle.DeleteMsg(t.Context(), seq))
 	}
 	return source.New(js, "tallyroll", "HITS", 1<<20), stored
 }
@@ -103,9 +97,7 @@ func TestHistoryOnACluster(t *testing.T) {
 		t.Fatalf("%+v %v", l.Reign, err)
 	}
 	began := time.Now()
-	if _, err := source.Confirmed(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(source.Confirmed(t.Context(), s)))
 	t.Logf("a state of an idle stream was confirmed in %s", time.Since(began).Round(time.Millisecond))
 
 	// A leader without its followers is not believed, though it answers.

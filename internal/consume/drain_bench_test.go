@@ -69,9 +69,7 @@ func benchmarkDrain(b *testing.B, d *drain) {
 	for range b.N {
 		b.StopTimer()
 		d.fill()
-		if err := redis.Client().FlushAll(b.Context()).Err(); err != nil {
-			b.Fatal(err)
-		}
+		must(b, redis.Client().FlushAll(b.Context()).Err())
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		b.StartTimer()
@@ -112,9 +110,7 @@ func (d *drain) fill() {
 	if err := d.js.DeleteStream(ctx, "HITS"); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		d.b.Fatal(err)
 	}
-	if _, err := d.js.CreateStream(ctx, jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}}); err != nil {
-		d.b.Fatal(err)
-	}
+	must(d.b, errOf(d.js.CreateStream(ctx, jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})))
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, 100_000-1)
 	for published := 0; published < drainHits; published += d.size {
 		subject, body := fmt.Sprintf("hits.api-%d", zipf.Uint64()), []byte(nil)
@@ -126,9 +122,7 @@ func (d *drain) fill() {
 		if d.age != nil {
 			subject, body = "hits.api-1", fmt.Appendf(nil, "{\"ts\":%d}", d.filled.Add(-d.age(published)).UnixMilli())
 		}
-		if _, err := d.js.PublishAsync(subject, body, jetstream.WithStallWait(stack.Hung)); err != nil {
-			d.b.Fatal(err)
-		}
+		must(d.b, errOf(d.js.PublishAsync(subject, body, jetstream.WithStallWait(stack.Hung))))
 	}
 	select {
 	case <-d.js.PublishAsyncComplete():
@@ -165,9 +159,7 @@ func (d *drain) run() (stop func()) {
 			d.b.Fatal("the stream is not counted to its end")
 		}
 		families, err := counted.Gather()
-		if err != nil {
-			d.b.Fatal(err)
-		}
+		must(d.b, err)
 		hits = 0
 		for _, family := range families {
 			for _, m := range family.GetMetric() {

@@ -58,9 +58,7 @@ func BenchmarkCommitFarRedis(b *testing.B) {
 // delayed returns the address of a proxy that delivers everything later, in both directions.
 func delayed(b *testing.B, target string, by time.Duration) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() { l.Close() })
 	go func() {
 		for {

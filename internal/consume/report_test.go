@@ -85,9 +85,7 @@ func TestClocks(t *testing.T) {
 		}
 	}
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range families {
 		if f.GetName() != "tallyroll_ingest_clock_difference_seconds" {
 			continue

@@ -22,18 +22,12 @@ import (
 func TestRulesAreSwept(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})))
 	file := filepath.Join(t.TempDir(), "rules.yml")
-	if err := os.WriteFile(file, []byte("- stream: HITS\n  subject: hits.order.*\n  count:\n    - key: a.{id}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("- stream: HITS\n  subject: hits.order.*\n  count:\n    - key: a.{id}\n"), 0o600))
 	log, metrics := zerolog.New(zerolog.NewTestWriter(t)), NewMetrics(prometheus.NewRegistry())
 	book, err := OpenRulebook(file, nil, metrics, buildinfo.NewFiles(prometheus.NewRegistry(), log), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	store := window.NewStore(stack.Redis(t).Client(), "test")
 	keeper := NewKeeper(Config{Store: store, Layout: testLayout, Limits: benchLimits, Metrics: metrics, Waits: NewWaits(), Rules: book, Log: log})
 	ctx, stop := context.WithCancel(t.Context())
@@ -42,9 +36,7 @@ func TestRulesAreSwept(t *testing.T) {
 		defer close(ended)
 		keeper.Keep(ctx, "HITS", func(bool) {}, func(bytes int) source.Stream { return source.New(js, "test", "HITS", bytes) })
 	}()
-	if _, err := js.Publish(t.Context(), "hits.order.new", []byte(`{"id":"1"}`)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(js.Publish(t.Context(), "hits.order.new", []byte(`{"id":"1"}`))))
 	stack.Eventually(t, "every cursor to be at the message", func() (bool, string) {
 		cursors, err := readCursors(t.Context(), store, testLayout, "HITS")
 		return err == nil && !slices.ContainsFunc(cursors, func(c window.Cursor) bool { return c.Seq != 1 }), fmt.Sprintf("%+v %v", cursors, err)
@@ -54,17 +46,13 @@ func TestRulesAreSwept(t *testing.T) {
 
 	keep := func(texts map[string][]byte) {
 		t.Helper()
-		if err := store.KeepRules(t.Context(), texts); err != nil {
-			t.Fatal(err)
-		}
+		must(t, store.KeepRules(t.Context(), texts))
 	}
 	keep(map[string][]byte{"00": []byte("x"), "01": []byte("y")})
 	s := &sweeper{layout: testLayout, store: store, log: log}
 	sweep := func(want ...string) {
 		t.Helper()
-		if err := s.sweep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.sweep(t.Context()))
 		want = append(want, book.Current().Fingerprint())
 		slices.Sort(want)
 		kept, err := store.RulesKept(t.Context())

@@ -92,19 +92,13 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	}
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.standing.writers = append(s.standing.writers, &shardWriter{Writer: w})
 	}
 	// Another worker takes shard 0.
 	other, err := store.OpenWriter(ctx, layout, "HITS", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := other.Commit(ctx, window.NewBatch(layout).Shard(0), window.Cursor{Created: 1, Seq: 7}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(other.Commit(ctx, window.NewBatch(layout).Shard(0), window.Cursor{Created: 1, Seq: 7})))
 
 	s.buffer.add("HITS", every)
 	if err := s.count(ctx, ctx, noFeed{}, newCommitter(&s.setup, s.standing, s.buffer, &s.tail)); err == nil {
@@ -112,9 +106,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	}
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(t.Context(), layout, "HITS", shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if c, _ := w.Cursor(); c.Seq == 2 {
 			t.Errorf("shard %d: the cursor has passed a load that was dropped", shard)
 		}

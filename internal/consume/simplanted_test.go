@@ -145,9 +145,7 @@ func (b plantedBug) plant(t *testing.T, dir string) (overlay string) {
 		text, ok := edited[e.file]
 		if !ok {
 			source, err := os.ReadFile(filepath.Join("..", e.file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			text = string(source)
 		}
 		if n := strings.Count(text, e.was); n != 1 {
@@ -158,22 +156,14 @@ func (b plantedBug) plant(t *testing.T, dir string) (overlay string) {
 	replace := map[string]string{}
 	for file, text := range edited {
 		real, err := filepath.Abs(filepath.Join("..", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		replace[real] = filepath.Join(dir, filepath.Base(file))
-		if err := os.WriteFile(replace[real], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(replace[real], []byte(text), 0o600))
 	}
 	list, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	overlay = filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(overlay, list, 0o600))
 	return overlay
 }
 

@@ -352,17 +352,13 @@ func TestDecodeAsEncodingJSON(t *testing.T) {
 			objects, want = append(objects, o), append(want, w)
 		}
 		array, err := json.Marshal(objects)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		indented, _ := json.MarshalIndent(objects, "", "  ")
 		var lines bytes.Buffer
 		encoder := json.NewEncoder(&lines)
 		encoder.SetEscapeHTML(rapid.Bool().Draw(t, "escape"))
 		for _, o := range objects {
-			if err := encoder.Encode(o); err != nil {
-				t.Fatal(err)
-			}
+			must(t, encoder.Encode(o))
 		}
 		d := NewDecoder(Limits{testMaxAhead, len(objects), testLimits.Place, nil})
 		for form, body := range map[string][]byte{"array": array, "indented": indented, "lines": lines.Bytes()} {
@@ -392,3 +388,14 @@ func TestFutureDetail(t *testing.T) {
 		}
 	}
 }
+
+// must ends a test that cannot go on.
+func must(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errOf is the error of a call of which nothing else matters.
+func errOf[T any](_ T, err error) error { return err }

@@ -46,16 +46,12 @@ func FuzzAppendString(f *testing.F) {
 	f.Add([]byte("\x00\xff\xe2\x80\xa8"))
 	f.Fuzz(func(t *testing.T, s []byte) {
 		reference, err := json.Marshal(string(s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var got, want string
 		if err := json.Unmarshal(appendString(nil, s), &got); err != nil {
 			t.Fatalf("%q: %v", s, err)
 		}
-		if err := json.Unmarshal(reference, &want); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(reference, &want))
 		if got != want {
 			t.Fatalf("%q, want %q", got, want)
 		}

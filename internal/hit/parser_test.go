@@ -81,9 +81,7 @@ func TestParse(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if string(h.Counter) != c.want || h.N != c.n || h.At != c.ts {
 				t.Fatalf("%+v", h)
 			}
@@ -102,9 +100,7 @@ func TestParseRoundTrip(t *testing.T) {
 			At:      rapid.OneOf(rapid.Just(int64(NoTime)), rapid.Int64Range(MinTime, MaxTime)).Draw(t, "ts"),
 		}
 		got, err := p.Parse(h.AppendJSON(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if string(got.Counter) != string(h.Counter) || got.N != h.N || got.At != h.At || string(got.Unique) != string(h.Unique) || (got.Unique == nil) != (h.Unique == nil) {
 			t.Fatalf("%+v, want %+v", got, h)
 		}
@@ -148,9 +144,7 @@ func TestParseUnique(t *testing.T) {
 			rapid.Map(rapid.StringN(0, 600, -1), func(s string) any { return s }), rapid.Map(rapid.Int(), func(n int) any { return n }),
 			rapid.Just[any](nil), rapid.Just[any](strings.Repeat("x", MaxUnique)), rapid.Just[any](strings.Repeat("x", MaxUnique+1)),
 		).Draw(t, "value"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		fields := rapid.Permutation([]string{`"key":"a"`, `"n":3`, `"ts":1763683200000`, `"unique":` + string(value), `"y":[{"unique":0}]`}).Draw(t, "fields")
 		check(t, "{"+strings.Join(fields, rapid.SampledFrom([]string{",", " ,\t"}).Draw(t, "between"))+"}")
 	})
@@ -178,8 +172,6 @@ func BenchmarkParse(b *testing.B) {
 	line := []byte(`{"key":"/images/a.png?x=1&y=2","n":3,"ts":1763683200000}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := p.Parse(line); err != nil {
-			b.Fatal(err)
-		}
+		must(b, errOf(p.Parse(line)))
 	}
 }

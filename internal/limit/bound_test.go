@@ -36,9 +36,7 @@ func TestBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
 	for _, script := range heldScripts.decide {
-		if err := script.Load(t.Context(), client).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, script.Load(t.Context(), client).Err())
 	}
 	var seen struct{ Schedules, Allowed, Local, Shared, Late, Refused, Crashed, Over int }
 	began, round := time.Now(), 0
@@ -247,9 +245,7 @@ func (s *boundRun) step(rt *rapid.T) {
 		s.behind += by
 		s.mu.Unlock()
 	}
-	if err := setClock(s.t.Context(), s.client, tagOf("alice"), now-s.behind).Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, setClock(s.t.Context(), s.client, tagOf("alice"), now-s.behind).Err())
 	p.timeout.Store(int64(time.Minute))
 	switch what {
 	case "heal":

@@ -21,9 +21,7 @@ func TestDeniedFromMemory(t *testing.T) {
 					t.Helper()
 					sent.scripts()
 					a, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", n)})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					d := a.Decisions[0]
 					asked := len(sent.scripts()) > 0
 					if asked != (d.Source == FromRedis) {
@@ -74,14 +72,10 @@ func TestDenialsEnd(t *testing.T) {
 		{"something is given back", func(w *world, full Take) {
 			full.N = -2
 			_, err := w.limiter.Take(t.Context(), []Take{full})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}},
 		{"reset", func(w *world, full Take) {
-			if err := w.limiter.Reset(t.Context(), full); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.limiter.Reset(t.Context(), full))
 		}},
 		{"max has changed", func(_ *world, full Take) { full.Limit.Max = 6 }},
 	} {

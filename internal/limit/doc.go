@@ -32,23 +32,6 @@
 // goes back by more than a window, the key begins anew, and as many hits can be allowed again. The clock of a process
 // is treated in the same way.
 //
-// # The parts
-//
-//	limit.go     limits, takes, decisions
-//	file.go      named limits from a file
-//	template.go  the key of a limit
-//	envoy.go     which descriptors of Envoy's a limit is for, and how it makes its key of them
-//	fields.go    decisions as the fields of an HTTP answer
-//	limiter.go   the order of things: memory, Redis, fail mode
-//	ask.go       a question to Redis, and what is made of its answer
-//	breaker.go   when Redis is left alone
-//	store.go     keys and scripts in Redis (lua/: decide.lua, a file for each policy, and hot.lua for the common case)
-//	denials.go   refusals that are remembered
-//	shadow.go    limits that refuse nothing
-//	shares.go    hits that a process takes in advance, and spends by itself
-//	places.go    leases: renewing, releasing, and what this process knows of them without Redis
-//	local.go     what this process has allowed, and decides if Redis is away (ring.go: the hits of a key)
-//
 // A further policy is a file in lua/ with look, add, give and wait, and its name in Policies.
 //
 // # Goroutines

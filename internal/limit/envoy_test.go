@@ -27,9 +27,7 @@ limits:
       - {domain: b, partly: true, descriptor: [{key: user}, {key: path, value: "1"}]}
   - {name: none, window: 1m, max: 5}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, want := range map[string]string{
 		"login": "[{edge [{path /login } {remote_address  ip} {plan  header.x-plan}] false}]",
 		"many":  "[{a [{user  }] false} {b [{user  } {path 1 }] true}]",

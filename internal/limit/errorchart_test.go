@@ -20,9 +20,7 @@ func TestErrorFiguresAreThoseOfTheDocs(t *testing.T) {
 	t.Parallel()
 	all := measureErrors()
 	page, err := os.ReadFile(errorPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	head, rest, ok := strings.Cut(string(page), errorBegin)
 	old, tail, ok2 := strings.Cut(rest, errorEnd)
 	if !ok || !ok2 {
@@ -31,10 +29,7 @@ func TestErrorFiguresAreThoseOfTheDocs(t *testing.T) {
 	table, chart := errorTable(all), drawErrors(all)
 	if os.Getenv("LIMITS_ERROR") == "write" {
 		for path, text := range map[string]string{errorPage: head + errorBegin + table + errorEnd + tail, errorChart: chart} {
-			err := os.WriteFile(path, []byte(text), 0o644)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(text), 0o644))
 		}
 		return
 	}
@@ -42,9 +37,7 @@ func TestErrorFiguresAreThoseOfTheDocs(t *testing.T) {
 		t.Errorf("%s has other figures; with LIMITS_ERROR=write this test writes those of the code:\n%s", errorPage, table)
 	}
 	drawn, err := os.ReadFile(errorChart)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if string(drawn) != chart {
 		t.Errorf("%s is another picture; with LIMITS_ERROR=write this test draws it anew", errorChart)
 	}

@@ -27,9 +27,7 @@ limits:
   - {name: tried, window: 1m, max: 5, mode: shadow}
   - {name: exports, window: 30s, max: 10000, policy: concurrent}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if names := slices.Sorted(maps.Keys(set)); !slices.Equal(names, []string{"07", "api.v1_x-Y", "exports", "login", "shared", "tried"}) {
 		t.Fatalf("the names are %v", names)
 	}

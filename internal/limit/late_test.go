@@ -81,9 +81,7 @@ func TestNotSentWhenLate(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
 	options, err := redis.ParseURL(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var dials sync.Mutex // held: nobody gets a connection
 	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -120,9 +118,7 @@ func TestASlowKey(t *testing.T) {
 	take := func(key string) Source {
 		t.Helper()
 		a, err := limiter.Take(t.Context(), []Take{takeOf(l, key, 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return a.Decisions[0].Source
 	}
 	take("well")

@@ -67,21 +67,29 @@ func (l *Limiter) Reset(ctx context.Context, take Take) error {
 	l.denials.forget(key)
 	l.shares.forget(key)
 	l.local.forget(key)
+	down, err := l.askAbout(ctx, key, func(ctx context.Context) error { return l.store.forget(ctx, key) })
+	if down != nil {
+		return &UnavailableError{take.Limit, &downError{down}}
+	}
+	return err
+}
+
+// askAbout asks Redis about a key beside takes. down is why Redis does not decide.
+func (l *Limiter) askAbout(ctx context.Context, key string, ask func(context.Context) error) (down, err error) {
 	if !l.breaker.mayAsk(key, l.now()) {
-		return &UnavailableError{take.Limit, &downError{errDown}}
+		return errDown, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, l.timeout())
 	defer cancel()
-	err := l.store.forget(bounded, key)
+	err = ask(bounded)
 	if err != nil && ctx.Err() != nil {
-		return ctx.Err() // the caller is gone: it says nothing about Redis
+		return nil, ctx.Err() // the caller is gone: it says nothing about Redis
 	}
 	err = l.heard(key, err)
-	var down *downError
-	if errors.As(err, &down) {
-		return &UnavailableError{take.Limit, down}
+	if why, is := errors.AsType[*downError](err); is {
+		return why.err, nil
 	}
-	return err
+	return nil, err
 }
 
 func (l *Limiter) decide(ctx context.Context, takes []Take, count bool) (Answer, error) {

@@ -57,6 +57,12 @@ type stake struct {
 // begin notes that Redis is going to be asked about takes. It returns nil if the accounts have nothing to do with it.
 func (l *local) begin(takes []Take, keys []string, now time.Time, count bool) []stake {
 	var out []stake
+	note := func(i int, s stake) {
+		if out == nil {
+			out = make([]stake, len(takes))
+		}
+		out[i] = s
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range takes {
@@ -66,10 +72,7 @@ func (l *local) begin(takes []Take, keys []string, now time.Time, count bool) []
 		}
 		if take.Limit.Policy == Concurrent {
 			if n := l.places.owed(keys[i], take.Lease, now); n > 0 {
-				if out == nil {
-					out = make([]stake, len(takes))
-				}
-				out[i].beside = n
+				note(i, stake{beside: n})
 			}
 			continue
 		}
@@ -77,9 +80,6 @@ func (l *local) begin(takes []Take, keys []string, now time.Time, count bool) []
 		a := l.find(keys[i])
 		if a == nil && !flies {
 			continue
-		}
-		if out == nil {
-			out = make([]stake, len(takes))
 		}
 		if a == nil {
 			a = l.open(keys[i])
@@ -93,7 +93,7 @@ func (l *local) begin(takes []Take, keys []string, now time.Time, count bool) []
 			s.claimed = a.owed
 			a.owed, a.busy = 0, a.busy+a.owed
 		}
-		out[i] = s
+		note(i, s)
 	}
 	return out
 }

@@ -100,37 +100,6 @@ func TestFailModesTogether(t *testing.T) {
 	}
 }
 
-// Redis comes and goes. However often it does, a process allows at most max in a window, with and without it.
-func TestRedisFlaps(t *testing.T) {
-	t.Parallel()
-	client := backends[2].start(t)
-	var broken cut
-	client.AddHook(&broken)
-	w, l := newWorld(t, client, "flaps"), adhoc(t, time.Hour, 5, Log)
-	allowed := int64(0)
-	for i := range 100 {
-		broken.on = i%2 == 0
-		w.clock += 10
-		w.limiter.denials.all = nil
-		a, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a.Decisions[0].Source == FromRedis == broken.on {
-			t.Fatalf("%d: %+v", i, a)
-		}
-		if a.Allowed {
-			allowed++
-		}
-		if d := a.Decisions[0]; d.Remaining != 5-allowed {
-			t.Fatalf("%d: %d are allowed, and the answer is %+v", i, allowed, d)
-		}
-	}
-	if allowed != 5 {
-		t.Errorf("%d were allowed, want 5", allowed)
-	}
-}
-
 // cut is a hook that keeps commands from Redis while it is on.
 type cut struct {
 	on    bool
@@ -164,9 +133,10 @@ func TestRedisIsLeftAlone(t *testing.T) {
 	begin := w.clock
 	for w.clock = begin; w.clock < begin+1000; w.clock += 10 {
 		_, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+	}
+	if err := w.limiter.Reset(t.Context(), takeOf(l, "bob", 1)); awayAnswer(FailClosed, 0, Answer{}, err) != "" {
+		t.Errorf("no fail mode decides about a reset: %v", err)
 	}
 	if want := failuresInARow + 3; broken.asked != want { // at 0, 10 and 20 ms; then at 270, 520 and 770 ms
 		t.Errorf("Redis was asked %d times in a second, want %d", broken.asked, want)

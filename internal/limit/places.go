@@ -2,7 +2,6 @@ package limit
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -220,28 +219,23 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 		return Lease{}, err
 	}
 	key, now := l.store.key(&take), l.now()
-	if !l.breaker.mayAsk(key, now) {
-		return l.renewLocally(&take, key, errDown)
-	}
 	what, local := "renew", take.Limit.Fail == FailLocal
 	if local && l.local.owes(key, take.Lease, now) {
 		what = "adopt"
 	}
-	bounded, cancel := context.WithTimeout(ctx, l.timeout())
-	defer cancel()
-	held, left, ends, err := l.store.lease(bounded, what, &take, key)
-	if err != nil {
-		if ctx.Err() != nil {
-			return Lease{}, ctx.Err()
-		}
-		err = l.heard(key, err)
-		var down *downError
-		if errors.As(err, &down) {
-			return l.renewLocally(&take, key, down.err)
-		}
+	var held bool
+	var left time.Duration
+	var ends int64
+	down, err := l.askAbout(ctx, key, func(ctx context.Context) (err error) {
+		held, left, ends, err = l.store.lease(ctx, what, &take, key)
+		return err
+	})
+	switch {
+	case down != nil:
+		return l.renewLocally(&take, key, down)
+	case err != nil:
 		return Lease{}, err
 	}
-	l.breaker.answered()
 	if local {
 		l.local.renewed(key, take.Lease, held, now.Add(left), now)
 	}
@@ -279,32 +273,18 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 	}
 	key := l.store.key(&take)
 	alone := l.local.released(key, take.Lease)
-	if !l.breaker.mayAsk(key, l.now()) {
-		return l.notReleased(&take, alone, errDown)
-	}
-	bounded, cancel := context.WithTimeout(ctx, l.timeout())
-	defer cancel()
-	held, _, _, err := l.store.lease(bounded, "release", &take, key)
-	if err != nil {
-		if ctx.Err() != nil {
-			return false, ctx.Err()
-		}
-		err = l.heard(key, err)
-		var down *downError
-		if errors.As(err, &down) {
-			return l.notReleased(&take, alone, down.err)
-		}
+	var held bool
+	down, err := l.askAbout(ctx, key, func(ctx context.Context) (err error) {
+		held, _, _, err = l.store.lease(ctx, "release", &take, key)
+		return err
+	})
+	switch {
+	case err != nil:
 		return false, err
+	case down != nil && !alone: // if it is known here alone, Redis has never heard of it
+		return false, &UnavailableError{take.Limit, &downError{down}}
 	}
-	l.breaker.answered()
 	return held || alone, nil
-}
-
-func (l *Limiter) notReleased(take *Take, alone bool, why error) (bool, error) {
-	if alone { // Redis has never heard of it
-		return true, nil
-	}
-	return false, &UnavailableError{take.Limit, &downError{why}}
 }
 
 // checkPlace refuses what is no place.

@@ -25,18 +25,14 @@ func concurrentLimit(most int64, fail Fail) *Limit {
 func (w *world) renew(take Take) Lease {
 	w.t.Helper()
 	lease, err := w.limiter.Renew(w.t.Context(), take)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return lease
 }
 
 func (w *world) release(take Take) bool {
 	w.t.Helper()
 	held, err := w.limiter.Release(w.t.Context(), take)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return held
 }
 
@@ -197,9 +193,7 @@ func TestPlacesWithoutRedis(t *testing.T) {
 	take := func(take Take) (bool, Source) {
 		t.Helper()
 		answer, err := w.limiter.Take(t.Context(), []Take{take})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.clock += 1000
 		return answer.Allowed, answer.Decisions[0].Source
 	}
@@ -260,9 +254,7 @@ func TestPlacesBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
 	for _, script := range append(heldScripts.decide[:], heldScripts.lease) {
-		if err := script.Load(t.Context(), client).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, script.Load(t.Context(), client).Err())
 	}
 	var seen placesSeen
 	round := 0
@@ -324,9 +316,7 @@ func (r *placesRun) step(rt *rapid.T) string {
 	if what == "Redis back" {
 		r.behind += boundCell * rapid.Int64Range(1, 90).Draw(rt, "by")
 	}
-	if err := setClock(r.t.Context(), r.client, tagOf("alice"), now-r.behind).Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, setClock(r.t.Context(), r.client, tagOf("alice"), now-r.behind).Err())
 	p.limiter.timeout = after(time.Minute)
 	switch what {
 	case "heal":

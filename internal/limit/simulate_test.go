@@ -23,9 +23,7 @@ func TestPoliciesAgainstModels(t *testing.T) {
 	server := stack.Redis(t, stack.RedisArgs("--appendonly", "no"))
 	client := server.Client()
 	for _, script := range heldWhole.decide {
-		if err := script.Load(t.Context(), client).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, script.Load(t.Context(), client).Err())
 	}
 	var seen tally
 	began := time.Now()

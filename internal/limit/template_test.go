@@ -92,9 +92,7 @@ func TestTemplatesKeepValuesApart(t *testing.T) {
 		}
 		fill := func(key, ip string) string {
 			out, err := template.Fill(func(variable string) (string, error) { return map[string]string{VarKey: key, VarIP: ip}[variable], nil })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return out
 		}
 		key, ip := text.Draw(t, "key"), text.Draw(t, "ip")
@@ -142,9 +140,7 @@ func TestTemplateWithAnUnknownValue(t *testing.T) {
 	t.Parallel()
 	missing := errors.New("the request has no such header")
 	template, err := ParseTemplate("{key} {header.X-Plan}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = template.Fill(func(variable string) (string, error) {
 		name, is := HeaderOf(variable)
 		if is && name == "X-Plan" {

@@ -74,17 +74,6 @@ func testTogether(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 	}
 }
 
-func testTogetherOfThree(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
-	w, l := fresh(t), adhoc(t, time.Minute, 5, policy)
-	w.take(takeOf(l, "carol", 5))
-	a := w.take(takeOf(l, "alice", 1), takeOf(l, "bob", 2), takeOf(l, "carol", 1))
-	if a.Allowed || len(a.Decisions) != 3 || !a.Decisions[0].Allowed || !a.Decisions[1].Allowed || a.Decisions[2].Allowed {
-		t.Fatalf("%+v", a)
-	}
-	w.wantRemaining(l, "alice", 5)
-	w.wantRemaining(l, "bob", 5)
-}
-
 // manyTakes are takes of one caller, of more limits than one script decides about.
 func manyTakes(t *testing.T, policy Policy) (out []Take) {
 	t.Helper()

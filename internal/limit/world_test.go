@@ -58,7 +58,6 @@ func TestBehaviour(t *testing.T) {
 					t.Run("cases", func(t *testing.T) { testCases(t, policy, fresh) })
 					t.Run("edges", func(t *testing.T) { testEdges(t, policy, fresh) })
 					t.Run("together", func(t *testing.T) { testTogether(t, policy, fresh) })
-					t.Run("together of three", func(t *testing.T) { testTogetherOfThree(t, policy, fresh) })
 					t.Run("together of many", func(t *testing.T) { testTogetherOfMany(t, policy, fresh) })
 					t.Run("bad takes", func(t *testing.T) { testBadTakes(t, policy, fresh) })
 				})
@@ -128,9 +127,7 @@ func (w *world) answer(a Answer, err error) Answer {
 func adhoc(t *testing.T, length time.Duration, most int64, policy Policy) *Limit {
 	t.Helper()
 	l, err := Adhoc(length, most, policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 

@@ -91,9 +91,7 @@ func BenchmarkAnswer(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := reader.Answer(b.Context(), questions); err != nil {
-					b.Fatal(err)
-				}
+				must(b, errOf(reader.Answer(b.Context(), questions)))
 			}
 		})
 	}

@@ -102,9 +102,7 @@ func TestABatchKeepsEveryHit(t *testing.T) {
 func TestLateHitsShareASlot(t *testing.T) {
 	t.Parallel()
 	uniques, err := ParseUniqueTiers(DefaultUniqueTiers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), UniqueTiers: uniques, Shards: 1}
 	b, name := NewBatch(l), []byte("api")
 	const stored, hour = 1_763_683_200_000, 3_600_000

@@ -42,17 +42,13 @@ func bursts(r *rand.Rand) []storedHit {
 // milliseconds and a counter. They are shifted to end at boundsNow.
 func logHits(t *testing.T, path string) [][]storedHit {
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	byCounter := map[string][]storedHit{}
 	last := int64(0)
 	for line := range strings.Lines(string(data)) {
 		text, counter, _ := strings.Cut(strings.TrimSpace(line), " ")
 		at, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		last = max(last, at)
 		byCounter[counter] = append(byCounter[counter], storedHit{at, at, 1})
 	}
@@ -129,9 +125,7 @@ func TestBoundsHoldOnBursts(t *testing.T) {
 		now := boundsNow - r.Int64N(longest/4)
 		seen := slices.DeleteFunc(slices.Clone(hits), func(h storedHit) bool { return h.at >= now })
 		p, err := l.Plan("c", Range{now - window, now}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got, want := p.sum(p.cellsOf(leftBy(Layout{Tiers: Tiers{p.Tier}, Shards: l.Shards}, "c", seen, now)), 0), truth(seen, p.Range)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("window of %d ms at %d: %+v does not hold the truth, %d", window, now, got, want)

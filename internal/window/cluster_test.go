@@ -30,9 +30,7 @@ func TestSlotMoves(t *testing.T) {
 			now := time.Now()
 			batch, shard := batchOf("a", now.UnixMilli(), 1)
 			w := r.writers()[shard]
-			if _, err := w.Commit(t.Context(), batch.Shard(shard), cursorAt(1, now)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(1, now))))
 			move := cluster.MoveSlot(cursorKey(shard), cluster.Other(cursorKey(shard)))
 			move.Keys(half(cursorKey(shard), stack.Scan(t, b.client, "test:*:h:*"))...)
 			for _, w := range []time.Duration{time.Minute, time.Hour} {
@@ -52,9 +50,7 @@ func TestSlotMoves(t *testing.T) {
 			t.Logf("refused: %v", <-failed)
 			<-failed
 			move.Finish()
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
+			must(t, <-done)
 			if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 2 {
 				t.Errorf("counted %+v; want 2", a)
 			}
@@ -65,7 +61,7 @@ func TestSlotMoves(t *testing.T) {
 	t.Run("uniques of a slot that moves", func(t *testing.T) {
 		r := newRig(t, b)
 		now := uniqueNow()
-		r.counted(cursorAt(1, now))
+		r.shardsOf("HITS", cursorAt(1, now))
 		var who []string
 		for i := range 500 {
 			who = append(who, fmt.Sprint(i))
@@ -74,9 +70,7 @@ func TestSlotMoves(t *testing.T) {
 		r.cameAt("a", now.Add(-40*time.Minute), who[300:]...)
 		question := window.Question{Counter: "a", Span: window.Last(time.Hour)}
 		before, err := r.uniques(now, question)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		key := uniqueKey("a", layout.UniqueTiers[0], now.Add(-40*time.Minute))
 		move := cluster.MoveSlot(key, cluster.Other(key))
 		for _, moved := range []string{"", key, cursorKey(layout.ShardOf(window.HashCounter([]byte("a"))))} {
@@ -99,9 +93,7 @@ func TestSlotMoves(t *testing.T) {
 		r := newRig(t, b)
 		now := time.Now()
 		batch, shard := batchOf("a", now.UnixMilli(), 1)
-		if _, err := r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursorAt(1, now)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursorAt(1, now))))
 		hash := stack.Scan(t, b.client, "test:*:h:*")[0]
 		move := cluster.MoveSlot(cursorKey(shard), cluster.Other(cursorKey(shard)))
 		move.Keys(cursorKey(shard))
@@ -157,9 +149,7 @@ func TestSlotMoves(t *testing.T) {
 
 	t.Run("the settings of every master are looked at", func(t *testing.T) {
 		node := cluster.Nodes[1]
-		if err := node.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, node.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 		_, err := newRig(t, b).store.CheckServer(t.Context())
 		var eviction *window.EvictionError
 		if !errors.As(err, &eviction) || !strings.Contains(err.Error(), node.Addr()) {

@@ -166,10 +166,8 @@ func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Co
 			continue // somebody touched the cursor, or erased counters: read it again at once
 		}
 		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq, next.Seq, batch.Commands(), err))
-		select {
-		case <-ctx.Done():
-			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, ctx.Err())
-		case <-time.After(backoff):
+		if err := sleep(ctx, backoff); err != nil {
+			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		}
 		w.store.findMasters(ctx)
 		backoff = min(2*backoff, maxBackoff)

@@ -39,9 +39,7 @@ func aCommitCountsInEveryTier(t *testing.T, r *rig) {
 func hashesAreListpacks(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 3)
-	if _, err := r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	keys := stack.Scan(t, r.client, "test:*:h:*")
 	if len(keys) != len(layout.Tiers) {
 		t.Errorf("%d hashes, want one a tier", len(keys))
@@ -60,9 +58,7 @@ func expiryGoesOutOnceForAHashInUse(t *testing.T, r *rig) {
 	w := r.writers()[shard]
 	commands := func(seq uint64) int {
 		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, now))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return got.Commands
 	}
 	first, second := commands(1), commands(2)
@@ -77,33 +73,14 @@ func expiryGoesOutOnceForAHashInUse(t *testing.T, r *rig) {
 	}
 }
 
-func anotherWorkersCursorFences(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 1)
-	old, young := r.writers()[shard], r.writers()[shard]
-	if _, err := young.Commit(t.Context(), b.Shard(shard), cursorAt(5, now)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := old.Commit(t.Context(), b.Shard(shard), cursorAt(3, now)); !errors.Is(err, window.ErrFenced) {
-		t.Fatalf("a writer whose cursor was moved: %v", err)
-	}
-	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 1 {
-		t.Errorf("counted %+v; want 1", a)
-	}
-}
-
 // After a loss another writer can arrive at the same cursor over other hits. What
 // the first remembers of expiries and names is then not so.
 func theSamePlaceOverOtherHitsFences(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	first := r.writers()[shard]
-	if _, err := first.Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.flushAll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(first.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	must(t, r.flushAll(t.Context()))
 	second := r.writers()[shard]
 	other := window.NewBatch(layout)
 	for i := 0; other.Shard(shard).Hits() == 0; i++ {
@@ -112,9 +89,7 @@ func theSamePlaceOverOtherHitsFences(t *testing.T, r *rig) {
 			other.Add(name, hash, now.UnixMilli(), now.UnixMilli(), 1)
 		}
 	}
-	if _, err := second.Commit(t.Context(), other.Shard(shard), cursorAt(1, now)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(second.Commit(t.Context(), other.Shard(shard), cursorAt(1, now))))
 	if _, err := first.Commit(t.Context(), b.Shard(shard), cursorAt(2, now)); !errors.Is(err, window.ErrFenced) {
 		t.Fatalf("over another writer's hits: %v", err)
 	}
@@ -123,9 +98,7 @@ func theSamePlaceOverOtherHitsFences(t *testing.T, r *rig) {
 	empty := window.NewBatch(layout).Shard(shard)
 	for i, w := range []*window.Writer{second, third, second, third} {
 		later.AsOf += int64(i)
-		if _, err := w.Commit(t.Context(), empty, later); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Commit(t.Context(), empty, later)))
 	}
 }
 
@@ -142,13 +115,9 @@ func aLossInRedisRewinds(t *testing.T, r *rig) {
 			b, shard := batchOf("a", now.UnixMilli(), 1)
 			w := r.writers()[shard]
 			for seq := range uint64(2) {
-				if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq+1, now)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(seq+1, now))))
 			}
-			if err := lose(r, shard); err != nil {
-				t.Fatal(err)
-			}
+			must(t, lose(r, shard))
 			if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(3, now)); !errors.Is(err, window.ErrRewound) {
 				t.Fatalf("a writer ahead of Redis: %v", err)
 			}
@@ -156,49 +125,11 @@ func aLossInRedisRewinds(t *testing.T, r *rig) {
 	}
 }
 
-func aCommitOutlastsRedis(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 7)
-	w := r.writers()[shard]
-	lost := make(chan error, 100)
-	w.OnRetry = func(err error) { lost <- err }
-	r.stop(cursorKey(shard))
-	done := make(chan error, 1)
-	go func() {
-		_, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))
-		done <- err
-	}()
-	if err := <-lost; !strings.Contains(err.Error(), "shard") {
-		t.Errorf("the retry's error names no shard: %v", err)
-	}
-	r.start(cursorKey(shard))
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 7 {
-		t.Errorf("counted %+v; want 7", a)
-	}
-}
-
-func commitGivesUpWithItsContext(t *testing.T, r *rig) {
-	b, shard := batchOf("a", time.Now().UnixMilli(), 1)
-	w := r.writers()[shard]
-	r.stop(cursorKey(shard))
-	defer r.start(cursorKey(shard))
-	ctx, cancel := context.WithCancel(t.Context())
-	w.OnRetry = func(error) { cancel() }
-	if _, err := w.Commit(ctx, b.Shard(shard), cursorAt(1, time.Now())); !errors.Is(err, context.Canceled) {
-		t.Errorf("commit without Redis: %v", err)
-	}
-}
-
 func whatHasExpiredIsSkipped(t *testing.T, r *rig) {
 	now := time.Now()
 	old := now.Add(-3 * time.Hour) // stored then, committed now: the two finest tiers have expired
 	b, shard := batchOf("a", old.UnixMilli(), 1)
-	if _, err := r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	keys := stack.Scan(t, r.client, "test:*:h:*")
 	for _, key := range keys {
 		if strings.Contains(key, ":h:1s:") {
@@ -214,13 +145,9 @@ func aCommandThatFailsIsReported(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	w := r.writers()[shard]
-	if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	for _, key := range stack.Scan(t, r.client, "test:*:h:1h:*") {
-		if err := r.client.Set(t.Context(), key, "not ours", time.Hour).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.client.Set(t.Context(), key, "not ours", time.Hour).Err())
 	}
 	got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now))
 	if err != nil || got.Failed == nil || !strings.Contains(got.Failed.Error(), "WRONGTYPE") {
@@ -236,17 +163,13 @@ func aForeignCursorEndsTheWriter(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	w := r.writers()[shard]
-	if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	key := fmt.Sprintf("test:{%d}:cursor:HITS", shard)
 	for _, write := range []func() error{
 		func() error { return r.client.HSet(t.Context(), key, "seq", "x").Err() },
 		func() error { return r.client.Set(t.Context(), key, "not ours", 0).Err() },
 	} {
-		if err := write(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, write())
 		var foreign *window.ForeignError
 		if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now)); !errors.As(err, &foreign) || foreign.Key != key {
 			t.Errorf("commit: %v", err)
@@ -297,14 +220,10 @@ func aLostReplyHidesNoFailedCommand(t *testing.T, r *rig) {
 		b, shard := batchOf(counter, now.UnixMilli(), 1)
 		w := r.writers()[shard]
 		from := uint64(10 * (i + 1))
-		if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now))))
 		for _, key := range stack.Scan(t, r.client, "test:*:h:*:"+counter) {
 			if test.damage != nil {
-				if err := test.damage(key); err != nil {
-					t.Fatal(err)
-				}
+				must(t, test.damage(key))
 			}
 		}
 		w.OnRetry = func(error) {
@@ -312,9 +231,7 @@ func aLostReplyHidesNoFailedCommand(t *testing.T, r *rig) {
 				return
 			}
 			other := r.writers()[shard]
-			if _, err := other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now))))
 		}
 		hook.armed.Store(true)
 		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(from+1, now))
@@ -324,18 +241,6 @@ func aLostReplyHidesNoFailedCommand(t *testing.T, r *rig) {
 		if (got.Failed != nil) != test.failed {
 			t.Errorf("%s: failed %v", test.name, got.Failed)
 		}
-	}
-}
-
-func layoutIsFixed(t *testing.T, r *rig) {
-	if err := r.store.EnsureLayout(t.Context(), layout); err != nil {
-		t.Errorf("the same layout again: %v", err)
-	}
-	other := layout
-	other.Shards = 5
-	var mismatch *window.LayoutMismatchError
-	if err := r.store.EnsureLayout(t.Context(), other); !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "SHARDS=4") {
-		t.Errorf("another layout: %v", err)
 	}
 }
 
@@ -349,31 +254,23 @@ func answersFollowTheNamespace(t *testing.T, r *rig) {
 	}
 	empty := window.NewBatch(layout)
 	for shard, w := range r.writers() {
-		if _, err := w.Commit(t.Context(), empty.Shard(shard), cursorAt(1, now)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Commit(t.Context(), empty.Shard(shard), cursorAt(1, now))))
 	}
 	if a, err := ask(); err != nil || a.AsOf != now.UnixMilli() || !a.Answers[0].Complete {
 		t.Errorf("after a commit: %+v, %v", a, err)
 	}
 	// A stream that joins holds as_of back until it is counted.
-	if err := r.store.AddStream(t.Context(), "HITS_2"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.store.AddStream(t.Context(), "HITS_2"))
 	if a, err := ask(); err != nil || a.AsOf != 0 || a.Answers[0].Complete {
 		t.Errorf("with a new stream: %+v, %v", a, err)
 	}
-	if err := r.flushAll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.flushAll(t.Context()))
 	if _, err := ask(); !errors.Is(err, window.ErrNoLayout) {
 		t.Errorf("after a flush: %v", err)
 	}
 	other := layout
 	other.Shards = 1
-	if err := r.store.EnsureLayout(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.store.EnsureLayout(t.Context(), other))
 	if _, err := ask(); err != nil {
 		t.Errorf("with another layout: %v", err)
 	}
@@ -390,9 +287,7 @@ func oneAnswerFromAllShards(t *testing.T, r *rig) {
 		questions = append(questions, window.Question{Counter: name, Span: window.Between(from.UnixMilli(), window.Now)})
 	}
 	for shard, w := range r.writers() {
-		if _, err := w.Commit(t.Context(), all.Shard(shard), cursorAt(1, now.Add(time.Duration(shard)*time.Second))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Commit(t.Context(), all.Shard(shard), cursorAt(1, now.Add(time.Duration(shard)*time.Second)))))
 	}
 	got, err := r.answer(now.Add(5*time.Second), questions...)
 	if err != nil || got.AsOf != now.UnixMilli() {
@@ -413,16 +308,12 @@ func completeComparesWithWhatIsMissing(t *testing.T, r *rig) {
 	next := cursorAt(1, now)
 	next.Created, next.IncompleteBefore = began.UnixNano(), 0
 	w := r.writers()[shard]
-	if _, err := w.Commit(t.Context(), b.Shard(shard), next); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
 	if !r.total("a", 29*time.Minute, now).Complete || r.total("a", 31*time.Minute, now).Complete {
 		t.Error("complete does not follow the beginning of counting")
 	}
 	next.Seq, next.IncompleteBefore = 2, missing.UnixMilli()
-	if _, err := w.Commit(t.Context(), b.Shard(shard), next); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
 	if !r.total("a", 9*time.Minute, now).Complete || r.total("a", 11*time.Minute, now).Complete {
 		t.Error("complete does not follow the messages discarded unread")
 	}
@@ -436,9 +327,7 @@ func asOfFallsWithTheClockOfNATS(t *testing.T, r *rig) {
 	asOf := func() int64 {
 		t.Helper()
 		w, err := r.store.OpenWriter(t.Context(), layout, "HITS", shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c, _ := w.Cursor()
 		return c.AsOf
 	}
@@ -447,9 +336,7 @@ func asOfFallsWithTheClockOfNATS(t *testing.T, r *rig) {
 	commit := func(b *window.Batch, later time.Duration) {
 		t.Helper()
 		next.AsOf = now.Add(later).UnixMilli()
-		if _, err := w.Commit(t.Context(), b.Shard(shard), next); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
 	}
 	commit(b, time.Minute)
 	commit(empty, -time.Minute)
@@ -463,32 +350,15 @@ func asOfFallsWithTheClockOfNATS(t *testing.T, r *rig) {
 func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 	now := time.Now()
 	old, began := now.Add(-20*time.Minute), now.Add(-time.Hour)
-	commit := func(stream string, c window.Cursor) {
-		t.Helper()
-		empty := window.NewBatch(layout)
-		for shard := range layout.Shards {
-			w, err := r.store.OpenWriter(t.Context(), layout, stream, shard)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.Commit(t.Context(), empty.Shard(shard), c); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	ask := func(back time.Duration) window.Answers {
 		t.Helper()
 		a, err := r.answer(now, window.Question{Counter: "a", Span: window.Last(back)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return a
 	}
-	if err := r.store.AddStream(t.Context(), "OLD"); err != nil {
-		t.Fatal(err)
-	}
-	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli()})
-	commit("HITS", window.Cursor{Created: now.Add(-time.Minute).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
+	must(t, r.store.AddStream(t.Context(), "OLD"))
+	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli()})
+	r.shardsOf("HITS", window.Cursor{Created: now.Add(-time.Minute).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
 	if a := ask(50 * time.Minute); a.AsOf != old.UnixMilli() || !a.Answers[0].Complete {
 		t.Errorf("while it lives: %+v", a)
 	}
@@ -496,9 +366,7 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 	end := func(gone bool) bool {
 		t.Helper()
 		ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), began.UnixMilli(), func() (bool, error) { return gone, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return ended
 	}
 	if end(false) || !end(true) || end(true) {
@@ -507,22 +375,20 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || a.Answers[0].Complete {
 		t.Errorf("after its end, with cursors from before: %+v", a)
 	}
-	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true})
+	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true})
 	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || !a.Answers[0].Complete {
 		t.Errorf("after its end: %+v", a)
 	}
 	if a := ask(70 * time.Minute); a.Answers[0].Complete {
 		t.Error("counting did not begin before the ended stream")
 	}
-	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true, IncompleteBefore: old.UnixMilli()})
+	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true, IncompleteBefore: old.UnixMilli()})
 	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || a.Answers[0].Complete {
 		t.Errorf("with hits missing of it: %+v", a)
 	}
 
-	if err := r.store.AddStream(t.Context(), "OLD"); err != nil {
-		t.Fatal(err)
-	}
-	commit("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), IncompleteBefore: old.UnixMilli()})
+	must(t, r.store.AddStream(t.Context(), "OLD"))
+	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), IncompleteBefore: old.UnixMilli()})
 	if a := ask(10 * time.Minute); a.AsOf != old.UnixMilli() {
 		t.Errorf("alive again: %+v", a)
 	}

@@ -62,9 +62,6 @@ var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasur
 // ErrEraseRetier means that a change of the namespace's tiers has not ended.
 var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase counters")
 
-// ErrEraseUnlisted means that there may be unique values of counters that are not listed, see Layout.UniquesUnlisted.
-var ErrEraseUnlisted = errors.New("an earlier version counted unique values, and did not list their counters for as long: stop the workers, and run ingest --retier with the tiers that the namespace has, which lists them; or erase single counters")
-
 // lastErasure reads the text in keys.erased. It is empty if nothing was ever erased. Behind it and a space, the key has the
 // writer that has created a cursor since.
 func lastErasure(reply *redis.StringCmd) (string, error) {
@@ -102,22 +99,19 @@ type Erased struct {
 // Erase removes counters. After an error, some of them may be removed: those that Counters tells, and perhaps a few more.
 // Its errors are those of Answer, and ErrEraseBusy.
 func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err error) {
-	err = r.surveyed(ctx, func(base survey) error {
+	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		n, err := r.erase(ctx, base, counters)
 		out.Counters += n
-		return err
+		return n, err
 	})
 	return out, err
 }
 
 // EraseListed removes the listed counters that begin with a prefix, or some of them: those that come first after a name.
-// Its errors are those of Erase, and ErrEraseUnlisted.
+// Its errors are those of Erase.
 func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
-	err = r.surveyed(ctx, func(base survey) error {
+	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		layout := base.dir.layout
-		if layout.UniquesUnlisted() {
-			return ErrEraseUnlisted
-		}
 		sets := func(shard int) []string { // from which the names are removed
 			e := newEraser(r.store, layout, shard, nil, nil)
 			e.plan(base.at.milli, base.latestHit())
@@ -125,14 +119,14 @@ func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Era
 		}
 		names, more, err := r.store.namesIn(ctx, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix, after, eraseNames)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		n, err := r.erase(ctx, base, names)
 		out.Counters += n
 		if err == nil && more {
 			out.Next = names[len(names)-1]
 		}
-		return err
+		return n, err
 	})
 	return out, err
 }
@@ -296,10 +290,8 @@ func (e *eraser) eraseChunk(ctx context.Context, counters []string) (erased int,
 		if !errors.Is(err, redis.TxFailedErr) {
 			return erased, err
 		}
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))):
+		if err := sleep(ctx, mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))); err != nil {
+			return 0, err
 		}
 	}
 	return 0, ErrEraseBusy

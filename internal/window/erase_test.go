@@ -2,7 +2,6 @@ package window_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,18 +29,14 @@ func (c *counted) commit(counter string, now time.Time, n int64) window.Commit {
 	b, shard := batchOf(counter, now.UnixMilli(), n)
 	c.seq++
 	out, err := c.writers[shard].Commit(c.r.t.Context(), b.Shard(shard), cursorAt(c.seq, now))
-	if err != nil {
-		c.r.t.Fatal(err)
-	}
+	must(c.r.t, err)
 	return out
 }
 
 func (r *rig) erase(counters ...string) int {
 	r.t.Helper()
 	out, err := r.reader.Erase(r.t.Context(), counters)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	return out.Counters
 }
 
@@ -152,16 +147,12 @@ func anErasureAfterALostReplyIsNoLoss(t *testing.T, r *rig) {
 		counter := fmt.Sprintf("a%d", i)
 		b, shard := batchOf(counter, now.UnixMilli(), 1)
 		w, from := r.writers()[shard], uint64(10*(i+1))
-		if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now))))
 		w.OnRetry = func(error) {
 			r.erase(counter)
 			if another {
 				other := r.writers()[shard]
-				if _, err := other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now))))
 			}
 		}
 		hook.armed.Store(true)
@@ -198,9 +189,7 @@ func anErasureBetweenTwoCommands(t *testing.T, r *rig) {
 	b, shard := batchOf("a", now.UnixMilli(), 3)
 	for _, stream := range []string{"HITS", "UNLISTED"} {
 		w, err := r.store.OpenWriter(t.Context(), layout, stream, shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for seq := range uint64(3) {
 			if seq > 0 {
 				hook.do = func() { r.erase("a") }
@@ -229,9 +218,7 @@ func anErasureKnowsNewStreams(t *testing.T, r *rig) {
 	c := &counted{r: r, writers: r.writers()}
 	c.commit("a", now, 3)
 	hook.do = func() {
-		if err := r.store.AddStream(t.Context(), "NEW"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.store.AddStream(t.Context(), "NEW"))
 		b, shard := batchOf("a", now.UnixMilli(), 4)
 		w, err := r.store.OpenWriter(t.Context(), layout, "NEW", shard)
 		if err == nil {
@@ -289,23 +276,16 @@ func anErasureLeavesForeignSummaries(t *testing.T, r *rig) {
 	}
 }
 
-// Unique values outlive the hits and names of the counter, and some come when its hashes have expired already. An earlier
-// version listed their counters no longer than the hashes: then nothing is erased by prefix until they are listed.
+// Unique values outlive the hits and names of the counter, and some come when its hashes have expired already.
 func anErasureByPrefixLeavesNoUniqueValues(t *testing.T, r *rig) {
 	ctx, now := t.Context(), time.Now()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	uniqueTiers, err := window.ParseUniqueTiers("5m/1h,1d/32d")
-	must(err)
+	must(t, err)
 	far := window.Layout{Tiers: parsed(t, "1s/1m,1m/1h"), UniqueTiers: uniqueTiers, Shards: 4}
 	store := window.NewStore(r.client, "far")
 	reader := window.NewReader(store)
-	must(store.EnsureLayout(ctx, far))
-	must(store.AddStream(ctx, "HITS"))
+	must(t, store.EnsureLayout(ctx, far))
+	must(t, store.AddStream(ctx, "HITS"))
 	keys := func(pattern string) []string { return stack.Scan(t, r.client, "far:{*}:"+pattern) }
 	count := func(layout window.Layout, seq uint64) {
 		t.Helper()
@@ -320,15 +300,14 @@ func anErasureByPrefixLeavesNoUniqueValues(t *testing.T, r *rig) {
 		}
 		for shard := range layout.Shards {
 			w, err := store.OpenWriter(ctx, layout, "HITS", shard)
-			must(err)
-			_, err = w.Commit(ctx, b.Shard(shard), cursorAt(seq, now))
-			must(err)
+			must(t, err)
+			must(t, errOf(w.Commit(ctx, b.Shard(shard), cursorAt(seq, now))))
 		}
 	}
 	expire := func(patterns ...string) {
 		for _, pattern := range patterns {
 			for _, key := range keys(pattern) {
-				must(r.client.Del(ctx, key).Err())
+				must(t, r.client.Del(ctx, key).Err())
 			}
 		}
 	}
@@ -357,24 +336,10 @@ func anErasureByPrefixLeavesNoUniqueValues(t *testing.T, r *rig) {
 	erased()
 
 	count(far, 2)
-	expire("unames:*", "names:*", "h:*")
-	record := strings.Replace(r.client.Get(ctx, "far:layout").Val(), `"uniques_listed":true,`, "", 1)
-	must(r.client.Set(ctx, "far:layout", record, 0).Err())
-	reader = window.NewReader(store)
-	if _, err := reader.EraseListed(ctx, "shop.", ""); !errors.Is(err, window.ErrEraseUnlisted) {
-		t.Errorf("as an earlier version left it: %v", err)
-	}
-	if _, changed, err := store.Retier(ctx, far.Tiers, quiet); err != nil || changed {
-		t.Errorf("the same tiers: changed %v, %v", changed, err)
-	}
-	erased()
-
-	count(far, 3)
 	expire("names:*", "h:*")
 	_, _, err = store.Retier(ctx, parsed(t, "1s/1m,1m/2h"), quiet)
-	must(err)
-	_, err = store.RetierConfirm(ctx, quiet)
-	must(err)
+	must(t, err)
+	must(t, errOf(store.RetierConfirm(ctx, quiet)))
 	erased()
 }
 
@@ -405,9 +370,7 @@ func anErasureAsksLittle(t *testing.T, r *rig) {
 	}
 	one := sent()
 	for i := range streams {
-		if err := r.store.AddStream(t.Context(), fmt.Sprint("MORE", i)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.store.AddStream(t.Context(), fmt.Sprint("MORE", i)))
 	}
 	all := sent()
 	t.Logf("%d commands, %d with %d more streams", one, all, streams)
@@ -426,9 +389,7 @@ func erasuresAndCommitsAtOnce(t *testing.T, r *rig) {
 	var gone [counters]span    // the last erasure
 	name := func(i int) string { return fmt.Sprintf("c%d", i) }
 	began := time.Now()
-	if err := r.store.AddStream(t.Context(), "MORE"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.store.AddStream(t.Context(), "MORE"))
 	var running sync.WaitGroup
 	for _, stream := range []string{"HITS", "MORE"} {
 		for shard := range layout.Shards {

@@ -102,15 +102,14 @@ func (e *exportReachError) Error() string {
 
 // BeginExport decides what an export is about: which steps are closed is what the cursors say now. Its errors are those
 // of Answer, and a *StepError in a *QuestionError.
-func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (out Export, err error) {
-	err = r.surveyed(ctx, func(found survey) error {
-		out, err = found.dir.layout.planExport(q, found.at.milli, found.asOf())
+func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, error) {
+	return surveyed(ctx, r, func(found survey) (Export, error) {
+		out, err := found.dir.layout.planExport(q, found.at.milli, found.asOf())
 		if err != nil {
-			return &QuestionError{0, err}
+			return Export{}, &QuestionError{0, err}
 		}
-		return nil
+		return out, nil
 	})
-	return out, err
 }
 
 // planExport decides the range and the steps at the moment now (Unix milliseconds).
@@ -198,17 +197,13 @@ func (t Tier) roomOf(r Range) int64 {
 // ExportPage reads the page behind a place. Its errors are those of Answer, and ErrReopened. If the tier that answers
 // ceases to hold the range while the export goes on, the error is a *QuestionError.
 func (r *Reader) ExportPage(ctx context.Context, e Export, at ExportPlace) (ExportPage, error) {
-	for range maxTries {
+	return untilFresh(func() (ExportPage, error) {
 		dir, now, err := r.begin(ctx)
 		if err != nil {
 			return ExportPage{}, err
 		}
-		out, err := r.exportPage(ctx, dir, now, e, at)
-		if !errors.Is(err, errStale) {
-			return out, err
-		}
-	}
-	return ExportPage{}, errStale
+		return r.exportPage(ctx, dir, now, e, at)
+	})
 }
 
 func (r *Reader) exportPage(ctx context.Context, dir *directory, now instant, e Export, at ExportPlace) (ExportPage, error) {
@@ -287,24 +282,14 @@ func (r *Reader) exportNames(ctx context.Context, l Layout, tier Tier, e Export,
 // rows adds up the cells of the first plans, which are those of the counters.
 func (e Export) rows(found snapshot, piece Range, counters int) (out []ExportRow) {
 	step := e.Step.Milliseconds()
-	hits := make([]int64, (piece.To-piece.From)/step)
+	hits := make([]Estimate, (piece.To-piece.From)/step)
 	for i := range counters {
 		clear(hits)
-		p, cells := &found.plans[i], found.cells[i]
-		for h := range p.hashes {
-			first := h.tier.cellOf(h.epoch, 0)
-			for _, c := range cells[0] {
-				start := h.tier.cellStart(first + c.field)
-				if start >= piece.From && start < piece.To {
-					at := &hits[(start-piece.From)/step]
-					*at = addCounts(*at, c.n)
-				}
-			}
-			cells = cells[1:]
-		}
+		p := seriesPlan{Plan: found.plans[i], step: step}
+		p.count(hits, found.cells[i], 0)
 		for j, n := range hits {
-			if n > 0 {
-				out = append(out, ExportRow{p.counter, piece.From + int64(j)*step, n})
+			if n.Total > 0 {
+				out = append(out, ExportRow{p.counter, piece.From + int64(j)*step, n.Total})
 			}
 		}
 	}

@@ -28,9 +28,7 @@ var genExportLayout = rapid.Custom(func(t *rapid.T) window.Layout {
 	tiers, err := window.ParseTiers(rapid.SampledFrom([]string{
 		window.DefaultTiers, "1s/1h,1m/1d,1h/92d", "1m/1h,1h/1d", "15m/1d", "7s/70s,1m/1h,1d/30d", "90s/1h,30m/2d",
 	}).Draw(t, "tiers"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return window.Layout{Tiers: tiers.Cut(rapid.SampledFrom([]int64{window.EpochCells, 24, 5}).Draw(t, "cells of a hash")), Shards: rapid.IntRange(1, 5).Draw(t, "shards")}
 })
 
@@ -43,9 +41,7 @@ func TestExportIsExact(t *testing.T) {
 	exported, cut, equal := 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
-		if err := client.FlushAll(ctx).Err(); err != nil {
-			rt.Fatal(err)
-		}
+		must(rt, client.FlushAll(ctx).Err())
 		layout := genExportLayout.Draw(rt, "layout")
 		now := time.Now().Truncate(time.Second).Add(time.Duration(rapid.IntRange(0, 999).Draw(rt, "ms")) * time.Millisecond)
 		clock.Hold(&now)
@@ -58,12 +54,8 @@ func TestExportIsExact(t *testing.T) {
 		}
 
 		store := window.NewStore(client, "test")
-		if err := store.EnsureLayout(ctx, layout); err != nil {
-			rt.Fatal(err)
-		}
-		if err := store.AddStream(ctx, "HITS"); err != nil {
-			rt.Fatal(err)
-		}
+		must(rt, store.EnsureLayout(ctx, layout))
+		must(rt, store.AddStream(ctx, "HITS"))
 		batch := window.NewBatch(layout)
 		var hits []exportHit
 		for range random.IntN(200) {
@@ -82,9 +74,7 @@ func TestExportIsExact(t *testing.T) {
 			if err == nil {
 				_, err = w.Commit(ctx, batch.Shard(shard), cursor)
 			}
-			if err != nil {
-				rt.Fatal(err)
-			}
+			must(rt, err)
 		}
 
 		reader := window.NewReader(store)
@@ -105,9 +95,7 @@ func TestExportIsExact(t *testing.T) {
 		if errors.As(err, &bad) {
 			rt.Skip(bad) // out of reach, or no step: other tests look at that
 		}
-		if err != nil {
-			rt.Fatal(err)
-		}
+		must(rt, err)
 		step := e.Step.Milliseconds()
 		switch {
 		case e.Range.From%step != 0 || e.Range.To%step != 0 || e.Range.From > e.Range.To || e.Range.To > max(asOf.UnixMilli(), e.Range.From):
@@ -133,9 +121,7 @@ func TestExportIsExact(t *testing.T) {
 			if errors.As(err, &much) && reader.MaxCells > 0 {
 				rt.Skip(much) // not even a step of one counter
 			}
-			if err != nil {
-				rt.Fatal(err)
-			}
+			must(rt, err)
 			for _, row := range page.Rows {
 				if row.Counter < last.Counter || row.Counter == last.Counter && row.From <= last.From {
 					rt.Fatalf("%+v after %+v", row, last)
@@ -177,9 +163,7 @@ func TestExportIsExact(t *testing.T) {
 			if errors.As(err, &bad) {
 				break // hashes outlive windows
 			}
-			if err != nil {
-				rt.Fatal(err)
-			}
+			must(rt, err)
 			a := found.Answers[0]
 			if sums[counter] < a.Lower || sums[counter] > a.Upper {
 				rt.Fatalf("%q: the rows of %+v add up to %d, the total is %+v", counter, e, sums[counter], a.Estimate)
@@ -208,9 +192,7 @@ func (r *rig) exported(now time.Time, q window.ExportQuestion) (e window.Export,
 			}
 			at, more = page.Next, err == nil && page.More
 		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 	})
 	return e, rows
 }
@@ -225,9 +207,7 @@ func anExportHasWhatIsClosed(t *testing.T, r *rig) {
 			batch.Add([]byte(counter), window.HashCounter([]byte(counter)), asOf.Add(-time.Minute*time.Duration(i)).UnixMilli(), asOf.UnixMilli(), int64(i+1))
 		}
 		for i, w := range writers {
-			if _, err := w.Commit(t.Context(), batch.Shard(i), cursorAt(seq, asOf)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.Commit(t.Context(), batch.Shard(i), cursorAt(seq, asOf))))
 		}
 	}
 	commit(1, now.Add(-20*time.Second), "open", "b", "a")

@@ -21,7 +21,7 @@ func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration,
 	}
 	p := &found.plans[0]
 	wait := p.fall(most, func(later *Plan) int64 { return found.estimate(later, found.cells[0]).Total })
-	return found.answers(), wait, nil
+	return found.totals(), wait, nil
 }
 
 // fall returns how long it takes until the total of a plan that ends now is at most that many. total

@@ -21,9 +21,7 @@ func TestFall(t *testing.T) {
 		total := func(p *Plan) int64 { return p.sum(p.cellsOf(cells), 0).Total }
 		plan := func(now int64) *Plan {
 			p, err := l.Plan("a", Range{now - length.Milliseconds(), now}, now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return &p
 		}
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // fetch plans for a layout and a moment, and reads once what the plans need. The snapshot is of the
@@ -84,11 +86,24 @@ func (r *Reader) affordable(least int, plans ...Plan) (int, error) {
 	return int(r.MaxCells / each), nil
 }
 
-// keySet is a set of keys in the order in which they were added.
+// keySet is a set of keys in the order in which they were added, and what a trip has read of them.
 type keySet struct {
-	keys []string
-	at   map[string]int // index in keys
+	keys    []string
+	at      map[string]int // index in keys
+	replies []*redis.RawCmd
 }
+
+// queue queues the same command for each key.
+func (s *keySet) queue(ctx context.Context, p redis.Pipeliner, name string, more ...any) {
+	s.replies = make([]*redis.RawCmd, len(s.keys))
+	for i, key := range s.keys {
+		s.replies[i] = redis.NewRawCmd(ctx, append([]any{name, key}, more...)...)
+		_ = p.BatchProcess(ctx, s.replies[i])
+	}
+}
+
+// reply returns what Redis said about a key of the set.
+func (s *keySet) reply(key string) reply { return reply{key, string(s.replies[s.at[key]].Val())} }
 
 // add returns the index of a key, and whether it is new.
 func (s *keySet) add(key string) (index int, added bool) {

@@ -301,7 +301,7 @@ func TestEveryQuestionFindsItsKeys(t *testing.T) {
 		for _, key := range t.hashes.keys {
 			cmd := redis.NewRawCmd(ctx, "hgetall", key)
 			cmd.SetVal([]byte("of " + key))
-			t.hashReplies = append(t.hashReplies, cmd)
+			t.hashes.replies = append(t.hashes.replies, cmd)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -327,7 +327,7 @@ func TestEveryQuestionFindsItsKeys(t *testing.T) {
 					continue
 				}
 				for _, key := range keys {
-					if got := trip.hash(key); err != nil || got != (reply{key, "of " + key}) {
+					if got := trip.hashes.reply(key); err != nil || got != (reply{key, "of " + key}) {
 						t.Errorf("%s: %+v %v", key, got, err)
 					}
 				}

@@ -93,9 +93,7 @@ func aClaimMovesAsOf(t *testing.T, r *rig) {
 		{map[string]window.Claim{"HITS": other}, at.AsOf},
 		{map[string]window.Claim{"HITS": claim, "UNLISTED": other}, claim.AsOf},
 	} {
-		if _, err := r.store.WriteClaims(t.Context(), step.claims, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(r.store.WriteClaims(t.Context(), step.claims, nil)))
 		check(step.want)
 	}
 	if got, err := r.store.Claim(t.Context(), "HITS"); err != nil || got != claim {
@@ -104,9 +102,7 @@ func aClaimMovesAsOf(t *testing.T, r *rig) {
 	if ttl := r.client.TTL(t.Context(), "test:idle").Val(); ttl <= 0 || ttl > time.Hour {
 		t.Errorf("the claims expire in %v, want an hour", ttl)
 	}
-	if err := r.store.RemoveClaim(t.Context(), "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.store.RemoveClaim(t.Context(), "HITS"))
 	check(at.AsOf)
 	if got, err := r.store.Claim(t.Context(), "HITS"); err != nil || got != (window.Claim{}) {
 		t.Errorf("the removed claim is %v, %v", got, err)
@@ -128,9 +124,7 @@ func lostClaimsAreNoticed(t *testing.T, r *rig) {
 	write(is(2), is(1))
 	write(map[string]window.Claim{"B": {Seq: 3, AsOf: 9}}, nil) // another worker
 	write(is(3), is(2), "B")
-	if err := r.client.Del(t.Context(), "test:idle").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.client.Del(t.Context(), "test:idle").Err())
 	write(is(4), is(3), "A", "B")
 	write(is(5), is(4))
 }
@@ -146,23 +140,17 @@ func foreignClaimsAreNamed(t *testing.T, r *rig) {
 		}
 	}
 	for _, value := range []string{"", "x", "1 2 3", "1 2 3 4 5", "1 2 3 x", "1  2 3"} {
-		if err := r.client.HSet(t.Context(), "test:idle", "HITS", value, "UNLISTED", "x").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.client.HSet(t.Context(), "test:idle", "HITS", value, "UNLISTED", "x").Err())
 		_, err := r.asOfs(now)
 		named(fmt.Sprintf("answers with %q", value), err)
 		_, err = r.store.Claim(t.Context(), "HITS")
 		named(fmt.Sprintf("the claim %q", value), err)
 	}
-	if err := r.client.HDel(t.Context(), "test:idle", "HITS").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.client.HDel(t.Context(), "test:idle", "HITS").Err())
 	if _, err := r.asOfs(now); err != nil {
 		t.Errorf("what is claimed about a stream that is not listed is in the way: %v", err)
 	}
-	if err := r.client.Set(t.Context(), "test:idle", "not ours", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.client.Set(t.Context(), "test:idle", "not ours", 0).Err())
 	_, err := r.asOfs(now)
 	named("answers", err)
 	_, err = r.store.Claim(t.Context(), "HITS")

@@ -178,7 +178,7 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 	var cursors []*redis.SliceCmd
 	var clock *redis.TimeCmd
 	err := i.atOnce(ctx, shard, func(p redis.Pipeliner) {
-		cursors = i.ask(ctx, p, shard, cursorArgs)
+		cursors = i.ask(ctx, p, shard, cursorFields)
 		for n := range asked {
 			a := &asked[n]
 			key := i.store.keys.hash(cellHash{shard: shard, counter: counters[a.counter], tier: i.layout.Tiers[a.tier], epoch: a.epoch})
@@ -189,8 +189,7 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 			if len(u.cells) == 0 {
 				continue
 			}
-			u.reply = redis.NewSliceCmd(ctx, i.uniqueArgs("mget", shard, counters[n], u.cells)...)
-			_ = p.Process(ctx, u.reply) // queues it
+			u.reply = p.MGet(ctx, i.uniqueKeys(shard, counters[n], u.cells)...)
 		}
 		clock = p.Time(ctx)
 	}, func() error { return clock.Err() })
@@ -211,11 +210,11 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 	return out, nil
 }
 
-// uniqueArgs is a command on unique cells of a counter.
-func (i *Inspector) uniqueArgs(command string, shard int, counter string, cells []CellID) []any {
-	out := append(make([]any, 0, len(cells)+1), command)
-	for _, c := range cells {
-		out = append(out, i.store.keys.unique(shard, i.layout.UniqueTiers[c.Tier], c.Cell, counter))
+// uniqueKeys are those of unique cells of a counter.
+func (i *Inspector) uniqueKeys(shard int, counter string, cells []CellID) []string {
+	out := make([]string, len(cells))
+	for n, c := range cells {
+		out[n] = i.store.keys.unique(shard, i.layout.UniqueTiers[c.Tier], c.Cell, counter)
 	}
 	return out
 }
@@ -232,8 +231,7 @@ func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) 
 		}
 		sketch, err := unique.Decode(text)
 		if err != nil {
-			key, _ := i.uniqueArgs("", shard, c.Name, asked.cells[n:n+1])[1].(string)
-			c.Bad = append(c.Bad, &ForeignError{Key: key, Err: err})
+			c.Bad = append(c.Bad, &ForeignError{Key: i.uniqueKeys(shard, c.Name, asked.cells[n:n+1])[0], Err: err})
 			continue
 		}
 		c.Uniques = append(c.Uniques, FoundUnique{asked.cells[n], sketch})
@@ -269,7 +267,7 @@ func (i *Inspector) Cursors(ctx context.Context, shard int) (places []Place, era
 	var last *redis.StringCmd
 	var now *redis.TimeCmd
 	err = i.atOnce(ctx, shard, func(p redis.Pipeliner) {
-		cursors = i.ask(ctx, p, shard, append(slices.Clone(cursorArgs), "naming", "refused"))
+		cursors = i.ask(ctx, p, shard, slices.Concat(cursorFields, rareFields))
 		last = p.Get(ctx, i.store.keys.erased(shard))
 		now = p.Time(ctx)
 	}, func() error { return now.Err() })
@@ -285,11 +283,10 @@ func (i *Inspector) Cursors(ctx context.Context, shard int) (places []Place, era
 }
 
 // ask asks for some fields of a shard's cursors.
-func (i *Inspector) ask(ctx context.Context, p redis.Pipeliner, shard int, fields []any) []*redis.SliceCmd {
+func (i *Inspector) ask(ctx context.Context, p redis.Pipeliner, shard int, fields []string) []*redis.SliceCmd {
 	out := make([]*redis.SliceCmd, len(i.streams))
 	for n, stream := range i.streams {
-		out[n] = redis.NewSliceCmd(ctx, append([]any{"hmget", i.store.keys.cursor(shard, stream)}, fields...)...)
-		_ = p.Process(ctx, out[n]) // queues it
+		out[n] = p.HMGet(ctx, i.store.keys.cursor(shard, stream), fields...)
 	}
 	return out
 }

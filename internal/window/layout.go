@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -16,15 +15,6 @@ type Layout struct {
 	Tiers       Tiers
 	UniqueTiers Tiers // as ParseUniqueTiers returns them; empty if different ones are not counted
 	Shards      int
-
-	unlisted bool // see UniquesUnlisted
-}
-
-// UniquesUnlisted reports whether there may be unique values of a counter that is not listed: they outlive the names,
-// and some may have been counted by a version that listed no counter for longer than its hashes live.
-func (l Layout) UniquesUnlisted() bool {
-	coarsest := l.Tiers[len(l.Tiers)-1]
-	return l.unlisted && slices.ContainsFunc(l.UniqueTiers, func(t Tier) bool { return t.cellMillis()+t.kept() > coarsest.kept() })
 }
 
 // MaxShards bounds SHARDS: each stream has a cursor on every shard, and a worker moves it every second if there are hits.
@@ -75,7 +65,7 @@ type layoutJSON struct {
 	tiersJSON
 	// UniqueTiers are as ParseUniqueTiers reads them, and empty for recordUniqueTiers.
 	UniqueTiers string `json:"unique_tiers,omitempty"`
-	// UniquesListed says that every counter with unique values is listed, see Layout.uniqueNamesOf.
+	// UniquesListed says that every counter with unique values is listed, see Layout.uniqueNamesOf. It always is.
 	UniquesListed bool        `json:"uniques_listed,omitempty"`
 	Shards        int         `json:"shards"`
 	Hash          string      `json:"hash"` // of counters
@@ -134,7 +124,7 @@ func (j tiersJSON) parse() (Tiers, error) {
 func (r layoutRecord) encode() string {
 	record := layoutJSON{
 		Version: layoutVersion, tiersJSON: r.Tiers.toJSON(), UniqueTiers: FormatUniqueTiers(r.UniqueTiers),
-		UniquesListed: len(r.UniqueTiers) > 0 && !r.unlisted, Shards: r.Shards, Hash: layoutHash, ID: r.id,
+		UniquesListed: len(r.UniqueTiers) > 0, Shards: r.Shards, Hash: layoutHash, ID: r.id,
 	}
 	if record.UniqueTiers == recordUniqueTiers {
 		record.UniqueTiers = "" // as versions write it that do not know them
@@ -170,7 +160,7 @@ func parseLayoutRecord(text string) (layoutRecord, error) {
 	if err != nil {
 		return layoutRecord{}, fmt.Errorf("%w: unique tiers: %w", ErrBadLayout, err)
 	}
-	out := layoutRecord{Layout: Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards, unlisted: !found.UniquesListed}, id: found.ID}
+	out := layoutRecord{Layout: Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards}, id: found.ID}
 	if err := out.validate(); err != nil {
 		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}

@@ -112,12 +112,8 @@ const (
 // Names lists the counters that may have hits in the longest window before now.
 // Its errors are those of Answer; a *QuestionError is about Totals. MaxCells can make pages shorter. The
 // error is a *TooMuchError if MaxCells does not allow even one counter.
-func (r *Reader) Names(ctx context.Context, q NamesQuestion) (out Names, err error) {
-	err = r.surveyed(ctx, func(base survey) error {
-		out, err = r.names(ctx, base, q)
-		return err
-	})
-	return out, err
+func (r *Reader) Names(ctx context.Context, q NamesQuestion) (Names, error) {
+	return surveyed(ctx, r, func(base survey) (Names, error) { return r.names(ctx, base, q) })
 }
 
 func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names, error) {

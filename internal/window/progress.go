@@ -91,20 +91,20 @@ type Progress struct {
 // Progress returns how far each listed stream is counted, by name, and the id of the namespace. It returns ErrNoLayout
 // before the first worker has started, and a *ForeignError for a key that another program has written to.
 func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, err error) {
-	err = r.surveyed(ctx, func(found survey) error {
-		id, streams = found.dir.id, make([]Progress, len(found.dir.streams))
+	streams, err = surveyed(ctx, r, func(found survey) ([]Progress, error) {
+		id = found.dir.id
+		streams := make([]Progress, len(found.dir.streams))
 		for i, stream := range found.dir.streams {
 			cursors := make([]reply, len(found.shards))
 			for shard, p := range found.shards {
 				cursors[shard] = p.cursors[i]
 			}
-			p, err := progressOf(stream, found.dir.listed[stream], cursors, found.claims[stream])
-			if err != nil {
-				return err
+			var err error
+			if streams[i], err = progressOf(stream, found.dir.listed[stream], cursors, found.claims[stream]); err != nil {
+				return nil, err
 			}
-			streams[i] = p
 		}
-		return nil
+		return streams, nil
 	})
 	return id, streams, err
 }

@@ -60,7 +60,7 @@ func (r *Reader) Answer(ctx context.Context, questions []Question) (Answers, err
 	if err != nil {
 		return Answers{}, err
 	}
-	return found.answers(), nil
+	return found.totals(), nil
 }
 
 func (l Layout) planAll(questions []Question, now int64) ([]Plan, error) {
@@ -94,17 +94,23 @@ func sumOf(questions []Question) planner {
 // ask plans for the current layout and moment, and fetches what the plans need. It does both again
 // if the layout or the moment turns out to have changed.
 func (r *Reader) ask(ctx context.Context, plan planner) (snapshot, error) {
-	for range maxTries {
+	return untilFresh(func() (snapshot, error) {
 		dir, at, err := r.begin(ctx)
 		if err != nil {
 			return snapshot{}, err
 		}
-		out, err := r.fetch(ctx, dir, at, plan)
-		if !errors.Is(err, errStale) {
-			return out, err
+		return r.fetch(ctx, dir, at, plan)
+	})
+}
+
+// untilFresh tries again as long as the error is errStale, at most maxTries times.
+func untilFresh[T any](try func() (T, error)) (out T, err error) {
+	for range maxTries {
+		if out, err = try(); !errors.Is(err, errStale) {
+			break
 		}
 	}
-	return snapshot{}, errStale
+	return out, err
 }
 
 // begin returns what a question is planned with. It does not hold the lock while it asks

@@ -88,9 +88,9 @@ func (ts Tiers) inGeneration(generation int) Tiers {
 	return out
 }
 
-// Retier changes the tiers of a namespace in which nobody counts. If an earlier version has counted unique values without
-// listing their counters, it lists them. If it is ended in between, call it again with the same tiers to go on, or with
-// the old ones to abandon the change. It returns what the tiers are then. changed is false if they are what they were.
+// Retier changes the tiers of a namespace in which nobody counts. If it is ended in between, call it again with the same
+// tiers to go on, or with the old ones to abandon the change. It returns what the tiers are then. changed is false if they
+// are what they were.
 func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
 	have, err := s.layout(ctx)
 	if err == nil && have.change != nil && have.change.phase == confirmed {
@@ -99,28 +99,14 @@ func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (b
 	if err != nil {
 		return nil, false, err
 	}
-	if have.unlisted && len(have.UniqueTiers) > 0 {
-		if err := s.listUniques(ctx, have.Layout, tell); err != nil {
-			return nil, false, err
-		}
-		next := have
-		next.unlisted = false
-		if err := s.swapLayout(ctx, have, next); err != nil {
-			return nil, false, err
-		}
-		have = next
-	}
 	same := have.Tiers.answerAlike(tiers)
 	switch {
 	case have.change == nil && same:
 		return builtOf(have.Tiers), false, nil
 	case have.change == nil:
-		next := have
-		next.change = &change{building, tiers.inGeneration(have.Tiers[0].generation + 1)}
-		if err := s.swapLayout(ctx, have, next); err != nil {
+		if have, err = s.setChange(ctx, have, have.Tiers, &change{building, tiers.inGeneration(have.Tiers[0].generation + 1)}); err != nil {
 			return nil, false, err
 		}
-		have = next
 	case have.change.phase == building && same: // nobody may count before all that was built is gone: the next change builds there
 		if have, err = s.endChange(ctx, have, tell); err != nil {
 			return nil, false, err
@@ -138,9 +124,7 @@ func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (b
 	if target, err = s.rebuild(ctx, have.Layout, target, tell); err != nil {
 		return nil, false, err
 	}
-	next := have
-	next.Tiers, next.change = target, &change{switched, have.Tiers}
-	if err := s.swapLayout(ctx, have, next); err != nil {
+	if _, err = s.setChange(ctx, have, target, &change{switched, have.Tiers}); err != nil {
 		return nil, false, err
 	}
 	return builtOf(target), true, nil
@@ -164,12 +148,9 @@ func (s *Store) RetierConfirm(ctx context.Context, tell RetierProgress) (Tiers, 
 	case have.change == nil:
 		return nil, &RetierError{fmt.Sprintf("there is no change of tiers to confirm: the namespace %q has %s", s.keys.namespace, have.Tiers)}
 	case have.change.phase == switched:
-		next := have
-		next.change = &change{confirmed, have.change.other}
-		if err := s.swapLayout(ctx, have, next); err != nil {
+		if have, err = s.setChange(ctx, have, have.Tiers, &change{confirmed, have.change.other}); err != nil {
 			return nil, err
 		}
-		have = next
 	case have.change.phase == building:
 		return nil, s.inTheWay(have)
 	}
@@ -192,8 +173,13 @@ func (s *Store) endChange(ctx context.Context, have layoutRecord, tell RetierPro
 	if err := s.deleteGeneration(ctx, have.change.other[0].generation, tell); err != nil {
 		return have, err
 	}
+	return s.setChange(ctx, have, have.Tiers, nil)
+}
+
+// setChange writes the record with other tiers and another change, and returns it.
+func (s *Store) setChange(ctx context.Context, have layoutRecord, tiers Tiers, c *change) (layoutRecord, error) {
 	next := have
-	next.change = nil
+	next.Tiers, next.change = tiers, c
 	return next, s.swapLayout(ctx, have, next)
 }
 

@@ -33,11 +33,9 @@ var (
 	genCells = rapid.SampledFrom([]int64{window.EpochCells, 24, 5})
 )
 
-func parsed(t interface{ Fatal(...any) }, text string) window.Tiers {
+func parsed(t rapid.TB, text string) window.Tiers {
 	tiers, err := window.ParseTiers(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tiers
 }
 
@@ -263,9 +261,7 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 		if runs++; runs%of != 0 {
 			return
 		}
-		if err := b.flushAll(ctx); err != nil {
-			rt.Fatal(err)
-		}
+		must(rt, b.flushAll(ctx))
 		from, to := genTiers.Draw(rt, "from").Cut(genCells.Draw(rt, "cells of a hash")), genTiers.Draw(rt, "to")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		w := &truth{store: window.NewStore(client, "test"), now: time.Now().Add(time.Hour).Truncate(time.Second)} // by its own clock, Redis lets nothing expire
@@ -273,22 +269,17 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 		clock.Hold(&w.now)
 		w.reader = window.NewReader(w.store)
 		w.reader.Local = func() time.Time { return w.now }
-		must := func(err error) {
-			if err != nil {
-				rt.Fatal(err)
-			}
-		}
-		must(w.store.EnsureLayout(ctx, window.Layout{Tiers: from, Shards: rapid.IntRange(1, 4).Draw(rt, "shards")}))
-		must(w.store.AddStream(ctx, "HITS"))
-		must(w.count(ctx, random, random.IntN(300)))
+		must(rt, w.store.EnsureLayout(ctx, window.Layout{Tiers: from, Shards: rapid.IntRange(1, 4).Draw(rt, "shards")}))
+		must(rt, w.store.AddStream(ctx, "HITS"))
+		must(rt, w.count(ctx, random, random.IntN(300)))
 		judge := func() {
 			n, err := w.check(ctx, random)
 			complete += n
-			must(err)
+			must(rt, err)
 		}
 		judge()
 		was, err := dump(ctx, client)
-		must(err)
+		must(rt, err)
 
 		// do runs a step until it ends by itself, and checks answers after each kill.
 		do := func(step func() error) {
@@ -325,11 +316,11 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 				do(func() error { _, _, err := w.store.Retier(ctx, from, quiet); return err })
 				judge()
 				is, err := dump(ctx, client)
-				must(err)
+				must(rt, err)
 				if !maps.Equal(was, is) {
 					rt.Fatalf("%v\nwas\n%v", is, was)
 				}
-				must(w.count(ctx, random, random.IntN(100)))
+				must(rt, w.count(ctx, random, random.IntN(100)))
 				judge()
 			}
 		}
@@ -339,7 +330,7 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 			rt.Fatalf("%v, %v", layout, err)
 		}
 		if rapid.Bool().Draw(rt, "counts on") {
-			must(w.count(ctx, random, random.IntN(100)))
+			must(rt, w.count(ctx, random, random.IntN(100)))
 			judge()
 		}
 		if !same {
@@ -360,7 +351,7 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 				}
 			}
 		}
-		must(w.count(ctx, random, random.IntN(100)))
+		must(rt, w.count(ctx, random, random.IntN(100)))
 		judge()
 	})
 	t.Logf("%d complete answers, %d kills, %d changes abandoned", complete, killed, abandoned)
@@ -383,9 +374,7 @@ func TestRetierFencesWriters(t *testing.T) {
 	}
 	shard := layout.ShardOf(window.HashCounter([]byte("a")))
 	paused := r.writers()[shard]
-	if err := count(layout, paused, shard, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, count(layout, paused, shard, 1))
 
 	target := parsed(t, "1m/1h,1d/5y")
 	begin := func() {
@@ -415,9 +404,7 @@ func TestRetierFencesWriters(t *testing.T) {
 		t.Errorf("a worker that was paused before an abandoned change: %v", err)
 	}
 	paused = r.writers()[shard]
-	if err := count(layout, paused, shard, 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, count(layout, paused, shard, 2))
 	begin()
 	if _, _, err := r.store.Retier(ctx, target, quiet); err != nil {
 		t.Fatal(err)
@@ -426,16 +413,10 @@ func TestRetierFencesWriters(t *testing.T) {
 		t.Errorf("a worker that was paused: %v", err)
 	}
 	changed, err := r.store.Layout(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	next, err := r.store.OpenWriter(ctx, changed, "HITS", shard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := count(changed, next, shard, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, count(changed, next, shard, 3))
 	if a := r.total("a", time.Hour, now.Add(time.Second)); a.Upper != 3 {
 		t.Errorf("%+v, want 3", a)
 	}
@@ -450,31 +431,24 @@ func TestErasuresBesideAChangeOfTiers(t *testing.T) {
 	meets.left.Store(-1)
 	client.AddHook(meets)
 	ctx, to := t.Context(), parsed(t, "2m/2h,30m/1d,1h/32d")
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	outcomes := make(map[bool]int) // by whether it is erased
 	for before, met := 0, true; met; before++ {
-		must(server.Client().FlushAll(ctx).Err())
+		must(t, server.Client().FlushAll(ctx).Err())
 		store, erasing := window.NewStore(stack.ProgramClient(t, server.URL()), "test"), window.NewStore(client, "test")
-		must(store.EnsureLayout(ctx, layout))
-		must(store.AddStream(ctx, "HITS"))
+		must(t, store.EnsureLayout(ctx, layout))
+		must(t, store.AddStream(ctx, "HITS"))
 		now := time.Now()
 		batch, shard := batchOf("a", now.UnixMilli(), 7)
 		for i := range layout.Shards {
 			writer, err := store.OpenWriter(ctx, layout, "HITS", i)
-			must(err)
-			_, err = writer.Commit(ctx, batch.Shard(i), cursorAt(1, now))
-			must(err)
+			must(t, err)
+			must(t, errOf(writer.Commit(ctx, batch.Shard(i), cursorAt(1, now))))
 		}
 		met = false
 		meets.arm(before, func() {
 			met = true
 			_, _, err := store.Retier(ctx, to, quiet)
-			must(err)
+			must(t, err)
 		})
 		_, err := window.NewReader(erasing).Erase(ctx, []string{"a"})
 		meets.left.Store(-1)
@@ -499,10 +473,8 @@ func TestErasuresBesideAChangeOfTiers(t *testing.T) {
 		if _, err := reader.Erase(ctx, []string{"a"}); !errors.Is(err, window.ErrEraseRetier) {
 			t.Errorf("before the change is confirmed: %v", err)
 		}
-		_, err = store.RetierConfirm(ctx, quiet)
-		must(err)
-		_, err = window.NewReader(store).Erase(ctx, []string{"a"})
-		must(err)
+		must(t, errOf(store.RetierConfirm(ctx, quiet)))
+		must(t, errOf(window.NewReader(store).Erase(ctx, []string{"a"})))
 	}
 	if outcomes[false] < 3 || outcomes[true] < 1 {
 		t.Errorf("%d erasures were refused, %d not", outcomes[false], outcomes[true])
@@ -521,25 +493,19 @@ func TestRetierKeepsUniqueCells(t *testing.T) {
 	count := func(seq uint64, n int) {
 		t.Helper()
 		l, err := r.store.Layout(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !slices.Equal(l.UniqueTiers, layout.UniqueTiers) {
 			t.Fatalf("the unique tiers are %s, want %s", l.UniqueTiers, layout.UniqueTiers)
 		}
 		w, err := r.store.OpenWriter(ctx, l, "HITS", shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b := window.NewBatch(l)
 		for range n {
 			at := now.Add(-time.Duration(visitors%50) * time.Minute).UnixMilli()
 			b.AddUnique([]byte("a"), hash, at, at, 1, unique.Of(fmt.Appendf(nil, "visitor %d", visitors)))
 			visitors++
 		}
-		if _, err := w.Commit(ctx, b.Shard(shard), cursorAt(seq, now)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Commit(ctx, b.Shard(shard), cursorAt(seq, now))))
 	}
 	cells := func() map[string]string {
 		t.Helper()
@@ -578,9 +544,7 @@ func TestRetierKeepsUniqueCells(t *testing.T) {
 	have := new(unique.Sketch)
 	for _, key := range stack.Scan(t, r.client, "test:{*}:u:1d:*:a") {
 		sketch, err := unique.Decode(r.client.Get(ctx, key).Val())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		have.Merge(sketch)
 	}
 	if !have.Equal(want) {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -143,34 +141,6 @@ func (s *Store) deleteGeneration(ctx context.Context, generation int, tell Retie
 		}
 		done += len(keys)
 		tell("keys deleted", done)
-		return nil
-	})
-}
-
-// listUniques lists the counter of every unique cell.
-func (s *Store) listUniques(ctx context.Context, l Layout, tell RetierProgress) error {
-	done := 0
-	return s.scan(ctx, func(at server, keys []string) error {
-		cmds, err := at.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, key := range keys {
-				k := s.keys.split(key)
-				cell, rest, _ := strings.Cut(k.rest, ":")
-				number, counter, _ := strings.Cut(rest, ":")
-				n, err := strconv.ParseInt(number, 10, 64)
-				i := slices.IndexFunc(l.UniqueTiers, func(t Tier) bool { return FormatDuration(t.Cell) == cell })
-				if k.kind != "u" || i < 0 || err != nil {
-					continue
-				}
-				set := l.uniqueNamesOf(l.UniqueTiers[i].cellStart(n))
-				list(ctx, p, s.keys.uniqueNames(k.shard, set), []string{counter}, l.uniqueNamesDeadline(set))
-				done++
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("list counters with unique values: %w", foreignReply(cmds, err))
-		}
-		tell("unique cells listed", done)
 		return nil
 	})
 }

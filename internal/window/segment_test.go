@@ -51,14 +51,10 @@ func TestTheLevelOfAWindow(t *testing.T) {
 	} {
 		l := Layout{Tiers: mustTiers(t, c.tiers), Shards: 16}
 		window, err := ParseDuration(c.window)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		to := now - c.ago.Milliseconds()
 		p, err := l.Plan("", Range{to - window.Milliseconds(), to}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		tier, first, last, _ := l.segments(p)
 		if got := FormatDuration(l.Tiers[tier].Cell); got != c.cell || last-first > int64(window/l.Tiers[tier].Cell)+1 {
 			t.Errorf("%s of %s: %d segments of %s; want %s", c.window, c.tiers, last-first+1, got, c.cell)
@@ -79,9 +75,7 @@ func TestSegmentsCoverARange(t *testing.T) {
 		from := now - rapid.Int64Range(1, longest).Draw(t, "from")
 		to := rapid.Int64Range(from+1, now).Draw(t, "to")
 		p, err := l.Plan("", Range{from, to}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		tier, first, last, _ := l.segments(p)
 		level := l.Tiers[tier]
 		at := rapid.Int64Range(from, to-1).Draw(t, "at")

@@ -21,9 +21,7 @@ func TestCommitsFollowTheSentinels(t *testing.T) {
 	w.OnRetry = func(err error) { t.Logf("refused: %v", err) }
 	commit := func(seq uint64) {
 		t.Helper()
-		if _, err := w.Commit(t.Context(), batch.Shard(shard), cursorAt(seq, now)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(seq, now))))
 		// Replication is asynchronous, and what a replica lacks is not the subject
 		// here. WAIT is for the writes of its own connection: all before it come first.
 		var replicas *redis.Cmd
@@ -46,9 +44,7 @@ func TestCommitsFollowTheSentinels(t *testing.T) {
 		t.Errorf("%s is still the master", old.Addr())
 	}
 	sentinels.Master().Kill()
-	if _, err := w.Commit(t.Context(), batch.Shard(shard), cursorAt(3, now)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(3, now))))
 	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 3 {
 		t.Errorf("counted %+v; want 3", a)
 	}

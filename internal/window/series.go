@@ -148,6 +148,8 @@ type seriesPlan struct {
 	edges []int64
 	finer map[int64]Tier
 	cuts  bool
+
+	covers []uniqueCover // of each step, if the plan is about uniques; it has their unions then
 }
 
 // planSeries chooses the finest tier that holds all of the range. That tier also holds all of
@@ -364,38 +366,60 @@ func (p seriesPlan) tierAt(milli int64) Tier {
 // Series answers all questions in one pipelined round trip, in their order. Its
 // errors are those of Answer.
 func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Series, error) {
-	var steps []seriesPlan
-	found, err := r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
+	found, steps, err := r.askSeries(ctx, questions, false)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Series, len(steps))
+	for i := range steps {
+		p := &steps[i]
+		out[i] = found.series(p, questions[i]).with(p.counts(found.cells[i], found.latest(&p.Plan)), p.cuts)
+	}
+	return out, nil
+}
+
+// askSeries plans the questions, about uniques if that is set, and fetches what the plans need.
+func (r *Reader) askSeries(ctx context.Context, questions []SeriesQuestion, uniques bool) (found snapshot, steps []seriesPlan, err error) {
+	found, err = r.ask(ctx, func(l Layout, now int64) (_ []Plan, err error) {
+		if uniques {
+			if l, err = l.uniqueLayout(); err != nil {
+				return nil, &QuestionError{0, err}
+			}
+		}
 		steps = make([]seriesPlan, len(questions))
 		plans := make([]Plan, len(questions))
 		var points int64
 		for i, q := range questions {
-			var err error
-			if i > 0 && q.likeBut(questions[i-1]) { // a calendar need not be asked again
-				steps[i] = steps[i-1]
-				steps[i].Plan = steps[i].of(q.Counter, l)
-			} else if steps[i], err = l.planSeries(q, now); err != nil {
+			p := &steps[i]
+			alike := i > 0 && q.likeBut(questions[i-1]) // a calendar need not be asked again
+			if alike {
+				*p = steps[i-1]
+				p.Plan = p.of(q.Counter, l)
+			} else if *p, err = l.planSeries(q, now); err != nil {
+				if uniques {
+					err = aboutUniques(err)
+				}
 				return nil, &QuestionError{i, err}
 			}
-			plans[i] = steps[i].Plan
-			points += steps[i].points()
+			points += p.points()
+			if uniques && !alike && (r.MaxPoints == 0 || points <= r.MaxPoints) {
+				l.coverSteps(p, now)
+			}
+			plans[i] = p.Plan
 		}
 		if r.MaxPoints > 0 && points > r.MaxPoints {
 			return nil, &TooMuchError{What: "points", Count: points, Max: r.MaxPoints}
 		}
 		return plans, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Series, len(steps))
-	for i, p := range steps {
-		shard := found.shards[p.shard]
-		one := p.series(questions[i], found.at.milli)
-		one.AsOf, one.Complete, one.CountingSince, one.CompleteSince = shard.asOf, found.complete(&p.Plan), shard.began, max(shard.whole(), p.Tier.since)
-		out[i] = one.with(p.counts(found.cells[i], found.latest(&p.Plan)), p.cuts)
-	}
-	return out, nil
+	return found, steps, err
+}
+
+// series returns a series without counts, with what is known of its shard.
+func (s *snapshot) series(p *seriesPlan, q SeriesQuestion) Series {
+	shard, out := s.shards[p.shard], p.series(q, s.at.milli)
+	out.AsOf, out.Complete, out.CountingSince, out.CompleteSince = shard.asOf, s.complete(&p.Plan), shard.began, max(shard.whole(), p.Tier.since)
+	return out
 }
 
 // series returns a series without counts, and without what its shard says.

@@ -32,9 +32,7 @@ func TestSeriesPointsAreExact(t *testing.T) {
 		if lead && errors.As(err, &out) {
 			t.Skip("no tier reaches back a cell further")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cell := p.Tier.cellMillis()
 		first := r.From
 		if lead {
@@ -106,9 +104,7 @@ func TestFittingSeries(t *testing.T) {
 	for range 2000 {
 		now, length := start+random.Int64N(30*86_400_000), 1+random.Int64N(3*86_400_000)
 		want, err := l.reaching(Range{now - length, now}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, ago := range []int64{0, want.grace() / 2} {
 			q := SeriesQuestion{Counter: "c", Span: Between(now-length, now), Reach: WhileHeldIfFitting}
 			p, err := l.planSeries(q, now+ago)
@@ -152,9 +148,7 @@ func TestSeriesOfUnequalSteps(t *testing.T) {
 		p, err := l.planSeries(SeriesQuestion{
 			Counter: "c", Span: Between(r.From, r.To), Steps: &steps, Reach: rapid.SampledFrom([]Reach{WithinWindow, WhileHeld, WhileHeldIfFitting}).Draw(t, "reach"),
 		}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		hits = append(hits, genEdgeHits(l, Range{p.Range.From, min(p.Range.To, now)}, now).Draw(t, "hits at the edges")...)
 		switch edges := p.edges; {
 		case edges[0] > r.From || edges[len(edges)-1] < r.To || edges[0] != p.Range.From || edges[len(edges)-1] != p.Range.To:
@@ -226,13 +220,9 @@ func TestDaysOfZones(t *testing.T) {
 		{"Australia/Lord_Howe", "2026-04-20T10:20:00Z", "24h30m0s"},
 	} {
 		zone, err := time.LoadLocation(c.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		at, err := time.Parse(time.RFC3339, c.now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		now, days := at.UnixMilli(), zoneDays{zone}
 		var hits []storedHit
 		byDate := map[string]int64{}
@@ -243,9 +233,7 @@ func TestDaysOfZones(t *testing.T) {
 			byDate[days.date(h.at)] += h.n
 		}
 		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Last(30 * 24 * time.Hour), Steps: days, Reach: WhileHeldIfFitting}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		counts, hours := p.counts(p.cellsOf(leftBy(l, "c", hits, now)), now), ""
 		if n := len(counts); n < 30 || n > 31 {
 			t.Errorf("%s: %d days", c.zone, n)

@@ -118,10 +118,8 @@ func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
 			if info, err = persistence(); err != nil || !strings.Contains(info, "aof_rewrite_scheduled:1") {
 				return err
 			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(rewritePause):
+			if err := sleep(ctx, rewritePause); err != nil {
+				return err
 			}
 		}
 		return nil

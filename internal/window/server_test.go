@@ -28,9 +28,7 @@ func TestCheckServer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for name, value := range map[string]string{"maxmemory-policy": c.policy, "appendonly": c.appendonly, "save": c.save} {
-				if err := client.ConfigSet(t.Context(), name, value).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, client.ConfigSet(t.Context(), name, value).Err())
 			}
 			warnings, err := window.NewStore(client, "test").CheckServer(t.Context())
 			var eviction *window.EvictionError
@@ -48,9 +46,7 @@ func TestCheckServer(t *testing.T) {
 		})
 	}
 	t.Run("settings are not told", func(t *testing.T) {
-		if err := client.Do(t.Context(), "ACL", "SETUSER", "tallyroll", "on", ">secret", "~*", "+@all", "-config").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.Do(t.Context(), "ACL", "SETUSER", "tallyroll", "on", ">secret", "~*", "+@all", "-config").Err())
 		limited := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "tallyroll", Password: "secret"})
 		defer limited.Close()
 		warnings, err := window.NewStore(limited, "test").CheckServer(t.Context())

@@ -26,21 +26,17 @@ func TestNeighboursOnATrip(t *testing.T) {
 	names := []string{"good", "garbage", "other", "far"}
 	for i, name := range names {
 		batch, shard := batchOf(name, now.UnixMilli(), int64(i+1))
-		if _, err := writers[shard].Commit(t.Context(), batch.Shard(shard), cursorAt(uint64(i+1), now)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(writers[shard].Commit(t.Context(), batch.Shard(shard), cursorAt(uint64(i+1), now))))
 	}
 	for _, key := range stack.Scan(t, r.client, "test:*:h:*:garbage") {
-		r.must(r.client.HSet(t.Context(), key, "no field", "no value").Err())
+		must(t, r.client.HSet(t.Context(), key, "no field", "no value").Err())
 	}
 	for _, key := range stack.Scan(t, r.client, "test:*:h:*:other") {
-		r.must(r.client.Del(t.Context(), key).Err())
-		r.must(r.client.Set(t.Context(), key, "a string", 0).Err())
+		must(t, r.client.Del(t.Context(), key).Err())
+		must(t, r.client.Set(t.Context(), key, "a string", 0).Err())
 	}
 	reader := window.NewReader(r.store)
-	if _, err := reader.Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(reader.Look(t.Context())))
 	gate := &gate{open: make(chan struct{})}
 	r.addHook(gate)
 
@@ -101,14 +97,6 @@ func TestNeighboursOnATrip(t *testing.T) {
 	group.Wait()
 	if n := gate.waiting() - trips; n != 1 {
 		t.Errorf("those who came together took %d trips", n)
-	}
-}
-
-// must ends the test on an error.
-func (r *rig) must(err error) {
-	r.t.Helper()
-	if err != nil {
-		r.t.Fatal(err)
 	}
 }
 

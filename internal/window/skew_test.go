@@ -45,9 +45,7 @@ func answersGoByTheClockOfRedis(t *testing.T, r *rig) {
 				earlier := nats.Add(-50 * time.Second)
 				cursor.Stored, cursor.AsOf, cursor.Latest = earlier.UnixNano(), earlier.UnixMilli(), nats.UnixNano()
 			}
-			if _, err := r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursor); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursor)))
 			for _, asker := range []time.Duration{0, -20 * time.Second, -4 * time.Minute} { // ahead of NATS
 				reader, its := window.NewReader(r.store), time.Until(nats.Add(asker))
 				reader.Local = func() time.Time { return time.Now().Add(its) }
@@ -58,9 +56,7 @@ func answersGoByTheClockOfRedis(t *testing.T, r *rig) {
 				} {
 					questions = append(questions, window.Question{Counter: counter, Span: span})
 				}
-				if _, err := reader.Look(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(reader.Look(t.Context())))
 				found, err := reader.Answer(t.Context(), questions)
 				if err != nil {
 					t.Fatalf("Redis %v ahead, %v after an epoch's beginning: %v", skew, phase, err)
@@ -100,9 +96,7 @@ func anAnswerEndsWhenItWasRead(t *testing.T, r *rig) {
 		seq++
 		batch := window.NewBatch(layout)
 		batch.Add(counter, window.HashCounter(counter), last, last, 1)
-		if _, err := writer.Commit(t.Context(), batch.Shard(shard), cursorAt(seq, now)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(writer.Commit(t.Context(), batch.Shard(shard), cursorAt(seq, now))))
 	}
 	hit()
 	reader, late := window.NewReader(r.store), &beforeHashes{do: hit}

@@ -32,7 +32,7 @@ func (s *snapshot) parse(need need, t *trip) (err error) {
 	for _, shard := range need.shards {
 		cursors := make([]reply, len(s.dir.streams))
 		for i := range cursors {
-			cursors[i] = t.cursor(keys[i])
+			cursors[i] = t.cursors.reply(keys[i])
 		}
 		keys = keys[len(cursors):]
 		if s.shards[shard], err = parseProgress(s.dir, cursors, s.claims); err != nil {
@@ -41,13 +41,13 @@ func (s *snapshot) parse(need need, t *trip) (err error) {
 	}
 	hashes := make([][]storedCell, len(need.hashes.keys))
 	for i, key := range need.hashes.keys {
-		if hashes[i], err = t.hash(key).cells(); err != nil {
+		if hashes[i], err = t.hashes.reply(key).cells(); err != nil {
 			return err
 		}
 	}
 	sums := make([][]storedCell, len(need.sums.keys))
 	for i, key := range need.sums.keys {
-		n, err := t.values(key).sum()
+		n, err := t.sums.reply(key).sum()
 		if err != nil {
 			return err
 		}
@@ -110,13 +110,18 @@ func (s *snapshot) ahead(p *Plan) int64 {
 // latest returns up to which moment there may be hits.
 func (s *snapshot) latest(p *Plan) int64 { return max(s.at.milli, s.ahead(p)) }
 
-// answers returns the answers to the questions of the plans.
-func (s *snapshot) answers() Answers {
+// totals returns the answers to the questions of the plans.
+func (s *snapshot) totals() Answers {
+	return s.answers(func(i int, p *Plan) Estimate { return s.estimate(p, s.cells[i]) })
+}
+
+// answers returns answers of which estimate has the numbers, by plan.
+func (s *snapshot) answers(estimate func(i int, p *Plan) Estimate) Answers {
 	out := Answers{Now: s.at.milli, AsOf: s.asOf(), Answers: make([]Answer, len(s.plans))}
 	for i := range s.plans {
 		p := &s.plans[i]
 		out.Answers[i] = Answer{
-			Estimate: s.estimate(p, s.cells[i]), Range: p.Range, Tier: p.Tier, Complete: s.complete(p), CountingSince: s.shards[p.shard].began,
+			Estimate: estimate(i, p), Range: p.Range, Tier: p.Tier, Complete: s.complete(p), CountingSince: s.shards[p.shard].began,
 		}
 	}
 	return out

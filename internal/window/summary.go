@@ -35,8 +35,6 @@ import (
 // hits to Σg and to n. Dropping takes d from each of the size counters that are kept,
 // and from the one that had d. It adds size·d to size·floor. So the sum shrinks by d.
 //
-// With (size+1)·floor the sum would not grow either. But earlier versions of this
-// program wrote summaries with Σcount = n, and of those only the weaker form is true.
 // Σcount may exceed n while a batch is merged, because each new counter brings the floor
 // with it. Nothing depends on that.
 type summary struct {

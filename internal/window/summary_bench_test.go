@@ -12,9 +12,7 @@ func addToText(b *testing.B, size int, text string, batch []listing) string {
 	if err == nil {
 		err = s.merge(batch, size)
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return s.encode()
 }
 

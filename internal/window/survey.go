@@ -2,7 +2,6 @@ package window
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -44,8 +43,8 @@ func (s survey) completeSince() (out int64) {
 // surveyed reads the cursors of every shard, together with the present layout and list of streams,
 // and then calls next to read on. If next finds that too much has changed in the meantime, it
 // does all of this again. What next reads after the cursors can only be newer than asOf.
-func (r *Reader) surveyed(ctx context.Context, next func(survey) error) error {
-	for range maxTries {
+func surveyed[T any](ctx context.Context, r *Reader, next func(survey) (T, error)) (T, error) {
+	return untilFresh(func() (out T, err error) {
 		found, err := r.ask(ctx, func(l Layout, _ int64) ([]Plan, error) {
 			shards := make([]Plan, l.Shards)
 			for i := range shards {
@@ -54,13 +53,10 @@ func (r *Reader) surveyed(ctx context.Context, next func(survey) error) error {
 			return shards, nil
 		})
 		if err != nil {
-			return err
+			return out, err
 		}
-		if err := next(survey{found}); !errors.Is(err, errStale) {
-			return err
-		}
-	}
-	return errStale
+		return next(survey{found})
+	})
 }
 
 // holds reports whether keys that live for grace after the survey's moment still exist, as far as
@@ -76,15 +72,15 @@ func (r *Reader) answerAfter(ctx context.Context, base survey, questions []Quest
 	if err != nil {
 		return Answers{}, err
 	}
-	return found.answers(), nil
+	return found.totals(), nil
 }
 
 // About returns what the namespace holds: its layout, and when counting of its streams began on all shards (Unix
 // milliseconds, or 0 if that is not known). Its errors are those of Answer.
 func (r *Reader) About(ctx context.Context) (layout Layout, countingSince int64, err error) {
-	err = r.surveyed(ctx, func(found survey) error {
-		layout, countingSince = found.dir.layout, found.countingSince()
-		return nil
+	layout, err = surveyed(ctx, r, func(found survey) (Layout, error) {
+		countingSince = found.countingSince()
+		return found.dir.layout, nil
 	})
 	return layout, countingSince, err
 }

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func mustTiers(t testing.TB, s string) Tiers {
 	t.Helper()
 	tiers, err := ParseTiers(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tiers
 }
 
@@ -92,4 +92,12 @@ func FuzzParseTiers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// must ends a test that cannot go on.
+func must(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

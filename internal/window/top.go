@@ -54,12 +54,8 @@ type candidate struct {
 // among the first, or until it reaches maxTopReads or MaxCells. Floor then says what may be
 // missing. The error is a *TooMuchError if MaxCells does not allow even limit counters
 // to be read.
-func (r *Reader) Top(ctx context.Context, asked Span, limit int) (out Top, err error) {
-	err = r.surveyed(ctx, func(base survey) error {
-		out, err = r.top(ctx, base, asked, limit)
-		return err
-	})
-	return out, err
+func (r *Reader) Top(ctx context.Context, asked Span, limit int) (Top, error) {
+	return surveyed(ctx, r, func(base survey) (Top, error) { return r.top(ctx, base, asked, limit) })
 }
 
 func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (Top, error) {

@@ -65,17 +65,16 @@ func (u union) key(k keys, p *Plan) string {
 }
 
 // queueUnions queues a PFCOUNT for each union. Its keys are of one shard, and so of one slot.
-func queueUnions(ctx context.Context, p redis.Pipeliner, unions []string) []*redis.RawCmd {
-	out := make([]*redis.RawCmd, len(unions))
-	for i, u := range unions {
+func (s *keySet) queueUnions(ctx context.Context, p redis.Pipeliner) {
+	s.replies = make([]*redis.RawCmd, len(s.keys))
+	for i, u := range s.keys {
 		args := []any{"pfcount"}
 		for key := range strings.SplitSeq(u, keySeparator) {
 			args = append(args, key)
 		}
-		out[i] = redis.NewRawCmd(ctx, args...)
-		_ = p.BatchProcess(ctx, out[i])
+		s.replies[i] = redis.NewRawCmd(ctx, args...)
+		_ = p.BatchProcess(ctx, s.replies[i])
 	}
-	return out
 }
 
 // countUnion counts as PFCOUNT does, key by key: while a slot moves, some keys of a union are on one node and some on
@@ -113,7 +112,7 @@ func (s *snapshot) dealCounts(need need, t *trip) error {
 	}
 	counts := make([]int64, len(need.unions.keys))
 	for i, key := range need.unions.keys {
-		n, err := t.union(key).number()
+		n, err := t.unions.reply(key).number()
 		if err != nil {
 			return err
 		}
@@ -346,15 +345,7 @@ func (r *Reader) Uniques(ctx context.Context, questions []Question) (Answers, er
 	if err != nil {
 		return Answers{}, err
 	}
-	out := Answers{Now: found.at.milli, AsOf: found.asOf(), Answers: make([]Answer, len(plans))}
-	for i := range plans {
-		p := &plans[i]
-		out.Answers[i] = Answer{
-			Estimate: p.cover.estimate(found.counts[i], found.latest(&p.Plan)), Range: p.Range, Tier: p.Tier,
-			Complete: found.complete(&p.Plan), CountingSince: found.shards[p.shard].began,
-		}
-	}
-	return out, nil
+	return found.answers(func(i int, p *Plan) Estimate { return plans[i].cover.estimate(found.counts[i], found.latest(p)) }), nil
 }
 
 // isAhead reports whether there may be hits after now in the cell at the end of a plan.
@@ -380,69 +371,34 @@ func (r *Reader) askUniques(ctx context.Context, questions []Question, doubt boo
 // UniqueSeries estimates how many different ones there were in each step. Every step has bounds, which hold with
 // UniqueConfidence. The steps are those of Series, in cells of the unique tiers. Its errors are those of Answer.
 func (r *Reader) UniqueSeries(ctx context.Context, questions []SeriesQuestion) ([]Series, error) {
-	var steps []seriesPlan
-	var covers [][]uniqueCover
-	found, err := r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
-		unique, err := l.uniqueLayout()
-		if err != nil {
-			return nil, &QuestionError{0, err}
-		}
-		steps, covers = make([]seriesPlan, len(questions)), make([][]uniqueCover, len(questions))
-		plans := make([]Plan, len(questions))
-		var points int64
-		for i, q := range questions {
-			if i > 0 && q.likeBut(questions[i-1]) {
-				steps[i], covers[i] = steps[i-1], covers[i-1]
-				steps[i].Plan = steps[i].of(q.Counter, l)
-			} else {
-				if steps[i], err = unique.planSeries(q, now); err != nil {
-					return nil, &QuestionError{i, aboutUniques(err)}
-				}
-				if n := points + steps[i].points(); r.MaxPoints > 0 && n > r.MaxPoints {
-					return nil, &TooMuchError{What: "points", Count: n, Max: r.MaxPoints}
-				}
-				covers[i] = unique.coverSteps(&steps[i], now)
-			}
-			plans[i] = steps[i].Plan
-			points += steps[i].points()
-		}
-		if r.MaxPoints > 0 && points > r.MaxPoints {
-			return nil, &TooMuchError{What: "points", Count: points, Max: r.MaxPoints}
-		}
-		return plans, nil
-	})
+	found, steps, err := r.askSeries(ctx, questions, true)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]Series, len(steps))
 	for i := range steps {
 		p := &steps[i]
-		shard := found.shards[p.shard]
-		one := p.series(questions[i], found.at.milli)
-		one.AsOf, one.Complete, one.CountingSince, one.CompleteSince = shard.asOf, found.complete(&p.Plan), shard.began, shard.whole()
-		counts, estimates := found.counts[i], make([]Estimate, len(covers[i]))
-		for k := range covers[i] {
-			c := &covers[i][k]
+		counts, estimates := found.counts[i], make([]Estimate, len(p.covers))
+		for k := range p.covers {
+			c := &p.covers[k]
 			estimates[k] = c.estimate(counts, found.latest(&p.Plan))
 			counts = counts[1+len(c.gaps):]
 		}
-		out[i] = one.with(estimates, true)
+		out[i] = found.series(p, questions[i]).with(estimates, true)
 	}
 	return out, nil
 }
 
 // coverSteps covers each step of a series, as far as it has passed, and puts the unions into the plan.
-func (l Layout) coverSteps(p *seriesPlan, now int64) []uniqueCover {
-	p.stretches, p.finer, p.unions = nil, nil, nil
-	out := make([]uniqueCover, p.points())
-	for i := range out {
+func (l Layout) coverSteps(p *seriesPlan, now int64) {
+	p.stretches, p.finer, p.unions, p.covers = nil, nil, nil, make([]uniqueCover, p.points())
+	for i := range p.covers {
 		r := p.stepRange(i)
 		if r.To = min(r.To, now); r.From < r.To {
-			out[i] = l.coverUniques(r, now, r.To == now)
+			p.covers[i] = l.coverUniques(r, now, r.To == now)
 		}
-		p.unions = append(p.unions, out[i].unions()...)
+		p.unions = append(p.unions, p.covers[i].unions()...)
 	}
-	return out
 }
 
 // stepRange is the time of a step.

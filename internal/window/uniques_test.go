@@ -29,25 +29,12 @@ func (r *rig) add(key string, who ...string) {
 	for i, w := range who {
 		args[i] = unique.Of([]byte(w)).Argument()
 	}
-	if err := r.client.PFAdd(r.t.Context(), key, args...).Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, r.client.PFAdd(r.t.Context(), key, args...).Err())
 }
 
 func uniqueKey(counter string, tier window.Tier, at time.Time) string {
 	shard := layout.ShardOf(window.HashCounter([]byte(counter)))
 	return fmt.Sprintf("test:{%d}:u:%s:%d:%s", shard, window.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), counter)
-}
-
-// counted moves the cursors of all shards.
-func (r *rig) counted(cursor window.Cursor) {
-	r.t.Helper()
-	empty := window.NewBatch(layout)
-	for i, w := range r.writers() {
-		if _, err := w.Commit(r.t.Context(), empty.Shard(i), cursor); err != nil {
-			r.t.Fatal(err)
-		}
-	}
 }
 
 // half past ten and two minutes of today: of an hour that ends then, cells of 5m are cut at its beginning.
@@ -63,7 +50,7 @@ func (r *rig) uniques(now time.Time, questions ...window.Question) (out window.A
 // uniquesOfWindows: of the cells that a window cuts, those who came are in Upper alone.
 func uniquesOfWindows(t *testing.T, r *rig) {
 	now := uniqueNow()
-	r.counted(cursorAt(1, now))
+	r.shardsOf("HITS", cursorAt(1, now))
 	r.cameAt("a", now.Add(-time.Minute), "ann")
 	r.cameAt("a", now.Add(-20*time.Minute), "bob", "ann")
 	r.cameAt("a", now.Add(-58*time.Minute), "cid") // 9:34, in the cell that the hour cuts at 9:32
@@ -76,9 +63,7 @@ func uniquesOfWindows(t *testing.T, r *rig) {
 	ask := func(counter string, span window.Span) window.Answer {
 		t.Helper()
 		found, err := r.uniques(now, window.Question{Counter: counter, Span: span})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if found.AsOf != now.UnixMilli() || !found.Answers[0].Complete {
 			t.Errorf("as of %d, complete %v; want %d, true", found.AsOf, found.Answers[0].Complete, now.UnixMilli())
 		}
@@ -117,7 +102,7 @@ func uniquesOfWindows(t *testing.T, r *rig) {
 // uniquesStepByStep: each step has the union of its cells, and bounds.
 func uniquesStepByStep(t *testing.T, r *rig) {
 	now := uniqueNow()
-	r.counted(cursorAt(1, now))
+	r.shardsOf("HITS", cursorAt(1, now))
 	r.cameAt("a", now.Add(-time.Minute), "ann")
 	r.cameAt("a", now.Add(-13*time.Minute), "bob", "ann")
 	r.cameAt("a", now.Add(-11*time.Minute), "cid", "bob")
@@ -131,9 +116,7 @@ func uniquesStepByStep(t *testing.T, r *rig) {
 		var out []window.Series
 		var err error
 		r.at(now, func() { out, err = r.reader.UniqueSeries(t.Context(), questions) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return out
 	}
 	from := now.Add(-17 * time.Minute).UnixMilli() // 10:15
@@ -171,11 +154,9 @@ func uniquesInOneTrip(t *testing.T, r *rig) {
 		t.Skip("nodes are asked side by side: the trips of one are counted")
 	}
 	now := time.Now()
-	r.counted(cursorAt(1, now))
+	r.shardsOf("HITS", cursorAt(1, now))
 	reader := window.NewReader(r.store)
-	if _, err := reader.Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(reader.Look(t.Context())))
 	var trips atomic.Int64
 	r.client.AddHook(countTrips{&trips})
 	var questions []window.Question
@@ -195,16 +176,14 @@ func uniquesInOneTrip(t *testing.T, r *rig) {
 // foreignUniquesAreNamed: Redis does not say which key of a union is none of Tallyroll's.
 func foreignUniquesAreNamed(t *testing.T, r *rig) {
 	now := uniqueNow()
-	r.counted(cursorAt(1, now))
+	r.shardsOf("HITS", cursorAt(1, now))
 	r.cameAt("a", now.Add(-20*time.Minute), "ann")
 	key := uniqueKey("a", layout.UniqueTiers[0], now.Add(-40*time.Minute))
 	for _, put := range []func() error{
 		func() error { return r.client.Set(t.Context(), key, "something", 0).Err() },
 		func() error { return r.client.HSet(t.Context(), key, "a", "b").Err() },
 	} {
-		if err := errors.Join(r.client.Del(t.Context(), key).Err(), put()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(r.client.Del(t.Context(), key).Err(), put()))
 		_, err := r.uniques(now, window.Question{Counter: "b", Span: window.Last(time.Hour)}, window.Question{Counter: "a", Span: window.Last(time.Hour)})
 		var bad *window.QuestionError
 		var foreign *window.ForeignError
@@ -242,14 +221,12 @@ func (failSinglePFCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // uniquesOfAClockAhead: hits that are dated after now are in the last cell, so that one is in doubt.
 func uniquesOfAClockAhead(t *testing.T, r *rig) {
 	now := uniqueNow()
-	r.counted(cursorAt(1, now.Add(time.Minute)))
+	r.shardsOf("HITS", cursorAt(1, now.Add(time.Minute)))
 	r.cameAt("a", now.Add(-20*time.Minute), "bob")
 	r.cameAt("a", now.Add(-time.Minute), "ann")
 	r.cameAt("a", now.Add(30*time.Second), "zoe")
 	found, err := r.uniques(now, window.Question{Counter: "a", Span: window.Last(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := found.Answers[0]; got.Lower != 1 || got.Upper != 3 || got.Total != 2 { // 2 of the 3 minutes that the last cell can hold
 		t.Errorf("%+v", got)
 	}
@@ -260,17 +237,13 @@ func uniquesAreAsCompleteAsTotals(t *testing.T, r *rig) {
 	now := uniqueNow()
 	cursor := cursorAt(1, now.Add(-20*time.Second))
 	cursor.IncompleteBefore = now.Add(-90 * time.Minute).UnixMilli()
-	r.counted(cursor)
+	r.shardsOf("HITS", cursor)
 	for length, want := range map[time.Duration]bool{time.Hour: true, 2 * time.Hour: false} {
 		question := window.Question{Counter: "a", Span: window.Last(length)}
 		uniques, err := r.uniques(now, question)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		totals, err := r.answer(now, question)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		u, total := uniques.Answers[0], totals.Answers[0]
 		if u.Complete != want || u.Complete != total.Complete || u.Range != total.Range || u.CountingSince != total.CountingSince || uniques.AsOf != totals.AsOf || !u.Range.Outruns(uniques.AsOf) {
 			t.Errorf("%v: %+v, and the total %+v", length, u, total)

@@ -84,9 +84,7 @@ func (l *visitLog) fill(t *testing.T, client redis.UniversalClient) {
 			for ; i < len(l.at) && l.at[i]/tier.Cell.Milliseconds() == cell && len(args) < 10_000; i++ {
 				args = append(args, arguments[l.who[i]])
 			}
-			if err := client.PFAdd(t.Context(), uniqueKey(l.counter, tier, time.UnixMilli(at)), args...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, client.PFAdd(t.Context(), uniqueKey(l.counter, tier, time.UnixMilli(at)), args...).Err())
 		}
 	}
 }
@@ -143,7 +141,7 @@ func TestUniquesHoldTheTruth(t *testing.T) {
 	server := stack.Redis(t)
 	r := newRig(t, &backend{client: stack.ProgramClient(t, server.URL())})
 	now := time.Now().UTC().Truncate(24 * time.Hour).Add(10*time.Hour + 32*time.Minute + 17*time.Second)
-	r.counted(cursorAt(1, now))
+	r.shardsOf("HITS", cursorAt(1, now))
 	var logs []visitLog
 	for left, i := visitors, 0; left > 0; i++ { // the first has two fifths of all, the next two fifths of the others
 		n := max(1, left*2/5)
@@ -155,9 +153,7 @@ func TestUniquesHoldTheTruth(t *testing.T) {
 	round := int32(0)
 	ask := func(l *visitLog, span window.Span) (window.Estimate, int64) {
 		found, err := r.uniques(now, window.Question{Counter: l.counter, Span: span})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		round++
 		return found.Answers[0].Estimate, l.different(found.Answers[0].Range, seen, round)
 	}

@@ -143,9 +143,7 @@ func aCommitThatGivesUpWatchesNothing(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	old, young := r.writers()[shard], r.writers()[shard]
-	if _, err := young.Commit(t.Context(), b.Shard(shard), cursorAt(1, now)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(young.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	hook := new(interrupts)
 	r.addHook(hook)
 	hook.arm(-1, nil)
@@ -197,9 +195,7 @@ func nothingIsCommittedUnwatched(t *testing.T, r *rig) {
 func TestARefusedPasswordIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
-	if err := server.Client().Do(t.Context(), "acl", "setuser", "counter", "on", ">right", "allkeys", "allcommands").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Client().Do(t.Context(), "acl", "setuser", "counter", "on", ">right", "allkeys", "allcommands").Err())
 	var password atomic.Value
 	password.Store("right")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1,
@@ -207,17 +203,11 @@ func TestARefusedPasswordIsWaitedOut(t *testing.T) {
 	defer client.Close()
 	store := window.NewStore(client, "test")
 	tiers, err := window.ParseTiers("1s/1m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	layout, err := store.OpenLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w, err := store.OpenWriter(t.Context(), layout, "HITS", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	refused := 0
 	w.OnRetry = func(err error) {
 		if refused++; !strings.Contains(err.Error(), "WRONGPASS") {
@@ -229,9 +219,7 @@ func TestARefusedPasswordIsWaitedOut(t *testing.T) {
 	for seq := range uint64(3) {
 		if seq > 0 {
 			password.Store("wrong")
-			if err := server.Client().Do(t.Context(), "client", "kill", "user", "counter").Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, server.Client().Do(t.Context(), "client", "kill", "user", "counter").Err())
 		}
 		b := window.NewBatch(layout)
 		b.Add([]byte("c"), window.HashCounter([]byte("c")), now.UnixMilli(), now.UnixMilli(), 1)

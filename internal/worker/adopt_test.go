@@ -40,16 +40,12 @@ func TestANamespaceOutlivesTheDefaults(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
-	if err := r.redis.Client().Set(t.Context(), "test:layout", recordOf(formerTiers, 8), 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.redis.Client().Set(t.Context(), "test:layout", recordOf(formerTiers, 8), 0).Err())
 	// A hit of the coarsest tier: its epochs span 60 days, and would span 64 with the present default.
 	long := time.Now().Add(-25 * 24 * time.Hour)
 	publish := func() {
 		t.Helper()
-		if _, err := r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"n":7,"ts":%d}`, long.UnixMilli())); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"n":7,"ts":%d}`, long.UnixMilli()))))
 		r.publish(10)
 	}
 	former := r.start("TIERS="+formerTiers, "SHARDS=8")
@@ -74,32 +70,6 @@ func TestANamespaceOutlivesTheDefaults(t *testing.T) {
 	}
 }
 
-// An earlier version listed counters no longer than their hits live. A start tells what to do if unique values live longer.
-func TestAStartTellsOfUniqueValuesThatOutliveNames(t *testing.T) {
-	t.Parallel()
-	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
-	defer client.Close()
-	for _, test := range []struct {
-		tiers, extra string
-		want         bool
-	}{
-		{"1s/1m,1m/1h", "", true},
-		{"1s/1m,1m/1h", `"uniques_listed":true,`, false},
-		{"1s/1m,1m/1h", `"unique_tiers":"off",`, false},
-		{window.DefaultTiers, "", false},
-	} {
-		record := strings.Replace(recordOf(test.tiers, 8), "{", "{"+test.extra, 1)
-		if err := client.Set(t.Context(), "test:layout", record, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		var log strings.Builder
-		n := &namespace{parse(t, append([]string{"UNIQUE_TIERS="}, unset...)...), window.NewStore(client, "test"), zerolog.New(&log)}
-		if _, err := n.open(t.Context()); err != nil || strings.Contains(log.String(), "ingest --retier once") != test.want {
-			t.Errorf("%s: %v, logs %s; want a warning: %v", record, err, log.String(), test.want)
-		}
-	}
-}
-
 // What is set must be the namespace's. What is not set is taken from it.
 func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 	t.Parallel()
@@ -120,9 +90,7 @@ func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 		{"one hit needs many commands", many, []string{"INGEST_MAX_COMMANDS=21"}, "INGEST_MAX_COMMANDS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err())
 			store := window.NewStore(client, "test")
 			layout, err := (&namespace{parse(t, c.env...), store, zerolog.Nop()}).open(t.Context())
 			var usage boot.UsageError
@@ -155,9 +123,7 @@ func TestUniqueTiersAreTheNamespaces(t *testing.T) {
 	count := func(want bool, env ...string) {
 		t.Helper()
 		w := r.start(append([]string{"TIERS=", "SHARDS="}, env...)...)
-		if _, err := r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"unique":"u-%d"}`, visits)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"unique":"u-%d"}`, visits))))
 		visits++
 		r.settled(int64(visits))
 		w.stop()
@@ -173,12 +139,8 @@ func TestUniqueTiersAreTheNamespaces(t *testing.T) {
 		{recordOf(window.DefaultTiers, 8), []string{"UNIQUE_TIERS=5m/1h,1h/1d,1d/32d", "UNIQUE_TIERS="}, []string{"UNIQUE_TIERS=off", "UNIQUE_TIERS=1h/1d"}, true},
 		{strings.Replace(recordOf(window.DefaultTiers, 8), `"shards"`, `"unique_tiers":"off","shards"`, 1), []string{"UNIQUE_TIERS=off", "UNIQUE_TIERS="}, []string{"UNIQUE_TIERS=5m/1h,1h/1d,1d/32d"}, false},
 	} {
-		if err := client.FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Set(t.Context(), "test:layout", c.record, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.FlushAll(t.Context()).Err())
+		must(t, client.Set(t.Context(), "test:layout", c.record, 0).Err())
 		for _, env := range c.goesOn {
 			count(c.cells, env)
 			for _, other := range c.refuse {
@@ -202,9 +164,7 @@ func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
 	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
 	defer client.Close()
 	for range 20 {
-		if err := client.FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.FlushAll(t.Context()).Err())
 		layouts, errs := make([]window.Layout, 8), make([]error, 8)
 		var opening sync.WaitGroup
 		for i := range layouts {
@@ -217,9 +177,7 @@ func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
 		}
 		opening.Wait()
 		made, err := window.NewStore(client, "test").Layout(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i, layout := range layouts {
 			refused := i%2 == 0 && made.Tiers.String() != formerTiers
 			if (errs[i] != nil) != refused || errs[i] == nil && layout.Tiers.String() != made.Tiers.String() {
@@ -234,10 +192,7 @@ func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
 func TestARunningWorkerKeepsItsTiers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start(unset...)
-	r.publish(10)
-	r.settled(10)
+	w := r.counting(10, unset...)
 	client := r.redis.Client()
 	if _, err := client.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushAll(t.Context())
@@ -260,14 +215,9 @@ func TestARunningWorkerKeepsItsTiers(t *testing.T) {
 func TestALostLayoutIsNotMadeUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start("TIERS="+formerTiers, "SHARDS=8")
-	r.publish(10)
-	r.settled(10)
+	w := r.counting(10, "TIERS="+formerTiers, "SHARDS=8")
 	w.stop()
-	if err := r.redis.Client().Del(t.Context(), "test:layout").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.redis.Client().Del(t.Context(), "test:layout").Err())
 	r.start(unset...)
 	r.logs.await(t, "waiting for Redis", "the layout record is lost", "set TIERS, UNIQUE_TIERS and SHARDS")
 	r.start("TIERS="+formerTiers, "UNIQUE_TIERS="+window.DefaultUniqueTiers, "SHARDS=8")

@@ -9,17 +9,6 @@
 // A worker reads the streams of its share and no others. It lists new streams in Redis before any as_of passes
 // them.
 //
-// # Where to find what
-//
-//   - run.go: Run, which connects and begins; settings.go: what people can set; namespace.go: whether Redis is
-//     fit, and which layout the namespace has
-//   - worker.go: finds streams once per second, follows the share that package fleet gives the worker, and lets
-//     go of streams that were deleted (consume.Endings)
-//   - own.go: makes the streams that the settings ask for, and the stream of rejects; probe.go: finds out whether
-//     the subject of hits leads to a stream that is counted
-//   - advisory.go: the census lists streams in Redis, and hears when the server makes one
-//   - status.go: /healthz, /readyz and /metrics; shutdown.go: the steps of a stop
-//
 // # Goroutines
 //
 //	goroutine                  owns                              ended by                waited for by

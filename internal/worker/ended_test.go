@@ -21,10 +21,7 @@ import (
 func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(10)
-	r.settled(10)
+	w := r.counting(10)
 	began := time.Now().UnixMilli()
 	since := func() (window.Answers, error) {
 		return r.reader.Answer(t.Context(), []window.Question{{Counter: "c", Span: window.Between(began, window.Now)}})
@@ -36,9 +33,7 @@ func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
 
 	maxMemory := func(bytes string) {
 		t.Helper()
-		if err := r.redis.Client().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.redis.Client().ConfigSet(t.Context(), "maxmemory", bytes).Err())
 	}
 	maxMemory("1")
 	r.publish(20)
@@ -47,9 +42,7 @@ func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
 		return n > 0, fmt.Sprint(n)
 	})
 	deleted := time.Now().UnixMilli()
-	if err := r.js.DeleteStream(t.Context(), "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.js.DeleteStream(t.Context(), "HITS"))
 	r.logs.await(t, "the stream is gone", `"hits_lost":true`)
 	maxMemory("0")
 
@@ -76,9 +69,7 @@ func TestOtherRetentionIsRefused(t *testing.T) {
 	for _, retention := range []jetstream.RetentionPolicy{jetstream.InterestPolicy, jetstream.WorkQueuePolicy} {
 		r := newRig(t)
 		config := jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, Retention: retention}
-		if _, err := r.js.CreateStream(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(r.js.CreateStream(t.Context(), config)))
 		settings := parse(t, "NATS_URL="+r.nats.URL(), "REDIS_URL="+r.redis.URL(), "INGEST_ADDR=127.0.0.1:0")
 		err := Run(t.Context(), settings, zerolog.Nop(), nil, nil)
 		var usage boot.UsageError
@@ -94,9 +85,7 @@ func TestOtherRetentionIsRefused(t *testing.T) {
 func TestStreamOfIncrementsIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, AllowMsgCounter: true, AllowDirect: true}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, AllowMsgCounter: true, AllowDirect: true})))
 	settings := parse(t, "NATS_URL="+r.nats.URL(), "REDIS_URL="+r.redis.URL(), "INGEST_ADDR=127.0.0.1:0")
 	err := Run(t.Context(), settings, zerolog.Nop(), nil, nil)
 	var usage boot.UsageError
@@ -110,17 +99,10 @@ func TestStreamOfIncrementsIsRefused(t *testing.T) {
 func standsStill(t *testing.T, config jetstream.StreamConfig, why string) {
 	t.Helper()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(3)
-	r.settled(3)
-	if _, err := r.js.CreateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	w := r.counting(3)
+	must(t, errOf(r.js.CreateStream(t.Context(), config)))
 	w.awaitReadiness(config.Name, why)
-	if err := r.js.DeleteStream(t.Context(), config.Name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.js.DeleteStream(t.Context(), config.Name))
 	r.publish(2)
 	r.settled(5)
 }

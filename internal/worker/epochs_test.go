@@ -58,9 +58,7 @@ func TestANamespaceMadeAnewWithOtherEpochs(t *testing.T) {
 	spans(7200)
 
 	// If Redis loses everything again, it makes the namespace what it was.
-	if err := r.redis.Client().FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.redis.Client().FlushAll(t.Context()).Err())
 	stack.Eventually(t, "all hits again", func() (bool, string) {
 		got, err := r.answer()
 		return err == nil && got.Answers[0].Total == 150, fmt.Sprintf("%+v %v", got, err)

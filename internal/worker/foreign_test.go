@@ -16,10 +16,7 @@ import (
 func TestHitsLostToAForeignKeyAreAdmitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(3)
-	r.settled(3)
+	w := r.counting(3)
 	began := time.Now().UnixMilli() - 1 // a range is not empty
 	ask := func() (window.Answer, error) {
 		a, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "c", Span: window.Between(began, began+1000)}})
@@ -36,20 +33,14 @@ func TestHitsLostToAForeignKeyAreAdmitted(t *testing.T) {
 	var keys []string
 	for _, key := range stack.Scan(t, client, "test:*:h:*:c") {
 		keys = append(keys, key)
-		if err := client.Rename(t.Context(), key, "kept:"+key).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Set(t.Context(), key, "not ours", time.Hour).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.Rename(t.Context(), key, "kept:"+key).Err())
+		must(t, client.Set(t.Context(), key, "not ours", time.Hour).Err())
 	}
 	r.publish(2)
 	stack.Eventually(t, "the failure to be counted", func() (bool, string) { return w.metric("failed_commits_total") > 0, "" })
 	r.logs.await(t, keys[0][:len("test:{0}:h:")], "hincrby", "WRONGTYPE", "complete: false")
 	for _, key := range keys {
-		if err := client.Rename(t.Context(), "kept:"+key, key).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.Rename(t.Context(), "kept:"+key, key).Err())
 	}
 	stack.Eventually(t, "an answer that is not called complete", func() (bool, string) {
 		a, err := ask()
@@ -62,17 +53,12 @@ func TestHitsLostToAForeignKeyAreAdmitted(t *testing.T) {
 func TestAForeignCursorIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(3)
-	r.settled(3)
+	w := r.counting(3)
 	client := r.redis.Client()
 	shard := window.Layout{Shards: 4}.ShardOf(window.HashCounter([]byte("c")))
 	key := fmt.Sprintf("test:{%d}:cursor:HITS", shard)
 	// In one step: without a cursor in between, it would be a loss of Redis.
-	if err := client.Eval(t.Context(), `redis.call("rename", KEYS[1], KEYS[2]); redis.call("set", KEYS[1], "not ours"); return 1`, []string{key, "kept"}).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.Eval(t.Context(), `redis.call("rename", KEYS[1], KEYS[2]); redis.call("set", KEYS[1], "not ours"); return 1`, []string{key, "kept"}).Err())
 	r.publish(2)
 	w.awaitReadiness("HITS", key, "WRONGTYPE", "move or delete that key")
 	r.logs.mu.Lock()
@@ -81,9 +67,7 @@ func TestAForeignCursorIsNamed(t *testing.T) {
 	if strings.Contains(text, "Redis lost") {
 		t.Error("it is called an outage of Redis")
 	}
-	if err := client.Rename(t.Context(), "kept", key).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.Rename(t.Context(), "kept", key).Err())
 	w.awaitReadiness("ready")
 	r.settled(5)
 }
@@ -92,16 +76,9 @@ func TestAForeignCursorIsNamed(t *testing.T) {
 func TestTheStreamOfRejectsIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(1)
-	r.settled(1)
-	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.js.Publish(t.Context(), "hits.c", []byte(`{"n":0}`)); err != nil {
-		t.Fatal(err)
-	}
+	w := r.counting(1)
+	must(t, r.js.DeleteStream(t.Context(), rejects.Stream))
+	must(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`{"n":0}`))))
 	r.publish(1)
 	r.settled(2)
 	if got := rejectsStored(t, r.js); got != 1 {
@@ -116,31 +93,20 @@ func TestTheStreamOfRejectsIsMadeAgain(t *testing.T) {
 func TestACommitThatWaitsForRejectsIsTold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(1)
-	r.settled(1)
+	w := r.counting(1)
 	full, err := r.js.Stream(t.Context(), rejects.Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config := full.CachedInfo().Config
 	config.Sealed = true // takes nothing more
-	if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.js.Publish(t.Context(), "hits.c", []byte(`{"n":0}`)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(r.js.UpdateStream(t.Context(), config)))
+	must(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`{"n":0}`))))
 	r.publish(20)
 	w.awaitReadiness("stream HITS", "commit has waited", rejects.Stream)
 	stack.Eventually(t, "lag", func() (bool, string) {
 		messages, seconds, uncommitted := w.metric("lag_messages"), w.metric("lag_seconds"), w.metric("uncommitted_messages")
 		return messages == 21 && seconds >= 1 && uncommitted == 21, fmt.Sprint(messages, seconds, uncommitted)
 	})
-	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.js.DeleteStream(t.Context(), rejects.Stream))
 	r.settled(21)
 	w.awaitReadiness("ready")
 	stack.Eventually(t, "no lag", func() (bool, string) {

@@ -38,17 +38,13 @@ func TestAStreamAtRestIsClaimed(t *testing.T) {
 	// Redis has fallen back to before the hits.
 	claimed := r.redis.Client().HGet(t.Context(), "test:idle", "HITS").Val()
 	keys := append(stack.Scan(t, r.redis.Client(), "test:{*"), "test:idle")
-	if err := r.redis.Client().Del(t.Context(), keys...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.redis.Client().Del(t.Context(), keys...).Err())
 	r.logs.await(t, "taking the stream again", window.ErrRewound.Error())
 	r.settled(5)
 	r.atRest()
 
 	// The claims alone have fallen back: that is no reason to take the stream again.
-	if err := r.redis.Client().HSet(t.Context(), "test:idle", "HITS", claimed).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.redis.Client().HSet(t.Context(), "test:idle", "HITS", claimed).Err())
 	r.settled(5)
 	r.atRest()
 	if n := r.logs.count("taking the stream again"); n != 1 {
@@ -60,13 +56,8 @@ func TestAStreamAtRestIsClaimed(t *testing.T) {
 func TestForeignClaimsStopNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(0)
-	w := r.start()
-	r.publish(5)
-	r.settled(5)
-	if err := r.redis.Client().Set(t.Context(), "test:idle", "not ours", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	w := r.counting(5)
+	must(t, r.redis.Client().Set(t.Context(), "test:idle", "not ours", 0).Err())
 	r.logs.await(t, "could not be written", "test:idle")
 	r.publish(5)
 	r.cursors(10)
@@ -78,9 +69,7 @@ func TestForeignClaimsStopNothing(t *testing.T) {
 	if _, err := r.answer(); !errors.As(err, &foreign) {
 		t.Errorf("an answer without the claims: %v", err)
 	}
-	if err := r.redis.Client().Del(t.Context(), "test:idle").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.redis.Client().Del(t.Context(), "test:idle").Err())
 	r.settled(10)
 	r.atRest()
 	if n := w.metric("sessions_total"); n != 1 {

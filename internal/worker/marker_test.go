@@ -32,13 +32,9 @@ func TestAProducersMarkerCounts(t *testing.T) {
 		{"Nats-Marker-Reason": "Purge", "Nats-Marker-Other": "x"},
 		{"Nats-Marker-Reason": "Remove", "A": "b", "C": "d"},
 	} {
-		if err := publish(headers, ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, publish(headers, ""))
 	}
-	if err := publish(map[string]string{"Nats-Marker-Reason": "MaxAge"}, `{"n":2}`); err != nil {
-		t.Fatal(err)
-	}
+	must(t, publish(map[string]string{"Nats-Marker-Reason": "MaxAge"}, `{"n":2}`))
 	if err := publish(exact, ""); err == nil {
 		t.Error("the server stores the form of its own notes in a stream without them")
 	}

@@ -60,10 +60,6 @@ func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
 			Stringer("default_tiers", want.Tiers).Str("default_unique_tiers", window.FormatUniqueTiers(want.UniqueTiers)).Int("default_shards", want.Shards).
 			Msg("going on with the tiers and shards of the namespace: it was made with others than this worker would take, and no setting asks for these")
 	}
-	if layout.UniquesUnlisted() {
-		n.log.Warn().Stringer("tiers", layout.Tiers).Str("unique_tiers", window.FormatUniqueTiers(layout.UniqueTiers)).
-			Msg("counters are not listed for as long as their unique values live, because an earlier version made the namespace: query erases none by prefix until you have stopped all workers and run ingest --retier once, with the tiers that the namespace has")
-	}
 	return layout, n.settings.checkCommands(layout)
 }
 

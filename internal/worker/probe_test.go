@@ -28,9 +28,7 @@ func TestTaker(t *testing.T) {
 		{Name: "HITS", Subjects: []string{"hits.>"}},
 		{Name: "ONE", Subjects: []string{"one.*.x"}, MaxMsgs: 1, Discard: jetstream.DiscardNew, DenyDelete: true},
 	} {
-		if _, err := js.CreateStream(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(js.CreateStream(t.Context(), config)))
 	}
 	deaf := broker.Conn()
 	if _, err := deaf.Subscribe("deaf.>", func(*nats.Msg) {}); err != nil {
@@ -39,9 +37,7 @@ func TestTaker(t *testing.T) {
 	if _, err := deaf.Subscribe("chatty.>", func(m *nats.Msg) { _ = m.Respond([]byte("hello")) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := deaf.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, deaf.Flush())
 	for _, test := range []struct {
 		subject, stream string
 		err             error
@@ -74,9 +70,7 @@ func TestPartitionsWithoutAMappingAreSaid(t *testing.T) {
 	r := newRig(t)
 	r.start("INGEST_PARTITIONS=2")
 	r.logs.await(t, "HITS PUBLISHED TO hits.> ARE LOST", "deploy/nats-partitions.conf", `hitp.{{partition(2)}}.>`)
-	if err := r.js.Conn().Publish("hits.c", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.js.Conn().Publish("hits.c", nil))
 	r.settled(0)
 }
 

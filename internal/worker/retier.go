@@ -75,7 +75,7 @@ func (r *retiering) do(ctx context.Context, order string) error {
 		return err
 	}
 	if !changed {
-		r.say("the namespace %s keeps the tiers %s, and its counters with unique values are listed", r.settings.Redis.Namespace, tiers)
+		r.say("the namespace %s keeps the tiers %s", r.settings.Redis.Namespace, tiers)
 		return nil
 	}
 	r.say("the namespace %s has the tiers %s", r.settings.Redis.Namespace, tiers)

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"pgregory.net/rapid"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/rejects"
@@ -97,9 +98,7 @@ func newRigOn(t *testing.T, nats *stack.NATSEmbedded) *rig {
 func (r *rig) createStream(maxAge time.Duration) jetstream.Stream {
 	r.t.Helper()
 	handle, err := r.js.CreateStream(r.t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxAge: maxAge})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	return handle
 }
 
@@ -107,9 +106,7 @@ func (r *rig) createStream(maxAge time.Duration) jetstream.Stream {
 func (r *rig) publish(messages int) {
 	r.t.Helper()
 	for range messages {
-		if _, err := r.js.PublishAsync("hits.c", nil); err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, errOf(r.js.PublishAsync("hits.c", nil)))
 	}
 	select {
 	case <-r.js.PublishAsyncComplete():
@@ -155,6 +152,16 @@ func (r *rig) start(env ...string) *running {
 	return w
 }
 
+// counting starts a worker that has counted so many messages of a new stream.
+func (r *rig) counting(messages int, env ...string) *running {
+	r.t.Helper()
+	r.createStream(0)
+	w := r.start(env...)
+	r.publish(messages)
+	r.settled(int64(messages))
+	return w
+}
+
 // metric is the value of a metric, summed over its labels.
 func (w *running) metric(name string) float64 {
 	w.t.Helper()
@@ -164,17 +171,13 @@ func (w *running) metric(name string) float64 {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	sum := 0.0
 	for line := range strings.Lines(string(body)) {
 		line = strings.TrimPrefix(strings.TrimPrefix(line, "tallyroll_"), "ingest_")
 		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
 			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			must(w.t, err)
 			sum += value
 		}
 	}
@@ -216,9 +219,7 @@ func (r *rig) settled(want int64) window.Answer {
 func (r *rig) cursor(shard int) window.Cursor {
 	r.t.Helper()
 	w, err := r.store.OpenWriter(r.t.Context(), testLayout, "HITS", shard)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	c, _ := w.Cursor()
 	return c
 }
@@ -256,13 +257,9 @@ func withLoner(t *testing.T) (nats *stack.NATSEmbedded, loner []string) {
 func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
 	t.Helper()
 	handle, err := js.Stream(t.Context(), rejects.Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	info, err := handle.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info.State.Msgs
 }
 
@@ -287,9 +284,7 @@ func (r *rig) compare(want map[string]int64) {
 		questions = append(questions, window.Question{Counter: counter, Span: window.Last(time.Hour)})
 	}
 	found, err := r.reader.Answer(r.t.Context(), questions)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	for i, a := range found.Answers {
 		if counter := questions[i].Counter; a.Upper != want[counter] {
 			r.t.Errorf("%s has %d hits, want %d", counter, a.Upper, want[counter])
@@ -306,9 +301,7 @@ func (w *running) readiness() string {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return strings.TrimSpace(string(body))
 }
 
@@ -329,8 +322,17 @@ func (w *running) awaitReadiness(parts ...string) {
 func parse(t testing.TB, env ...string) Settings {
 	t.Helper()
 	var s Settings
-	if err := boot.Parse(&s, env...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, boot.Parse(&s, env...))
 	return s
 }
+
+// must ends a test that cannot go on.
+func must(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errOf is the error of a call of which nothing else matters.
+func errOf[T any](_ T, err error) error { return err }

@@ -56,9 +56,7 @@ func TestAStartingWorkerWaitsForRedis(t *testing.T) {
 	client.AddHook(faults)
 	w := &namespace{parse(t), window.NewStore(client, "test"), zerolog.Nop()}
 	layout, err := w.open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for command, left := range faults {
 		if len(left) > 0 {
 			t.Errorf("%s was not asked again: %v are left", command, left)
@@ -83,9 +81,7 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 	admin := server.Client()
 	do := func(args ...any) {
 		t.Helper()
-		if err := admin.Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, admin.Do(t.Context(), args...).Err())
 	}
 	for _, test := range []struct {
 		name    string
@@ -97,9 +93,7 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 		{"another layout", func() {
 			do("config", "set", "maxmemory-policy", "noeviction")
 			other := window.Layout{Tiers: parse(t).layout.Tiers, Shards: 3}
-			if err := window.NewStore(admin, "test").EnsureLayout(t.Context(), other); err != nil {
-				t.Fatal(err)
-			}
+			must(t, window.NewStore(admin, "test").EnsureLayout(t.Context(), other))
 		}, "", "SHARDS=3"},
 		{"a layout of another version", func() { do("set", "test:layout", `{"version":99}`) }, "", "TALLYROLL_NAMESPACE"},
 		{"a layout that is none", func() { do("set", "test:layout", "x") }, "", "layout record"},
@@ -122,8 +116,6 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 
 func redisURL(t *testing.T, text string) (u boot.RedisURL) {
 	t.Helper()
-	if err := u.UnmarshalText([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, u.UnmarshalText([]byte(text)))
 	return u
 }

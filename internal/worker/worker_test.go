@@ -10,55 +10,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func TestStreamMadeAnewUnderARunningWorker(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.createStream(0)
-	r.start()
-	r.publish(100)
-	r.settled(100)
-
-	if err := r.js.DeleteStream(t.Context(), "HITS"); err != nil {
-		t.Fatal(err)
-	}
-	anew := r.createStream(0)
-	r.publish(150) // past the old cursor
-	r.settled(250)
-	created := anew.CachedInfo().Created
-	for shard, c := range r.cursors(150) {
-		if c.Created != created.UnixNano() || c.IncompleteBefore < created.UnixMilli() {
-			t.Errorf("shard %d: cursor %+v; the stream was created at %d", shard, c, created.UnixNano())
-		}
-	}
-}
-
-func TestStreamPurgedWhileTheWorkerIsStopped(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	handle := r.createStream(0)
-	w := r.start()
-	r.publish(10)
-	r.settled(10)
-	w.stop()
-
-	r.publish(20)
-	if err := handle.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	purged := time.Now().UnixMilli()
-	r.publish(5)
-	w = r.start()
-	if a := r.settled(15); a.Complete {
-		t.Error("the answer says that it is complete")
-	}
-	w.discarded(20)
-	for shard, c := range r.cursors(35) {
-		if c.IncompleteBefore < purged {
-			t.Errorf("shard %d: cursor %+v; purged at %d", shard, c, purged)
-		}
-	}
-}
-
 func TestTwoWorkersFenceEachOther(t *testing.T) {
 	t.Parallel()
 	nats, loner := withLoner(t)
@@ -105,9 +56,7 @@ func TestMessagesDeletedInTheMiddle(t *testing.T) {
 	handle := r.createStream(0)
 	r.publish(30)
 	for _, seq := range []uint64{10, 11, 20} {
-		if err := handle.DeleteMsg(t.Context(), seq); err != nil {
-			t.Fatal(err)
-		}
+		must(t, handle.DeleteMsg(t.Context(), seq))
 	}
 	w := r.start()
 	if a := r.settled(27); a.Complete {
@@ -140,9 +89,7 @@ func TestMessagesGoneAtTheEnd(t *testing.T) {
 		handle := r.createStream(0)
 		r.publish(10)
 		for _, seq := range []uint64{9, 10} {
-			if err := handle.DeleteMsg(t.Context(), seq); err != nil {
-				t.Fatal(err)
-			}
+			must(t, handle.DeleteMsg(t.Context(), seq))
 		}
 		gone(handle, 8)
 		w := r.start()
@@ -162,9 +109,7 @@ func TestMessagesGoneAtTheEnd(t *testing.T) {
 		w.stop()
 		r.publish(2)
 		for _, seq := range []uint64{4, 5} {
-			if err := handle.DeleteMsg(t.Context(), seq); err != nil {
-				t.Fatal(err)
-			}
+			must(t, handle.DeleteMsg(t.Context(), seq))
 		}
 		w = r.start()
 		r.settled(3)
@@ -181,9 +126,7 @@ func TestRejectsAreStoredOnceAcrossWorkers(t *testing.T) {
 	r := newRigOn(t, nats)
 	r.createStream(0)
 	for range 3 {
-		if _, err := r.js.Publish(t.Context(), "hits.c", []byte(`[{},{"n":0},{},{"key":""}]`)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`[{},{"n":0},{},{"key":""}]`))))
 	}
 	r.start("INGEST_WORKER=a")
 	r.start(append(loner, "INGEST_WORKER=b")...)
