@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"testing"
 	"time"
 
@@ -40,6 +41,16 @@ func start(t *testing.T, ingestEnv ...string) *system {
 func (s *system) publish(stdin io.Reader, args ...string) string {
 	s.t.Helper()
 	return s.oneShot("publish", "tallyroll", stdin, args...)
+}
+
+// allCounted waits until every shard has counted all that is stored by now.
+func (s *system) allCounted() {
+	s.t.Helper()
+	stored := time.Now()
+	stack.Eventually(s.t, "all shards to have counted what is stored", func() (bool, string) {
+		asOf := ask[topList](s, "/v1/top", url.Values{"window": {"1h"}}).AsOf
+		return asOf.After(stored), asOf.String()
+	})
 }
 
 // redrive runs the program redrive and returns its output.

@@ -66,6 +66,7 @@ func TestCountersAreErasedWhileHitsCome(t *testing.T) {
 	}
 	s.send("hits.last", "")
 	stack.EventuallyTotal(t, s.query.URL(), "last", "24h", 1)
+	s.allCounted()
 	check := func(what string, keys []string, least, most int64) {
 		t.Helper()
 		for _, key := range keys {

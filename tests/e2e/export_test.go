@@ -37,11 +37,7 @@ func TestExport(t *testing.T) {
 	}
 	s.publish(strings.NewReader(body.String()), "--format", "ndjson")
 	stack.EventuallyTotal(t, s.query.URL(), name(counters-1), "24h", want[name(counters-1)])
-	published := time.Now()
-	stack.Eventually(t, "as_of to pass what was published", func() (bool, string) {
-		asOf := ask[topList](s, "/v1/top", url.Values{"window": {"1h"}}).AsOf
-		return asOf.After(published), asOf.String()
-	})
+	s.allCounted()
 
 	export := func(also string) *http.Response {
 		t.Helper()

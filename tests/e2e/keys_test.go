@@ -27,6 +27,7 @@ func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
 	s.publish(strings.NewReader(b.String()), "--format", "ndjson")
 	s.send("hits.last", "")
 	stack.EventuallyTotal(t, s.query.URL(), "last", "1h", 1)
+	s.allCounted()
 
 	client := s.redis.Client()
 	cells := regexp.MustCompile(`^tallyroll:\{\d+\}:h:(\w+):(-?\d+):(.+)$`)

@@ -1,12 +1,9 @@
 package e2e_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -92,71 +89,5 @@ func TestLogsOnATerminal(t *testing.T) {
 		if json.Valid([]byte(first)) != c.json {
 			t.Errorf("%s: %q", name, first)
 		}
-	}
-}
-
-// A log with more names than are allowed asks a person on a terminal, and nobody elsewhere.
-func TestPublishAsksAtTooManyNames(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	for _, c := range []struct {
-		answers []string
-		hits    int64
-		says    string
-	}{
-		{[]string{"n"}, 2, `stopped before line 3: "c" would be distinct name 3`},
-		{[]string{"y", ""}, 4, `stopped before line 5: "e" would be distinct name 5`},
-		{[]string{"Y", "yes"}, 6, ""},
-		{nil, 2, "go on from there (tail -n +3) with --max-names 4"},
-	} {
-		var out, errs bytes.Buffer
-		cmd := stack.Command(t.Context(), t, "publish", []string{"--format", "lines", "--max-names", "2"}, []string{"NATS_URL=" + s.nats.URL()})
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("a\nb\nc\nd\ne\nf\n"), &out, &errs
-		read := make(chan struct{})
-		if c.answers == nil {
-			close(read)
-		} else {
-			ours, theirs, err := stack.OpenTerminal(100)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer ours.Close()
-			cmd.Stderr = theirs
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 2, Pdeathsig: syscall.SIGKILL}
-			defer theirs.Close()
-			go func() {
-				defer close(read)
-				left := c.answers
-				for buf := make([]byte, 1000); ; {
-					n, err := ours.Read(buf)
-					errs.Write(buf[:n])
-					if strings.Count(errs.String(), "Go on? [y/N]") > len(c.answers)-len(left) && len(left) > 0 {
-						fmt.Fprintln(ours, left[0])
-						left = left[1:]
-					}
-					if err != nil {
-						return // nobody has the other end open any more
-					}
-				}
-			}()
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if f, ok := cmd.Stderr.(*os.File); ok {
-			f.Close()
-		}
-		err := cmd.Wait()
-		<-read
-		if (err == nil) != (c.says == "") || !strings.Contains(errs.String(), c.says) ||
-			!strings.HasPrefix(out.String(), fmt.Sprintf("published %d hits in ", c.hits)) || !strings.Contains(out.String(), fmt.Sprintf("; %d distinct names; ", c.hits)) {
-			t.Errorf("%q: %v: %s%s", c.answers, err, &out, &errs)
-		}
-		if asked := strings.Count(errs.String(), "Go on? [y/N]"); asked != len(c.answers) {
-			t.Errorf("%q: asked %d times: %s", c.answers, asked, &errs)
-		}
-	}
-	for key, want := range map[string]int64{"a": 4, "b": 4, "c": 2, "d": 2, "e": 1, "f": 1} {
-		stack.EventuallyTotal(t, s.query.URL(), key, "24h", want)
 	}
 }

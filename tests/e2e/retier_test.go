@@ -24,6 +24,7 @@ func TestRetier(t *testing.T) {
 	s.publish(ofTheLast(30*24*time.Hour, hits, counters), "--format", "ndjson")
 	s.send("hits.last", "")
 	stack.EventuallyTotal(t, s.query.URL(), "last", "1h", 1)
+	s.allCounted()
 
 	code, out := s.retier(after)
 	if code != 2 || !strings.Contains(out, "has living workers (") || !strings.Contains(out, "stop all of them") {

@@ -60,11 +60,7 @@ func TestTopAndNames(t *testing.T) {
 			fmt.Fprintf(&b, `{"key":%q,"n":%d}`+"\n", name, n)
 		}
 		s.publish(strings.NewReader(b.String()), "--format", "ndjson", "--batch", "7")
-		published := time.Now()
-		stack.Eventually(t, "an answer that has all hits", func() (bool, string) {
-			asOf := ask[topList](s, "/v1/top", url.Values{"window": {"1h"}}).AsOf
-			return asOf.After(published), asOf.String()
-		})
+		s.allCounted()
 	}
 	s.send("hits.first", "") // there is no layout, and no answer, before the stream is taken
 	want["first"]++
