@@ -25,10 +25,10 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 # The tests of internal and cmd have it too, but for those that start no goroutine and compute much. The tests of
 # tests start programs: they do without, and -count=1 runs them though nothing of theirs has changed, as the cache does
 # not know the programs. One `go test` runs after the other, with as many packages at a time as there are processors and
-# twice as many tests of each: more at once are no faster, and make each server slow (CONTRIBUTING.md).
+# half again as many tests of each: more at once make each server slow (CONTRIBUTING.md).
 test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((2 * $(PROCESSORS))))
+TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((3 * $(PROCESSORS) / 2)))
 ALONE := internal/answer
 TEST := $(GO) test $(TESTED)
 OUTSIDE := $(TEST) -count=1
