@@ -20,14 +20,13 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-// Book is what a file says: rules, and the targets that they are for.
+// Book is the content of a rules file.
 type Book struct {
 	Rules   []*Rule
 	Targets []*Target
 	Print   string // of the file's bytes: two processes with different files can tell
 }
 
-// Target is somebody who is told.
 type Target struct {
 	Name         string
 	Webhook      string // a URL
@@ -38,10 +37,8 @@ type Target struct {
 	States       []State
 }
 
-// posts reports whether the target is a webhook.
 func (t *Target) posts() bool { return t.Webhook+t.WebhookFile != "" }
 
-// wants reports whether a target is to hear of a state.
 func (t *Target) wants(s State) bool { return len(t.States) == 0 || slices.Contains(t.States, s) }
 
 const (
@@ -114,7 +111,6 @@ func Parse(data []byte) (*Book, error) {
 	return book, nil
 }
 
-// parseTargets reads the targets in the order of the file.
 func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {
 		return nil, yamlfile.Errorf(document.Line, "targets: it is missing, empty or no mapping: allowed are names, each with %s", targetFields)
@@ -194,7 +190,7 @@ func given(texts ...string) (n int) {
 	return n
 }
 
-// parseRule reads one entry. The book has its targets.
+// parseRule reads one entry. b.Targets must be set.
 func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below", "change", "least", "for", "surely", "to[]")
 	if err != nil {
@@ -291,7 +287,7 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 	return r, nil
 }
 
-// parseThreshold reads a number of hits, or a percentage. allowed is empty if it could.
+// parseThreshold reads a number of hits, or a percentage. After an error, allowed says what is allowed.
 func parseThreshold(kind Kind, text string) (n int64, allowed string) {
 	if kind != ByPercent {
 		least := int64(0)
@@ -327,7 +323,6 @@ func (b *Book) targetNames() string {
 	return strings.Join(names, ", ")
 }
 
-// target returns the target of a name; nil if there is none.
 func (b *Book) target(name string) *Target {
 	for _, t := range b.Targets {
 		if t.Name == name {

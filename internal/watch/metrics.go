@@ -59,14 +59,12 @@ func newMetrics() *metrics {
 	return m
 }
 
-// evaluated counts an evaluation.
 func (m *metrics) evaluated(began time.Time) {
 	m.evaluations.WithLabelValues("done").Inc()
 	m.evaluateSeconds.Observe(time.Since(began).Seconds())
 	m.lastEvaluation.SetToCurrentTime()
 }
 
-// count counts the states.
 func (m *metrics) count(entries map[string]*entry) {
 	n := make(map[State]int)
 	for _, e := range entries {
@@ -79,20 +77,19 @@ func (m *metrics) count(entries map[string]*entry) {
 	}
 }
 
-// standBy forgets what only the process that evaluates knows.
+// standBy resets what only the leader knows.
 func (m *metrics) standBy() {
 	m.seated.Set(0)
 	m.states.Reset()
 }
 
-// prepare makes the series of a target, so that their rates begin at 0.
+// prepare creates the series of a target, so that their rates begin at 0.
 func (m *metrics) prepare(target string) {
 	for _, result := range []string{"delivered", "failed", "given_up"} {
 		m.deliveries.WithLabelValues(target, result)
 	}
 }
 
-// delivered counts a change that a target has taken so long after it was stored.
 func (m *metrics) delivered(target string, began time.Time, delay time.Duration) {
 	m.deliveries.WithLabelValues(target, "delivered").Inc()
 	m.deliverySeconds.WithLabelValues(target).Observe(time.Since(began).Seconds())

@@ -7,10 +7,9 @@ import (
 	"tallyroll/internal/window"
 )
 
-// State is how a rule stands for a key.
 type State string
 
-// The states. See the package's documentation for how one leads to another.
+// The states. The package documentation draws the transitions.
 const (
 	OK       State = "ok"       // the condition does not hold
 	Pending  State = "pending"  // it holds, and the rule's for is not over
@@ -19,13 +18,12 @@ const (
 	Unknown  State = "unknown"  // nobody knows
 )
 
-// States are all of them.
 var States = []State{OK, Pending, Firing, Resolved, Unknown}
 
-// calm reports whether there is nothing to tell somebody who has been told nothing.
+// calm reports whether a target that was never notified needs no notice.
 func (s State) calm() bool { return s == OK || s == Resolved || s == "" }
 
-// Said is what targets are told of a change.
+// Said is what targets receive of a change.
 type Said struct {
 	Rule   string       `json:"rule" doc:"The rule." example:"errors"`
 	Key    string       `json:"key" doc:"The counter, prefix or group that the state is about. Empty: the rule as a whole, if it has a state for each of many keys." example:"http.5xx"`
@@ -39,7 +37,7 @@ type Said struct {
 	Reason string       `json:"reason,omitempty" doc:"Why nobody knows, or why the state ended if not by the numbers." example:"nobody has counted lately"`
 }
 
-// Record is a change of a state, as the stream keeps it. The last record of a rule's key is its state.
+// Record is a change as the stream keeps it. The last record of a rule's key is its state.
 type Record struct {
 	Said
 	Since    time.Time `json:"since"`             // the state began
@@ -55,10 +53,9 @@ type Record struct {
 	By       string    `json:"by,omitempty"`       // the process that evaluated
 }
 
-// live reports whether there is a state.
 func (r *Record) live() bool { return r.State != "" && !r.Gone }
 
-// Sighting is what one evaluation has seen of a rule's key.
+// Sighting is what one evaluation read of a rule's key.
 type Sighting struct {
 	Rule    *Rule
 	Key     string
@@ -69,10 +66,9 @@ type Sighting struct {
 	At      int64  // Unix milliseconds, by that of Redis
 }
 
-// unread is a number that is not known, which is null in JSON.
+// unread is an unknown number, null in JSON.
 const unread = window.Unbounded
 
-// numbers returns the total and its bounds.
 func (s Sighting) numbers() (total, lower, upper window.Bound) {
 	if s.Figures == nil {
 		return unread, unread, unread
@@ -80,10 +76,10 @@ func (s Sighting) numbers() (total, lower, upper window.Bound) {
 	return window.Bound(s.Figures.Total), window.Bound(s.Figures.Lower), s.Figures.most()
 }
 
-// clockFell is how far a clock must go back before the wait for a rule's for begins again.
+// clockFell is how far a clock must go back before a rule's for starts again.
 const clockFell = 5 * time.Second
 
-// next returns the state after a sighting, and whether it is another one. It is the whole state machine.
+// next returns the state after a sighting, and whether it changed. It is the whole state machine.
 func (r Record) next(s Sighting) (out Record, changed bool) {
 	out = Record{
 		Said:  Said{Rule: s.Rule.Name, Key: s.Key, Window: window.FormatDuration(s.Rule.Window), At: moment(s.At), Reason: s.Reason},
@@ -134,8 +130,8 @@ func (r Record) next(s Sighting) (out Record, changed bool) {
 	return out, true
 }
 
-// say decides who is told. The end of trouble is told to exactly those who were told of it, whatever the file says now.
-// Nobody is told that counting is young when a rule is seen for the first time.
+// say decides who is notified. The end of trouble goes to exactly those who were notified of it, whatever the
+// file says now. Nobody is notified that counting is young when a rule is first evaluated.
 func (r *Record) say(before Record, reason string) {
 	if r.State.calm() {
 		r.To, r.Notified = r.Notified, nil
