@@ -15,7 +15,6 @@ const undoFor = 5 * time.Second
 // ErrFull means that Redis has no memory left (maxmemory).
 var ErrFull = errors.New("no memory is left in Redis for hits")
 
-// question is a request to Redis about takes.
 type question struct {
 	takes  []Take
 	keys   []string
@@ -149,7 +148,6 @@ func (q *question) part(places []int) question {
 	return out
 }
 
-// anyRefuses reports whether a limit in the mode Enforce refuses a take.
 func anyRefuses(takes []Take, states []state) bool {
 	for i := range states {
 		if !states[i].fits && !takes[i].Limit.shadow() {
@@ -204,7 +202,6 @@ func (l *Limiter) settle(q *question, states []state, caller told) {
 	}
 }
 
-// placesOf returns the states with counts of slots only.
 func placesOf(takes []Take, states []state) []state {
 	out := slices.Clone(states)
 	for i := range out {

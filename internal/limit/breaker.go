@@ -37,7 +37,6 @@ func (b *breaker) mayAsk(key string, now time.Time) bool {
 	return now.UnixNano() >= until && b.until.CompareAndSwap(until, now.Add(downFor).UnixNano())
 }
 
-// answered records a reply in time.
 func (b *breaker) answered() {
 	if b.failures.Load() == 0 {
 		return

@@ -113,7 +113,6 @@ func (d *Descriptor) check(l *Limit) error {
 	return nil
 }
 
-// parseEnvoy reads the field envoy of a limit: one descriptor or a list.
 func parseEnvoy(node *yaml.Node, l *Limit) ([]Descriptor, error) {
 	nodes := []*yaml.Node{node}
 	if node.Kind == yaml.SequenceNode {
@@ -139,7 +138,6 @@ func parseEnvoy(node *yaml.Node, l *Limit) ([]Descriptor, error) {
 	return out, nil
 }
 
-// same reports whether two descriptors match the same requests.
 func (d *Descriptor) same(other *Descriptor) bool {
 	return d.Domain == other.Domain && slices.EqualFunc(d.Entries, other.Entries, func(a, b Entry) bool { return a.Key == b.Key && a.Value == b.Value })
 }

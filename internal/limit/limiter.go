@@ -180,7 +180,6 @@ func goneOf(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// keys checks takes and returns their keys in Redis.
 func (l *Limiter) keys(takes []Take, count bool) ([]string, error) {
 	out := make([]string, len(takes))
 	members := int64(0)

@@ -140,7 +140,6 @@ func (l *local) end(takes []Take, keys []string, stakes []stake, states []state,
 	}
 }
 
-// land ends the flight of the request's own hits.
 func (s *stake) land() {
 	if s.account != nil {
 		s.account.flying -= s.flying
@@ -148,7 +147,6 @@ func (s *stake) land() {
 	}
 }
 
-// count adds allowed hits, or removes given-back ones.
 func (a *account) count(now time.Time, window time.Duration, n int64) {
 	switch v := a.at(now, window); {
 	case n > 0:

@@ -163,7 +163,6 @@ func (p *places) look(t *Take, key string, now time.Time) (out state) {
 	return out
 }
 
-// acquire remembers the slot that look found.
 func (p *places) acquire(t *Take, key string, s *state, now time.Time) {
 	before := p.all
 	p.note(key, t.Lease, now.Add(t.Limit.Window), true, now)
@@ -173,7 +172,6 @@ func (p *places) acquire(t *Take, key string, s *state, now time.Time) {
 	}
 }
 
-// hold remembers the slots that Redis gave out.
 func (l *local) hold(takes []Take, keys []string, states []state, now time.Time) {
 	for i := range takes {
 		if states[i].ends > 0 && takes[i].Limit.Fail == FailLocal {

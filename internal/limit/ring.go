@@ -31,7 +31,6 @@ func (r *ring) cell(cell, last int64) *int32 {
 	return new(int32)
 }
 
-// view is a ring at a moment.
 type view struct {
 	now, window, size int64 // milliseconds
 	ahead             int64 // of a clock that went back: the ring's time waits for it
@@ -90,7 +89,6 @@ func (r *ring) add(v *view, n int64) {
 	r.last = v.now
 }
 
-// spread allocates the cells.
 func (r *ring) spread(last int64) {
 	if r.cells == nil {
 		r.cells = new([ringCells]int32)
@@ -98,7 +96,6 @@ func (r *ring) spread(last int64) {
 	}
 }
 
-// give removes n hits from the newest cells.
 func (r *ring) give(v *view, n int64) {
 	for cell := v.last; cell >= v.edge && n > 0; cell-- {
 		had := r.cell(cell, v.last)

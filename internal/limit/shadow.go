@@ -9,7 +9,6 @@ import (
 // A limit in shadow mode decides like any other and refuses nothing. Redis does the rest: a take that does
 // not fit blocks no other, and is not counted (lua/decide.lua).
 
-// shadowsOf returns the indexes of the takes in shadow mode.
 func shadowsOf(takes []Take) (out []int) {
 	for i := range takes {
 		if takes[i].Limit.shadow() {

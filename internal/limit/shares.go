@@ -29,7 +29,6 @@ type shares struct {
 	after func(time.Duration, func()) // calls the function after a time; nil: time.AfterFunc
 }
 
-// share is this process's share of a key.
 type share struct {
 	limit Limit // as it was when it was taken
 	take  Take
@@ -55,7 +54,6 @@ type shareAsked struct {
 	size int64
 }
 
-// verdict is how a take is to be decided.
 type verdict int
 
 const (
@@ -249,7 +247,6 @@ func (sh *shares) wait(then func(*share), s *share, d time.Duration) {
 	time.AfterFunc(d, func() { then(s) })
 }
 
-// expire gives back what is left of a share after its time.
 func (l *Limiter) expire(s *share) {
 	l.shares.mu.Lock()
 	defer l.shares.mu.Unlock()

@@ -96,10 +96,8 @@ type state struct {
 	ends                   int64         // of a place that is held: Unix milliseconds by Redis's clock
 }
 
-// shift adds hits that Redis does not have.
 func (s *state) shift(n int64) { s.lower, s.estimate, s.upper = s.lower+n, s.estimate+n, s.upper+n }
 
-// mode is a script's first argument.
 type mode int
 
 const (
@@ -126,7 +124,6 @@ func (s *store) decide(ctx context.Context, takes []Take, keys []string, stakes 
 	return states, err
 }
 
-// giveRest gives back what remains of takes.
 func (s *store) giveRest(ctx context.Context, takes []Take, keys []string, states []state, rest []int64) ([]int64, error) {
 	var partTakes []Take
 	var partKeys []string
@@ -306,7 +303,6 @@ func (s *store) onMaster(ctx context.Context, key string, run func(redis.Scripte
 	}
 }
 
-// together reports whether one script can decide about all takes.
 func (s *store) together(takes []Take) bool {
 	if _, ok := s.client.(*redis.ClusterClient); !ok {
 		return true
