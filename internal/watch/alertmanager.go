@@ -28,7 +28,6 @@ const (
 	postMost = 200
 )
 
-// alert is an element of POST /api/v2/alerts.
 type alert struct {
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`

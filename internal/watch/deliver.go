@@ -42,7 +42,6 @@ func (n notice) body() []byte {
 	return data
 }
 
-// teller delivers to one target.
 type teller interface {
 	tell(ctx context.Context, n notice) error
 }
@@ -174,7 +173,6 @@ type tenure struct {
 	seq     uint64 // of the lease
 }
 
-// store stores the progress, which renews the lease.
 func (t *tenure) store(ctx context.Context, by string) error {
 	t.storing.Lock()
 	defer t.storing.Unlock()

@@ -37,10 +37,8 @@ func patienceFor(interval time.Duration) patience {
 }
 
 const (
-	// publishWithin bounds the publishing of one evaluation.
 	publishWithin = 5 * time.Second
-	// lookWithin bounds the query of Redis.
-	lookWithin = 4 * time.Second
+	lookWithin    = 4 * time.Second
 )
 
 // evaluator evaluates all rules at each tick while it leads. It belongs to one goroutine.
@@ -235,7 +233,6 @@ func (e *evaluator) guess() int64 {
 	return e.lastAt + time.Since(e.lastWas).Milliseconds()
 }
 
-// notes are the states when an evaluation began.
 type notes struct {
 	states map[string]*entry
 	active map[string][]string // by rule: the keys whose state is not calm
@@ -256,7 +253,6 @@ func (e *evaluator) note() notes {
 
 func (n notes) kept(r *Rule) []string { return n.active[r.Name] }
 
-// changes returns what an evaluation adds to the stream.
 func (e *evaluator) changes(noted notes, seen view) (out []draft) {
 	sighted := make(map[string]bool, len(seen.seen))
 	many, open := 0, make(map[*Rule]int)

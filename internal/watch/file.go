@@ -190,7 +190,6 @@ func given(texts ...string) (n int) {
 	return n
 }
 
-// parseRule reads one entry. b.Targets must be set.
 func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below", "change", "least", "for", "surely", "to[]")
 	if err != nil {

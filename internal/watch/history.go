@@ -60,7 +60,6 @@ func (h *History) Follow(ctx context.Context, js jetstream.JetStream, namespace 
 	}
 }
 
-// follow reads one stream until it is replaced.
 func (h *History) follow(ctx context.Context, js jetstream.JetStream, namespace string) error {
 	stream, err := js.Stream(ctx, StreamName(namespace))
 	if err != nil {

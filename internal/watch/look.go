@@ -58,7 +58,6 @@ func (p part) question() window.Question {
 	return window.Question{Counter: p.counter, Span: window.Last(p.length)}
 }
 
-// parts returns what a rule needs of a counter.
 func (r *Rule) parts(counter string) []part {
 	out := []part{{counter, r.Window, false}}
 	if r.Condition.Kind == ByPercent {
@@ -319,7 +318,6 @@ func (l *listing) of(r *Rule) []string {
 	return l.counters
 }
 
-// figures returns a part's figures, or why it is refused.
 func (f *findings) figures(p part) (out Figures, why string) {
 	if why = f.refused[p]; why != "" {
 		return out, why

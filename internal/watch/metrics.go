@@ -9,7 +9,6 @@ import (
 	"tallyroll/internal/web"
 )
 
-// metrics are described in docs/operations.md.
 type metrics struct {
 	*web.Metrics
 	evaluations     *prometheus.CounterVec

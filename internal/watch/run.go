@@ -61,7 +61,6 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	return nil
 }
 
-// service is what the goroutines of a process share.
 type service struct {
 	settings Settings
 	name     string // that no other process has

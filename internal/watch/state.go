@@ -144,7 +144,6 @@ func (r *Record) say(before Record, reason string) {
 	}
 }
 
-// end returns the last record of a state whose rule or key is gone.
 func (r Record) end(at int64, reason string) Record {
 	out := r
 	out.At, out.Since, out.Previous, out.Reason, out.Gone, out.Began = moment(at), moment(at), r.State, reason, true, time.Time{}

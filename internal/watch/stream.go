@@ -81,7 +81,6 @@ func openStream(ctx context.Context, js jetstream.JetStream, namespace string, k
 	return s.CachedInfo(), nil
 }
 
-// entry is a record with its position in the stream.
 type entry struct {
 	Record
 	seq    uint64
@@ -286,7 +285,6 @@ func (l *log) lease(target string) lease {
 	return lease{}
 }
 
-// targets returns all targets with a lease.
 func (l *log) targets() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -455,7 +453,6 @@ func (l *log) replace(ctx context.Context, kind string, content any, follows uin
 	return nil
 }
 
-// draft is a record to be published.
 type draft struct {
 	subject string
 	follows uint64

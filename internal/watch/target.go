@@ -117,7 +117,6 @@ func (w *webhook) tell(ctx context.Context, n notice) error {
 	return send(w.client, r, now)
 }
 
-// secretPrefix begins a secret of Standard Webhooks.
 const secretPrefix = "whsec_"
 
 const maxSecrets = 8

@@ -13,7 +13,6 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-// tryWithin bounds Try's check of the counters.
 const tryWithin = 10 * time.Second
 
 // Try prints what each rule reads now. It needs no NATS, notifies no target and changes nothing.
