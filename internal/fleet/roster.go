@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// beatEvery is how often a worker writes its key.
+	// beatEvery is the heartbeat interval.
 	beatEvery = time.Second
-	// deadAfter is how long a worker may be silent before it counts as dead. It is also how long the
-	// server keeps a key, so an operator sees the present fleet in the bucket.
+	// deadAfter is the silence after which a worker counts as dead. The server keeps a key as long, so an
+	// operator sees the present fleet in the bucket.
 	deadAfter = 3 * time.Second
-	// blindAfter is how long this worker may miss its own beats before it distrusts all that it knows
-	// about the others.
+	// blindAfter is how long this worker may miss its own heartbeats before it distrusts what it has of the
+	// others.
 	blindAfter = 2 * time.Second
-	// handOverSlack is how long a worker waits for another to let a stream go, on top of the time that the
-	// last commit may take. After that, the cursor decides between them.
+	// handOverSlack is how long a worker waits for another to release a stream, on top of the time of the
+	// last commit. After that, the cursor decides between them.
 	handOverSlack = 3 * time.Second
 )
 
-// member is the value of a worker's key: what the other workers have to know, and what an operator
-// wants to know. Nobody compares a moment in it with another machine's clock.
+// member is the value of a worker's key, for other workers and operators. Its times are never compared with
+// another machine's clock.
 type member struct {
 	Name    string   `json:"name"`    // for people
 	Joined  uint64   `json:"joined"`  // revision of the key's first write; 0 in that write
@@ -32,12 +32,11 @@ type member struct {
 	Leaving bool     `json:"leaving,omitempty"`
 }
 
-// plan is the value of the key in which the fleet's first worker assigns the streams: the
-// worker's token by stream.
+// plan assigns streams to workers: tokens by stream. The fleet's first worker writes it.
 type plan map[string]string
 
-// roster is what a worker knows about its fleet. It has no clock and no I/O: callers pass in
-// the moments, always from this process's monotonic clock.
+// roster is a worker's view of its fleet. It has no clock and no I/O: callers pass times of this process's
+// monotonic clock.
 type roster struct {
 	self     string                // this worker's token
 	handOver time.Duration         // how long this worker waits for another to let a stream go
@@ -54,14 +53,13 @@ type memberSeen struct {
 	at time.Time // of its last beat
 }
 
-// newRoster returns the roster of a worker that does not know any other worker yet. lastCommit is the
-// longest time that the last commit of a stream may take.
+// newRoster returns an empty roster. lastCommit bounds the last commit of a stream.
 func newRoster(self string, lastCommit time.Duration) *roster {
 	return &roster{self: self, handOver: lastCommit + handOverSlack, members: make(map[string]memberSeen), mine: make(map[string]time.Time)}
 }
 
-// see notes a worker's beat. If this worker has been blind, it has missed the others' beats, too, so
-// it gives them their full time again.
+// see records a worker's heartbeat. A worker that was blind has missed the others' heartbeats, too, so it
+// gives them their full time again.
 func (r *roster) see(token string, revision uint64, m member, now time.Time) {
 	if m.Joined == 0 {
 		m.Joined = revision
@@ -79,8 +77,8 @@ func (r *roster) see(token string, revision uint64, m member, now time.Time) {
 	r.own = now
 }
 
-// wrote notes the revision of this worker's own write. If it is lower than the previous one, the bucket
-// is new and counts from 1 again. A plan in it is then not an older one, despite its lower revision.
+// wrote records the revision of this worker's own write. If it is lower than the previous one, the bucket is
+// new, and a plan in it is not older despite its lower revision.
 func (r *roster) wrote(revision uint64) {
 	if revision < r.written {
 		r.revision = 0
@@ -90,13 +88,12 @@ func (r *roster) wrote(revision uint64) {
 
 func (r *roster) remove(token string) { delete(r.members, token) }
 
-// sees reports whether this worker's own beats come back to it. Otherwise it
-// keeps what it holds and decides nothing.
+// sees reports whether this worker receives its own heartbeats. Otherwise it keeps what it holds and decides
+// nothing.
 func (r *roster) sees(now time.Time) bool {
 	return !r.own.IsZero() && now.Sub(r.own) < blindAfter
 }
 
-// bury forgets members that have been silent for too long.
 func (r *roster) bury(now time.Time) {
 	if !r.sees(now) {
 		return
@@ -104,8 +101,8 @@ func (r *roster) bury(now time.Time) {
 	maps.DeleteFunc(r.members, func(_ string, m memberSeen) bool { return now.Sub(m.at) >= deadAfter })
 }
 
-// first reports whether this worker has been in the fleet for longest, of those that
-// match. That worker does what one worker has to do for all.
+// first reports whether this worker is the oldest of those that match. That one does what must be done once
+// for all.
 func (r *roster) first(now time.Time, match func(Globs) bool) bool {
 	self, ok := r.members[r.self]
 	if !ok || !r.sees(now) || self.Leaving {
@@ -120,7 +117,7 @@ func (r *roster) first(now time.Time, match func(Globs) bool) bool {
 	return match(Globs(self.Streams))
 }
 
-// next returns the plan as it should be. If no plan is known, it starts from what the workers hold.
+// next returns the plan as it should be. Without a plan, it starts from what the workers hold.
 func (r *roster) next(streams []string) plan {
 	before, workers := maps.Clone(r.plan), make(map[string]Globs)
 	if before == nil {
@@ -139,7 +136,7 @@ func (r *roster) next(streams []string) plan {
 	return assign(before, workers, streams)
 }
 
-// follow takes over a plan. It ignores a plan that is older than the known one and has arrived late.
+// follow adopts a plan, unless it is older than the present one.
 func (r *roster) follow(p plan, revision uint64, now time.Time) {
 	if revision < r.revision {
 		return
