@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Answer is what came back for one send of a message. A refusal says that this send was not stored; an earlier one of
-// the same message may have been.
+// Answer is the reply to one send of a message. After a refusal, an earlier send of the same message may
+// still be stored.
 type Answer struct {
 	n         uint64 // the last part of the subject of the answer, in base 36
 	Stored    bool
@@ -36,12 +36,11 @@ func (r Refusal) Error() string {
 // ErrNoStream is the refusal if nothing listens on the subject.
 var ErrNoStream = errors.New("no stream takes the subject")
 
-// Codes of JetStream's refusals.
 const (
 	CodeTooLarge = 10054 // the message is above the stream's max_msg_size
-	// codeWrongLast says that the subject has a message already.
+	// codeWrongLast means that the subject has a message already.
 	codeWrongLast = 10071
-	// codeInProcess says that a message with the same Nats-Msg-Id is being stored by a cluster.
+	// codeInProcess means that a cluster is storing a message with the same Nats-Msg-Id.
 	codeInProcess = 10158
 )
 
@@ -57,8 +56,7 @@ type pubAck struct {
 	} `json:"error"`
 }
 
-// parse reads a reply; ok is false for one that is not JetStream's,
-// such as that of another subscriber, which says nothing about storage.
+// parse parses a reply; ok is false for one of another subscriber, which proves nothing about storage.
 func parse(m *nats.Msg) (a Answer, ok bool) {
 	n, err := strconv.ParseUint(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], 36, 64)
 	if err != nil {
