@@ -69,8 +69,7 @@ func (a *auditor) names() (out []string) {
 	return out
 }
 
-// readCursors reads the cursors of all shards. each, unless nil, gets them shard by shard, and when they were
-// read.
+// readCursors reads the cursors of all shards. each, if not nil, gets each shard's with their time.
 func (a *auditor) readCursors(ctx context.Context, each func(shard int, places []window.Place, at time.Time)) error {
 	for _, s := range a.streams {
 		s.cursors = s.cursors[:0]
