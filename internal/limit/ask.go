@@ -82,9 +82,8 @@ func mostAtOnce(p Policy) int64 {
 // MaxTogether bounds the takes of one script, which blocks Redis.
 const MaxTogether = 16
 
-// askStore asks with one script, or in parts: single takes if their keys are on several nodes, otherwise
-// MaxTogether at a time. It checks all parts before it counts any, so that counted hits are undone only if
-// others were counted in between.
+// askStore asks with one script, or in parts: MaxTogether takes, or one if keys are on several nodes. It
+// checks all parts before it counts any, so that it undoes hits only if others were counted in between.
 func (l *Limiter) askStore(ctx context.Context, q *question) ([]state, error) {
 	most := 1
 	if l.store.together(q.takes) {
@@ -186,9 +185,8 @@ const (
 	toldNothing      // the caller was gone
 )
 
-// settle reconciles what Redis certainly counted with the outcome that the caller got without it: it undoes
-// what was counted for a refused take. It undoes nothing that may not have been counted, because that would
-// allow too much.
+// settle reconciles what Redis certainly counted with the caller's outcome: it undoes what was counted for a
+// refused take, but nothing that may not have been counted, because that would allow too much.
 func (l *Limiter) settle(q *question, states []state, caller told) {
 	switch caller {
 	case toldAllowed:

@@ -24,8 +24,7 @@ type breaker struct {
 	slowKey string     // of all failures; empty if they have none in common, or one was no timeout
 }
 
-// mayAsk reports whether Redis may be asked about a key. After downFor one caller may ask, others once it
-// succeeded.
+// mayAsk reports whether Redis may be asked about a key. After downFor one caller may, others on its success.
 func (b *breaker) mayAsk(key string, now time.Time) bool {
 	until := b.until.Load()
 	if until == 0 {

@@ -8,8 +8,7 @@ import (
 const (
 	// DeniedKeys bounds the refusals remembered.
 	DeniedKeys = 100_000
-	// deniedFor bounds how long a refusal is remembered, so that give-backs by other processes and resets
-	// show soon.
+	// deniedFor bounds how long a refusal is remembered, so that resets and others' give-backs show soon.
 	deniedFor = time.Second
 )
 

@@ -1,5 +1,4 @@
-// Package limit allows or refuses hits of a key in a rolling window. docs/limits.md describes it for
-// operators.
+// Package limit allows or refuses hits of a key in a rolling window (docs/limits.md).
 //
 // # What it promises
 //
@@ -25,8 +24,7 @@
 // given back twice, and as many more are allowed. A fail-over of Redis loses what the new master had not
 // received, so as many hits can be allowed again.
 //
-// A process with more than LocalKeys keys forgets the least recently used; without Redis it can allow their
-// hits once more.
+// Beyond LocalKeys keys a process forgets the oldest; without Redis it can allow their hits once more.
 //
 // A key's time never goes back: if the clock of Redis or of a process does, the key waits for it. If it goes
 // back by more than a window, the key restarts, and as many hits can be allowed again.

@@ -59,8 +59,7 @@ func (a *Answer) RateFields() (policy, rate string) {
 	return strings.Join(policies, ", "), strings.Join(rates, ", ")
 }
 
-// WholeSeconds formats a wait for Retry-After: rounded up, and never 0, which clients would read as "at
-// once".
+// WholeSeconds formats a wait for Retry-After: rounded up, and never 0, which clients read as "at once".
 func WholeSeconds(d time.Duration) string {
 	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
 }

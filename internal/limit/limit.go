@@ -17,11 +17,9 @@ const (
 	MaxWindow = 366 * 24 * time.Hour
 	// MaxHits bounds max under the policy Cells.
 	MaxHits = 1_000_000_000
-	// MaxExactHits bounds max under Log and Stream, which keep every hit: 100,000 hits take some 13 MB of
-	// Redis per key.
+	// MaxExactHits bounds max under Log and Stream: 100,000 stored hits take some 13 MB of Redis per key.
 	MaxExactHits = 100_000
-	// MaxLogTake bounds the hits of one request under the policy Log: adding 1000 blocks Redis for about a
-	// millisecond.
+	// MaxLogTake bounds the hits of a request under Log: adding 1000 blocks Redis for about a millisecond.
 	MaxLogTake = 1000
 	// MaxPlaces bounds max under the policy Concurrent: 10,000 slots take some 1 MB of Redis per key.
 	MaxPlaces = 10_000
@@ -35,8 +33,7 @@ const (
 type Policy string
 
 const (
-	// Cells keeps at most 64 numbers per key. A hit in the oldest cell counts in proportion to the part of
-	// the cell that the window still covers.
+	// Cells keeps at most 64 numbers per key. Hits of the oldest cell count by the part inside the window.
 	Cells Policy = "cells"
 	// Log keeps a member of a sorted set per hit. It is exact to the millisecond.
 	Log Policy = "log"
@@ -50,8 +47,7 @@ const (
 // Policies are those that count hits in a window. The first is the default.
 var Policies = []Policy{Cells, Log, Stream}
 
-// NamedPolicies are those of limits with a name. Concurrent needs one because slots are acquired and released
-// under the same limit.
+// NamedPolicies are those of named limits. Concurrent needs a name, because a slot's release refers to it.
 var NamedPolicies = append(slices.Clone(Policies), Concurrent)
 
 // Mode is what a limit does with a take that does not fit.
@@ -67,8 +63,7 @@ const (
 // Modes are all modes. The first is the default.
 var Modes = []Mode{Enforce, Shadow}
 
-// Share is what a process reserves of a limit at once, to decide by itself until it is spent or expires. With
-// the zero Share, Redis decides every take.
+// Share is what a process reserves of a limit at once, to decide by itself. The zero Share reserves nothing.
 type Share struct {
 	Hits int64         // at most
 	For  time.Duration // then what is not spent is given back
@@ -273,11 +268,10 @@ type Decision struct {
 	Take Take
 	// Allowed is always true under a limit in shadow mode.
 	Allowed bool
-	// Shadow is true if the limit is in shadow mode. WouldAllow is its decision if it were not; under other
-	// limits it equals Allowed.
+	// Shadow is true in shadow mode. WouldAllow is the decision in the mode Enforce.
 	Shadow, WouldAllow bool
-	// Certain is false if the hits of the oldest cell decide and it is unknown which of them are still in the
-	// window, or if Redis was unavailable.
+	// Certain is false without Redis, or if it is unknown which hits of the oldest cell are still in the
+	// window and they decide.
 	Certain bool
 	// Remaining is how many more hits would be allowed now.
 	Remaining int64

@@ -32,8 +32,7 @@ func New(client redis.UniversalClient, namespace string, timeout time.Duration) 
 	return &Limiter{store: store{client, namespace, scripts}, timeout: func() time.Duration { return timeout }, now: time.Now}
 }
 
-// Wait gives back unspent shares, and waits for all background work. Call it after the last take, and before
-// the client is closed.
+// Wait gives back unspent shares, and waits for background work. Call it before the client is closed.
 func (l *Limiter) Wait() {
 	l.giveBackAll()
 	l.asking.Wait()
@@ -60,8 +59,7 @@ func (l *Limiter) Look(ctx context.Context, takes []Take) (Answer, error) {
 	return l.decide(ctx, takes, false)
 }
 
-// Reset deletes the hits of a take's key. The error is one of Take's: without Redis an *UnavailableError, in
-// every fail mode.
+// Reset deletes a key's hits. Its error is one of Take's: without Redis always an *UnavailableError.
 func (l *Limiter) Reset(ctx context.Context, take Take) error {
 	key := l.store.key(&take)
 	l.denials.forget(key)
@@ -171,8 +169,7 @@ func (l *Limiter) notDecided(ctx context.Context, q *question, states []state, e
 	return l.withoutRedis(q, states, down.err)
 }
 
-// goneOf returns why the caller is gone, or nil. A connection's deadline, which is the caller's, can pass a
-// moment before its context ends.
+// goneOf returns why the caller is gone, or nil. Its connection's deadline can pass before its context ends.
 func goneOf(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
@@ -204,8 +201,7 @@ func (l *Limiter) keys(takes []Take, count bool) ([]string, error) {
 	return out, nil
 }
 
-// denied returns the refusals in memory. Those in shadow mode decide only if there are no others, because a
-// single one refuses nothing.
+// denied returns the refusals in memory. Those in shadow mode, which refuse nothing, decide only alone.
 func (l *Limiter) denied(takes []Take, keys []string, now time.Time) (Answer, bool) {
 	var known, shadows []Take
 	var states, shadowStates []state
@@ -230,8 +226,7 @@ type downError struct{ err error }
 func (e *downError) Error() string { return fmt.Sprintf("Redis does not decide: %v", e.err) }
 func (e *downError) Unwrap() error { return e.err }
 
-// heard updates the breaker. It returns a *downError if Redis did not decide, and another error if it refuses
-// to.
+// heard updates the breaker. It returns a *downError if Redis did not decide, another error if it refuses to.
 func (l *Limiter) heard(key string, err error) error {
 	refused := refusedByRedis(err)
 	switch {
@@ -246,8 +241,7 @@ func (l *Limiter) heard(key string, err error) error {
 	return &downError{err}
 }
 
-// withoutRedis decides by the fail modes: closed refuses, open allows. Then what Redis certainly counted
-// stays or is undone.
+// withoutRedis decides by the fail modes, and then keeps or undoes what Redis certainly counted.
 func (l *Limiter) withoutRedis(q *question, states []state, why error) (Answer, error) {
 	answer, err := l.decideLocally(q, why)
 	if err == nil && answer.Allowed {

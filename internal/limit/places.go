@@ -8,8 +8,7 @@ import (
 // places are the slots of the policy Concurrent that this process gave out under limits with the fail mode
 // local. With them it never gives out more than max by itself. local.mu guards them.
 //
-// A slot that was given out without Redis is owed until its lease is renewed in Redis. Until then it counts
-// in addition to those in Redis.
+// A slot given out without Redis is owed, and counts on top of Redis's, until its lease is renewed there.
 type places struct {
 	keys   map[string]*keyPlaces // by key in Redis
 	all    int
@@ -67,8 +66,7 @@ func (p *places) knows(key, lease string) bool {
 	return known
 }
 
-// room reports whether one more slot can be remembered. If there are too many, it forgets ended ones, once
-// per second.
+// room reports whether one more slot can be remembered. When full, it forgets ended ones once per second.
 func (p *places) room(now time.Time) bool {
 	if p.all < LocalKeys {
 		return true
@@ -142,8 +140,8 @@ func (p *places) owed(key, lease string, now time.Time) (n int64) {
 	return n
 }
 
-// look decides about a take from the slots remembered here. None is free if it could not be remembered, or if
-// it may be one that could not be.
+// look decides about a take from the slots remembered here. None is free if it could not be remembered, or
+// may be one that could not be.
 func (p *places) look(t *Take, key string, now time.Time) (out state) {
 	held, wait := int64(0), t.Limit.Window
 	again := false
@@ -209,8 +207,7 @@ type Lease struct {
 	Source Source
 }
 
-// Renew extends the lease of a take under the policy Concurrent to a whole window from now. It never acquires
-// a slot. The error is one of Take's.
+// Renew extends a lease to a whole window from now, and never acquires a slot. The error is one of Take's.
 func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 	take.N = 1
 	if err := take.checkPlace(); err != nil {
@@ -261,9 +258,8 @@ func (l *Limiter) renewLocally(take *Take, key string, why error) (Lease, error)
 	return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: FromLocal}, nil
 }
 
-// Release frees the slot of a take under the policy Concurrent, and reports whether it was held. The error is
-// one of Take's. Without Redis it is an *UnavailableError in every fail mode, and the slot is free when its
-// lease ends.
+// Release frees a take's slot under Concurrent, and reports whether it was held. Errors are as in Take;
+// without Redis always an *UnavailableError, and the slot is free when its lease ends.
 func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 	take.N = 1
 	if err := take.checkPlace(); err != nil {

@@ -12,8 +12,7 @@ const cellsPerWindow = 60
 // ringCells is more than a window touches, and a power of two.
 const ringCells = 64
 
-// ring counts like the policy Cells, in memory. Most keys have hits in one cell only, which takes little
-// memory.
+// ring counts like the policy Cells, in memory. It takes little for most keys, with hits in one cell only.
 type ring struct {
 	last  int64             // the time of the last hit, Unix milliseconds; 0 before the first
 	only  int32             // hits in the cell of the last one, as long as there are no cells

@@ -18,8 +18,7 @@ func shadowsOf(takes []Take) (out []int) {
 	return out
 }
 
-// neverFit returns the indexes of takes in shadow mode that would be refused as invalid. They do not affect
-// the others.
+// neverFit returns the indexes of invalid takes in shadow mode. They do not affect the others.
 func neverFit(takes []Take) (out []int) {
 	members := int64(0)
 	for i := range takes {

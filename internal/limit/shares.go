@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// With a share, this process takes many hits from Redis in one decision and spends them by itself. Redis
-// counts them when the share is taken, so they expire earlier than the requests they served, by at most the
-// share's duration.
+// With a share, this process takes many hits from Redis in one decision and spends them itself. Redis counts
+// them when the share is taken, so they expire up to the share's duration before the requests they served.
 //
 // The bound. Let U be the hits that a process holds unspent when a window begins. Whatever it allows in the
 // window was counted by Redis in the window, or is among U. Redis counts at most max in the window, and U is

@@ -85,8 +85,7 @@ func source(name string) string {
 	return string(text)
 }
 
-// state is the result of a script for one take: the hits in the window before new ones were counted, or after
-// hits were given back.
+// state is a script's result for one take: the hits in the window before counting, or after giving back.
 type state struct {
 	fits                   bool
 	lower, estimate, upper int64
@@ -110,8 +109,7 @@ const (
 // decide runs the script for takes whose keys share a node. If counts is true and all of them fit, it counts
 // them. stakes are the reservations of the takes, or nil.
 //
-// Large give-backs take several steps. If one fails, decide returns, with the error, the states of what is
-// certainly given back.
+// Large give-backs take several steps. After an error, the states returned are certainly given back.
 func (s *store) decide(ctx context.Context, takes []Take, keys []string, stakes []stake, counts bool) ([]state, error) {
 	if !counts {
 		states, _, err := s.run(ctx, look, takes, keys, stakes, 0)
@@ -315,8 +313,7 @@ func (s *store) together(takes []Take) bool {
 	return true
 }
 
-// refusedByRedis returns an error if Redis would refuse again: the user may not run the script, or the key is
-// foreign.
+// refusedByRedis returns an error that would recur: the user may not run the script, or the key is foreign.
 func refusedByRedis(err error) error {
 	switch {
 	case err == nil:

@@ -10,8 +10,8 @@ import (
 
 // Template makes a limit's key, as in "user:{key}" or "{ip} {header.X-Plan}". The zero Template is "{key}".
 //
-// Different values never make the same key: there is text between variables, and its characters are
-// percent-encoded in the values.
+// Different values never make the same key: text separates variables, and its characters are percent-encoded
+// in the values.
 type Template struct {
 	parts   []part
 	between string // the characters that are encoded in values; empty if there is one variable
@@ -95,8 +95,7 @@ func (t Template) Uses(variable string) bool {
 	return slices.Contains(t.parts, part{variable: variable})
 }
 
-// encode escapes what could be taken for text between variables. It is reversible, so different values stay
-// different.
+// encode reversibly escapes what could be text between variables, so different values stay different.
 func (t Template) encode(value string) string {
 	if !strings.ContainsAny(value, t.between) {
 		return value
