@@ -37,8 +37,7 @@ type alert struct {
 
 // alertSync keeps an Alertmanager informed. Alertmanager holds what fires now and no history, so it gets
 // states and not changes. As with replicas of Prometheus, every process posts all that fires, at each change
-// and every postEvery, because the leader may not reach Alertmanager. A process without NATS posts what it
-// evaluates itself.
+// and every postEvery, because the leader may not reach Alertmanager. Without NATS it posts its own results.
 type alertSync struct {
 	log     *log
 	target  *Target
@@ -128,8 +127,7 @@ func (a *alertSync) post(ctx context.Context, alerts []alert) error {
 	return group.Wait()
 }
 
-// alerts returns what fires, what is unknown, and what of both has ended lately. A firing alert continues
-// while its state is unknown.
+// alerts returns what fires, is unknown, or has ended lately. A firing alert continues while it is unknown.
 func (a *alertSync) alerts(states map[string]*entry, now time.Time) (out []alert) {
 	for _, s := range states {
 		concerned := slices.Contains(s.To, a.target.Name) || slices.Contains(s.Notified, a.target.Name)

@@ -444,8 +444,7 @@ func (t *tenure) line(event *zerolog.Event, e *entry, err error) *zerolog.Event 
 	return event.Err(err).Str("target", t.target.Name).Str("id", identify(e.seq, e.stored)).Str("rule", e.Rule).Str("state", string(e.State))
 }
 
-// backoff is the pause before a retry: half of age, within bounds, with jitter so that many failures at once
-// are not retried at once.
+// backoff is the pause before a retry: half of age, within bounds. Jitter spreads simultaneous failures.
 func (p patience) backoff(age time.Duration) time.Duration {
 	pause := min(max(age/2, p.retryFirst), p.retryMost)
 	return pause*4/5 + rand.N(pause/5)

@@ -164,8 +164,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	}
 }
 
-// recall publishes again the records that a rolled-back stream has lost. Targets may have been notified or
-// not: they are notified again, with another id.
+// recall republishes what a rolled-back stream has lost. Targets are notified (again), with another id.
 func (e *evaluator) recall(ctx context.Context, noted notes) {
 	var drafts []draft
 	for _, lost := range e.recalled {

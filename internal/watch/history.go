@@ -38,8 +38,7 @@ type GivenUp struct {
 	At     time.Time `json:"at" doc:"When it was given up." example:"2026-11-21T10:05:00.4Z"`
 }
 
-// History holds the states of a namespace and their newest changes, read from its stream. The zero value is
-// empty. It is safe for concurrent use.
+// History holds a namespace's states and newest changes. Zero is empty. It is safe for concurrent use.
 type History struct {
 	mu      sync.Mutex
 	log     *log // of the stream as it is followed now; nil: there is none

@@ -75,8 +75,8 @@ type listing struct {
 	why           string // the rule cannot be asked
 }
 
-// look queries all rules. kept returns further keys of a rule with many: those whose state is not calm. The
-// error is Redis's: then everything is unknown.
+// look queries all rules. kept returns further keys of a rule, whose state is not calm. The error is Redis's:
+// then everything is unknown.
 func (e *eye) look(ctx context.Context, rules []*Rule, kept func(*Rule) []string) (view, error) {
 	out, err := e.lookAt(ctx, rules, kept)
 	if errors.Is(err, window.ErrNoLayout) { // no worker has ever counted in this namespace, so nothing has Redis's clock
@@ -382,8 +382,8 @@ func (f *findings) whole(r *Rule, l *listing) Sighting {
 	return out
 }
 
-// sight adds up the counters of a key. If l is not nil, it says how complete the list is: an unlisted counter
-// may belong to the key.
+// sight adds up a key's counters. If l is not nil, it says how complete the list is: an unlisted counter may
+// belong to the key.
 func (f *findings) sight(r *Rule, key string, counters []string, l *listing) Sighting {
 	out := Sighting{Rule: r, Key: key, At: f.at, AsOf: f.asOf}
 	sums := make([]Figures, len(r.parts("")))

@@ -112,9 +112,8 @@ const (
 )
 
 // judge compares the figures of a window and, for ByPercent, of the window before. A lower bound decides even
-// if no worker counts, because hits that are counted were there, whatever is missing or not counted yet: what
-// is certainly above a threshold stays so, as does what is certainly not below it. All else needs fresh and
-// complete figures.
+// if no worker counts, because counted hits were there, whatever is missing or not counted yet: what is
+// certainly above a threshold, or not below it, stays so. All else needs fresh and complete figures.
 func (c Condition) judge(now, before Figures) (Verdict, string) {
 	holds, not, known := false, false, now.known()
 	switch c.Kind {

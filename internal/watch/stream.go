@@ -40,8 +40,7 @@ func subjectFor(namespace, kind string) string {
 	return subjectPrefix + hit.NamespaceToken(namespace) + "." + kind
 }
 
-// subjectOf returns the subject of a rule's key. A key can have any characters and 512 bytes, so it is
-// hashed; the record contains it.
+// subjectOf returns a rule's key's subject. It hashes the key, which can have any characters and 512 bytes.
 func subjectOf(namespace, rule, key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return subjectFor(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
@@ -136,9 +135,9 @@ type givenUp struct {
 	GivenUp
 }
 
-// log is this process's copy of the stream: every state, the last heartbeat, and each target's progress. It
-// may be old, so a publish names the message that it follows, and the server refuses it if there is a later
-// one. It is safe for concurrent use.
+// log is this process's copy of the stream: states, the last heartbeat, each target's progress. It may be
+// old, so publishes name the message that they follow, and the server refuses them if there is a later one.
+// Safe for concurrent use.
 type log struct {
 	js        jetstream.JetStream
 	namespace string
@@ -231,8 +230,8 @@ const (
 	sweepEvery = time.Minute
 )
 
-// sweep forgets long idle keys. The stream still has them, so a publish on such a subject is refused and
-// reads it again.
+// sweep forgets long idle keys. The stream keeps them, so a publish to one is refused, and its record read
+// again.
 func (l *log) sweep(now time.Time) {
 	if now.Sub(l.swept) < sweepEvery {
 		return
@@ -355,8 +354,7 @@ func read(ctx context.Context, consumer jetstream.Consumer, take func(jetstream.
 	}
 }
 
-// errRolledBack means that the stream lacks messages that this process has read: the server restored an older
-// copy, or lost power.
+// errRolledBack means that the stream lacks messages read before: it is an older copy, or power was lost.
 var errRolledBack = errors.New("the stream is an older copy of itself")
 
 // guard returns when the stream is gone, replaced or rolled back.
@@ -433,8 +431,7 @@ func overtaken(err error) error {
 	return err
 }
 
-// replace publishes the only message that the stream keeps of a subject, if none has followed the one with
-// this sequence.
+// replace publishes a subject's only stored message, if none has followed the one with this sequence.
 func (l *log) replace(ctx context.Context, kind string, content any, follows uint64) error {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -459,9 +456,8 @@ type draft struct {
 	Record
 }
 
-// publish publishes records, each if none has followed the one that it follows. It returns how many were
-// stored. It reads again those that were overtaken. An error is about the rest: they may be stored or not,
-// and the next evaluation finds out.
+// publish publishes records, each if none has followed its predecessor, and returns how many were stored. It
+// reads overtaken ones again. An error is about the rest: stored or not, which the next evaluation finds out.
 func (l *log) publish(ctx context.Context, drafts []draft) (stored, lost int, err error) {
 	futures, sent := make([]jetstream.PubAckFuture, len(drafts)), make([][]byte, len(drafts))
 	for i, d := range drafts {

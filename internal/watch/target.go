@@ -50,8 +50,7 @@ func send(client *http.Client, r *http.Request, now time.Time) error {
 	return &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), now)}
 }
 
-// unquoted returns an error of the network or of TLS as it is. Others of net/http may quote the answer: a
-// status line, or the target of a redirect.
+// unquoted passes network and TLS errors. Others of net/http may quote a status line or a redirect's target.
 func unquoted(err error) error {
 	var network net.Error
 	var certificate *tls.CertificateVerificationError
