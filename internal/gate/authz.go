@@ -19,8 +19,7 @@ import (
 // parameters, Envoy at AuthzPath/<limit>/<the request's path>.
 const AuthzPath = "/v1/authz"
 
-// IsAuthz reports whether a request asks about another one. Then its body, origin and path are the other
-// one's.
+// IsAuthz reports whether a request asks about another one, whose body, origin and path it then has.
 func IsAuthz(path string) bool {
 	return path == AuthzPath || strings.HasPrefix(path, AuthzPath+"/")
 }
@@ -145,8 +144,7 @@ func keyError(lim *limit.Limit, err error) error {
 	return web.BadInput("limit", "the key of %s is %s, which cannot be filled: %v", web.Excerpt(lim.Name), lim.Key, err)
 }
 
-// authzQuestion is described by hand, because its handler is plain: a proxy asks before every request, with
-// every method.
+// authzQuestion is described by hand, because its handler is plain: a proxy asks with every method.
 var authzQuestion = huma.Operation{
 	OperationID: "get-authz", Method: http.MethodGet, Path: AuthzPath,
 	Summary: "Allow or refuse a request that a proxy asks about",
@@ -191,8 +189,7 @@ func (g *Gate) describeAuthz(a *api.API) {
 type forwarded struct {
 	request *http.Request // the proxy's
 	proxies web.Networks
-	// ownTarget is true if the proxy's request has the method, host and path of the other one as its own.
-	// Otherwise header fields have them.
+	// ownTarget is true if the proxy's request itself has the other one's method, host and path, not fields.
 	ownTarget bool
 
 	keyParam, key string // the parameter that chose {key}, and its value; empty if none did
@@ -244,8 +241,7 @@ func (f *forwarded) value(variable string) (string, error) {
 	return f.header(name)
 }
 
-// header returns a field of the request. It refuses two, because the service behind the proxy might read the
-// other one.
+// header returns a field. It refuses two, because the service behind the proxy might read the other one.
 func (f *forwarded) header(name string) (string, error) {
 	values := f.request.Header.Values(name)
 	switch {
@@ -268,8 +264,7 @@ func (f *forwarded) address() (string, error) {
 	return web.AddressKey(address), nil
 }
 
-// path is the other request's path without escapes, double slashes and dots, so that another spelling has no
-// count of its own.
+// path is the other request's path, normalised so that another spelling has no count of its own.
 func (f *forwarded) path() string {
 	if f.ownTarget {
 		return web.CleanPath(f.request.PathValue(originalPath))

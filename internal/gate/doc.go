@@ -1,5 +1,4 @@
-// Package gate is the HTTP API of limits: it reads takes from requests, lets internal/limit decide, and
-// writes decisions.
+// Package gate is the HTTP API of limits: it reads takes, lets internal/limit decide, and writes decisions.
 //
 //   - Hits of several takes are counted all or none. Refused hits are not counted.
 //   - A check counts nothing. For a counter of the streams it uses the counter's rolling total (look.go).

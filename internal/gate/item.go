@@ -13,8 +13,7 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// takeItem is hits of a key under a limit, named or given by its numbers. It is the input of GET /v1/limit,
-// and as JSON of the endpoint limit over NATS.
+// takeItem is the input of GET /v1/limit and of the endpoint limit over NATS: hits of a key under a limit.
 type takeItem struct {
 	Limit  string     `query:"limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
 	Key    string     `query:"key" json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
@@ -99,8 +98,7 @@ func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, 
 	return caller, under, err
 }
 
-// value returns a variable of a key template, as /v1/authz fills it. prefix comes before field names in
-// errors.
+// value returns a variable of a key template, as in /v1/authz. prefix comes before field names in errors.
 func (i *takeItem) value(variable, prefix string) (string, error) {
 	switch variable {
 	case limit.VarKey:

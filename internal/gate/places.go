@@ -14,8 +14,7 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// A take under the policy concurrent acquires a slot. Its holder renews the lease while it works, and
-// releases it at the end.
+// A take under concurrent acquires a slot. Its holder renews the lease while it works, and then releases it.
 const (
 	RenewPath   = "/v1/renew"
 	ReleasePath = "/v1/release"

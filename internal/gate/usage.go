@@ -167,8 +167,7 @@ func (s *sketch) floor() uint64 {
 	return s.keys[s.fewest()].Decisions
 }
 
-// busiest joins sketches of different times: the keys with the most decisions, and the most that any other
-// key can have had.
+// busiest joins two periods' sketches: the busiest keys, and the most decisions of any other key.
 func busiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
 	out = []busyKey{}
 	join := func(k busyKey, other *sketch, floor uint64) {
