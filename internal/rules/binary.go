@@ -72,9 +72,8 @@ func modeOf(contentType string, header func(name string) string) (Mode, style) {
 	return NoCloudEvent, 0
 }
 
-// BinaryHeaders converts the headers of an HTTP request with a CloudEvent in binary mode to those of a NATS
-// message with the same body. It encodes values as in the bindings, so the same event always has the same
-// headers.
+// BinaryHeaders converts the headers of an HTTP request with a CloudEvent in binary mode to a NATS message's.
+// It encodes values as in the bindings, so the same event always has the same headers.
 func BinaryHeaders(request map[string][]string) (map[string]string, *hit.Refusal) {
 	out := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(request)) {

@@ -169,9 +169,9 @@ func (d *Decoder) withoutRule() ([]hit.Hit, []hit.Reject, int) {
 	return d.hits, d.rejects, 0
 }
 
-// hitsAndEvents decodes a message on the subject of CloudEvents without a content mode. It judges each object
-// by itself, because collect puts hits of several callers together. A hit must name its key, so that nothing
-// counts by mistake.
+// hitsAndEvents decodes a message on the subject of CloudEvents without a content mode. It judges objects one
+// by one, because collect joins hits of several callers. A hit must name its key, so that nothing counts by
+// mistake.
 func (d *Decoder) hitsAndEvents() ([]hit.Hit, []hit.Reject, int) {
 	m := &d.message
 	if !maybeEvent(m.Body) { // the usual case, without looking twice

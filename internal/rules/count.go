@@ -185,8 +185,7 @@ func (d *Decoder) unique(r *planned, c *plannedCounter) (made []byte, missing bo
 	return nil, false, d.refuse(r, hit.BadUnique, "unique: %s is %s: allowed are text without halves of surrogate pairs, whole numbers, true and false (line %d)", bad.text, kindNames[v.kind], c.line)
 }
 
-// assemble joins text and values in scratch memory. bad is the first value that is missing or cannot be a
-// part.
+// assemble joins text and values in scratch memory. bad is the first value that is missing or no part.
 func (d *Decoder) assemble(parts []reference) (text []byte, bad *reference) {
 	text = d.scratch[:0]
 	for i := range parts {

@@ -10,8 +10,7 @@ import (
 
 type Message struct {
 	Subject string
-	// Header returns the first value of a header, or "". Names are case-sensitive, as in nats.Header. It may
-	// be nil.
+	// Header returns a header's first value, or "". Names are case-sensitive, as in nats.Header. May be nil.
 	Header  func(name string) string
 	Counter string // that the subject names, for a message without a rule
 	Stored  int64  // when the stream stored it, in Unix milliseconds

@@ -28,9 +28,8 @@
 // several rules for different values counts is not unmet.
 //
 // Paths are written as in gjson, without wildcards, queries, modifiers and multipaths, because with those the
-// cost of an event would be hard to bound. One pass finds the values of all rules and checks the JSON
-// (tree.go). Of a repeated field the last counts, as for a hit. Names of fields are compared after
-// unescaping.
+// cost of an event would be hard to bound. One pass finds all rules' values and checks the JSON (tree.go). Of
+// a repeated field the last counts, as for a hit. Names are unescaped before comparison.
 //
 // Parse returns a *FileError with the line and what is allowed. Decode does not fail: what it cannot count
 // becomes a hit.Reject, whose detail names the rule's line, the path and the value.

@@ -4,8 +4,8 @@ package rules
 const (
 	maxSubjects = 4096
 	maxPlans    = 1024
-	// forgetAfter times as many messages with unremembered subjects empty a full memory, so that subjects no
-	// longer in use make room.
+	// forgetAfter times as many messages with unremembered subjects empty a full memory, so that disused
+	// subjects make room.
 	forgetAfter = 16
 )
 

@@ -2,8 +2,7 @@ package rules
 
 import "github.com/go-faster/jx"
 
-// plan handles the messages that the same rules match. It holds the values of the current event, so it
-// belongs to one Decoder.
+// plan handles messages that the same rules match. It holds the current event, so it belongs to one Decoder.
 type plan struct {
 	format   Format
 	event    *tree

@@ -8,8 +8,7 @@ import (
 	"github.com/go-faster/jx"
 )
 
-// tree finds the values at several paths in one pass over JSON. Of a repeated field the last counts, as for a
-// hit.
+// tree finds values at several paths in one pass over JSON. Of a repeated field the last counts, as in hits.
 type tree struct {
 	values []value
 	root   *node
