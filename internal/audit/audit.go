@@ -148,8 +148,7 @@ func (a *auditor) judgeKeys(ctx context.Context) error {
 	return nil
 }
 
-// pass judges the counters after a name, as many as fit into memory. It returns the last of them, and whether
-// there may be more.
+// pass judges as many counters after a name as fit into memory. It returns the last, and whether more follow.
 func (a *auditor) pass(ctx context.Context, after string, began bool) (to string, more bool, err error) {
 	a.passes++
 	l := newLedger(a.layout, after, a.memory)
@@ -199,8 +198,7 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	return l.to, !l.open, nil
 }
 
-// load reads cells from the beginning of a ledger until two thirds of its memory are full, because the
-// streams may show what Redis lacks.
+// load reads cells until two thirds of the memory are full, because streams may show what Redis lacks.
 func (a *auditor) load(ctx context.Context, l *ledger) error {
 	page := sharePerPage * a.layout.Shards
 	for at := l.after; ; at = l.to {

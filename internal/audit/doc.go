@@ -20,14 +20,12 @@
 // written in one transaction, so they had to be there.
 //
 // Unique cells are read of counters of which the sweep of all keys found any, because each counter can have
-// many. If the streams show unique values of another counter, its unique cells are read last, and must hold
-// at least these.
+// many. If the streams show some of another counter, they are read last, and must hold at least these.
 //
 // # Memory
 //
-// Names are read in order with their cells until the memory of a pass is full. That range of names is one
-// pass over the streams, cut shorter if the streams show much that Redis lacks. A hit is in exactly one
-// range.
+// Names are read in order with their cells until the memory of a pass is full. Each such range is one pass
+// over the streams, and is cut shorter if they show much that Redis lacks. A hit is in exactly one range.
 //
 // # Which hits a message has
 //
@@ -50,8 +48,7 @@
 //     reaches back, because hashes live a little longer.
 //
 // A cell adds up all streams, so cells are decided from the latest of these moments on. Before it, Redis must
-// have at least what the streams show: less is a difference, more is counted and reported as "not held any
-// more".
+// have what the streams show: less is a difference, more is reported as "not held any more".
 //
 // Cells that differ are "admitted" if they begin before a cursor's IncompleteBefore, which includes streams
 // that a worker found recreated or rolled back; after a change of tiers, before a tier's complete_from; and
@@ -78,6 +75,5 @@
 // lacks, or with another creation than in the cursors; no stream left; a server that does not answer or
 // refuses; a stream that is recreated or rolled back meanwhile; an interrupt.
 //
-// A feed's goroutine decodes a stream's messages under the lock of its reading. Run, which waits for it, does
-// the rest.
+// A feed's goroutine decodes messages under the lock of its reading. Run does the rest, and waits for it.
 package audit

@@ -63,8 +63,7 @@ type judgement struct {
 	erased   []int64 // likewise: counters were erased up to then
 }
 
-// compare judges the cells of a ledger. It returns the counters that Redis should list and does not, and
-// those whose unique cells were not read.
+// compare judges a ledger's cells. It returns counters that Redis fails to list, or with unread unique cells.
 func (r *report) compare(l *ledger, by judgement) (strays []*counter) {
 	for _, c := range l.counters {
 		r.hits += c.hits

@@ -49,8 +49,7 @@ streams no longer hold it. 0: no difference; 1: there are some; 2: it could not 
 
 var ErrDiffers = errors.New("the streams and Redis differ")
 
-// Run is the program audit. Its error is ErrDiffers, or a boot.UsageError with the reason why it could not
-// judge.
+// Run is the program audit. Its error is ErrDiffers, or a boot.UsageError: why it could not judge.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	err := run(ctx, args, stdout, stderr)
 	switch {
@@ -129,8 +128,7 @@ func connect(ctx context.Context, env *settings, opts options, stdout, stderr io
 	}, end, nil
 }
 
-// newPace bounds items per second; 0 is unlimited. Up to a tenth of a second lost to a slow reply is caught
-// up.
+// newPace bounds items per second; 0 is unlimited. After a slow reply it catches up on a tenth of a second.
 func newPace(perSecond float64) *rate.Limiter {
 	if perSecond == 0 {
 		return rate.NewLimiter(rate.Inf, math.MaxInt)
