@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// assign gives each stream to one of the workers that may read it, and leaves out a stream that none may
-// read.
+// assign gives each stream to a worker that may read it, and leaves out streams that none may read.
 //
 // It starts from the previous assignment and moves as few streams as a balance allows. If every worker may
 // read every stream, loads differ by at most one. When a worker joins and there are then n, at most one
@@ -46,8 +45,7 @@ func assign(before map[string]string, workers map[string]Globs, streams []string
 	return out
 }
 
-// level moves one stream to a worker with at least two fewer, widest difference first. It returns false if
-// none can move.
+// level moves one stream to a worker with at least two fewer, widest difference first, if it can.
 func level(names []string, workers map[string]Globs, has map[string][]string) bool {
 	byLoad := slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return len(has[a]) - len(has[b]) })
 	for _, to := range byLoad {

@@ -137,9 +137,8 @@ func (b *bucket) writeMember(ctx context.Context, token string, m member) (revis
 	return revision, nil
 }
 
-// removeMember deletes the key. The server handles it after earlier writes, because all go over one
-// connection. Reading the key first would be wrong: the answer can overtake a write, and the key would then
-// stay until it expires.
+// removeMember deletes the key, after earlier writes of it, because all go over one connection. Reading it
+// first would be wrong: the answer can overtake a write, and the key would stay until it expires.
 func (b *bucket) removeMember(ctx context.Context, token string) error {
 	return b.kv.Delete(ctx, memberPrefix(b.id)+token)
 }

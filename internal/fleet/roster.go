@@ -12,16 +12,14 @@ const (
 	// deadAfter is the silence after which a worker counts as dead. The server keeps a key as long, so an
 	// operator sees the present fleet in the bucket.
 	deadAfter = 3 * time.Second
-	// blindAfter is how long this worker may miss its own heartbeats before it distrusts what it has of the
-	// others.
+	// blindAfter is how long this worker may miss its own heartbeats before it distrusts the others' state.
 	blindAfter = 2 * time.Second
 	// handOverSlack is how long a worker waits for another to release a stream, on top of the time of the
 	// last commit. After that, the cursor decides between them.
 	handOverSlack = 3 * time.Second
 )
 
-// member is the value of a worker's key, for other workers and operators. Its times are never compared with
-// another machine's clock.
+// member is the value of a worker's key. Its times are never compared with another machine's clock.
 type member struct {
 	Name    string   `json:"name"`    // for people
 	Joined  uint64   `json:"joined"`  // revision of the key's first write; 0 in that write
@@ -35,8 +33,7 @@ type member struct {
 // plan assigns streams to workers: tokens by stream. The fleet's first worker writes it.
 type plan map[string]string
 
-// roster is a worker's view of its fleet. It has no clock and no I/O: callers pass times of this process's
-// monotonic clock.
+// roster is a worker's view of its fleet, without clock or I/O: callers pass this process's monotonic time.
 type roster struct {
 	self     string                // this worker's token
 	handOver time.Duration         // how long this worker waits for another to let a stream go
@@ -58,8 +55,7 @@ func newRoster(self string, lastCommit time.Duration) *roster {
 	return &roster{self: self, handOver: lastCommit + handOverSlack, members: make(map[string]memberSeen), mine: make(map[string]time.Time)}
 }
 
-// see records a worker's heartbeat. A worker that was blind has missed the others' heartbeats, too, so it
-// gives them their full time again.
+// see records a heartbeat. After blindness, which missed the others' too, all get their full time again.
 func (r *roster) see(token string, revision uint64, m member, now time.Time) {
 	if m.Joined == 0 {
 		m.Joined = revision
@@ -88,7 +84,7 @@ func (r *roster) wrote(revision uint64) {
 
 func (r *roster) remove(token string) { delete(r.members, token) }
 
-// sees reports whether this worker receives its own heartbeats. Otherwise it keeps what it holds and decides
+// sees reports whether this worker's heartbeats come back to it. If not, it keeps its streams and decides
 // nothing.
 func (r *roster) sees(now time.Time) bool {
 	return !r.own.IsZero() && now.Sub(r.own) < blindAfter
@@ -101,8 +97,7 @@ func (r *roster) bury(now time.Time) {
 	maps.DeleteFunc(r.members, func(_ string, m memberSeen) bool { return now.Sub(m.at) >= deadAfter })
 }
 
-// first reports whether this worker is the oldest of those that match. That one does what must be done once
-// for all.
+// first reports whether this worker is the oldest that matches, which does what must be done once for all.
 func (r *roster) first(now time.Time, match func(Globs) bool) bool {
 	self, ok := r.members[r.self]
 	if !ok || !r.sees(now) || self.Leaving {

@@ -90,8 +90,7 @@ func (f *Fleet) fail(err error) {
 	f.failing = true
 }
 
-// move restarts under another id: Redis was emptied, and a worker without the id has given the namespace a
-// new one.
+// move restarts under another id: after Redis was emptied, a worker without the id set a new one.
 func (f *Fleet) move(ctx context.Context, id string) {
 	if f.reached {
 		_ = f.bucket.removeMember(ctx, f.token) // or it expires
