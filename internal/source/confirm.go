@@ -40,8 +40,7 @@ type Check struct {
 	Answered time.Time
 }
 
-// Reign is one leadership, as the leader sees it. The zero value is a server without a cluster, whose answers
-// need no confirmation.
+// Reign is one leadership, as its leader sees it. Zero: a server without a cluster needs no confirmation.
 type Reign struct {
 	Clustered bool
 	Leader    string    // empty while there is none, when any replica answers

@@ -86,8 +86,7 @@ func (j *JetStream) failed(what string, err error) error {
 	return fmt.Errorf("stream %s: %s: %w", j.name, what, err)
 }
 
-// Next asks the stream's leader, too. The client library's request may go to any replica, and a consumer may
-// be on any.
+// Next asks the stream's leader, because the library's request and a consumer may reach any replica.
 func (j *JetStream) Next(ctx context.Context, from uint64) (uint64, int64, error) {
 	what := fmt.Sprintf("get the message at or after %d", from)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -22,8 +22,7 @@ import (
 // anything has come over it, and "lag" is that of the last message that came (seen with nats-server 2.15).
 //
 // A stream with sources assigns its own sequences and times. For its as_of, a hit is stored when it arrives.
-// Beyond the last message that arrived, its end is known only up to the moment at which all sources were last
-// heard.
+// After the last one, its end is known only up to when all sources were last heard.
 
 const (
 	// originWithin bounds all looks for one state of an origin in a cluster.
@@ -66,8 +65,7 @@ func (j *JetStream) askOrigin(ctx context.Context) originLook {
 	return originLook{state, err}
 }
 
-// bound moves a state's At back to what is known of the origins. If nothing is, that is the time of the last
-// message.
+// bound moves At back to what is known of the origins, or without any knowledge to the last message's time.
 func (j *JetStream) bound(s *State, info *jetstream.StreamInfo, origin originLook) {
 	s.Mirror = info.Config.Mirror != nil
 	why := j.boundMirror(s, info, origin)
@@ -104,8 +102,7 @@ func (j *JetStream) boundMirror(s *State, info *jetstream.StreamInfo, origin ori
 	return fmt.Errorf("stream %s mirrors %s: %w", j.name, info.Config.Mirror.Name, why)
 }
 
-// heardSources returns when all sources were last heard, in Unix milliseconds, and why one of them may have
-// more.
+// heardSources returns when all sources were last heard, in Unix ms, and why one of them may have more.
 func heardSources(info *jetstream.StreamInfo) (heard int64, why error) {
 	heard = math.MaxInt64
 	for _, source := range info.Sources {
@@ -144,8 +141,7 @@ func weight(trouble error) int {
 	return 3
 }
 
-// NewUnsureLog returns a function that logs why the end of a stream that copies others is unknown: once, and
-// again only after it was known in between.
+// NewUnsureLog returns a function that logs why such a stream's end is unknown, once until it is known again.
 func NewUnsureLog(log zerolog.Logger, name string) func(error) {
 	var unknown atomic.Bool
 	return func(why error) {

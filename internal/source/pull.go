@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// pullMessages is the size of a request. The feed asks again when no more are on their way. 10,000
-	// measured better than 1,000 and 50,000.
+	// pullMessages is a request's size. The feed asks again when no more are on their way. 10,000 measured
+	// better than 1,000 and 50,000.
 	pullMessages = 10_000
 	maxPullOne   = 16 << 20 // bytes: bounds what is buffered of large messages, as does the worker's share
 	pullExpiry   = 30 * time.Second
@@ -141,8 +141,7 @@ func (r *jetStreamFeed) ask(inbox string) error {
 	return r.conn.PublishRequest(r.next, inbox, body)
 }
 
-// receive handles a message or a request's status, and asks for more in time. After an error, deliveries can
-// no longer be trusted.
+// receive handles a message or status, and asks for more in time. After an error, trust no delivery.
 func (r *jetStreamFeed) receive(m *nats.Msg, deliver func(Delivery)) error {
 	if r.isPushed() {
 		if flow := flowControl(m); flow != "" {
@@ -171,8 +170,7 @@ func (r *jetStreamFeed) receive(m *nats.Msg, deliver func(Delivery)) error {
 	return r.ask(m.Sub.Subject)
 }
 
-// requestEnded returns how many requested messages will not come, from the server's status. Everything but an
-// ordinary end is an error.
+// requestEnded returns how many requested messages will not come. Any end but an ordinary one is an error.
 func requestEnded(h nats.Header) (unused int, err error) {
 	status, description := h.Get("Status"), h.Get("Description")
 	switch {
@@ -236,10 +234,9 @@ func (j *JetStream) skipped(m *nats.Msg) string {
 
 // isMarker reports whether a message is a delete marker, which the server writes into a stream with
 // SubjectDeleteMarkerTTL when a subject's messages have expired. Only the exact form of nats-server 2.15
-// counts (handleRemovalOrSdm in its filestore.go): no body, these headers and no others. So the result is the
-// same whenever the message is read, however the stream is configured by then. Nobody publishes this form by
-// mistake: the server refuses Nats-TTL in a stream without AllowMsgTTL, and Nats-Rollup in one without
-// AllowRollup.
+// counts (handleRemovalOrSdm in filestore.go): no body, these headers and no others. So the result never
+// changes, however the stream is configured later. Nobody publishes this form by mistake: the server refuses
+// Nats-TTL in a stream without AllowMsgTTL, and Nats-Rollup without AllowRollup.
 func isMarker(m *nats.Msg) bool {
 	const reason, ttl, rollup, source = "Nats-Marker-Reason", "Nats-TTL", "Nats-Rollup", "Nats-Stream-Source"
 	if len(m.Header) < 3 || len(m.Data) > 0 {
@@ -293,8 +290,7 @@ func (j *JetStream) pushed(ctx context.Context, config jetstream.ConsumerConfig)
 // isPushed reports whether the server sends messages without requests.
 func (r *jetStreamFeed) isPushed() bool { return r.consumer.Config.DeliverSubject != "" }
 
-// flowControl returns the subject on which the server waits for a reply that everything before m was taken,
-// or "".
+// flowControl returns the subject for the reply that everything before m was taken, or "" if none is due.
 func flowControl(m *nats.Msg) string {
 	switch {
 	case strings.HasPrefix(m.Reply, flowControlStart):

@@ -11,8 +11,7 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// Stream is what a session needs of a stream: a JetStream, or in the simulation of internal/consume one that
-// loses, repeats and forgets messages.
+// Stream is what a session needs: JetStream, or in internal/consume a simulation that loses messages.
 type Stream interface {
 	// Look returns the stream's present state, or ErrNoStream. A single answer may be stale: see Confirmed.
 	Look(ctx context.Context) (Check, error)
@@ -29,7 +28,7 @@ type Stream interface {
 type Feed interface {
 	// Pending is the number of messages to read when it was opened.
 	Pending() uint64
-	// Start delivers messages in sequence on its own goroutine. It calls lost at most once, when deliveries
+	// Start delivers messages one by one on its own goroutine. It calls lost at most once, when deliveries
 	// can no longer be trusted.
 	Start(deliver func(Delivery), lost func(error)) error
 	// Stop makes the feed begin no further delivery.
@@ -64,8 +63,7 @@ type State struct {
 	Ahead       time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
 }
 
-// Since returns a moment in Unix milliseconds before which the stream stored nothing. For a mirror it is 0,
-// unknown.
+// Since returns a Unix millisecond before which the stream stored nothing; 0, unknown, for a mirror.
 func (s State) Since() int64 {
 	switch {
 	case s.Mirror:
@@ -76,8 +74,7 @@ func (s State) Since() int64 {
 	return s.Created / 1e6
 }
 
-// EndStored returns when the last message was stored. It is 0 if the stream is empty, because a purge
-// replaces that time with its own.
+// EndStored returns the last message's time; 0 if the stream is empty, because a purge overwrites that time.
 func (s State) EndStored() int64 {
 	if s.First > s.Last {
 		return 0
