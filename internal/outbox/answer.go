@@ -10,8 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Answer is the reply to one send of a message. After a refusal, an earlier send of the same message may
-// still be stored.
+// Answer is the reply to one send. After a refusal, an earlier send of the same message may still be stored.
 type Answer struct {
 	n         uint64 // the last part of the subject of the answer, in base 36
 	Stored    bool

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// ackWait is how long an answer may take before a resend. JetStream drops the repeat, so a short wait
-	// costs only traffic.
+	// ackWait is the wait before a resend. Too short only costs traffic, because JetStream drops the repeat.
 	ackWait = 5 * time.Second
 	// refusedWait is the pause after a refusal, such as a full stream's, and after a send that never left.
 	refusedWait = 250 * time.Millisecond
@@ -51,8 +50,7 @@ func (l *Letter) Since() time.Time { return l.since }
 
 type mail interface{ letter() *Letter }
 
-// Box keeps messages until their fate is known. One goroutine owns it: it passes what it receives from
-// Answers to Settle, and from Ticks to Tick.
+// Box keeps messages until their fate is known. Its one owner passes Answers to Settle, and Ticks to Tick.
 type Box[M mail] struct {
 	Answers <-chan Answer
 	Ticks   <-chan time.Time
@@ -159,8 +157,7 @@ func NeverLeft(err error) bool {
 	return false
 }
 
-// Tick resends what is due, and after a reconnect everything: what was under way is lost, or its answer is,
-// so waiting would gain nothing.
+// Tick resends what is due, and after a reconnect everything, because each message or its answer is lost.
 func (b *Box[M]) Tick(now time.Time) {
 	before := b.reconnects
 	b.reconnects = b.conn.Stats().Reconnects

@@ -27,8 +27,7 @@ const (
 	sayEvery = 5 * time.Second
 	// duplicateWindow is how long a stream recognises a repeated Nats-Msg-Id by default.
 	duplicateWindow = 2 * time.Minute
-	// fanOut is the number of subjects of messages, so that a server that partitions by subject can spread
-	// them over streams.
+	// fanOut is the number of subjects, by which a server that partitions can spread them over streams.
 	fanOut = 64
 )
 
@@ -84,14 +83,12 @@ func CheckSubject(s string) error {
 	return nil
 }
 
-// ConnOptions disables the client's reconnect buffer, because a Sender itself resends what is not
-// acknowledged.
+// ConnOptions disables the client's reconnect buffer, because a Sender resends what is unacknowledged.
 func ConnOptions() []nats.Option {
 	return []nats.Option{nats.ReconnectBufSize(-1)}
 }
 
-// Sender sends messages until they are acknowledged. Its goroutine, run, owns all state; others use Submit
-// and Close.
+// Sender sends messages until they are acknowledged. Its goroutine owns all state: use Submit and Close.
 type Sender struct {
 	conn    *nats.Conn
 	log     zerolog.Logger
