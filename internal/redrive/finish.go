@@ -93,8 +93,7 @@ func (f *finisher) verify(ctx context.Context, fate fate) (why string) {
 	return ""
 }
 
-// remove deletes the parts of a reject, the first one last: while it is there, the next run detects an
-// interrupted removal.
+// remove deletes a reject's parts, the first one last: by it the next run detects an interrupted removal.
 func (f *finisher) remove(ctx context.Context, r *reject) {
 	if why := f.hopeless.Load(); why != nil {
 		f.count.stays(*why)

@@ -27,8 +27,7 @@ var (
 	errNoCounter = errors.New("names no counter, and its subject gives it none, or one that was too long for the headers: add a key and publish it")
 )
 
-// publishable returns the body to publish. Each of its hits names its counter, because the subject will
-// differ.
+// publishable returns the body to publish. Its hits name their counters, because the subject will differ.
 func (r *reject) publishable(ts timing) ([]byte, error) {
 	switch {
 	case r.isEvent():
@@ -170,8 +169,7 @@ func (r *reject) helps(ts timing, now time.Time) (why string) {
 
 var errNoSubject = errors.New("its subject is not known, because the headers left no room for it: publish the event itself")
 
-// isEvent reports whether rules read what was refused. Its bytes stay unchanged, because only the rules
-// locate its time and names.
+// isEvent reports whether rules read it. Its bytes stay unchanged: only the rules locate its time and names.
 func (r *reject) isEvent() bool { return r.Kind != hit.OfHit }
 
 // event returns the body for a reject of an event, or of a message with events.
