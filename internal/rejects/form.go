@@ -38,8 +38,7 @@ func StreamOf(subject string) string {
 	return stream
 }
 
-// HeaderNamespace restricts a message to one namespace: workers of others do not count it. On a reject, it is
-// the namespace whose worker refused the hit.
+// HeaderNamespace names the only namespace that counts a message. On a reject, its worker refused the hit.
 const HeaderNamespace = "Tallyroll-Namespace"
 
 // The other headers of a reject.
@@ -83,8 +82,7 @@ func New(stream string, seq uint64, stored int64, r hit.Reject) Reject {
 	return Reject{Reject: r, Stream: stream, Seq: seq, Stored: stored}
 }
 
-// Name returns a refused hit's unique name, as a token of a subject. The time stored distinguishes messages
-// of recreated streams.
+// Name is a refused hit's unique token of a subject. The time stored tells recreated streams' messages apart.
 func (r *Reject) Name() string {
 	return fmt.Sprintf("%s%s-%d-%d-%s", redriveToken, r.view(), r.Seq, r.Item, strconv.FormatInt(r.Stored, 36))
 }
@@ -97,8 +95,7 @@ func (r *Reject) view() string {
 	return hit.NamespaceToken(r.Namespace) + "/" + r.Stream
 }
 
-// Origin is what decides, besides the body, what rules make of a message. With it, other rules can read a
-// reject that is sent again.
+// Origin is what rules see of a message besides its body. By it, other rules can read a reject sent again.
 type Origin struct {
 	Subject string      // empty: not known
 	Header  nats.Header // as far as rules look at it
@@ -138,9 +135,8 @@ func (o *Origin) AddTo(h nats.Header, kind hit.Kind) {
 // Size returns its size in a message, in bytes.
 func (o *Origin) Size() int { return o.size }
 
-// OriginalSubject returns the subject that decides a message's rules, and without rules its counter: for a
-// reject sent again, that of the refused message, and otherwise its own. It depends on the message alone, so
-// a replay finds the same.
+// OriginalSubject returns the subject that decides a message's rules, and without rules its counter: its own,
+// or for a reject sent again that of the refused message. It depends on the message alone, so replays agree.
 func OriginalSubject(subject string, h nats.Header) string {
 	if len(h) == 0 {
 		return subject
@@ -153,8 +149,7 @@ func OriginalSubject(subject string, h nats.Header) string {
 	return original
 }
 
-// Messages returns the messages that carry the reject. If the headers leave little room, it cuts the detail,
-// but never what identifies the reject.
+// Messages returns the reject's messages. If room is short, it cuts the detail, but never the identity.
 func (r Reject) Messages(maxPayload int) ([]*nats.Msg, error) {
 	detail := HeaderText(r.Detail)
 	if len(r.Counter) > maxPayload/4 || hit.CheckName([]byte(r.Counter)) != nil {
@@ -225,8 +220,7 @@ type Part struct {
 	Number, Of int
 }
 
-// Parse parses headers. ok is false if one is missing or invalid, so that no worker has written it; such a
-// field is zero.
+// Parse parses headers. ok is false, and a field zero, if one is missing or invalid: no worker wrote it.
 func Parse(h nats.Header) (p Part, ok bool) {
 	p.Namespace, p.Stream = h.Get(HeaderNamespace), h.Get(HeaderStream)
 	p.Reason, p.Detail, p.Kind = hit.Reason(h.Get(HeaderReason)), h.Get(HeaderDetail), hit.Kind(h.Get(HeaderKind))
