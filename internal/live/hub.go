@@ -195,8 +195,7 @@ func (h *hub) tellAll(ctx context.Context) {
 	h.tell(changes, reach)
 }
 
-// hear adds news to the changes if it differs. serve's goroutine reads last without the lock, because only it
-// sets last.
+// hear adds news to the changes if it differs. It reads last without the lock, because only serve sets last.
 func (t *topic) hear(n *news, changes map[*topic]*news) {
 	if t.last != nil && t.last.like(n) {
 		return
@@ -270,8 +269,7 @@ func (h *hub) stop() {
 // reachTicks is the number of reads between events as_of: one second.
 const reachTicks = 4
 
-// listener is one client with its questions. Only the latest news of each waits here, so nobody waits for a
-// slow client.
+// listener is one client. Only the latest news of each question waits, so nobody waits for a slow client.
 type listener struct {
 	hub    *hub
 	topics []*topic
@@ -328,8 +326,7 @@ func (l *listener) events() []byte {
 	return append(out, reach...)
 }
 
-// firstNews waits for the first answer to every question, so that one without an answer is refused with a
-// status.
+// firstNews waits for the first answer to every question, so that one without is refused with a status.
 func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 	first := make([]*news, len(l.topics))
 	for slices.Contains(first, nil) {

@@ -19,7 +19,7 @@ import (
 const Path = "/v1/live"
 
 const (
-	// heartbeatEvery is the pause between heartbeats. They show both ends that the connection lives, and keep
+	// heartbeatEvery is the heartbeats' interval. They show both ends that the connection lives, and keep
 	// proxies from cutting off a silent one.
 	heartbeatEvery = 15 * time.Second
 	// writeTimeout is how long a client may leave data unread before it is dropped.
@@ -148,8 +148,7 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 		return
 	}
 	control := http.NewResponseController(w)
-	// The request has been read. If its read deadline stayed, the server would later take that for the
-	// client's end.
+	// The request was read. With a read deadline, the server would later assume that the client left.
 	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
 	send := func(text []byte) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(l.hub.writeWithin))
