@@ -33,14 +33,14 @@ type auditor struct {
 	streams   []*stream
 	unlisted  []string // streams that have cursors and are not listed
 	admitted  []int64  // by shard, Unix milliseconds; see judgement
-	erased    []int64  // likewise
+	erased    []int64  // by shard; see judgement
 	clock     int64    // of Redis, Unix milliseconds, when it was last read
 	odd       []window.Oddity
 	uniques   map[uint64]bool // hashes of the counters that had unique cells
 	unnamed   []string        // counters that have cells and are not listed, in order
 	said      map[string]bool // cursors that are listed as differences
 	passes    int
-	filled    func(bytes int) // is told what the counters of a pass took; nil: nobody is
+	filled    func(bytes int) // optional hook, called with the bytes that a pass used
 }
 
 const (
@@ -93,7 +93,7 @@ func (a *auditor) audit(ctx context.Context) error {
 
 func (a *auditor) wait(ctx context.Context, items int) {
 	for ; items > 0; items -= a.pace.Burst() {
-		_ = a.pace.WaitN(ctx, min(items, a.pace.Burst())) // it fails when ctx ends, which whoever reads finds out
+		_ = a.pace.WaitN(ctx, min(items, a.pace.Burst())) // it fails when ctx ends, which the caller's read reports
 	}
 }
 

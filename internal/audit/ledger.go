@@ -65,7 +65,7 @@ type cell struct {
 
 // look is the state when the cells of some counters were read.
 type look struct {
-	places    []window.Cursor // by stream; no more of them than says what was applied
+	places    []window.Cursor // by stream; only the fields that say what was applied
 	at, until int64           // as in window.Found
 }
 
@@ -73,7 +73,7 @@ type look struct {
 const (
 	counterBytes = 184
 	cellBytes    = 32
-	uniqueBytes  = 144 // beside the registers
+	uniqueBytes  = 144 // without the registers
 	placeBytes   = 160
 )
 

@@ -59,8 +59,8 @@ func (r *report) cellDiffers(l window.Layout, name string, id window.CellID, red
 type judgement struct {
 	complete int64   // Unix milliseconds: cells that begin later are complete in the streams
 	admitted []int64 // by shard, Unix milliseconds: cells that begin earlier may be wrong, and cursors say so
-	uniques  int64   // likewise, of unique cells
-	erased   []int64 // likewise: counters were erased up to then
+	uniques  int64   // the same for unique cells
+	erased   []int64 // by shard, Unix milliseconds: counters were erased up to then
 }
 
 // compare judges a ledger's cells. It returns counters that Redis fails to list, or with unread unique cells.

@@ -16,8 +16,8 @@ type Config struct {
 	JS          jetstream.JetStream
 	Namespace   string        // whose streams are shared
 	ID          func() string // of the namespace; it may change after Redis was emptied. See window.Store.ID
-	Name        string        // of this worker, for people
-	Status      string        // host:port of its /readyz and /metrics, for people
+	Name        string        // of this worker, human-readable
+	Status      string        // host:port of its /readyz and /metrics, for operators
 	Streams     Globs         // which streams it may read
 	Replicas    int           // of the bucket
 	LastCommit  time.Duration // longest time that the last commit of a stream may take
@@ -32,13 +32,13 @@ type Fleet struct {
 	lastCommit  time.Duration
 	log         zerolog.Logger
 	token       string      // of this process
-	kick        wake.Signal // a beat is due before the next tick
+	kick        wake.Signal // a heartbeat is due before the next tick
 	changed     wake.Signal // Share may have changed
 
 	// Only Run's goroutine uses these.
 	bucket  bucket
-	reached bool // the last beat was written
-	joined  bool // a beat has been written at some time
+	reached bool // the last heartbeat was written
+	joined  bool // a heartbeat has been written at some time
 	failing bool // the log has reported the failure
 	deaf    bool // the log has reported that the watch brings nothing
 

@@ -21,7 +21,7 @@ const (
 
 // member is the value of a worker's key. Its times are never compared with another machine's clock.
 type member struct {
-	Name    string   `json:"name"`    // for people
+	Name    string   `json:"name"`    // human-readable
 	Joined  uint64   `json:"joined"`  // revision of the key's first write; 0 in that write
 	Started string   `json:"started"` // RFC 3339, by its own clock
 	Status  string   `json:"status"`  // host:port of /readyz and /metrics
@@ -37,7 +37,7 @@ type plan map[string]string
 type roster struct {
 	self     string                // this worker's token
 	handOver time.Duration         // how long this worker waits for another to let a stream go
-	own      time.Time             // when its own last beat came back; zero before the first
+	own      time.Time             // when its own last heartbeat came back; zero before the first
 	members  map[string]memberSeen // by token
 	plan     plan                  // nil before one is known
 	revision uint64                // of the plan; 0 if there is none in the bucket
@@ -47,7 +47,7 @@ type roster struct {
 
 type memberSeen struct {
 	member
-	at time.Time // of its last beat
+	at time.Time // of its last heartbeat
 }
 
 // newRoster returns an empty roster. lastCommit bounds the last commit of a stream.
@@ -104,7 +104,7 @@ func (r *roster) first(now time.Time, match func(Globs) bool) bool {
 		return false
 	}
 	for token, m := range r.members {
-		earlier := m.Joined < self.Joined || m.Joined == self.Joined && token < r.self // a bucket made anew counts from 1 again
+		earlier := m.Joined < self.Joined || m.Joined == self.Joined && token < r.self // a recreated bucket counts from 1 again
 		if earlier && !m.Leaving && match(Globs(m.Streams)) {
 			return false
 		}

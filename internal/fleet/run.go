@@ -178,7 +178,7 @@ func (f *Fleet) decide(ctx context.Context, due bool) {
 	case !blind:
 		f.deaf = false
 	case f.bucket.watcher != nil && now.Sub(f.bucket.watched) > deadAfter:
-		f.unwatch() // the next beat begins a new watch
+		f.unwatch() // the next heartbeat begins a new watch
 		if !f.deaf && f.reached {
 			f.log.Warn().Msgf("this worker can write to the bucket %s, but nothing comes back: it decides nothing; may this user subscribe to its inbox, and does its account import the delivery subjects below %s (NATS_INBOX_PREFIX)?",
 				f.bucket.name, f.bucket.inboxPrefix())

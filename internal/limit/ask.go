@@ -196,7 +196,7 @@ func (l *Limiter) settle(q *question, states []state, caller told) {
 		l.undo(q.takes, q.keys, states)
 	default:
 		l.local.end(q.takes, q.keys, q.stakes, states, l.now())
-		l.undo(q.takes, q.keys, placesOf(q.takes, states)) // nobody knows that they are held
+		l.undo(q.takes, q.keys, placesOf(q.takes, states)) // no caller knows that they are held
 	}
 }
 

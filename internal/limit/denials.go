@@ -21,7 +21,7 @@ type denials struct {
 // denial means that takes of n hits or more are refused.
 type denial struct {
 	n     int64
-	until time.Time // that Redis said; it may be forgotten before
+	until time.Time // from Redis; it may be forgotten before
 	seen  time.Time
 	said  state
 	max   int64 // a reload can change it

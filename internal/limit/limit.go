@@ -258,7 +258,7 @@ type Source string
 
 const (
 	FromRedis  Source = "redis"
-	FromMemory Source = "memory" // Redis had refused the same, and has told until when
+	FromMemory Source = "memory" // Redis had refused the same, and until when
 	FromLocal  Source = "local"  // Redis could not be asked: the limit's fail mode decided
 	FromShare  Source = "share"  // Redis had allowed this process hits in advance
 )

@@ -137,7 +137,7 @@ func (l *Limiter) decideOf(ctx context.Context, takes []Take, keys []string, cou
 	l.local.hold(takes, keys, states, l.now())
 	for i := range states {
 		if takes[i].Limit.Policy == Concurrent {
-			continue // a place can be free again at any time
+			continue // a slot can be free again at any time
 		}
 		if !states[i].fits {
 			l.denials.remember(&takes[i], keys[i], states[i], asked)
@@ -287,7 +287,7 @@ func answerOf(takes []Take, states []state, source Source, counted bool) Answer 
 				d.EndsIn = takes[i].Limit.Window // less what has passed since Redis was asked
 			}
 			if s.counted == 0 {
-				n = 0 // a place that was held before
+				n = 0 // a slot that was held before
 			}
 		}
 		if counted && out.Allowed && s.fits && n > 0 {

@@ -27,7 +27,7 @@ type local struct {
 type account struct {
 	ring         // all hits that were allowed
 	owed   int64 // of them: those that Redis does not know of
-	busy   int64 // of them: those that Redis is being told of
+	busy   int64 // of them: those that are being counted in Redis
 	flying int64 // hits that Redis is being asked about
 }
 
@@ -51,7 +51,7 @@ type stake struct {
 	*account       // nil if there is none
 	flying   int64 // the question's own hits
 	beside   int64 // hits that count, though Redis does not know of them
-	claimed  int64 // of those: hits that the question is to tell Redis
+	claimed  int64 // of those: hits that the request first counts in Redis
 }
 
 // begin reserves for a request to Redis about takes. It returns nil if no account is involved.

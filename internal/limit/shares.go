@@ -35,12 +35,12 @@ type share struct {
 
 	left    int64 // hits that are not spent
 	until   time.Time
-	state   state // what Redis has said of the window
+	state   state // the window, as Redis last returned it
 	granted int64
 	account *account // nil if the limit is not local without Redis; what is left flies there
 
 	size    int64       // that was asked for last
-	last    time.Time   // when somebody took
+	last    time.Time   // when it was last used
 	not     time.Time   // until then Redis is not asked for a share, because there was no room for one
 	asking  *shareAsked // nil if Redis is not asked for one
 	waiting bool        // for its end
@@ -49,7 +49,7 @@ type share struct {
 // shareAsked is a pending request to Redis for a share.
 type shareAsked struct {
 	done chan struct{} // closed when it is over
-	err  error         // why Redis has not decided; nil if it has, or if nobody wants to know any more
+	err  error         // why Redis has not decided; nil if it has, or if no caller waits any more
 	size int64
 }
 

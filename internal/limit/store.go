@@ -91,8 +91,8 @@ type state struct {
 	lower, estimate, upper int64
 	wait                   time.Duration // until it would fit
 	counted                int64         // hits that were counted; less than 0: that were given back
-	at                     int64         // when they were counted, Unix milliseconds by the key's time; of a place, its score
-	ends                   int64         // of a place that is held: Unix milliseconds by Redis's clock
+	at                     int64         // when they were counted, Unix milliseconds by the key's time; of a slot, its score
+	ends                   int64         // of a held slot: Unix milliseconds by Redis's clock
 }
 
 func (s *state) shift(n int64) { s.lower, s.estimate, s.upper = s.lower+n, s.estimate+n, s.upper+n }

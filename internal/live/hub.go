@@ -29,7 +29,7 @@ type hub struct {
 	writeWithin              time.Duration // how long a client may leave unread what is sent
 	reads                    prometheus.Counter
 
-	heard wake.Signal // somebody listens
+	heard wake.Signal // there is a listener
 
 	mu        sync.Mutex
 	topics    map[question]*topic
@@ -47,7 +47,7 @@ type question struct{ key, window string }
 type topic struct {
 	question question
 	length   time.Duration
-	last     *news // what the listeners were told; nil before the first answer. Only serve sets it, under hub.mu
+	last     *news // what the listeners have; nil before the first answer. Only serve sets it, under hub.mu
 	// listeners map to the question's index in their lists.
 	listeners map[*listener]int
 }
@@ -278,7 +278,7 @@ type listener struct {
 	ready chan struct{}
 
 	// Under hub.mu:
-	waiting []*news // by the question's place in topics; nil if there is nothing new
+	waiting []*news // by the question's index in topics; nil if there is nothing new
 	reach   []byte  // the event as_of that waits
 	ticks   int     // reads since it joined
 }
@@ -307,7 +307,7 @@ func (l *listener) putReach(event []byte) {
 func (l *listener) give() {
 	select {
 	case l.ready <- struct{}{}:
-	default: // it has been told and has not come yet
+	default: // it was signalled and has not come yet
 	}
 }
 

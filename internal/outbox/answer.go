@@ -19,7 +19,7 @@ type Answer struct {
 	Seq       uint64 // its sequence in that stream
 	Refusal   error  // why it was not stored: ErrNoStream or a Refusal; nil if it was
 	Code      int    // JetStream's error code, of a Refusal
-	Last      uint64 // the message that is there, if the subject has one already; 0 if the server does not tell
+	Last      uint64 // the message that is there, if the subject has one already; 0 if unknown
 }
 
 // Refusal is JetStream's error.

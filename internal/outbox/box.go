@@ -86,11 +86,11 @@ func Open[M mail](conn *nats.Conn, again func(m M, age time.Duration) bool, unse
 		}
 		select {
 		case answers <- a:
-		case <-b.closed: // nobody reads them any more
+		case <-b.closed: // no one receives them any more
 		}
 	})
 	if err == nil {
-		err = b.sub.SetPendingLimits(-1, -1) // whoever sends bounds how many messages wait for an answer
+		err = b.sub.SetPendingLimits(-1, -1) // the sender bounds how many messages wait for an answer
 	}
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to acknowledgements on %s: %w", b.inbox, err)

@@ -41,9 +41,9 @@ type Message struct {
 // Once addresses a message that must be the first on its subject: the stream refuses a second.
 type Once struct {
 	Subject string
-	ID      string      // its Nats-Msg-Id, the same whoever sends it
+	ID      string      // its Nats-Msg-Id, the same for every sender
 	More    nats.Header // further headers
-	Settled func(Fate)  // is told its fate by the Sender's goroutine
+	Settled func(Fate)  // called with its fate by the Sender's goroutine
 }
 
 type Fate struct {

@@ -156,10 +156,10 @@ func (r Reject) Messages(maxPayload int) ([]*nats.Msg, error) {
 		r.Counter = "" // no counter can have the name, or it leaves too little room for the rest
 	}
 	if r.Origin.size > maxPayload/4 {
-		r.Origin = Origin{} // likewise
+		r.Origin = Origin{} // it leaves too little room, too
 	}
 	if boot.TraceSize > maxPayload/16 {
-		r.Trace = "" // likewise
+		r.Trace = "" // it leaves too little room, too
 	}
 	longest := r.message("", maxParts, maxParts).Header
 	room := maxPayload - HeaderSize(longest) - len(namesakeSuffix(longest))

@@ -31,7 +31,7 @@ type JetStream struct {
 	far    bool       // a mirror copies this stream, whose own origins are out of reach
 	// Description is that of its consumers, if the reader is no worker.
 	Description string
-	Unsure      func(error) // is told why the end of a mirror is not known, or nil if it is known; may be nil
+	Unsure      func(error) // optional: called with why the end of a mirror is unknown, or nil if it is known
 }
 
 func New(js jetstream.JetStream, namespace, name string, bytes int) *JetStream {

@@ -50,7 +50,7 @@ type teller interface {
 // contain the URL, which may be a secret.
 type statusError struct {
 	code  int
-	after time.Duration // when the target wants to be tried again; 0: it does not say
+	after time.Duration // the target's Retry-After; 0: none
 }
 
 func (e *statusError) Error() string {
@@ -262,7 +262,7 @@ func (t *tenure) read(ctx context.Context, group *errgroup.Group) error {
 	}
 	return read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
 		e := &entry{seq: meta.Sequence.Stream, stored: meta.Timestamp}
-		_ = json.Unmarshal(m.Data(), &e.Record) // what somebody else has published concerns nobody
+		_ = json.Unmarshal(m.Data(), &e.Record) // a foreign message concerns no target
 		if t.add(m.Subject(), e) {
 			group.Go(func() error { return t.serve(ctx, m.Subject()) })
 		}
@@ -370,7 +370,7 @@ func (t *tenure) serve(ctx context.Context, subject string) error {
 			if err := t.abandon(ctx, e, err, reason); err != nil {
 				return err
 			}
-			// Only when this is stored may the next be told: another process would tell of this one afterwards.
+			// Store this before the next is delivered: otherwise another process could deliver this one after it.
 			e = t.settle(subject)
 			if err := t.store(ctx, t.name); err != nil {
 				return err

@@ -51,13 +51,13 @@ type evaluator struct {
 	patience  patience
 	maxStates int
 	keepAge   time.Duration   // after which the stream forgets a record; 0: never
-	life      context.Context // of the process: when it ends, another process may take the seat at once
+	life      context.Context // of the process: when it ends, another may lead at once
 	metrics   *metrics
 	out       zerolog.Logger
 	recalled  []*entry // what was known of the stream before it was rolled back
 
-	began   time.Time // when this process could first have heard a beat
-	seated  time.Time // since when it has the seat; zero: it does not
+	began   time.Time // when this process could first have received a heartbeat
+	seated  time.Time // since when it leads; zero: it does not
 	lastAt  int64     // of the last evaluation, by Redis's clock
 	lastWas time.Time // and by this machine's
 	said    saying
@@ -132,7 +132,7 @@ func (e *evaluator) tick(ctx context.Context) {
 		e.lastAt, e.lastWas = seen.at, began
 	}
 	if time.Since(began) > e.patience.seat+lookWithin {
-		return // the process stood still: what it has seen is old
+		return // the process stalled: what it read is old
 	}
 	if err := e.log.replace(ctx, "seat", beat{By: e.name, At: moment(seen.at), File: e.book.Print, Blind: blind, Rules: len(e.book.Rules)}, seat); err != nil {
 		if !errors.Is(err, errOvertaken) && ctx.Err() == nil {

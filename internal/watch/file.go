@@ -24,14 +24,14 @@ import (
 type Book struct {
 	Rules   []*Rule
 	Targets []*Target
-	Print   string // of the file's bytes: two processes with different files can tell
+	Print   string // fingerprint of the file: processes detect different files by it
 }
 
 type Target struct {
 	Name         string
 	Webhook      string // a URL
 	WebhookFile  string // in its place: a file that has the URL
-	SecretFile   string // beside either: secrets that sign, one a line; empty: nothing is signed
+	SecretFile   string // optional with either: secrets that sign, one a line; empty: nothing is signed
 	Alertmanager string // the URL below which api/v2/alerts is
 	NATS         string // a subject
 	States       []State

@@ -41,7 +41,7 @@ type GivenUp struct {
 // History holds a namespace's states and newest changes. Zero is empty. It is safe for concurrent use.
 type History struct {
 	mu      sync.Mutex
-	log     *log // of the stream as it is followed now; nil: there is none
+	log     *log // of the followed stream; nil: there is none
 	ready   bool // it has been read to its end
 	changes []Change
 	givenUp map[uint64][]GivenUp // by position

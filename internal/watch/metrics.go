@@ -36,7 +36,7 @@ func newMetrics() *metrics {
 	}
 	registry := buildinfo.NewRegistry()
 	m := &metrics{
-		Metrics:         &web.Metrics{Registry: registry}, // without those of requests: it answers nobody's questions
+		Metrics:         &web.Metrics{Registry: registry}, // without those of requests: it answers no queries
 		evaluations:     prometheus.NewCounterVec(prometheus.CounterOpts(name("evaluations_total", "Evaluations of all rules by this process, by result: done, or failed because Redis did not answer.")), []string{"result"}),
 		evaluateSeconds: prometheus.NewHistogram(seconds("evaluate_seconds", "Seconds of an evaluation, from the look at Redis until the stream had its beat.", 14)),
 		lastEvaluation:  prometheus.NewGauge(prometheus.GaugeOpts(name("last_evaluation_timestamp_seconds", "When this process evaluated last. Of several processes one evaluates: take the latest of all."))),

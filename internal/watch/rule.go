@@ -67,7 +67,7 @@ type Condition struct {
 // Figures are the hits of a window, and how far they are known.
 type Figures struct {
 	Total, Lower, Upper int64
-	Fresh               bool // somebody counts: Upper is a bound
+	Fresh               bool // a worker counts: Upper is a bound
 	Complete            bool // none is known to be missing
 	Young               bool // not complete because counting began inside
 }

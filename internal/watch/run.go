@@ -70,7 +70,7 @@ type service struct {
 	log      zerolog.Logger
 	book     atomic.Pointer[Book]
 	recalled []*entry               // of the goroutine in watch: what was known of the stream before it was rolled back
-	changed  chan struct{}          // has something if the book is another one than the session's
+	changed  chan struct{}          // has a value if the rule set is not the session's
 	why      atomic.Pointer[string] // why the process is not ready; nil: it has not begun
 }
 

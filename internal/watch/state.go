@@ -15,7 +15,7 @@ const (
 	Pending  State = "pending"  // it holds, and the rule's for is not over
 	Firing   State = "firing"   // it has held that long
 	Resolved State = "resolved" // it holds no more, and had fired
-	Unknown  State = "unknown"  // nobody knows
+	Unknown  State = "unknown"  // the figures cannot decide
 )
 
 var States = []State{OK, Pending, Firing, Resolved, Unknown}
@@ -41,13 +41,13 @@ type Said struct {
 type Record struct {
 	Said
 	Since    time.Time `json:"since"`             // the state began
-	Began    time.Time `json:"began,omitzero"`    // the condition has held since then; zero: it does not, or nobody knows
+	Began    time.Time `json:"began,omitzero"`    // the condition has held since then; zero: it does not, or is unknown
 	FiredAt  time.Time `json:"fired_at,omitzero"` // the rule has fired, and was not resolved if Open
 	Open     bool      `json:"open,omitempty"`
 	Previous State     `json:"previous,omitempty"` // empty: this is the first
-	Quiet    bool      `json:"quiet,omitempty"`    // nobody is told
+	Quiet    bool      `json:"quiet,omitempty"`    // no target is notified
 	To       []string  `json:"to,omitempty"`       // targets
-	Notified []string  `json:"notified,omitempty"` // targets that were told of trouble, and not yet of its end
+	Notified []string  `json:"notified,omitempty"` // targets notified of trouble, and not yet of its end
 	Many     bool      `json:"many,omitempty"`     // the key is one of many of its rule, which come and go
 	Gone     bool      `json:"gone,omitempty"`     // the rule, or this key of it, is not in the file any more
 	By       string    `json:"by,omitempty"`       // the process that evaluated
@@ -61,7 +61,7 @@ type Sighting struct {
 	Key     string
 	Figures *Figures // nil: they could not be read, or the rule as a whole has none
 	Verdict Verdict
-	Reason  string // why nobody knows
+	Reason  string // why it is unknown
 	AsOf    int64  // Unix milliseconds, by the clock of NATS; 0: unknown
 	At      int64  // Unix milliseconds, by that of Redis
 }

@@ -24,7 +24,7 @@ import (
 //
 //	WATCH_<namespace>
 //	tallyroll_watch.<namespace>.state.<rule>.<hash of the key>   a Record
-//	tallyroll_watch.<namespace>.seat                             a beat
+//	tallyroll_watch.<namespace>.seat                             a heartbeat (beat)
 //	tallyroll_watch.<namespace>.delivery.<target>                a progress
 //	tallyroll_watch.<namespace>.given_up.<target>                a givenUp
 const (
@@ -146,9 +146,9 @@ type log struct {
 
 	mu       sync.Mutex
 	states   map[string]*entry // by subject; replaced, never changed
-	last     uint64            // the sequence of the last beat
+	last     uint64            // the sequence of the last heartbeat
 	beat     beat
-	heard    time.Time         // the last beat of a process that sees, by this machine's clock
+	heard    time.Time         // the last heartbeat of a process that reaches Redis, by this machine's clock
 	leases   map[string]*lease // by target; replaced, never changed
 	newest   uint64            // the highest sequence that was taken
 	forgot   bool              // the stream lacks a message that was taken
@@ -197,7 +197,7 @@ func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 	case "delivery":
 		if known := l.leases[about]; known == nil || known.seq < seq {
 			held := &lease{seq: seq, heard: time.Now()}
-			_ = json.Unmarshal(data, &held.progress) // of a message by somebody else nothing is kept
+			_ = json.Unmarshal(data, &held.progress) // a foreign message leaves it empty
 			l.leases[about] = held
 		}
 	case "given_up":
@@ -215,7 +215,7 @@ func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 			e.stored = l.nowLocked()
 		}
 		if json.Unmarshal(data, &e.Record) != nil {
-			e.Record = Record{} // somebody else has published it: the next evaluation writes the state over it
+			e.Record = Record{} // a foreign message: the next evaluation overwrites it
 		}
 		l.states[subject] = e
 		if l.told != nil {
