@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// undoFor bounds the time to undo what Redis counted.
 const undoFor = 5 * time.Second
 
 // ErrFull means that Redis has no memory left (maxmemory).

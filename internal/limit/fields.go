@@ -21,9 +21,8 @@ func (l *Limit) PolicyName() string { return cmp.Or(l.Name, numbersName) }
 //	RateLimit: "login";r=4;t=60            4 are available within 60 seconds; after a refusal: ask again in t seconds
 //
 // Limits in shadow mode are in neither, because a client that heeds the fields would hold back for them.
-// Slots have the draft's own unit and no window: "exports";q=3;qu="concurrent-requests". Before revision 11,
-// r and t were what remained until a reset, which a rolling window does not have. Now they are the available
-// quota and its effective window.
+// Slots have the draft's own unit and no window: "exports";q=3;qu="concurrent-requests". Since revision 11, r
+// and t are the available quota and its effective window, which need no reset: a rolling window has none.
 func (a *Answer) RateFields() (policy, rate string) {
 	var names []string
 	byName := make(map[string]Answer, 1)

@@ -11,7 +11,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// The bounds of a limit.
 const (
 	MinWindow = time.Second
 	MaxWindow = 366 * 24 * time.Hour

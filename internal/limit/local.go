@@ -10,11 +10,9 @@ import (
 // used are forgotten; without Redis, their keys restart.
 const LocalKeys = 100_000
 
-// local holds what this process allowed under limits with the fail mode local, granted by Redis or by itself.
-// So the process allows at most max, whether Redis answers or not.
-//
-// What it granted itself is counted in Redis at the next request about the key. Until then it counts in
-// addition to the hits in Redis. mu guards all fields.
+// local holds what this process allowed under limits with the fail mode local, granted by Redis or by itself,
+// so it allows at most max, whether Redis answers or not. What it granted itself is counted in Redis at the
+// next request about the key, and until then in addition to the hits in Redis. mu guards all fields.
 type local struct {
 	mu sync.Mutex
 	// accounts are by key in Redis. At half of LocalKeys they become older, which are forgotten when that
@@ -23,7 +21,6 @@ type local struct {
 	places          places // of the policy Concurrent
 }
 
-// account holds what this process allowed of one key.
 type account struct {
 	ring         // all hits that were allowed
 	owed   int64 // of them: those that Redis does not know of
@@ -110,7 +107,6 @@ func (l *local) told(s *stake, n int64) {
 	}
 }
 
-// release returns what was claimed and is not yet counted in Redis.
 func (l *local) release(s *stake) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,7 +252,6 @@ func (l *local) forget(key string) {
 	l.places.forget(key)
 }
 
-// spend counts hits of a share, which were in flight until now.
 func (l *local) spend(a *account, now time.Time, window time.Duration, n int64) {
 	if a == nil {
 		return

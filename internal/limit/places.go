@@ -7,7 +7,6 @@ import (
 
 // places are the slots of the policy Concurrent that this process gave out under limits with the fail mode
 // local. With them it never gives out more than max by itself. local.mu guards them.
-//
 // A slot given out without Redis is owed, and counts on top of Redis's, until its lease is renewed there.
 type places struct {
 	keys   map[string]*keyPlaces // by key in Redis

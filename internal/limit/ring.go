@@ -19,7 +19,6 @@ type ring struct {
 	cells *[ringCells]int32 // nil: there is no other cell
 }
 
-// cell returns the hits of a cell. last is that of the last hit.
 func (r *ring) cell(cell, last int64) *int32 {
 	switch {
 	case r.cells != nil:

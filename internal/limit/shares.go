@@ -46,7 +46,6 @@ type share struct {
 	waiting bool        // for its end
 }
 
-// shareAsked is a pending request to Redis for a share.
 type shareAsked struct {
 	done chan struct{} // closed when it is over
 	err  error         // why Redis has not decided; nil if it has, or if no caller waits any more
@@ -62,7 +61,6 @@ const (
 	fill                   // ask for a share
 )
 
-// takeShared decides about a take from a share, or by Redis without one.
 func (l *Limiter) takeShared(ctx context.Context, take *Take, key string) (Answer, error) {
 	takes, keys := []Take{*take}, []string{key}
 	for {
@@ -224,7 +222,6 @@ func (l *Limiter) fill(ctx context.Context, takes []Take, keys []string, s *shar
 	return Answer{Allowed: true, Decisions: []Decision{out}}, nil
 }
 
-// notFilled decides about takes after the request for a share failed.
 func (l *Limiter) notFilled(ctx context.Context, q *question, takes []Take, states []state, err error) (Answer, error) {
 	l.settle(q, states, toldRefused)
 	if ctx.Err() != nil {

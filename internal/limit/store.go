@@ -162,7 +162,7 @@ func (s *store) force(ctx context.Context, take *Take, key string, n, most int64
 	return states[0].counted, nil
 }
 
-// takeBack gives back n hits of a key: the newest of those counted at the time at or before.
+// takeBack gives back the newest n hits of a key that were counted at or before the time at.
 func (s *store) takeBack(ctx context.Context, take *Take, key string, n, at int64) error {
 	for n > 0 {
 		_, rest, err := s.run(ctx, undo, []Take{{Limit: take.Limit, N: -n, Lease: take.Lease}}, []string{key}, nil, at)

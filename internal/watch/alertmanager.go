@@ -24,7 +24,6 @@ const (
 	postFor   = 4 * postEvery
 	// endedFor is how long it gets what has ended.
 	endedFor = 15 * time.Minute
-	// postMost bounds the alerts of one request.
 	postMost = 200
 )
 

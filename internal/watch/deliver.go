@@ -106,7 +106,6 @@ func (d *delivery) open(ctx context.Context, last uint64) error {
 
 var errYield = errors.New("the target does not answer: another process may try")
 
-// run delivers whenever this process has the lease, until ctx ends.
 func (d *delivery) run(ctx context.Context) error {
 	ticker := time.NewTicker(d.patience.seat / 6)
 	defer ticker.Stop()

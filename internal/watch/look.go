@@ -37,7 +37,6 @@ const (
 	maxQuestions = 5000
 )
 
-// view is the result of one query of all rules.
 type view struct {
 	at      int64 // by Redis's clock, Unix milliseconds
 	seen    []Sighting

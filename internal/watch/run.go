@@ -26,8 +26,7 @@ const (
 	lookAtStream = 2 * time.Second
 	// catchUpWithin bounds the reading of the stream before the first evaluation.
 	catchUpWithin = 10 * time.Second
-	// againAfter is the pause after a session that failed.
-	againAfter = time.Second
+	againAfter    = time.Second
 )
 
 // Run evaluates the rules and notifies the targets until ctx ends. It waits for NATS and Redis. At each

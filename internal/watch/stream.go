@@ -274,7 +274,6 @@ func (l *log) seat() (b beat, seq uint64, heard time.Time) {
 	return l.beat, l.last, l.heard
 }
 
-// lease returns a target's lease, with sequence 0 if the stream has none.
 func (l *log) lease(target string) lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
