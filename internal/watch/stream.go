@@ -230,8 +230,7 @@ const (
 	sweepEvery = time.Minute
 )
 
-// sweep forgets long idle keys. The stream keeps them, so a publish to one is refused, and its record read
-// again.
+// sweep forgets long idle keys. The stream has them, so a publish to one is refused, and read again.
 func (l *log) sweep(now time.Time) {
 	if now.Sub(l.swept) < sweepEvery {
 		return
