@@ -125,7 +125,6 @@ func (a *auditor) sweep(ctx context.Context) (streams []string, err error) {
 	return streams, err
 }
 
-// judgeKeys lists the suspicious keys that are still wrong.
 func (a *auditor) judgeKeys(ctx context.Context) error {
 	for _, odd := range a.odd {
 		still, err := a.inspector.Again(ctx, odd)
@@ -230,7 +229,6 @@ func (a *auditor) latest() (at int64) {
 	return at
 }
 
-// withUnnamed adds unlisted counters with cells, between a name and the end of a ledger.
 func (a *auditor) withUnnamed(names []string, after string, l *ledger) []string {
 	for _, name := range a.unnamed {
 		if name > after && (l.open || name <= l.to) {

@@ -39,8 +39,7 @@
 // back, or gone with the stream. A message counts no later than it was stored. So each stream has a moment up
 // to which missing messages may have been stored, and what begins later is complete:
 //
-//   - A gap between two messages ends when the second was stored. The first message held ends the gap before
-//     it.
+//   - A gap between two messages, or before the first one held, ends when the next was stored.
 //   - If the stream was deleted, ends before the cursors, or holds nothing as late as the latest message that
 //     they name (the clock of NATS was set back), it is the moment that they name (window.Cursor.Latest).
 //   - Messages whose rules are lost count as missing.

@@ -48,7 +48,6 @@ type uniqueCell struct {
 
 func (c *uniqueCell) bytes() int { return uniqueBytes + c.redis.Bytes() + c.streams.Bytes() }
 
-// bytes is the counter's approximate memory.
 func (c *counter) bytes() int {
 	n := counterBytes + len(c.name) + cellBytes*len(c.cells)
 	for i := range c.unique {

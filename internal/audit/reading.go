@@ -17,13 +17,11 @@ const (
 	// maxFailures bounds the failures in a row without a message.
 	maxFailures = 20
 	retryAfter  = 500 * time.Millisecond
-	// shownEvery is the number of messages per step of the bar.
-	shownEvery = 500
+	shownEvery  = 500
 )
 
 var errGap = errors.New("messages were lost on the way")
 
-// reading is the progress of a stream in a pass.
 type reading struct {
 	*auditor
 	stream  *stream
@@ -93,7 +91,6 @@ func (a *auditor) cursorDiffers(s *stream, shard int, format string, args ...any
 	a.report.differ("cursor %s: %s: it was changed, or the stream was rolled back and no worker has seen it yet", key, fmt.Sprintf(format, args...))
 }
 
-// run reads until the end, across lost connections.
 func (r *reading) run(ctx context.Context) error {
 	for failures := 0; ; failures++ {
 		before := r.at

@@ -10,7 +10,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// report is the result of a run.
 type report struct {
 	list io.Writer // of differences
 	most int       // of them are listed
@@ -134,7 +133,6 @@ func (r *report) judgeUnique(layout window.Layout, c *counter, found *uniqueCell
 	}
 }
 
-// notes prints what was not judged.
 func (r *report) notes() {
 	if r.gone > 0 {
 		fmt.Fprintf(r.list, "undecided: %d cells have %d hits more than the streams still hold; only what begins after %s is whole there\n",

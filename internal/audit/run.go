@@ -94,7 +94,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // connectWithin bounds the wait for the servers, because the caller waits for the result.
 const connectWithin = time.Minute
 
-// connect returns a connected auditor, and a function that disconnects it.
 func connect(ctx context.Context, env *settings, opts options, stdout, stderr io.Writer) (*auditor, func(), error) {
 	bar := boot.NewBar(stderr, "messages")
 	log := env.Log.New(bar.Screen)

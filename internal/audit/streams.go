@@ -12,7 +12,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// stream is a stream of which hits were counted.
 type stream struct {
 	name   string
 	ended  bool
@@ -159,7 +158,6 @@ func (a *auditor) judgeStreams(ctx context.Context) error {
 	return nil
 }
 
-// untouched reports whether nothing of the stream was counted.
 func (s *stream) untouched() bool {
 	return !slices.ContainsFunc(s.cursors, func(c window.Cursor) bool { return c.Furthest() > 0 })
 }
