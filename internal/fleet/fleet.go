@@ -50,7 +50,7 @@ type Fleet struct {
 	alone   bool // no fleet can be joined: this worker reads every stream
 }
 
-// New returns a fleet that Run joins.
+// New returns a Fleet that joins in Run.
 func New(c Config) *Fleet {
 	token := rand.Text()
 	return &Fleet{

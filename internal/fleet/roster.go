@@ -84,8 +84,7 @@ func (r *roster) wrote(revision uint64) {
 
 func (r *roster) remove(token string) { delete(r.members, token) }
 
-// sees reports whether this worker's heartbeats come back to it. If not, it keeps its streams and decides
-// nothing.
+// sees reports whether this worker's heartbeats come back. If not, it keeps its streams and decides nothing.
 func (r *roster) sees(now time.Time) bool {
 	return !r.own.IsZero() && now.Sub(r.own) < blindAfter
 }
