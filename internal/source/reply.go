@@ -13,7 +13,6 @@ const (
 	longReply   = 9 // tokens after the prefix, at least
 )
 
-// parseReply parses a reply subject.
 func parseReply(reply string) (d Delivery, ok bool) {
 	rest, ok := strings.CutPrefix(reply, replyPrefix)
 	if !ok {
@@ -40,7 +39,6 @@ func parseReply(reply string) (d Delivery, ok bool) {
 	return d, ok
 }
 
-// cutNumber cuts a token of digits and the dot after it.
 func cutNumber(text string) (n uint64, rest string, ok bool) {
 	token, rest, _ := strings.Cut(text, ".")
 	if len(token) == 0 || len(token) > 19 { // 19 digits fit
