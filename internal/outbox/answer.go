@@ -22,7 +22,6 @@ type Answer struct {
 	Last      uint64 // the message that is there, if the subject has one already; 0 if unknown
 }
 
-// Refusal is JetStream's error.
 type Refusal struct {
 	Code        int
 	Description string
@@ -43,7 +42,6 @@ const (
 	codeInProcess = 10158
 )
 
-// pubAck is JetStream's answer to a publish.
 type pubAck struct {
 	Stream    string `json:"stream"`
 	Seq       uint64 `json:"seq"`

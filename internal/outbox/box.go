@@ -122,7 +122,6 @@ func (b *Box[M]) Send(m M) {
 	b.send(m)
 }
 
-// send sends a message once and sets when to do so again.
 func (b *Box[M]) send(m M) {
 	l := m.letter()
 	now := time.Now()

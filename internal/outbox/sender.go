@@ -56,7 +56,7 @@ func (o *Once) Header() nats.Header {
 	h := nats.Header{
 		// The stream takes it only if it holds no message of the subject.
 		jetstream.ExpectedLastSubjSeqHeader: {"0"},
-		// By it, this message is told from any other that could be there.
+		// It distinguishes this message from any other that could be there.
 		nats.MsgIdHdr: {o.ID},
 	}
 	maps.Copy(h, o.More)
@@ -235,7 +235,6 @@ func (s *Sender) forget(m *Message, a Answer) {
 	m.Free()
 }
 
-// destination returns the subject of a message for errors and logs.
 func (s *Sender) destination(m *Message) string {
 	if m.Once != nil {
 		return m.Once.Subject

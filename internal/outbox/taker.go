@@ -40,7 +40,6 @@ func Taker(ctx context.Context, conn *nats.Conn, subject string) (string, error)
 	return answer.Stream, err
 }
 
-// probe sends a message that the stream has to refuse.
 func probe(ctx context.Context, conn *nats.Conn, m *nats.Msg) (refusal Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
