@@ -41,7 +41,6 @@ func StreamOf(subject string) string {
 // HeaderNamespace names the only namespace that counts a message. On a reject, its worker refused the hit.
 const HeaderNamespace = "Tallyroll-Namespace"
 
-// The other headers of a reject.
 const (
 	HeaderReason   = "Tallyroll-Reason"
 	HeaderDetail   = "Tallyroll-Detail"
@@ -132,7 +131,6 @@ func (o *Origin) AddTo(h nats.Header, kind hit.Kind) {
 	}
 }
 
-// Size returns its size in a message, in bytes.
 func (o *Origin) Size() int { return o.size }
 
 // OriginalSubject returns the subject that decides a message's rules, and without rules its counter: its own,

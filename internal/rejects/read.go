@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// readPause is the wait after a failed request.
 const readPause = 100 * time.Millisecond
 
 type Message struct {

@@ -63,7 +63,6 @@ func Publish(ctx context.Context, js jetstream.JetStream, namespace string, reje
 	return len(rejects), nil
 }
 
-// duplicate is a message that the server dropped because it holds one with the same identity.
 type duplicate struct {
 	*nats.Msg
 	of uint64 // the sequence of the one it holds
