@@ -21,8 +21,8 @@ import (
 const readEvery = 250 * time.Millisecond
 
 // hub reads for all clients of /v1/live: one pipelined read every readEvery answers every distinct question.
-// One goroutine, serve, reads and notifies the listeners. It sleeps without any. Connections and questions of
-// all clients together are bounded; beyond a bound, new ones are refused.
+// One goroutine, serve, reads and notifies the listeners. It sleeps without
+// listeners. Connections and questions are bounded; beyond a bound, new ones are refused.
 type hub struct {
 	read                     readTotals
 	maxClients, maxQuestions int
@@ -40,10 +40,8 @@ type hub struct {
 // readTotals answers questions at one moment. Its errors are for the clients.
 type readTotals func(ctx context.Context, questions []window.Question) (window.Answers, error)
 
-// question is a counter and a window that ends now.
 type question struct{ key, window string }
 
-// topic is a question and its listeners.
 type topic struct {
 	question question
 	length   time.Duration
@@ -311,7 +309,6 @@ func (l *listener) give() {
 	}
 }
 
-// events returns what is new as events.
 func (l *listener) events() []byte {
 	l.hub.mu.Lock()
 	found, reach := l.takeLocked(), l.reach
@@ -357,7 +354,6 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 // noRoom is the 503 for a client that cannot listen now.
 func noRoom(detail string) error { return web.RetryLater(detail, "5") }
 
-// take returns what is new, by the question's index.
 func (l *listener) take() []*news {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()

@@ -58,7 +58,6 @@ func New(settings Settings, read readTotals, registry prometheus.Registerer) *Li
 	return &Live{hub: newHub(read, settings.MaxClients, settings.MaxQuestions, registry), MaxKeys: settings.MaxKeys}
 }
 
-// Run reads for the listeners until ctx ends.
 func (l *Live) Run(ctx context.Context) error { return l.hub.serve(ctx) }
 
 func (l *Live) Register(a *api.API) {
