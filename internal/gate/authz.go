@@ -264,7 +264,7 @@ func (f *forwarded) address() (string, error) {
 	return web.AddressKey(address), nil
 }
 
-// path is the other request's path, normalised so that another spelling has no count of its own.
+// path is the other request's path without escapes, double slashes and dots: no spelling counts by itself.
 func (f *forwarded) path() string {
 	if f.ownTarget {
 		return web.CleanPath(f.request.PathValue(originalPath))

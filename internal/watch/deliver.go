@@ -369,7 +369,7 @@ func (t *tenure) serve(ctx context.Context, subject string) error {
 			if err := t.abandon(ctx, e, err, reason); err != nil {
 				return err
 			}
-			// Store this before the next is delivered: otherwise another process could deliver this one after it.
+			// Store it before the next is delivered: otherwise another process could deliver it afterwards.
 			e = t.settle(subject)
 			if err := t.store(ctx, t.name); err != nil {
 				return err
