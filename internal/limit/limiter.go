@@ -32,7 +32,7 @@ func New(client redis.UniversalClient, namespace string, timeout time.Duration) 
 	return &Limiter{store: store{client, namespace, scripts}, timeout: func() time.Duration { return timeout }, now: time.Now}
 }
 
-// Wait gives back unspent shares, and waits for background work. Call it before the client is closed.
+// Wait gives back unspent shares and ends background work. Call it after the last take, then close the client.
 func (l *Limiter) Wait() {
 	l.giveBackAll()
 	l.asking.Wait()
