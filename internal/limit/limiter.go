@@ -32,7 +32,8 @@ func New(client redis.UniversalClient, namespace string, timeout time.Duration) 
 	return &Limiter{store: store{client, namespace, scripts}, timeout: func() time.Duration { return timeout }, now: time.Now}
 }
 
-// Wait gives back unspent shares and ends background work. Call it after the last take, then close the client.
+// Wait gives back unspent shares, and waits for background work. Call it after the last take, and before the
+// client is closed.
 func (l *Limiter) Wait() {
 	l.giveBackAll()
 	l.asking.Wait()
